@@ -1,0 +1,33 @@
+#include "core/base/dtype.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+std::string_view DtypeName(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32: return "fp32";
+    case Dtype::kBF16: return "bf16";
+    case Dtype::kF16: return "fp16";
+    case Dtype::kF64: return "fp64";
+    case Dtype::kI32: return "int32";
+    case Dtype::kU8: return "uint8";
+  }
+  return "unknown";
+}
+
+Dtype ParseDtype(std::string_view text, std::string_view what) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "bf16" || lower == "bfloat16") return Dtype::kBF16;
+  if (lower == "fp16" || lower == "float16" || lower == "half") return Dtype::kF16;
+  if (lower == "fp32" || lower == "float32" || lower == "float") return Dtype::kF32;
+  ThrowUsage("{}: '{}' is not allowed; use bf16, fp16 or fp32", what, text);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,160 @@
+#include "core/base/json_section.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+
+namespace zeroplan {
+namespace {
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// The scalar's number, also where it is written as a string; null for anything else.
+nlohmann::json AsNumber(const JsonNode& node) {
+  if (node.is_string()) {
+    nlohmann::json parsed =
+        nlohmann::json::parse(node.scalar.get_ref<const std::string&>(), nullptr, false);
+    return parsed.is_number() ? parsed : nlohmann::json();
+  }
+  return node.kind == JsonNode::Kind::kScalar && node.scalar.is_number() ? node.scalar
+                                                                         : nlohmann::json();
+}
+
+std::optional<int64_t> AsInt(const nlohmann::json& number) {
+  if (number.is_number_unsigned()) {
+    const uint64_t value = number.get<uint64_t>();
+    if (value > static_cast<uint64_t>(kMaxInt)) return std::nullopt;
+    return static_cast<int64_t>(value);
+  }
+  if (number.is_number_integer()) return number.get<int64_t>();
+  if (number.is_number_float()) {
+    const double value = number.get<double>();
+    // 2^63 itself is a double, and past the range: hence the half-open test.
+    constexpr double kTwo63 = 9223372036854775808.0;
+    if (!(value >= -kTwo63 && value < kTwo63) || value != std::floor(value)) return std::nullopt;
+    return static_cast<int64_t>(value);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+JsonSection::JsonSection(const JsonNode* node, std::string path, std::string source)
+    : node_(node), path_(std::move(path)), source_(std::move(source)) {
+  if (node_ != nullptr && !node_->is_object()) {
+    const JsonNode& given = *node_;
+    ThrowUsage("{}:{}: {}{}{} is not allowed; use an object {{...}}", source_, given.line, path_,
+               path_.empty() ? "" : ": ", given.Quote());
+  }
+}
+
+const JsonNode* JsonSection::Raw(std::string_view key) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  return node_ == nullptr ? nullptr : node_->Find(key);
+}
+
+const JsonNode* JsonSection::Value(std::string_view key) {
+  const JsonNode* node = Raw(key);
+  if (node == nullptr || node->is_null()) return nullptr;
+  if (node->is_string() && node->scalar.get_ref<const std::string&>() == "auto") return nullptr;
+  return node;
+}
+
+bool JsonSection::IsAuto(std::string_view key) {
+  const JsonNode* node = Raw(key);
+  return node != nullptr && !node->is_null() && Value(key) == nullptr;
+}
+
+std::optional<bool> JsonSection::Bool(std::string_view key) {
+  const JsonNode* node = Value(key);
+  if (node == nullptr) return std::nullopt;
+  if (node->kind == JsonNode::Kind::kScalar) {
+    if (node->scalar.is_boolean()) return node->scalar.get<bool>();
+    if (node->is_string()) {
+      const std::string text = Lower(node->scalar.get<std::string>());
+      if (text == "true") return true;
+      if (text == "false") return false;
+    }
+    const std::optional<int64_t> number = AsInt(AsNumber(*node));
+    if (number == 0) return false;
+    if (number == 1) return true;
+  }
+  FailValue(key, "true or false");
+}
+
+std::optional<int64_t> JsonSection::Int(std::string_view key, int64_t min, int64_t max,
+                                        std::string_view allowed) {
+  const JsonNode* node = Value(key);
+  if (node == nullptr) return std::nullopt;
+  const std::optional<int64_t> value = AsInt(AsNumber(*node));
+  if (value && *value >= min && *value <= max) return value;
+  if (!allowed.empty()) FailValue(key, allowed);
+  FailValue(key, max == kMaxInt ? fmt::format("a whole number of at least {}", min)
+                                : fmt::format("a whole number from {} to {}", min, max));
+}
+
+std::optional<double> JsonSection::Number(std::string_view key, double min, double max,
+                                          std::string_view allowed) {
+  const JsonNode* node = Value(key);
+  if (node == nullptr) return std::nullopt;
+  const nlohmann::json number = AsNumber(*node);
+  if (number.is_number()) {
+    const double value = number.get<double>();
+    if (std::isfinite(value) && value >= min && value <= max) return value;
+  }
+  if (!allowed.empty()) FailValue(key, allowed);
+  FailValue(key, max >= std::numeric_limits<float>::max()
+                     ? fmt::format("a number of at least {}", min)
+                     : fmt::format("a number from {} to {}", min, max));
+}
+
+std::optional<std::string> JsonSection::String(std::string_view key, std::string_view allowed) {
+  const JsonNode* node = Value(key);
+  if (node == nullptr) return std::nullopt;
+  if (!node->is_string()) FailValue(key, allowed.empty() ? "a string" : allowed);
+  return node->scalar.get<std::string>();
+}
+
+std::vector<std::string> JsonSection::Unknown() const {
+  std::vector<std::string> out;
+  if (node_ == nullptr) return out;
+  for (const auto& [key, value] : node_->members) {
+    if (std::find(known_.begin(), known_.end(), key) == known_.end()) out.push_back(key);
+  }
+  return out;
+}
+
+std::string JsonSection::Where(std::string_view key) const {
+  const JsonNode* member = node_ == nullptr ? nullptr : node_->Find(key);
+  const int line = member != nullptr ? member->line : node_ != nullptr ? node_->line : 1;
+  std::string shown(key.substr(0, 80));
+  for (char& c : shown) {
+    if (static_cast<unsigned char>(c) < 0x20) c = '?';
+  }
+  return fmt::format("{}:{}: {}{}{}: ", source_, line, path_, path_.empty() ? "" : ".", shown);
+}
+
+void JsonSection::FailValue(std::string_view key, std::string_view allowed) const {
+  const JsonNode* member = node_ == nullptr ? nullptr : node_->Find(key);
+  Fail(key, "{} is not allowed; use {}", member == nullptr ? "nothing" : member->Quote(), allowed);
+}
+
+bool IsSwitchedOn(const JsonNode& node) {
+  if (node.is_array()) return !node.elements.empty();
+  if (node.is_object()) {
+    const JsonNode* enabled = node.Find("enabled");
+    return enabled != nullptr ? IsSwitchedOn(*enabled) : !node.members.empty();
+  }
+  if (node.scalar.is_boolean()) return node.scalar.get<bool>();
+  if (node.is_string()) {
+    const std::string text = Lower(node.scalar.get<std::string>());
+    return text != "none" && text != "false" && text != "auto" && !text.empty();
+  }
+  return node.scalar.is_number() && node.scalar.get<double>() != 0;
+}
+
+}  // namespace zeroplan

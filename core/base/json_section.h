@@ -1,0 +1,69 @@
+// Typed, checked reading of one JSON object. Every key that is asked for becomes a known one, so that
+// the list of known keys and the code that reads them cannot differ.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+
+namespace zeroplan {
+
+inline constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
+
+// Getters return nullopt for a key that is absent, null or "auto": it is open. They take numbers as
+// people write them (5e8, "1") and throw Error(kUsage) "SOURCE:LINE: path.key: VALUE is not allowed; use
+// ALLOWED" for anything else. `allowed` replaces the generic ending.
+class JsonSection {
+ public:
+  // `node` may be nullptr: an absent section, all keys open. It must outlive the section. `path` is the
+  // key of the section itself ("zero_optimization"), empty for the root. Throws if node is no object.
+  JsonSection(const JsonNode* node, std::string path, std::string source);
+
+  bool present() const { return node_ != nullptr; }
+  const std::string& path() const { return path_; }
+  const std::vector<std::string>& known() const { return known_; }
+
+  // The member as written, or nullptr. Marks the key as known.
+  const JsonNode* Raw(std::string_view key);
+  // The same, but nullptr for null and "auto" too.
+  const JsonNode* Value(std::string_view key);
+  bool IsAuto(std::string_view key);
+
+  std::optional<bool> Bool(std::string_view key);
+  std::optional<int64_t> Int(std::string_view key, int64_t min = 0, int64_t max = kMaxInt,
+                             std::string_view allowed = {});
+  // Finite, min <= value <= max.
+  std::optional<double> Number(std::string_view key, double min, double max,
+                               std::string_view allowed = {});
+  std::optional<std::string> String(std::string_view key, std::string_view allowed = {});
+
+  // Keys that are present and were never asked for, in the order of the text.
+  std::vector<std::string> Unknown() const;
+
+  // "SOURCE:LINE: path.key: ", the line being the key's, else the section's.
+  std::string Where(std::string_view key) const;
+  // Throws "VALUE is not allowed; use ALLOWED". REQUIRES: the key is present.
+  [[noreturn]] void FailValue(std::string_view key, std::string_view allowed) const;
+  template <typename... Args>
+  [[noreturn]] void Fail(std::string_view key, fmt::format_string<Args...> format,
+                         Args&&... args) const {
+    throw Error(ExitCode::kUsage, Where(key) + fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  const JsonNode* node_;
+  std::string path_, source_;
+  std::vector<std::string> known_;
+};
+
+// Whether a switch is on: true, a number other than 0, a string other than "none", "false" and "auto",
+// a non-empty list, or an object that is not {"enabled": false}.
+bool IsSwitchedOn(const JsonNode& node);
+
+}  // namespace zeroplan

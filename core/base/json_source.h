@@ -1,0 +1,43 @@
+// JSON as people write it, with the line of every key, so that messages can point at it. Comments
+// (//, #, /* */), trailing commas and a comma left out at a line's end are accepted; a key given twice
+// is an error.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zeroplan {
+
+// One value of the text. Scalars hold their JSON value in `scalar`.
+struct JsonNode {
+  enum class Kind { kScalar, kObject, kArray };
+
+  Kind kind = Kind::kScalar;
+  int line = 1;  // where its key is written, or, without a key, where it starts
+  nlohmann::json scalar;
+  std::vector<std::pair<std::string, JsonNode>> members;  // kObject, in the order of the text
+  std::vector<JsonNode> elements;                         // kArray
+
+  bool is_object() const { return kind == Kind::kObject; }
+  bool is_array() const { return kind == Kind::kArray; }
+  bool is_null() const { return kind == Kind::kScalar && scalar.is_null(); }
+  bool is_string() const { return kind == Kind::kScalar && scalar.is_string(); }
+
+  // The member of that name, or nullptr; nullptr on what is no object.
+  const JsonNode* Find(std::string_view key) const;
+  // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}" or
+  // "[...]".
+  std::string Quote() const;
+};
+
+// Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64 levels.
+JsonNode ParseJsonText(std::string_view text, std::string_view source);
+
+// The file as text. Throws Error(kUsage) if it cannot be read, is a folder or is larger than 16 MiB.
+std::string ReadTextFile(const std::filesystem::path& file);
+
+}  // namespace zeroplan

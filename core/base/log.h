@@ -1,0 +1,28 @@
+// Messages for people, on stderr. Results go to stdout and never through here.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <utility>
+
+namespace zeroplan {
+
+enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
+
+void SetLogLevel(LogLevel level);
+LogLevel GetLogLevel();
+
+// Writes one line to stderr, whole even when several threads log. Never throws.
+void LogLine(LogLevel level, std::string_view line) noexcept;
+
+template <typename... Args>
+void LogInfo(fmt::format_string<Args...> format, Args&&... args) {
+  LogLine(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void LogWarning(fmt::format_string<Args...> format, Args&&... args) {
+  LogLine(LogLevel::kWarning, "warning: " + fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,64 @@
+// What the parts of the DeepSpeed reader share. Internal to core/config.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json_section.h"
+#include "core/config/deepspeed_reader.h"
+
+namespace zeroplan {
+
+// One reading of one config. Sections are kept until the end, because a key that is unknown in one may
+// belong to another.
+class ReaderState {
+ public:
+  // `root` and `context` must outlive the state.
+  ReaderState(const JsonNode& root, std::string_view source, const ReadContext& read_context);
+
+  const ReadContext& context;
+  ReadResult result;
+
+  JsonSection& root() { return sections_.front(); }
+  // The section under `key` of `parent`, an absent one where it is missing, null or "auto". A section is
+  // read in full (its known keys registered) whether or not it is there.
+  JsonSection& Open(JsonSection* parent, std::string_view key);
+  // The same for a member that is known to be an object, or nullptr for an absent section.
+  JsonSection& OpenNode(const JsonNode* node, const JsonSection& parent, std::string_view key);
+
+  // Adds "SOURCE:LINE: path.key: text".
+  void Note(const JsonSection& section, std::string_view key, std::string_view text);
+  // A key that changes nothing here: a note where it is switched on.
+  void NoEffect(JsonSection* section, std::string_view key, std::string_view why);
+  // A key that is an error where it is switched on: "VALUE is not supported: WHY; FIX".
+  void Reject(JsonSection* section, std::string_view key, std::string_view why,
+              std::string_view fix);
+  // A switch that zeroplan honours in DeepSpeed's default position only, for now.
+  void OnlyDefault(JsonSection* section, std::string_view key, bool supported);
+
+  // Throws for the first unknown key of a section; notes or throws for those of the root.
+  void CheckUnknownKeys();
+  // Throws at `problem_key`, a dotted path from the root, with the line of its nearest ancestor.
+  [[noreturn]] void FailAt(std::string_view problem_key, std::string_view message) const;
+
+ private:
+  void CheckSection(const JsonSection& section);
+  void CheckRootKey(const std::string& key);
+  // The path of the section that knows `key`, other than `asking`; "" if none.
+  std::string HomeOf(std::string_view key, const JsonSection& asking) const;
+
+  const JsonNode& root_node_;
+  std::string source_;
+  std::deque<JsonSection> sections_;  // the first is the root; references stay valid
+};
+
+// The parts, in the order in which they run; each reads its sections into state->result.
+void ReadPrecision(ReaderState* state);   // fp16, bf16, data_types, communication_data_type
+void ReadZero(ReaderState* state);        // zero_optimization and its offload sections
+void ReadOptimizer(ReaderState* state);   // optimizer, scheduler, gradient_clipping
+void ReadRecompute(ReaderState* state);   // activation_checkpointing
+void ReadOtherKeys(ReaderState* state);   // everything that does not steer a run
+
+}  // namespace zeroplan

@@ -1,0 +1,19 @@
+// What is wrong with a setup, so that a reader can add the line of the key.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+
+struct SetupProblem {
+  std::string key;      // "zero_optimization.offload_optimizer.ratio"
+  std::string message;  // value, what is allowed, fix
+};
+
+// The first problem of a setup, if any. ValidateSetup throws it.
+std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup);
+
+}  // namespace zeroplan

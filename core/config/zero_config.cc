@@ -1,0 +1,23 @@
+#include "core/config/zero_config.h"
+
+#include "core/base/error.h"
+#include "core/config/setup_check.h"
+
+namespace zeroplan {
+
+std::string_view OffloadDeviceName(OffloadDevice device) {
+  switch (device) {
+    case OffloadDevice::kNone: return "none";
+    case OffloadDevice::kCpu: return "cpu";
+    case OffloadDevice::kNvme: return "nvme";
+  }
+  return "unknown";
+}
+
+void ValidateSetup(const TrainSetup& setup, std::string_view source) {
+  if (const std::optional<SetupProblem> problem = FindSetupProblem(setup)) {
+    ThrowUsage("{}: {}: {}", source, problem->key, problem->message);
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,110 @@
+#include "core/lowering/emitter.h"
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+BufferId AddBuffer(Program& program, const char* label, Role role, Dtype dtype, uint64_t bytes) {
+  Buffer buffer;
+  buffer.label = label;
+  buffer.role = role;
+  buffer.dtype = dtype;
+  buffer.bytes = bytes;
+  program.buffers.push_back(buffer);
+  return static_cast<BufferId>(program.buffers.size() - 1);
+}
+
+std::vector<BufferId> UnitBuffers(const Program& program, Role role) {
+  std::vector<BufferId> by_unit(program.layout.units.size(), kNoBuffer);
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.role != role || buffer.unit < 0) continue;
+    BufferId& slot = by_unit[static_cast<size_t>(buffer.unit)];
+    if (slot == kNoBuffer) slot = static_cast<BufferId>(i);
+  }
+  return by_unit;
+}
+
+void Emitter::Push(Op op, Stream stream) {
+  Instruction instruction{std::move(op)};
+  instruction.stream = stream;
+  instruction.when = when_;
+  instruction.phase = phase_;
+  instruction.layer = layer_;
+  out_.push_back(std::move(instruction));
+}
+
+void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
+                     std::initializer_list<Ref> args, Stream stream) {
+  const KernelRow& row = KernelInfo(kernel);
+  LaunchKernel launch{kernel};
+  launch.flags = flags;
+  launch.dims = dims;
+  launch.first_arg = static_cast<uint32_t>(program_.refs.size());
+  program_.refs.insert(program_.refs.end(), args.begin(), args.end());
+  launch.arg_count = static_cast<uint16_t>(args.size());
+  if (const uint64_t bytes = row.workspace_bytes(dims, program_.backend); bytes > 0) {
+    ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.arg_count, "{}", row.name);
+    // The matmuls of the compute stream follow one another, so one block serves them all.
+    const bool shared = kernel == KernelId::kMatmulForward ||
+                        kernel == KernelId::kMatmulBackwardData ||
+                        kernel == KernelId::kMatmulBackwardWeight;
+    BufferId id = kNoBuffer;
+    if (shared && program_.matmul_workspace != kNoBuffer) {
+      id = program_.matmul_workspace;
+      program_.buffers[id].bytes = std::max(program_.buffers[id].bytes, bytes);
+    } else {
+      id = AddBuffer(program_, "workspace", Role::kWorkspace, Dtype::kU8, bytes);
+      program_.buffers[id].layer = layer_;
+      if (shared) {
+        program_.buffers[id].layer = -2;
+        program_.buffers[id].persistent = true;
+        program_.matmul_workspace = id;
+      }
+    }
+    program_.refs.push_back({id, 0, bytes, 0});
+    ++launch.arg_count;
+  }
+  Push(launch, stream);
+}
+
+void Emitter::Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments,
+                      Stream stream, bool scalar) {
+  Collective collective{kind, dtype};
+  collective.first_segment = static_cast<uint32_t>(program_.segments.size());
+  collective.segment_count = static_cast<uint32_t>(segments.size());
+  collective.scalar = scalar;
+  program_.segments.insert(program_.segments.end(), segments.begin(), segments.end());
+  Push(collective, stream);
+}
+
+void Emitter::CopyTo(const Ref& src, const Ref& dst) {
+  const bool from_device = program_.buffers[src.buffer].space == Space::kDevice;
+  const bool to_device = program_.buffers[dst.buffer].space == Space::kDevice;
+  Push(Copy{src, dst}, from_device && to_device ? Stream::kCompute
+                       : to_device              ? Stream::kHostToDevice
+                       : from_device            ? Stream::kDeviceToHost
+                                                : Stream::kHost);
+}
+
+void Emitter::Swap(bool write, const Ref& host, const Ref& file) {
+  FileIo io{write};
+  io.host = host;
+  io.file = file;
+  Push(io, Stream::kStorage);
+}
+
+void Emitter::Checkpoint(bool write, const Ref& host, int unit, StateKind state, uint64_t begin,
+                         uint64_t count) {
+  FileIo io{write, FileTarget::kCheckpoint};
+  io.host = host;
+  io.unit = unit;
+  io.state = state;
+  io.begin = begin;
+  io.count = count;
+  Push(io, Stream::kStorage);
+}
+
+void Emitter::Release(BufferId buffer) { Push(Free{buffer}, Stream::kCompute); }
+
+}  // namespace zeroplan

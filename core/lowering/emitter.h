@@ -1,0 +1,61 @@
+// Appends instructions to a list and buffers to its program. Used by the lowering passes only.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// `space` and `memory_class` default to a transient device buffer.
+BufferId AddBuffer(Program& program, const char* label, Role role, Dtype dtype, uint64_t bytes);
+
+// By unit: the first buffer of that role, or kNoBuffer.
+std::vector<BufferId> UnitBuffers(const Program& program, Role role);
+
+inline Ref Whole(const Program& program, BufferId id) {
+  return {id, 0, program.buffers[id].bytes, 0};
+}
+
+class Emitter {
+ public:
+  // `out` may be a section of `program` or a list that replaces one later. Keeps both references.
+  Emitter(Program& program, std::vector<Instruction>& out) : program_(program), out_(out) {}
+
+  // Tags that the next instructions carry.
+  Emitter& Tag(Phase phase, int layer, uint8_t when = kEvery) {
+    phase_ = phase;
+    layer_ = static_cast<int16_t>(layer);
+    when_ = when;
+    return *this;
+  }
+  Emitter& When(uint8_t when) {
+    when_ = when;
+    return *this;
+  }
+
+  // Adds the workspace argument where the backend's library needs one.
+  void Launch(KernelId kernel, const KernelDims& dims, uint8_t flags, std::initializer_list<Ref> args,
+              Stream stream = Stream::kCompute);
+  void Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments, Stream stream,
+               bool scalar = false);
+  // On the copy stream that fits the two spaces.
+  void CopyTo(const Ref& src, const Ref& dst);
+  void Swap(bool write, const Ref& host, const Ref& file);
+  void Checkpoint(bool write, const Ref& host, int unit, StateKind state, uint64_t begin,
+                  uint64_t count);
+  void Release(BufferId buffer);  // an explicit Free (insert_lifetimes adds the others)
+  void Append(Instruction instruction) { out_.push_back(std::move(instruction)); }
+
+ private:
+  void Push(Op op, Stream stream);
+  Program& program_;
+  std::vector<Instruction>& out_;
+  Phase phase_ = Phase::kInit;
+  int16_t layer_ = -2;
+  uint8_t when_ = kEvery;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,94 @@
+// Pass 6: sections save and load. States travel as fp32 through host memory, a chunk at a time; what lies
+// in host memory goes straight.
+#include <algorithm>
+
+#include "core/lowering/emitter.h"
+#include "core/lowering/passes.h"
+#include "core/lowering/state_homes.h"
+
+namespace zeroplan {
+namespace {
+
+// Two staging slots, transient in the section they are used in.
+class Staging {
+ public:
+  Staging(Program& p, uint64_t elements) : p_(p), elements_(elements) {}
+  Ref Next(uint64_t count) {
+    BufferId& id = slots_[next_++ % 2];
+    if (id == kNoBuffer) {
+      id = AddBuffer(p_, "checkpoint_slot", Role::kStaging, Dtype::kF32, elements_ * 4);
+      p_.buffers[id].space = Space::kPinned;
+    }
+    return {id, 0, count * 4, 0};
+  }
+
+ private:
+  Program& p_;
+  uint64_t elements_;
+  BufferId slots_[2] = {kNoBuffer, kNoBuffer};
+  size_t next_ = 0;
+};
+
+struct Context {
+  Program& p;
+  StateHomes& homes;
+  Emitter& emit;
+  Staging& staging;
+  uint64_t chunk;
+};
+
+void MoveState(Context& c, bool save, size_t index, StateKind kind) {
+  const StatePiece& piece = c.homes.pieces()[index];
+  const Ref state = c.homes.StateRef(index, kind);
+  if (piece.home != Home::kDevice) {
+    c.emit.Checkpoint(save, state, piece.unit, kind, piece.begin, piece.count);
+    return;
+  }
+  for (uint64_t at = 0; at < piece.count; at += c.chunk) {
+    const uint64_t count = std::min(c.chunk, piece.count - at);
+    const Ref device{state.buffer, state.offset + at * 4, count * 4, state.rank_stride};
+    const Ref slot = c.staging.Next(count);
+    if (save) c.emit.CopyTo(device, slot);
+    c.emit.Checkpoint(save, slot, piece.unit, kind, piece.begin + at, count);
+    if (!save) c.emit.CopyTo(slot, device);
+  }
+}
+
+void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
+  const Section section = save ? Section::kSave : Section::kLoad;
+  Emitter emit(p, p.section(section));
+  emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
+  uint64_t largest = 0;
+  for (const StatePiece& piece : homes.pieces()) {
+    if (piece.home == Home::kDevice) largest = std::max(largest, piece.count);
+  }
+  Staging staging(p, std::min(chunk, largest));
+  Context c{p, homes, emit, staging, chunk};
+  if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
+  const int kinds = homes.has_adam() ? 3 : 1;
+  for (size_t i = 0; i < homes.pieces().size(); ++i) {
+    const StatePiece& piece = homes.pieces()[i];
+    if (save) homes.Fetch(emit, i);
+    for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
+    if (save) continue;
+    homes.Store(emit, i);
+    const Ref target = homes.ParamTarget(emit, i);
+    if (target.null()) continue;
+    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
+                {homes.StateRef(i, StateKind::kMaster), target}, StateHomes::KernelStream(piece));
+    homes.FinishParam(emit, i, target);
+  }
+  if (!save) homes.GatherParams(emit);
+}
+
+}  // namespace
+
+Program InsertCheckpoint(Program p, const LowerOptions& options) {
+  const bool train = !p.section(Section::kMicroStep).empty();
+  StateHomes homes(p, train);
+  if (train) BuildSection(p, homes, true, options.checkpoint_chunk_elements);
+  BuildSection(p, homes, false, options.checkpoint_chunk_elements);
+  return p;
+}
+
+}  // namespace zeroplan

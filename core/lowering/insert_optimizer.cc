@@ -1,0 +1,133 @@
+// Pass 5: sections init and optimizer_step. Each rank updates the states it owns, wherever they live, and
+// parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for states in host
+// memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
+#include <cstddef>
+
+#include "core/lowering/emitter.h"
+#include "core/lowering/passes.h"
+#include "core/lowering/state_homes.h"
+#include "core/program/step_state.h"
+
+namespace zeroplan {
+namespace {
+
+KernelDims PieceDims(const StatePiece& piece) {
+  return {static_cast<int64_t>(piece.count), piece.unit, static_cast<int64_t>(piece.begin)};
+}
+uint8_t PieceFlags(const Program& p) { return p.layout.world_size > 1 ? kOnRank : kNoFlags; }
+
+void BuildInit(Program& p, StateHomes& homes) {
+  Emitter emit(p, p.section(Section::kInit));
+  emit.Tag(Phase::kInit, -2);
+  emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
+  auto fill = [&](const Ref& ref, Stream stream) {
+    emit.Launch(KernelId::kFill, {static_cast<int64_t>(ref.bytes)}, kNoFlags, {ref}, stream);
+  };
+  for (size_t i = 0; i < homes.pieces().size(); ++i) {
+    const StatePiece& piece = homes.pieces()[i];
+    const Stream stream = StateHomes::KernelStream(piece);
+    const Ref master = homes.StateRef(i, StateKind::kMaster);
+    emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
+    if (homes.has_adam()) {
+      fill(homes.StateRef(i, StateKind::kAdamM), stream);
+      fill(homes.StateRef(i, StateKind::kAdamV), stream);
+    }
+    homes.Store(emit, i);
+    const Ref target = homes.ParamTarget(emit, i);
+    if (target.null()) continue;
+    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
+                stream);
+    homes.FinishParam(emit, i, target);
+  }
+  homes.GatherParams(emit);
+  if (!homes.has_adam()) return;
+  // What no kernel writes of gradients that are accumulated in place must be zero: the alignment.
+  if (GradsInPlace(p.setup)) {
+    for (BufferId id : UnitBuffers(p, Role::kGradFull)) fill(Whole(p, id), Stream::kCompute);
+  }
+}
+
+// Sum of squares of this rank's gradients to StepState::grad_norm_sq on the device.
+void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
+  bool first = true, any_host = false;
+  for (const StatePiece& piece : homes.pieces()) {
+    any_host |= piece.home != Home::kDevice;
+    if (piece.home != Home::kDevice) continue;
+    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)}, first ? kNoFlags : kAccumulate,
+                {homes.Grad(piece), homes.State(piece)});
+    first = false;
+  }
+  if (!any_host) return;
+  const uint64_t at = offsetof(StepState, grad_norm_sq);
+  const Ref device{p.state_buffer, at, 8, 0}, host{p.state_host_buffer, at, 8, 0};
+  if (!first) emit.CopyTo(device, host);
+  for (const StatePiece& piece : homes.pieces()) {
+    if (piece.home == Home::kDevice) continue;
+    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)}, first ? kNoFlags : kAccumulate,
+                {homes.Grad(piece), homes.State(piece)}, Stream::kHost);
+    first = false;
+  }
+  emit.CopyTo(host, device);
+}
+
+void EmitStepScalars(Program& p, Emitter& emit) {
+  if (p.setup.batch.world_size > 1) {
+    // At stage 0 every rank has the whole gradient, so its norm is not summed.
+    const bool own_norm = p.setup.zero.stage == 0;
+    const uint64_t begin = own_norm ? offsetof(StepState, stop_requested) : 0;
+    const Ref scalars{p.state_buffer, begin, kReducedScalars * 8 - begin, 0};
+    const Segment segment{scalars, scalars};
+    emit.Collect(CollectiveKind::kAllReduce, Dtype::kF64, {&segment, 1}, Stream::kReduce, true);
+  }
+  emit.Launch(KernelId::kStepScalars, {}, kNoFlags, {Whole(p, p.state_buffer)});
+  emit.CopyTo(Whole(p, p.state_buffer), Whole(p, p.state_host_buffer));
+}
+
+void EmitUpdate(Program& p, StateHomes& homes, Emitter& emit, size_t i) {
+  const StatePiece& piece = homes.pieces()[i];
+  const Ref target = homes.ParamTarget(emit, i);
+  emit.Launch(KernelId::kAdamW, PieceDims(piece), PieceFlags(p),
+              {homes.Grad(piece), homes.State(piece), homes.StateRef(i, StateKind::kMaster),
+               homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV), target},
+              StateHomes::KernelStream(piece));
+  homes.FinishParam(emit, i, target);
+  homes.Store(emit, i);
+}
+
+void BuildOptimizerStep(Program& p, StateHomes& homes) {
+  Emitter emit(p, p.section(Section::kOptimizerStep));
+  emit.Tag(Phase::kStep, -2);
+  const uint64_t at = offsetof(StepState, stop_requested);
+  emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
+  if (GradsInPlace(p.setup)) {
+    for (const StatePiece& piece : homes.pieces()) {
+      if (piece.home == Home::kDevice) continue;
+      StatePiece on_device = piece;
+      on_device.home = Home::kDevice;
+      emit.CopyTo(homes.Grad(on_device), homes.Grad(piece));
+    }
+  }
+  EmitNorm(p, homes, emit);
+  EmitStepScalars(p, emit);
+  // States on disk are read one piece ahead of their update, where there are slots for it.
+  const size_t n = homes.pieces().size();
+  const size_t ahead = p.setup.zero.offload_optimizer.buffer_count >= 2 ? 1 : 0;
+  if (ahead > 0) homes.Fetch(emit, 0);
+  for (size_t i = 0; i < n; ++i) {
+    if (i + ahead < n) homes.Fetch(emit, i + ahead);
+    EmitUpdate(p, homes, emit, i);
+  }
+  homes.GatherParams(emit);
+}
+
+}  // namespace
+
+Program InsertOptimizer(Program p) {
+  const bool train = !p.section(Section::kMicroStep).empty();
+  StateHomes homes(p, train);
+  BuildInit(p, homes);
+  if (train) BuildOptimizerStep(p, homes);
+  return p;
+}
+
+}  // namespace zeroplan

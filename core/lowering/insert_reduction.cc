@@ -1,0 +1,256 @@
+// Pass 4: gradients are summed over micro-steps and ranks.
+//
+// In place (stages 0 and 1, or one rank that keeps its optimizer on the GPU): whole gradients persist;
+// the first micro-step writes them, the others add; the last one reduces them by buckets.
+// Otherwise (stages 2 and 3): whole gradients are transient, every micro-step reduces each bucket as soon
+// as the backward pass has filled it (ZeRO paper, section 5.2), and what arrives is added to the shard.
+#include <algorithm>
+
+#include "core/lowering/emitter.h"
+#include "core/lowering/passes.h"
+#include "core/lowering/reduce_buckets.h"
+
+namespace zeroplan {
+namespace {
+
+bool WritesGrads(const Program& p, const Instruction& instruction) {
+  const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+  if (launch == nullptr) return false;
+  for (int a = 0; a < launch->arg_count; ++a) {
+    const Ref& ref = p.refs[launch->first_arg + static_cast<uint32_t>(a)];
+    if (!ref.null() && p.buffers[ref.buffer].role == Role::kGradFull) return true;
+  }
+  return false;
+}
+
+// With several micro-steps: the writing kernel for the first, the adding one for the others.
+void EmitWriteAndAdd(Program& p, Instruction instruction, std::vector<Instruction>& out) {
+  auto launch = std::get<LaunchKernel>(instruction.op);
+  if (!Accumulates(p.setup) || (launch.flags & kAccumulate)) {
+    out.push_back(std::move(instruction));
+    return;
+  }
+  Instruction add = instruction;
+  instruction.when = kWritesGrads;
+  out.push_back(std::move(instruction));
+  launch.flags |= kAccumulate;
+  add.op = launch;
+  add.when = kAddsGrads;
+  out.push_back(std::move(add));
+}
+
+class Reducer {
+ public:
+  Reducer(Program& p, std::vector<Instruction>& out)
+      : p_(p),
+        emit_(p, out),
+        stage_(p.setup.zero.stage),
+        world_(p.setup.batch.world_size),
+        in_place_(GradsInPlace(p.setup)),
+        dtype_(FullGradDtype(p.setup)),
+        size_(DtypeBytes(dtype_)),
+        whole_(UnitBuffers(p, Role::kGradFull)),
+        shard_(UnitBuffers(p, Role::kGradShard)),
+        scratch_(p.layout.units.size(), kNoBuffer) {}
+
+  void Emit(const ReduceBucket& bucket, const Instruction& at) {
+    emit_.Tag(Phase::kBackward, at.layer, stage_ <= 1 ? kReduces : kEvery);
+    if (in_place_) {
+      if (world_ > 1) EmitCollective(bucket);
+      return;
+    }
+    if (world_ > 1) EmitCollective(bucket);
+    for (const GradPiece& piece : bucket.pieces) {
+      if (piece.last_of_unit || world_ == 1) EmitToShard(piece);
+    }
+  }
+
+ private:
+  const Unit& UnitOf(const GradPiece& piece) const {
+    return p_.layout.units[static_cast<size_t>(piece.unit)];
+  }
+  // Where the piece's gradients lie: the unit's buffer, or the piece's own.
+  Ref Source(const GradPiece& piece) const {
+    const uint64_t base = piece.own_buffer == kNoBuffer ? piece.begin : 0;
+    const BufferId id = piece.own_buffer == kNoBuffer ? whole_[static_cast<size_t>(piece.unit)]
+                                                      : piece.own_buffer;
+    return {id, base * size_, (piece.end - piece.begin) * size_, 0};
+  }
+  bool Direct() const {
+    return !Accumulates(p_.setup) && p_.setup.precision.grad_accum_dtype == dtype_ &&
+           p_.setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+  }
+  // Where this rank's sum of the unit arrives.
+  Ref Destination(const GradPiece& piece) {
+    const auto u = static_cast<size_t>(piece.unit);
+    const uint64_t bytes = UnitOf(piece).shard_elements * size_;
+    if (in_place_) return {whole_[u], 0, bytes, bytes};
+    if (Direct()) return {shard_[u], 0, bytes, 0};
+    if (scratch_[u] == kNoBuffer) {
+      scratch_[u] = AddBuffer(p_, "reduced", Role::kReduceScratch, dtype_, bytes);
+      p_.buffers[scratch_[u]].unit = piece.unit;
+    }
+    return {scratch_[u], 0, bytes, 0};
+  }
+
+  void EmitCollective(const ReduceBucket& bucket) {
+    const bool all = stage_ == 0 || !p_.setup.zero.reduce_scatter;
+    std::vector<Segment> whole, parts;
+    for (const GradPiece& piece : bucket.pieces) {
+      const Ref src = Source(piece);
+      if (all) {
+        whole.push_back({src, src});
+      } else if (piece.begin == 0 && piece.end == UnitOf(piece).padded_elements) {
+        whole.push_back({src, Destination(piece)});
+      } else {
+        parts.push_back({src, Destination(piece), piece.unit, piece.begin, piece.end});
+      }
+    }
+    if (!whole.empty()) {
+      emit_.Collect(all ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, dtype_, whole,
+                    Stream::kReduce);
+    }
+    if (!parts.empty()) {
+      emit_.Collect(CollectiveKind::kReduceToOwners, dtype_, parts, Stream::kReduce);
+    }
+  }
+
+  // Adds what arrived to the shard, where it did not arrive there.
+  void EmitToShard(const GradPiece& piece) {
+    const auto u = static_cast<size_t>(piece.unit);
+    const bool all = !p_.setup.zero.reduce_scatter && world_ > 1;
+    if (Direct() && world_ > 1 && !all) return;
+    const Unit& unit = UnitOf(piece);
+    const uint64_t shard_bytes = unit.shard_elements * size_;
+    const uint64_t to_size = DtypeBytes(p_.setup.precision.grad_accum_dtype);
+    Ref src, dst{shard_[u], 0, unit.shard_elements * to_size, 0};
+    auto count = static_cast<int64_t>(unit.shard_elements);
+    if (world_ == 1) {  // one rank: the piece is its own sum
+      src = Source(piece);
+      count = static_cast<int64_t>(piece.end - piece.begin);
+      dst = {shard_[u], piece.begin * to_size, (piece.end - piece.begin) * to_size, 0};
+    } else if (all) {
+      src = {whole_[u], 0, shard_bytes, shard_bytes};
+    } else {
+      src = Destination(piece);
+    }
+    const bool sums = Accumulates(p_.setup);
+    emit_.When(sums ? kWritesGrads : kEvery)
+        .Launch(KernelId::kConvert, {count}, kNoFlags, {src, dst}, Stream::kReduce);
+    if (sums) {
+      emit_.When(kAddsGrads)
+          .Launch(KernelId::kConvert, {count}, kAccumulate, {src, dst}, Stream::kReduce);
+    }
+    emit_.When(kEvery);
+  }
+
+  Program& p_;
+  Emitter emit_;
+  const int stage_, world_;
+  const bool in_place_;
+  const Dtype dtype_;
+  const uint64_t size_;
+  const std::vector<BufferId> whole_, shard_;
+  std::vector<BufferId> scratch_;
+};
+
+// Whole gradients become transient; a shard of each unit persists.
+void MakeTransient(Program& p) {
+  const Dtype dtype = p.setup.precision.grad_accum_dtype;
+  for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
+    p.buffers[id].persistent = false;
+    p.buffers[id].memory_class = MemoryClass::kBuffers;
+    const int unit = p.buffers[id].unit;
+    const BufferId shard =
+        AddBuffer(p, "grad_shard", Role::kGradShard, dtype,
+                  p.layout.units[static_cast<size_t>(unit)].shard_elements * DtypeBytes(dtype));
+    p.buffers[shard].unit = unit;
+    p.buffers[shard].persistent = true;
+    p.buffers[shard].memory_class = MemoryClass::kGrads;
+  }
+}
+
+// Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's end.
+void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer, uint64_t base,
+              Emitter& emit) {
+  const uint64_t size = DtypeBytes(FullGradDtype(p.setup));
+  uint64_t at = piece.begin;
+  auto fill = [&](uint64_t begin, uint64_t end) {
+    if (begin >= end) return;
+    const uint64_t bytes = (end - begin) * size;
+    emit.Launch(KernelId::kFill, {static_cast<int64_t>(bytes)}, kNoFlags,
+                {Ref{buffer, (begin - base) * size, bytes, 0}});
+  };
+  for (const TensorSlot& slot : unit.slots) {
+    if (slot.offset < piece.begin || slot.offset >= piece.end) continue;
+    fill(at, slot.offset);
+    at = slot.offset + slot.elements;
+  }
+  fill(at, piece.end);
+}
+
+}  // namespace
+
+Program InsertReduction(Program p) {
+  std::vector<Instruction>& list = p.section(Section::kMicroStep);
+  if (list.empty()) return p;
+  const bool in_place = GradsInPlace(p.setup);
+  if (!in_place) MakeTransient(p);
+  std::vector<ReduceBucket> buckets = PlanReduceBuckets(p, list);
+  if (!in_place) GiveOwnBuffers(p, list, buckets);
+
+  std::vector<std::vector<size_t>> done_at(list.size()), begun_at(list.size());
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    done_at[buckets[b].last_write].push_back(b);
+    begun_at[buckets[b].first_write].push_back(b);
+  }
+  std::vector<Instruction> in = std::move(list);
+  std::vector<Instruction> out;
+  out.reserve(in.size() * 3 / 2 + 4 * buckets.size());
+  Reducer reducer(p, out);
+  Emitter emit(p, out);
+  const std::vector<BufferId> whole = UnitBuffers(p, Role::kGradFull);
+  auto release = [&](const ReduceBucket& bucket, const Instruction& at) {
+    emit.Tag(at.phase, at.layer);
+    for (const GradPiece& piece : bucket.pieces) {
+      if (piece.own_buffer != kNoBuffer) emit.Release(piece.own_buffer);
+      if (piece.own_buffer == kNoBuffer && piece.last_of_unit) {
+        emit.Release(whole[static_cast<size_t>(piece.unit)]);
+      }
+    }
+  };
+  const bool overlap = p.setup.zero.overlap_comm;
+  size_t released = 0, done = 0;  // buckets, in order of completion
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!in_place) {
+      for (size_t b : begun_at[i]) {
+        // Two buckets at a time: the one being reduced and the one being filled.
+        while (overlap && released + 1 < std::min(b, done)) release(buckets[released++], in[i]);
+        emit.Tag(in[i].phase, in[i].layer);
+        for (const GradPiece& piece : buckets[b].pieces) {
+          const BufferId id = piece.own_buffer != kNoBuffer ? piece.own_buffer
+                                                            : whole[static_cast<size_t>(piece.unit)];
+          FillGaps(p, p.layout.units[static_cast<size_t>(piece.unit)], piece, id,
+                   piece.own_buffer != kNoBuffer ? piece.begin : 0, emit);
+        }
+      }
+    }
+    const Instruction at = in[i];
+    if (in_place && WritesGrads(p, in[i])) {
+      EmitWriteAndAdd(p, std::move(in[i]), out);
+    } else {
+      out.push_back(std::move(in[i]));
+    }
+    for (size_t b : done_at[i]) {
+      reducer.Emit(buckets[b], at);
+      done = b + 1;
+      if (in_place) continue;
+      while (!overlap && released < done) release(buckets[released++], at);
+    }
+  }
+  while (!in_place && released < buckets.size()) release(buckets[released++], in.back());
+  p.section(Section::kMicroStep) = std::move(out);
+  return p;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,60 @@
+#include "core/lowering/lower.h"
+
+#include <algorithm>
+
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+
+bool Accumulates(const TrainSetup& setup) { return setup.batch.grad_accum > 1; }
+
+bool GradsInPlace(const TrainSetup& setup) {
+  if (setup.zero.stage <= 1) return true;
+  return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+}
+
+Dtype FullGradDtype(const TrainSetup& setup) {
+  return GradsInPlace(setup) ? setup.precision.grad_accum_dtype : setup.precision.dtype;
+}
+
+bool ParamsSharded(const TrainSetup& setup) {
+  return setup.zero.stage == 3 &&
+         (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
+}
+
+uint64_t ReduceBucketElements(const Program& program) {
+  const uint64_t asked = program.setup.zero.reduce_bucket_elements;
+  if (asked != kAuto) return asked;
+  uint64_t largest = 8'000'000;
+  for (const Unit& unit : program.layout.units) {
+    const bool in_layer = unit.layer >= 0 && unit.layer < program.model.layers;
+    if (in_layer) largest = std::max(largest, unit.padded_elements);
+  }
+  return largest;
+}
+
+Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+              const TrainSetup& setup, const LowerOptions& options) {
+  Program program;
+  program.model = model;
+  program.setup = setup;
+  program.backend = options.backend;
+  program.layout = BuildParamLayout(std::move(tensors), setup.zero, setup.batch.world_size);
+  program = BuildCompute(std::move(program), options);
+  program = InsertRecompute(std::move(program));
+  program = InsertUnshard(std::move(program));
+  program = InsertReduction(std::move(program));
+  program = InsertOptimizer(std::move(program));
+  program = InsertCheckpoint(std::move(program), options);
+  program = InsertOffload(std::move(program));
+  program = InsertLifetimes(std::move(program));
+  program = AssignEvents(std::move(program));
+  return PlaceArenas(std::move(program));
+}
+
+Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options) {
+  return Lower(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)), setup,
+               options);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,28 @@
+// Model + config -> step program. A list of small pure passes, program in and program out.
+#pragma once
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load and generate,
+// with parameters only (fp32, one rank, stage 0).
+enum class Purpose : uint8_t { kTrain, kGenerate };
+
+struct LowerOptions {
+  Backend backend = Backend::kCpu;
+  Purpose purpose = Purpose::kTrain;
+  // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes (at
+  // least 1 row, at most B*T). Larger: fewer, larger GEMMs of the head; more memory.
+  uint64_t logits_chunk_bytes = 256u << 20;
+  // Elements that a checkpoint staging slot holds.
+  uint64_t checkpoint_chunk_elements = 1u << 22;
+};
+
+// Validates, lowers and places. REQUIRES: ValidateModelSpec and ValidateSetup passed.
+Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
+// The same with the parameter table at hand (callers that lower many choices of one model).
+Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+              const TrainSetup& setup, const LowerOptions& options = {});
+
+}  // namespace zeroplan

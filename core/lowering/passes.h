@@ -1,0 +1,47 @@
+// The passes that Lower() runs, in this order. Each takes a program and returns it changed; none looks
+// at anything but the program (and the options it is given).
+//
+// Until insert_lifetimes, instructions use buffers without Alloc or Free (but for explicit early
+// decisions), and their list order is the order in which one stream would run them. The streams they
+// carry say where they will run; assign_events adds what orders the streams.
+#pragma once
+
+#include "core/lowering/lower.h"
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// Forward, loss and backward over whole parameters and whole gradients; evaluation or generation.
+Program BuildCompute(Program program, const LowerOptions& options);
+// Drops a segment's activations after its forward and computes them again before its backward.
+Program InsertRecompute(Program program);
+// Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
+Program InsertUnshard(Program program);
+// Accumulates and reduces gradients by buckets; at stages 2 and 3 whole gradients become transient.
+Program InsertReduction(Program program);
+// Sections init and optimizer_step: states where the config puts them, norm, clip, AdamW, gathers.
+Program InsertOptimizer(Program program);
+// Sections save and load.
+Program InsertCheckpoint(Program program, const LowerOptions& options);
+// Gradients to the host, parameter shards from host or disk.
+Program InsertOffload(Program program);
+// Alloc before the first and Free after the last use of each transient buffer.
+Program InsertLifetimes(Program program);
+// RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
+Program AssignEvents(Program program);
+// Offsets in the arenas and the arenas' sizes.
+Program PlaceArenas(Program program);
+
+// ---- questions that several passes ask ----
+
+// True where gradients of a whole unit persist and are accumulated in place (stages 0 and 1, or one
+// rank whose optimizer is on the GPU); else whole gradients are transient and shards persist.
+bool GradsInPlace(const TrainSetup& setup);
+// The dtype of whole gradients, as kernels write them.
+Dtype FullGradDtype(const TrainSetup& setup);
+// True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
+bool ParamsSharded(const TrainSetup& setup);
+uint64_t ReduceBucketElements(const Program& program);
+bool Accumulates(const TrainSetup& setup);  // grad_accum > 1
+
+}  // namespace zeroplan

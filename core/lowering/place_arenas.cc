@@ -1,0 +1,109 @@
+// Pass 10: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient buffer,
+// largest first, takes the tightest gap that is free while it lives. Sections are laid out one after the
+// other in time, so that they share the space.
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kDeviceAlignment = 128, kFileAlignment = 4096;
+
+struct Lifetime {
+  BufferId buffer;
+  uint32_t begin, end;  // positions of Alloc and Free
+};
+
+struct Placed {
+  uint64_t offset, end_offset;
+  uint32_t begin, end;
+};
+
+// Offsets relative to the transient region; returns the region's size.
+uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t alignment) {
+  std::sort(lifetimes.begin(), lifetimes.end(), [&](const Lifetime& a, const Lifetime& b) {
+    const uint64_t x = p.buffers[a.buffer].bytes, y = p.buffers[b.buffer].bytes;
+    return x != y ? x > y : a.begin < b.begin;
+  });
+  std::vector<Placed> placed;  // by offset
+  placed.reserve(lifetimes.size());
+  uint64_t size = 0;
+  for (const Lifetime& life : lifetimes) {
+    const uint64_t bytes = p.buffers[life.buffer].bytes;
+    uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, top = 0;
+    for (const Placed& other : placed) {
+      if (other.begin >= life.end || other.end <= life.begin) continue;
+      if (other.offset > top) {
+        const uint64_t gap = other.offset - top;
+        if (gap >= bytes && gap < best_gap) {
+          best_gap = gap;
+          best = top;
+        }
+      }
+      top = std::max(top, AlignUp(other.end_offset, alignment));
+    }
+    const uint64_t offset = best == UINT64_MAX ? top : best;
+    p.buffers[life.buffer].offset = offset;
+    size = std::max(size, offset + bytes);
+    const Placed entry{offset, offset + bytes, life.begin, life.end};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
+                                   [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
+                  entry);
+  }
+  return size;
+}
+
+uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes, uint32_t positions) {
+  std::vector<int64_t> change(positions + 1, 0);
+  for (const Lifetime& life : lifetimes) {
+    change[life.begin] += static_cast<int64_t>(p.buffers[life.buffer].bytes);
+    change[life.end] -= static_cast<int64_t>(p.buffers[life.buffer].bytes);
+  }
+  int64_t live = 0, peak = 0;
+  for (int64_t step : change) peak = std::max(peak, live += step);
+  return static_cast<uint64_t>(peak);
+}
+
+}  // namespace
+
+Program PlaceArenas(Program p) {
+  std::array<std::vector<Lifetime>, kSpaces> transients;
+  std::vector<uint32_t> begun(p.buffers.size(), 0);
+  uint32_t position = 0;
+  for (const auto& list : p.sections) {
+    for (const Instruction& instruction : list) {
+      if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+        begun[alloc->buffer] = position;
+      } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+        const auto space = static_cast<size_t>(p.buffers[free->buffer].space);
+        transients[space].push_back({free->buffer, begun[free->buffer], position});
+      }
+      ++position;
+    }
+  }
+  for (size_t space = 0; space < kSpaces; ++space) {
+    const uint64_t alignment =
+        static_cast<Space>(space) == Space::kFile ? kFileAlignment : kDeviceAlignment;
+    uint64_t top = 0, used = 0, live = 0;
+    for (Buffer& buffer : p.buffers) {
+      if (!buffer.persistent || static_cast<size_t>(buffer.space) != space || buffer.bytes == 0) continue;
+      buffer.offset = AlignUp(top, alignment);
+      top = buffer.offset + buffer.bytes;
+      live += buffer.bytes;
+    }
+    p.persistent_bytes[space] = top;
+    const uint64_t base = AlignUp(top, alignment);
+    used = top;
+    if (!transients[space].empty()) {
+      used = base + PlaceTransients(p, transients[space], alignment);
+      for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base;
+    }
+    p.arena_bytes[space] = used;
+    p.live_peak_bytes[space] = live + LargestLiveSum(p, transients[space], position);
+  }
+  return p;
+}
+
+}  // namespace zeroplan

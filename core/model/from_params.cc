@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kMinParams = 100'000;
+constexpr uint64_t kMaxParams = 1'000'000'000'000'000;
+// Below this the GPT-2 vocabulary would be most of the model: byte-level tokens instead.
+constexpr uint64_t kByteLevelBelow = 20'000'000;
+// A published shape this close is what people mean by "10B" or "1.3B".
+constexpr double kPresetTolerance = 0.03;
+// How far off the nearest shape may be (long sequences need large position tables in tiny models).
+constexpr double kWorstError = 0.25;
+
+struct DepthAtWidth {
+  double hidden, layers;
+};
+// Brown et al. 2020, table 2.1. Narrower: in proportion to the first; wider: to the last.
+constexpr std::array<DepthAtWidth, 8> kDepths = {{{768, 12},
+                                                  {1024, 24},
+                                                  {1536, 24},
+                                                  {2048, 24},
+                                                  {2560, 32},
+                                                  {4096, 32},
+                                                  {5120, 40},
+                                                  {12288, 96}}};
+
+double UsualLayers(double hidden) {
+  const auto& first = kDepths.front();
+  const auto& last = kDepths.back();
+  if (hidden <= first.hidden) return std::max(1.0, first.layers * hidden / first.hidden);
+  if (hidden >= last.hidden) return last.layers * hidden / last.hidden;
+  const auto* upper = std::find_if(kDepths.begin(), kDepths.end(),
+                                   [&](const DepthAtWidth& d) { return d.hidden >= hidden; });
+  const auto* lower = upper - 1;
+  const double t = (hidden - lower->hidden) / (upper->hidden - lower->hidden);
+  return lower->layers + t * (upper->layers - lower->layers);
+}
+
+int64_t HeadsFor(int64_t hidden) {
+  // Heads of 128 from GPT-3's 1.3B on, of 64 below; of 32 in byte-level models too narrow for those.
+  if (hidden >= 2048 && hidden % 128 == 0) return hidden / 128;
+  return hidden % 64 == 0 ? hidden / 64 : hidden / 32;
+}
+
+ModelSpec Shape(int64_t layers, int64_t hidden, int64_t vocab, int64_t positions) {
+  ModelSpec spec;
+  spec.layers = layers;
+  spec.hidden = hidden;
+  spec.heads = HeadsFor(hidden);
+  spec.ffn = 4 * hidden;
+  spec.vocab = vocab;
+  spec.padded_vocab = PadVocab(vocab);
+  spec.positions = positions;
+  return spec;
+}
+
+double RelativeError(const ModelSpec& spec, uint64_t params) {
+  const double wanted = static_cast<double>(params);
+  return std::abs(static_cast<double>(spec.ParamCount()) - wanted) / wanted;
+}
+
+}  // namespace
+
+ModelSpec ModelFromParams(uint64_t params, int64_t seq_len) {
+  if (params < kMinParams || params > kMaxParams) {
+    ThrowUsage("--params: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
+  }
+  if (seq_len < 1 || seq_len > std::numeric_limits<int32_t>::max()) {
+    ThrowUsage("--seq-len: {} is not allowed; use 1 to {}", seq_len,
+               std::numeric_limits<int32_t>::max());
+  }
+  const std::string name = "gpt2-shape-" + FormatCount(params);
+  for (const ModelPreset& preset : ModelPresets()) {
+    ModelSpec spec = preset.spec;
+    spec.positions = seq_len;
+    if (RelativeError(spec, params) <= kPresetTolerance) return spec;
+  }
+  const bool byte_level = params < kByteLevelBelow;
+  const int64_t step = byte_level ? 32 : 128;
+  const int64_t vocab = byte_level ? 256 : 50257;
+  ModelSpec best;
+  double best_cost = std::numeric_limits<double>::infinity();
+  for (int64_t hidden = step;; hidden += step) {
+    const double one_layer =
+        static_cast<double>(Shape(1, hidden, vocab, seq_len).ParamCount() -
+                            Shape(0, hidden, vocab, seq_len).ParamCount());
+    const double outside = static_cast<double>(Shape(0, hidden, vocab, seq_len).ParamCount());
+    const double left = static_cast<double>(params) - outside;
+    const double layers = std::clamp(std::round(left / one_layer), 1.0, 4.0 * UsualLayers(hidden));
+    const ModelSpec spec = Shape(static_cast<int64_t>(layers), hidden, vocab, seq_len);
+    // A shape twice as deep as usual must be 4 % nearer to be taken.
+    const double cost = RelativeError(spec, params) +
+                        0.04 * std::abs(std::log2(layers / UsualLayers(static_cast<double>(hidden))));
+    if (cost < best_cost) {
+      best_cost = cost;
+      best = spec;
+    }
+    if (outside + one_layer > static_cast<double>(params)) break;  // wider only moves away
+  }
+  if (RelativeError(best, params) > kWorstError) {
+    ThrowUsage("--params: {}: no shape near it holds {} positions; use a smaller --seq-len or more "
+               "parameters (the nearest has {})",
+               FormatCount(params), seq_len, FormatCount(best.ParamCount()));
+  }
+  best.name = name;
+  ValidateModelSpec(best, "--params");
+  return best;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,235 @@
+// The program as text: stable, one instruction a line, for golden tests and failure messages.
+#include "core/program/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace zeroplan {
+namespace {
+
+using Out = std::back_insert_iterator<std::string>;
+
+// Names of the dimensions that each kernel uses, in the order of LaunchKernel::dims; by KernelId.
+constexpr std::array<std::array<std::string_view, 4>, kKernelCount> kDimNames = {{
+    {"B", "T", "C", "V"},    // embed_forward
+    {"M", "C"},              // layer_norm_forward
+    {"M", "K", "N"},         // matmul_forward
+    {"B", "T", "C", "H"},    // attention_forward
+    {"n"},                   // gelu_forward
+    {"R", "V", "Vp"},        // cross_entropy
+    {"n"},                   // loss_reduce
+    {"M", "K", "N"},         // matmul_backward_data
+    {"M", "K", "N"},         // matmul_backward_weight
+    {"M", "C"},              // layer_norm_backward
+    {"n"},                   // gelu_backward
+    {"B", "T", "C", "H"},    // attention_backward
+    {"B", "T", "C", "V"},    // embed_backward
+    {"n"},                   // fill
+    {"n"},                   // convert
+    {"n"},                   // norm_sq
+    {},                      // step_scalars
+    {"n", "unit", "begin"},  // adamw
+    {"n", "unit", "begin"},  // param_init
+    {"C"},                   // select_row
+}};
+
+struct FlagName {
+  uint8_t bit;
+  std::string_view name;
+};
+constexpr FlagName kFlagNames[] = {
+    {kAccumulate, "accumulate"},     {kTransposed, "transposed"}, {kForwardOnly, "forward_only"},
+    {kAddToOutput, "add_to_output"}, {kOnRank, "on_rank"},
+};
+
+void AppendRef(std::string& text, const Program& program, const Ref& ref) {
+  if (ref.null()) {
+    text += '_';
+    return;
+  }
+  if (ref.buffer >= program.buffers.size()) {
+    fmt::format_to(Out(text), "buffer#{}?", ref.buffer);
+    return;
+  }
+  const Buffer& buffer = program.buffers[ref.buffer];
+  text += BufferName(buffer);
+  if (ref.offset == 0 && ref.bytes == buffer.bytes && ref.rank_stride == 0) return;
+  fmt::format_to(Out(text), "+{}:{}", ref.offset, ref.bytes);
+  if (ref.rank_stride != 0) fmt::format_to(Out(text), "@rank*{}", ref.rank_stride);
+}
+
+// The arguments whose mode `wanted` accepts, each after a space.
+template <typename Wanted>
+void AppendArgs(std::string& text, const Program& program, const LaunchKernel& launch,
+                Wanted&& wanted) {
+  const KernelRow& row = KernelInfo(launch.kernel);
+  for (int i = 0; i < std::min<int>(launch.arg_count, row.arg_count); ++i) {
+    const bool scratch = row.modes[static_cast<size_t>(i)] == ArgMode::kScratch;
+    const ArgMode mode = AccessMode(launch.kernel, i, launch.flags);
+    if (!wanted(scratch, mode)) continue;
+    text += scratch ? " ~" : mode == ArgMode::kInOut ? " &" : " ";
+    const size_t index = launch.first_arg + static_cast<size_t>(i);
+    AppendRef(text, program, index < program.refs.size() ? program.refs[index] : Ref{});
+  }
+}
+
+// Inputs, "->", then outputs; '&' marks what is read and written, '~' scratch, '_' an absent
+// argument.
+void AppendOp(std::string& text, const Program& program, const LaunchKernel& launch) {
+  if (launch.kernel >= KernelId::kCount) {
+    text += "kernel?";
+    return;
+  }
+  const KernelRow& row = KernelInfo(launch.kernel);
+  text += row.name;
+  const size_t inputs = text.size();
+  AppendArgs(text, program, launch,
+             [](bool scratch, ArgMode mode) { return !scratch && mode == ArgMode::kIn; });
+  if (text.size() > inputs) text.insert(inputs, 1, ' ');
+  text += " ->";
+  AppendArgs(text, program, launch, [](bool scratch, ArgMode mode) {
+    return !scratch && (mode == ArgMode::kOut || mode == ArgMode::kInOut);
+  });
+  AppendArgs(text, program, launch, [](bool scratch, ArgMode) { return scratch; });
+  for (const FlagName& flag : kFlagNames) {
+    if ((launch.flags & flag.bit) != 0) fmt::format_to(Out(text), " {}", flag.name);
+  }
+  const auto& names = kDimNames[static_cast<size_t>(launch.kernel)];
+  for (size_t i = 0; i < names.size() && !names[i].empty(); ++i) {
+    fmt::format_to(Out(text), "{}{}={}", i == 0 ? "  (" : " ", names[i], launch.dims[i]);
+  }
+  if (!names[0].empty()) text += ')';
+}
+
+void AppendOp(std::string& text, const Program& program, const Collective& collective) {
+  fmt::format_to(Out(text), "{} {}{} ", CollectiveKindName(collective.kind),
+                 DtypeName(collective.dtype), collective.scalar ? " scalar" : "");
+  for (uint32_t i = 0; i < collective.segment_count; ++i) {
+    if (collective.first_segment + i >= program.segments.size()) {
+      text += " ?";
+      break;
+    }
+    const Segment& segment = program.segments[collective.first_segment + i];
+    text += i == 0 ? " " : ", ";
+    AppendRef(text, program, segment.src);
+    if (segment.unit >= 0) {
+      fmt::format_to(Out(text), "(unit {} [{}, {}))", segment.unit, segment.begin, segment.end);
+    }
+    text += " -> ";
+    AppendRef(text, program, segment.dst);
+  }
+}
+
+void AppendOp(std::string& text, const Program& program, const Copy& copy) {
+  text += "copy  ";
+  AppendRef(text, program, copy.src);
+  text += " -> ";
+  AppendRef(text, program, copy.dst);
+}
+
+void AppendOp(std::string& text, const Program& program, const FileIo& io) {
+  std::string file;
+  if (io.target == FileTarget::kSwap) {
+    AppendRef(file, program, io.file);
+  } else {
+    file = fmt::format("checkpoint:{}.unit[{}]+{}:{}", StateKindName(io.state), io.unit, io.begin,
+                       io.count);
+  }
+  text += io.write ? "file_write  " : "file_read  ";
+  if (!io.write) text += file + " -> ";
+  AppendRef(text, program, io.host);
+  if (io.write) text += " -> " + file;
+}
+
+void AppendOp(std::string& text, const Program& program, const Alloc& alloc) {
+  text += "alloc  ";
+  if (alloc.buffer >= program.buffers.size()) {
+    AppendRef(text, program, {alloc.buffer, 0, 0, 0});
+    return;
+  }
+  const Buffer& buffer = program.buffers[alloc.buffer];
+  AppendRef(text, program, {alloc.buffer, 0, buffer.bytes, 0});
+  fmt::format_to(Out(text), "  ({} bytes {})", buffer.bytes, DtypeName(buffer.dtype));
+}
+
+void AppendOp(std::string& text, const Program& program, const Free& free) {
+  const bool known = free.buffer < program.buffers.size();
+  text += "free  ";
+  AppendRef(text, program, {free.buffer, 0, known ? program.buffers[free.buffer].bytes : 0, 0});
+}
+
+void AppendOp(std::string& text, const Program&, const RecordEvent& record) {
+  fmt::format_to(Out(text), "record  event[{}]", record.event);
+}
+
+void AppendOp(std::string& text, const Program&, const WaitEvent& wait) {
+  fmt::format_to(Out(text), "wait  event[{}]", wait.event);
+}
+
+}  // namespace
+
+std::string BufferName(const Buffer& buffer) {
+  if (buffer.unit >= 0) return fmt::format("{}.unit[{}]", buffer.label, buffer.unit);
+  if (buffer.layer == kEmbeddingLayer) return fmt::format("{}[embed]", buffer.label);
+  if (buffer.layer >= 0) return fmt::format("{}[{}]", buffer.label, buffer.layer);
+  return buffer.label;
+}
+
+std::string FormatWhen(uint8_t when) {
+  constexpr std::pair<When, std::string_view> kNames[] = {
+      {kOnly, "only"}, {kFirst, "first"}, {kMiddle, "middle"}, {kLast, "last"}};
+  if ((when & kEvery) == kEvery) return "";
+  std::string text;
+  for (const auto& [kind, name] : kNames) {
+    if ((when & kind) == 0) continue;
+    text += text.empty() ? '[' : '|';
+    text += name;
+  }
+  return text.empty() ? "[never]" : text + ']';
+}
+
+std::string FormatRef(const Program& program, const Ref& ref) {
+  std::string text;
+  AppendRef(text, program, ref);
+  return text;
+}
+
+std::string FormatInstruction(const Program& program, const Instruction& instruction) {
+  // Most streams' names have at most seven letters, so that columns line up.
+  std::string text = fmt::format("{:<7}  ", StreamName(instruction.stream));
+  if (const std::string when = FormatWhen(instruction.when); !when.empty()) text += when + ' ';
+  std::visit([&](const auto& op) { AppendOp(text, program, op); }, instruction.op);
+  return text;
+}
+
+std::string FormatLines(const Program& program, Section section, int64_t begin, int64_t end,
+                        int64_t mark) {
+  const std::vector<Instruction>& list = program.section(section);
+  begin = std::max<int64_t>(begin, 0);
+  end = std::min(end, static_cast<int64_t>(list.size()));
+  std::string text = fmt::format("{}:\n", SectionName(section));
+  for (int64_t i = begin; i < end; ++i) {
+    text += i == mark ? "--> " : "    ";
+    text += FormatInstruction(program, list[static_cast<size_t>(i)]);
+    text += '\n';
+  }
+  return text;
+}
+
+std::string FormatSection(const Program& program, Section section, int64_t mark) {
+  return FormatLines(program, section, 0, static_cast<int64_t>(program.section(section).size()),
+                     mark);
+}
+
+std::string FormatProgram(const Program& program) {
+  std::string text;
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    if (!program.section(section).empty()) text += FormatSection(program, section);
+  }
+  return text;
+}
+
+}  // namespace zeroplan

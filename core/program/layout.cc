@@ -1,0 +1,100 @@
+// Tensors to units: one pass over the table, which lists a layer's tensors one after the other.
+#include "core/program/layout.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+namespace {
+
+// Every size derived from an element count stays below 2^64: at most 16 bytes an element, and less
+// than 2^31 ranks times kShardAlignElements of padding.
+constexpr uint64_t kMaxElements = uint64_t{1} << 59;
+
+uint64_t CheckedElements(const ParamTensor& tensor) {
+  ZEROPLAN_CHECK(tensor.shape[0] > 0 && tensor.shape[1] > 0, "{} is empty", tensor.name);
+  const uint64_t elements = CheckedMul(static_cast<uint64_t>(tensor.shape[0]),
+                                       static_cast<uint64_t>(tensor.shape[1]), tensor.name);
+  if (elements > kMaxElements) ThrowUsage("{}: {} elements are too many", tensor.name, elements);
+  return elements;
+}
+
+void AddTensor(Unit& unit, int tensor, uint64_t elements) {
+  const uint64_t offset = AlignUp(unit.elements, kShardAlignElements);
+  unit.slots.push_back({tensor, offset, elements});
+  unit.elements = offset + elements;
+  unit.param_elements += elements;
+  if (unit.elements > kMaxElements) {
+    ThrowUsage("layer {}: {} parameters are too many", unit.layer, unit.elements);
+  }
+}
+
+// Closes a unit: shards it and notes where its tensors are.
+void AddUnit(ParamLayout& layout, Unit& unit) {
+  if (unit.slots.empty()) return;
+  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.world_size), kShardAlignElements);
+  unit.padded_elements = unit.shard_elements * layout.world_size;
+  const int index = static_cast<int>(layout.units.size());
+  for (size_t i = 0; i < unit.slots.size(); ++i) {
+    layout.place[static_cast<size_t>(unit.slots[i].tensor)] = {index, static_cast<int>(i)};
+  }
+  layout.units.push_back(std::move(unit));
+}
+
+}  // namespace
+
+uint64_t ParamLayout::param_elements() const {
+  uint64_t sum = 0;
+  for (const Unit& unit : units) sum += unit.param_elements;
+  return sum;
+}
+
+uint64_t ParamLayout::persistent_elements() const {
+  uint64_t sum = 0;
+  for (const Unit& unit : units) sum += unit.persistent ? unit.param_elements : 0;
+  return sum;
+}
+
+ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
+                             const ZeroConfig& zero, int world_size) {
+  ZEROPLAN_CHECK(tensors != nullptr && world_size >= 1, "world size {}", world_size);
+  const std::vector<ParamTensor>& table = *tensors;
+  ParamLayout layout;
+  layout.world_size = zero.stage == 0 ? 1 : static_cast<uint64_t>(world_size);
+  layout.place.resize(table.size());
+  if (!table.empty()) {
+    const auto layers = static_cast<size_t>(table.back().layer - table.front().layer + 1);
+    layout.units.reserve(zero.stage == 3 ? 2 * layers : layers);
+  }
+
+  uint64_t kept = 0;   // elements of persistent tensors so far
+  uint64_t total = 0;  // padded elements of all units
+  for (size_t i = 0; i < table.size();) {
+    const int layer = table[i].layer;
+    Unit persistent{.layer = layer, .persistent = true, .slots = {}};
+    Unit main{.layer = layer, .persistent = false, .slots = {}};
+    for (; i < table.size() && table[i].layer == layer; ++i) {
+      const uint64_t elements = CheckedElements(table[i]);
+      // A tensor that would exceed the model's limit is passed over, and a later, smaller one may
+      // still be kept (as DeepSpeed does).
+      const bool keep = zero.stage == 3 && elements <= zero.param_persistence_threshold &&
+                        elements <= zero.model_persistence_threshold &&
+                        kept <= zero.model_persistence_threshold - elements;
+      if (keep) kept += elements;
+      AddTensor(keep ? persistent : main, static_cast<int>(i), elements);
+    }
+    const size_t first = layout.units.size();
+    AddUnit(layout, persistent);
+    AddUnit(layout, main);
+    for (size_t u = first; u < layout.units.size(); ++u) {
+      total = CheckedAdd(total, layout.units[u].padded_elements, "parameters");
+    }
+    if (total > kMaxElements) ThrowUsage("{} parameters are too many", total);
+  }
+  layout.tensors = std::move(tensors);
+  return layout;
+}
+
+}  // namespace zeroplan

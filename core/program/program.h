@@ -1,0 +1,223 @@
+// The step program: what planner and executor share. A flat list of instructions over named streams,
+// every buffer's place in its arena decided. MemoryWalk adds it up, Timeline plays it, Engine runs it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "core/program/kernel.h"
+#include "core/program/layout.h"
+
+namespace zeroplan {
+
+// ---- memory ----------------------------------------------------------------------------------------
+
+// Arenas: one allocation each. kFile is the rank's extent of the NVMe swap file.
+enum class Space : uint8_t { kDevice, kPinned, kPageable, kFile };
+inline constexpr int kSpaces = 4;
+
+// Fixed names of what GPU memory is spent on. (`runtime`, what lies outside the arenas, is a term of
+// the hardware profile.)
+enum class MemoryClass : uint8_t { kParams, kGrads, kOptimizer, kActivations, kBuffers };
+inline constexpr int kMemoryClasses = 5;
+
+// What a buffer is for. Passes find buffers by role and unit; names in reports come from it.
+enum class Role : uint8_t {
+  kParamFull,    // a whole unit in the compute dtype
+  kParamShard,   // a rank's shard in the compute dtype (stage 3), on the device, host or disk
+  kGradFull,     // gradient of a whole unit, before reduction
+  kGradShard,    // reduced gradient of a rank's shard (grad_accum dtype)
+  kMaster, kAdamM, kAdamV,
+  kGradHost, kMasterHost, kAdamMHost, kAdamVHost,  // offloaded part of the same, in host memory
+  kMasterFile, kAdamMFile, kAdamVFile,             // or in the swap file
+  kStaging,      // transfer slots
+  kTokens, kTokensHost, kState, kStateHost,
+  kActivation, kActivationGrad, kLogits, kLoss, kWorkspace, kReduceScratch,
+};
+std::string_view RoleName(Role role);
+
+using BufferId = uint32_t;
+inline constexpr BufferId kNoBuffer = 0xffffffffu;
+
+struct Buffer {
+  uint64_t bytes = 0;
+  uint64_t offset = 0;          // within its arena, set by placement
+  const char* label = "";       // static string: "qkv", "params", ...
+  int32_t layer = -2;           // -2: none
+  int32_t unit = -1;            // -1: none
+  Space space = Space::kDevice;
+  MemoryClass memory_class = MemoryClass::kBuffers;
+  Role role = Role::kActivation;
+  Dtype dtype = Dtype::kU8;
+  bool persistent = false;      // allocated in section init, never freed
+};
+// "qkv[3]", "params.unit[0]".
+std::string BufferName(const Buffer& buffer);
+
+// Bytes [offset + rank*rank_stride, + bytes) of a buffer. A null ref stands for an absent argument.
+struct Ref {
+  BufferId buffer = kNoBuffer;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint64_t rank_stride = 0;
+
+  bool null() const { return buffer == kNoBuffer; }
+  uint64_t begin(int rank) const { return offset + static_cast<uint64_t>(rank) * rank_stride; }
+};
+
+// ---- time ------------------------------------------------------------------------------------------
+
+enum class Stream : uint8_t { kCompute, kGather, kReduce, kHostToDevice, kDeviceToHost, kHost, kStorage };
+inline constexpr int kStreams = 7;
+std::string_view StreamName(Stream stream);
+
+// A program's parts. kTrain: init, then per optimizer step grad_accum times micro_step and once
+// optimizer_step. The others are programs of their own over the same persistent buffers; their transient
+// buffers share the arena.
+enum class Section : uint8_t { kInit, kMicroStep, kOptimizerStep, kDrain, kEval, kGenerate, kSave, kLoad };
+inline constexpr int kSections = 8;
+std::string_view SectionName(Section section);
+
+// Which micro-steps an instruction belongs to: a set of step kinds. With grad_accum 1 the only
+// micro-step is kOnly; else first, middle..., last.
+enum When : uint8_t {
+  kOnly = 1, kFirst = 2, kMiddle = 4, kLast = 8,
+  kEvery = 15,
+  kWritesGrads = kOnly | kFirst,  // gradients are written
+  kAddsGrads = kMiddle | kLast,   // gradients are added
+  kReduces = kOnly | kLast,       // stages 0 and 1 reduce
+};
+// The kind of micro-step m of g.
+When MicroStepKind(int64_t m, int64_t grad_accum);
+
+// What the memory report calls the time an instruction runs in.
+enum class Phase : uint8_t { kInit, kForward, kBackward, kStep, kSave };
+inline constexpr int kPhases = 5;
+std::string_view PhaseName(Phase phase);
+
+// ---- instructions ----------------------------------------------------------------------------------
+
+struct LaunchKernel {
+  KernelId kernel;
+  uint8_t flags = kNoFlags;
+  uint16_t arg_count = 0;
+  uint32_t first_arg = 0;  // into Program::refs
+  KernelDims dims{};
+};
+
+enum class CollectiveKind : uint8_t {
+  kAllReduce,      // each segment: dst = sum over ranks of src, everywhere (in place: src == dst)
+  kReduceScatter,  // each segment: src is world_size equal parts; dst = sum of part [rank]
+  kAllGather,      // each segment: dst is world_size equal parts; part [rank] comes from src
+  kReduceToOwners, // each segment: a range of a unit's gradient that does not divide into equal parts: every
+                   // rank gets the sum of what overlaps its own shard, written to dst (see Segment)
+  kBroadcast,      // each segment: part [r] of dst is sent by rank r, one send an owner
+};
+std::string_view CollectiveKindName(CollectiveKind kind);
+
+struct Segment {
+  Ref src, dst;
+  // kReduceToOwners only: src holds elements [begin, end) of unit `unit`; the rank's shard lies at
+  // elements [rank*shard_elements, ...) and dst is the whole of the rank's shard.
+  int32_t unit = -1;
+  uint64_t begin = 0, end = 0;
+};
+struct Collective {
+  CollectiveKind kind;
+  Dtype dtype;
+  uint32_t first_segment = 0;  // into Program::segments: one group, one launch
+  uint32_t segment_count = 0;
+  bool scalar = false;  // listed apart from communication volume
+};
+
+// Equal sizes; between device and host spaces, or within one.
+struct Copy {
+  Ref src, dst;
+};
+
+enum class FileTarget : uint8_t { kSwap, kCheckpoint };
+enum class StateKind : uint8_t { kMaster, kAdamM, kAdamV };
+std::string_view StateKindName(StateKind kind);  // "master", "adam_m", "adam_v"
+struct FileIo {
+  bool write;
+  FileTarget target = FileTarget::kSwap;
+  Ref host;  // pinned or pageable
+  Ref file;  // kSwap: the range in the file arena
+  // kCheckpoint: fp32 elements [begin, begin+count) of this rank's shard of `unit`.
+  int32_t unit = -1;
+  StateKind state = StateKind::kMaster;
+  uint64_t begin = 0, count = 0;
+};
+
+struct Alloc { BufferId buffer; };
+struct Free { BufferId buffer; };
+using EventId = uint32_t;
+struct RecordEvent { EventId event; };
+struct WaitEvent { EventId event; };
+
+using Op = std::variant<LaunchKernel, Collective, Copy, FileIo, Alloc, Free, RecordEvent, WaitEvent>;
+
+struct Instruction {
+  Op op;
+  Stream stream = Stream::kCompute;
+  uint8_t when = kEvery;  // set of When; meaningful in kMicroStep only
+  Phase phase = Phase::kInit;
+  int16_t layer = -2;     // -2: none
+};
+
+// ---- program ---------------------------------------------------------------------------------------
+
+struct Program {
+  ModelSpec model;
+  TrainSetup setup;
+  Backend backend = Backend::kCpu;
+  ParamLayout layout;
+
+  std::vector<Buffer> buffers;
+  std::vector<Ref> refs;          // kernel arguments
+  std::vector<Segment> segments;  // of collectives
+  std::array<std::vector<Instruction>, kSections> sections;
+  EventId event_count = 0;
+  std::array<uint64_t, kSpaces> arena_bytes{};       // set by placement
+  std::array<uint64_t, kSpaces> persistent_bytes{};  // arena prefix of the persistent buffers
+  // The largest sum of live bytes in any instant: what a perfect placement would need.
+  std::array<uint64_t, kSpaces> live_peak_bytes{};
+
+  BufferId state_buffer = kNoBuffer;       // StepState on the device
+  BufferId state_host_buffer = kNoBuffer;  // its pinned copy
+  BufferId tokens_buffer = kNoBuffer;      // I32 [2, B, T] on the device
+  BufferId tokens_host_buffer = kNoBuffer; // I32 [2, B, T]: inputs, then targets; the data loader fills it
+  BufferId logits_host_buffer = kNoBuffer; // generate: compute dtype [Vp], the wanted row's logits
+  BufferId matmul_workspace = kNoBuffer;   // shared by the matmuls where their library needs one
+
+  std::vector<Instruction>& section(Section s) { return sections[static_cast<size_t>(s)]; }
+  const std::vector<Instruction>& section(Section s) const { return sections[static_cast<size_t>(s)]; }
+  std::span<const Ref> args(const LaunchKernel& launch) const {
+    return {refs.data() + launch.first_arg, launch.arg_count};
+  }
+  std::span<const Segment> segs(const Collective& c) const {
+    return {segments.data() + c.first_segment, c.segment_count};
+  }
+};
+
+// Calls visit(ref, mode) for every byte range an instruction touches (Alloc and Free touch the whole
+// buffer as kOut; events touch nothing).
+template <typename Visit>
+void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit);
+
+// "compute  matmul_forward  ln1[0] params.unit[1]+0:1536 -> qkv[0]  (M=64 K=16 N=48)"
+std::string FormatInstruction(const Program& program, const Instruction& instruction);
+// A section or all sections, one instruction a line; `mark` (an index into the section) gets "-->".
+std::string FormatSection(const Program& program, Section section, int64_t mark = -1);
+std::string FormatProgram(const Program& program);
+
+}  // namespace zeroplan
+
+#include "core/program/access.inl"

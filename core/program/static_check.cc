@@ -1,0 +1,128 @@
+#include "core/program/static_check.h"
+
+#include <fmt/format.h>
+
+#include "core/base/units.h"
+#include "core/program/format.h"
+#include "core/program/unroll.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kBufferAlign = 128;
+constexpr uint64_t kFileAlign = 4096;
+
+class FormCheck {
+ public:
+  explicit FormCheck(const Program& program) : program_(program) {}
+
+  // What is wrong with the operation, or "".
+  std::string operator()(const LaunchKernel& launch) const {
+    if (launch.kernel >= KernelId::kCount) return "no such kernel";
+    const KernelRow& row = KernelInfo(launch.kernel);
+    if (launch.arg_count > row.arg_count) return "too many arguments";
+    if (!Within(launch.first_arg, launch.arg_count, program_.refs.size())) return "no such refs";
+    for (int i = 0; i < launch.arg_count; ++i) {
+      const Ref& ref = program_.refs[launch.first_arg + static_cast<size_t>(i)];
+      if (!ref.null() && !Known(ref)) return fmt::format("argument {} names no buffer", i);
+    }
+    return "";
+  }
+  std::string operator()(const Collective& collective) const {
+    if (!Within(collective.first_segment, collective.segment_count, program_.segments.size())) {
+      return "no such segments";
+    }
+    for (const Segment& segment : program_.segs(collective)) {
+      if (!Known(segment.src) || !Known(segment.dst)) return "a segment names no buffer";
+      const bool by_unit = collective.kind == CollectiveKind::kReduceToOwners;
+      if (by_unit && !KnownUnit(segment.unit)) return "a segment names no unit";
+    }
+    return "";
+  }
+  std::string operator()(const Copy& copy) const {
+    return Known(copy.src) && Known(copy.dst) ? "" : "source or destination names no buffer";
+  }
+  std::string operator()(const FileIo& io) const {
+    if (!Known(io.host)) return "the host range names no buffer";
+    if (io.target == FileTarget::kSwap) return Known(io.file) ? "" : "the file range is missing";
+    if (!io.file.null()) return "a checkpoint has no range in the file arena";
+    return KnownUnit(io.unit) ? "" : "no such unit";
+  }
+  std::string operator()(const Alloc& alloc) const { return Buffer(alloc.buffer); }
+  std::string operator()(const Free& free) const { return Buffer(free.buffer); }
+  std::string operator()(const RecordEvent& record) const { return Event(record.event); }
+  std::string operator()(const WaitEvent& wait) const { return Event(wait.event); }
+
+ private:
+  static bool Within(uint64_t first, uint64_t count, uint64_t size) {
+    return first <= size && count <= size - first;
+  }
+  bool Known(const Ref& ref) const { return ref.buffer < program_.buffers.size(); }
+  bool KnownUnit(int32_t unit) const {
+    return unit >= 0 && static_cast<size_t>(unit) < program_.layout.units.size();
+  }
+  std::string Buffer(BufferId id) const {
+    return id < program_.buffers.size() ? "" : fmt::format("no buffer {}", id);
+  }
+  std::string Event(EventId id) const {
+    return id < program_.event_count ? "" : fmt::format("no event {}", id);
+  }
+  const Program& program_;
+};
+
+}  // namespace
+
+bool CheckWellFormed(const Program& program, Violations& violations) {
+  bool well_formed = true;
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    std::string what = std::visit(FormCheck(program), instruction.op);
+    if (what.empty() && (instruction.when & kEvery) == 0) what = "it never runs";
+    if (what.empty()) return;
+    well_formed = false;
+    violations.Add("malformed", site, what);
+  });
+  return well_formed;
+}
+
+void CheckBuffers(const Program& program, Violations& violations) {
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    const Alloc* alloc = std::get_if<Alloc>(&instruction.op);
+    if (alloc == nullptr) return;
+    const Buffer& buffer = program.buffers[alloc->buffer];
+    const auto space = static_cast<size_t>(buffer.space);
+    const uint64_t limit =
+        buffer.persistent ? program.persistent_bytes[space] : program.arena_bytes[space];
+    if (buffer.offset > limit || buffer.bytes > limit - buffer.offset) {
+      violations.Add("out_of_bounds", site,
+                     fmt::format("{} ends at {}, beyond the {} of {} bytes", BufferName(buffer),
+                                 buffer.offset + buffer.bytes,
+                                 buffer.persistent ? "persistent region" : "arena", limit));
+    }
+    const uint64_t align = buffer.space == Space::kFile ? kFileAlign : kBufferAlign;
+    if (buffer.offset % align != 0) {
+      violations.Add("misaligned", site,
+                     fmt::format("{} lies at {}, not a multiple of {}", BufferName(buffer),
+                                 buffer.offset, align));
+    }
+  });
+}
+
+void CheckEvents(const Program& program, Violations& violations) {
+  std::vector<bool> recorded(program.event_count, false);
+  const uint8_t kinds = StepKinds(program);
+  auto runs = [&](const Instruction& instruction, Site site) {
+    return site.section != Section::kMicroStep || (instruction.when & kinds) != 0;
+  };
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    const RecordEvent* record = std::get_if<RecordEvent>(&instruction.op);
+    if (record != nullptr && runs(instruction, site)) recorded[record->event] = true;
+  });
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    const WaitEvent* wait = std::get_if<WaitEvent>(&instruction.op);
+    if (wait == nullptr || !runs(instruction, site) || recorded[wait->event]) return;
+    violations.Add("wait_without_record", site,
+                   fmt::format("nothing ever records event {}", wait->event));
+  });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,35 @@
+// The order in which an engine issues a program's instructions, for long enough that everything
+// which is carried from one repetition to the next has been.
+#pragma once
+
+#include <cstdint>
+
+#include "core/program/program.h"
+#include "core/program/violations.h"
+
+namespace zeroplan {
+
+// The kinds of micro-step that the program's grad_accum has, a set of When.
+inline uint8_t StepKinds(const Program& program) {
+  const int64_t grad_accum = program.setup.batch.grad_accum;
+  if (grad_accum == 1) return kOnly;
+  return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;
+}
+
+// Receives the unrolled program.
+class UnrollVisitor {
+ public:
+  virtual ~UnrollVisitor() = default;
+  virtual void Run(const Instruction& instruction, Site site) = 0;
+  virtual void EndSection(Section section) = 0;
+  virtual void EndStep() = 0;
+  // The engine waits for all streams.
+  virtual void Synchronize() = 0;
+};
+
+// init; two optimizer steps; drain, then one of eval, generate, save and load where there are such,
+// and a step after each; drain. The engine synchronises after init and around the sections in
+// between, whose results it hands to its caller, and nowhere else.
+void Unroll(const Program& program, UnrollVisitor& visitor);
+
+}  // namespace zeroplan

@@ -1,0 +1,46 @@
+#include "cost_models/closed_form.h"
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+StateBytesPerParam StateBytes(const PrecisionConfig& precision) {
+  const uint64_t param = DtypeBytes(precision.dtype);
+  constexpr uint64_t kMoments = 2 * 4;
+  const uint64_t master = precision.dtype == Dtype::kF32 ? 0 : 4;
+  return {param, DtypeBytes(precision.grad_accum_dtype), master + kMoments};
+}
+
+ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,
+                              const PrecisionConfig& precision) {
+  const StateBytesPerParam bytes = StateBytes(precision);
+  const double shard = psi / ranks;
+  const double params = stage >= 3 ? shard + psi_persistent * (1 - 1.0 / ranks) : psi;
+  const double grads = stage >= 2 ? shard : psi;
+  const double optimizer = stage >= 1 ? shard : psi;
+  return {params * static_cast<double>(bytes.params), grads * static_cast<double>(bytes.grads),
+          optimizer * static_cast<double>(bytes.optimizer)};
+}
+
+double ElementsSentPerStep(const VolumeTerms& terms) {
+  const double ring = static_cast<double>(terms.ranks - 1) / terms.ranks;
+  const double g = static_cast<double>(terms.grad_accum);
+  const double reduction = terms.reduce_scatter ? 1 : 2;  // an all-reduce is two passes of the ring
+  switch (terms.stage) {
+    case 0:  // all-reduce of the summed gradients
+      return 2 * terms.psi * ring;
+    case 1:  // reduction of the summed gradients, gather of the new parameters
+      return (reduction + 1) * terms.psi * ring;
+    case 2:  // reduction of each micro-step's gradients, gather of the new parameters
+      return (g * reduction + 1) * terms.psi * ring;
+    case 3: {
+      // Each micro-step: gather for the forward, again for the backward unless kept, reduction.
+      // Persistent parameters are only reduced, and gathered once after the step.
+      const double gathers = 2 * (terms.psi - terms.psi_persistent) - terms.psi_reused;
+      return (g * (gathers + reduction * terms.psi) + terms.psi_persistent) * ring;
+    }
+  }
+  FailCheck(__FILE__, __LINE__, "stage", "no such ZeRO stage");
+}
+
+}  // namespace zeroplan

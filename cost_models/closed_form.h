@@ -1,0 +1,42 @@
+// The formulas of the ZeRO papers, against which the walked programs are tested.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+
+// Bytes of model states per parameter: P (parameters), G (gradients), S (optimizer: fp32 master
+// where parameters are 16-bit, and Adam's two moments). Source: ZeRO, arXiv 1910.02054, section 3.1
+// (K = 12).
+struct StateBytesPerParam {
+  uint64_t params, grads, optimizer;
+};
+StateBytesPerParam StateBytes(const PrecisionConfig& precision);
+
+// Model states of one of `ranks` GPUs, in bytes, before alignment. Persistent parameters of stage 3
+// are kept whole. Source: section 5 and figure 1 of the paper; section 3 of ZeRO-Infinity, arXiv
+// 2104.07857.
+struct ModelStates {
+  double params, grads, optimizer;
+  double total() const { return params + grads + optimizer; }
+};
+ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,
+                              const PrecisionConfig& precision);
+
+// Elements that one rank sends in one optimizer step of `grad_accum` micro-steps. Source: ZeRO,
+// section 7 (2 psi at stages 0 to 2, 3 psi at stage 3, for one micro-step); the rest counts what is
+// repeated.
+struct VolumeTerms {
+  int stage = 0;
+  double psi = 0;             // parameters
+  double psi_persistent = 0;  // stage 3: kept whole on every rank
+  double psi_reused = 0;      // stage 3: kept from forward to backward
+  int64_t grad_accum = 1;
+  int ranks = 1;
+  bool reduce_scatter = true;  // false: all-reduce, then keep the own shard
+};
+double ElementsSentPerStep(const VolumeTerms& terms);
+
+}  // namespace zeroplan

@@ -1,0 +1,152 @@
+#include "cost_models/memory_walk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "cost_models/walk_order.h"
+
+namespace zeroplan {
+namespace {
+
+// One Alloc (free == false) or Free, in the order of the walk.
+struct LifeEvent {
+  BufferId buffer;
+  bool free;
+};
+
+class Walker {
+ public:
+  explicit Walker(const Program& program) : program_(program), live_(program.buffers.size(), 0) {
+    events_.reserve(2 * program.buffers.size());
+  }
+
+  MemoryReport Walk() {
+    for (const SectionRun& run : WalkOrder(program_)) {
+      for (const Instruction& instruction : program_.section(run.section)) {
+        const bool runs = run.section != Section::kMicroStep || (instruction.when & run.kinds) != 0;
+        if (runs) Visit(instruction);
+      }
+    }
+    report_.arena_bytes = program_.arena_bytes;
+    const uint64_t device_peak = report_.live_peak_bytes[static_cast<size_t>(Space::kDevice)];
+    const uint64_t arena = report_.arena(Space::kDevice);
+    ZEROPLAN_CHECK(arena >= device_peak, "device arena of {} bytes holds {} live", arena,
+                   device_peak);
+    report_.gap_bytes = arena - device_peak;
+    report_.class_bytes[static_cast<size_t>(MemoryClass::kBuffers)] += report_.gap_bytes;
+    FindCulprits();
+    return std::move(report_);
+  }
+
+ private:
+  void Visit(const Instruction& instruction) {
+    std::visit(Overload{[&](const Alloc& alloc) { Begin(alloc.buffer); },
+                        [&](const Free& free) { End(free.buffer); }, [](const LaunchKernel&) {},
+                        [](const Collective&) {}, [](const Copy&) {}, [](const FileIo&) {},
+                        [](const RecordEvent&) {}, [](const WaitEvent&) {}},
+               instruction.op);
+    auto& peak = report_.phases[static_cast<size_t>(instruction.phase)];
+    const uint64_t live = live_bytes_[static_cast<size_t>(Space::kDevice)];
+    if (live > peak.bytes) {
+      peak.bytes = live;
+      peak_at_[static_cast<size_t>(instruction.phase)] = events_.size();
+    }
+  }
+
+  void Begin(BufferId id) {
+    const Buffer& buffer = program_.buffers[id];
+    ZEROPLAN_CHECK(live_[id] == 0, "{} is allocated twice", BufferName(buffer));
+    live_[id] = 1;
+    events_.push_back({id, false});
+    const auto space = static_cast<size_t>(buffer.space);
+    live_bytes_[space] += buffer.bytes;
+    if (buffer.space == Space::kDevice) {
+      live_classes_[static_cast<size_t>(buffer.memory_class)] += buffer.bytes;
+    }
+    if (live_bytes_[space] > report_.live_peak_bytes[space]) {
+      report_.live_peak_bytes[space] = live_bytes_[space];
+      if (buffer.space == Space::kDevice) report_.class_bytes = live_classes_;
+    }
+  }
+
+  void End(BufferId id) {
+    const Buffer& buffer = program_.buffers[id];
+    ZEROPLAN_CHECK(live_[id] == 1, "{} is freed while not live", BufferName(buffer));
+    live_[id] = 0;
+    events_.push_back({id, true});
+    live_bytes_[static_cast<size_t>(buffer.space)] -= buffer.bytes;
+    if (buffer.space == Space::kDevice) {
+      live_classes_[static_cast<size_t>(buffer.memory_class)] -= buffer.bytes;
+    }
+  }
+
+  // Live bytes per label change with every event; they are copied where a phase has its peak.
+  void FindCulprits() {
+    std::vector<Culprit> labels;
+    std::vector<const char*> seen;  // labels are static strings: most compare equal by address
+    std::vector<uint32_t> label_of(program_.buffers.size());
+    for (BufferId id = 0; id < program_.buffers.size(); ++id) {
+      const char* text = program_.buffers[id].label;
+      auto found = std::find(seen.begin(), seen.end(), text);
+      if (found == seen.end()) {
+        seen.push_back(text);
+        labels.push_back({text});
+        found = seen.end() - 1;
+      }
+      label_of[id] = static_cast<uint32_t>(found - seen.begin());
+    }
+    for (size_t count = 0; count <= events_.size(); ++count) {
+      for (size_t phase = 0; phase < report_.phases.size(); ++phase) {
+        if (report_.phases[phase].bytes > 0 && peak_at_[phase] == count) {
+          report_.phases[phase].culprits = Largest(labels);
+        }
+      }
+      if (count == events_.size()) break;
+      const LifeEvent& event = events_[count];
+      const Buffer& buffer = program_.buffers[event.buffer];
+      if (buffer.space != Space::kDevice) continue;
+      Culprit& culprit = labels[label_of[event.buffer]];
+      culprit.bytes += event.free ? -buffer.bytes : buffer.bytes;
+      culprit.count += event.free ? -1 : 1;
+    }
+  }
+
+  static std::vector<Culprit> Largest(std::vector<Culprit> labels) {
+    // The same text may have several addresses (one a translation unit): merge by text.
+    std::sort(labels.begin(), labels.end(),
+              [](const Culprit& a, const Culprit& b) { return a.label < b.label; });
+    std::vector<Culprit> merged;
+    for (Culprit& culprit : labels) {
+      if (culprit.bytes == 0) continue;
+      if (!merged.empty() && merged.back().label == culprit.label) {
+        merged.back().bytes += culprit.bytes;
+        merged.back().count += culprit.count;
+      } else {
+        merged.push_back(std::move(culprit));
+      }
+    }
+    std::stable_sort(merged.begin(), merged.end(),
+                     [](const Culprit& a, const Culprit& b) { return a.bytes > b.bytes; });
+    if (merged.size() > kMaxCulprits) merged.resize(kMaxCulprits);
+    return merged;
+  }
+
+  const Program& program_;
+  MemoryReport report_;
+  std::vector<uint8_t> live_;
+  std::vector<LifeEvent> events_;
+  std::array<uint64_t, kSpaces> live_bytes_{};
+  std::array<uint64_t, kMemoryClasses> live_classes_{};
+  std::array<size_t, kPhases> peak_at_{};  // events before the phase's peak
+};
+
+}  // namespace
+
+std::string CulpritName(const Culprit& culprit) {
+  return culprit.count == 1 ? culprit.label : fmt::format("{} x{}", culprit.label, culprit.count);
+}
+
+MemoryReport WalkMemory(const Program& program) { return Walker(program).Walk(); }
+
+}  // namespace zeroplan

@@ -1,0 +1,52 @@
+// Adds up what a step program holds: bytes per class, per phase, and what makes the peak. One walk
+// over Alloc and Free in the order the sections run; nothing here knows what a transformer or ZeRO
+// is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// Buffers of one label that are live together.
+struct Culprit {
+  std::string label;  // "qkv"
+  uint64_t bytes = 0;
+  int count = 0;
+};
+// "qkv x12" or "logits".
+std::string CulpritName(const Culprit& culprit);
+
+struct PhasePeak {
+  uint64_t bytes = 0;             // largest sum of live device bytes while the phase runs; 0: none
+  std::vector<Culprit> culprits;  // by falling bytes, at most kMaxCulprits
+};
+inline constexpr size_t kMaxCulprits = 8;
+
+// All of one rank.
+struct MemoryReport {
+  std::array<uint64_t, kSpaces> arena_bytes{};      // what the executor allocates, by Space
+  std::array<uint64_t, kSpaces> live_peak_bytes{};  // largest sum of live buffers, by Space
+
+  // Device bytes by MemoryClass at the instant when most is live. `buffers` includes gap_bytes, so
+  // the classes sum to the device arena.
+  std::array<uint64_t, kMemoryClasses> class_bytes{};
+  uint64_t gap_bytes = 0;  // arena less live at that instant: alignment and holes of placement
+
+  std::array<PhasePeak, kPhases> phases;
+
+  uint64_t of(MemoryClass memory_class) const {
+    return class_bytes[static_cast<size_t>(memory_class)];
+  }
+  uint64_t arena(Space space) const { return arena_bytes[static_cast<size_t>(space)]; }
+};
+
+// REQUIRES: `program` is placed (arena_bytes set). Throws CheckFailure if a buffer is allocated
+// twice, freed while not live.
+MemoryReport WalkMemory(const Program& program);
+
+}  // namespace zeroplan

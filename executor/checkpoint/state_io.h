@@ -1,0 +1,36 @@
+// Where checkpointed state comes from and goes to, tensor by tensor: independent of stage, offload and
+// rank count. The engine cuts a rank's shards into ranges of tensors; padding never leaves it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// fp32 elements [begin, begin + count) of a tensor (index into ParamLayout::tensors) flattened row-major,
+// padded vocabulary rows included.
+struct TensorRange {
+  int tensor = 0;
+  StateKind state = StateKind::kMaster;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+
+// Thread-safe: all ranks read at once.
+class StateSource {
+ public:
+  virtual ~StateSource() = default;
+  // Fills out (range.count floats). Throws Error if the range is not there.
+  virtual void Read(const TensorRange& range, std::span<float> out) const = 0;
+};
+
+// One per rank; called from that rank's thread only.
+class StateSink {
+ public:
+  virtual ~StateSink() = default;
+  virtual void Write(const TensorRange& range, std::span<const float> values) = 0;
+};
+
+}  // namespace zeroplan

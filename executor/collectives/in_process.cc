@@ -1,0 +1,124 @@
+#include "executor/collectives/in_process.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "executor/collectives/reduce.h"
+#include "executor/kernels/thread_pool.h"
+
+namespace zeroplan {
+namespace {
+
+// Less work than this is not worth a second thread.
+constexpr int64_t kGrainElements = 1 << 15;
+// Slices of an all-reduce start at cache lines, whatever the dtype.
+constexpr uint64_t kSliceAlignElements = 64;
+
+template <typename Fn>
+void ForRange(ThreadPool* pool, uint64_t count, Fn&& fn) {
+  if (pool == nullptr || static_cast<int64_t>(count) <= kGrainElements) {
+    if (count > 0) fn(uint64_t{0}, count);
+    return;
+  }
+  pool->ParallelFor(static_cast<int64_t>(count), kGrainElements,
+                    [&](int64_t begin, int64_t end, int /*worker*/) {
+                      fn(static_cast<uint64_t>(begin), static_cast<uint64_t>(end));
+                    });
+}
+
+}  // namespace
+
+Communicator::Communicator(int world_size)
+    : world_size_(world_size), barrier_(world_size), slots_(static_cast<size_t>(world_size)) {
+  for (Slot& slot : slots_) {
+    slot.sources.resize(slots_.size());
+    slot.targets.resize(slots_.size());
+  }
+}
+
+void Communicator::CheckSameCall(int rank) const {
+  const CommCall& mine = slots_[static_cast<size_t>(rank)].call;
+  const CommCall& first = slots_[0].call;
+  ZEROPLAN_CHECK(mine.kind == first.kind && mine.dtype == first.dtype &&
+                     mine.segments.size() == first.segments.size(),
+                 "rank {} is at a {} of {} {} segments, rank 0 at a {} of {} {} segments", rank,
+                 CollectiveKindName(mine.kind), mine.segments.size(), DtypeName(mine.dtype),
+                 CollectiveKindName(first.kind), first.segments.size(), DtypeName(first.dtype));
+  for (size_t i = 0; i < mine.segments.size(); ++i) {
+    const CommSegment& a = mine.segments[i];
+    const CommSegment& b = first.segments[i];
+    ZEROPLAN_CHECK(a.elements == b.elements && a.begin == b.begin && a.end == b.end,
+                   "segment {} of a {} has {} elements on rank {} and {} on rank 0", i,
+                   CollectiveKindName(mine.kind), a.elements, rank, b.elements);
+  }
+}
+
+void Communicator::Run(int rank, const CommCall& call, ThreadPool* pool) {
+  slots_[static_cast<size_t>(rank)].call = call;
+  barrier_.Wait();
+  CheckSameCall(rank);
+  for (size_t i = 0; i < call.segments.size(); ++i) RunSegment(rank, i, pool);
+  // Nobody may touch its buffers while another rank still reads or writes them.
+  barrier_.Wait();
+}
+
+void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {
+  Slot& slot = slots_[static_cast<size_t>(rank)];
+  const CommCall& call = slot.call;
+  const CommSegment& mine = call.segments[index];
+  for (size_t r = 0; r < slots_.size(); ++r) {
+    slot.sources[r] = slots_[r].call.segments[index].src;
+    slot.targets[r] = slots_[r].call.segments[index].dst;
+  }
+  const auto rank_index = static_cast<uint64_t>(rank);
+  const auto world = static_cast<uint64_t>(world_size_);
+  const uint64_t element_bytes = DtypeBytes(call.dtype);
+  const std::span<const std::byte* const> sources = slot.sources;
+  const std::span<std::byte* const> own_target(&mine.dst, 1);
+
+  // A rank sums its slice of the elements: it alone reads that slice and it alone writes it, so
+  // results may replace sources without a second pass.
+  const auto sum = [&](uint64_t source_begin, std::span<std::byte* const> targets,
+                       uint64_t target_begin, uint64_t count) {
+    ForRange(pool, count, [&](uint64_t begin, uint64_t end) {
+      SumElements(call.dtype, sources, source_begin + begin, targets, target_begin + begin,
+                  end - begin);
+    });
+  };
+
+  switch (call.kind) {
+    case CollectiveKind::kAllReduce: {
+      const uint64_t slice = AlignUp(CeilDiv(mine.elements, world), kSliceAlignElements);
+      const uint64_t begin = std::min(rank_index * slice, mine.elements);
+      const uint64_t end = std::min(begin + slice, mine.elements);
+      sum(begin, slot.targets, begin, end - begin);
+      return;
+    }
+    case CollectiveKind::kReduceScatter:
+      sum(rank_index * mine.elements, own_target, 0, mine.elements);
+      return;
+    case CollectiveKind::kReduceToOwners: {
+      const uint64_t shard = rank_index * mine.elements;
+      const uint64_t begin = std::max(mine.begin, shard);
+      const uint64_t end = std::min(mine.end, shard + mine.elements);
+      if (begin < end) sum(begin - mine.begin, own_target, begin - shard, end - begin);
+      return;
+    }
+    case CollectiveKind::kAllGather:
+    case CollectiveKind::kBroadcast:
+      for (uint64_t r = 0; r < world; ++r) {
+        std::byte* part = mine.dst + r * mine.elements * element_bytes;
+        const std::byte* from = sources[r];
+        if (part == from) continue;
+        ForRange(pool, mine.elements * element_bytes, [&](uint64_t begin, uint64_t end) {
+          std::memcpy(part + begin, from + begin, end - begin);
+        });
+      }
+      return;
+  }
+  ZEROPLAN_CHECK(false, "collective kind {}", static_cast<int>(call.kind));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,94 @@
+// Writing files so that a reader, and a machine that loses power, sees all of a file or nothing of it:
+// write under a temporary name, fsync, rename, fsync the folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "executor/data/mapped_file.h"
+
+namespace zeroplan {
+
+// The steps of a save that touch the file system.
+enum class IoStep : uint8_t {
+  kMakeFolder,
+  kCreate,
+  kReserve,
+  kWrite,
+  kSync,
+  kClose,
+  kRename,
+  kSyncFolder,
+  kRemove
+};
+
+// Lets a test fail or stop a save at any step. nullptr stands for "no hook" everywhere.
+class IoHook {
+ public:
+  virtual ~IoHook() = default;
+  // Called before each step, possibly from several threads. 0: go on; else the errno to fail with.
+  virtual int Before(IoStep step, const std::filesystem::path& path) = 0;
+};
+
+// A file being written. Every failure is an Error(kRuntime) that names the path and the system's reason.
+// Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the folder up.
+class DurableFile {
+ public:
+  // Creates or truncates `path`.
+  static DurableFile Create(const std::filesystem::path& path, IoHook* hook = nullptr);
+
+  // Takes the room for `bytes` bytes now, so that a full disk shows before the work of a save. File
+  // systems that cannot reserve are let through: their writes report it.
+  void Reserve(uint64_t bytes);
+  // Thread-safe for ranges that do not overlap.
+  void WriteAt(uint64_t offset, std::span<const std::byte> bytes);
+  // fsync and close. REQUIRES: not finished yet.
+  void Finish();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  DurableFile(std::filesystem::path path, IoHook* hook, UniqueFd fd);
+
+  std::filesystem::path path_;
+  IoHook* hook_ = nullptr;
+  UniqueFd fd_;
+};
+
+// rename(2): what lies at `to` is replaced in one step.
+void RenamePath(const std::filesystem::path& from, const std::filesystem::path& to, IoHook* hook);
+// fsync of a folder: the names in it are on disk.
+void SyncFolder(const std::filesystem::path& folder, IoHook* hook);
+// mkdir of `folder` and of its parents as needed, each with its parent's fsync. One that exists is fine.
+void MakeFolders(const std::filesystem::path& folder, IoHook* hook);
+// Replaces `path` by a file that holds `text`: a reader sees the old or the new text.
+void WriteFileAtomically(const std::filesystem::path& path, std::string_view text, IoHook* hook);
+// The folder that holds `path`; "." for a bare name.
+std::filesystem::path ParentFolder(const std::filesystem::path& path);
+
+
+// The name a file is written under before it takes its target's place: ".NAME.tmp" in the same folder.
+// It is fixed, so that a killed attempt's leftover is overwritten by the next one. Removed by the
+// destructor unless committed, so that a failed attempt does not keep the disk full.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::filesystem::path target);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& target() const { return target_; }
+  // Takes the target's place, durably. REQUIRES: the file at path() is finished.
+  void Commit(IoHook* hook);
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path path_;
+  bool committed_ = false;
+};
+
+}  // namespace zeroplan

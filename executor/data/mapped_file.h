@@ -1,0 +1,69 @@
+// Owners of file descriptors and read-only mappings.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <utility>
+
+namespace zeroplan {
+
+// Owns a file descriptor. Move-only; the destructor closes and ignores what close says (whoever needs
+// to know calls Close).
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { Close(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) {
+      Close();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  UniqueFd(const UniqueFd&) = delete;
+  UniqueFd& operator=(const UniqueFd&) = delete;
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  // Returns 0 or the errno of close. The descriptor is gone either way.
+  int Close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page and
+// one of the process's 65,530 map slots, which a folder of sources would use up.
+//
+// A mapped file must not shrink while it is open: touching what was cut off raises SIGBUS.
+class MappedFile {
+ public:
+  // Throws Error(kUsage) naming the path if it cannot be opened, is no regular file, or cannot be
+  // mapped.
+  static MappedFile Open(const std::filesystem::path& path);
+
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  // Valid until the object is destroyed or assigned to; moving keeps the address.
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  uint64_t size() const { return size_; }
+
+ private:
+  void Release() noexcept;
+
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::unique_ptr<std::byte[]> copy_;  // set for small files: then nothing is mapped
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,114 @@
+#include "executor/data/token_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/base/error.h"
+#include "executor/data/token_dataset.h"
+
+namespace zeroplan {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token files are read in place");
+
+constexpr uint64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+constexpr size_t kChunkTokens = size_t{1} << 18;
+
+}  // namespace
+
+bool IsTokenFile(const std::filesystem::path& path) {
+  const auto extension = path.extension();
+  return extension == ".bin" || extension == ".u16";
+}
+
+TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path) {
+  const auto bytes = file.bytes();
+  if (bytes.size() % sizeof(uint16_t) != 0) {
+    ThrowUsage(
+        "{}: {} bytes, an odd number, cannot be uint16 tokens; text files must not end in "
+        ".bin or .u16",
+        path.string(), bytes.size());
+  }
+  std::array<int32_t, 3> header{};
+  if (bytes.size() >= sizeof header) std::memcpy(header.data(), bytes.data(), sizeof header);
+  // As bare tokens the magic number would start with token 55,432, past GPT-2's 50,257.
+  if (header[0] != kTokenFileMagic) return {0, bytes.size() / sizeof(uint16_t)};
+  if (header[1] != kTokenFileVersion) {
+    ThrowUsage("{}: token file version {}, only version {} (uint16 tokens) is supported",
+               path.string(), header[1], kTokenFileVersion);
+  }
+  const uint64_t expected =
+      kTokenFileHeaderBytes + sizeof(uint16_t) * static_cast<uint64_t>(std::max(header[2], 0));
+  if (header[2] < 0 || bytes.size() != expected) {
+    ThrowUsage("{}: the header says {} tokens ({} bytes in all), the file has {} bytes",
+               path.string(), header[2], expected, bytes.size());
+  }
+  return {kTokenFileHeaderBytes, static_cast<uint64_t>(header[2])};
+}
+
+TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook)
+    : hook_(hook),
+      temporary_(path.extension() == ".bin"
+                     ? path
+                     : throw Error(ExitCode::kUsage,
+                                   fmt::format("{}: the name of a token file must end in .bin",
+                                               path.string()))),
+      file_(DurableFile::Create(temporary_.path(), hook)) {}
+
+void TokenFileWriter::Append(std::span<const int32_t> tokens) {
+  if (tokens.size() > kMaxTokens - count_) {
+    ThrowUsage("{}: more than {} tokens do not fit one token file; split the text over several",
+               temporary_.target().string(), kMaxTokens);
+  }
+  while (!tokens.empty()) {
+    const auto chunk = tokens.first(std::min(tokens.size(), kChunkTokens));
+    buffer_.resize(chunk.size());
+    for (size_t i = 0; i < chunk.size(); ++i) {
+      ZEROPLAN_CHECK(chunk[i] >= 0 && chunk[i] <= std::numeric_limits<uint16_t>::max(), "token {}",
+                     chunk[i]);
+      buffer_[i] = static_cast<uint16_t>(chunk[i]);
+    }
+    file_.WriteAt(kTokenFileHeaderBytes + count_ * sizeof(uint16_t),
+                  std::as_bytes(std::span(buffer_)));
+    count_ += chunk.size();
+    tokens = tokens.subspan(chunk.size());
+  }
+}
+
+void TokenFileWriter::Finish() {
+  std::array<int32_t, kTokenFileHeaderBytes / sizeof(int32_t)> header{};
+  header[0] = kTokenFileMagic;
+  header[1] = kTokenFileVersion;
+  header[2] = static_cast<int32_t>(count_);
+  file_.WriteAt(0, std::as_bytes(std::span(header)));
+  file_.Finish();
+  temporary_.Commit(hook_);
+}
+
+void WriteTokenFile(const std::filesystem::path& path, std::span<const int32_t> tokens,
+                    IoHook* hook) {
+  TokenFileWriter writer(path, hook);
+  writer.Append(tokens);
+  writer.Finish();
+}
+
+uint64_t TokenizeText(std::span<const std::string> texts, const std::filesystem::path& path,
+                      IoHook* hook) {
+  const TokenDataset data = TokenDataset::Open(texts);
+  if (!data.is_text()) ThrowUsage("{}: is a token file already, not text", texts[0]);
+  TokenFileWriter writer(path, hook);
+  std::vector<int32_t> chunk;
+  for (uint64_t begin = 0; begin < data.size(); begin += chunk.size()) {
+    chunk.resize(std::min<uint64_t>(kChunkTokens, data.size() - begin));
+    data.Read(begin, chunk);
+    writer.Append(chunk);
+  }
+  writer.Finish();
+  return writer.count();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,235 @@
+#include "executor/engine/resolve.h"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+// Resolves the instructions of one rank one after the other.
+class Resolver {
+ public:
+  Resolver(const Program& program, const RankArenas& arenas, const KernelTable& kernels, int rank,
+           int world_size, std::vector<KernelArg>& args, std::vector<CommSegment>& segments)
+      : program_(program),
+        arenas_(arenas),
+        kernels_(kernels),
+        rank_(rank),
+        world_size_(world_size),
+        args_(args),
+        segments_(segments) {}
+
+  ResolvedInstruction Resolve(const Instruction& instruction) {
+    out_ = {};
+    std::visit([this](const auto& op) { Visit(op); }, instruction.op);
+    return out_;
+  }
+
+ private:
+  const Buffer& BufferOf(BufferId id) const {
+    ZEROPLAN_CHECK(id < program_.buffers.size(), "there is no buffer {}", id);
+    return program_.buffers[id];
+  }
+
+  // Checks the range and counts it as touched; its first byte within the arena.
+  uint64_t Offset(const Ref& ref) {
+    const Buffer& buffer = BufferOf(ref.buffer);
+    const uint64_t begin = ref.begin(rank_);
+    ZEROPLAN_CHECK(begin <= buffer.bytes && ref.bytes <= buffer.bytes - begin,
+                   "rank {}: [{}, +{}) is outside {} of {} bytes", rank_, begin, ref.bytes,
+                   BufferName(buffer), buffer.bytes);
+    ZEROPLAN_CHECK(begin % DtypeBytes(buffer.dtype) == 0, "{}+{} splits an element",
+                   BufferName(buffer), begin);
+    const auto space = static_cast<size_t>(buffer.space);
+    const uint64_t offset = buffer.offset + begin;
+    ZEROPLAN_CHECK(offset + ref.bytes <= program_.arena_bytes[space],
+                   "{} ends past its arena of {} bytes", BufferName(buffer),
+                   program_.arena_bytes[space]);
+    out_.touched_end[space] = std::max(out_.touched_end[space], offset + ref.bytes);
+    return offset;
+  }
+
+  std::byte* Address(const Ref& ref) {
+    const uint64_t offset = Offset(ref);
+    return arenas_.data(BufferOf(ref.buffer).space) + offset;
+  }
+
+  void Visit(const LaunchKernel& launch) {
+    const KernelRow& row = KernelInfo(launch.kernel);
+    ZEROPLAN_CHECK(kernels_.rows[static_cast<size_t>(launch.kernel)] != nullptr,
+                   "this backend has no kernel {}", row.name);
+    ZEROPLAN_CHECK(launch.arg_count <= kMaxKernelArgs &&
+                       launch.first_arg + launch.arg_count <= program_.refs.size(),
+                   "{} has {} arguments", row.name, launch.arg_count);
+    out_.first = static_cast<uint32_t>(args_.size());
+    out_.count = launch.arg_count;
+    for (const Ref& ref : program_.args(launch)) {
+      args_.push_back(ref.null() ? KernelArg{}
+                                 : KernelArg{Address(ref), ref.bytes, BufferOf(ref.buffer).dtype});
+    }
+  }
+
+  void Visit(const Collective& collective) {
+    ZEROPLAN_CHECK(collective.first_segment + collective.segment_count <= program_.segments.size(),
+                   "segments [{}, +{}) do not exist", collective.first_segment,
+                   collective.segment_count);
+    out_.first = static_cast<uint32_t>(segments_.size());
+    out_.count = collective.segment_count;
+    uint64_t full_bytes = 0;
+    for (const Segment& segment : program_.segs(collective)) {
+      full_bytes += AddSegment(collective, segment);
+    }
+    out_.bytes = RingBytes(collective.kind, full_bytes, world_size_);
+  }
+
+  // Returns the bytes that all ranks hold together.
+  uint64_t AddSegment(const Collective& collective, const Segment& segment) {
+    const auto world = static_cast<uint64_t>(world_size_);
+    const uint64_t element = DtypeBytes(collective.dtype);
+    CommSegment resolved;
+    resolved.src = Address(segment.src);
+    uint64_t full = std::max(segment.src.bytes, segment.dst.bytes);
+    switch (collective.kind) {
+      case CollectiveKind::kAllReduce:
+        resolved.dst = Address(segment.dst);
+        ZEROPLAN_CHECK(segment.src.bytes == segment.dst.bytes, "sizes differ: {} and {}",
+                       segment.src.bytes, segment.dst.bytes);
+        resolved.elements = full / element;
+        break;
+      case CollectiveKind::kReduceScatter:
+        resolved.dst = Address(segment.dst);
+        ZEROPLAN_CHECK(segment.src.bytes == segment.dst.bytes * world,
+                       "{} bytes are not {} parts of {}", segment.src.bytes, world,
+                       segment.dst.bytes);
+        resolved.elements = segment.dst.bytes / element;
+        break;
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kBroadcast:
+        resolved.dst = Address(segment.dst);
+        ZEROPLAN_CHECK(segment.dst.bytes == segment.src.bytes * world,
+                       "{} bytes are not {} parts of {}", segment.dst.bytes, world,
+                       segment.src.bytes);
+        resolved.elements = segment.src.bytes / element;
+        break;
+      case CollectiveKind::kReduceToOwners:
+        full = segment.src.bytes;
+        ResolveOwned(segment, element, &resolved);
+        break;
+    }
+    ZEROPLAN_CHECK(segment.src.bytes % element == 0 && segment.dst.bytes % element == 0,
+                   "a segment of {} and {} bytes splits an element of {}", segment.src.bytes,
+                   segment.dst.bytes, DtypeName(collective.dtype));
+    segments_.push_back(resolved);
+    return full;
+  }
+
+  // Only the overlap of [begin, end) with the rank's shard is written; a rank may get nothing.
+  void ResolveOwned(const Segment& segment, uint64_t element, CommSegment* resolved) {
+    ZEROPLAN_CHECK(
+        segment.unit >= 0 && static_cast<size_t>(segment.unit) < program_.layout.units.size(),
+        "there is no unit {}", segment.unit);
+    const uint64_t shard = program_.layout.units[static_cast<size_t>(segment.unit)].shard_elements;
+    ZEROPLAN_CHECK(segment.begin <= segment.end &&
+                       segment.end <= shard * program_.layout.world_size &&
+                       segment.src.bytes == (segment.end - segment.begin) * element &&
+                       segment.dst.bytes == shard * element,
+                   "elements [{}, {}) of unit {}, shard {}: {} and {} bytes", segment.begin,
+                   segment.end, segment.unit, shard, segment.src.bytes, segment.dst.bytes);
+    const uint64_t own = static_cast<uint64_t>(rank_) * shard;
+    const uint64_t begin = std::clamp(segment.begin, own, own + shard);
+    const uint64_t end = std::clamp(segment.end, own, own + shard);
+    if (begin < end) {
+      Ref written = segment.dst;
+      written.offset += (begin - own) * element;
+      written.bytes = (end - begin) * element;
+      resolved->dst = Address(written) - (begin - own) * element;
+    }
+    resolved->elements = shard;
+    resolved->begin = segment.begin;
+    resolved->end = segment.end;
+  }
+
+  void Visit(const Copy& copy) {
+    ZEROPLAN_CHECK(copy.src.bytes == copy.dst.bytes, "copy of {} bytes to {}", copy.src.bytes,
+                   copy.dst.bytes);
+    out_.src = Address(copy.src);
+    out_.dst = Address(copy.dst);
+    out_.bytes = copy.src.bytes;
+  }
+
+  void Visit(const FileIo& io) {
+    out_.src = Address(io.host);
+    out_.bytes = io.host.bytes;
+    if (io.target == FileTarget::kSwap) {
+      ZEROPLAN_CHECK(BufferOf(io.file.buffer).space == Space::kFile && io.file.bytes == out_.bytes,
+                     "{} bytes of the swap file for {} of the host", io.file.bytes, out_.bytes);
+      out_.file_offset = Offset(io.file);
+      return;
+    }
+    ZEROPLAN_CHECK(
+        BufferOf(io.host.buffer).dtype == Dtype::kF32 && io.count * sizeof(float) <= out_.bytes,
+        "{} fp32 elements of a checkpoint in {} bytes", io.count, out_.bytes);
+    ZEROPLAN_CHECK(io.unit >= 0 && static_cast<size_t>(io.unit) < program_.layout.units.size() &&
+                       io.begin + io.count <=
+                           program_.layout.units[static_cast<size_t>(io.unit)].shard_elements,
+                   "elements [{}, +{}) are outside the shard of unit {}", io.begin, io.count,
+                   io.unit);
+  }
+
+  void Visit(const Alloc& alloc) { CheckPlaced(BufferOf(alloc.buffer)); }
+  void Visit(const Free& free) { CheckPlaced(BufferOf(free.buffer)); }
+  void Visit(const RecordEvent& record) { CheckEvent(record.event); }
+  void Visit(const WaitEvent& wait) { CheckEvent(wait.event); }
+
+  void CheckPlaced(const Buffer& buffer) const {
+    ZEROPLAN_CHECK(
+        buffer.offset + buffer.bytes <= program_.arena_bytes[static_cast<size_t>(buffer.space)],
+        "{} ends past its arena", BufferName(buffer));
+  }
+  void CheckEvent(EventId event) const {
+    ZEROPLAN_CHECK(event < program_.event_count, "there is no event {}", event);
+  }
+
+  const Program& program_;
+  const RankArenas& arenas_;
+  const KernelTable& kernels_;
+  const int rank_;
+  const int world_size_;
+  std::vector<KernelArg>& args_;
+  std::vector<CommSegment>& segments_;
+  ResolvedInstruction out_;
+};
+
+}  // namespace
+
+uint64_t RingBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
+  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
+  // Reduce-scatter, then all-gather.
+  return kind == CollectiveKind::kAllReduce ? 2 * sent : sent;
+}
+
+ResolvedProgram::ResolvedProgram(const Program& program, const RankArenas& arenas,
+                                 const KernelTable& kernels, int rank, int world_size) {
+  args_.reserve(program.refs.size());
+  segments_.reserve(program.segments.size());
+  Resolver resolver(program, arenas, kernels, rank, world_size, args_, segments_);
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    std::vector<ResolvedInstruction>& resolved = sections_[static_cast<size_t>(s)];
+    resolved.reserve(program.section(section).size());
+    for (const Instruction& instruction : program.section(section)) {
+      try {
+        resolved.push_back(resolver.Resolve(instruction));
+      } catch (const CheckFailure& failure) {
+        throw CheckFailure(
+            fmt::format("{}\n{}", failure.what(),
+                        FormatSection(program, section, static_cast<int64_t>(resolved.size()))));
+      }
+    }
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,77 @@
+#include "executor/kernels/convert.h"
+
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+using simd::LoadAs;
+using simd::Store;
+using simd::StoreTo;
+using simd::VecH;
+
+}  // namespace
+
+void Widen(Dtype dtype, const void* src, int64_t n, float* dst) {
+  const auto* half = static_cast<const uint16_t*>(src);
+  switch (dtype) {
+    case Dtype::kF32:
+      std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
+      return;
+    case Dtype::kBF16:
+      simd::VectorLoop(n, [&](int64_t i, auto part) {
+        Store(dst + i, simd::FromBf16(LoadAs<VecH>(half + i, part)), part);
+      });
+      return;
+    case Dtype::kF16:
+      simd::VectorLoop(n, [&](int64_t i, auto part) {
+        Store(dst + i, simd::FromF16(LoadAs<VecH>(half + i, part)), part);
+      });
+      return;
+    case Dtype::kF64:
+    case Dtype::kI32:
+    case Dtype::kU8:
+      break;
+  }
+  ZEROPLAN_CHECK(false, "no kernel reads {}", DtypeName(dtype));
+}
+
+void Narrow(Dtype dtype, const float* src, int64_t n, void* dst) {
+  auto* half = static_cast<uint16_t*>(dst);
+  switch (dtype) {
+    case Dtype::kF32:
+      std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(float));
+      return;
+    case Dtype::kBF16:
+      simd::VectorLoop(n, [&](int64_t i, auto part) {
+        StoreTo(half + i, simd::ToBf16(simd::Load(src + i, part)), part);
+      });
+      return;
+    case Dtype::kF16:
+      simd::VectorLoop(n, [&](int64_t i, auto part) {
+        StoreTo(half + i, simd::ToF16(simd::Load(src + i, part)), part);
+      });
+      return;
+    case Dtype::kF64:
+    case Dtype::kI32:
+    case Dtype::kU8:
+      break;
+  }
+  ZEROPLAN_CHECK(false, "no kernel writes {}", DtypeName(dtype));
+}
+
+float ReadScalar(Dtype dtype, const void* data, int64_t index) {
+  float value = 0;
+  Widen(dtype, static_cast<const char*>(data) + static_cast<uint64_t>(index) * DtypeBytes(dtype), 1,
+        &value);
+  return value;
+}
+
+void WriteScalar(Dtype dtype, void* data, int64_t index, float value) {
+  Narrow(dtype, &value, 1,
+         static_cast<char*>(data) + static_cast<uint64_t>(index) * DtypeBytes(dtype));
+}
+
+}  // namespace zeroplan

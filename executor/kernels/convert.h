@@ -1,0 +1,82 @@
+// bf16 and fp16 to fp32 and back. Widening is exact; narrowing rounds to nearest, ties to even,
+// keeps NaN a (quiet) NaN, and overflows to infinity. fp16 uses the processor's instructions where
+// this is compiled for them, else integer arithmetic with the same results.
+#pragma once
+
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "executor/kernels/simd.h"
+
+namespace zeroplan {
+
+// dst_n = src_n. REQUIRES: dtype is kF32, kBF16 or kF16; the ranges do not overlap.
+void Widen(Dtype dtype, const void* src, int64_t n, float* dst);
+void Narrow(Dtype dtype, const float* src, int64_t n, void* dst);
+
+// One value at `index`; for places that touch few.
+float ReadScalar(Dtype dtype, const void* data, int64_t index);
+void WriteScalar(Dtype dtype, void* data, int64_t index, float value);
+
+namespace simd {
+
+ZEROPLAN_INLINE VecF FromBf16(VecH h) { return (VecF)(__builtin_convertvector(h, VecU) << 16); }
+
+ZEROPLAN_INLINE VecH ToBf16(VecF f) {
+  const VecU bits = (VecU)f;
+  // Half a unit of the last kept bit, less one if that bit is even: the carry does the rounding.
+  const VecU rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const VecU quiet_nan = (bits >> 16) | 0x40u;
+  return __builtin_convertvector((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded, VecH);
+}
+
+ZEROPLAN_INLINE VecF FromF16(VecH h) {
+#if defined(__AVX512F__)
+  return (VecF)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
+#elif defined(__F16C__)
+  __m128i bits;
+  std::memcpy(&bits, &h, sizeof(bits));
+  return (VecF)_mm256_cvtph_ps(bits);
+#else
+  const VecU w = __builtin_convertvector(h, VecU);
+  const VecU sign = (w & 0x8000u) << 16;
+  const VecU magnitude = w & 0x7fffu;
+  // Normal numbers: move exponent and mantissa into place and change the exponent's bias (127 -
+  // 15), by another 112 for infinity and NaN, whose exponent must become 255.
+  VecU normal = (magnitude << 13) + (112u << 23);
+  normal = magnitude >= 0x7c00u ? normal + (112u << 23) : normal;
+  // Subnormal numbers are magnitude * 2^-24: let a float subtraction normalise them.
+  const VecU subnormal = (VecU)((VecF)(magnitude | (126u << 23)) - 0.5f);
+  VecF small = (VecF)subnormal;  // (0.5 + magnitude * 2^-24) - 0.5
+  return (VecF)((magnitude < 0x400u ? (VecU)small : normal) | sign);
+#endif
+}
+
+ZEROPLAN_INLINE VecH ToF16(VecF f) {
+#if defined(__AVX512F__)
+  return (VecH)_mm512_maskz_cvtps_ph(0xffff, (__m512)f,
+                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+  const __m128i bits = _mm256_cvtps_ph((__m256)f, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  VecH h;
+  std::memcpy(&h, &bits, sizeof(h));
+  return h;
+#else
+  const VecU bits = (VecU)f;
+  const VecU sign = (bits >> 16) & 0x8000u;
+  const VecU magnitude = bits & 0x7fffffffu;
+  // Normal results: change the exponent's bias and round as for bf16; a carry may reach infinity.
+  VecU normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  normal = normal > 0x7c00u ? VecU{} + 0x7c00u : normal;
+  // Results below 2^-14: adding 0.5 aligns the value so that its lowest kept bit is the float's
+  // lowest, and the addition rounds.
+  const VecU subnormal = (VecU)((VecF)magnitude + 0.5f) - (126u << 23);
+  VecU result = magnitude < (113u << 23) ? subnormal : normal;
+  result = magnitude >= (143u << 23) ? VecU{} + 0x7c00u : result;  // 2^16 and up
+  result = magnitude > 0x7f800000u ? (0x7e00u | ((bits >> 13) & 0x3ffu)) : result;
+  return __builtin_convertvector(result | sign, VecH);
+#endif
+}
+
+}  // namespace simd
+}  // namespace zeroplan

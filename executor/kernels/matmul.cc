@@ -1,0 +1,38 @@
+// Legend: M rows (tokens), K inputs, N outputs.
+#include "executor/kernels/column_sums.h"
+#include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/gemm.h"
+
+namespace zeroplan::cpu {
+
+void MatmulForward(const KernelCall& call) {
+  const auto [M, K, N, unused] = call.dims;
+  const KernelArg &a_MK = Arg(call, 0), &w = Arg(call, 1), &y_MN = Arg(call, 4);
+  const bool transposed = call.has(kTransposed);
+  ParallelGemm(*call.context.pool, M, N, K, {a_MK, K}, {w, transposed ? K : N, transposed}, y_MN,
+               {.bias = Arg(call, 2), .residual = Arg(call, 3)});
+}
+
+void MatmulBackwardData(const KernelCall& call) {
+  const auto [M, K, N, unused] = call.dims;
+  const KernelArg &dy_MN = Arg(call, 0), &w = Arg(call, 1), &dx_MK = Arg(call, 2);
+  const bool transposed = call.has(kTransposed);
+  ParallelGemm(*call.context.pool, M, K, N, {dy_MN, N}, {w, transposed ? K : N, !transposed}, dx_MK,
+               {.accumulate = call.has(kAccumulate)});
+}
+
+void MatmulBackwardWeight(const KernelCall& call) {
+  const auto [M, K, N, unused] = call.dims;
+  const KernelArg &a_MK = Arg(call, 0), &dy_MN = Arg(call, 1), &dw = Arg(call, 2);
+  const GemmStart start{.accumulate = call.has(kAccumulate)};
+  ThreadPool& pool = *call.context.pool;
+  if (call.has(kTransposed)) {  // dw_NK += dy^T * a
+    ParallelGemm(pool, N, K, M, {dy_MN, N, true}, {a_MK, K}, dw, start);
+  } else {  // dw_KN += a^T * dy
+    ParallelGemm(pool, K, N, M, {a_MK, K, true}, {dy_MN, N}, dw, start);
+  }
+  const KernelArg& db_N = Arg(call, 3);
+  if (Present(db_N)) ColumnSums(pool, M, N, dy_MN, db_N, call.has(kAccumulate));
+}
+
+}  // namespace zeroplan::cpu

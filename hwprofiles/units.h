@@ -1,0 +1,18 @@
+// Units of a profile's figures.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace zeroplan {
+
+enum class Dimension : uint8_t { kBytes, kBytesPerSecond, kFlopsPerSecond, kHertz, kCount };
+
+// What one `unit` is in the dimension's base unit; nothing if the unit does not belong to it.
+std::optional<double> UnitScale(Dimension dimension, std::string_view unit);
+// "B, KB, MB, GB, TB, KiB, MiB, GiB or TiB".
+std::string_view AllowedUnits(Dimension dimension);
+
+}  // namespace zeroplan

@@ -1,0 +1,64 @@
+#include "core/base/error.h"
+
+#include <doctest/doctest.h>
+
+#include "core/base/dtype.h"
+#include "core/base/log.h"
+#include "core/base/nearest_name.h"
+
+namespace zeroplan {
+namespace {
+
+TEST_CASE("error: checks are bugs, not user errors") {
+  const int two = 2;
+  CHECK_NOTHROW(ZEROPLAN_CHECK(two == 2));
+  CHECK_THROWS_WITH_AS(ZEROPLAN_CHECK(two == 3, "two is {}", two),
+                       doctest::Contains("two == 3: two is 2"), CheckFailure);
+  CHECK_THROWS_WITH_AS(ZEROPLAN_CHECK(two == 3), doctest::Contains("error_test.cc"), CheckFailure);
+}
+
+TEST_CASE("error: codes travel with the exception") {
+  try {
+    ThrowRuntime("rank {} is gone", 3);
+    FAIL("not reached");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kRuntime);
+    CHECK(std::string(error.what()) == "rank 3 is gone");
+  }
+}
+
+TEST_CASE("dtype: names and spellings") {
+  CHECK(ParseDtype("bf16", "--dtype") == Dtype::kBF16);
+  CHECK(ParseDtype("BFloat16", "--dtype") == Dtype::kBF16);
+  CHECK(ParseDtype("half", "--dtype") == Dtype::kF16);
+  CHECK(ParseDtype("float", "--dtype") == Dtype::kF32);
+  for (Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
+    CHECK(ParseDtype(DtypeName(dtype), "x") == dtype);
+  }
+  CHECK(DtypeName(Dtype::kU8) == "uint8");
+  CHECK_THROWS_WITH_AS(ParseDtype("fp8", "--dtype"),
+                       "--dtype: 'fp8' is not allowed; use bf16, fp16 or fp32", Error);
+  CHECK_THROWS_AS(ParseDtype("", "--dtype"), Error);
+}
+
+TEST_CASE("nearest name") {
+  const std::vector<std::string> known = {"stage", "offload_param", "offload_optimizer", "lr"};
+  CHECK(NearestName("satge", known) == "stage");
+  CHECK(NearestName("offload_optimiser", known) == "offload_optimizer");
+  CHECK(NearestName("offload_params", known) == "offload_param");
+  CHECK(NearestName("rl", known) == "");  // one edit of two letters says nothing
+  CHECK(NearestName("zebra_crossing", known) == "");
+  CHECK(NearestName("", known) == "");
+  CHECK(NearestName("stage", {}) == "");
+}
+
+TEST_CASE("log level") {
+  const LogLevel before = GetLogLevel();
+  SetLogLevel(LogLevel::kQuiet);
+  CHECK(GetLogLevel() == LogLevel::kQuiet);
+  LogInfo("never {}", "seen");
+  SetLogLevel(before);
+}
+
+}  // namespace
+}  // namespace zeroplan

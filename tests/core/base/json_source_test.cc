@@ -1,0 +1,116 @@
+#include "core/base/json_source.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/json_section.h"
+
+namespace zeroplan {
+namespace {
+
+TEST_CASE("json: comments, trailing commas, commas left out at a line's end") {
+  const JsonNode root = ParseJsonText(
+      "\xEF\xBB\xBF// top\n"
+      "{ # hash\n"
+      "  \"a\": [1, 2,], /* block\n over lines */\n"
+      "  \"b\": {\"c\": \"x // no comment # here\"}\n"
+      "  \"d\": 1e3,\n"
+      "}\n# end",
+      "f.json");
+  REQUIRE(root.is_object());
+  CHECK(root.Find("a")->elements.size() == 2);
+  CHECK(root.Find("a")->line == 3);
+  CHECK(root.Find("b")->line == 5);
+  CHECK(root.Find("b")->Find("c")->scalar == "x // no comment # here");
+  CHECK(root.Find("d")->line == 6);
+  CHECK(root.Find("d")->scalar == 1000.0);
+  CHECK(root.Find("e") == nullptr);
+  CHECK(root.Find("d")->Find("x") == nullptr);
+}
+
+TEST_CASE("json: malformed text names file and line") {
+  struct Case {
+    std::string text, message;
+  };
+  const Case cases[] = {
+      {"", "f:1: the file is empty"},
+      {"\n\n# only a comment", "f:3: the file is empty"},
+      {"{", "f:1: the object that starts on line 1 is not closed"},
+      {"{\"a\": 1", "is not closed"},
+      {"{\"a\": [1", "the list that starts on line 1 is not closed"},
+      {"{\"a\" 1}", "f:1: a: expected ':' after the key"},
+      {"{a: 1}", "expected a key in double quotes"},
+      {"{\"a\": 1 \"b\": 2}", "f:1: a: expected ',' or '}'"},
+      {"{\"a\": 1} x", "unexpected 'x'"},
+      {"{\n\"a\": 1,\n\"a\": 2}", "f:3: a: the key is given twice"},
+      {"{\"a\": NaN}", "NaN is not a JSON value"},
+      {"{\"a\": Infinity}", "Infinity is not a JSON value"},
+      {"{\"a\": 1e999}", "1e999 is not a JSON value"},
+      {"{\"a\": 01}", "01 is not a JSON value"},
+      {"{\"a\": +1}", "+1 is not a JSON value"},
+      {"{\"a\": True}", "True is not a JSON value"},
+      {"{\"a\": }", "expected a value, found '}'"},
+      {"{\"a\": ,}", "expected a value, found ','"},
+      {"{,}", "expected a key"},
+      {"{\"a\": \"x\n\"}", "a string is not closed before the end of the line"},
+      {"{\"a\": \"x", "a string is not closed"},
+      {"{\"a\": \"\\q\"}", "is not a valid JSON string"},
+      {"{\"a\": \"\xff\"}", "is not a valid JSON string"},
+      {"{\"a\": 1} /* open", "the comment is not closed"},
+      {std::string("{\"a\": \0}", 8), "expected a value"},
+      {"{\"a\": \"\\", "a string is not closed"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    CHECK_THROWS_WITH_AS(ParseJsonText(c.text, "f"), doctest::Contains(c.message.c_str()), Error);
+  }
+  CHECK_THROWS_WITH_AS(ParseJsonText(std::string(100'000, '['), "f"), doctest::Contains("nested"),
+                       Error);
+  // Every prefix of a good text is an error, never a crash.
+  const std::string good = "{\"a\": [1, {\"b\": \"c\\u00e9\"}], \"d\": null}";
+  for (size_t n = 0; n < good.size(); ++n) {
+    CHECK_THROWS_AS(ParseJsonText(good.substr(0, n), "f"), Error);
+  }
+}
+
+TEST_CASE("json section: numbers as people write them") {
+  const JsonNode root = ParseJsonText(
+      R"({"a": 5e8, "b": "1", "c": 1e14, "d": "auto", "e": null, "f": "True", "g": 1, "h": "2.5",
+          "i": -3, "j": 9223372036854775808, "k": 1.5, "l": [1], "m": 9223372036854775807})",
+      "f");
+  JsonSection s(&root, "", "f");
+  CHECK(s.Int("a") == 500'000'000);
+  CHECK(s.Int("b") == 1);
+  CHECK(s.Int("c") == 100'000'000'000'000);
+  CHECK(s.Int("d") == std::nullopt);
+  CHECK(s.IsAuto("d"));
+  CHECK(s.Int("e") == std::nullopt);
+  CHECK_FALSE(s.IsAuto("e"));
+  CHECK(s.Bool("f") == true);
+  CHECK(s.Bool("g") == true);
+  CHECK(s.Number("h", 0, 3) == 2.5);
+  CHECK(s.Int("m") == kMaxInt);
+  CHECK(s.Int("absent") == std::nullopt);
+  CHECK(s.Int("i", -5) == -3);
+  CHECK_THROWS_WITH_AS(s.Int("i"), "f:2: i: -3 is not allowed; use a whole number of at least 0",
+                       Error);
+  CHECK_THROWS_AS(s.Int("j"), Error);
+  CHECK_THROWS_AS(s.Int("k"), Error);
+  CHECK_THROWS_WITH_AS(s.Int("l"), doctest::Contains("l: [...] is not allowed"), Error);
+  CHECK_THROWS_AS(s.Bool("a"), Error);
+  CHECK_THROWS_AS(s.Number("h", 0, 1), Error);
+  CHECK_THROWS_AS(s.String("a"), Error);
+  CHECK(s.Unknown().empty());
+}
+
+TEST_CASE("json: files that cannot be read") {
+  const auto folder = std::filesystem::temp_directory_path();
+  CHECK_THROWS_WITH_AS(ReadTextFile(folder), doctest::Contains("is a folder"), Error);
+  CHECK_THROWS_WITH_AS(ReadTextFile(folder / "no-such-file.json"), doctest::Contains("cannot be read"),
+                       Error);
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,114 @@
+// The grid of training setups that lowering and agreement tests walk.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+
+namespace zeroplan::testing {
+
+inline ModelSpec TinyModel(int64_t layers = 3) {
+  ModelSpec spec;
+  spec.name = "tiny";
+  spec.layers = layers;
+  spec.hidden = 20;
+  spec.heads = 2;
+  spec.ffn = 52;
+  spec.vocab = 37;
+  spec.padded_vocab = 40;
+  spec.positions = 8;
+  return spec;
+}
+
+struct Cell {
+  std::string name;
+  TrainSetup setup;
+};
+
+enum class Offload { kNone, kOptimizer, kRatio, kBoth, kNvme, kParam };
+
+inline std::vector<Offload> OffloadsOf(int stage) {
+  if (stage == 0) return {Offload::kNone};
+  if (stage < 3) return {Offload::kNone, Offload::kOptimizer, Offload::kRatio, Offload::kNvme};
+  return {Offload::kNone, Offload::kOptimizer, Offload::kRatio,
+          Offload::kBoth, Offload::kNvme,      Offload::kParam};
+}
+inline const char* OffloadLabel(Offload offload) {
+  switch (offload) {
+    case Offload::kNone: return "none";
+    case Offload::kOptimizer: return "optimizer";
+    case Offload::kRatio: return "ratio";
+    case Offload::kBoth: return "both";
+    case Offload::kNvme: return "nvme";
+    case Offload::kParam: return "param";
+  }
+  return "?";
+}
+
+inline void SetOffload(TrainSetup& setup, Offload offload) {
+  auto& zero = setup.zero;
+  zero.offload_optimizer.nvme_path = zero.offload_param.nvme_path = "/tmp";
+  zero.sub_group_elements = 1500;
+  if (offload == Offload::kParam) {
+    zero.offload_param.device = OffloadDevice::kCpu;
+  } else if (offload == Offload::kNvme) {
+    zero.offload_optimizer.device = OffloadDevice::kNvme;
+    if (zero.stage == 3) zero.offload_param.device = OffloadDevice::kNvme;
+    zero.offload_param.max_in_cpu_elements = 0;
+  } else if (offload != Offload::kNone) {
+    zero.offload_optimizer.device = OffloadDevice::kCpu;
+    if (offload == Offload::kRatio) zero.offload_optimizer.ratio = 0.4;
+    if (offload == Offload::kBoth) zero.offload_param.device = OffloadDevice::kCpu;
+  }
+}
+
+inline TrainSetup BaseSetup(int stage, int ranks, Dtype dtype, int64_t grad_accum, int recompute) {
+  TrainSetup setup;
+  setup.zero.stage = stage;
+  setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
+  setup.batch = {2, grad_accum, ranks, 8};
+  setup.recompute.every = recompute;
+  // Buckets smaller than a layer, so that the tiny model really shards and cuts.
+  setup.zero.reduce_bucket_elements = 900;
+  setup.zero.allgather_bucket_elements = 4000;
+  setup.zero.param_persistence_threshold = 0;
+  return setup;
+}
+
+// Every supported cell: stages x offload x recompute x accumulation x ranks x dtype, at stage 3 with
+// three settings of persistence and reuse.
+inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vector<Dtype>& dtypes,
+                                  const std::vector<int64_t>& accumulations = {1, 3}) {
+  std::vector<Cell> cells;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Offload offload : OffloadsOf(stage)) {
+      for (int recompute : {0, 1}) {
+        for (int64_t accum : accumulations) {
+          for (int n : ranks) {
+            for (Dtype dtype : dtypes) {
+              for (int reuse = 0; reuse < (stage == 3 ? 3 : 1); ++reuse) {
+                TrainSetup setup = BaseSetup(stage, n, dtype, accum, recompute);
+                SetOffload(setup, offload);
+                setup.zero.param_persistence_threshold = reuse == 0 ? 0 : reuse == 1 ? 60 : 1200;
+                setup.zero.max_reuse_distance = reuse == 0 ? 0 : reuse == 1 ? 6000 : 1'000'000;
+                if (reuse == 1) setup.zero.reduce_bucket_elements = 5000;
+                std::string name = "stage " + std::to_string(stage) + " offload " +
+                                   OffloadLabel(offload) + " recompute " + std::to_string(recompute) +
+                                   " accum " + std::to_string(accum) + " ranks " + std::to_string(n) +
+                                   " dtype " + std::string(DtypeName(dtype)) + " reuse " +
+                                   std::to_string(reuse);
+                cells.push_back({std::move(name), std::move(setup)});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+}  // namespace zeroplan::testing

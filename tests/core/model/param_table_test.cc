@@ -1,0 +1,60 @@
+#include "core/model/param_table.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <set>
+
+namespace zeroplan {
+namespace {
+
+TEST_CASE("param table: holds every parameter once") {
+  for (const ModelPreset& preset : ModelPresets()) {
+    CAPTURE(preset.spec.name);
+    const std::vector<ParamTensor> table = BuildParamTable(preset.spec);
+    CHECK(table.size() == static_cast<size_t>(12 * preset.spec.layers + 4));
+    uint64_t elements = 0, unpadded = 0;
+    std::set<std::string> names;
+    for (const ParamTensor& t : table) {
+      elements += t.elements();
+      unpadded += static_cast<uint64_t>(t.unpadded_rows) * static_cast<uint64_t>(t.shape[1]);
+      names.insert(t.name);
+      CHECK(t.decay == !t.is_vector);
+      CHECK((t.init == InitKind::kNormal) == !t.is_vector);
+    }
+    CHECK(elements == preset.spec.ParamCount());
+    CHECK(unpadded == preset.spec.UnpaddedParamCount());
+    CHECK(names.size() == table.size());
+  }
+}
+
+TEST_CASE("param table: forward order, names, shapes") {
+  ModelSpec spec = LoadModel("gpt2");
+  const std::vector<ParamTensor> table = BuildParamTable(spec);
+  CHECK(table[0].name == "transformer.wte.weight");
+  CHECK(table[0].shape == std::array<int64_t, 2>{50304, 768});
+  CHECK(table[0].unpadded_rows == 50257);
+  CHECK(table[0].layer == kEmbeddingLayer);
+  CHECK(table[1].name == "transformer.wpe.weight");
+  const char* names[] = {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias",
+                         "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias",
+                         "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"};
+  for (int i = 0; i < 12; ++i) {
+    const ParamTensor& t = table[2 + 12 * 11 + i];
+    CHECK(t.name == std::string("transformer.h.11.") + names[i]);
+    CHECK(t.layer == 11);
+    CHECK(static_cast<int>(t.role) == 2 + i);
+  }
+  CHECK(table[4].shape == std::array<int64_t, 2>{768, 2304});
+  CHECK(table[5].shape == std::array<int64_t, 2>{2304, 1});
+  CHECK(table[12].shape == std::array<int64_t, 2>{3072, 768});
+  CHECK(table[4].init_std == 0.02f);
+  CHECK(table[6].init_std == doctest::Approx(0.02 / std::sqrt(24.0)));
+  CHECK(table[12].init_std == table[6].init_std);
+  CHECK(table.back().name == "transformer.ln_f.bias");
+  CHECK(table.back().layer == 12);
+  CHECK(table[table.size() - 2].init == InitKind::kOnes);
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,84 @@
+#include "core/program/kernel.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+#include <string>
+
+namespace zeroplan {
+namespace {
+
+double Flops(KernelId id, KernelDims dims) { return KernelInfo(id).flops(dims); }
+uint64_t Workspace(KernelId id, KernelDims dims, Backend backend) {
+  return KernelInfo(id).workspace_bytes(dims, backend);
+}
+
+TEST_CASE("kernel table: every row is named, consistent and needs no workspace on the CPU") {
+  std::set<std::string> names;
+  for (int k = 0; k < kKernelCount; ++k) {
+    const auto id = static_cast<KernelId>(k);
+    const KernelRow& row = KernelInfo(id);
+    CHECK(row.id == id);
+    CHECK(names.insert(std::string(row.name)).second);
+    CHECK(row.arg_count >= 1);
+    CHECK(row.arg_count <= kMaxKernelArgs);
+    bool writes = false;
+    for (int i = 0; i < row.arg_count; ++i) {
+      writes = writes || Writes(AccessMode(id, i, kNoFlags));
+      const bool scratch = row.modes[static_cast<size_t>(i)] == ArgMode::kScratch;
+      if (scratch) CHECK(i == row.arg_count - 1);
+    }
+    CHECK(writes);
+    CHECK(row.workspace_bytes({8, 16, 32, 4}, Backend::kCpu) == 0);
+    CHECK(row.flops({8, 16, 32, 4}) >= 0);
+    // Where there is a workspace there is an argument for it.
+    if (row.workspace_bytes({8, 16, 32, 4}, Backend::kCuda) > 0) {
+      CHECK(row.modes[static_cast<size_t>(row.arg_count - 1)] == ArgMode::kScratch);
+    }
+  }
+}
+
+TEST_CASE("kernel table: flags decide between writing and adding") {
+  using enum ArgMode;
+  CHECK(AccessMode(KernelId::kMatmulBackwardWeight, 2, kNoFlags) == kOut);
+  CHECK(AccessMode(KernelId::kMatmulBackwardWeight, 2, kAccumulate) == kInOut);
+  CHECK(AccessMode(KernelId::kMatmulBackwardWeight, 3, kAccumulate | kTransposed) == kInOut);
+  CHECK(AccessMode(KernelId::kMatmulBackwardWeight, 4, kAccumulate) == kOut);  // scratch
+  // kAccumulate is for the weights' gradients, kAddToOutput for dx.
+  CHECK(AccessMode(KernelId::kLayerNormBackward, 4, kAccumulate) == kOut);
+  CHECK(AccessMode(KernelId::kLayerNormBackward, 4, kAddToOutput) == kInOut);
+  CHECK(AccessMode(KernelId::kLayerNormBackward, 5, kAddToOutput) == kOut);
+  CHECK(AccessMode(KernelId::kLayerNormBackward, 6, kAccumulate) == kInOut);
+  CHECK(AccessMode(KernelId::kCrossEntropy, 0, kForwardOnly) == kInOut);
+  CHECK(AccessMode(KernelId::kLossReduce, 1, kNoFlags) == kInOut);
+  CHECK(AccessMode(KernelId::kEmbedBackward, 2, kNoFlags) == kInOut);
+  CHECK(AccessMode(KernelId::kEmbedBackward, 3, kNoFlags) == kOut);
+  CHECK(AccessMode(KernelId::kConvert, 1, kAccumulate) == kInOut);
+}
+
+TEST_CASE("kernel table: FLOPs by hand") {
+  CHECK(Flops(KernelId::kMatmulForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
+  CHECK(Flops(KernelId::kMatmulBackwardWeight, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
+  // B=2 T=8 C=16 H=4: two products of 2*B*T*T*C, half of them masked.
+  CHECK(Flops(KernelId::kAttentionForward, {2, 8, 16, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 16, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  CHECK(Flops(KernelId::kFill, {4096}) == 0);
+  // No overflow at sizes whose product passes 2^63.
+  CHECK(Flops(KernelId::kMatmulForward, {1 << 24, 1 << 20, 1 << 22}) == 0x1p67);
+}
+
+TEST_CASE("kernel table: CUDA workspaces by hand") {
+  CHECK(Workspace(KernelId::kMatmulForward, {64, 16, 48}, Backend::kCuda) == 33554432);
+  // cuDNN: B=4 T=1024 C=768 H=12, so D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+        12582912 + 196608 + 256);
+  // 100 rows: 2 blocks of 2*96 floats = 1536 bytes; 2^20 rows: no more than 264 blocks.
+  CHECK(Workspace(KernelId::kLayerNormBackward, {100, 96}, Backend::kCuda) == 1536);
+  CHECK(Workspace(KernelId::kLayerNormBackward, {1, 5}, Backend::kCuda) == 256);
+  CHECK(Workspace(KernelId::kLayerNormBackward, {1 << 20, 768}, Backend::kCuda) ==
+        uint64_t{264} * 2 * 768 * 4);
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 0);
+}
+
+}  // namespace
+}  // namespace zeroplan
