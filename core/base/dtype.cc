@@ -10,12 +10,18 @@ namespace zeroplan {
 
 std::string_view DtypeName(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kF32: return "fp32";
-    case Dtype::kBF16: return "bf16";
-    case Dtype::kF16: return "fp16";
-    case Dtype::kF64: return "fp64";
-    case Dtype::kI32: return "int32";
-    case Dtype::kU8: return "uint8";
+    case Dtype::kF32:
+      return "fp32";
+    case Dtype::kBF16:
+      return "bf16";
+    case Dtype::kF16:
+      return "fp16";
+    case Dtype::kF64:
+      return "fp64";
+    case Dtype::kI32:
+      return "int32";
+    case Dtype::kU8:
+      return "uint8";
   }
   return "unknown";
 }

@@ -1,5 +1,5 @@
-// Typed, checked reading of one JSON object. Every key that is asked for becomes a known one, so that
-// the list of known keys and the code that reads them cannot differ.
+// Typed, checked reading of one JSON object. Every key that is asked for becomes a known one, so
+// that the list of known keys and the code that reads them cannot differ.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ namespace zeroplan {
 inline constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 
 // Getters return nullopt for a key that is absent, null or "auto": it is open. They take numbers as
-// people write them (5e8, "1") and throw Error(kUsage) "SOURCE:LINE: path.key: VALUE is not allowed; use
-// ALLOWED" for anything else. `allowed` replaces the generic ending.
+// people write them (5e8, "1") and throw Error(kUsage) "SOURCE:LINE: path.key: VALUE is not
+// allowed; use ALLOWED" for anything else. `allowed` replaces the generic ending.
 class JsonSection {
  public:
-  // `node` may be nullptr: an absent section, all keys open. It must outlive the section. `path` is the
-  // key of the section itself ("zero_optimization"), empty for the root. Throws if node is no object.
+  // `node` may be nullptr: an absent section, all keys open. It must outlive the section. `path` is
+  // the key of the section itself ("zero_optimization"), empty for the root. Throws if node is no
+  // object.
   JsonSection(const JsonNode* node, std::string path, std::string source);
 
   bool present() const { return node_ != nullptr; }
@@ -62,8 +63,8 @@ class JsonSection {
   std::vector<std::string> known_;
 };
 
-// Whether a switch is on: true, a number other than 0, a string other than "none", "false" and "auto",
-// a non-empty list, or an object that is not {"enabled": false}.
+// Whether a switch is on: true, a number other than 0, a string other than "none", "false" and
+// "auto", a non-empty list, or an object that is not {"enabled": false}.
 bool IsSwitchedOn(const JsonNode& node);
 
 }  // namespace zeroplan

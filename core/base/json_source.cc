@@ -30,7 +30,8 @@ class Parser {
 
   JsonNode ParseDocument() {
     SkipSpace();
-    if (AtEnd()) Fail("the file is empty; write one JSON object, such as {{\"train_batch_size\": 8}}");
+    if (AtEnd())
+      Fail("the file is empty; write one JSON object, such as {{\"train_batch_size\": 8}}");
     JsonNode root = ParseValue(0);
     SkipSpace();
     if (!AtEnd()) Fail("unexpected {} after the end of the JSON value; remove it", Here());
@@ -77,15 +78,18 @@ class Parser {
   JsonNode ParseValue(int depth) {
     if (depth > kMaxDepth) Fail("values are nested more than {} deep; flatten them", kMaxDepth);
     switch (Peek()) {
-      case '{': return ParseObject(depth);
-      case '[': return ParseArray(depth);
+      case '{':
+        return ParseObject(depth);
+      case '[':
+        return ParseArray(depth);
       case '"': {
         JsonNode node;
         node.line = line_;
         node.scalar = ParseString();
         return node;
       }
-      default: return ParseBareScalar();
+      default:
+        return ParseBareScalar();
     }
   }
 
@@ -104,7 +108,8 @@ class Parser {
         Fail("{}: the key is given twice; keep one of them", Printable(key, 60));
       }
       SkipSpace();
-      if (Peek() != ':') Fail("{}: expected ':' after the key, found {}", Printable(key, 60), Here());
+      if (Peek() != ':')
+        Fail("{}: expected ':' after the key, found {}", Printable(key, 60), Here());
       Advance();
       SkipSpace();
       JsonNode value = ParseValue(depth + 1);
@@ -137,7 +142,8 @@ class Parser {
     if (Peek() == ',') {
       Advance();
     } else if (!AtEnd() && Peek() != close && line_ == line_before) {
-      Fail("{}: expected ',' or '{}' after the value, found {}", Printable(after, 60), close, Here());
+      Fail("{}: expected ',' or '{}' after the value, found {}", Printable(after, 60), close,
+           Here());
     }
   }
 
@@ -171,9 +177,10 @@ class Parser {
     node.line = line_;
     node.scalar = nlohmann::json::parse(literal, nullptr, false);
     if (node.scalar.is_discarded()) {
-      Fail("{} is not a JSON value; use a number within range, true, false, null or a string in "
-           "double quotes",
-           Printable(literal, 60));
+      Fail(
+          "{} is not a JSON value; use a number within range, true, false, null or a string in "
+          "double quotes",
+          Printable(literal, 60));
     }
     return node;
   }
@@ -195,9 +202,12 @@ const JsonNode* JsonNode::Find(std::string_view key) const {
 
 std::string JsonNode::Quote() const {
   switch (kind) {
-    case Kind::kObject: return "{...}";
-    case Kind::kArray: return "[...]";
-    case Kind::kScalar: break;
+    case Kind::kObject:
+      return "{...}";
+    case Kind::kArray:
+      return "[...]";
+    case Kind::kScalar:
+      break;
   }
   return Printable(scalar.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 60);
 }

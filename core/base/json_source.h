@@ -1,6 +1,6 @@
 // JSON as people write it, with the line of every key, so that messages can point at it. Comments
-// (//, #, /* */), trailing commas and a comma left out at a line's end are accepted; a key given twice
-// is an error.
+// (//, #, /* */), trailing commas and a comma left out at a line's end are accepted; a key given
+// twice is an error.
 #pragma once
 
 #include <filesystem>
@@ -29,15 +29,18 @@ struct JsonNode {
 
   // The member of that name, or nullptr; nullptr on what is no object.
   const JsonNode* Find(std::string_view key) const;
-  // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}" or
+  // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}"
+  // or
   // "[...]".
   std::string Quote() const;
 };
 
-// Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64 levels.
+// Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64
+// levels.
 JsonNode ParseJsonText(std::string_view text, std::string_view source);
 
-// The file as text. Throws Error(kUsage) if it cannot be read, is a folder or is larger than 16 MiB.
+// The file as text. Throws Error(kUsage) if it cannot be read, is a folder or is larger than 16
+// MiB.
 std::string ReadTextFile(const std::filesystem::path& file);
 
 }  // namespace zeroplan

@@ -16,7 +16,8 @@ LogLevel GetLogLevel() { return log_level.load(std::memory_order_relaxed); }
 
 void LogLine(LogLevel level, std::string_view line) noexcept {
   if (level > GetLogLevel()) return;
-  // The stream's own lock keeps a line whole: both writes happen under it, and nothing is allocated.
+  // The stream's own lock keeps a line whole: both writes happen under it, and nothing is
+  // allocated.
   flockfile(stderr);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fputc('\n', stderr);

@@ -53,8 +53,7 @@ std::optional<Quantity> SplitQuantity(std::string_view text) {
     ++i;
     if (i < text.size() && text[i] == '+') ++i;
     int exponent = 0;
-    const auto [end, error] =
-        std::from_chars(text.data() + i, text.data() + text.size(), exponent);
+    const auto [end, error] = std::from_chars(text.data() + i, text.data() + text.size(), exponent);
     // 10^±400 is past any size and any double; the bound keeps the sums below in range.
     if (error != std::errc() || exponent > 400 || exponent < -400) return std::nullopt;
     i = static_cast<size_t>(end - text.data());
@@ -67,16 +66,16 @@ std::optional<Quantity> SplitQuantity(std::string_view text) {
   return out;
 }
 
-// digits * 10^exponent * factor as a whole number. `exact`: a fraction left over is refused, else it
-// is dropped. nullopt: past 2^63 - 1, a refused fraction, or zero.
+// digits * 10^exponent * factor as a whole number. `exact`: a fraction left over is refused, else
+// it is dropped. nullopt: past 2^63 - 1, a refused fraction, or zero.
 std::optional<uint64_t> ToWhole(Quantity q, uint64_t factor, bool exact) {
   while (q.digits != 0 && q.digits % 10 == 0 && q.exponent < 0) {
     q.digits /= 10;
     ++q.exponent;
   }
   Wide value = q.digits;
-  // digits < 10 * 2^96 and binary factors are at most 2^40 apart from powers of ten, which arrive in
-  // the exponent; so multiply first only where that cannot wrap.
+  // digits < 10 * 2^96 and binary factors are at most 2^40 apart from powers of ten, which arrive
+  // in the exponent; so multiply first only where that cannot wrap.
   if (factor > 1) {
     if (value > (std::numeric_limits<Wide>::max() / factor)) return std::nullopt;
     value *= factor;
@@ -96,17 +95,24 @@ std::optional<uint64_t> ToWhole(Quantity q, uint64_t factor, bool exact) {
 // The power of 1000 that a prefix stands for, 0 when it is none of K, M, G, T, P.
 int PrefixSteps(char c) {
   switch (std::toupper(static_cast<unsigned char>(c))) {
-    case 'K': return 1;
-    case 'M': return 2;
-    case 'G': return 3;
-    case 'T': return 4;
-    case 'P': return 5;
-    default: return 0;
+    case 'K':
+      return 1;
+    case 'M':
+      return 2;
+    case 'G':
+      return 3;
+    case 'T':
+      return 4;
+    case 'P':
+      return 5;
+    default:
+      return 0;
   }
 }
 
 constexpr std::string_view kCountHelp =
-    "use a positive whole number such as 125000000, 350M, 1.5B or 1e9 (K, M, B, T; at most 2^63 - 1)";
+    "use a positive whole number such as 125000000, 350M, 1.5B or 1e9 (K, M, B, T; at most 2^63 - "
+    "1)";
 constexpr std::string_view kBytesHelp =
     "use a positive size such as 32GB, 80GiB or 512MB (K, M, G, T with B or iB; at most 2^63 - 1 "
     "bytes)";
@@ -150,11 +156,20 @@ uint64_t ParseCount(std::string_view text, std::string_view what) {
       steps = 0;
     } else if (q->unit.size() == 1) {
       switch (std::toupper(static_cast<unsigned char>(q->unit[0]))) {
-        case 'K': steps = 1; break;
-        case 'M': steps = 2; break;
-        case 'B': steps = 3; break;
-        case 'T': steps = 4; break;
-        default: break;
+        case 'K':
+          steps = 1;
+          break;
+        case 'M':
+          steps = 2;
+          break;
+        case 'B':
+          steps = 3;
+          break;
+        case 'T':
+          steps = 4;
+          break;
+        default:
+          break;
       }
     }
     if (steps >= 0) {
@@ -209,8 +224,9 @@ double ParseBandwidth(std::string_view text, std::string_view what) {
     const bool bytes = unit == "B" || (unit.empty() && q->unit.empty());
     if ((bits || bytes) && !per_second_only) {
       double number = 0;
-      const auto [end, error] = std::from_chars(
-          q->number.data(), q->number.data() + q->number.size(), number, std::chars_format::general);
+      const auto [end, error] =
+          std::from_chars(q->number.data(), q->number.data() + q->number.size(), number,
+                          std::chars_format::general);
       const double value = number * scale / (bits ? 8 : 1);
       if (error == std::errc() && end == q->number.data() + q->number.size() &&
           std::isfinite(value) && value > 0) {

@@ -29,7 +29,8 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
       params->FailValue("betas", kAllowed);
     }
     const double beta = element.scalar.get<double>();
-    if (!(beta >= 0 && beta < 1)) params->Fail("betas", "{} is not allowed; use {}", beta, kAllowed);
+    if (!(beta >= 0 && beta < 1))
+      params->Fail("betas", "{} is not allowed; use {}", beta, kAllowed);
     out->betas[i] = beta;
   }
 }
@@ -84,9 +85,11 @@ void ReadSteps(ReaderState* state, JsonSection* section, JsonSection* params, Sc
     const std::vector<std::string> unknown = params->Unknown();
     const std::string nearest = NearestName("total_num_steps", unknown);
     JsonSection& at = params->present() ? *params : *section;
-    if (!nearest.empty()) params->Fail(nearest, "is not a known key; did you mean 'total_num_steps'?");
-    at.Fail(params->present() ? "total_num_steps" : "params",
-            "total_num_steps is required by this schedule; add it, or \"auto\" for the run's length");
+    if (!nearest.empty())
+      params->Fail(nearest, "is not a known key; did you mean 'total_num_steps'?");
+    at.Fail(
+        params->present() ? "total_num_steps" : "params",
+        "total_num_steps is required by this schedule; add it, or \"auto\" for the run's length");
   }
 }
 

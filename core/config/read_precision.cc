@@ -51,7 +51,8 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
 void ReadLossScale(ReaderState* state, JsonSection* fp16) {
   constexpr double kMax = std::numeric_limits<float>::max();
   PrecisionConfig& out = state->result.setup.precision;
-  out.loss_scale = fp16->Number("loss_scale", 0, kMax, "0 (dynamic) or a positive number").value_or(0);
+  out.loss_scale =
+      fp16->Number("loss_scale", 0, kMax, "0 (dynamic) or a positive number").value_or(0);
   out.initial_scale_power = static_cast<int>(fp16->Int("initial_scale_power", 0, 126).value_or(16));
   out.loss_scale_window = static_cast<int>(
       fp16->Int("loss_scale_window", 1, std::numeric_limits<int>::max()).value_or(1000));
@@ -93,8 +94,9 @@ void ReadDataTypes(ReaderState* state) {
   out.grad_accum_dtype = ReadDtype(&types, "grad_accum_dtype", out.dtype);
   const Dtype params = ReadDtype(&types, "param_dtype", out.dtype);
   if (params != out.dtype) {
-    types.Fail("param_dtype", "{} is not supported: parameters are kept in the compute dtype {}; "
-                              "remove it",
+    types.Fail("param_dtype",
+               "{} is not supported: parameters are kept in the compute dtype {}; "
+               "remove it",
                DtypeName(params), DtypeName(out.dtype));
   }
 }

@@ -4,8 +4,8 @@
 namespace zeroplan {
 namespace {
 
-// Keys of stage 3 go with and without their prefix. Returns the name that is used; both at once is an
-// error.
+// Keys of stage 3 go with and without their prefix. Returns the name that is used; both at once is
+// an error.
 std::string Stage3Key(JsonSection* zero, const std::string& name) {
   const std::string prefixed = "stage3_" + name;
   const bool long_form = zero->Raw(prefixed) != nullptr;
@@ -66,7 +66,8 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   out.nvme_path = ReadNvmePath(&section, out.device);
   out.pin_memory = section.Bool("pin_memory").value_or(true);
   out.buffer_count = static_cast<int>(section.Int("buffer_count", 1, 1024).value_or(5));
-  out.max_in_cpu_elements = static_cast<uint64_t>(section.Int("max_in_cpu").value_or(1'000'000'000));
+  out.max_in_cpu_elements =
+      static_cast<uint64_t>(section.Int("max_in_cpu").value_or(1'000'000'000));
   section.Int("buffer_size", 1);
   state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
 }
@@ -85,7 +86,8 @@ void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
                  OffloadDeviceName(*device), key);
     }
     *device = OffloadDevice::kCpu;
-    state->Note(*zero, key, fmt::format("is deprecated; write \"{}\": {{\"device\": \"cpu\"}}", section));
+    state->Note(*zero, key,
+                fmt::format("is deprecated; write \"{}\": {{\"device\": \"cpu\"}}", section));
   };
   apply(optimizer, "cpu_offload", "offload_optimizer", &out.offload_optimizer.device);
   apply(param, "cpu_offload_param", "offload_param", &out.offload_param.device);
@@ -118,8 +120,8 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
   for (const char* key : {"stage3_allgather_sequential", "stage3_use_all_reduce_for_fetch_params",
                           "use_all_reduce_for_fetch_params", "stage3_module_granularity_threshold",
                           "module_granularity_threshold", "log_trace_cache_warnings",
-                          "stage3_log_trace_cache_warnings", "enable_sanity_checks",
-                          "leaf_module", "override_module_apply", "memory_efficient_linear",
+                          "stage3_log_trace_cache_warnings", "enable_sanity_checks", "leaf_module",
+                          "override_module_apply", "memory_efficient_linear",
                           "save_muon_momentum_buffer_in_memory"}) {
     state->NoEffect(zero, key, "it steers parts of DeepSpeed that zeroplan does not have");
   }
@@ -147,7 +149,8 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
   for (const char* key : {"ignore_unused_parameters", "use_multi_rank_bucket_allreduce"}) {
     zero->Bool(key);
   }
-  if (const JsonNode* node = zero->Value("ignore_unused_parameters"); node && !IsSwitchedOn(*node)) {
+  if (const JsonNode* node = zero->Value("ignore_unused_parameters");
+      node && !IsSwitchedOn(*node)) {
     state->Note(*zero, "ignore_unused_parameters", "has no effect: zeroplan's models use them all");
   }
   for (const char* key : {"pipeline_loading_checkpoint"}) {
@@ -179,8 +182,9 @@ void ReadZero(ReaderState* state) {
   out.stage = static_cast<int>(stage);
   const bool choose_bucket = zero.IsAuto("reduce_bucket_size");
   const std::optional<int64_t> reduce_bucket = zero.Int("reduce_bucket_size", 1);
-  out.reduce_bucket_elements =
-      reduce_bucket ? static_cast<uint64_t>(*reduce_bucket) : choose_bucket ? kAuto : 500'000'000;
+  out.reduce_bucket_elements = reduce_bucket   ? static_cast<uint64_t>(*reduce_bucket)
+                               : choose_bucket ? kAuto
+                                               : 500'000'000;
   out.allgather_bucket_elements =
       static_cast<uint64_t>(zero.Int("allgather_bucket_size", 1).value_or(500'000'000));
   out.sub_group_elements =

@@ -16,7 +16,8 @@ JsonSection& ReaderState::Open(JsonSection* parent, std::string_view key) {
 
 JsonSection& ReaderState::OpenNode(const JsonNode* node, const JsonSection& parent,
                                    std::string_view key) {
-  std::string path = parent.path().empty() ? std::string(key) : parent.path() + "." + std::string(key);
+  std::string path =
+      parent.path().empty() ? std::string(key) : parent.path() + "." + std::string(key);
   return sections_.emplace_back(node, std::move(path), source_);
 }
 

@@ -11,8 +11,8 @@
 
 namespace zeroplan {
 
-// One reading of one config. Sections are kept until the end, because a key that is unknown in one may
-// belong to another.
+// One reading of one config. Sections are kept until the end, because a key that is unknown in one
+// may belong to another.
 class ReaderState {
  public:
   // `root` and `context` must outlive the state.
@@ -22,8 +22,8 @@ class ReaderState {
   ReadResult result;
 
   JsonSection& root() { return sections_.front(); }
-  // The section under `key` of `parent`, an absent one where it is missing, null or "auto". A section is
-  // read in full (its known keys registered) whether or not it is there.
+  // The section under `key` of `parent`, an absent one where it is missing, null or "auto". A
+  // section is read in full (its known keys registered) whether or not it is there.
   JsonSection& Open(JsonSection* parent, std::string_view key);
   // The same for a member that is known to be an object, or nullptr for an absent section.
   JsonSection& OpenNode(const JsonNode* node, const JsonSection& parent, std::string_view key);
@@ -55,10 +55,10 @@ class ReaderState {
 };
 
 // The parts, in the order in which they run; each reads its sections into state->result.
-void ReadPrecision(ReaderState* state);   // fp16, bf16, data_types, communication_data_type
-void ReadZero(ReaderState* state);        // zero_optimization and its offload sections
-void ReadOptimizer(ReaderState* state);   // optimizer, scheduler, gradient_clipping
-void ReadRecompute(ReaderState* state);   // activation_checkpointing
-void ReadOtherKeys(ReaderState* state);   // everything that does not steer a run
+void ReadPrecision(ReaderState* state);  // fp16, bf16, data_types, communication_data_type
+void ReadZero(ReaderState* state);       // zero_optimization and its offload sections
+void ReadOptimizer(ReaderState* state);  // optimizer, scheduler, gradient_clipping
+void ReadRecompute(ReaderState* state);  // activation_checkpointing
+void ReadOtherKeys(ReaderState* state);  // everything that does not steer a run
 
 }  // namespace zeroplan

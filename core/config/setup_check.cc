@@ -33,13 +33,15 @@ Problem CheckOffload(const ZeroConfig& zero) {
                   OffloadDeviceName(param.device), zero.stage);
   }
   if (!(optimizer.ratio > 0 && optimizer.ratio <= 1)) {
-    return Report("zero_optimization.offload_optimizer.ratio",
-                  "{} is not allowed; use a number above 0 and up to 1 (device none offloads nothing)",
-                  optimizer.ratio);
+    return Report(
+        "zero_optimization.offload_optimizer.ratio",
+        "{} is not allowed; use a number above 0 and up to 1 (device none offloads nothing)",
+        optimizer.ratio);
   }
   if (optimizer.ratio < 1 && optimizer.device == OffloadDevice::kNvme) {
     return Report("zero_optimization.offload_optimizer.ratio",
-                  "{} is not allowed with device nvme; use ratio 1, or device cpu", optimizer.ratio);
+                  "{} is not allowed with device nvme; use ratio 1, or device cpu",
+                  optimizer.ratio);
   }
   constexpr int kMaxSlots = 1024;
   if (optimizer.buffer_count < 1 || optimizer.buffer_count > kMaxSlots) {
@@ -49,7 +51,8 @@ Problem CheckOffload(const ZeroConfig& zero) {
   }
   if (param.buffer_count < 1 || param.buffer_count > kMaxSlots) {
     return Report("zero_optimization.offload_param.buffer_count",
-                  "{} is not allowed; use a whole number from 1 to {}", param.buffer_count, kMaxSlots);
+                  "{} is not allowed; use a whole number from 1 to {}", param.buffer_count,
+                  kMaxSlots);
   }
   return std::nullopt;
 }
@@ -114,12 +117,13 @@ Problem CheckBatch(const BatchSpec& batch) {
   };
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   unsigned __int128 tokens = 1;
-  for (const Part& part : {Part{"train_micro_batch_size_per_gpu", batch.micro_batch},
-                           Part{"gradient_accumulation_steps", batch.grad_accum},
-                           Part{"world_size (--gpus)", batch.world_size},
-                           Part{"--seq-len", batch.seq_len}}) {
+  for (const Part& part :
+       {Part{"train_micro_batch_size_per_gpu", batch.micro_batch},
+        Part{"gradient_accumulation_steps", batch.grad_accum},
+        Part{"world_size (--gpus)", batch.world_size}, Part{"--seq-len", batch.seq_len}}) {
     if (part.value < 1 || part.value > kMax) {
-      return Report(part.key, "{} is not allowed; use a whole number from 1 to {}", part.value, kMax);
+      return Report(part.key, "{} is not allowed; use a whole number from 1 to {}", part.value,
+                    kMax);
     }
     tokens *= static_cast<uint64_t>(part.value);
   }
@@ -135,18 +139,16 @@ Problem CheckOptimizer(const OptimizerConfig& optimizer) {
     double value;
   };
   const ScheduleConfig& schedule = optimizer.schedule;
-  for (const Value& v : {Value{"optimizer.params.lr", optimizer.lr},
-                         Value{"optimizer.params.eps", optimizer.eps},
-                         Value{"optimizer.params.weight_decay", optimizer.weight_decay},
-                         Value{"gradient_clipping", optimizer.gradient_clipping},
-                         Value{"scheduler.params.warmup_min_lr", schedule.warmup_min_lr},
-                         Value{"scheduler.params.warmup_max_lr", schedule.warmup_max_lr},
-                         Value{"scheduler.params.cos_min_ratio", schedule.cos_min_ratio},
-                         Value{"scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio},
-                         Value{"scheduler.params.warmup_num_steps",
-                               static_cast<double>(schedule.warmup_steps)},
-                         Value{"scheduler.params.total_num_steps",
-                               static_cast<double>(schedule.total_steps)}}) {
+  for (const Value& v :
+       {Value{"optimizer.params.lr", optimizer.lr}, Value{"optimizer.params.eps", optimizer.eps},
+        Value{"optimizer.params.weight_decay", optimizer.weight_decay},
+        Value{"gradient_clipping", optimizer.gradient_clipping},
+        Value{"scheduler.params.warmup_min_lr", schedule.warmup_min_lr},
+        Value{"scheduler.params.warmup_max_lr", schedule.warmup_max_lr},
+        Value{"scheduler.params.cos_min_ratio", schedule.cos_min_ratio},
+        Value{"scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio},
+        Value{"scheduler.params.warmup_num_steps", static_cast<double>(schedule.warmup_steps)},
+        Value{"scheduler.params.total_num_steps", static_cast<double>(schedule.total_steps)}}) {
     if (!AtLeast(v.value, 0)) {
       return Report(v.key, "{} is not allowed; use a finite number of at least 0", v.value);
     }

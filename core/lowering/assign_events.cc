@@ -1,10 +1,11 @@
-// Pass 9: events, so that streams wait for one another where data or memory need it and nowhere else.
+// Pass 9: events, so that streams wait for one another where data or memory need it and nowhere
+// else.
 //
-// List order is what the program means. For each instruction the pass looks up, buffer by buffer, what on
-// other streams must be over before it (reads after writes, writes after both), and adds a wait unless the
-// stream already knows: it keeps, per stream, how far every other stream is known to have come. All this
-// per kind of micro-step, since an instruction may run in some kinds only. Streams meet at a section's
-// begin and end.
+// List order is what the program means. For each instruction the pass looks up, buffer by buffer,
+// what on other streams must be over before it (reads after writes, writes after both), and adds a
+// wait unless the stream already knows: it keeps, per stream, how far every other stream is known
+// to have come. All this per kind of micro-step, since an instruction may run in some kinds only.
+// Streams meet at a section's begin and end.
 #include <algorithm>
 #include <array>
 

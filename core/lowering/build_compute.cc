@@ -47,19 +47,20 @@ Program BuildCompute(Program p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
   const int64_t batch = p.setup.batch.micro_batch;
   const auto token_bytes = static_cast<uint64_t>(2 * batch * p.setup.batch.seq_len) * 4;
-  p.state_buffer = AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState),
-                                 Space::kDevice);
+  p.state_buffer =
+      AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,
                                       sizeof(StepState), Space::kPinned);
-  p.tokens_buffer = AddPersistent(p, "tokens", Role::kTokens, Dtype::kI32, token_bytes, Space::kDevice);
-  p.tokens_host_buffer = AddPersistent(p, "tokens", Role::kTokensHost, Dtype::kI32, token_bytes,
-                                       Space::kPinned);
+  p.tokens_buffer =
+      AddPersistent(p, "tokens", Role::kTokens, Dtype::kI32, token_bytes, Space::kDevice);
+  p.tokens_host_buffer =
+      AddPersistent(p, "tokens", Role::kTokensHost, Dtype::kI32, token_bytes, Space::kPinned);
   AddUnitBuffers(p, train);
   if (!train) {
     const Dtype dtype = p.setup.precision.dtype;
-    p.logits_host_buffer =
-        AddPersistent(p, "logits", Role::kStaging, dtype,
-                      static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(dtype), Space::kPinned);
+    p.logits_host_buffer = AddPersistent(
+        p, "logits", Role::kStaging, dtype,
+        static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(dtype), Space::kPinned);
     CopyTokens(p, Section::kGenerate);
     Emitter emit(p, p.section(Section::kGenerate));
     const uint64_t at = offsetof(StepState, position);

@@ -1,5 +1,6 @@
-// Backward pass of GPT-2. Legend in gpt2_graph.h. One buffer holds the gradient of the residual stream
-// all the way; weight gradients come before data gradients so that what they alone need is freed first.
+// Backward pass of GPT-2. Legend in gpt2_graph.h. One buffer holds the gradient of the residual
+// stream all the way; weight gradients come before data gradients so that what they alone need is
+// freed first.
 #include "core/lowering/gpt2_graph.h"
 
 namespace zeroplan {
@@ -10,8 +11,8 @@ BufferId Gpt2Graph::ActivationGrad(const char* label, int layer, int64_t element
   return id;
 }
 
-void Gpt2Graph::MatmulBackward(TensorRole w, TensorRole b, int layer, Ref a, Ref dy, Ref dx, int64_t k,
-                               int64_t n) {
+void Gpt2Graph::MatmulBackward(TensorRole w, TensorRole b, int layer, Ref a, Ref dy, Ref dx,
+                               int64_t k, int64_t n) {
   emit_.Launch(KernelId::kMatmulBackwardWeight, {rows_, k, n}, kNoFlags,
                {a, dy, Grad(w, layer), Grad(b, layer)});
   emit_.Launch(KernelId::kMatmulBackwardData, {rows_, k, n}, kNoFlags, {dy, Param(w, layer), dx});
@@ -45,10 +46,10 @@ void Gpt2Graph::LayerBackward(int layer, BufferId dresidual_MC) {
   const BufferId dln2 = ActivationGrad("d_ln2", layer, rows_ * hidden_);
   MatmulBackward(TensorRole::kFcW, TensorRole::kFcB, layer, All(f_.ln2_MC[l]), All(dfc), All(dln2),
                  hidden_, ffn_);
-  emit_.Launch(KernelId::kLayerNormBackward, {rows_, hidden_}, kAddToOutput,
-               {All(dln2), All(f_.middle_MC[l]), Param(TensorRole::kLn2W, layer),
-                All(f_.ln2_stats_M2[l]), dresidual, Grad(TensorRole::kLn2W, layer),
-                Grad(TensorRole::kLn2B, layer)});
+  emit_.Launch(
+      KernelId::kLayerNormBackward, {rows_, hidden_}, kAddToOutput,
+      {All(dln2), All(f_.middle_MC[l]), Param(TensorRole::kLn2W, layer), All(f_.ln2_stats_M2[l]),
+       dresidual, Grad(TensorRole::kLn2W, layer), Grad(TensorRole::kLn2B, layer)});
 
   const BufferId dattention = ActivationGrad("d_attention", layer, rows_ * hidden_);
   MatmulBackward(TensorRole::kProjW, TensorRole::kProjB, layer, All(f_.attention_MC[l]), dresidual,
@@ -58,12 +59,12 @@ void Gpt2Graph::LayerBackward(int layer, BufferId dresidual_MC) {
                {All(dattention), All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.lse_BHT[l]),
                 All(dqkv)});
   const BufferId dln1 = ActivationGrad("d_ln1", layer, rows_ * hidden_);
-  MatmulBackward(TensorRole::kQkvW, TensorRole::kQkvB, layer, All(f_.ln1_MC[l]), All(dqkv), All(dln1),
-                 hidden_, 3 * hidden_);
-  emit_.Launch(KernelId::kLayerNormBackward, {rows_, hidden_}, kAddToOutput,
-               {All(dln1), All(f_.residual_MC[l]), Param(TensorRole::kLn1W, layer),
-                All(f_.ln1_stats_M2[l]), dresidual, Grad(TensorRole::kLn1W, layer),
-                Grad(TensorRole::kLn1B, layer)});
+  MatmulBackward(TensorRole::kQkvW, TensorRole::kQkvB, layer, All(f_.ln1_MC[l]), All(dqkv),
+                 All(dln1), hidden_, 3 * hidden_);
+  emit_.Launch(
+      KernelId::kLayerNormBackward, {rows_, hidden_}, kAddToOutput,
+      {All(dln1), All(f_.residual_MC[l]), Param(TensorRole::kLn1W, layer), All(f_.ln1_stats_M2[l]),
+       dresidual, Grad(TensorRole::kLn1W, layer), Grad(TensorRole::kLn1B, layer)});
 }
 
 }  // namespace zeroplan

@@ -36,8 +36,8 @@ Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch)
 }
 
 Ref Gpt2Graph::SlotRef(TensorRole role, int layer, const std::vector<BufferId>& by_unit) const {
-  const int tensor = tensor_of_[static_cast<size_t>(layer + 1) * kTensorRoles +
-                                static_cast<size_t>(role)];
+  const int tensor =
+      tensor_of_[static_cast<size_t>(layer + 1) * kTensorRoles + static_cast<size_t>(role)];
   const ParamLayout::Place place = program_.layout.place[static_cast<size_t>(tensor)];
   const TensorSlot& slot =
       program_.layout.units[static_cast<size_t>(place.unit)].slots[static_cast<size_t>(place.slot)];
@@ -56,8 +56,8 @@ BufferId Gpt2Graph::Activation(const char* label, int layer, int64_t elements, D
   return id;
 }
 
-BufferId Gpt2Graph::ForwardNorm(const char* label, int layer, TensorRole w, TensorRole b, BufferId x,
-                                BufferId* stats) {
+BufferId Gpt2Graph::ForwardNorm(const char* label, int layer, TensorRole w, TensorRole b,
+                                BufferId x, BufferId* stats) {
   const BufferId y = Activation(label, layer, rows_ * hidden_, dtype_);
   *stats = Activation("ln_stats", layer, rows_ * 2, Dtype::kF32);
   emit_.Launch(KernelId::kLayerNormForward, {rows_, hidden_}, kNoFlags,
@@ -99,29 +99,31 @@ void Gpt2Graph::LayerForward(int layer) {
                              &f_.ln2_stats_M2[l]);
   f_.fc_MF[l] = Activation("fc", layer, rows_ * ffn_, dtype_);
   emit_.Launch(KernelId::kMatmulForward, {rows_, hidden_, ffn_}, kNoFlags,
-               {All(f_.ln2_MC[l]), Param(TensorRole::kFcW, layer), Param(TensorRole::kFcB, layer), none,
-                All(f_.fc_MF[l])});
+               {All(f_.ln2_MC[l]), Param(TensorRole::kFcW, layer), Param(TensorRole::kFcB, layer),
+                none, All(f_.fc_MF[l])});
   f_.gelu_MF[l] = Activation("gelu", layer, rows_ * ffn_, dtype_);
   emit_.Launch(KernelId::kGeluForward, {rows_ * ffn_}, kNoFlags,
                {All(f_.fc_MF[l]), All(f_.gelu_MF[l])});
   f_.residual_MC[l + 1] = Activation("residual", layer + 1, rows_ * hidden_, dtype_);
-  emit_.Launch(KernelId::kMatmulForward, {rows_, ffn_, hidden_}, kNoFlags,
-               {All(f_.gelu_MF[l]), Param(TensorRole::kFcProjW, layer),
-                Param(TensorRole::kFcProjB, layer), All(f_.middle_MC[l]), All(f_.residual_MC[l + 1])});
+  emit_.Launch(
+      KernelId::kMatmulForward, {rows_, ffn_, hidden_}, kNoFlags,
+      {All(f_.gelu_MF[l]), Param(TensorRole::kFcProjW, layer), Param(TensorRole::kFcProjB, layer),
+       All(f_.middle_MC[l]), All(f_.residual_MC[l + 1])});
 }
 
 void Gpt2Graph::Loss(bool train, uint64_t logits_chunk_bytes) {
   const int last = static_cast<int>(layers_);
   emit_.Tag(Phase::kForward, last);
-  f_.final_MC = ForwardNorm("ln_f", last, TensorRole::kLnfW, TensorRole::kLnfB, f_.residual_MC.back(),
-                            &f_.final_stats_M2);
+  f_.final_MC = ForwardNorm("ln_f", last, TensorRole::kLnfW, TensorRole::kLnfB,
+                            f_.residual_MC.back(), &f_.final_stats_M2);
   const uint64_t size = DtypeBytes(dtype_);
   const auto row_bytes = static_cast<uint64_t>(padded_vocab_) * size;
-  const auto chunk = std::clamp<int64_t>(static_cast<int64_t>(logits_chunk_bytes / row_bytes), 1, rows_);
+  const auto chunk =
+      std::clamp<int64_t>(static_cast<int64_t>(logits_chunk_bytes / row_bytes), 1, rows_);
   const BufferId logits = AddBuffer(program_, "logits", Role::kLogits, dtype_,
                                     static_cast<uint64_t>(chunk) * row_bytes);
-  const BufferId loss = AddBuffer(program_, "loss", Role::kLoss, Dtype::kF32,
-                                  static_cast<uint64_t>(rows_) * 4);
+  const BufferId loss =
+      AddBuffer(program_, "loss", Role::kLoss, Dtype::kF32, static_cast<uint64_t>(rows_) * 4);
   for (BufferId id : {logits, loss}) {
     program_.buffers[id].memory_class = MemoryClass::kActivations;
   }
@@ -132,7 +134,8 @@ void Gpt2Graph::Loss(bool train, uint64_t logits_chunk_bytes) {
     const auto ubegin = static_cast<uint64_t>(begin), urows = static_cast<uint64_t>(rows);
     const Ref x_RC{f_.final_MC, ubegin * c_bytes, urows * c_bytes, 0};
     const Ref logits_RVp{logits, 0, urows * row_bytes, 0};
-    const Ref targets_R{program_.tokens_buffer, static_cast<uint64_t>(rows_ + begin) * 4, urows * 4, 0};
+    const Ref targets_R{program_.tokens_buffer, static_cast<uint64_t>(rows_ + begin) * 4, urows * 4,
+                        0};
     const Ref loss_R{loss, ubegin * 4, urows * 4, 0};
     const Ref wte = Param(TensorRole::kWte, kEmbeddingLayer);
     emit_.Tag(Phase::kForward, last);
@@ -168,8 +171,8 @@ void Gpt2Graph::RowLogits(BufferId logits_host) {
   const BufferId norm_C = Activation("ln_f", last, hidden_, dtype_);
   const BufferId stats = Activation("ln_stats", last, 2, Dtype::kF32);
   emit_.Launch(KernelId::kLayerNormForward, {1, hidden_}, kNoFlags,
-               {All(row_C), Param(TensorRole::kLnfW, last), Param(TensorRole::kLnfB, last), All(norm_C),
-                All(stats)});
+               {All(row_C), Param(TensorRole::kLnfW, last), Param(TensorRole::kLnfB, last),
+                All(norm_C), All(stats)});
   const BufferId logits = Activation("logits", last, padded_vocab_, dtype_);
   emit_.Launch(KernelId::kMatmulForward, {1, hidden_, padded_vocab_}, kTransposed,
                {All(norm_C), Param(TensorRole::kWte, kEmbeddingLayer), Ref{}, Ref{}, All(logits)});

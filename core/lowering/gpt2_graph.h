@@ -1,5 +1,6 @@
-// The kernels of GPT-2's forward and backward pass over whole parameters, in the order one stream runs
-// them. Legend: B micro-batch, T sequence, C hidden, F ffn, H heads, M = B*T rows, Vp padded vocabulary.
+// The kernels of GPT-2's forward and backward pass over whole parameters, in the order one stream
+// runs them. Legend: B micro-batch, T sequence, C hidden, F ffn, H heads, M = B*T rows, Vp padded
+// vocabulary.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@ namespace zeroplan {
 
 // Buffers of one forward pass; [layer] where a vector.
 struct ForwardBuffers {
-  std::vector<BufferId> residual_MC;  // layers + 1: the input of each layer, then the last one's output
+  std::vector<BufferId>
+      residual_MC;  // layers + 1: the input of each layer, then the last one's output
   std::vector<BufferId> ln1_MC, ln1_stats_M2, qkv_M3C, attention_MC, lse_BHT;
   std::vector<BufferId> middle_MC, ln2_MC, ln2_stats_M2, fc_MF, gelu_MF;
   BufferId final_MC = kNoBuffer, final_stats_M2 = kNoBuffer;
@@ -20,14 +22,14 @@ struct ForwardBuffers {
 
 class Gpt2Graph {
  public:
-  // Emits into `section` of `program` for `batch` sequences. REQUIRES: the units' param_full buffers,
-  // state and tokens exist; for backward the grad_full buffers too.
+  // Emits into `section` of `program` for `batch` sequences. REQUIRES: the units' param_full
+  // buffers, state and tokens exist; for backward the grad_full buffers too.
   Gpt2Graph(Program& program, Section section, int64_t batch);
 
   // Embedding and all layers (not the final norm).
   void Forward();
-  // Final norm, then logits and loss by chunks of rows; with `train` also the gradients of logits, head
-  // weight and final norm's output. Adds the mean loss to StepState.
+  // Final norm, then logits and loss by chunks of rows; with `train` also the gradients of logits,
+  // head weight and final norm's output. Adds the mean loss to StepState.
   void Loss(bool train, uint64_t logits_chunk_bytes);
   void Backward();
   // Logits of the row StepState::position to `logits_host`.

@@ -1,5 +1,5 @@
-// Pass 6: sections save and load. States travel as fp32 through host memory, a chunk at a time; what lies
-// in host memory goes straight.
+// Pass 6: sections save and load. States travel as fp32 through host memory, a chunk at a time;
+// what lies in host memory goes straight.
 #include <algorithm>
 
 #include "core/lowering/emitter.h"
@@ -12,19 +12,19 @@ namespace {
 // Two staging slots, transient in the section they are used in.
 class Staging {
  public:
-  Staging(Program& p, uint64_t elements) : p_(p), elements_(elements) {}
+  explicit Staging(Program& p) : p_(p) {}
   Ref Next(uint64_t count) {
     BufferId& id = slots_[next_++ % 2];
     if (id == kNoBuffer) {
-      id = AddBuffer(p_, "checkpoint_slot", Role::kStaging, Dtype::kF32, elements_ * 4);
+      id = AddBuffer(p_, "checkpoint_slot", Role::kStaging, Dtype::kF32, 0);
       p_.buffers[id].space = Space::kPinned;
     }
+    p_.buffers[id].bytes = std::max(p_.buffers[id].bytes, count * 4);
     return {id, 0, count * 4, 0};
   }
 
  private:
   Program& p_;
-  uint64_t elements_;
   BufferId slots_[2] = {kNoBuffer, kNoBuffer};
   size_t next_ = 0;
 };
@@ -58,11 +58,7 @@ void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
   const Section section = save ? Section::kSave : Section::kLoad;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
-  uint64_t largest = 0;
-  for (const StatePiece& piece : homes.pieces()) {
-    if (piece.home == Home::kDevice) largest = std::max(largest, piece.count);
-  }
-  Staging staging(p, std::min(chunk, largest));
+  Staging staging(p);
   Context c{p, homes, emit, staging, chunk};
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
@@ -72,7 +68,7 @@ void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
     for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
     if (save) continue;
     homes.Store(emit, i);
-    const Ref target = homes.ParamTarget(emit, i);
+    const Ref target = homes.ParamTarget(i);
     if (target.null()) continue;
     emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
                 {homes.StateRef(i, StateKind::kMaster), target}, StateHomes::KernelStream(piece));
@@ -84,6 +80,7 @@ void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
 }  // namespace
 
 Program InsertCheckpoint(Program p, const LowerOptions& options) {
+  if (!options.checkpoints) return p;
   const bool train = !p.section(Section::kMicroStep).empty();
   StateHomes homes(p, train);
   if (train) BuildSection(p, homes, true, options.checkpoint_chunk_elements);

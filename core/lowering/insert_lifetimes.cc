@@ -1,5 +1,6 @@
-// Pass 8: Alloc before a transient buffer's first use in a section and Free after its last, unless a pass
-// has freed it itself. All of them run on the compute stream: one order of memory for all streams.
+// Pass 8: Alloc of all persistent buffers at init's start; Alloc before a transient buffer's first
+// use in a section and Free after its last, unless a pass has freed it itself. All of them run on
+// the compute stream: one order of memory for all streams.
 #include <algorithm>
 
 #include "core/lowering/passes.h"
@@ -68,6 +69,15 @@ void AddLifetimes(Program& p, std::vector<Instruction>& list) {
 
 Program InsertLifetimes(Program p) {
   for (auto& list : p.sections) AddLifetimes(p, list);
+  std::vector<Instruction>& init = p.section(Section::kInit);
+  std::vector<Instruction> out;
+  out.reserve(p.buffers.size() + init.size());
+  for (size_t id = 0; id < p.buffers.size(); ++id) {
+    if (!p.buffers[id].persistent || p.buffers[id].bytes == 0) continue;
+    out.push_back(Instruction{Alloc{static_cast<BufferId>(id)}});
+  }
+  out.insert(out.end(), init.begin(), init.end());
+  init = std::move(out);
   return p;
 }
 

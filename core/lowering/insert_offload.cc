@@ -1,6 +1,6 @@
-// Pass 7: what crosses PCIe or the disk in forward and backward. Reduced gradients of offloaded states go
-// to host memory as soon as they are there and are summed there; parameter shards that live in host memory
-// or in the swap file come to the device before their gather.
+// Pass 7: what crosses PCIe or the disk in forward and backward. Reduced gradients of offloaded
+// states go to host memory as soon as they are there and are summed there; parameter shards that
+// live in host memory or in the swap file come to the device before their gather.
 #include <algorithm>
 
 #include "core/lowering/emitter.h"
@@ -10,29 +10,29 @@
 namespace zeroplan {
 namespace {
 
-BufferId AddSlot(Program& p, const char* label, Dtype dtype, uint64_t bytes, bool pinned) {
-  const BufferId id = AddBuffer(p, label, Role::kStaging, dtype, bytes);
+BufferId AddSlot(Program& p, const char* label, Dtype dtype, bool pinned) {
+  const BufferId id = AddBuffer(p, label, Role::kStaging, dtype, 0);
   p.buffers[id].persistent = true;
   p.buffers[id].space = pinned ? Space::kPinned : Space::kPageable;
   return id;
 }
 
-// Host slots used in turn, made when first needed.
+// Host slots used in turn, made when first needed, as large as the largest use.
 class SlotRing {
  public:
-  SlotRing(Program& p, const char* label, Dtype dtype, uint64_t bytes, int count, bool pinned)
-      : p_(p), label_(label), dtype_(dtype), bytes_(bytes), count_(count), pinned_(pinned) {}
-  BufferId Next() {
+  SlotRing(Program& p, const char* label, Dtype dtype, int count, bool pinned)
+      : p_(p), label_(label), dtype_(dtype), count_(count), pinned_(pinned) {}
+  Ref Next(uint64_t bytes) {
     const auto i = static_cast<size_t>(next_++ % count_);
-    if (i == ids_.size()) ids_.push_back(AddSlot(p_, label_, dtype_, bytes_, pinned_));
-    return ids_[i];
+    if (i == ids_.size()) ids_.push_back(AddSlot(p_, label_, dtype_, pinned_));
+    p_.buffers[ids_[i]].bytes = std::max(p_.buffers[ids_[i]].bytes, bytes);
+    return {ids_[i], 0, bytes, 0};
   }
 
  private:
   Program& p_;
   const char* label_;
   const Dtype dtype_;
-  const uint64_t bytes_;
   const int count_;
   const bool pinned_;
   int next_ = 0;
@@ -44,12 +44,12 @@ class SlotRing {
 class GradOffload {
  public:
   GradOffload(Program& p, std::vector<Instruction>& out)
-      : p_(p), emit_(p, out), out_(out), offloaded_(OffloadedElements(p)),
+      : p_(p),
+        emit_(p, out),
+        offloaded_(OffloadedElements(p)),
         host_(UnitBuffers(p, Role::kGradHost)),
-        slots_(p, "grad_slot", p.setup.precision.dtype,
-               *std::max_element(offloaded_.begin(), offloaded_.end()) *
-                   DtypeBytes(p.setup.precision.dtype),
-               p.setup.zero.offload_optimizer.buffer_count, p.setup.zero.offload_optimizer.pin_memory) {}
+        slots_(p, "grad_slot", p.setup.precision.dtype, p.setup.zero.offload_optimizer.buffer_count,
+               p.setup.zero.offload_optimizer.pin_memory) {}
 
   // Rewrites "shard (+)= what arrived"; false: not such an instruction.
   bool Rewrite(const Instruction& instruction) {
@@ -64,8 +64,8 @@ class GradOffload {
     const uint64_t h = offloaded_[u], split = std::clamp(h, begin, end);
     if (begin < split) ToHost(instruction, *launch, src, begin, split, u, from_size, to_size);
     if (split < end) {  // stays on the device, at the shard's device part
-      const Ref part{src.buffer, src.offset + (split - begin) * from_size, (end - split) * from_size,
-                     src.rank_stride};
+      const Ref part{src.buffer, src.offset + (split - begin) * from_size,
+                     (end - split) * from_size, src.rank_stride};
       emit_.Tag(instruction.phase, instruction.layer, instruction.when);
       emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(end - split)}, launch->flags,
                    {part, Ref{dst.buffer, (split - h) * to_size, (end - split) * to_size, 0}},
@@ -75,8 +75,8 @@ class GradOffload {
   }
 
  private:
-  void ToHost(const Instruction& instruction, const LaunchKernel& launch, const Ref& src, uint64_t begin,
-              uint64_t end, size_t unit, uint64_t from_size, uint64_t to_size) {
+  void ToHost(const Instruction& instruction, const LaunchKernel& launch, const Ref& src,
+              uint64_t begin, uint64_t end, size_t unit, uint64_t from_size, uint64_t to_size) {
     const Ref part{src.buffer, src.offset, (end - begin) * from_size, src.rank_stride};
     const Ref host{host_[unit], begin * to_size, (end - begin) * to_size, 0};
     const bool same = p_.buffers[src.buffer].dtype == p_.buffers[host.buffer].dtype;
@@ -87,17 +87,16 @@ class GradOffload {
     }
     // One copy serves the first micro-step's write and the others' addition.
     if (!(launch.flags & kAccumulate)) {
-      slot_ = {slots_.Next(), 0, part.bytes, 0};
+      slot_ = slots_.Next(part.bytes);
       emit_.CopyTo(part, slot_);
     }
     emit_.When(instruction.when)
-        .Launch(KernelId::kConvert, {static_cast<int64_t>(end - begin)}, launch.flags, {slot_, host},
-                Stream::kHost);
+        .Launch(KernelId::kConvert, {static_cast<int64_t>(end - begin)}, launch.flags,
+                {slot_, host}, Stream::kHost);
   }
 
   Program& p_;
   Emitter emit_;
-  std::vector<Instruction>& out_;
   const std::vector<uint64_t> offloaded_;
   const std::vector<BufferId> host_;
   SlotRing slots_;
@@ -135,7 +134,7 @@ void OffloadParams(Program& p, Section section, SlotRing& slots) {
     Ref host = segment.src;
     emit.Tag(instruction.phase, instruction.layer, instruction.when);
     if (p.buffers[segment.src.buffer].space == Space::kFile) {
-      host = {slots.Next(), 0, bytes, 0};
+      host = slots.Next(bytes);
       emit.Swap(false, host, segment.src);
     }
     const bool alone = p.setup.batch.world_size == 1;
@@ -154,14 +153,11 @@ Program InsertOffload(Program p) {
   const bool train = !p.section(Section::kMicroStep).empty();
   if (!train) return p;
   const auto& zero = p.setup.zero;
-  if (zero.offload_optimizer.device != OffloadDevice::kNone && !GradsInPlace(p.setup)) OffloadGrads(p);
+  if (zero.offload_optimizer.device != OffloadDevice::kNone && !GradsInPlace(p.setup))
+    OffloadGrads(p);
   if (zero.offload_param.device != OffloadDevice::kNone) {
-    uint64_t largest = 0;
-    for (BufferId id : UnitBuffers(p, Role::kParamShard)) {
-      if (id != kNoBuffer) largest = std::max(largest, p.buffers[id].bytes);
-    }
-    SlotRing slots(p, "param_read_slot", p.setup.precision.dtype, largest,
-                   zero.offload_param.buffer_count, zero.offload_param.pin_memory);
+    SlotRing slots(p, "param_read_slot", p.setup.precision.dtype, zero.offload_param.buffer_count,
+                   zero.offload_param.pin_memory);
     OffloadParams(p, Section::kMicroStep, slots);
     OffloadParams(p, Section::kEval, slots);
   }

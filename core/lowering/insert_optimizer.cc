@@ -1,6 +1,6 @@
-// Pass 5: sections init and optimizer_step. Each rank updates the states it owns, wherever they live, and
-// parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for states in host
-// memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
+// Pass 5: sections init and optimizer_step. Each rank updates the states it owns, wherever they
+// live, and parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for
+// states in host memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
 #include <cstddef>
 
 #include "core/lowering/emitter.h"
@@ -33,7 +33,7 @@ void BuildInit(Program& p, StateHomes& homes) {
       fill(homes.StateRef(i, StateKind::kAdamV), stream);
     }
     homes.Store(emit, i);
-    const Ref target = homes.ParamTarget(emit, i);
+    const Ref target = homes.ParamTarget(i);
     if (target.null()) continue;
     emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
                 stream);
@@ -53,8 +53,8 @@ void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
   for (const StatePiece& piece : homes.pieces()) {
     any_host |= piece.home != Home::kDevice;
     if (piece.home != Home::kDevice) continue;
-    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)}, first ? kNoFlags : kAccumulate,
-                {homes.Grad(piece), homes.State(piece)});
+    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
+                first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)});
     first = false;
   }
   if (!any_host) return;
@@ -63,8 +63,9 @@ void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
   if (!first) emit.CopyTo(device, host);
   for (const StatePiece& piece : homes.pieces()) {
     if (piece.home == Home::kDevice) continue;
-    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)}, first ? kNoFlags : kAccumulate,
-                {homes.Grad(piece), homes.State(piece)}, Stream::kHost);
+    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
+                first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)},
+                Stream::kHost);
     first = false;
   }
   emit.CopyTo(host, device);
@@ -85,7 +86,7 @@ void EmitStepScalars(Program& p, Emitter& emit) {
 
 void EmitUpdate(Program& p, StateHomes& homes, Emitter& emit, size_t i) {
   const StatePiece& piece = homes.pieces()[i];
-  const Ref target = homes.ParamTarget(emit, i);
+  const Ref target = homes.ParamTarget(i);
   emit.Launch(KernelId::kAdamW, PieceDims(piece), PieceFlags(p),
               {homes.Grad(piece), homes.State(piece), homes.StateRef(i, StateKind::kMaster),
                homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV), target},

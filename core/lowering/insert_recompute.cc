@@ -1,6 +1,7 @@
-// Pass 2: full activation recompute. Layers form segments of `every`; only a segment's input is kept
-// from forward to backward, the rest is computed again just before the segment's backward (Chen et al.
-// 2016, arXiv 1604.06174). The kernel that only makes the segment's output is not repeated.
+// Pass 2: full activation recompute. Layers form segments of `every`; only a segment's input is
+// kept from forward to backward, the rest is computed again just before the segment's backward
+// (Chen et al. 2016, arXiv 1604.06174). The kernel that only makes the segment's output is not
+// repeated.
 
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -12,8 +13,8 @@ bool IsForwardOfLayer(const Instruction& i, int64_t begin, int64_t end) {
   return i.phase == Phase::kForward && i.layer >= begin && i.layer < end;
 }
 
-// Copies of `forward` (one segment's kernels) over fresh buffers, appended to `out`; `renamed` maps the
-// old buffers to the fresh ones. `output` is what the segment hands on.
+// Copies of `forward` (one segment's kernels) over fresh buffers, appended to `out`; `renamed` maps
+// the old buffers to the fresh ones. `output` is what the segment hands on.
 void Repeat(Program& p, const std::vector<Instruction>& forward, BufferId output,
             std::vector<BufferId>& renamed, std::vector<Instruction>& out) {
   auto fresh = [&](BufferId id) {

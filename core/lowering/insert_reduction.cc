@@ -1,9 +1,10 @@
 // Pass 4: gradients are summed over micro-steps and ranks.
 //
-// In place (stages 0 and 1, or one rank that keeps its optimizer on the GPU): whole gradients persist;
-// the first micro-step writes them, the others add; the last one reduces them by buckets.
-// Otherwise (stages 2 and 3): whole gradients are transient, every micro-step reduces each bucket as soon
-// as the backward pass has filled it (ZeRO paper, section 5.2), and what arrives is added to the shard.
+// In place (stages 0 and 1, or one rank that keeps its optimizer on the GPU): whole gradients
+// persist; the first micro-step writes them, the others add; the last one reduces them by buckets.
+// Otherwise (stages 2 and 3): whole gradients are transient, every micro-step reduces each bucket
+// as soon as the backward pass has filled it (ZeRO paper, section 5.2), and what arrives is added
+// to the shard.
 #include <algorithm>
 
 #include "core/lowering/emitter.h"
@@ -72,8 +73,8 @@ class Reducer {
   // Where the piece's gradients lie: the unit's buffer, or the piece's own.
   Ref Source(const GradPiece& piece) const {
     const uint64_t base = piece.own_buffer == kNoBuffer ? piece.begin : 0;
-    const BufferId id = piece.own_buffer == kNoBuffer ? whole_[static_cast<size_t>(piece.unit)]
-                                                      : piece.own_buffer;
+    const BufferId id =
+        piece.own_buffer == kNoBuffer ? whole_[static_cast<size_t>(piece.unit)] : piece.own_buffer;
     return {id, base * size_, (piece.end - piece.begin) * size_, 0};
   }
   bool Direct() const {
@@ -107,8 +108,8 @@ class Reducer {
       }
     }
     if (!whole.empty()) {
-      emit_.Collect(all ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, dtype_, whole,
-                    Stream::kReduce);
+      emit_.Collect(all ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, dtype_,
+                    whole, Stream::kReduce);
     }
     if (!parts.empty()) {
       emit_.Collect(CollectiveKind::kReduceToOwners, dtype_, parts, Stream::kReduce);
@@ -170,7 +171,8 @@ void MakeTransient(Program& p) {
   }
 }
 
-// Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's end.
+// Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's
+// end.
 void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer, uint64_t base,
               Emitter& emit) {
   const uint64_t size = DtypeBytes(FullGradDtype(p.setup));
@@ -228,8 +230,9 @@ Program InsertReduction(Program p) {
         while (overlap && released + 1 < std::min(b, done)) release(buckets[released++], in[i]);
         emit.Tag(in[i].phase, in[i].layer);
         for (const GradPiece& piece : buckets[b].pieces) {
-          const BufferId id = piece.own_buffer != kNoBuffer ? piece.own_buffer
-                                                            : whole[static_cast<size_t>(piece.unit)];
+          const BufferId id = piece.own_buffer != kNoBuffer
+                                  ? piece.own_buffer
+                                  : whole[static_cast<size_t>(piece.unit)];
           FillGaps(p, p.layout.units[static_cast<size_t>(piece.unit)], piece, id,
                    piece.own_buffer != kNoBuffer ? piece.begin : 0, emit);
         }

@@ -1,9 +1,9 @@
-// Pass 3, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it is
-// used and freed after (ZeRO paper, arXiv 1910.02054, section 5.3). Persistent units stay whole.
+// Pass 3, stage 3 only: each rank keeps its shard of a unit; the whole unit is gathered before it
+// is used and freed after (ZeRO paper, arXiv 1910.02054, section 5.3). Persistent units stay whole.
 //
-// A step is a run of instructions that use one unit. Two steps of one unit in a row are one gather if the
-// elements used in between are at most max_reuse_distance, or if they are a layer's recompute and its
-// backward; in both cases only while max_live_parameters allows it.
+// A step is a run of instructions that use one unit. Two steps of one unit in a row are one gather
+// if the elements used in between are at most max_reuse_distance, or if they are a layer's
+// recompute and its backward; in both cases only while max_live_parameters allows it.
 #include <algorithm>
 #include <cstddef>
 
@@ -15,11 +15,11 @@ namespace {
 
 struct UseStep {
   int unit;
-  size_t first, last;    // instructions of the section
-  bool backward;         // first instruction's phase
-  int next = -1;         // the unit's next step
-  bool keep = false;     // stays gathered until `next`
-  size_t issue_step = 0; // where the gather is issued, for steps that begin a gather
+  size_t first, last;     // instructions of the section
+  bool backward;          // first instruction's phase
+  int next = -1;          // the unit's next step
+  bool keep = false;      // stays gathered until `next`
+  size_t issue_step = 0;  // where the gather is issued, for steps that begin a gather
 };
 
 // The sharded unit whose parameters an instruction uses, or -1.
@@ -40,8 +40,8 @@ std::vector<UseStep> FindSteps(const Program& p, const std::vector<Instruction>&
     const int unit = UsedUnit(p, list[i]);
     if (unit < 0) continue;
     const bool backward = list[i].phase == Phase::kBackward;
-    // The head's chunks alternate between phases; a layer's forward and backward are steps of their own
-    // only if something else lies between, which the loop below finds.
+    // The head's chunks alternate between phases; a layer's forward and backward are steps of their
+    // own only if something else lies between, which the loop below finds.
     if (!steps.empty() && steps.back().unit == unit) {
       steps.back().last = i;
     } else {
@@ -102,10 +102,11 @@ class GatherPlan {
         while (steps_[s].issue_step > 0) {
           const size_t earlier = steps_[s].issue_step - 1;
           const bool one_ahead = earlier + 1 == s;
-          const bool within = zero.prefetch_bucket_elements != kAuto &&
-                              ahead <= zero.prefetch_bucket_elements;
+          const bool within =
+              zero.prefetch_bucket_elements != kAuto && ahead <= zero.prefetch_bucket_elements;
           if (!one_ahead && !within) break;
-          if (static_cast<int>(earlier) <= previous[unit] || !Fits(earlier, earlier + 1, size)) break;
+          if (static_cast<int>(earlier) <= previous[unit] || !Fits(earlier, earlier + 1, size))
+            break;
           Add(earlier, earlier + 1, size);
           steps_[s].issue_step = earlier;
           if (begins[earlier]) ahead += Elements(steps_[earlier].unit);
@@ -165,9 +166,9 @@ void UnshardSection(Program& p, Section section, const std::vector<BufferId>& sh
   for (size_t i = 0; i < in.size(); ++i) {
     for (size_t s : gathers_at[i]) {
       const auto unit = static_cast<size_t>(steps[s].unit);
-      const BufferId whole = AddBuffer(p, "gathered", Role::kParamFull, p.setup.precision.dtype,
-                                       p.layout.units[unit].padded_elements *
-                                           DtypeBytes(p.setup.precision.dtype));
+      const BufferId whole =
+          AddBuffer(p, "gathered", Role::kParamFull, p.setup.precision.dtype,
+                    p.layout.units[unit].padded_elements * DtypeBytes(p.setup.precision.dtype));
       p.buffers[whole].unit = steps[s].unit;
       buffer_of_step[s] = whole;
       EmitGather(p, in[i], steps[s].unit, shards[unit], whole, out);
@@ -208,8 +209,8 @@ Space ShardSpace(const Program& p, uint64_t elements, uint64_t* elements_in_host
 
 Program InsertUnshard(Program p) {
   if (!ParamsSharded(p.setup)) return p;
-  // The whole buffers become shards first; what still refers to them as whole units are the uses that
-  // each section's gathers then take over.
+  // The whole buffers become shards first; what still refers to them as whole units are the uses
+  // that each section's gathers then take over.
   const std::vector<BufferId> params = UnitBuffers(p, Role::kParamFull);
   uint64_t elements_in_host = 0;
   for (BufferId id : params) {

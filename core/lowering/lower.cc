@@ -53,8 +53,8 @@ Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTen
 }
 
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options) {
-  return Lower(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)), setup,
-               options);
+  return Lower(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
+               setup, options);
 }
 
 }  // namespace zeroplan

@@ -5,18 +5,21 @@
 
 namespace zeroplan {
 
-// kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load and generate,
-// with parameters only (fp32, one rank, stage 0).
+// kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load and
+// generate, with parameters only (fp32, one rank, stage 0).
 enum class Purpose : uint8_t { kTrain, kGenerate };
 
 struct LowerOptions {
   Backend backend = Backend::kCpu;
   Purpose purpose = Purpose::kTrain;
-  // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes (at
-  // least 1 row, at most B*T). Larger: fewer, larger GEMMs of the head; more memory.
+  // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes
+  // (at least 1 row, at most B*T). Larger: fewer, larger GEMMs of the head; more memory.
   uint64_t logits_chunk_bytes = 256u << 20;
+  // Sections save and load, and their staging slots in pinned memory. A run that never saves nor
+  // loads can do without.
+  bool checkpoints = true;
   // Elements that a checkpoint staging slot holds.
-  uint64_t checkpoint_chunk_elements = 1u << 22;
+  uint64_t checkpoint_chunk_elements = 1u << 24;
 };
 
 // Validates, lowers and places. REQUIRES: ValidateModelSpec and ValidateSetup passed.

@@ -1,9 +1,9 @@
-// The passes that Lower() runs, in this order. Each takes a program and returns it changed; none looks
-// at anything but the program (and the options it is given).
+// The passes that Lower() runs, in this order. Each takes a program and returns it changed; none
+// looks at anything but the program (and the options it is given).
 //
 // Until insert_lifetimes, instructions use buffers without Alloc or Free (but for explicit early
-// decisions), and their list order is the order in which one stream would run them. The streams they
-// carry say where they will run; assign_events adds what orders the streams.
+// decisions), and their list order is the order in which one stream would run them. The streams
+// they carry say where they will run; assign_events adds what orders the streams.
 #pragma once
 
 #include "core/lowering/lower.h"

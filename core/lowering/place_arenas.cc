@@ -1,6 +1,6 @@
-// Pass 10: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient buffer,
-// largest first, takes the tightest gap that is free while it lives. Sections are laid out one after the
-// other in time, so that they share the space.
+// Pass 10: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
+// buffer, largest first, takes the tightest gap that is free while it lives. Sections are laid out
+// one after the other in time, so that they share the space.
 #include <algorithm>
 
 #include "core/base/units.h"
@@ -48,14 +48,16 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
     p.buffers[life.buffer].offset = offset;
     size = std::max(size, offset + bytes);
     const Placed entry{offset, offset + bytes, life.begin, life.end};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
-                                   [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-                  entry);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), entry,
+                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
+        entry);
   }
   return size;
 }
 
-uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes, uint32_t positions) {
+uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes,
+                        uint32_t positions) {
   std::vector<int64_t> change(positions + 1, 0);
   for (const Lifetime& life : lifetimes) {
     change[life.begin] += static_cast<int64_t>(p.buffers[life.buffer].bytes);
@@ -88,7 +90,8 @@ Program PlaceArenas(Program p) {
         static_cast<Space>(space) == Space::kFile ? kFileAlignment : kDeviceAlignment;
     uint64_t top = 0, used = 0, live = 0;
     for (Buffer& buffer : p.buffers) {
-      if (!buffer.persistent || static_cast<size_t>(buffer.space) != space || buffer.bytes == 0) continue;
+      if (!buffer.persistent || static_cast<size_t>(buffer.space) != space || buffer.bytes == 0)
+        continue;
       buffer.offset = AlignUp(top, alignment);
       top = buffer.offset + buffer.bytes;
       live += buffer.bytes;

@@ -45,8 +45,8 @@ struct TimedPiece {
 
 // The unit as one piece, or cut at tensors into pieces of at most `bucket` elements (one tensor at
 // least), from the end of the unit, where the backward pass begins.
-void CutUnit(const Unit& unit, int index, const SlotWrites& writes, uint64_t bucket, bool each_tensor,
-             std::vector<TimedPiece>& pieces) {
+void CutUnit(const Unit& unit, int index, const SlotWrites& writes, uint64_t bucket,
+             bool each_tensor, std::vector<TimedPiece>& pieces) {
   const size_t n = unit.slots.size();
   size_t end = n;
   uint64_t end_element = unit.padded_elements;
@@ -70,18 +70,21 @@ void CutUnit(const Unit& unit, int index, const SlotWrites& writes, uint64_t buc
 
 }  // namespace
 
-std::vector<ReduceBucket> PlanReduceBuckets(const Program& p, const std::vector<Instruction>& list) {
+std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
+                                            const std::vector<Instruction>& list) {
   const uint64_t bucket_elements = ReduceBucketElements(p);
   const bool each_tensor = !p.setup.zero.contiguous_gradients && !GradsInPlace(p.setup);
   const std::vector<SlotWrites> writes = FindWrites(p, list);
   std::vector<TimedPiece> pieces;
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
-    CutUnit(p.layout.units[u], static_cast<int>(u), writes[u], bucket_elements, each_tensor, pieces);
+    CutUnit(p.layout.units[u], static_cast<int>(u), writes[u], bucket_elements, each_tensor,
+            pieces);
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const TimedPiece& a, const TimedPiece& b) { return a.last < b.last; });
   std::vector<size_t> last_piece(p.layout.units.size(), 0);
-  for (size_t i = 0; i < pieces.size(); ++i) last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
+  for (size_t i = 0; i < pieces.size(); ++i)
+    last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
 
   std::vector<ReduceBucket> buckets;
   uint64_t filled = 0;
@@ -130,7 +133,8 @@ void GiveOwnBuffers(Program& p, const std::vector<Instruction>& list,
       if (ref.null() || p.buffers[ref.buffer].role != Role::kGradFull) continue;
       for (const GradPiece* piece : cut) {
         const bool of_unit = ref.buffer == whole[static_cast<size_t>(piece->unit)];
-        if (!of_unit || ref.offset < piece->begin * size || ref.offset >= piece->end * size) continue;
+        if (!of_unit || ref.offset < piece->begin * size || ref.offset >= piece->end * size)
+          continue;
         ref.buffer = piece->own_buffer;
         ref.offset -= piece->begin * size;
         break;

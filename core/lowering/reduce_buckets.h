@@ -12,8 +12,8 @@ namespace zeroplan {
 struct GradPiece {
   int unit;
   uint64_t begin, end;
-  bool last_of_unit = true;           // no other piece of the unit is reduced later
-  BufferId own_buffer = kNoBuffer;    // holds this piece alone; else it lies in the unit's buffer
+  bool last_of_unit = true;         // no other piece of the unit is reduced later
+  BufferId own_buffer = kNoBuffer;  // holds this piece alone; else it lies in the unit's buffer
 };
 
 struct ReduceBucket {
@@ -21,14 +21,15 @@ struct ReduceBucket {
   size_t first_write = 0, last_write = 0;  // micro_step instructions that write its gradients
 };
 
-// In order of completion in `list` (section micro_step before reductions are inserted). Whole units are
-// put together while they fit ReduceBucketElements; a larger unit is cut at tensors (a tensor is never
-// cut), and so is every unit without contiguous_gradients.
+// In order of completion in `list` (section micro_step before reductions are inserted). Whole units
+// are put together while they fit ReduceBucketElements; a larger unit is cut at tensors (a tensor
+// is never cut), and so is every unit without contiguous_gradients.
 std::vector<ReduceBucket> PlanReduceBuckets(const Program& program,
                                             const std::vector<Instruction>& list);
 
-// Gives each piece of a cut unit a buffer of its own, so that no more than the bucket is held, and points
-// the kernels at it. Units that are all-reduced stay whole: a rank needs the part that is its shard.
+// Gives each piece of a cut unit a buffer of its own, so that no more than the bucket is held, and
+// points the kernels at it. Units that are all-reduced stay whole: a rank needs the part that is
+// its shard.
 void GiveOwnBuffers(Program& program, const std::vector<Instruction>& list,
                     std::vector<ReduceBucket>& buckets);
 

@@ -43,7 +43,8 @@ StateHomes::StateHomes(Program& program, bool with_adam)
     if (shards[u] != kNoBuffer) params_[u] = shards[u];
   }
   const auto& zero = p_.setup.zero;
-  const Home away = zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
+  const Home away =
+      zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
   for (size_t u = offloaded_.size(); u-- > 0;) {
     const uint64_t shard = p_.layout.units[u].shard_elements, h = offloaded_[u];
     for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
@@ -57,8 +58,9 @@ StateHomes::StateHomes(Program& program, bool with_adam)
     offloaded_states_.push_back(
         UnitBuffers(p_, away == Home::kFile ? kFileRole[kind] : kHostRole[kind]));
   }
-  const bool added = UnitBuffers(p_, Role::kAdamM) != std::vector<BufferId>(params_.size(), kNoBuffer) ||
-                     offloaded_states_[0] != std::vector<BufferId>(params_.size(), kNoBuffer);
+  const bool added =
+      UnitBuffers(p_, Role::kAdamM) != std::vector<BufferId>(params_.size(), kNoBuffer) ||
+      offloaded_states_[0] != std::vector<BufferId>(params_.size(), kNoBuffer);
   if (!added) AddStates(offloaded_);
   AddSlots();
   grads_full_ = UnitBuffers(p_, Role::kGradFull);
@@ -105,32 +107,44 @@ void StateHomes::AddStates(const std::vector<uint64_t>& offloaded) {
   }
 }
 
+// Gives each piece that goes through host memory a slot, in turn; a slot is as large as its largest
+// piece.
 void StateHomes::AddSlots() {
-  uint64_t largest = 0, largest_out = 0;
-  for (const StatePiece& piece : pieces_) {
-    const Space param_space = p_.buffers[params_[static_cast<size_t>(piece.unit)]].space;
-    if (piece.home == Home::kFile) largest = std::max(largest, piece.count);
-    const bool through_host = (piece.home != Home::kDevice && param_space == Space::kDevice) ||
-                              param_space == Space::kFile;
-    if (through_host) largest_out = std::max(largest_out, piece.count);
-  }
-  const auto& offload = p_.setup.zero.offload_optimizer;
-  auto slots = [&](const char* label, uint64_t bytes, std::vector<BufferId>& ids) {
-    for (size_t i = 0; i < p_.buffers.size(); ++i) {
-      if (p_.buffers[i].label == label) ids.push_back(static_cast<BufferId>(i));
-    }
-    if (!ids.empty() || bytes == 0) return;
-    for (int i = 0; i < offload.buffer_count; ++i) {
-      ids.push_back(AddPersistent(label, Role::kStaging, Dtype::kU8, bytes, -1,
-                                  HostSpace(offload.pin_memory), MemoryClass::kBuffers));
-    }
-  };
   static constexpr const char* kStateSlot = "state_slot";
   static constexpr const char* kParamSlot = "param_slot";
-  slots(kStateSlot, 3 * largest * 4, state_slots_);
-  slots(kParamSlot, largest_out * DtypeBytes(p_.setup.precision.dtype), param_slots_);
-  for (BufferId id : state_slots_) p_.buffers[id].dtype = Dtype::kF32;
-  for (BufferId id : param_slots_) p_.buffers[id].dtype = p_.setup.precision.dtype;
+  const auto& offload = p_.setup.zero.offload_optimizer;
+  const auto count = static_cast<size_t>(offload.buffer_count);
+  auto assign = [&](const char* label, Dtype dtype, uint64_t bytes_an_element, auto&& needs_slot,
+                    std::vector<BufferId>& slot_of) {
+    std::vector<BufferId> slots;
+    for (size_t i = 0; i < p_.buffers.size(); ++i) {
+      if (p_.buffers[i].label == label) slots.push_back(static_cast<BufferId>(i));
+    }
+    slot_of.assign(pieces_.size(), kNoBuffer);
+    size_t turn = 0;
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (!needs_slot(pieces_[i])) continue;
+      const size_t slot = turn++ % count;
+      if (slot == slots.size()) {
+        slots.push_back(AddPersistent(label, Role::kStaging, dtype, 0, -1,
+                                      HostSpace(offload.pin_memory), MemoryClass::kBuffers));
+      }
+      slot_of[i] = slots[slot];
+      uint64_t& bytes = p_.buffers[slots[slot]].bytes;
+      bytes = std::max(bytes, pieces_[i].count * bytes_an_element);
+    }
+  };
+  const Dtype dtype = p_.setup.precision.dtype;
+  assign(
+      kStateSlot, Dtype::kF32, 3 * DtypeBytes(Dtype::kF32),
+      [](const StatePiece& piece) { return piece.home == Home::kFile; }, state_slot_of_);
+  assign(
+      kParamSlot, dtype, DtypeBytes(dtype),
+      [&](const StatePiece& piece) {
+        const Space space = p_.buffers[params_[static_cast<size_t>(piece.unit)]].space;
+        return space == Space::kFile || (piece.home != Home::kDevice && space == Space::kDevice);
+      },
+      param_slot_of_);
 }
 
 bool StateHomes::MasterIsParam(const StatePiece& piece) const {
@@ -152,7 +166,7 @@ Ref StateHomes::StateRef(size_t index, StateKind kind) const {
     case Home::kHost:
       return {offloaded_states_[k][u], piece.begin * 4, piece.count * 4, 0};
     case Home::kFile:
-      return {state_slots_[index % state_slots_.size()], k * piece.count * 4, piece.count * 4, 0};
+      return {state_slot_of_[index], k * piece.count * 4, piece.count * 4, 0};
   }
   return {};
 }
@@ -177,8 +191,8 @@ void StateHomes::Store(Emitter& emit, size_t index) const {
   }
 }
 
-// The piece's range of a buffer that holds a whole unit (then the rank's part of it) or a shard from
-// element `base` on.
+// The piece's range of a buffer that holds a whole unit (then the rank's part of it) or a shard
+// from element `base` on.
 Ref StateHomes::Slice(BufferId buffer, uint64_t base, const StatePiece& piece) const {
   const Buffer& b = p_.buffers[buffer];
   const Unit& unit = p_.layout.units[static_cast<size_t>(piece.unit)];
@@ -199,8 +213,7 @@ Ref StateHomes::Param(const StatePiece& piece) const {
   return Slice(params_[static_cast<size_t>(piece.unit)], 0, piece);
 }
 
-Ref StateHomes::ParamTarget(Emitter& emit, size_t index) {
-  (void)emit;
+Ref StateHomes::ParamTarget(size_t index) {
   const StatePiece& piece = pieces_[index];
   if (MasterIsParam(piece)) return {};
   const Dtype dtype = p_.setup.precision.dtype;
@@ -213,7 +226,7 @@ Ref StateHomes::ParamTarget(Emitter& emit, size_t index) {
     return Whole(p_, updated);
   }
   if (space == Space::kPinned || space == Space::kPageable) return Param(piece);
-  return {param_slots_[index % param_slots_.size()], 0, bytes, 0};
+  return {param_slot_of_[index], 0, bytes, 0};
 }
 
 void StateHomes::FinishParam(Emitter& emit, size_t index, const Ref& target) const {
@@ -226,7 +239,7 @@ void StateHomes::FinishParam(Emitter& emit, size_t index, const Ref& target) con
   }
   Ref host = target;
   if (p_.buffers[target.buffer].space == Space::kDevice) {
-    host = {param_slots_[index % param_slots_.size()], 0, target.bytes, 0};
+    host = {param_slot_of_[index], 0, target.bytes, 0};
     emit.CopyTo(target, host);
   }
   emit.Swap(true, host, param);
@@ -237,7 +250,8 @@ void StateHomes::GatherParams(Emitter& emit) const {
   const ZeroConfig& zero = p_.setup.zero;
   std::vector<Segment> bucket;
   uint64_t filled = 0;
-  const auto kind = zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
+  const auto kind =
+      zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
   auto flush = [&] {
     if (!bucket.empty()) {
       emit.Collect(kind, p_.setup.precision.dtype, bucket, Stream::kGather);

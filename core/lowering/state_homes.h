@@ -1,9 +1,9 @@
-// Where each rank's optimizer states live, and how a kernel gets at them. One object serves the passes
-// that visit states: init, optimizer step, save, load.
+// Where each rank's optimizer states live, and how a kernel gets at them. One object serves the
+// passes that visit states: init, optimizer step, save, load.
 //
-// A rank's shard of a unit is cut into pieces: [0, h) offloaded (host or swap file), [h, shard) on the
-// device. h follows offload_optimizer.ratio over the whole model, last units first, as the backward pass
-// finishes them first.
+// A rank's shard of a unit is cut into pieces: [0, h) offloaded (host or swap file), [h, shard) on
+// the device. h follows offload_optimizer.ratio over the whole model, last units first, as the
+// backward pass finishes them first.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ std::vector<uint64_t> OffloadedElements(const Program& program);
 
 class StateHomes {
  public:
-  // Adds the states' persistent buffers and staging slots to `program` where they are not there yet.
+  // Adds the states' persistent buffers and staging slots to `program` where they are not there
+  // yet.
   StateHomes(Program& program, bool with_adam);
 
   // In update order: last unit first, pieces of at most sub_group_elements where offloaded.
@@ -53,9 +54,9 @@ class StateHomes {
   Ref Grad(const StatePiece& piece) const;
   // The rank's parameters in the compute dtype, wherever they live.
   Ref Param(const StatePiece& piece) const;
-  // Where a kernel must write the piece's new parameters (null if MasterIsParam), and what moves them to
-  // Param() then.
-  Ref ParamTarget(Emitter& emit, size_t piece);
+  // Where a kernel must write the piece's new parameters (null if MasterIsParam), and what moves
+  // them to Param() then.
+  Ref ParamTarget(size_t piece);
   void FinishParam(Emitter& emit, size_t piece, const Ref& target) const;
 
   // Gathers (or broadcasts) the parameters that every rank keeps whole.
@@ -75,7 +76,7 @@ class StateHomes {
   std::vector<BufferId> params_, grads_full_, grad_shard_, grad_host_;
   // [state kind][unit]
   std::vector<std::vector<BufferId>> device_, offloaded_states_;
-  std::vector<BufferId> state_slots_, param_slots_;
+  std::vector<BufferId> state_slot_of_, param_slot_of_;  // [piece]
 };
 
 }  // namespace zeroplan

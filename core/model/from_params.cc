@@ -45,9 +45,10 @@ double UsualLayers(double hidden) {
 }
 
 int64_t HeadsFor(int64_t hidden) {
-  // Heads of 128 from GPT-3's 1.3B on, of 64 below; of 32 in byte-level models too narrow for those.
+  // Heads of 128 from GPT-3's 1.3B on, of 64 below; byte-level models may be too narrow for either.
   if (hidden >= 2048 && hidden % 128 == 0) return hidden / 128;
-  return hidden % 64 == 0 ? hidden / 64 : hidden / 32;
+  if (hidden % 64 == 0) return hidden / 64;
+  return hidden % 32 == 0 ? hidden / 32 : hidden / 16;
 }
 
 ModelSpec Shape(int64_t layers, int64_t hidden, int64_t vocab, int64_t positions) {
@@ -84,21 +85,25 @@ ModelSpec ModelFromParams(uint64_t params, int64_t seq_len) {
     if (RelativeError(spec, params) <= kPresetTolerance) return spec;
   }
   const bool byte_level = params < kByteLevelBelow;
-  const int64_t step = byte_level ? 32 : 128;
+  const int64_t step = byte_level ? 16 : 128;
   const int64_t vocab = byte_level ? 256 : 50257;
   ModelSpec best;
   double best_cost = std::numeric_limits<double>::infinity();
   for (int64_t hidden = step;; hidden += step) {
-    const double one_layer =
-        static_cast<double>(Shape(1, hidden, vocab, seq_len).ParamCount() -
-                            Shape(0, hidden, vocab, seq_len).ParamCount());
+    const double width = static_cast<double>(hidden);
+    const double one_layer = static_cast<double>(Shape(1, hidden, vocab, seq_len).ParamCount() -
+                                                 Shape(0, hidden, vocab, seq_len).ParamCount());
     const double outside = static_cast<double>(Shape(0, hidden, vocab, seq_len).ParamCount());
     const double left = static_cast<double>(params) - outside;
-    const double layers = std::clamp(std::round(left / one_layer), 1.0, 4.0 * UsualLayers(hidden));
+    const double layers =
+        std::clamp(std::round(left / one_layer), 1.0, std::max(32.0, 4 * UsualLayers(width)));
     const ModelSpec spec = Shape(static_cast<int64_t>(layers), hidden, vocab, seq_len);
-    // A shape twice as deep as usual must be 4 % nearer to be taken.
-    const double cost = RelativeError(spec, params) +
-                        0.04 * std::abs(std::log2(layers / UsualLayers(static_cast<double>(hidden))));
+    // A shape twice as deep as usual must be 4 % nearer to be taken; past 2.5 %
+    // the size counts most. Narrow heads waste matrix units.
+    const double error = RelativeError(spec, params);
+    const double shape = std::abs(std::log2(layers / UsualLayers(width)));
+    const double narrow = hidden % 64 == 0 ? 0 : hidden % 32 == 0 ? 0.005 : 0.015;
+    const double cost = error + 15 * std::max(0.0, error - 0.025) + 0.04 * shape + narrow;
     if (cost < best_cost) {
       best_cost = cost;
       best = spec;
@@ -106,9 +111,10 @@ ModelSpec ModelFromParams(uint64_t params, int64_t seq_len) {
     if (outside + one_layer > static_cast<double>(params)) break;  // wider only moves away
   }
   if (RelativeError(best, params) > kWorstError) {
-    ThrowUsage("--params: {}: no shape near it holds {} positions; use a smaller --seq-len or more "
-               "parameters (the nearest has {})",
-               FormatCount(params), seq_len, FormatCount(best.ParamCount()));
+    ThrowUsage(
+        "--params: {}: no shape near it holds {} positions; use a smaller --seq-len or more "
+        "parameters (the nearest has {})",
+        FormatCount(params), seq_len, FormatCount(best.ParamCount()));
   }
   best.name = name;
   ValidateModelSpec(best, "--params");

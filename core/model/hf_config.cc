@@ -48,8 +48,9 @@ void CheckArchitecture(JsonSection* config) {
   RequireSwitch(config, "add_cross_attention", false);
   if (const JsonNode* node = config->Value("quantization_config")) {
     if (IsSwitchedOn(*node)) {
-      config->Fail("quantization_config", "quantized weights are not supported; remove the key and "
-                                          "use the model's unquantized weights");
+      config->Fail("quantization_config",
+                   "quantized weights are not supported; remove the key and "
+                   "use the model's unquantized weights");
     }
   }
 }
@@ -87,7 +88,8 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file,
   spec.layer_norm_eps =
       static_cast<float>(config.Number("layer_norm_epsilon", 1e-30, 0.999, kEps).value_or(1e-5));
   spec.init_std = static_cast<float>(config.Number("initializer_range", 0, 99).value_or(0.02));
-  const std::filesystem::path folder = std::filesystem::absolute(file).lexically_normal().parent_path();
+  const std::filesystem::path folder =
+      std::filesystem::absolute(file).lexically_normal().parent_path();
   spec.name = file.filename() == "config.json" ? folder.filename().string() : file.stem().string();
   NoteDropout(&config, notes);
   ValidateModelSpec(spec, source);
@@ -95,7 +97,8 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file,
 }
 
 std::string WriteHuggingFaceConfig(const ModelSpec& spec) {
-  // A float's shortest decimal form (1e-05, not 9.999999747378752e-06) reads back as the same float.
+  // A float's shortest decimal form (1e-05, not 9.999999747378752e-06) reads back as the same
+  // float.
   auto shortest = [](float value) { return std::stod(fmt::format("{}", value)); };
   nlohmann::ordered_json out;
   out["architectures"] = {"GPT2LMHeadModel"};

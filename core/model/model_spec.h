@@ -53,9 +53,10 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
 // The config.json that transformers reads back, as text. Vocabulary unpadded.
 std::string WriteHuggingFaceConfig(const ModelSpec& spec);
 
-// A GPT-2 shape with about `params` parameters (nearest found; heads of 64 or 128, hidden a multiple
-// of 128, depth to width as the GPT-3 paper's table 2.1 has it). Throws Error(kUsage) outside
-// [1e5, 1e15].
+// A GPT-2 shape with about `params` parameters, `seq_len` positions: the preset within 3 % if there is
+// one (10B is 50 x 4096), else the best found (heads of 64 or 128, hidden a multiple of 128, depth to
+// width as the GPT-3 paper's table 2.1 has it). Below 20M: 256 byte-level tokens, hidden a multiple of
+// 16. Throws Error(kUsage) outside [1e5, 1e15], and where that many positions leave no room.
 ModelSpec ModelFromParams(uint64_t params, int64_t seq_len);
 
 }  // namespace zeroplan

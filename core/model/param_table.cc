@@ -1,6 +1,7 @@
 #include "core/model/param_table.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 namespace zeroplan {
@@ -13,13 +14,27 @@ class TableBuilder {
 
   void Matrix(const std::string& prefix, const char* name, TensorRole role, int layer, int64_t rows,
               int64_t cols, float init_std, int64_t unpadded_rows) {
-    table_.push_back({prefix + name, role, layer, {rows, cols}, false, true, InitKind::kNormal,
-                      init_std, unpadded_rows});
+    table_.push_back({Name(prefix, name),
+                      role,
+                      layer,
+                      {rows, cols},
+                      false,
+                      true,
+                      InitKind::kNormal,
+                      init_std,
+                      unpadded_rows});
   }
   void Vector(const std::string& prefix, const char* name, TensorRole role, int layer, int64_t size,
               InitKind init) {
-    table_.push_back({prefix + name, role, layer, {size, 1}, true, false, init, 0.0f, size});
+    table_.push_back({Name(prefix, name), role, layer, {size, 1}, true, false, init, 0.0f, size});
   }
+  static std::string Name(const std::string& prefix, const char* name) {
+    // One allocation a name: lowering builds this table for every choice that is planned.
+    std::string out;
+    out.reserve(prefix.size() + std::strlen(name));
+    return out.append(prefix).append(name);
+  }
+
   std::vector<ParamTensor> Take() { return std::move(table_); }
 
  private:
@@ -33,7 +48,8 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
   constexpr InitKind kZeros = InitKind::kZeros, kOnes = InitKind::kOnes;
   const int64_t c = spec.hidden, f = spec.ffn;
   const float std = spec.init_std;
-  // GPT-2 scales what writes into the residual stream, so that its variance does not grow with depth.
+  // GPT-2 scales what writes into the residual stream, so that its variance does not grow with
+  // depth.
   const float residual_std = std / std::sqrt(2.0f * static_cast<float>(spec.layers));
 
   TableBuilder t(static_cast<size_t>(12 * spec.layers + 4));

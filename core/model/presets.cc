@@ -40,7 +40,8 @@ const std::vector<ModelPreset>& ModelPresets() {
       Gpt2Shape("gpt3-6.7b", 32, 4096, 32, kGpt3),
       // The table prints a width of 5140, which 40 heads of 128 do not make; 5120 they do.
       Gpt2Shape("gpt3-13b", 40, 5120, 40, kGpt3),
-      Gpt2Shape("gpt2-10b", 50, 4096, 32, "Rajbhandari et al. 2020 (ZeRO), appendix: 10B, 50 x 4096"),
+      Gpt2Shape("gpt2-10b", 50, 4096, 32,
+                "Rajbhandari et al. 2020 (ZeRO), appendix: 10B, 50 x 4096"),
   };
   return presets;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/base/error.h"
@@ -30,9 +29,7 @@ std::vector<uint64_t> FileShape(const ParamTensor& tensor) {
   return {rows, static_cast<uint64_t>(tensor.shape[1])};
 }
 
-bool IsFloat(std::string_view dtype) {
-  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
-}
+bool IsFloat(std::string_view dtype) { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
 
 bool IsMask(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -62,9 +59,10 @@ void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
   const ModelSpec found = ReadHuggingFaceConfig(config, &notes);
   const auto check = [&](const char* key, auto got, auto expected) {
     if (got != expected) {
-      ThrowUsage("{}: {} is {}, but the model to train has {}; train with --model {} or use weights "
-                 "of the same model",
-                 config.string(), key, got, expected, config.parent_path().string());
+      ThrowUsage(
+          "{}: {} is {}, but the model to train has {}; train with --model {} or use weights "
+          "of the same model",
+          config.string(), key, got, expected, config.parent_path().string());
     }
   };
   check("n_layer", found.layers, spec.layers);
@@ -205,7 +203,8 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
 
   TemporaryFile config_file(folder / kConfigFile);
   DurableFile config = DurableFile::Create(config_file.path(), hook);
-  config.WriteAt(0, std::as_bytes(std::span(WriteHuggingFaceConfig(spec))));
+  const std::string config_text = WriteHuggingFaceConfig(spec);
+  config.WriteAt(0, std::as_bytes(std::span(config_text)));
   config.Finish();
   config_file.Commit(hook);
   weights_file.Commit(hook);

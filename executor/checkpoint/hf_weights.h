@@ -15,18 +15,18 @@
 
 namespace zeroplan {
 
-// Weights of a GPT-2 that transformers saved. Adam's states, which such a folder does not hold, and the
-// padded rows of the vocabulary read as 0.
+// Weights of a GPT-2 that transformers saved. Adam's states, which such a folder does not hold, and
+// the padded rows of the vocabulary read as 0.
 //
 // Names may carry the "transformer." prefix or not. Attention masks stored as tensors ("attn.bias",
-// "attn.masked_bias") are passed over. "lm_head.weight" must be the token embedding again: the head is
-// tied. F32, BF16 and F16 are read.
+// "attn.masked_bias") are passed over. "lm_head.weight" must be the token embedding again: the head
+// is tied. F32, BF16 and F16 are read.
 class HfWeightsSource : public StateSource {
  public:
   // `folder` holds model.safetensors, or model.safetensors.index.json and the shards it names. A
   // config.json beside it must describe `spec` too: what shapes do not show (heads, epsilon) would
-  // otherwise be lost. Throws Error(kUsage) naming file, tensor, what it is and what it should be for
-  // anything missing, of another shape or dtype, or not part of the model.
+  // otherwise be lost. Throws Error(kUsage) naming file, tensor, what it is and what it should be
+  // for anything missing, of another shape or dtype, or not part of the model.
   HfWeightsSource(const std::filesystem::path& folder, const ModelSpec& spec,
                   std::span<const ParamTensor> table);
 
@@ -51,10 +51,11 @@ class HfWeightsSource : public StateSource {
   Place head_;
 };
 
-// Writes the master weights in `source` as FOLDER/model.safetensors (F32, unpadded vocabulary, tied head
-// left out) and FOLDER/config.json, which transformers.AutoModelForCausalLM.from_pretrained(FOLDER)
-// loads. The folder is made if need be. Each file takes its place whole; neither does before both are
-// on disk. Throws Error(kRuntime) if they cannot be written: what was there stays.
+// Writes the master weights in `source` as FOLDER/model.safetensors (F32, unpadded vocabulary, tied
+// head left out) and FOLDER/config.json, which
+// transformers.AutoModelForCausalLM.from_pretrained(FOLDER) loads. The folder is made if need be.
+// Each file takes its place whole; neither does before both are on disk. Throws Error(kRuntime) if
+// they cannot be written: what was there stays.
 void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     IoHook* hook = nullptr);

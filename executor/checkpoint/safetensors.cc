@@ -2,15 +2,17 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/safetensors_header.h"
+#include "executor/kernels/convert.h"
 
 namespace zeroplan {
 namespace {
@@ -21,25 +23,11 @@ constexpr uint64_t kLengthBytes = 8;
 // The reference implementation's limit.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-float WidenBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
-
-float WidenF16(uint16_t bits) {
-  const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
-  const uint32_t exponent = (bits >> 10) & 0x1fu;
-  const uint32_t mantissa = bits & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // zero or subnormal: exact
-  return sign != 0 ? -magnitude : magnitude;
-}
-
-template <float (*kWiden)(uint16_t)>
-void Widen(const std::byte* data, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, data + i * sizeof bits, sizeof bits);
-    out[i] = kWiden(bits);
-  }
+std::optional<Dtype> FloatDtype(std::string_view dtype) {
+  if (dtype == "F32") return Dtype::kF32;
+  if (dtype == "BF16") return Dtype::kBF16;
+  if (dtype == "F16") return Dtype::kF16;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -114,17 +102,13 @@ void SafetensorsFile::ReadFloats(const SafetensorsEntry& entry, uint64_t begin,
   ZEROPLAN_CHECK(begin <= entry.elements && out.size() <= entry.elements - begin,
                  "{} + {} of {} elements of {}", begin, out.size(), entry.elements, entry.name);
   if (out.empty()) return;
-  const std::byte* data = Bytes(entry).data();
-  if (entry.dtype == "F32") {
-    std::memcpy(out.data(), data + begin * sizeof(float), out.size_bytes());
-  } else if (entry.dtype == "BF16") {
-    Widen<WidenBf16>(data + begin * sizeof(uint16_t), out);
-  } else if (entry.dtype == "F16") {
-    Widen<WidenF16>(data + begin * sizeof(uint16_t), out);
-  } else {
+  const auto dtype = FloatDtype(entry.dtype);
+  if (!dtype) {
     ThrowUsage("{}: tensor '{}' has dtype {}; F32, BF16 and F16 can be read", path_.string(),
                Printable(entry.name), entry.dtype);
   }
+  const std::byte* data = Bytes(entry).data() + begin * DtypeBytes(*dtype);
+  Widen(*dtype, data, static_cast<int64_t>(out.size()), out.data());
 }
 
 SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors,
@@ -139,8 +123,8 @@ SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors
     for (const uint64_t extent : tensor.shape) {
       elements = CheckedMul(elements, extent, tensor.name);
     }
-    const uint64_t end = CheckedAdd(
-        data_bytes, CheckedMul(elements, sizeof(float), tensor.name), tensor.name);
+    const uint64_t end =
+        CheckedAdd(data_bytes, CheckedMul(elements, sizeof(float), tensor.name), tensor.name);
     json[tensor.name] = {
         {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {data_bytes, end}}};
     plan.offset.push_back(data_bytes);

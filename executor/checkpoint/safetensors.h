@@ -1,6 +1,6 @@
-// Reading and writing of safetensors files: an 8-byte little-endian header length, a JSON header that
-// says where each tensor lies, then the tensors' bytes without gaps.
-// Source: https://github.com/huggingface/safetensors, README, "Format".
+// Reading and writing of safetensors files: an 8-byte little-endian header length, a JSON header
+// that says where each tensor lies, then the tensors' bytes without gaps. Source:
+// https://github.com/huggingface/safetensors, README, "Format".
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,16 @@ struct SafetensorsEntry {
 // "[2, 3]", as messages print a shape.
 std::string FormatShape(std::span<const uint64_t> shape);
 
-// Strings from a file that nobody has vouched for, fit for a terminal: no control characters, at most
-// 120 characters.
+// Strings from a file that nobody has vouched for, fit for a terminal: no control characters, at
+// most 120 characters.
 std::string Printable(std::string_view text);
 
-// A memory-mapped file, validated in full by Open: nothing that its header says is believed before it
-// is checked, so hostile files give an error and no more. Thread-safe.
+// A memory-mapped file, validated in full by Open: nothing that its header says is believed before
+// it is checked, so hostile files give an error and no more. Thread-safe.
 class SafetensorsFile {
  public:
-  // Throws Error(kUsage) naming file and tensor for whatever the format forbids: a header that is cut
-  // off, larger than 100 MB, no JSON object, or gives a name twice; unknown dtypes; sizes that
+  // Throws Error(kUsage) naming file and tensor for whatever the format forbids: a header that is
+  // cut off, larger than 100 MB, no JSON object, or gives a name twice; unknown dtypes; sizes that
   // overflow or differ from shape times dtype; tensors outside the file, overlapping, or with gaps
   // between or behind them.
   static SafetensorsFile Open(const std::filesystem::path& path);
@@ -56,8 +56,8 @@ class SafetensorsFile {
 
   // The tensor's bytes, as stored; not aligned.
   std::span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
-  // Elements [begin, begin + out.size()), widened to fp32. Throws Error(kUsage) if the dtype is none of
-  // F32, BF16, F16. REQUIRES: they lie within the tensor.
+  // Elements [begin, begin + out.size()), widened to fp32. Throws Error(kUsage) if the dtype is
+  // none of F32, BF16, F16. REQUIRES: they lie within the tensor.
   void ReadFloats(const SafetensorsEntry& entry, uint64_t begin, std::span<float> out) const;
 
  private:
@@ -96,7 +96,8 @@ uint64_t HashBytes(std::span<const std::byte> bytes);
 class SafetensorsWriter {
  public:
   // Creates the file, takes its room on the disk and writes the header. Throws Error(kRuntime).
-  SafetensorsWriter(const std::filesystem::path& path, SafetensorsPlan plan, IoHook* hook = nullptr);
+  SafetensorsWriter(const std::filesystem::path& path, SafetensorsPlan plan,
+                    IoHook* hook = nullptr);
 
   const SafetensorsPlan& plan() const { return plan_; }
   const std::filesystem::path& path() const { return file_.path(); }

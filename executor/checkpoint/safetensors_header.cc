@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// An object of objects of arrays: anything deeper is refused while it is parsed, before it costs memory.
+// An object of objects of arrays: anything deeper is refused while it is parsed, before it costs
+// memory.
 constexpr int kMaxDepth = 3;
 constexpr std::string_view kMetadataKey = "__metadata__";
 

@@ -1,5 +1,5 @@
-// Where checkpointed state comes from and goes to, tensor by tensor: independent of stage, offload and
-// rank count. The engine cuts a rank's shards into ranges of tensors; padding never leaves it.
+// Where checkpointed state comes from and goes to, tensor by tensor: independent of stage, offload
+// and rank count. The engine cuts a rank's shards into ranges of tensors; padding never leaves it.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace zeroplan {
 
-// fp32 elements [begin, begin + count) of a tensor (index into ParamLayout::tensors) flattened row-major,
-// padded vocabulary rows included.
+// fp32 elements [begin, begin + count) of a tensor (index into ParamLayout::tensors) flattened
+// row-major, padded vocabulary rows included.
 struct TensorRange {
   int tensor = 0;
   StateKind state = StateKind::kMaster;

@@ -11,8 +11,9 @@ BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& optio
     : data_(data), options_(options) {
   const SamplerOptions& o = options_;
   if (o.seq_len < 1 || o.micro_batch < 1 || o.grad_accum < 1 || o.world_size < 1) {
-    ThrowUsage("sequence length {}, micro-batch {}, accumulation {}, ranks {}: all must be positive",
-               o.seq_len, o.micro_batch, o.grad_accum, o.world_size);
+    ThrowUsage(
+        "sequence length {}, micro-batch {}, accumulation {}, ranks {}: all must be positive",
+        o.seq_len, o.micro_batch, o.grad_accum, o.world_size);
   }
   if (!(o.validation_fraction >= 0 && o.validation_fraction < 1)) {
     ThrowUsage("validation fraction {}: must be at least 0 and less than 1", o.validation_fraction);

@@ -1,16 +1,16 @@
 // Which tokens each rank trains on at each micro-step.
 //
-// Sample k is tokens [k*T, k*T + T] of the stream, T = seq_len: inputs are the first T, targets the last
-// T. Samples share no input token, and there are (tokens - 1) / T of them.
+// Sample k is tokens [k*T, k*T + T] of the stream, T = seq_len: inputs are the first T, targets the
+// last T. Samples share no input token, and there are (tokens - 1) / T of them.
 //
 // Training samples have positions 0, 1, 2, ... without end. Row i of micro-step m on rank r, when
 // `samples_consumed` positions have been used before this optimizer step, takes position
 //
 //     samples_consumed + (m * world_size + r) * micro_batch + i
 //
-// which with samples_consumed = step * global_batch is the documented order of --no-shuffle. What lies at
-// a position depends on seed and data alone. So a global batch is the same however ranks and micro-steps
-// cut it, and the count of consumed samples is all that a checkpoint has to keep.
+// which with samples_consumed = step * global_batch is the documented order of --no-shuffle. What
+// lies at a position depends on seed and data alone. So a global batch is the same however ranks
+// and micro-steps cut it, and the count of consumed samples is all that a checkpoint has to keep.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,18 @@
 namespace zeroplan {
 
 struct SamplerOptions {
-  int64_t seq_len = 1024;    // tokens of a sample, T
-  int64_t micro_batch = 1;   // samples of a rank and micro-step
-  int64_t grad_accum = 1;    // micro-steps of an optimizer step
-  int world_size = 1;        // ranks
-  // true: each epoch visits every training sample once, in an order drawn from (seed, epoch). false: in
-  // the order of the stream, starting over at its end, and nothing is held back for validation.
+  int64_t seq_len = 1024;   // tokens of a sample, T
+  int64_t micro_batch = 1;  // samples of a rank and micro-step
+  int64_t grad_accum = 1;   // micro-steps of an optimizer step
+  int world_size = 1;       // ranks
+  // true: each epoch visits every training sample once, in an order drawn from (seed, epoch).
+  // false: in the order of the stream, starting over at its end, and nothing is held back for
+  // validation.
   bool shuffle = true;
   uint64_t seed = 1;
-  // Share of the samples, from the data's tail, held back for validation when shuffling; 0: none. Cut
-  // down to whole global batches, but at least one, so that the part does not depend on the rank count.
-  // Data of fewer than two global batches has no validation part at all.
+  // Share of the samples, from the data's tail, held back for validation when shuffling; 0: none.
+  // Cut down to whole global batches, but at least one, so that the part does not depend on the
+  // rank count. Data of fewer than two global batches has no validation part at all.
   double validation_fraction = 0.05;
 
   int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
@@ -57,8 +58,8 @@ class BatchSampler {
   // Fills micro_batch rows of seq_len tokens each. Throws Error(kUsage) for a token outside the
   // vocabulary. REQUIRES: 0 <= rank < world_size, 0 <= micro_step < grad_accum, spans of
   // micro_batch * seq_len tokens.
-  void FillTrain(uint64_t samples_consumed, int rank, int64_t micro_step,
-                 std::span<int32_t> inputs, std::span<int32_t> targets) const;
+  void FillTrain(uint64_t samples_consumed, int rank, int64_t micro_step, std::span<int32_t> inputs,
+                 std::span<int32_t> targets) const;
   // The same for batch 0 .. validation_batches() - 1 of the validation part, in the stream's order.
   void FillValidation(int64_t batch, int rank, std::span<int32_t> inputs,
                       std::span<int32_t> targets) const;

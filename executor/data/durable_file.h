@@ -1,5 +1,5 @@
-// Writing files so that a reader, and a machine that loses power, sees all of a file or nothing of it:
-// write under a temporary name, fsync, rename, fsync the folder.
+// Writing files so that a reader, and a machine that loses power, sees all of a file or nothing of
+// it: write under a temporary name, fsync, rename, fsync the folder.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +33,9 @@ class IoHook {
   virtual int Before(IoStep step, const std::filesystem::path& path) = 0;
 };
 
-// A file being written. Every failure is an Error(kRuntime) that names the path and the system's reason.
-// Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the folder up.
+// A file being written. Every failure is an Error(kRuntime) that names the path and the system's
+// reason. Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the
+// folder up.
 class DurableFile {
  public:
   // Creates or truncates `path`.
@@ -62,17 +63,17 @@ class DurableFile {
 void RenamePath(const std::filesystem::path& from, const std::filesystem::path& to, IoHook* hook);
 // fsync of a folder: the names in it are on disk.
 void SyncFolder(const std::filesystem::path& folder, IoHook* hook);
-// mkdir of `folder` and of its parents as needed, each with its parent's fsync. One that exists is fine.
+// mkdir of `folder` and of its parents as needed, each with its parent's fsync. One that exists is
+// fine.
 void MakeFolders(const std::filesystem::path& folder, IoHook* hook);
 // Replaces `path` by a file that holds `text`: a reader sees the old or the new text.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view text, IoHook* hook);
 // The folder that holds `path`; "." for a bare name.
 std::filesystem::path ParentFolder(const std::filesystem::path& path);
 
-
-// The name a file is written under before it takes its target's place: ".NAME.tmp" in the same folder.
-// It is fixed, so that a killed attempt's leftover is overwritten by the next one. Removed by the
-// destructor unless committed, so that a failed attempt does not keep the disk full.
+// The name a file is written under before it takes its target's place: ".NAME.tmp" in the same
+// folder. It is fixed, so that a killed attempt's leftover is overwritten by the next one. Removed
+// by the destructor unless committed, so that a failed attempt does not keep the disk full.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::filesystem::path target);

@@ -10,8 +10,8 @@
 
 namespace zeroplan {
 
-// Owns a file descriptor. Move-only; the destructor closes and ignores what close says (whoever needs
-// to know calls Close).
+// Owns a file descriptor. Move-only; the destructor closes and ignores what close says (whoever
+// needs to know calls Close).
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -37,8 +37,8 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page and
-// one of the process's 65,530 map slots, which a folder of sources would use up.
+// The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page
+// and one of the process's 65,530 map slots, which a folder of sources would use up.
 //
 // A mapped file must not shrink while it is open: touching what was cut off raises SIGBUS.
 class MappedFile {

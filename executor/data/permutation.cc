@@ -7,10 +7,10 @@
 namespace zeroplan {
 namespace {
 
-// A Feistel network permutes the power of four that holds `size`; walking on from values past the end
-// (at most three in four are) keeps it a bijection of [0, size). Source: Black and Rogaway, "Ciphers with
-// arbitrary finite domains", 2002, section 5 (cycle walking). The first rounds of so small a network mix
-// little, hence more of them than the four that theory asks for.
+// A Feistel network permutes the power of four that holds `size`; walking on from values past the
+// end (at most three in four are) keeps it a bijection of [0, size). Source: Black and Rogaway,
+// "Ciphers with arbitrary finite domains", 2002, section 5 (cycle walking). The first rounds of so
+// small a network mix little, hence more of them than the four that theory asks for.
 constexpr int kRounds = 8;
 
 // The finaliser of splitmix64 (Steele, Lea and Flood, 2014).

@@ -107,7 +107,8 @@ void TokenDataset::Read(uint64_t begin, std::span<int32_t> out) const {
 
 void TokenDataset::ReadTokens(const Piece& piece, uint64_t first, std::span<int32_t> out) const {
   if (is_text_) {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = std::to_integer<int32_t>(piece.data[first + i]);
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = std::to_integer<int32_t>(piece.data[first + i]);
     return;
   }
   for (size_t i = 0; i < out.size(); ++i) {

@@ -13,6 +13,14 @@
 
 namespace zeroplan {
 
+namespace {
+
+// The kernel maps whole pages: a read past the end of an arena would go unnoticed if the rest of
+// the last one were not poisoned too.
+uint64_t MappedBytes(uint64_t bytes) { return AlignUp(bytes, 4096); }
+
+}  // namespace
+
 std::string_view SpaceName(Space space) {
   switch (space) {
     case Space::kDevice:
@@ -41,12 +49,12 @@ MemoryArena::MemoryArena(Space space, uint64_t bytes, int rank) {
             fmt::format("pinned arena of {} bytes is not locked into memory: {} (see ulimit -l)",
                         bytes, std::strerror(errno)));
   }
-  PoisonBytes(data(), bytes);
+  PoisonBytes(data(), MappedBytes(bytes));
 }
 
 void UnmapMemory::operator()(std::byte* memory) const noexcept {
   // Whatever is mapped here next starts with a clean shadow.
-  UnpoisonBytes(memory, bytes);
+  UnpoisonBytes(memory, MappedBytes(bytes));
   munmap(memory, bytes);
 }
 

@@ -123,9 +123,7 @@ StepState Engine::Step(const FillBatch& fill) {
     rank.RunSection(Section::kOptimizerStep);
   });
   impl_->carries_work = true;
-  StepState after = state();
-  after.loss_sum /= static_cast<double>(grad_accum * impl_->world_size());
-  return after;
+  return state();
 }
 
 double Engine::Evaluate(const FillBatch& fill) {

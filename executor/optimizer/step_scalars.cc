@@ -14,13 +14,12 @@ namespace {
 // Added to the norm that clipping divides by, as DeepSpeed and PyTorch do.
 constexpr double kClipEps = 1e-6;
 
-// What the loss's gradient is multiplied with: the mean over all tokens of a global batch, scaled.
+}  // namespace
+
 float GradScale(const TrainSetup& setup, float loss_scale) {
   const auto tokens = static_cast<double>(setup.batch.global_batch() * setup.batch.seq_len);
   return static_cast<float>(static_cast<double>(loss_scale) / tokens);
 }
-
-}  // namespace
 
 StepState InitialStepState(const TrainSetup& setup) {
   StepState state;

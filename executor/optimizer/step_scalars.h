@@ -6,6 +6,9 @@
 
 namespace zeroplan {
 
+// What the loss's gradient is multiplied with: the mean over all tokens of a global batch, scaled.
+float GradScale(const TrainSetup& setup, float loss_scale);
+
 // The state before the first step.
 StepState InitialStepState(const TrainSetup& setup);
 

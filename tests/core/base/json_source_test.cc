@@ -108,8 +108,8 @@ TEST_CASE("json section: numbers as people write them") {
 TEST_CASE("json: files that cannot be read") {
   const auto folder = std::filesystem::temp_directory_path();
   CHECK_THROWS_WITH_AS(ReadTextFile(folder), doctest::Contains("is a folder"), Error);
-  CHECK_THROWS_WITH_AS(ReadTextFile(folder / "no-such-file.json"), doctest::Contains("cannot be read"),
-                       Error);
+  CHECK_THROWS_WITH_AS(ReadTextFile(folder / "no-such-file.json"),
+                       doctest::Contains("cannot be read"), Error);
 }
 
 }  // namespace

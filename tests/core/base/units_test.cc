@@ -32,11 +32,41 @@ TEST_CASE("units: counts are exact") {
 }
 
 TEST_CASE("units: what is no count is refused by name") {
-  for (const char* text :
-       {"", " ", "0", "0.0", "-1", "+1", "1.5", "1.5e0", "nan", "NaN", "inf", "1e400", "1e19",
-        "9223372036854775808", "18446744073709551616", "10BB", "10B ", " 10B", "10X", "10GB", "B",
-        "1e", "1e+", "1.", ".", "1..5", "1,000", "0x10", "1_000", "12 monkeys", "1e-3", "0.0005K",
-        "99999999999999999999999999999999999999999999999999", "1e99999999999", "1e-99999999999"}) {
+  for (const char* text : {"",
+                           " ",
+                           "0",
+                           "0.0",
+                           "-1",
+                           "+1",
+                           "1.5",
+                           "1.5e0",
+                           "nan",
+                           "NaN",
+                           "inf",
+                           "1e400",
+                           "1e19",
+                           "9223372036854775808",
+                           "18446744073709551616",
+                           "10BB",
+                           "10B ",
+                           " 10B",
+                           "10X",
+                           "10GB",
+                           "B",
+                           "1e",
+                           "1e+",
+                           "1.",
+                           ".",
+                           "1..5",
+                           "1,000",
+                           "0x10",
+                           "1_000",
+                           "12 monkeys",
+                           "1e-3",
+                           "0.0005K",
+                           "99999999999999999999999999999999999999999999999999",
+                           "1e99999999999",
+                           "1e-99999999999"}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(ParseCount(text, "--params"), doctest::Contains("--params: '"), Error);
   }
@@ -58,8 +88,9 @@ TEST_CASE("units: bytes") {
   CHECK(ParseBytes("1.5e9", "m") == 1'500'000'000);
   CHECK(ParseBytes("7B", "m") == 7);
   CHECK(ParseBytes("7", "m") == 7);
-  for (const char* text : {"", "0", "0GB", "-1GB", "1.5", "1.5B", "GB", "1GBB", "1Gi", "1iB", "nan",
-                           "8589934592GiB", "9300PB", "1e30GB", "0.0000000001GiB", "10 GB ", "1Xb"}) {
+  for (const char* text :
+       {"", "0", "0GB", "-1GB", "1.5", "1.5B", "GB", "1GBB", "1Gi", "1iB", "nan", "8589934592GiB",
+        "9300PB", "1e30GB", "0.0000000001GiB", "10 GB ", "1Xb"}) {
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(ParseBytes(text, "--gpu-memory"), doctest::Contains("--gpu-memory: '"),
                          Error);

@@ -38,12 +38,18 @@ inline std::vector<Offload> OffloadsOf(int stage) {
 }
 inline const char* OffloadLabel(Offload offload) {
   switch (offload) {
-    case Offload::kNone: return "none";
-    case Offload::kOptimizer: return "optimizer";
-    case Offload::kRatio: return "ratio";
-    case Offload::kBoth: return "both";
-    case Offload::kNvme: return "nvme";
-    case Offload::kParam: return "param";
+    case Offload::kNone:
+      return "none";
+    case Offload::kOptimizer:
+      return "optimizer";
+    case Offload::kRatio:
+      return "ratio";
+    case Offload::kBoth:
+      return "both";
+    case Offload::kNvme:
+      return "nvme";
+    case Offload::kParam:
+      return "param";
   }
   return "?";
 }
@@ -78,8 +84,8 @@ inline TrainSetup BaseSetup(int stage, int ranks, Dtype dtype, int64_t grad_accu
   return setup;
 }
 
-// Every supported cell: stages x offload x recompute x accumulation x ranks x dtype, at stage 3 with
-// three settings of persistence and reuse.
+// Every supported cell: stages x offload x recompute x accumulation x ranks x dtype, at stage 3
+// with three settings of persistence and reuse.
 inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vector<Dtype>& dtypes,
                                   const std::vector<int64_t>& accumulations = {1, 3}) {
   std::vector<Cell> cells;
@@ -95,11 +101,11 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
                 setup.zero.param_persistence_threshold = reuse == 0 ? 0 : reuse == 1 ? 60 : 1200;
                 setup.zero.max_reuse_distance = reuse == 0 ? 0 : reuse == 1 ? 6000 : 1'000'000;
                 if (reuse == 1) setup.zero.reduce_bucket_elements = 5000;
-                std::string name = "stage " + std::to_string(stage) + " offload " +
-                                   OffloadLabel(offload) + " recompute " + std::to_string(recompute) +
-                                   " accum " + std::to_string(accum) + " ranks " + std::to_string(n) +
-                                   " dtype " + std::string(DtypeName(dtype)) + " reuse " +
-                                   std::to_string(reuse);
+                std::string name =
+                    "stage " + std::to_string(stage) + " offload " + OffloadLabel(offload) +
+                    " recompute " + std::to_string(recompute) + " accum " + std::to_string(accum) +
+                    " ranks " + std::to_string(n) + " dtype " + std::string(DtypeName(dtype)) +
+                    " reuse " + std::to_string(reuse);
                 cells.push_back({std::move(name), std::move(setup)});
               }
             }

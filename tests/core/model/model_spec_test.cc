@@ -18,14 +18,10 @@ TEST_CASE("model: parameter counts of every preset") {
   // By hand: layers * (12 C^2 + 13 C) + 50304 C (50257 C unpadded) + 1024 C + 2 C. Those of
   // shared/deepspeed_runs.jsonl (124m, 1.5b, 6.7b, 10b) are among them.
   const Case cases[] = {
-      {"gpt2", 124'475'904, 124'439'808},
-      {"gpt2-medium", 354'871'296, 354'823'168},
-      {"gpt2-large", 774'090'240, 774'030'080},
-      {"gpt2-xl", 1'557'686'400, 1'557'611'200},
-      {"gpt3-1.3b", 1'313'722'368, 1'313'626'112},
-      {"gpt3-2.7b", 2'649'052'160, 2'648'931'840},
-      {"gpt3-6.7b", 6'654'402'560, 6'654'210'048},
-      {"gpt3-13b", 12'848'384'000, 12'848'143'360},
+      {"gpt2", 124'475'904, 124'439'808},           {"gpt2-medium", 354'871'296, 354'823'168},
+      {"gpt2-large", 774'090'240, 774'030'080},     {"gpt2-xl", 1'557'686'400, 1'557'611'200},
+      {"gpt3-1.3b", 1'313'722'368, 1'313'626'112},  {"gpt3-2.7b", 2'649'052'160, 2'648'931'840},
+      {"gpt3-6.7b", 6'654'402'560, 6'654'210'048},  {"gpt3-13b", 12'848'384'000, 12'848'143'360},
       {"gpt2-10b", 10'279'239'680, 10'279'047'168},
   };
   CHECK(ModelPresets().size() == std::size(cases));
@@ -88,7 +84,7 @@ TEST_CASE("model: a shape from a parameter count") {
   CHECK(ten.heads == 32);
   CHECK(ModelFromParams(124'000'000, 1024).hidden == 768);
   CHECK(ModelFromParams(1'300'000'000, 2048).hidden == 2048);
-  for (double size = 2e5; size < 9.9e14; size *= 1.37) {
+  for (double size = 1e6; size < 9.9e14; size *= 1.37) {
     const uint64_t params = static_cast<uint64_t>(size);
     const ModelSpec spec = ModelFromParams(params, 1024);
     CAPTURE(params);
@@ -113,7 +109,8 @@ TEST_CASE("model: limits of --params") {
   CHECK_THROWS_AS(ModelFromParams(0, 1024), Error);
   CHECK_THROWS_AS(ModelFromParams(UINT64_MAX, 1024), Error);
   CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000'000, 0), doctest::Contains("--seq-len: 0"), Error);
-  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000, 1'000'000), doctest::Contains("--seq-len"), Error);
+  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000, 1'000'000), doctest::Contains("--seq-len"),
+                       Error);
 }
 
 }  // namespace

@@ -36,9 +36,10 @@ TEST_CASE("param table: forward order, names, shapes") {
   CHECK(table[0].unpadded_rows == 50257);
   CHECK(table[0].layer == kEmbeddingLayer);
   CHECK(table[1].name == "transformer.wpe.weight");
-  const char* names[] = {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias",
-                         "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias",
-                         "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"};
+  const char* names[] = {"ln_1.weight",      "ln_1.bias",          "attn.c_attn.weight",
+                         "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+                         "ln_2.weight",      "ln_2.bias",          "mlp.c_fc.weight",
+                         "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
   for (int i = 0; i < 12; ++i) {
     const ParamTensor& t = table[2 + 12 * 11 + i];
     CHECK(t.name == std::string("transformer.h.11.") + names[i]);

@@ -67,7 +67,7 @@ TEST_CASE("layout: stage 0 has one shard a unit, tensors at multiples of 64") {
 TEST_CASE("layout: shards are equal, aligned and cover") {
   const struct {
     int world;
-    uint64_t shards[3];  // of units with 149, 277 and 71 elements
+    uint64_t shards[3];               // of units with 149, 277 and 71 elements
   } cases[] = {{1, {192, 320, 128}},  // ceil(149/1) -> 192
                {2, {128, 192, 64}},   // 75 -> 128, 139 -> 192, 36 -> 64
                {3, {64, 128, 64}},    // 50, 93, 24
@@ -142,8 +142,8 @@ TEST_CASE("layout: sizes past 64 bits are refused") {
   CHECK_THROWS_AS(BuildParamLayout(Table({{0, huge, 1}}), Stage(1), 2), Error);
   const int64_t large = int64_t{1} << 58;
   CHECK_NOTHROW(BuildParamLayout(Table({{0, large, 1}}), Stage(1), 2));
-  CHECK_THROWS_AS(BuildParamLayout(Table({{0, large, 1}, {1, large, 1}, {2, large, 1}}), Stage(1), 2),
-                  Error);
+  CHECK_THROWS_AS(
+      BuildParamLayout(Table({{0, large, 1}, {1, large, 1}, {2, large, 1}}), Stage(1), 2), Error);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class MemorySink : public StateSink {
 
 // Three tensors of 100, 64 and 70 elements; gaps of alignment after the first, padding at the end.
 Unit MakeUnit(uint64_t shards) {
-  Unit unit;
+  Unit unit{};
   unit.slots = {{0, 0, 100}, {1, 128, 64}, {2, 192, 70}};
   unit.elements = 262;
   unit.param_elements = 234;

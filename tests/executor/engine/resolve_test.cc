@@ -38,7 +38,7 @@ TEST_CASE("resolve: addresses, sizes and what is touched, by rank") {
 
 TEST_CASE("resolve: reduce-to-owners touches the overlap with the rank's shard") {
   TinyProgram tiny(3);
-  Unit unit;
+  Unit unit{};
   unit.shard_elements = 64;
   unit.padded_elements = 192;
   tiny.program().layout.units = {unit};

@@ -1,0 +1,83 @@
+// zeroplan estimate: every ZeRO stage and offload choice, its memory and its traffic.
+#include "planner/estimate.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/app.h"
+#include "cli/common_options.h"
+#include "cli/output.h"
+#include "cli/parse.h"
+#include "core/base/log.h"
+#include "planner/report.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  zeroplan estimate --params 10B --gpus 16
+  zeroplan estimate --model gpt2-10b --gpu-memory 32GB --micro-batch 10 --checkpointing full
+  zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
+  zeroplan estimate --model gpt2 --gpus 2 --config ds_config.json
+Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
+libraries) is the hardware profile's. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
+
+struct EstimateOptions {
+  CommonOptions common;
+  std::string format = "table";
+  std::string output;
+};
+
+void RunEstimate(const EstimateOptions& options) {
+  const size_t format = ParseWord(options.format, "--format", {"table", "json", "csv"});
+  Assumptions assumptions;
+  const CommonOptions& common = options.common;
+  const HardwareProfile hardware = ResolveHardware(common, assumptions);
+  EstimateInputs inputs;
+  inputs.model = ResolveModel(common, assumptions);
+  inputs.cluster = ResolveCluster(common, hardware, assumptions);
+  inputs.lower.backend = Backend::kCuda;
+  const int gpus = inputs.cluster.gpus;
+  if (common.config.empty()) {
+    TrainSetup base = ResolveBaseSetup(common, inputs.model, hardware, gpus, assumptions);
+    const ChoiceSpace space = ResolveChoices(common, base, assumptions);
+    inputs.setups = EnumerateSetups(base, space);
+  } else {
+    inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
+  }
+  const Estimate estimate = EstimateChoices(inputs);
+
+  if (format != 0) {
+    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+    WriteOutput(options.output, format == 1 ? ReportJson(estimate) : ReportCsv(estimate));
+    return;
+  }
+  TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.assumed,
+                   assumptions.notes};
+  WriteOutput(options.output, ReportTable(estimate, style));
+}
+
+}  // namespace
+
+void RegisterEstimate(CLI::App& app) {
+  auto options = std::make_shared<EstimateOptions>();
+  CLI::App* command = app.add_subcommand(
+      "estimate", "Memory and communication of every ZeRO stage and offload choice");
+  command->footer(kFooter);
+  AddModelOptions(*command, options->common);
+  AddClusterOptions(*command, options->common);
+  AddBatchOptions(*command, options->common);
+  AddZeroOptions(*command, options->common, /*all_default=*/true);
+  command
+      ->add_option("--format", options->format,
+                   "table for people, json (schema zeroplan.estimate/1) or csv for programs; "
+                   "bytes (default table)")
+      ->type_name("table|json|csv")
+      ->group("Output");
+  command->add_option("-o,--output", options->output, "File for the result (default: stdout)")
+      ->type_name("FILE")
+      ->group("Output");
+  command->callback([options] { RunEstimate(*options); });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,65 @@
+// zeroplan model list|show: the shapes that zeroplan knows.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/app.h"
+#include "cli/output.h"
+#include "core/base/units.h"
+#include "core/model/model_spec.h"
+#include "core/model/param_table.h"
+
+namespace zeroplan {
+namespace {
+
+std::string ListModels() {
+  std::string text = fmt::format("{:<12} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", "name", "params",
+                                 "layers", "hidden", "heads", "seq len", "source");
+  for (const ModelPreset& preset : ModelPresets()) {
+    const ModelSpec& spec = preset.spec;
+    text += fmt::format("{:<12} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", spec.name,
+                        FormatCount(spec.ParamCount()), spec.layers, spec.hidden, spec.heads,
+                        spec.positions, preset.source);
+  }
+  return text;
+}
+
+std::string ShowModel(const std::string& name) {
+  const ModelSpec spec = LoadModel(name);
+  std::string text = fmt::format("name        {}\nlayers      {}\nhidden      {}\nheads       {}\n",
+                                 spec.name, spec.layers, spec.hidden, spec.heads);
+  text += fmt::format("mlp         {}\nvocabulary  {} (padded to {})\nseq len     at most {}\n",
+                      spec.ffn, spec.vocab, spec.padded_vocab, spec.positions);
+  text += fmt::format("parameters  {} in memory, {} without padding\n\n", spec.ParamCount(),
+                      spec.UnpaddedParamCount());
+  text += fmt::format("{:<40} {:>14} {:>13} {:>6}\n", "tensor", "shape", "elements", "decay");
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    if (tensor.layer > 0 && tensor.layer < spec.layers) continue;  // every layer is like the first
+    const std::string shape = tensor.is_vector
+                                  ? fmt::format("{}", tensor.shape[0])
+                                  : fmt::format("{} x {}", tensor.shape[0], tensor.shape[1]);
+    text += fmt::format("{:<40} {:>14} {:>13} {:>6}\n", tensor.name, shape, tensor.elements(),
+                        tensor.decay ? "yes" : "no");
+  }
+  if (spec.layers > 1) text += fmt::format("(layers 1 to {} as layer 0)\n", spec.layers - 1);
+  return text;
+}
+
+}  // namespace
+
+void RegisterModel(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("model", "The model shapes zeroplan knows");
+  command->require_subcommand(1);
+  command->footer("Examples:\n  zeroplan model list\n  zeroplan model show gpt2-xl");
+  CLI::App* list = command->add_subcommand("list", "Presets, with where their shapes come from");
+  list->callback([] { WriteOutput("", ListModels()); });
+  CLI::App* show = command->add_subcommand("show", "Dimensions and tensors of one model");
+  auto name = std::make_shared<std::string>();
+  show->add_option("model", *name, "A preset, a Hugging Face config.json, or a folder with one")
+      ->type_name("NAME|FILE|DIR")
+      ->required();
+  show->callback([name] { WriteOutput("", ShowModel(*name)); });
+}
+
+}  // namespace zeroplan

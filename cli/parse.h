@@ -1,0 +1,35 @@
+// Values of options. Each throws Error(kUsage) that names the option, the value and what is
+// allowed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+
+// A whole number from `low` to `high`; "2k" and "1e3" are numbers too. REQUIRES: low >= 1.
+int64_t ParseWhole(const std::string& text, std::string_view option, int64_t low, int64_t high);
+// The same where `text` is given.
+std::optional<int64_t> ParseOptionalWhole(const std::string& text, std::string_view option,
+                                          int64_t low, int64_t high);
+// A number above 0 and up to 1.
+double ParseRatio(const std::string& text, std::string_view option);
+// Index of `text` in `allowed`; a near miss is suggested.
+size_t ParseWord(const std::string& text, std::string_view option,
+                 const std::vector<std::string>& allowed);
+
+// "0".."3" or "all".
+std::vector<int> ParseStages(const std::string& text, std::string_view option);
+// "none", "cpu", "nvme" or "all".
+std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
+
+// What train, estimate and plan allow for a count of anything.
+inline constexpr int64_t kMaxGpus = 1'000'000;
+inline constexpr int64_t kMaxBatch = 2'147'483'647;
+
+}  // namespace zeroplan

@@ -1,0 +1,38 @@
+// What a person sees while `train` runs: on a terminal a bar that redraws itself, elsewhere a line
+// now and then. All of it on stderr.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "cli/metrics_file.h"
+#include "executor/train/trainer.h"
+
+namespace zeroplan {
+
+class Progress : public TrainObserver {
+ public:
+  // `metrics` may be null; it and `program` outlive the object.
+  Progress(const Program& program, const MemoryReport& memory, int64_t steps, MetricsFile* metrics);
+
+  void OnStart(int64_t first_step, uint64_t train_samples) override;
+  void OnStep(const StepReport& report) override;
+  void OnValidation(int64_t step, double loss) override;
+  void OnSaved(int64_t step, const std::filesystem::path& folder) override;
+  void OnEnd(const RunReport& report) override;
+
+ private:
+  void Line(const std::string& text);
+  void Draw(const StepReport& report);
+
+  const Program& program_;
+  const MemoryReport& memory_;
+  const int64_t steps_;
+  MetricsFile* metrics_;
+  const bool terminal_;
+  bool bar_shown_ = false;
+  int64_t first_step_ = 0;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+}  // namespace zeroplan

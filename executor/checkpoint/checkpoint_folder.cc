@@ -1,0 +1,82 @@
+#include "executor/checkpoint/checkpoint_folder.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "executor/checkpoint/checkpoint_meta.h"
+#include "executor/checkpoint/safetensors.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool AllDigits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+uint64_t SerialOf(const fs::path& folder) {
+  try {
+    return ReadCheckpointMeta(folder).serial;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
+fs::path CheckpointsFolder(const fs::path& save_dir) { return save_dir / "checkpoints"; }
+
+std::string StepFolderName(int64_t step) { return fmt::format("step-{:08}", step); }
+
+std::string ShardFileName(int rank) { return fmt::format("rank-{:04}.safetensors", rank); }
+
+bool IsStepFolderName(std::string_view name) {
+  constexpr std::string_view kPrefix = "step-";
+  if (!name.starts_with(kPrefix)) return false;
+  name.remove_prefix(kPrefix.size());
+  const size_t dash = name.find('-');
+  if (!AllDigits(name.substr(0, dash))) return false;
+  return dash == std::string_view::npos || AllDigits(name.substr(dash + 1));
+}
+
+std::vector<CheckpointListing> ListCheckpoints(const fs::path& save_dir) {
+  std::vector<CheckpointListing> list;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(CheckpointsFolder(save_dir), error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;
+    if (entry->is_directory(gone) && IsStepFolderName(entry->path().filename().native())) {
+      list.push_back({entry->path(), SerialOf(entry->path())});
+    }
+  }
+  std::sort(list.begin(), list.end(), [](const CheckpointListing& a, const CheckpointListing& b) {
+    return a.serial != b.serial ? a.serial > b.serial : a.folder > b.folder;
+  });
+  return list;
+}
+
+std::optional<std::string> ReadLatest(const fs::path& save_dir) {
+  const fs::path file = CheckpointsFolder(save_dir) / "latest";
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  std::string name = ReadTextFile(file);
+  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) {
+    name.pop_back();
+  }
+  if (!IsStepFolderName(name)) {
+    ThrowUsage("{}: '{}' is not the name of a checkpoint such as {}", file.string(),
+               Printable(name), StepFolderName(123));
+  }
+  return name;
+}
+
+bool HasCheckpoint(const fs::path& save_dir) {
+  std::error_code error;
+  return fs::exists(CheckpointsFolder(save_dir) / "latest", error) ||
+         !ListCheckpoints(save_dir).empty();
+}
+
+}  // namespace zeroplan

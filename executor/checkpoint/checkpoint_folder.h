@@ -1,0 +1,46 @@
+// Names and places of checkpoints below the folder given to --save:
+//
+//     DIR/checkpoints/step-00000123/rank-0000.safetensors ...   one file a shard
+//                                   meta.json
+//     DIR/checkpoints/latest                                    the name of the folder to resume
+//     from DIR/checkpoints/.tmp-...                                  unfinished saves and deletions
+//
+// Saving a step a second time makes step-00000123-1, then -2, and so on: a complete checkpoint is
+// never written to.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeroplan {
+
+inline constexpr std::string_view kStagingPrefix = ".tmp-";
+
+std::filesystem::path CheckpointsFolder(const std::filesystem::path& save_dir);
+// "step-00000123".
+std::string StepFolderName(int64_t step);
+// "step-00000123" or "step-00000123-1".
+bool IsStepFolderName(std::string_view name);
+// "rank-0007.safetensors".
+std::string ShardFileName(int rank);
+
+// A complete checkpoint: its folder has been renamed to its final name.
+struct CheckpointListing {
+  std::filesystem::path folder;
+  uint64_t serial = 0;  // 0 if its meta.json cannot be read
+};
+// Newest first, damaged ones last. Empty if there are none.
+std::vector<CheckpointListing> ListCheckpoints(const std::filesystem::path& save_dir);
+
+// What DIR/checkpoints/latest names; nullopt if there is no such file. Throws Error(kUsage) if it
+// holds no folder name.
+std::optional<std::string> ReadLatest(const std::filesystem::path& save_dir);
+
+// Whether there is anything to resume from.
+bool HasCheckpoint(const std::filesystem::path& save_dir);
+
+}  // namespace zeroplan

@@ -1,0 +1,217 @@
+#include "executor/checkpoint/checkpoint_meta.h"
+
+#include <charconv>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <type_traits>
+
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "executor/checkpoint/safetensors.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+static_assert(std::is_trivially_copyable_v<StepState>, "saved as its bytes");
+
+std::string HexState(const StepState& state) {
+  std::string text;
+  for (const std::byte byte : std::as_bytes(std::span(&state, 1))) {
+    text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  }
+  return text;
+}
+
+// Reads the keys of one JSON object; every error names the file and the key.
+class Reader {
+ public:
+  Reader(const Json& json, const std::filesystem::path& file) : json_(json), file_(file) {
+    if (!json.is_object()) ThrowUsage("{}: not a JSON object", file.string());
+  }
+
+  template <typename T>
+  void Unsigned(const char* key, T& out) const {
+    const Json& value = Get(key);
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > Max<T>()) {
+      Fail(key, "a non-negative integer");
+    }
+    out = static_cast<T>(value.get<uint64_t>());
+  }
+  void Float(const char* key, float& out) const {
+    if (!Get(key).is_number()) Fail(key, "a number");
+    out = Get(key).get<float>();
+  }
+  void String(const char* key, std::string& out) const {
+    if (!Get(key).is_string()) Fail(key, "a string");
+    out = Get(key).get<std::string>();
+  }
+  void Hash(const char* key, uint64_t& out) const {
+    std::string text;
+    String(key, text);
+    const char* end = text.data() + text.size();
+    const auto result = std::from_chars(text.data(), end, out, 16);
+    if (text.size() != 16 || result.ptr != end) Fail(key, "16 hexadecimal digits");
+  }
+  void State(const char* key, StepState& out) const {
+    std::string text;
+    String(key, text);
+    auto bytes = std::as_writable_bytes(std::span(&out, 1));
+    if (text.size() != 2 * bytes.size()) Fail(key, "256 hexadecimal digits");
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      uint8_t value = 0;
+      const char* digits = text.data() + 2 * i;
+      if (std::from_chars(digits, digits + 2, value, 16).ptr != digits + 2) {
+        Fail(key, "256 hexadecimal digits");
+      }
+      bytes[i] = std::byte{value};
+    }
+  }
+  const Json& Object(const char* key) const {
+    if (!Get(key).is_object()) Fail(key, "an object");
+    return Get(key);
+  }
+  const Json& Array(const char* key) const {
+    if (!Get(key).is_array()) Fail(key, "an array");
+    return Get(key);
+  }
+
+ private:
+  template <typename T>
+  static constexpr uint64_t Max() {
+    return static_cast<uint64_t>(std::numeric_limits<T>::max());
+  }
+  const Json& Get(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) ThrowUsage("{}: {}: missing", file_.string(), key);
+    return *found;
+  }
+  [[noreturn]] void Fail(const char* key, const char* expected) const {
+    ThrowUsage("{}: {}: must be {}", file_.string(), key, expected);
+  }
+
+  const Json& json_;
+  const std::filesystem::path& file_;
+};
+
+Json ModelJson(const ModelSpec& model) {
+  return {{"name", model.name},
+          {"layers", model.layers},
+          {"hidden", model.hidden},
+          {"heads", model.heads},
+          {"ffn", model.ffn},
+          {"vocab", model.vocab},
+          {"padded_vocab", model.padded_vocab},
+          {"positions", model.positions},
+          {"layer_norm_eps", model.layer_norm_eps},
+          {"init_std", model.init_std}};
+}
+
+ModelSpec ReadModel(const Reader& reader) {
+  ModelSpec model;
+  reader.String("name", model.name);
+  reader.Unsigned("layers", model.layers);
+  reader.Unsigned("hidden", model.hidden);
+  reader.Unsigned("heads", model.heads);
+  reader.Unsigned("ffn", model.ffn);
+  reader.Unsigned("vocab", model.vocab);
+  reader.Unsigned("padded_vocab", model.padded_vocab);
+  reader.Unsigned("positions", model.positions);
+  reader.Float("layer_norm_eps", model.layer_norm_eps);
+  reader.Float("init_std", model.init_std);
+  return model;
+}
+
+}  // namespace
+
+std::string FormatCheckpointMeta(const CheckpointMeta& meta) {
+  Json files = Json::array();
+  for (const CheckpointFile& file : meta.files) {
+    files.push_back({{"name", file.name},
+                     {"bytes", file.bytes},
+                     {"header_hash", fmt::format("{:016x}", file.header_hash)}});
+  }
+  Json extra = Json::object();
+  for (const auto& [key, value] : meta.extra) extra[key] = value;
+  const Json json = {{"schema", kCheckpointSchema},
+                     {"serial", meta.serial},
+                     {"step", meta.step},
+                     {"samples_consumed", meta.samples_consumed},
+                     {"seed", meta.seed},
+                     {"world_size", meta.world_size},
+                     {"config_digest", meta.config_digest},
+                     {"state", HexState(meta.state)},
+                     {"model", ModelJson(meta.model)},
+                     {"extra", extra},
+                     {"files", files}};
+  // Names may come from paths that are not UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "meta.json";
+  const std::string text = ReadTextFile(path);
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    ThrowUsage("{}: not valid JSON: {}", path.string(), Printable(error.what()));
+  }
+  const Reader reader(json, path);
+  std::string schema;
+  reader.String("schema", schema);
+  if (schema != kCheckpointSchema) {
+    ThrowUsage("{}: schema: '{}', expected '{}': saved by another version of zeroplan?",
+               path.string(), Printable(schema), kCheckpointSchema);
+  }
+  CheckpointMeta meta;
+  reader.Unsigned("serial", meta.serial);
+  reader.Unsigned("step", meta.step);
+  reader.Unsigned("samples_consumed", meta.samples_consumed);
+  reader.Unsigned("seed", meta.seed);
+  reader.Unsigned("world_size", meta.world_size);
+  reader.String("config_digest", meta.config_digest);
+  reader.State("state", meta.state);
+  meta.model = ReadModel(Reader(reader.Object("model"), path));
+  const Json& extra = reader.Object("extra");
+  const Reader extra_reader(extra, path);
+  for (const auto& [key, value] : extra.items()) extra_reader.String(key.c_str(), meta.extra[key]);
+  for (const Json& item : reader.Array("files")) {
+    const Reader file_reader(item, path);
+    CheckpointFile& file = meta.files.emplace_back();
+    file_reader.String("name", file.name);
+    file_reader.Unsigned("bytes", file.bytes);
+    file_reader.Hash("header_hash", file.header_hash);
+    if (file.name.empty() || std::filesystem::path(file.name).filename() != file.name) {
+      ThrowUsage("{}: files: '{}' is not a file name", path.string(), Printable(file.name));
+    }
+  }
+  return meta;
+}
+
+void CheckSameShape(const ModelSpec& saved, const ModelSpec& wanted, std::string_view source) {
+  const auto check = [&](const char* what, auto got, auto expected) {
+    if (got == expected) return;
+    ThrowUsage(
+        "{}: was saved for a model ('{}') with {} {}, the one to resume has {}; give the model it "
+        "was saved with",
+        source, Printable(saved.name), what, got, expected);
+  };
+  check("layers", saved.layers, wanted.layers);
+  check("hidden", saved.hidden, wanted.hidden);
+  check("heads", saved.heads, wanted.heads);
+  check("ffn", saved.ffn, wanted.ffn);
+  check("vocabulary", saved.vocab, wanted.vocab);
+  check("padded vocabulary", saved.padded_vocab, wanted.padded_vocab);
+  check("positions", saved.positions, wanted.positions);
+  check("layer norm epsilon", saved.layer_norm_eps, wanted.layer_norm_eps);
+}
+
+std::string DigestText(std::string_view text) {
+  return fmt::format("{:016x}", HashBytes(std::as_bytes(std::span(text))));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,53 @@
+// What a checkpoint says about itself: its meta.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "core/program/step_state.h"
+
+namespace zeroplan {
+
+inline constexpr std::string_view kCheckpointSchema = "zeroplan.checkpoint/1";
+
+struct CheckpointFile {
+  std::string name;          // "rank-0000.safetensors"
+  uint64_t bytes = 0;        // size of the file
+  uint64_t header_hash = 0;  // SafetensorsFile::header_hash
+};
+
+struct CheckpointMeta {
+  // What the trainer fills in.
+  int64_t step = 0;               // optimizer steps taken
+  uint64_t samples_consumed = 0;  // position in the training order, see batch_sampler.h
+  uint64_t seed = 0;              // of that order
+  int world_size = 1;             // ranks of the run that saved; any number may resume
+  StepState state;                // kept bit by bit
+  ModelSpec model;
+  std::string config_digest;                 // DigestText of the training configuration
+  std::map<std::string, std::string> extra;  // whatever else has to come back as it was
+
+  // What the writer fills in.
+  uint64_t serial = 0;  // saves into the same folder so far: larger is newer, whatever the step
+  std::vector<CheckpointFile> files;
+};
+
+// As meta.json has it.
+std::string FormatCheckpointMeta(const CheckpointMeta& meta);
+// Reads FOLDER/meta.json. Throws Error(kUsage) naming file and key for what is missing or
+// malformed.
+CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder);
+
+// Throws Error(kUsage) naming `source` and the first dimension in which the models differ, with the
+// fix. Names and initialisation may differ.
+void CheckSameShape(const ModelSpec& saved, const ModelSpec& wanted, std::string_view source);
+
+// Sixteen hexadecimal digits that tell texts apart (64-bit FNV-1a; against mistakes, not malice).
+std::string DigestText(std::string_view text);
+
+}  // namespace zeroplan

@@ -1,0 +1,64 @@
+// Reading a checkpoint back: any range of any tensor, however many ranks wrote it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "core/model/param_table.h"
+#include "executor/checkpoint/checkpoint_meta.h"
+#include "executor/checkpoint/safetensors.h"
+#include "executor/checkpoint/state_io.h"
+
+namespace zeroplan {
+
+// The folder to resume from: what DIR/checkpoints/latest names; `path` itself if it is a checkpoint
+// (holds a meta.json). If `latest` is missing, as after a first save that was cut off right before
+// its end, the newest complete checkpoint, with a warning. Throws Error(kUsage) if there is none.
+std::filesystem::path FindCheckpoint(const std::filesystem::path& path);
+
+class CheckpointSource : public StateSource {
+ public:
+  // Opens FindCheckpoint(path). Everything is checked before anything is read: that the model is
+  // the same, that each file is there, whole and the one that was saved, that together they hold
+  // every element of every state once. Throws Error(kUsage) naming the file and the fix; if the
+  // checkpoint is damaged, also the newest intact one and how to resume from that.
+  static CheckpointSource Open(const std::filesystem::path& path, const ModelSpec& spec,
+                               std::span<const ParamTensor> table);
+
+  const CheckpointMeta& meta() const { return meta_; }
+  const std::filesystem::path& folder() const { return folder_; }
+
+  void Read(const TensorRange& range, std::span<float> out) const override;
+
+ private:
+  // Elements [begin, begin + count) of a tensor's state, stored as fp32.
+  struct Piece {
+    uint64_t begin = 0;
+    uint64_t count = 0;
+    const std::byte* data = nullptr;
+  };
+
+  CheckpointSource() = default;
+  static CheckpointSource OpenFolder(const std::filesystem::path& folder, CheckpointMeta meta,
+                                     std::span<const ParamTensor> table);
+  // One sentence about the newest checkpoint beside `damaged` that opens.
+  static std::string Intact(const std::filesystem::path& damaged, const ModelSpec& spec,
+                            std::span<const ParamTensor> table);
+  void AddFile(const CheckpointFile& expected,
+               const std::unordered_map<std::string_view, size_t>& index_of);
+  void CheckCover(std::span<const ParamTensor> table) const;
+
+  std::filesystem::path folder_;
+  CheckpointMeta meta_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<std::vector<Piece>> pieces_;  // by tensor and state; sorted, without gaps
+};
+
+}  // namespace zeroplan

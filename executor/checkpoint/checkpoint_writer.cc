@@ -1,0 +1,147 @@
+#include "executor/checkpoint/checkpoint_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 1 and up at stage 0, where rank 0 holds everything.
+class NothingSink : public StateSink {
+ public:
+  void Write(const TensorRange& range, std::span<const float>) override {
+    ZEROPLAN_CHECK(false, "a rank without shards writes tensor {}", range.tensor);
+  }
+};
+
+// False, with a warning, if it cannot be removed: what is left over costs room and does no harm.
+void RemoveLeftover(const fs::path& path, IoHook* hook) {
+  std::error_code error;
+  if (const int code = hook == nullptr ? 0 : hook->Before(IoStep::kRemove, path)) {
+    error = std::error_code(code, std::generic_category());
+  } else {
+    fs::remove_all(path, error);
+  }
+  if (error) LogWarning("{}: cannot remove: {}", path.string(), error.message());
+}
+
+void RemoveLeftovers(const fs::path& checkpoints, IoHook* hook) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(checkpoints, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename().native().starts_with(kStagingPrefix)) {
+      found.push_back(entry->path());
+    }
+  }
+  for (const fs::path& path : found) RemoveLeftover(path, hook);
+}
+
+// A folder that is half removed must not pass for a checkpoint: it loses its name first.
+void DeleteCheckpoint(const fs::path& folder, IoHook* hook) {
+  const fs::path doomed =
+      folder.parent_path() / fmt::format("{}old-{}", kStagingPrefix, folder.filename().string());
+  try {
+    RenamePath(folder, doomed, hook);
+  } catch (const Error& error) {
+    LogWarning("{}", error.what());
+    return;
+  }
+  RemoveLeftover(doomed, hook);
+}
+
+fs::path FreeStepFolder(const fs::path& checkpoints, int64_t step) {
+  fs::path folder = checkpoints / StepFolderName(step);
+  std::error_code error;
+  for (int again = 1; fs::exists(folder, error); ++again) {
+    folder = checkpoints / fmt::format("{}-{}", StepFolderName(step), again);
+  }
+  return folder;
+}
+
+}  // namespace
+
+fs::path StageCheckpoint(const fs::path& save_dir, int64_t step, IoHook* hook) {
+  const fs::path checkpoints = CheckpointsFolder(save_dir);
+  MakeFolders(checkpoints, hook);
+  RemoveLeftovers(checkpoints, hook);
+  const fs::path staging = checkpoints / (std::string(kStagingPrefix) + StepFolderName(step));
+  try {
+    MakeFolders(staging, hook);
+  } catch (...) {
+    RemoveLeftover(staging, nullptr);
+    throw;
+  }
+  return staging;
+}
+
+fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, CheckpointMeta meta,
+                          int keep, IoHook* hook) {
+  const fs::path checkpoints = CheckpointsFolder(save_dir);
+  const auto before = ListCheckpoints(save_dir);
+  meta.serial = before.empty() ? 1 : before.front().serial + 1;
+
+  DurableFile file = DurableFile::Create(staging / "meta.json", hook);
+  const std::string text = FormatCheckpointMeta(meta);
+  file.WriteAt(0, std::as_bytes(std::span(text)));
+  file.Finish();
+  SyncFolder(staging, hook);
+  const fs::path folder = FreeStepFolder(checkpoints, meta.step);
+  RenamePath(staging, folder, hook);
+  SyncFolder(checkpoints, hook);
+  WriteFileAtomically(checkpoints / "latest", folder.filename().string() + "\n", hook);
+
+  const auto stay = static_cast<size_t>(std::max(keep, 1) - 1);
+  for (size_t i = stay; i < before.size(); ++i) DeleteCheckpoint(before[i].folder, hook);
+  return folder;
+}
+
+CheckpointWriter::CheckpointWriter(const fs::path& save_dir, const ParamLayout& layout,
+                                   int64_t step, const CheckpointOptions& options)
+    : save_dir_(save_dir),
+      options_(options),
+      staging_(StageCheckpoint(save_dir, step, options.hook)) {
+  ZEROPLAN_CHECK(static_cast<uint64_t>(options.world_size) >= layout.world_size,
+                 "{} ranks, {} shards", options.world_size, layout.world_size);
+  try {
+    for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+      shards_.push_back(std::make_unique<ShardWriter>(staging_, layout, rank, options.hook));
+      sinks_.push_back(shards_.back().get());
+    }
+  } catch (...) {  // no destructor runs: give the room back here
+    shards_.clear();
+    RemoveLeftover(staging_, nullptr);
+    throw;
+  }
+  nothing_ = std::make_unique<NothingSink>();
+  sinks_.resize(static_cast<size_t>(options.world_size), nothing_.get());
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (finished_) return;
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
+}
+
+fs::path CheckpointWriter::Finish(CheckpointMeta meta) {
+  ZEROPLAN_CHECK(!finished_, "a checkpoint is finished once");
+  meta.files.clear();
+  for (const auto& shard : shards_) {
+    shard->Finish();
+    meta.files.push_back(shard->Describe());
+  }
+  meta.world_size = options_.world_size;
+  fs::path folder =
+      CommitCheckpoint(save_dir_, staging_, std::move(meta), options_.keep, options_.hook);
+  finished_ = true;
+  return folder;
+}
+
+}  // namespace zeroplan

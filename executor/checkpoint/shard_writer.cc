@@ -1,0 +1,100 @@
+#include "executor/checkpoint/shard_writer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/base/error.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/shard_ranges.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::array kStates = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
+
+SafetensorsPlan PlanShard(const ParamLayout& layout, int rank) {
+  std::vector<SafetensorsPlan::Tensor> tensors;
+  for (const ShardRange& range : RankRanges(layout, rank)) {
+    const std::string& name = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
+    for (const StateKind state : kStates) {
+      tensors.push_back({ShardEntryName(name, state, range.begin), {range.count}});
+    }
+  }
+  return PlanSafetensors(tensors);
+}
+
+}  // namespace
+
+std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin) {
+  return fmt::format("{}|{}|{}", tensor, StateKindName(state), begin);
+}
+
+bool WrittenRanges::Add(uint64_t begin, uint64_t count) {
+  if (count == 0) return true;
+  const uint64_t end = begin + count;
+  auto next = std::lower_bound(ranges_.begin(), ranges_.end(), std::pair(begin, uint64_t{0}));
+  if (next != ranges_.end() && next->first < end) return false;
+  if (next != ranges_.begin() && std::prev(next)->second > begin) return false;
+  const bool joins_next = next != ranges_.end() && next->first == end;
+  const bool joins_previous = next != ranges_.begin() && std::prev(next)->second == begin;
+  if (joins_previous) {
+    std::prev(next)->second = joins_next ? next->second : end;
+    if (joins_next) ranges_.erase(next);
+  } else if (joins_next) {
+    next->first = begin;
+  } else {
+    ranges_.insert(next, {begin, end});
+  }
+  return true;
+}
+
+bool WrittenRanges::Are(uint64_t begin, uint64_t count) const {
+  if (count == 0) return ranges_.empty();
+  return ranges_.size() == 1 && ranges_[0] == std::pair(begin, begin + count);
+}
+
+ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int rank,
+                         IoHook* hook)
+    : layout_(layout),
+      rank_(rank),
+      entries_(layout.tensors->size() * kStates.size()),
+      file_(folder / ShardFileName(rank), PlanShard(layout, rank), hook) {
+  size_t index = 0;
+  for (const ShardRange& range : RankRanges(layout, rank)) {
+    for (const StateKind state : kStates) {
+      EntryOf(range.tensor, state) = {range.begin, range.count, index++, {}};
+    }
+  }
+}
+
+ShardWriter::Entry& ShardWriter::EntryOf(int tensor, StateKind state) {
+  return entries_.at(static_cast<size_t>(tensor) * kStates.size() + static_cast<size_t>(state));
+}
+
+void ShardWriter::Write(const TensorRange& range, std::span<const float> values) {
+  Entry& entry = EntryOf(range.tensor, range.state);
+  ZEROPLAN_CHECK(values.size() == range.count && range.begin >= entry.begin &&
+                     range.begin + range.count <= entry.begin + entry.count,
+                 "tensor {} {}: rank {} holds {} + {}, written {} + {}", range.tensor,
+                 StateKindName(range.state), rank_, entry.begin, entry.count, range.begin,
+                 range.count);
+  ZEROPLAN_CHECK(entry.written.Add(range.begin, range.count), "tensor {} {}: {} + {} written twice",
+                 range.tensor, StateKindName(range.state), range.begin, range.count);
+  file_.WriteAt(entry.index, range.begin - entry.begin, values);
+}
+
+void ShardWriter::Finish() {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    ZEROPLAN_CHECK(entry.written.Are(entry.begin, entry.count), "rank {}: part of {} was not saved",
+                   rank_, (*layout_.tensors)[i / kStates.size()].name);
+  }
+  file_.Finish();
+}
+
+CheckpointFile ShardWriter::Describe() const {
+  const SafetensorsPlan& plan = file_.plan();
+  return {ShardFileName(rank_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header)))};
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,67 @@
+// A training run: data, steps, validation, checkpoints, stop. What a user sees of it (progress,
+// metrics) is the observer's business.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/program/program.h"
+#include "core/program/step_state.h"
+#include "executor/engine/engine.h"
+
+namespace zeroplan {
+
+struct TrainOptions {
+  std::vector<std::string> data;     // text files or folders, or token files
+  int64_t steps = 100;               // optimizer steps in all, those before a resume included
+  std::optional<uint64_t> seed;      // of weights and data order; default 1, or the checkpoint's
+  bool shuffle = true;               // false: samples in the stream's order, no validation part
+  std::filesystem::path save_dir;    // checkpoints and final weights; empty: nothing is saved
+  int64_t save_every = 0;            // steps; 0: at the end only
+  bool resume = false;               // from save_dir's latest checkpoint; fresh if there is none
+  std::filesystem::path init_from;   // folder with Hugging Face weights; empty: fresh weights
+  int64_t validate_every = 0;        // steps; 0: at the end only
+  int64_t validation_batches = 16;   // at most so many a time
+  int threads_per_rank = 0;          // 0: cores / ranks
+  std::string swap_dir;              // where the NVMe choices keep their file
+  std::filesystem::path trace_file;  // Chrome trace of the first steps; empty: none
+  std::string config_digest;         // of the training configuration, kept in checkpoints
+};
+
+struct StepReport {
+  int64_t step = 0;    // 1 for the first
+  StepState state;     // after the step
+  int64_t tokens = 0;  // of this step, all ranks
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+};
+
+struct RunReport {
+  int64_t steps = 0;         // optimizer steps in all, skipped ones included
+  bool interrupted = false;  // left early on request, after saving
+  double step_seconds_median = 0;
+  double last_loss = 0;
+  std::optional<double> validation_loss;
+  HighWater high_water;
+};
+
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void OnStart(int64_t first_step, uint64_t train_samples) = 0;
+  virtual void OnStep(const StepReport& report) = 0;
+  virtual void OnValidation(int64_t step, double loss) = 0;
+  virtual void OnSaved(int64_t step, const std::filesystem::path& folder) = 0;
+  virtual void OnEnd(const RunReport& report) = 0;
+};
+
+// Runs to the end, or until StopRequested() (executor/train/interrupt.h), which saves and returns
+// with `interrupted`. Throws Error(kUsage) for data or weights that do not fit the model,
+// Error(kDiverged) when the loss is no number (fp16: when the loss scale has reached its minimum
+// and still overflows), Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer);
+
+}  // namespace zeroplan

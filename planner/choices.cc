@@ -1,0 +1,59 @@
+#include "planner/choices.h"
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+bool CanRun(const ZeroConfig& zero) {
+  const OffloadDevice optimizer = zero.offload_optimizer.device;
+  if (optimizer != OffloadDevice::kNone && zero.stage == 0) return false;
+  if (zero.offload_param.device != OffloadDevice::kNone && zero.stage != 3) return false;
+  return zero.offload_optimizer.ratio >= 1 || optimizer != OffloadDevice::kNvme;
+}
+
+}  // namespace
+
+std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space) {
+  std::vector<TrainSetup> all, runnable;
+  for (int stage : space.stages) {
+    for (OffloadDevice optimizer : space.offload_optimizer) {
+      for (OffloadDevice param : space.offload_param) {
+        for (int every : space.recompute_every) {
+          TrainSetup setup = base;
+          setup.zero.stage = stage;
+          setup.zero.offload_optimizer.device = optimizer;
+          setup.zero.offload_param.device = param;
+          setup.recompute.every = every;
+          (CanRun(setup.zero) ? runnable : all).push_back(std::move(setup));
+        }
+      }
+    }
+  }
+  if (runnable.empty()) {
+    ZEROPLAN_CHECK(!all.empty(), "no choice asked for");
+    ValidateSetup(all.front(), "command line");
+    FailCheck(__FILE__, __LINE__, "ValidateSetup throws", SetupLabel(all.front()));
+  }
+  for (const TrainSetup& setup : runnable) ValidateSetup(setup, "command line");
+  return runnable;
+}
+
+std::string SetupLabel(const TrainSetup& setup) {
+  std::string label = fmt::format("stage {}", setup.zero.stage);
+  const OffloadDevice optimizer = setup.zero.offload_optimizer.device;
+  const OffloadDevice param = setup.zero.offload_param.device;
+  if (optimizer != OffloadDevice::kNone && optimizer == param) {
+    return label + fmt::format(", optimizer and parameters on {}", OffloadDeviceName(param)) +
+           (setup.recompute.every > 0 ? ", full recompute" : "");
+  }
+  if (optimizer != OffloadDevice::kNone) {
+    label += fmt::format(", optimizer on {}", OffloadDeviceName(optimizer));
+  }
+  if (param != OffloadDevice::kNone) {
+    label += fmt::format(", parameters on {}", OffloadDeviceName(param));
+  }
+  return label + (setup.recompute.every > 0 ? ", full recompute" : "");
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,28 @@
+// Which ZeRO stages, offloads and recomputes are compared.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+
+struct ChoiceSpace {
+  std::vector<int> stages = {0, 1, 2, 3};
+  std::vector<OffloadDevice> offload_optimizer = {OffloadDevice::kNone, OffloadDevice::kCpu,
+                                                  OffloadDevice::kNvme};
+  std::vector<OffloadDevice> offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu,
+                                              OffloadDevice::kNvme};
+  std::vector<int> recompute_every = {0};  // RecomputeConfig::every
+};
+
+// `base` with each combination that can run (optimizer offload from stage 1, parameter offload at
+// stage 3; a ratio below 1 with the CPU only), by stage, offload_optimizer, offload_param,
+// recompute. If not one can run, throws the Error(kUsage) of the first, which names key and fix.
+std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space);
+
+// "stage 2, optimizer on cpu, full recompute".
+std::string SetupLabel(const TrainSetup& setup);
+
+}  // namespace zeroplan

@@ -1,0 +1,25 @@
+// The machines a model is planned for, reduced to what decides whether it fits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace zeroplan {
+
+struct Cluster {
+  std::string hardware;  // name of the profile
+  std::string gpu_name;
+  int gpus = 1;
+  int gpus_per_node = 1;
+  uint64_t gpu_capacity_bytes = 0;
+  std::optional<uint64_t> host_capacity_bytes;  // of one host; unset: not known, not checked
+  std::optional<uint64_t> nvme_capacity_bytes;  // of one node
+  uint64_t runtime_bytes = 0;                   // device memory of one GPU outside the arenas
+
+  int ranks_per_node() const { return std::min(gpus, gpus_per_node); }
+  int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
+};
+
+}  // namespace zeroplan

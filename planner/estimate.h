@@ -1,0 +1,75 @@
+// Memory and traffic of every choice, and whether it fits. Each number comes from lowering the
+// choice to the step program that the executor would run, and walking it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/lowering/lower.h"
+#include "core/model/model_spec.h"
+#include "cost_models/memory_walk.h"
+#include "cost_models/traffic.h"
+#include "planner/cluster.h"
+
+namespace zeroplan {
+
+// Bytes on one host: all its ranks together.
+struct HostBytes {
+  uint64_t pinned = 0;
+  uint64_t pageable = 0;
+  uint64_t total() const { return pinned + pageable; }
+};
+
+// What is not known is unset.
+struct TimeEstimate {
+  std::optional<double> compute_seconds, exposed_comm_seconds, exposed_offload_seconds,
+      optimizer_seconds, total_seconds;
+  std::optional<double> tokens_per_second, mfu;
+};
+
+// Settings after zeroplan's own choices; what a ZeroConfig field may leave to "auto".
+struct EffectiveSettings {
+  uint64_t reduce_bucket_elements = 0;
+  uint64_t prefetch_bucket_elements = 0;
+  uint64_t persistence_threshold = 0;
+  uint64_t reuse_distance = 0;
+  bool overlap = true;
+};
+
+struct ChoiceEstimate {
+  TrainSetup setup;
+  EffectiveSettings settings;
+  MemoryReport memory;  // one rank
+  StepTraffic traffic;  // one rank, one optimizer step
+  uint64_t runtime_bytes = 0;
+  uint64_t gpu_total_bytes = 0;
+  HostBytes host;           // one host
+  uint64_t nvme_bytes = 0;  // one node
+  TimeEstimate time;
+  bool fits = false;
+  std::string why_not;  // empty if it fits
+};
+
+struct Estimate {
+  ModelSpec model;
+  int64_t seq_len = 0;
+  Cluster cluster;
+  std::vector<ChoiceEstimate> choices;  // in the order of the setups asked for
+};
+
+struct EstimateInputs {
+  ModelSpec model;
+  Cluster cluster;
+  std::vector<TrainSetup> setups;  // at least one; each validated
+  LowerOptions lower;
+};
+
+// REQUIRES: ValidateModelSpec and ValidateSetup passed for all.
+Estimate EstimateChoices(const EstimateInputs& inputs);
+
+// Why `choice` does not fit `cluster`: one clause a memory, joined by "; and ". Empty if it fits.
+std::string ExplainMisfit(const ChoiceEstimate& choice, const Cluster& cluster);
+
+}  // namespace zeroplan

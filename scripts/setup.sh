@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Installs what zeroplan builds with. Debian 12, Ubuntu 24.04 and their kin; elsewhere it says what to
+# install. Does nothing where all of it is there.
+set -euo pipefail
+
+packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev doctest-dev)
+
+missing=()
+if command -v dpkg-query > /dev/null; then
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2> /dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && exit 0
+fi
+
+if ! command -v apt-get > /dev/null; then
+  if command -v cmake > /dev/null && command -v ninja > /dev/null && command -v c++ > /dev/null; then
+    echo "zeroplan: no apt here; assuming the libraries are installed (CMake says which are not)" >&2
+    exit 0
+  fi
+  cat >&2 << 'LIST'
+zeroplan: no apt here. Please install, then run this again:
+  a C++20 compiler (gcc 12 or clang 16), CMake 3.25, Ninja,
+  fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4
+LIST
+  exit 2
+fi
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo > /dev/null || { echo "zeroplan: as root, please: apt-get install ${missing[*]}" >&2; exit 2; }
+  sudo=sudo
+fi
+echo "zeroplan: installing ${missing[*]}" >&2
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds the release preset and runs its tests. Usage: scripts/test.sh [ctest args]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scripts/build.sh release
+ctest --preset release --output-on-failure "$@"

@@ -1,0 +1,200 @@
+// zeroplan estimate, run as a user runs it.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+Json EstimateJson(const std::string& arguments) {
+  const RunResult run = RunZeroplan("estimate --format json " + arguments);
+  INFO(arguments, "\n", run.err);
+  REQUIRE(run.exit_code == 0);
+  return Json::parse(run.out);
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
+  const Json report = EstimateJson("--model gpt2 --gpus 2 --seq-len 128");
+  CHECK(report["schema"] == "zeroplan.estimate/1");
+  auto keys = [](const Json& object) {
+    std::vector<std::string> names;
+    for (const auto& [key, value] : object.items()) names.push_back(key);
+    return names;  // sorted: nlohmann::json is
+  };
+  CHECK(keys(report) == std::vector<std::string>{"choices", "cluster", "model", "schema"});
+  CHECK(keys(report["model"]) == std::vector<std::string>{"heads", "hidden", "layers", "name",
+                                                          "params", "seq_len", "vocab"});
+  CHECK(keys(report["cluster"]) == std::vector<std::string>{"gpus", "gpus_per_node", "hw"});
+  REQUIRE(report["choices"].size() == 16);  // stages 0 to 3: 1 + 3 + 3 + 9
+  const std::vector<std::string> choice_keys = {"checkpoint_every",
+                                                "checkpointing",
+                                                "comm_bytes_per_step",
+                                                "dtype",
+                                                "fits",
+                                                "gpu_bytes",
+                                                "gpus",
+                                                "grad_accum",
+                                                "host_bytes",
+                                                "mfu",
+                                                "micro_batch",
+                                                "nvme_bytes",
+                                                "offload_optimizer",
+                                                "offload_param",
+                                                "offload_ratio",
+                                                "pcie_bytes_per_step",
+                                                "settings",
+                                                "stage",
+                                                "step_seconds",
+                                                "tokens_per_second",
+                                                "why_not"};
+  for (const Json& choice : report["choices"]) {
+    CHECK(keys(choice) == choice_keys);
+    CHECK(keys(choice["settings"]) == std::vector<std::string>{"overlap", "persistence_threshold",
+                                                               "prefetch_bucket", "reduce_bucket",
+                                                               "reuse_distance"});
+    CHECK(keys(choice["host_bytes"]) ==
+          std::vector<std::string>{"capacity", "pageable", "pinned", "total"});
+    CHECK(keys(choice["step_seconds"]) == std::vector<std::string>{"compute", "exposed_comm",
+                                                                   "exposed_offload", "optimizer",
+                                                                   "total"});
+    const Json& gpu = choice["gpu_bytes"];
+    uint64_t sum = 0;
+    for (const char* name : {"params", "grads", "optimizer", "activations", "buffers", "runtime"}) {
+      sum += gpu[name].get<uint64_t>();
+    }
+    CHECK(sum == gpu["total"].get<uint64_t>());
+    CHECK(choice["fits"] == true);
+    CHECK(choice["why_not"].is_null());
+  }
+}
+
+TEST_CASE("params derive a model, gpu-memory decides what fits") {
+  const Json report = EstimateJson("--params 10B --gpus 1 --gpu-memory 32GB --stage 0");
+  REQUIRE(report["choices"].size() == 1);
+  const Json& choice = report["choices"][0];
+  CHECK(choice["fits"] == false);
+  CHECK(choice["gpu_bytes"]["capacity"] == 32'000'000'000);
+  const std::string why = choice["why_not"];
+  CHECK(why.find("GPU memory short by ") != std::string::npos);
+  CHECK(why.find("has 32.0 GB") != std::string::npos);
+  CHECK(report["model"]["params"].get<double>() == doctest::Approx(10e9).epsilon(0.05));
+}
+
+TEST_CASE("host memory is per node and counts") {
+  const Json report = EstimateJson(
+      "--model gpt2-xl --gpus 8 --seq-len 128 --stage 1 --offload-optimizer cpu --host-memory 1GB");
+  const Json& choice = report["choices"][0];
+  CHECK(choice["fits"] == false);
+  CHECK(choice["host_bytes"]["capacity"] == 1'000'000'000);
+  CHECK(choice["why_not"].get<std::string>().find("host memory short by ") != std::string::npos);
+}
+
+TEST_CASE("batch sizes complete each other") {
+  auto batch = [](const std::string& arguments) {
+    const Json choice =
+        EstimateJson("--model gpt2 --seq-len 64 --stage 0 " + arguments)["choices"][0];
+    return std::pair<int, int>(choice["micro_batch"], choice["grad_accum"]);
+  };
+  CHECK(batch("--gpus 2") == std::pair(1, 1));
+  CHECK(batch("--gpus 2 --global-batch 16") == std::pair(8, 1));
+  CHECK(batch("--gpus 2 --global-batch 16 --micro-batch 2") == std::pair(2, 4));
+  CHECK(batch("--gpus 2 --global-batch 16 --grad-accum 4") == std::pair(2, 4));
+  CHECK(batch("--gpus 2 --global-batch 16 --grad-accum 4 --micro-batch 2") == std::pair(2, 4));
+}
+
+TEST_CASE("checkpointing") {
+  auto every = [](const std::string& arguments) {
+    std::vector<int> values;
+    const Json report = EstimateJson("--model gpt2 --seq-len 64 --stage 0 " + arguments);
+    for (const Json& choice : report["choices"]) {
+      values.push_back(choice["checkpoint_every"]);
+      CHECK((choice["checkpointing"] == "full") == (values.back() > 0));
+    }
+    return values;
+  };
+  CHECK(every("") == std::vector<int>{0});
+  CHECK(every("--checkpointing full") == std::vector<int>{1});
+  CHECK(every("--checkpointing full --checkpoint-every 3") == std::vector<int>{3});
+  CHECK(every("--checkpointing all") == std::vector<int>{0, 1});
+}
+
+TEST_CASE("a DeepSpeed config is that very choice") {
+  const std::string file = "/tmp/zeroplan_cli_config_" + std::to_string(getpid()) + ".json";
+  std::ofstream(file) << R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+  const Json report = EstimateJson("--model gpt2 --gpus 2 --seq-len 64 --config " + file);
+  REQUIRE(report["choices"].size() == 1);
+  CHECK(report["choices"][0]["stage"] == 2);
+  CHECK(report["choices"][0]["offload_optimizer"] == "cpu");
+  CHECK(report["choices"][0]["micro_batch"] == 4);
+  CHECK(report["choices"][0]["settings"]["reduce_bucket"] == 500'000'000);
+
+  const RunResult conflict = RunZeroplan("estimate --model gpt2 --stage 1 --config " + file);
+  CHECK(conflict.exit_code == 2);
+  CHECK(conflict.err.find("--stage: 1") != std::string::npos);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and assumptions") {
+  for (const char* arguments :
+       {"--params 10B --gpus 16", "--model gpt2 --seq-len 64", "--params 1T --gpus 1024",
+        "--params 10B --gpus 1 --gpu-memory 8GB --stage 0",
+        "--model gpt3-13b --gpus 8 --checkpointing all --micro-batch 64 --host-memory 1GB"}) {
+    const RunResult run = RunZeroplan(std::string("estimate ") + arguments);
+    INFO(arguments, "\n", run.out, run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(run.err.empty());
+    CHECK(run.out.find('\x1b') == std::string::npos);
+    for (const std::string& line : Lines(run.out)) CHECK(line.size() <= 100);
+    for (const char* column : {"params", "grads", "optim", "activ", "buffers", "runtime", "total",
+                               "host", "nvme", "comm", "pcie", "fits", "Assumed:"}) {
+      CHECK(run.out.find(column) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("csv: every line has the header's fields") {
+  const RunResult run =
+      RunZeroplan("estimate --model gpt2 --seq-len 64 --gpus 2 --gpu-memory 1MB --format csv");
+  REQUIRE(run.exit_code == 0);
+  const std::vector<std::string> lines = Lines(run.out);
+  REQUIRE(lines.size() == 17);
+  auto fields = [](const std::string& line) {
+    size_t count = 1;
+    bool quoted = false;
+    for (char c : line) {
+      if (c == '"') quoted = !quoted;
+      if (c == ',' && !quoted) ++count;
+    }
+    return count;
+  };
+  for (const std::string& line : lines) CHECK(fields(line) == fields(lines[0]));
+}
+
+TEST_CASE("-o writes the result to a file") {
+  const std::string file = "/tmp/zeroplan_cli_out_" + std::to_string(getpid());
+  const RunResult run =
+      RunZeroplan("estimate --model gpt2 --seq-len 64 --format json --stage 1 -o " + file);
+  CHECK(run.exit_code == 0);
+  CHECK(run.out.empty());
+  CHECK(Json::parse(ReadWhole(file))["schema"] == "zeroplan.estimate/1");
+  std::filesystem::remove(file);
+  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 -o /nowhere/x").exit_code == 4);
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,143 @@
+// Bad input ends with exit code 2 and names option, value and what is allowed.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+struct BadInput {
+  const char* arguments;
+  std::vector<const char*> said;
+};
+
+TEST_CASE("bad input") {
+  const std::vector<BadInput> inputs = {
+      {"", {"subcommand"}},
+      {"estimat --model gpt2", {"estimate"}},
+      {"estimate", {"--model", "--params"}},
+      {"estimate --model gpt2 --params 1B", {"--model", "--params"}},
+      {"estimate --model gpt2-xxl", {"gpt2-xl"}},
+      {"estimate --params ten", {"--params", "ten"}},
+      {"estimate --params -5", {"--params", "-5"}},
+      {"estimate --params 10", {"--params"}},
+      {"estimate --model gpt2 --gpus 0", {"--gpus", "0"}},
+      {"estimate --model gpt2 --gpus -1", {"--gpus", "-1"}},
+      {"estimate --model gpt2 --gpus 1.5", {"--gpus", "1.5"}},
+      {"estimate --model gpt2 --gpus 1e30", {"--gpus", "1e30"}},
+      {"estimate --model gpt2 --gpus 2000000", {"--gpus", "2000000", "1000000"}},
+      {"estimate --model gpt2 --gpus nan", {"--gpus", "nan"}},
+      {"estimate --model gpt2 --gpus 12", {"--gpus", "12", "--gpus-per-node"}},
+      {"estimate --model gpt2 --gpus 4 --gpus 8", {"--gpus"}},
+      {"estimate --model gpt2 --gpu 4", {"--gpus"}},
+      {"estimate --model gpt2 --gpu-memory lots", {"--gpu-memory", "lots"}},
+      {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h200-141gb-sxm"}},
+      {"estimate --model gpt2 --hw ./none.json", {"--hw", "none.json"}},
+      {"estimate --model gpt2 --seq-len 2048", {"--seq-len", "2048", "1024"}},
+      {"estimate --model gpt2 --stage 4", {"--stage", "4", "0, 1, 2, 3, all"}},
+      {"estimate --model gpt2 --stage ''", {"--stage"}},
+      {"estimate --model gpt2 --stage 0 --offload-optimizer cpu", {"offload_optimizer", "stage 0"}},
+      {"estimate --model gpt2 --stage 2 --offload-param cpu", {"offload_param", "stage 2"}},
+      {"estimate --model gpt2 --offload-optimizer gpu", {"--offload-optimizer", "gpu", "nvme"}},
+      {"estimate --model gpt2 --offload-ratio 1.5", {"--offload-ratio", "1.5"}},
+      {"estimate --model gpt2 --offload-ratio nan", {"--offload-ratio", "nan"}},
+      {"estimate --model gpt2 --stage 1 --offload-optimizer nvme --offload-ratio 0.5", {"ratio"}},
+      {"estimate --model gpt2 --checkpointing some", {"--checkpointing", "some", "full"}},
+      {"estimate --model gpt2 --checkpointing none --checkpoint-every 2", {"--checkpoint-every"}},
+      {"estimate --model gpt2 --global-batch 10 --micro-batch 4",
+       {"--global-batch", "10", "8 or 12"}},
+      {"estimate --model gpt2 --global-batch 10 --micro-batch 4 --grad-accum 2", {"10", "8"}},
+      {"estimate --model gpt2 --dtype int8", {"--dtype", "int8", "bf16"}},
+      {"estimate --model gpt2 --format yaml", {"--format", "yaml", "json"}},
+      {"estimate --model gpt2 --config /nowhere.json", {"/nowhere.json"}},
+      {"estimate --model gpt2 stray", {"stray"}},
+      {"model", {"subcommand"}},
+      {"model show gpt5", {"gpt5"}},
+      {"hw show nothing", {"nothing"}},
+      {"data tokenize -o x.bin", {"texts"}},
+  };
+  for (const BadInput& input : inputs) {
+    const RunResult run = RunZeroplan(input.arguments);
+    INFO(input.arguments, "\n", run.err, run.out);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+    for (const char* word : input.said) CHECK(run.err.find(word) != std::string::npos);
+    CHECK(run.err.find("bug") == std::string::npos);
+  }
+}
+
+TEST_CASE("version and help") {
+  const RunResult version = RunZeroplan("--version");
+  CHECK(version.exit_code == 0);
+  CHECK(version.out.starts_with("zeroplan "));
+  for (const char* command : {"", "estimate ", "model ", "model show ", "hw ", "data tokenize "}) {
+    const RunResult help = RunZeroplan(std::string(command) + "--help");
+    CHECK(help.exit_code == 0);
+    CHECK(help.err.empty());
+    CHECK(help.out.find("Usage:") != std::string::npos);
+  }
+  const std::string help = RunZeroplan("estimate --help").out;
+  for (const char* option : {"--model",
+                             "--params",
+                             "--gpus",
+                             "--gpus-per-node",
+                             "--hw",
+                             "--gpu-memory",
+                             "--seq-len",
+                             "--micro-batch",
+                             "--global-batch",
+                             "--grad-accum",
+                             "--stage",
+                             "--offload-optimizer",
+                             "--offload-ratio",
+                             "--offload-param",
+                             "--checkpointing",
+                             "--checkpoint-every",
+                             "--config",
+                             "--dtype",
+                             "--format",
+                             "-o",
+                             "Examples:"}) {
+    CHECK(help.find(option) != std::string::npos);
+  }
+}
+
+TEST_CASE("model and hw") {
+  const RunResult list = RunZeroplan("model list");
+  CHECK(list.exit_code == 0);
+  for (const char* name : {"gpt2 ", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-1.3b",
+                           "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt2-10b"}) {
+    CHECK(list.out.find(name) != std::string::npos);
+  }
+  const RunResult show = RunZeroplan("model show gpt2");
+  CHECK(show.out.find("124475904") != std::string::npos);  // 124,439,808 + 47 rows of 768
+  CHECK(RunZeroplan("hw list").out.find("h200-141gb-sxm") != std::string::npos);
+
+  // What `hw show` prints is a profile that loads.
+  const std::string file = "/tmp/zeroplan_cli_hw_" + std::to_string(getpid()) + ".json";
+  CHECK(RunZeroplan("hw show h200-141gb-sxm >" + file).exit_code == 0);
+  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 --stage 0 --hw " + file).exit_code == 0);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("a full disk is a failure, not silence") {
+  if (!std::filesystem::exists("/dev/full")) return;
+  CHECK(RunZeroplan("model list >/dev/full").exit_code == 4);
+}
+
+TEST_CASE("data tokenize") {
+  const std::string stem = "/tmp/zeroplan_cli_data_" + std::to_string(getpid());
+  std::ofstream(stem + ".txt") << "abc";
+  const RunResult run = RunZeroplan("data tokenize " + stem + ".txt -o " + stem + ".bin");
+  INFO(run.err);
+  CHECK(run.exit_code == 0);
+  CHECK(std::filesystem::file_size(stem + ".bin") == 1024 + 3 * 2);
+  std::filesystem::remove(stem + ".txt");
+  std::filesystem::remove(stem + ".bin");
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,245 @@
+// Configs that load, and what they come to. Those that do not: malformed_config_test.cc.
+#include "core/config/deepspeed_reader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+ReadResult Read(std::string_view text, const ReadContext& context = {}) {
+  return ReadDeepSpeedConfig(text, "ds.json", context);
+}
+
+bool HasNote(const ReadResult& result, std::string_view part) {
+  return std::any_of(result.notes.begin(), result.notes.end(),
+                     [&](const std::string& n) { return n.find(part) != std::string::npos; });
+}
+
+TEST_CASE("reader: an empty config is DeepSpeed's defaults") {
+  const ReadResult r = Read("{}");
+  const ZeroConfig& z = r.setup.zero;
+  CHECK(z.stage == 0);
+  CHECK(z.reduce_bucket_elements == 500'000'000);
+  CHECK(z.allgather_bucket_elements == 500'000'000);
+  CHECK(z.prefetch_bucket_elements == 50'000'000);
+  CHECK(z.param_persistence_threshold == 100'000);
+  CHECK(z.model_persistence_threshold == kUnlimited);
+  CHECK(z.max_live_parameters == 1'000'000'000);
+  CHECK(z.max_reuse_distance == 1'000'000'000);
+  CHECK(z.sub_group_elements == 1'000'000'000);
+  CHECK_FALSE(z.overlap_comm);
+  CHECK(z.contiguous_gradients);
+  CHECK(z.reduce_scatter);
+  CHECK(z.allgather_partitions);
+  CHECK(z.offload_optimizer.device == OffloadDevice::kNone);
+  CHECK(z.offload_optimizer.buffer_count == 4);
+  CHECK(z.offload_param.buffer_count == 5);
+  CHECK(z.offload_param.max_in_cpu_elements == 1'000'000'000);
+  CHECK(r.setup.precision.dtype == Dtype::kF32);
+  CHECK(r.setup.precision.grad_accum_dtype == Dtype::kF32);
+  CHECK(HasNote(r, "fp32, as DeepSpeed does"));
+  CHECK(r.setup.recompute.every == 0);
+  CHECK(r.setup.optimizer.lr == 1e-3);
+  CHECK(r.setup.optimizer.gradient_clipping == 1.0);
+  CHECK(r.setup.optimizer.schedule.kind == ScheduleKind::kConstant);
+  CHECK(r.setup.batch.global_batch() == 1);
+}
+
+TEST_CASE("reader: the ZeRO-Offload tutorial's config as printed") {
+  const ReadResult r = Read(R"({
+    "zero_optimization": {
+        "stage": 2,
+        "offload_optimizer": {
+            "device": "cpu",
+        }
+        "contiguous_gradients": true,
+        "overlap_comm": true
+    }
+})");
+  CHECK(r.setup.zero.stage == 2);
+  CHECK(r.setup.zero.offload_optimizer.device == OffloadDevice::kCpu);
+  CHECK(r.setup.zero.overlap_comm);
+}
+
+TEST_CASE("reader: a stage 3 config as people write it") {
+  ReadContext context;
+  context.world_size = 8;
+  context.seq_len = 2048;
+  context.layers = 32;
+  const ReadResult r = Read(R"({
+    "train_batch_size": "64",
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": 2,
+    "gradient_clipping": 0.5,
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 12},
+    "data_types": {"grad_accum_dtype": "fp32"},
+    "zero_optimization": {
+      "stage": "3",
+      "stage3_max_live_parameters": 1e9,
+      "max_reuse_distance": 5e8,
+      "stage3_prefetch_bucket_size": "auto",
+      "reduce_bucket_size": "auto",
+      "stage3_param_persistence_threshold": 1e14,
+      "sub_group_size": 2e8,
+      "stage3_gather_16bit_weights_on_model_save": true,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/disk", "buffer_count": 3, "pin_memory": false},
+      "offload_param": {"device": "cpu", "max_in_cpu": 7, "buffer_size": 1e8}
+    },
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-7, "weight_decay": 0.1}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 10, "total_num_steps": 100, "warmup_type": "linear"}},
+    "activation_checkpointing": {"partition_activations": true, "number_checkpoints": 5},
+    "steps_per_print": 100, "wall_clock_breakdown": false, "_mine": 1, "comment": "x"
+  })",
+                            context);
+  const TrainSetup& s = r.setup;
+  CHECK(s.zero.stage == 3);
+  CHECK(s.zero.overlap_comm);
+  CHECK(s.zero.max_reuse_distance == 500'000'000);
+  CHECK(s.zero.prefetch_bucket_elements == kAuto);
+  CHECK(s.zero.reduce_bucket_elements == kAuto);
+  CHECK(s.zero.param_persistence_threshold == 100'000'000'000'000);
+  CHECK(s.zero.sub_group_elements == 200'000'000);
+  CHECK(s.zero.offload_optimizer.device == OffloadDevice::kNvme);
+  CHECK(s.zero.offload_optimizer.nvme_path == "/disk");
+  CHECK(s.zero.offload_optimizer.buffer_count == 3);
+  CHECK_FALSE(s.zero.offload_optimizer.pin_memory);
+  CHECK(s.zero.offload_param.device == OffloadDevice::kCpu);
+  CHECK(s.zero.offload_param.max_in_cpu_elements == 7);
+  CHECK(s.batch.micro_batch == 4);
+  CHECK(s.batch.grad_accum == 2);
+  CHECK(s.batch.seq_len == 2048);
+  CHECK(s.precision.dtype == Dtype::kBF16);
+  CHECK(s.precision.grad_accum_dtype == Dtype::kF32);
+  CHECK(s.precision.initial_scale_power == 12);
+  CHECK(s.optimizer.lr == 3e-4);
+  CHECK(s.optimizer.betas[1] == 0.95);
+  CHECK(s.optimizer.weight_decay == 0.1);
+  CHECK(s.optimizer.gradient_clipping == 0.5);
+  CHECK(s.optimizer.schedule.kind == ScheduleKind::kWarmupDecay);
+  CHECK(s.optimizer.schedule.warmup_max_lr == 0.001);
+  CHECK(s.optimizer.schedule.total_steps == 100);
+  CHECK_FALSE(s.optimizer.schedule.log_warmup);
+  CHECK(s.recompute.every == 7);  // ceil(32 / 5)
+  CHECK(HasNote(r, "steps_per_print"));
+  CHECK(HasNote(r, "partition_activations"));
+  CHECK(HasNote(r, "buffer_size"));
+  CHECK_FALSE(HasNote(r, "wall_clock_breakdown"));
+  CHECK_FALSE(HasNote(r, "_mine"));
+}
+
+TEST_CASE("reader: precision from config and command line") {
+  auto dtype = [](const char* text, std::optional<Dtype> wanted = {}) {
+    ReadContext context;
+    context.dtype = wanted;
+    return Read(text, context).setup.precision.dtype;
+  };
+  CHECK(dtype(R"({"fp16": {"enabled": true}})") == Dtype::kF16);
+  CHECK(dtype(R"({"bf16": {"enabled": true}})") == Dtype::kBF16);
+  CHECK(dtype(R"({"bfloat16": {"enabled": true}})") == Dtype::kBF16);
+  CHECK(dtype(R"({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}})") == Dtype::kBF16);
+  CHECK(dtype(R"({"fp16": {"enabled": "auto"}})") == Dtype::kF16);
+  CHECK(dtype(R"({"fp16": "auto"})") == Dtype::kF16);
+  CHECK(dtype(R"({"fp16": {"enabled": "auto"}})", Dtype::kF32) == Dtype::kF32);
+  CHECK(dtype(R"({"fp16": {"enabled": false}, "bf16": {"enabled": false}})") == Dtype::kF32);
+  CHECK(dtype("{}", Dtype::kBF16) == Dtype::kBF16);
+  CHECK(dtype(R"({"bf16": {"enabled": true}})", Dtype::kBF16) == Dtype::kBF16);
+  CHECK(Read(R"({"bf16": {"enabled": true}})").setup.precision.grad_accum_dtype == Dtype::kBF16);
+}
+
+TEST_CASE("reader: deprecated forms") {
+  CHECK(Read(R"({"zero_optimization": true})").setup.zero.stage == 1);
+  CHECK(Read(R"({"zero_optimization": false})").setup.zero.stage == 0);
+  CHECK(Read(R"({"zero_optimization": null})").setup.zero.stage == 0);
+  const ReadResult r = Read(R"({"zero_optimization": {"stage": 3, "cpu_offload": true,
+      "cpu_offload_param": true, "cpu_offload_use_pin_memory": false}})");
+  CHECK(r.setup.zero.offload_optimizer.device == OffloadDevice::kCpu);
+  CHECK(r.setup.zero.offload_param.device == OffloadDevice::kCpu);
+  CHECK_FALSE(r.setup.zero.offload_optimizer.pin_memory);
+  CHECK_FALSE(r.setup.zero.offload_param.pin_memory);
+  CHECK(HasNote(r, "cpu_offload is deprecated") == false);
+  CHECK(HasNote(r, "zero_optimization.cpu_offload: is deprecated"));
+  CHECK(Read(R"({"gradient_clipping": true})").setup.optimizer.gradient_clipping == 1.0);
+  CHECK(Read(R"({"gradient_clipping": 0})").setup.optimizer.gradient_clipping == 0.0);
+}
+
+TEST_CASE("reader: optimizers and schedules") {
+  auto optimizer = [](const std::string& text) { return Read("{" + text + "}").setup.optimizer; };
+  CHECK(optimizer(R"("optimizer": {"type": "Adam"})").adam_w_mode);
+  CHECK_FALSE(
+      optimizer(R"("optimizer": {"type": "Adam", "params": {"adam_w_mode": false}})").adam_w_mode);
+  // DeepSpeed's AdamW decays decoupled whatever the switch says.
+  CHECK(
+      optimizer(R"("optimizer": {"type": "adamw", "params": {"adam_w_mode": false}})").adam_w_mode);
+  CHECK(optimizer(R"("optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}})")
+            .lr == 1e-3);
+
+  const std::string adam = R"("optimizer": {"type": "Adam", "params": {"lr": 0.5}}, )";
+  const auto warmup =
+      optimizer(adam + R"("scheduler": {"type": "WarmupLR", "params": {}})").schedule;
+  CHECK(warmup.kind == ScheduleKind::kWarmup);
+  CHECK(warmup.warmup_max_lr == 0.5);
+  CHECK(warmup.warmup_steps == 1000);
+  CHECK(warmup.log_warmup);
+  const auto decay = optimizer(adam + R"("scheduler": {"type": "WarmupDecayLR",
+      "params": {"total_num_steps": "auto", "warmup_max_lr": "auto"}})")
+                         .schedule;
+  CHECK(decay.kind == ScheduleKind::kWarmupDecay);
+  CHECK(decay.total_steps == 0);
+  CHECK(decay.warmup_max_lr == 0.5);
+  const auto cosine = optimizer(adam + R"("scheduler": {"type": "WarmupCosineLR",
+      "params": {"total_num_steps": 1e4, "cos_min_ratio": 0.1, "warmup_min_ratio": 0.2}})")
+                          .schedule;
+  CHECK(cosine.kind == ScheduleKind::kWarmupCosine);
+  CHECK(cosine.total_steps == 10'000);
+  CHECK(cosine.cos_min_ratio == 0.1);
+  CHECK(cosine.warmup_min_ratio == 0.2);
+}
+
+TEST_CASE("reader: recompute") {
+  auto every = [](const char* text, int64_t layers) {
+    ReadContext context;
+    context.layers = layers;
+    return Read(text, context).setup.recompute.every;
+  };
+  CHECK(every(R"({"activation_checkpointing": {}})", 24) == 1);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": null}})", 24) == 1);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": 24}})", 24) == 1);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": 6}})", 24) == 4);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": 1}})", 24) == 24);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": 1e6}})", 24) == 1);
+  CHECK(every(R"({"activation_checkpointing": {"number_checkpoints": 6}})", 0) == 1);
+  CHECK(every(R"({"activation_checkpointing": null})", 24) == 0);
+}
+
+TEST_CASE("reader: the command line fills what is open") {
+  ReadContext context;
+  context.world_size = 4;
+  context.micro_batch = 2;
+  context.global_batch = 32;
+  const BatchSpec batch = Read(R"({"train_batch_size": "auto"})", context).setup.batch;
+  CHECK(batch.micro_batch == 2);
+  CHECK(batch.grad_accum == 4);
+  CHECK(Read(R"({"train_batch_size": 32})", context).setup.batch.grad_accum == 4);
+  CHECK_THROWS_WITH_AS(
+      Read(R"({"train_batch_size": 16})", context),
+      doctest::Contains("ds.json:1: train_batch_size: 16 contradicts --global-batch 32"), Error);
+}
+
+TEST_CASE("reader: switched off is fine") {
+  CHECK_NOTHROW(Read(
+      R"({"amp": {"enabled": false}, "sparse_gradients": false, "elasticity": {"enabled": false},
+    "prescale_gradients": false, "gradient_predivide_factor": 1.0, "communication_data_type": null,
+    "curriculum_learning": {"enabled": false}, "zero_optimization": {"stage": 2, "zenflow": null,
+    "round_robin_gradients": false, "zero_quantized_weights": false, "zero_hpz_partition_size": 1,
+    "mics_shard_size": -1, "offload_param": {"device": "none"}, "stage3_max_live_parameters": 1}})"));
+  const ReadResult r = Read(R"({"my_own_setting": 3})");
+  CHECK(HasNote(r, "my_own_setting: is not a known key and is ignored"));
+}
+
+}  // namespace
+}  // namespace zeroplan

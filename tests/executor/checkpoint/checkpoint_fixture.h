@@ -1,0 +1,158 @@
+// A small model whose saved state can be told from its tensor, state, element and step.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/model/param_table.h"
+#include "core/program/layout.h"
+#include "executor/checkpoint/checkpoint_source.h"
+#include "executor/checkpoint/checkpoint_writer.h"
+#include "executor/checkpoint/shard_ranges.h"
+
+namespace zeroplan {
+
+// As TempDir, in memory where there is such a folder: for tests with hundreds of saves, whose
+// fsyncs would otherwise take a minute.
+class FastTempDir {
+ public:
+  FastTempDir() {
+    const std::filesystem::path memory = "/dev/shm";
+    const bool usable = ::access(memory.c_str(), W_OK) == 0;
+    const auto parent = usable ? memory : std::filesystem::temp_directory_path();
+    std::string name = (parent / "zeroplan-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path_ = name;
+  }
+  ~FastTempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  FastTempDir(const FastTempDir&) = delete;
+  FastTempDir& operator=(const FastTempDir&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline ModelSpec SmallModel() {
+  ModelSpec spec;
+  spec.name = "small";
+  spec.layers = 2;
+  spec.hidden = 16;
+  spec.heads = 2;
+  spec.ffn = 64;
+  spec.vocab = 300;
+  spec.padded_vocab = 384;
+  spec.positions = 24;
+  return spec;
+}
+
+inline ParamLayout SmallLayout(int stage, int world_size, const ModelSpec& spec = SmallModel()) {
+  ZeroConfig zero;
+  zero.stage = stage;
+  zero.param_persistence_threshold = 100;
+  return BuildParamLayout(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(spec)),
+                          zero, world_size);
+}
+
+inline float StateValue(int tensor, StateKind state, uint64_t element, int64_t step) {
+  return static_cast<float>(step) * 1000.0f + static_cast<float>(tensor) * 7.0f +
+         static_cast<float>(state) * 0.25f + static_cast<float>(element % 977) * 0.001f;
+}
+
+// What Engine::Save does, one rank after the other, in pieces of `piece` elements.
+inline void WriteState(const ParamLayout& layout, std::span<StateSink* const> sinks, int64_t step,
+                       uint64_t piece = 4000) {
+  std::vector<float> values;
+  for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+    for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+      for (const ShardRange& range : RankRanges(layout, rank)) {
+        for (uint64_t done = 0; done < range.count; done += values.size()) {
+          values.resize(std::min(piece, range.count - done));
+          const uint64_t begin = range.begin + done;
+          for (size_t i = 0; i < values.size(); ++i) {
+            values[i] = StateValue(range.tensor, state, begin + i, step);
+          }
+          sinks[static_cast<size_t>(rank)]->Write({range.tensor, state, begin, values.size()},
+                                                  values);
+        }
+      }
+    }
+  }
+}
+
+inline CheckpointMeta SmallMeta(int64_t step) {
+  CheckpointMeta meta;
+  meta.step = step;
+  meta.samples_consumed = static_cast<uint64_t>(step) * 8;
+  meta.seed = ~uint64_t{0} - 5;
+  meta.model = SmallModel();
+  meta.config_digest = DigestText("config");
+  meta.state.step = step;
+  meta.state.loss_scale = 65536.0f;
+  meta.state.grad_norm_sq = 1.0 / 3.0;
+  return meta;
+}
+
+inline std::filesystem::path SaveCheckpoint(const std::filesystem::path& dir,
+                                            const ParamLayout& layout, int64_t step,
+                                            CheckpointOptions options = {}) {
+  options.world_size = std::max(options.world_size, static_cast<int>(layout.world_size));
+  CheckpointWriter writer(dir, layout, step, options);
+  WriteState(layout, writer.sinks(), step);
+  return writer.Finish(SmallMeta(step));
+}
+
+inline CheckpointSource OpenCheckpoint(const std::filesystem::path& dir) {
+  return CheckpointSource::Open(dir, SmallModel(), BuildParamTable(SmallModel()));
+}
+
+// Whether every element of every state is the one of the step that meta.json names.
+inline bool IsConsistent(const CheckpointSource& source) {
+  const auto table = BuildParamTable(SmallModel());
+  const int64_t step = source.meta().step;
+  for (size_t t = 0; t < table.size(); ++t) {
+    std::vector<float> values(table[t].elements());
+    for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
+      source.Read({static_cast<int>(t), state, 0, values.size()}, values);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (values[i] != StateValue(static_cast<int>(t), state, i, step)) return false;
+      }
+    }
+  }
+  return source.meta().state.step == step &&
+         source.meta().samples_consumed == SmallMeta(step).samples_consumed;
+}
+
+// The message of the error that `action` must end with.
+inline std::string ErrorOf(ExitCode code, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    CHECK(error.code() == code);
+    return error.what();
+  }
+  FAIL("no error");
+  return "";
+}
+
+inline bool Contains(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'", part, "' is not in: ", text);
+  return found;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,237 @@
+// Saves that fail or die: at every step of a save, and at random instants, the checkpoint before or
+// the new one can be resumed from.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "core/base/log.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSilentDeath = 9;
+
+// Acts at the `at`-th step of a save.
+class AtStep : public IoHook {
+ public:
+  AtStep(int at, int error) : at_(at), error_(error) {}
+  int Before(IoStep step, const fs::path& path) override {
+    if (count_++ != at_) return 0;
+    path_ = path.string();
+    step_ = step;
+    if (error_ == 0) _exit(kSilentDeath);  // as SIGKILL: no destructors, no flushing
+    return error_;
+  }
+  bool reached() const { return count_ > at_; }
+  const std::string& path() const { return path_; }
+  IoStep step() const { return step_; }
+
+ private:
+  int at_, error_, count_ = 0;
+  std::string path_;
+  IoStep step_ = IoStep::kCreate;
+};
+
+class QuietLog {
+ public:
+  QuietLog() : before_(GetLogLevel()) { SetLogLevel(LogLevel::kQuiet); }
+  ~QuietLog() { SetLogLevel(before_); }
+  QuietLog(const QuietLog&) = delete;
+  QuietLog& operator=(const QuietLog&) = delete;
+
+ private:
+  LogLevel before_;
+};
+
+// Runs `child` in a process of its own; returns its wait status.
+template <typename Child>
+int InChild(Child&& child) {
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    int code = 1;
+    try {
+      code = child();
+    } catch (...) {
+    }
+    _exit(code);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  return status;
+}
+
+TEST_CASE("save: an error at any step leaves the checkpoint before") {
+  const QuietLog quiet;
+  const ParamLayout layout = SmallLayout(2, 2);
+  int steps = 0;
+  for (bool reached = true; reached; ++steps) {
+    const FastTempDir dir;
+    SaveCheckpoint(dir.path(), layout, 1);
+    SaveCheckpoint(dir.path(), layout, 2);
+    AtStep hook(steps, ENOSPC);
+    bool saved = false;
+    try {
+      SaveCheckpoint(dir.path(), layout, 3, {.hook = &hook});
+      saved = true;
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kRuntime);
+      CHECK(Contains(error.what(), std::strerror(ENOSPC)));
+      CHECK(Contains(error.what(), hook.path()));
+      // Nothing half-done is left to fill the disk.
+      for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir.path()))) {
+        CHECK_FALSE(entry.path().filename().string().starts_with("."));
+      }
+    }
+    reached = hook.reached();
+    const CheckpointSource source = OpenCheckpoint(dir.path());
+    CHECK(IsConsistent(source));
+    // After `latest` has changed, errors are about the sync of its folder, or warnings.
+    const bool renamed =
+        hook.reached() && !saved && hook.step() == IoStep::kSyncFolder && source.meta().step == 3;
+    CHECK(source.meta().step == (saved || renamed ? 3 : 2));
+    SaveCheckpoint(dir.path(), layout, 4);
+    CHECK(OpenCheckpoint(dir.path()).meta().step == 4);
+  }
+  CHECK(steps > 50);
+}
+
+TEST_CASE("save: death at any step leaves the checkpoint before or the new one") {
+  const QuietLog quiet;
+  const ParamLayout layout = SmallLayout(2, 2);
+  for (const bool first_save : {false, true}) {
+    bool died = true;
+    int64_t newest = 2;
+    for (int at = 0; died; ++at) {
+      const FastTempDir dir;
+      if (!first_save) {
+        SaveCheckpoint(dir.path(), layout, 1);
+        SaveCheckpoint(dir.path(), layout, 2);
+      }
+      const int status = InChild([&] {
+        AtStep hook(at, 0);
+        SaveCheckpoint(dir.path(), layout, 3, {.hook = &hook});
+        return 0;
+      });
+      REQUIRE(WIFEXITED(status));
+      died = WEXITSTATUS(status) == kSilentDeath;
+      REQUIRE((died || WEXITSTATUS(status) == 0));
+      if (!first_save || HasCheckpoint(dir.path())) {
+        const CheckpointSource source = OpenCheckpoint(dir.path());
+        CHECK(IsConsistent(source));
+        CHECK(source.meta().step >= newest);  // once new, it stays new at later deaths
+        newest = source.meta().step;
+      }
+      // The next save cleans up.
+      SaveCheckpoint(dir.path(), layout, 4);
+      CHECK(OpenCheckpoint(dir.path()).meta().step == 4);
+      for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir.path()))) {
+        CHECK_FALSE(entry.path().filename().string().starts_with("."));
+      }
+      CHECK(ListCheckpoints(dir.path()).size() <= 2);
+    }
+    CHECK(newest == 3);
+  }
+}
+
+TEST_CASE("save: SIGKILL at random instants") {
+  const QuietLog quiet;
+  const TempDir dir;
+  const ParamLayout layout = SmallLayout(3, 3);
+  const auto start = std::chrono::steady_clock::now();
+  SaveCheckpoint(dir.path(), layout, 1);
+  const std::chrono::duration<double> save = std::chrono::steady_clock::now() - start;
+  std::mt19937 random(7);
+  std::uniform_real_distribution<> saves(0, 3);
+  int64_t step = 1;
+  int moved = 0;
+  for (int kill = 0; kill < 40; ++kill) {
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+      try {
+        for (int64_t next = step + 1;; ++next) SaveCheckpoint(dir.path(), layout, next);
+      } catch (...) {
+      }
+      _exit(1);
+    }
+    std::this_thread::sleep_for(save * saves(random));
+    REQUIRE(::kill(pid, SIGKILL) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    REQUIRE(WIFSIGNALED(status));
+    const CheckpointSource source = OpenCheckpoint(dir.path());
+    CHECK(IsConsistent(source));
+    CHECK(source.meta().step >= step);
+    moved += source.meta().step > step ? 1 : 0;
+    step = source.meta().step;
+  }
+  CHECK(moved > 0);
+}
+
+TEST_CASE("save: a file that the system refuses to grow is an error, the old checkpoint stays") {
+  const QuietLog quiet;
+  const TempDir dir;
+  const ParamLayout layout = SmallLayout(1, 2);
+  SaveCheckpoint(dir.path(), layout, 1);
+  const int status = InChild([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{20'000, 20'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      SaveCheckpoint(dir.path(), layout, 2);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      return error.code() == ExitCode::kRuntime &&
+                     message.find("rank-0000.safetensors") != std::string::npos &&
+                     message.find(std::strerror(EFBIG)) != std::string::npos
+                 ? 0
+                 : 2;
+    }
+    return 3;
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  const CheckpointSource source = OpenCheckpoint(dir.path());
+  CHECK(source.meta().step == 1);
+  CHECK(IsConsistent(source));
+}
+
+TEST_CASE("token file and weights: an error or death at any step leaves the old file") {
+  const TempDir dir;
+  const fs::path path = fs::path(dir.path()) / "latest";
+  for (const int error : {EIO, 0}) {
+    bool reached = true;
+    for (int at = 0; reached; ++at) {
+      WriteFileAtomically(path, "old", nullptr);
+      const int status = InChild([&] {
+        AtStep hook(at, error);
+        try {
+          WriteFileAtomically(path, "the new text", &hook);
+        } catch (const Error&) {
+        }
+        return hook.reached() ? kSilentDeath : 0;
+      });
+      reached = WEXITSTATUS(status) == kSilentDeath;
+      const MappedFile file = MappedFile::Open(path);
+      const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+      CHECK((text == "old" || text == "the new text"));
+      if (!reached) CHECK(text == "the new text");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,106 @@
+// Causal attention against a double reference that makes whole rows of scores, and its finite
+// differences. Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+#include "tests/executor/kernels/kernel_harness.h"
+
+namespace zeroplan::kernel_test {
+namespace {
+
+struct Shape {
+  int64_t B, T, C, H;
+};
+
+// Returns out_BTC; lse_BHT too if asked.
+Doubles Attention(const Shape& s, const Doubles& qkv, Doubles* lse = nullptr) {
+  const int64_t D = s.C / s.H;
+  Doubles out(static_cast<size_t>(s.B * s.T * s.C));
+  if (lse != nullptr) lse->assign(static_cast<size_t>(s.B * s.H * s.T), 0);
+  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t h, int64_t d) {
+    return qkv[static_cast<size_t>((b * s.T + t) * 3 * s.C + part * s.C + h * D + d)];
+  };
+  for (int64_t b = 0; b < s.B; ++b) {
+    for (int64_t h = 0; h < s.H; ++h) {
+      for (int64_t q = 0; q < s.T; ++q) {
+        Doubles p;
+        double sum = 0;
+        for (int64_t k = 0; k <= q; ++k) {
+          double score = 0;
+          for (int64_t d = 0; d < D; ++d) score += at(b, q, 0, h, d) * at(b, k, 1, h, d);
+          p.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
+          sum += p.back();
+        }
+        for (int64_t d = 0; d < D; ++d) {
+          double value = 0;
+          for (int64_t k = 0; k <= q; ++k) value += p[static_cast<size_t>(k)] * at(b, k, 2, h, d);
+          out[static_cast<size_t>((b * s.T + q) * s.C + h * D + d)] = value / sum;
+        }
+        if (lse != nullptr) (*lse)[static_cast<size_t>((b * s.H + h) * s.T + q)] = std::log(sum);
+      }
+    }
+  }
+  return out;
+}
+
+// Sums of up to T products of numbers near 1, in fp32.
+constexpr double kSlack = 1e-5;
+
+TEST_CASE("attention forward") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    // Lengths on both sides of the tiles' 64 and 256.
+    for (const Shape& s : {Shape{1, 1, 2, 1}, Shape{2, 7, 12, 3}, Shape{2, 64, 32, 2},
+                           Shape{1, 65, 20, 2}, Shape{1, 257, 16, 1}, Shape{1, 600, 24, 3}}) {
+      CAPTURE(s.B);
+      CAPTURE(s.T);
+      CAPTURE(s.C);
+      CAPTURE(s.H);
+      Tensor qkv = Tensor::Random(rng, dtype, s.B * s.T * 3 * s.C), out(dtype, s.B * s.T * s.C);
+      Tensor lse(Dtype::kF32, s.B * s.H * s.T);
+      bench.Run(KernelId::kAttentionForward, {s.B, s.T, s.C, s.H}, {&qkv, &out, &lse});
+      Doubles want_lse;
+      CheckAllClose(out, Attention(s, qkv.values(), &want_lse), kSlack, "out");
+      CheckAllClose(lse, want_lse, kSlack, "lse");
+    }
+  }
+}
+
+TEST_CASE("attention forward with scores far apart") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(1);
+  const Shape s{1, 300, 8, 1};
+  Tensor qkv = Tensor::Random(rng, Dtype::kF32, s.T * 3 * s.C, 6.0), out(Dtype::kF32, s.T * s.C);
+  Tensor lse(Dtype::kF32, s.T);
+  bench.Run(KernelId::kAttentionForward, {s.B, s.T, s.C, s.H}, {&qkv, &out, &lse});
+  Doubles want_lse;
+  // Scores up to about 150 carry an error of 150 * 8 * 2^-24 into the exponent; values reach 25.
+  CheckAllClose(out, Attention(s, qkv.values(), &want_lse), 2e-3, "out");
+  CheckAllClose(lse, want_lse, 1e-4, "lse");
+}
+
+TEST_CASE("attention backward against finite differences") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    for (const Shape& s :
+         {Shape{1, 1, 2, 1}, Shape{2, 7, 12, 3}, Shape{1, 65, 20, 2}, Shape{1, 130, 16, 1}}) {
+      CAPTURE(s.B);
+      CAPTURE(s.T);
+      CAPTURE(s.C);
+      CAPTURE(s.H);
+      Tensor qkv = Tensor::Random(rng, dtype, s.B * s.T * 3 * s.C), out(dtype, s.B * s.T * s.C);
+      Tensor lse(Dtype::kF32, s.B * s.H * s.T), dout = Tensor::Random(rng, dtype, out.size());
+      Tensor dqkv(dtype, qkv.size());
+      bench.Run(KernelId::kAttentionForward, {s.B, s.T, s.C, s.H}, {&qkv, &out, &lse});
+      bench.Run(KernelId::kAttentionBackward, {s.B, s.T, s.C, s.H},
+                {&dout, &qkv, &out, &lse, &dqkv});
+      const auto f = [&](const Doubles& x) { return Attention(s, x); };
+      // The saved `out` is rounded: sum_D dout * out is then off by about that rounding, and ds
+      // with it, for each of up to T queries that a key meets.
+      const double rounded = dtype == Dtype::kF32 ? 0 : 4 * RoundOff(dtype);
+      CheckGradient(rng, dqkv, f, qkv.values(), dout.values(), 4 * kSlack + rounded, "dqkv");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan::kernel_test

@@ -1,0 +1,67 @@
+// Embeddings. Legend: B micro-batch, T sequence, C hidden, V vocabulary, Vp padded vocabulary.
+#include "core/base/error.h"
+#include "tests/executor/kernels/kernel_harness.h"
+
+namespace zeroplan::kernel_test {
+namespace {
+
+TEST_CASE("embedding forward and backward") {
+  ZEROPLAN_TEST_RNG(rng);
+  // The small scratch holds lists for only part of the vocabulary at a time.
+  for (size_t scratch : {size_t{8} << 20, size_t{1} << 10}) {
+    for (Dtype dtype : FloatDtypes()) {
+      for (const auto& [B, T, C] :
+           std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {2, 3, 5}, {3, 40, 33}, {2, 16, 1100}}) {
+        CAPTURE(B);
+        CAPTURE(T);
+        CAPTURE(C);
+        Bench bench(2, scratch);
+        constexpr int64_t kV = 37, kVp = 40;
+        std::vector<int32_t> ids;
+        for (int64_t i = 0; i < B * T; ++i) ids.push_back(static_cast<int32_t>(rng.Below(kV)));
+        Tensor tokens = Tensor::Ints(ids), wte = Tensor::Random(rng, dtype, kVp * C);
+        Tensor wpe = Tensor::Random(rng, dtype, T * C), x(dtype, B * T * C);
+        bench.Run(KernelId::kEmbedForward, {B, T, C, kV}, {&tokens, &wte, &wpe, &x});
+        Doubles want(static_cast<size_t>(B * T * C));
+        for (int64_t i = 0; i < B * T * C; ++i) {
+          const int64_t row = i / C;
+          want[static_cast<size_t>(i)] =
+              wte[ids[static_cast<size_t>(row)] * C + i % C] + wpe[row % T * C + i % C];
+        }
+        CheckAllClose(x, want, 0x1p-22, "x");
+
+        Tensor dx = Tensor::Random(rng, dtype, B * T * C);
+        Tensor dwte = Tensor::Random(rng, dtype, kVp * C), dwpe = Tensor::Random(rng, dtype, T * C);
+        Doubles want_te = dwte.values(), want_pe(static_cast<size_t>(T * C));
+        Doubles want_pe_added = dwpe.values();
+        for (int64_t i = 0; i < B * T * C; ++i) {
+          const int64_t row = i / C;
+          const auto pe = static_cast<size_t>(row % T * C + i % C);
+          want_te[static_cast<size_t>(ids[static_cast<size_t>(row)] * C + i % C)] += dx[i];
+          want_pe[pe] += dx[i];
+          want_pe_added[pe] += dx[i];
+        }
+        // Up to 120 additions in fp32, rounded to the dtype once.
+        constexpr double kSlack = 120 * 40 * 0x1p-24 / 8;
+        Tensor dwte2 = dwte, dwpe2 = dwpe;
+        bench.Run(KernelId::kEmbedBackward, {B, T, C, kV}, {&tokens, &dx, &dwte, &dwpe});
+        CheckAllClose(dwte, want_te, kSlack, "dwte");
+        CheckAllClose(dwpe, want_pe, kSlack, "dwpe");
+        bench.Run(KernelId::kEmbedBackward, {B, T, C, kV}, {&tokens, &dx, &dwte2, &dwpe2},
+                  kAccumulate);
+        CHECK(dwte2 == dwte);
+        CheckAllClose(dwpe2, want_pe_added, kSlack, "dwpe added");
+      }
+    }
+  }
+}
+
+TEST_CASE("embedding refuses a token outside the vocabulary") {
+  Bench bench(1);
+  Tensor tokens = Tensor::Ints({0, 5}), w(Dtype::kF32, 5), x(Dtype::kF32, 2);
+  CHECK_THROWS_AS(bench.Run(KernelId::kEmbedForward, {1, 2, 1, 5}, {&tokens, &w, &w, &x}),
+                  CheckFailure);
+}
+
+}  // namespace
+}  // namespace zeroplan::kernel_test

@@ -1,0 +1,100 @@
+// Every kernel gives the same bits on one thread and on several.
+#include <array>
+
+#include "tests/executor/kernels/kernel_harness.h"
+
+namespace zeroplan::kernel_test {
+namespace {
+
+struct Launch {
+  KernelId id;
+  KernelDims dims;
+  std::vector<Tensor> args;
+  int flags = 0;
+};
+
+// The arguments after a run.
+std::vector<Tensor> Run(const Launch& launch, int threads) {
+  std::vector<Tensor> args = launch.args;
+  std::vector<Tensor*> pointers;
+  for (Tensor& arg : args) pointers.push_back(arg.size() == 0 ? nullptr : &arg);
+  Bench(threads).Run(launch.id, launch.dims, pointers, launch.flags);
+  return args;
+}
+
+void CheckThreadIndependent(const Launch& launch) {
+  const std::vector<Tensor> one = Run(launch, 1);
+  for (int threads : {2, 3, 7}) {
+    const std::vector<Tensor> many = Run(launch, threads);
+    for (size_t i = 0; i < one.size(); ++i) {
+      CAPTURE(KernelInfo(launch.id).name);
+      CAPTURE(threads);
+      CAPTURE(i);
+      CHECK(one[i] == many[i]);
+    }
+  }
+}
+
+TEST_CASE("results do not depend on the number of threads") {
+  ZEROPLAN_TEST_RNG(rng);
+  const auto t = [&](Dtype dtype, int64_t n) { return Tensor::Random(rng, dtype, n); };
+  for (Dtype p : FloatDtypes()) {
+    // Odd sizes, so that parts end in the middle of vectors and of Eigen's panels; K past one
+    // panel.
+    for (const auto& [M, K, N] :
+         std::vector<std::array<int64_t, 3>>{{67, 35, 333}, {301, 701, 50}, {1, 400, 700}}) {
+      for (int flags : {0, static_cast<int>(kTransposed)}) {
+        CheckThreadIndependent({KernelId::kMatmulForward,
+                                {M, K, N},
+                                {t(p, M * K), t(p, K * N), t(p, N), t(p, M * N), Tensor(p, M * N)},
+                                flags});
+        CheckThreadIndependent({KernelId::kMatmulBackwardData,
+                                {M, K, N},
+                                {t(p, M * N), t(p, K * N), t(p, M * K)},
+                                flags | kAccumulate});
+        CheckThreadIndependent({KernelId::kMatmulBackwardWeight,
+                                {M, K, N},
+                                {t(p, M * K), t(p, M * N), t(p, K * N), t(p, N)},
+                                flags | kAccumulate});
+      }
+    }
+    const int64_t M = 333, C = 130;
+    CheckThreadIndependent(
+        {KernelId::kLayerNormForward,
+         {M, C},
+         {t(p, M * C), t(p, C), t(p, C), Tensor(p, M * C), Tensor(Dtype::kF32, 2 * M)}});
+    CheckThreadIndependent({KernelId::kLayerNormBackward,
+                            {M, C},
+                            {t(p, M * C), t(p, M * C), t(p, C), t(Dtype::kF32, 2 * M), t(p, M * C),
+                             t(Dtype::kF32, C), t(p, C)},
+                            kAccumulate | kAddToOutput});
+    const int64_t B = 2, T = 150, H = 3, A = 24;
+    Launch attention{KernelId::kAttentionForward,
+                     {B, T, A, H},
+                     {t(p, B * T * 3 * A), Tensor(p, B * T * A), Tensor(Dtype::kF32, B * H * T)}};
+    CheckThreadIndependent(attention);
+    const std::vector<Tensor> forward = Run(attention, 1);
+    CheckThreadIndependent(
+        {KernelId::kAttentionBackward,
+         {B, T, A, H},
+         {t(p, B * T * A), forward[0], forward[1], forward[2], Tensor(p, B * T * 3 * A)}});
+    const int64_t n = 70'001;
+    CheckThreadIndependent({KernelId::kGeluForward, {n}, {t(p, n), Tensor(p, n)}});
+    CheckThreadIndependent({KernelId::kGeluBackward, {n}, {t(p, n), t(p, n)}});
+    CheckThreadIndependent({KernelId::kConvert, {n}, {t(p, n), t(Dtype::kBF16, n)}, kAccumulate});
+    CheckThreadIndependent({KernelId::kNormSq, {n}, {t(p, n), Tensor::State({})}});
+    std::vector<int32_t> ids(static_cast<size_t>(B * T));
+    for (int32_t& id : ids) id = static_cast<int32_t>(rng.Below(20));
+    CheckThreadIndependent({KernelId::kEmbedBackward,
+                            {B, T, C, 20},
+                            {Tensor::Ints(ids), t(p, B * T * C), t(p, 20 * C), t(p, T * C)},
+                            kAccumulate});
+    CheckThreadIndependent(
+        {KernelId::kCrossEntropy,
+         {B * T, 20, 32},
+         {t(p, B * T * 32), Tensor::Ints(ids), Tensor::State({}), Tensor(Dtype::kF32, B * T)}});
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan::kernel_test

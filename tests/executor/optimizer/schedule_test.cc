@@ -1,0 +1,76 @@
+// Learning rates computed by hand from DeepSpeed's formulas (lr_schedules.py).
+#include "executor/optimizer/schedule.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+namespace zeroplan {
+namespace {
+
+using doctest::Approx;
+
+OptimizerConfig Config(ScheduleKind kind, bool log_warmup) {
+  OptimizerConfig config;
+  config.lr = 0.5;
+  config.schedule.kind = kind;
+  config.schedule.warmup_min_lr = 0.1;
+  config.schedule.warmup_max_lr = 0.9;
+  config.schedule.warmup_steps = 4;
+  config.schedule.log_warmup = log_warmup;
+  config.schedule.total_steps = 12;
+  config.schedule.cos_min_ratio = 0.2;
+  config.schedule.warmup_min_ratio = 0.4;
+  return config;
+}
+
+TEST_CASE("constant") {
+  const OptimizerConfig config = Config(ScheduleKind::kConstant, true);
+  CHECK(LearningRate(config, 0) == 0.5);
+  CHECK(LearningRate(config, 1'000'000) == 0.5);
+}
+
+TEST_CASE("WarmupLR, linear and logarithmic") {
+  const OptimizerConfig linear = Config(ScheduleKind::kWarmup, false);
+  CHECK(LearningRate(linear, 0) == Approx(0.1));
+  CHECK(LearningRate(linear, 1) == Approx(0.3));
+  CHECK(LearningRate(linear, 3) == Approx(0.7));
+  CHECK(LearningRate(linear, 4) == Approx(0.9));
+  CHECK(LearningRate(linear, 100) == Approx(0.9));
+  const OptimizerConfig log = Config(ScheduleKind::kWarmup, true);
+  CHECK(LearningRate(log, 0) == Approx(0.1));
+  CHECK(LearningRate(log, 1) == Approx(0.5));  // log 2 / log 4 = 1/2
+  CHECK(LearningRate(log, 2) == Approx(0.1 + 0.8 * std::log(3.0) / std::log(4.0)));
+  CHECK(LearningRate(log, 3) == Approx(0.9));
+}
+
+TEST_CASE("WarmupDecayLR falls to the minimum at the last step and stays") {
+  const OptimizerConfig config = Config(ScheduleKind::kWarmupDecay, false);
+  CHECK(LearningRate(config, 2) == Approx(0.5));
+  CHECK(LearningRate(config, 4) == Approx(0.9));  // (12 - 4) / (12 - 4) = 1
+  CHECK(LearningRate(config, 8) == Approx(0.5));  // (12 - 8) / 8 = 1/2
+  CHECK(LearningRate(config, 12) == Approx(0.1));
+  CHECK(LearningRate(config, 50) == Approx(0.1));
+}
+
+TEST_CASE("WarmupCosineLR") {
+  const OptimizerConfig config = Config(ScheduleKind::kWarmupCosine, false);
+  CHECK(LearningRate(config, 0) == Approx(0.5 * 0.4));
+  CHECK(LearningRate(config, 2) == Approx(0.5 * 0.7));  // 0.4 + 0.6 / 2
+  // t = 7: (7 - 4 + 1) / 8 = 1/2, cos(pi/2) = 0, so half way between 0.2 and 1.
+  CHECK(LearningRate(config, 7) == Approx(0.5 * 0.6));
+  CHECK(LearningRate(config, 11) == Approx(0.5 * 0.2));
+  CHECK(LearningRate(config, 40) == Approx(0.5 * 0.2));  // does not rise again
+  const OptimizerConfig log = Config(ScheduleKind::kWarmupCosine, true);
+  CHECK(LearningRate(log, 1) == Approx(0.5 * 0.7));
+}
+
+TEST_CASE("a warm-up of 0 or 1 steps counts as 2") {
+  OptimizerConfig config = Config(ScheduleKind::kWarmup, true);
+  config.schedule.warmup_steps = 0;
+  CHECK(LearningRate(config, 0) == Approx(0.1));
+  CHECK(LearningRate(config, 1) == Approx(0.9));
+}
+
+}  // namespace
+}  // namespace zeroplan

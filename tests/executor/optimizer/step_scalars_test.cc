@@ -1,0 +1,150 @@
+// Step settlement and loss scaling, with sequences computed by hand.
+#include "executor/optimizer/step_scalars.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+
+#include "executor/optimizer/loss_scaler.h"
+
+namespace zeroplan {
+namespace {
+
+using doctest::Approx;
+
+TrainSetup Setup(Dtype dtype) {
+  TrainSetup setup;
+  setup.precision.dtype = dtype;
+  setup.precision.initial_scale_power = 4;
+  setup.precision.loss_scale_window = 3;
+  setup.batch = {.micro_batch = 2, .grad_accum = 3, .world_size = 4, .seq_len = 8};
+  setup.optimizer.lr = 0.01;
+  setup.optimizer.betas = {0.5, 0.75};
+  setup.optimizer.gradient_clipping = 1.0;
+  return setup;
+}
+constexpr double kTokens = 2 * 3 * 4 * 8;
+
+TEST_CASE("initial state") {
+  const StepState bf16 = InitialStepState(Setup(Dtype::kBF16));
+  CHECK(bf16.loss_scale == 1);
+  CHECK(bf16.grad_scale == Approx(1 / kTokens));
+  CHECK(bf16.step == 0);
+  const StepState fp16 = InitialStepState(Setup(Dtype::kF16));
+  CHECK(fp16.loss_scale == 16);
+  CHECK(fp16.grad_scale == Approx(16 / kTokens));
+  CHECK(fp16.hysteresis_left == 2);
+  TrainSetup fixed = Setup(Dtype::kF16);
+  fixed.precision.loss_scale = 128;
+  CHECK(InitialStepState(fixed).loss_scale == 128);
+}
+
+TEST_CASE("two good steps in fp32: mean loss, norm, clipping, bias corrections") {
+  const TrainSetup setup = Setup(Dtype::kF32);
+  StepState state = InitialStepState(setup);
+  state.loss_sum = 24;  // over 4 ranks and 3 micro-steps
+  state.grad_norm_sq = 16;
+  SettleStep(setup, state);
+  CHECK(state.loss_sum == 2);
+  CHECK(state.grad_norm == 4);
+  CHECK(state.grad_factor == Approx(0.25));  // clipped to norm 1
+  CHECK(state.skip == 0);
+  CHECK(state.step == 1);
+  CHECK(state.lr == Approx(0.01));
+  CHECK(state.bias_correction1 == 0.5f);
+  CHECK(state.bias_correction2 == 0.25f);
+
+  state.grad_norm_sq = 0.25;
+  SettleStep(setup, state);
+  CHECK(state.grad_factor == 1);  // norm 0.5 is below the limit
+  CHECK(state.step == 2);
+  CHECK(state.bias_correction1 == 0.75f);
+  CHECK(state.bias_correction2 == 0.4375f);  // 1 - 0.75^2
+
+  TrainSetup plain = setup;
+  plain.optimizer.gradient_clipping = 0;
+  plain.optimizer.bias_correction = false;
+  state.grad_norm_sq = 1e6;
+  SettleStep(plain, state);
+  CHECK(state.grad_factor == 1);
+  CHECK(state.bias_correction1 == 1);
+}
+
+TEST_CASE("the schedule counts steps taken, and skipped steps do not count") {
+  TrainSetup setup = Setup(Dtype::kBF16);
+  setup.optimizer.schedule = {
+      .kind = ScheduleKind::kWarmup, .warmup_max_lr = 1, .warmup_steps = 4, .log_warmup = false};
+  StepState state = InitialStepState(setup);
+  const auto settle = [&](double norm_sq) {
+    state.grad_norm_sq = norm_sq;
+    SettleStep(setup, state);
+  };
+  settle(1);
+  CHECK(state.lr == 0);
+  settle(1);
+  CHECK(state.lr == 0.25f);
+  const StepState before = state;
+  settle(NAN);
+  CHECK(state.skip == 1);
+  CHECK(state.skipped_steps == 1);
+  CHECK(state.step == before.step);
+  CHECK(state.lr == before.lr);
+  CHECK(state.loss_scale == 1);
+  CHECK_FALSE(std::isfinite(state.grad_norm));
+  settle(1);
+  CHECK(state.skip == 0);
+  CHECK(state.lr == 0.5f);
+  settle(INFINITY);
+  CHECK(state.skip == 1);
+  CHECK(state.skipped_steps == 2);
+}
+
+TEST_CASE("fp16: this step unscales with the old scale, the next one uses the new") {
+  const TrainSetup setup = Setup(Dtype::kF16);
+  StepState state = InitialStepState(setup);
+  state.good_steps = 2;  // the coming step is the third: the window
+  state.grad_norm_sq = 64;
+  SettleStep(setup, state);
+  CHECK(state.grad_norm == 0.5f);            // 8 / 16
+  CHECK(state.grad_factor == 1.0f / 16.0f);  // not clipped, unscaled by 16
+  CHECK(state.loss_scale == 32);
+  CHECK(state.grad_scale == Approx(32 / kTokens));
+}
+
+// G: a good step, O: an overflow. Returns the scale after each step.
+std::string Scales(const PrecisionConfig& precision, const std::string& steps) {
+  StepState state;
+  state.loss_scale = InitialLossScale(precision);
+  state.hysteresis_left = precision.hysteresis;
+  std::string scales;
+  for (char step : steps) {
+    UpdateLossScale(precision, step == 'O', state);
+    scales += std::to_string(static_cast<int64_t>(state.loss_scale)) + " ";
+  }
+  return scales;
+}
+
+TEST_CASE("dynamic loss scale, by the rules of DeepSpeed's DynamicLossScaler") {
+  PrecisionConfig p = Setup(Dtype::kF16).precision;  // 16, window 3, hysteresis 2
+  CHECK(Scales(p, "GGGGGGG") == "16 16 32 32 32 64 64 ");
+  // The first overflow uses up hysteresis, later ones halve until a window of good steps refills
+  // it.
+  CHECK(Scales(p, "OOO") == "16 8 4 ");
+  CHECK(Scales(p, "OGOGGGOO") == "16 16 8 8 8 16 16 8 ");
+  // An overflow starts the window anew.
+  CHECK(Scales(p, "GGOGGG") == "16 16 16 16 16 32 ");
+  p.consecutive_hysteresis = true;
+  CHECK(Scales(p, "OGOGO") == "16 16 16 16 16 ");
+  p.consecutive_hysteresis = false;
+  p.hysteresis = 1;
+  p.min_loss_scale = 4;
+  CHECK(Scales(p, "OOO") == "8 4 4 ");
+  p.loss_scale = 64;  // static
+  CHECK(Scales(p, "OGGGO") == "64 64 64 64 64 ");
+  p.dtype = Dtype::kBF16;
+  CHECK(Scales(p, "OO") == "1 1 ");
+}
+
+}  // namespace
+}  // namespace zeroplan
