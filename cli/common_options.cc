@@ -8,71 +8,97 @@
 namespace zeroplan {
 namespace {
 
-void Add(CLI::App& command, const char* group, const char* name, std::string& value,
-         const char* type, const std::string& help) {
-  command.add_option(name, value, help)->type_name(type)->group(group);
+// An empty value would read as "not given": a shell variable that is not set, most often.
+std::string RefuseEmpty(const std::string& value) {
+  return value.empty() ? "the value is empty; give one, or leave the option out" : "";
+}
+
+// CLI11 prints help unbroken beside a column of 30; lines of 68 make 98.
+std::string BreakHelp(std::string help) {
+  constexpr size_t kWidth = 68;
+  for (size_t begin = 0; help.size() - begin > kWidth;) {
+    const size_t space = help.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    help[space] = '\n';
+    begin = space + 1;
+  }
+  return help;
 }
 
 }  // namespace
 
+void AddOption(CLI::App& command, const char* group, const char* name, std::string& value,
+               const char* type, const std::string& help) {
+  command.add_option(name, value, BreakHelp(help))
+      ->type_name(type)
+      ->group(group)
+      ->check(CLI::Validator(RefuseEmpty, ""));
+}
+
 void AddModelOptions(CLI::App& command, CommonOptions& options) {
   const char* group = "Model (one of the two)";
-  Add(command, group, "--model", options.model, "NAME|FILE|DIR",
-      "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one");
-  Add(command, group, "--params", options.params, "COUNT",
+  AddOption(command, group, "--model", options.model, "NAME|FILE|DIR",
+            "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one");
+  AddOption(
+      command, group, "--params", options.params, "COUNT",
       "Parameters, such as 10B or 350M: a GPT-2 shape of about that size is derived and printed");
 }
 
 void AddClusterOptions(CLI::App& command, CommonOptions& options) {
   const char* group = "Hardware";
-  Add(command, group, "--gpus", options.gpus, "COUNT", "GPUs in all, one rank each (default 1)");
-  Add(command, group, "--gpus-per-node", options.gpus_per_node, "COUNT",
-      "GPUs that share a host's memory and disk (default: the profile's, at most --gpus)");
-  Add(command, group, "--hw", options.hardware, "NAME|FILE",
-      "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file (default " +
-          std::string(kDefaultProfile) + ")");
-  Add(command, group, "--gpu-memory", options.gpu_memory, "BYTES",
+  AddOption(command, group, "--gpus", options.gpus, "COUNT",
+            "GPUs in all, one rank each (default 1)");
+  AddOption(command, group, "--gpus-per-node", options.gpus_per_node, "COUNT",
+            "GPUs that share a host's memory and disk (default: the profile's, at most --gpus)");
+  AddOption(command, group, "--hw", options.hardware, "NAME|FILE",
+            "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file (default " +
+                std::string(kDefaultProfile) + ")");
+  AddOption(
+      command, group, "--gpu-memory", options.gpu_memory, "BYTES",
       "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the profile's)");
-  Add(command, group, "--host-memory", options.host_memory, "BYTES",
-      "Memory of one host, such as 512GiB (default: the profile's)");
-  Add(command, group, "--nvme-capacity", options.nvme_capacity, "BYTES",
-      "Disk space of one node for offload (default: the profile's; without it, not checked)");
+  AddOption(command, group, "--host-memory", options.host_memory, "BYTES",
+            "Memory of one host, such as 512GiB (default: the profile's)");
+  AddOption(command, group, "--nvme-capacity", options.nvme_capacity, "BYTES",
+            "Disk space of one node for offload (default: the profile's; without it, not checked)");
 }
 
 void AddBatchOptions(CLI::App& command, CommonOptions& options) {
   const char* group = "Batch and precision";
-  Add(command, group, "--seq-len", options.seq_len, "TOKENS",
-      "Tokens a sequence (default: the model's longest; 1024 with --params)");
-  Add(command, group, "--micro-batch", options.micro_batch, "SEQUENCES",
+  AddOption(command, group, "--seq-len", options.seq_len, "TOKENS",
+            "Tokens a sequence (default: the model's longest; 1024 with --params)");
+  AddOption(
+      command, group, "--micro-batch", options.micro_batch, "SEQUENCES",
       "Sequences a GPU and micro-step (default 1); more is faster and takes more activations");
-  Add(command, group, "--grad-accum", options.grad_accum, "COUNT",
-      "Micro-steps an optimizer step (default 1)");
-  Add(command, group, "--global-batch", options.global_batch, "SEQUENCES",
+  AddOption(command, group, "--grad-accum", options.grad_accum, "COUNT",
+            "Micro-steps an optimizer step (default 1)");
+  AddOption(
+      command, group, "--global-batch", options.global_batch, "SEQUENCES",
       "Sequences an optimizer step over all GPUs: micro-batch x grad-accum x gpus; with one of the "
       "two the other follows, alone it means grad-accum 1");
-  Add(command, group, "--dtype", options.dtype, "bf16|fp16|fp32",
-      "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)");
+  AddOption(command, group, "--dtype", options.dtype, "bf16|fp16|fp32",
+            "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)");
 }
 
 void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default) {
   const char* group = "ZeRO, offload and recompute";
   const std::string all = all_default ? " (default all)" : " (default none)";
-  Add(command, group, "--stage", options.stage, "0|1|2|3|all",
+  AddOption(
+      command, group, "--stage", options.stage, "0|1|2|3|all",
       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too") +
           (all_default ? " (default all)" : " (default 0)"));
-  Add(command, group, "--offload-optimizer", options.offload_optimizer, "none|cpu|nvme|all",
-      "Where optimizer states live, from stage 1" + all);
-  Add(command, group, "--offload-ratio", options.offload_ratio, "RATIO",
-      "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the GPU "
-      "(default 1; cpu only)");
-  Add(command, group, "--offload-param", options.offload_param, "none|cpu|nvme|all",
-      "Where parameter shards live, stage 3" + all);
-  Add(command, group, "--checkpointing", options.checkpointing, "none|full|all",
-      "Activations: keep all, or recompute whole layers in the backward pass (default none)");
-  Add(command, group, "--checkpoint-every", options.checkpoint_every, "LAYERS",
-      "Layers that are recomputed together (default 1; implies --checkpointing full)");
-  Add(command, group, "--config", options.config, "FILE",
-      "A DeepSpeed JSON config: exactly this choice, instead of the options above");
+  AddOption(command, group, "--offload-optimizer", options.offload_optimizer, "none|cpu|nvme|all",
+            "Where optimizer states live, from stage 1" + all);
+  AddOption(command, group, "--offload-ratio", options.offload_ratio, "RATIO",
+            "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the GPU "
+            "(default 1; cpu only)");
+  AddOption(command, group, "--offload-param", options.offload_param, "none|cpu|nvme|all",
+            "Where parameter shards live, stage 3" + all);
+  AddOption(command, group, "--checkpointing", options.checkpointing, "none|full|all",
+            "Activations: keep all, or recompute whole layers in the backward pass (default none)");
+  AddOption(command, group, "--checkpoint-every", options.checkpoint_every, "LAYERS",
+            "Layers that are recomputed together (default 1; implies --checkpointing full)");
+  AddOption(command, group, "--config", options.config, "FILE",
+            "A DeepSpeed JSON config: exactly this choice, instead of the options above");
 }
 
 }  // namespace zeroplan

@@ -31,6 +31,9 @@ struct CommonOptions {
   std::string config;
 };
 
+// One option of text; an empty value is refused. `help` says unit and default.
+void AddOption(CLI::App& command, const char* group, const char* name, std::string& value,
+               const char* type, const std::string& help);
 // Each adds a group of options to `command`. `options` must outlive it.
 void AddModelOptions(CLI::App& command, CommonOptions& options);
 void AddClusterOptions(CLI::App& command, CommonOptions& options);

@@ -102,11 +102,12 @@ std::string Headline(const Estimate& estimate, bool colour) {
                            FormatBytes(cluster.gpu_capacity_bytes), host),
                2);
   const auto tokens = static_cast<uint64_t>(setup.batch.global_batch() * setup.batch.seq_len);
-  text += Wrap(fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequences, {} tokens",
-                           DtypeName(setup.precision.dtype), setup.batch.micro_batch,
-                           setup.batch.grad_accum, setup.batch.grad_accum == 1 ? "" : "s",
-                           setup.batch.global_batch(), FormatCount(tokens)),
-               2);
+  text += Wrap(
+      fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequence{}, {} tokens",
+                  DtypeName(setup.precision.dtype), setup.batch.micro_batch, setup.batch.grad_accum,
+                  setup.batch.grad_accum == 1 ? "" : "s", setup.batch.global_batch(),
+                  setup.batch.global_batch() == 1 ? "" : "s", FormatCount(tokens)),
+      2);
   return text + '\n';
 }
 

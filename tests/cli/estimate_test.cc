@@ -155,7 +155,7 @@ TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and ass
         "--params 10B --gpus 1 --gpu-memory 8GB --stage 0",
         "--model gpt3-13b --gpus 8 --checkpointing all --micro-batch 64 --host-memory 1GB"}) {
     const RunResult run = RunZeroplan(std::string("estimate ") + arguments);
-    INFO(arguments, "\n", run.out, run.err);
+    INFO(std::string(arguments), "\n", run.out, run.err);
     REQUIRE(run.exit_code == 0);
     CHECK(run.err.empty());
     CHECK(run.out.find('\x1b') == std::string::npos);

@@ -61,7 +61,7 @@ TEST_CASE("bad input") {
   };
   for (const BadInput& input : inputs) {
     const RunResult run = RunZeroplan(input.arguments);
-    INFO(input.arguments, "\n", run.err, run.out);
+    INFO(std::string(input.arguments), "\n", run.err, run.out);
     CHECK(run.exit_code == 2);
     CHECK(run.out.empty());
     for (const char* word : input.said) CHECK(run.err.find(word) != std::string::npos);

@@ -127,7 +127,7 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       json[pointer] = broken.value;
     }
     const std::string message = ErrorOf(json.dump());
-    INFO(broken.pointer, " = ", broken.value.dump(), "\n", message);
+    INFO(std::string(broken.pointer), " = ", broken.value.dump(), "\n", message);
     CHECK(message.starts_with("test.json: "));
     for (const char* word : broken.said) CHECK(message.find(word) != std::string::npos);
   }
