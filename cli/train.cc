@@ -172,9 +172,12 @@ void RunTrain(TrainCommand& command) {
   Assumptions assumptions;
   const ModelSpec model = ResolveModel(command.common, assumptions);
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
-  const TrainSetup setup = ResolveSetup(command, model, hardware, assumptions);
+  TrainSetup setup = ResolveSetup(command, model, hardware, assumptions);
   for (const std::string& note : assumptions.notes) LogInfo("{}", note);
   const TrainOptions options = MakeTrainOptions(command, setup);
+  // A schedule without a length of its own ends with the run.
+  ScheduleConfig& schedule = setup.optimizer.schedule;
+  if (schedule.total_steps == 0) schedule.total_steps = options.steps;
   LowerOptions lower;
   lower.checkpoints = !command.save.empty() || !command.init_from.empty();
   const Program program = Lower(model, setup, lower);

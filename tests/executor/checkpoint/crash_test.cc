@@ -8,11 +8,15 @@
 
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
 
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/hf_weights.h"
+#include "executor/data/token_dataset.h"
+#include "executor/data/token_file.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
 
@@ -209,26 +213,82 @@ TEST_CASE("save: a file that the system refuses to grow is an error, the old che
   CHECK(IsConsistent(source));
 }
 
-TEST_CASE("token file and weights: an error or death at any step leaves the old file") {
-  const TempDir dir;
-  const fs::path path = fs::path(dir.path()) / "latest";
-  for (const int error : {EIO, 0}) {
-    bool reached = true;
-    for (int at = 0; reached; ++at) {
-      WriteFileAtomically(path, "old", nullptr);
-      const int status = InChild([&] {
-        AtStep hook(at, error);
-        try {
-          WriteFileAtomically(path, "the new text", &hook);
-        } catch (const Error&) {
-        }
-        return hook.reached() ? kSilentDeath : 0;
-      });
-      reached = WEXITSTATUS(status) == kSilentDeath;
-      const MappedFile file = MappedFile::Open(path);
-      const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-      CHECK((text == "old" || text == "the new text"));
-      if (!reached) CHECK(text == "the new text");
+// All elements are `value`.
+class ConstantSource : public StateSource {
+ public:
+  explicit ConstantSource(float value) : value_(value) {}
+  void Read(const TensorRange&, std::span<float> out) const override {
+    std::fill(out.begin(), out.end(), value_);
+  }
+
+ private:
+  float value_;
+};
+
+// A kind of file: how 1 or 2 is written to it, and read back.
+struct FileKind {
+  const char* name;
+  std::function<void(const fs::path&, int, IoHook*)> write;
+  std::function<int(const fs::path&)> read;
+};
+
+std::vector<FileKind> FileKinds() {
+  const auto table = std::make_shared<std::vector<ParamTensor>>(BuildParamTable(SmallModel()));
+  const auto write_text = [](const fs::path& path, int value, IoHook* hook) {
+    WriteFileAtomically(path, std::string(1, static_cast<char>(value)), hook);
+  };
+  const auto read_text = [](const fs::path& path) {
+    const MappedFile file = MappedFile::Open(path);
+    return file.size() == 1 ? std::to_integer<int>(file.bytes()[0]) : 0;
+  };
+  const auto write_tokens = [](const fs::path& path, int value, IoHook* hook) {
+    WriteTokenFile(path, std::vector<int32_t>(5000, value), hook);
+  };
+  const auto read_tokens = [](const fs::path& path) {
+    const TokenDataset data = TokenDataset::Open(std::vector{path.string()});
+    std::vector<int32_t> tokens(5000);
+    data.Read(0, tokens);
+    return data.size() == 5000 && tokens.front() == tokens.back() ? tokens.front() : 0;
+  };
+  const auto write_weights = [table](const fs::path& path, int value, IoHook* hook) {
+    WriteHfWeights(path, SmallModel(), *table, ConstantSource(static_cast<float>(value)), hook);
+  };
+  const auto read_weights = [table](const fs::path& path) {
+    const HfWeightsSource source(path, SmallModel(), *table);
+    float first = 0, last = 0;
+    source.Read({0, StateKind::kMaster, 0, 1}, std::span(&first, 1));
+    source.Read({static_cast<int>(table->size()) - 1, StateKind::kMaster, 15, 1},
+                std::span(&last, 1));
+    return first == last ? static_cast<int>(first) : 0;
+  };
+  return {{"text", write_text, read_text},
+          {"tokens.bin", write_tokens, read_tokens},
+          {"weights", write_weights, read_weights}};
+}
+
+TEST_CASE("other files: an error or death at any step leaves the old or the new one") {
+  for (const FileKind& kind : FileKinds()) {
+    const FastTempDir dir;
+    const fs::path path = fs::path(dir.path()) / kind.name;
+    for (const int error : {EIO, 0}) {
+      CAPTURE(kind.name);
+      CAPTURE(error);
+      bool reached = true;
+      for (int at = 0; reached; ++at) {
+        kind.write(path, 1, nullptr);
+        const int status = InChild([&] {
+          AtStep hook(at, error);
+          try {
+            kind.write(path, 2, &hook);
+          } catch (const Error&) {
+          }
+          return hook.reached() ? kSilentDeath : 0;
+        });
+        REQUIRE(WIFEXITED(status));
+        reached = WEXITSTATUS(status) == kSilentDeath;
+        const int value = kind.read(path);
+        CHECK((value == 2 || (value == 1 && reached)));
+      }
     }
   }
 }

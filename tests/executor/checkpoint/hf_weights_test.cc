@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -157,6 +158,25 @@ TEST_CASE("hf weights: what does not fit the model is named") {
   CHECK(Contains(
       ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); }),
       "holds neither model.safetensors nor model.safetensors.index.json"));
+}
+
+TEST_CASE("hf weights: a model that transformers saved comes through bit by bit") {
+  const fs::path saved = fs::path(ZEROPLAN_SOURCE_DIR) / "tests/fixtures/gpt2_tiny";
+  const TempDir dir;
+  const ModelSpec spec = LoadModel(saved.string());
+  const auto table = BuildParamTable(spec);
+  WriteHfWeights(dir.path(), spec, table, HfWeightsSource(saved, spec, table));
+  const auto before = SafetensorsFile::Open(saved / "model.safetensors");
+  const auto after = SafetensorsFile::Open(fs::path(dir.path()) / "model.safetensors");
+  REQUIRE(after.entries().size() == table.size());
+  REQUIRE(before.entries().size() == table.size());
+  for (const SafetensorsEntry& entry : before.entries()) {
+    const SafetensorsEntry* other = after.Find(entry.name);
+    REQUIRE(other != nullptr);
+    CHECK(other->shape == entry.shape);
+    const auto a = before.Bytes(entry), b = after.Bytes(*other);
+    CHECK(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
 }
 
 TEST_CASE("hf weights: a config.json beside them must be the model's") {

@@ -2,7 +2,10 @@
 // alike.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <mutex>
 
 #include "core/lowering/lower.h"
 #include "core/program/verify.h"
@@ -140,6 +143,78 @@ TEST_CASE("lowered: offload changes where states are, not what they are") {
       }
     }
   }
+}
+
+// A checkpoint in memory.
+class Memory : public StateSource, public StateSink {
+ public:
+  void Write(const TensorRange& range, std::span<const float> values) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& tensor = tensors_[{range.tensor, range.state}];
+    tensor.resize(std::max<size_t>(tensor.size(), range.begin + range.count));
+    std::copy(values.begin(), values.end(), tensor.begin() + static_cast<int64_t>(range.begin));
+  }
+  void Read(const TensorRange& range, std::span<float> out) const override {
+    const std::vector<float>& tensor = tensors_.at({range.tensor, range.state});
+    REQUIRE(range.begin + range.count <= tensor.size());
+    std::copy_n(tensor.begin() + static_cast<int64_t>(range.begin), range.count, out.begin());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, StateKind>, std::vector<float>> tensors_;
+};
+
+TEST_CASE("lowered: a checkpoint resumes bit by bit at its layout, and closely at another") {
+  const TrainSetup setup = Setup(3, 4, 1);
+  const CountingBatch batch{4};
+  Memory memory;
+  const std::vector<StateSink*> sinks(4, &memory);
+  const Program program = Lower(SmallModel(), setup);
+  Engine engine(program, {});
+  engine.Init();
+  engine.Step(batch);
+  engine.Save(sinks);
+  const StepState saved = engine.state();
+  const double expected = engine.Step(batch).loss_sum;
+  const double after = engine.Step(batch).loss_sum;
+
+  Engine same(program, {});
+  same.Init();
+  same.Load(memory, true, &saved);
+  CHECK(same.Step(batch).loss_sum == expected);
+  CHECK(same.Step(batch).loss_sum == after);
+
+  const Program other = Lower(SmallModel(), Setup(1, 2, 2));
+  Engine moved(other, {});
+  moved.Init();
+  moved.Load(memory, true, &saved);
+  CHECK(moved.Step(CountingBatch{2}).loss_sum == doctest::Approx(expected).epsilon(kTolerance));
+  CHECK(moved.Step(CountingBatch{2}).loss_sum == doctest::Approx(after).epsilon(kTolerance));
+}
+
+TEST_CASE("lowered: the generate program continues what was trained") {
+  TrainSetup setup = Setup(2, 2, 2);
+  setup.optimizer.lr = 3e-3;
+  const CountingBatch batch{2};
+  Memory memory;
+  const std::vector<StateSink*> sinks(2, &memory);
+  const Program program = Lower(SmallModel(), setup);
+  Engine engine(program, {});
+  engine.Init();
+  for (int step = 0; step < 60; ++step) engine.Step(batch);
+  engine.Save(sinks);
+
+  LowerOptions options;
+  options.purpose = Purpose::kGenerate;
+  const Program generate = Lower(SmallModel(), Setup(0, 1, 1), options);
+  Engine generator(generate, {});
+  generator.Init();
+  generator.Load(memory, false, nullptr);
+  const std::vector<int32_t> prompt = {0, 3, 6, 9, 12};
+  const std::vector<float> logits = generator.Logits(prompt, 4);
+  REQUIRE(logits.size() == 64);
+  CHECK(std::max_element(logits.begin(), logits.begin() + 60) - logits.begin() == 15);
 }
 
 }  // namespace
