@@ -68,15 +68,11 @@ void RegisterEstimate(CLI::App& app) {
   AddClusterOptions(*command, options->common);
   AddBatchOptions(*command, options->common);
   AddZeroOptions(*command, options->common, /*all_default=*/true);
-  command
-      ->add_option("--format", options->format,
-                   "table for people, json (schema zeroplan.estimate/1) or csv for programs; "
-                   "bytes (default table)")
-      ->type_name("table|json|csv")
-      ->group("Output");
-  command->add_option("-o,--output", options->output, "File for the result (default: stdout)")
-      ->type_name("FILE")
-      ->group("Output");
+  AddOption(*command, "Output", "--format", options->format, "table|json|csv",
+            "table for people; json (schema zeroplan.estimate/1) and csv for programs, in bytes "
+            "(default table)");
+  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
+            "File for the result (default: stdout)");
   command->callback([options] { RunEstimate(*options); });
 }
 

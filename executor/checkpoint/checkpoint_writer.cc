@@ -72,7 +72,7 @@ fs::path StageCheckpoint(const fs::path& save_dir, int64_t step, IoHook* hook) {
   const fs::path checkpoints = CheckpointsFolder(save_dir);
   MakeFolders(checkpoints, hook);
   RemoveLeftovers(checkpoints, hook);
-  const fs::path staging = checkpoints / (std::string(kStagingPrefix) + StepFolderName(step));
+  fs::path staging = checkpoints / (std::string(kStagingPrefix) + StepFolderName(step));
   try {
     MakeFolders(staging, hook);
   } catch (...) {
@@ -93,7 +93,7 @@ fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, Che
   file.WriteAt(0, std::as_bytes(std::span(text)));
   file.Finish();
   SyncFolder(staging, hook);
-  const fs::path folder = FreeStepFolder(checkpoints, meta.step);
+  fs::path folder = FreeStepFolder(checkpoints, meta.step);
   RenamePath(staging, folder, hook);
   SyncFolder(checkpoints, hook);
   WriteFileAtomically(checkpoints / "latest", folder.filename().string() + "\n", hook);

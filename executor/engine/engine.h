@@ -1,5 +1,5 @@
-// Runs a step program on the CPU backend: ranks as threads, collectives in process, one arena per memory
-// space and rank, nothing allocated while steps run.
+// Runs a step program on the CPU backend: ranks as threads, collectives in process, one arena per
+// memory space and rank, nothing allocated while steps run.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ namespace zeroplan {
 
 struct EngineOptions {
   uint64_t seed = 1;
-  int threads_per_rank = 0;      // 0: cores / ranks, at least 1
-  std::string swap_dir;          // folder of the file arenas; needed if the program has any
-  // Runs each section in a random legal order over its streams (the same on every rank) instead of in
-  // list order, to show missing waits. 0: list order.
+  int threads_per_rank = 0;  // 0: cores / ranks, at least 1
+  std::string swap_dir;      // folder of the file arenas; needed if the program has any
+  // Runs each section in a random legal order over its streams (the same on every rank) instead of
+  // in list order, to show missing waits. 0: list order.
   uint64_t random_order_seed = 0;
-  bool record_trace = false;     // keep what ran (see ExecutedTrace) and when (see SpanTrace)
+  bool record_trace = false;  // keep what ran (see ExecutedTrace) and when (see SpanTrace)
   // Tests: fills the arenas with a byte pattern first, so that HighWater can be read off the bytes.
   bool pattern_arenas = false;
 };
@@ -44,35 +44,38 @@ struct TraceSpan {
   double begin_seconds, end_seconds;  // since the engine was built
 };
 
-// Writes inputs and targets (I32, B*T each) of micro-step `micro_step` of the coming optimizer step.
-// Called on the rank's own thread.
+// Writes inputs and targets (I32, B*T each) of micro-step `micro_step` of the coming optimizer
+// step. Called on the rank's own thread.
 using FillBatch = std::function<void(int rank, int64_t micro_step, std::span<int32_t> inputs,
                                      std::span<int32_t> targets)>;
 
 class Engine {
  public:
-  // REQUIRES: `program` outlives the engine. Throws Error(kRuntime) if an arena cannot be had (naming
-  // space, bytes and what was asked).
+  // REQUIRES: `program` outlives the engine. Throws Error(kRuntime) if an arena cannot be had
+  // (naming space, bytes and what was asked), Error(kUsage) if swap_dir is not a folder to write
+  // to. After an error of any method every later call rethrows it: the ranks no longer agree.
   Engine(const Program& program, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Runs section init: fresh weights from the seed, Adam states zero, StepState at its start values.
+  // Runs section init: fresh weights from the seed, Adam states zero, StepState at its start
+  // values.
   void Init();
-  // After Init: replaces master weights (and Adam states where `with_optimizer`) from `source`; restores
-  // `state` where given.
+  // After Init: replaces master weights (and Adam states where `with_optimizer`) from `source`;
+  // restores `state` where given.
   void Load(const StateSource& source, bool with_optimizer, const StepState* state);
-  // Runs section save: rank r's shards go to sinks[r]. At stage 0 only rank 0 has anything to write.
+  // Runs section save: rank r's shards go to sinks[r]. At stage 0 only rank 0 has anything to
+  // write.
   void Save(std::span<StateSink* const> sinks);
 
-  // One optimizer step: grad_accum micro-steps and the update. Returns the state after it (the same on
-  // every rank); loss_sum is the mean loss over ranks and micro-steps.
+  // One optimizer step: grad_accum micro-steps and the update. Returns the state after it (the same
+  // on every rank); loss_sum is the mean loss over ranks and micro-steps.
   StepState Step(const FillBatch& fill);
   // Mean loss of one batch per rank, without gradients.
   double Evaluate(const FillBatch& fill);
-  // Logits (fp32, padded vocabulary) of row `position` of a one-sequence batch. REQUIRES: the program
-  // has a generate section.
+  // Logits (fp32, padded vocabulary) of row `position` of a one-sequence batch. REQUIRES: the
+  // program has a generate section.
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position);
 
   // Asks every rank to stop; seen by all after the same step as StepState::stop_requested > 0.
@@ -82,8 +85,9 @@ class Engine {
   HighWater high_water() const;
   // Highest byte of each arena that differs from the pattern, + 1. REQUIRES: pattern_arenas.
   std::array<uint64_t, kSpaces> PatternHighWater() const;
-  // Bytes that rank 0's collectives sent since the last call, by ring accounting: all-reduce 2n(N-1)/N,
-  // reduce-scatter and all-gather n(N-1)/N. Scalar reductions apart.
+  // Bytes that rank 0's collectives sent since the last call, by ring accounting: all-reduce
+  // 2n(N-1)/N, reduce-scatter and all-gather n(N-1)/N. Scalar reductions apart. File bytes are
+  // those of the swap file. What Init, Load and Save move counts too: take it before a step.
   struct Traffic {
     uint64_t collective_bytes = 0, scalar_bytes = 0;
     uint64_t host_to_device_bytes = 0, device_to_host_bytes = 0;

@@ -6,16 +6,32 @@
 namespace zeroplan::cpu {
 namespace {
 
-using simd::VecD;
+// Half a vector of floats becomes a whole one of doubles.
+constexpr int kHalf = simd::kLanes / 2;
+using HalfF = float __attribute__((vector_size(simd::kVectorBytes / 2)));
+using VecD = double __attribute__((vector_size(simd::kVectorBytes)));
+
+ZEROPLAN_INLINE VecD Square(const float* x) {
+  HalfF narrow;
+  std::memcpy(&narrow, x, sizeof(narrow));
+  const VecD wide = __builtin_convertvector(narrow, VecD);
+  return wide * wide;
+}
 
 double SumSquares(const float* x_n, int64_t n) {
-  VecD sum{};
-  simd::VectorLoop(n, [&](int64_t i, auto part) {
-    const VecD x = __builtin_convertvector(simd::Load(x_n + i, part), VecD);
-    sum += x * x;
-  });
+  VecD sum[4] = {};  // four chains of additions in flight
+  int64_t i = 0;
+  for (; i + 4 * kHalf <= n; i += 4 * kHalf) {
+    for (int part = 0; part < 4; ++part) sum[part] += Square(x_n + i + part * kHalf);
+  }
+  if (i < n) {
+    alignas(64) float rest[4 * kHalf] = {};
+    std::memcpy(rest, x_n + i, static_cast<size_t>(n - i) * sizeof(float));
+    for (int part = 0; part < 4; ++part) sum[part] += Square(rest + part * kHalf);
+  }
+  const VecD all = (sum[0] + sum[1]) + (sum[2] + sum[3]);
   double total = 0;
-  for (int i = 0; i < simd::kLanes; ++i) total += sum[i];
+  for (int lane = 0; lane < kHalf; ++lane) total += all[lane];
   return total;
 }
 

@@ -37,7 +37,6 @@ using VecF = float __attribute__((vector_size(kVectorBytes)));
 using VecI = int32_t __attribute__((vector_size(kVectorBytes)));
 using VecU = uint32_t __attribute__((vector_size(kVectorBytes)));
 using VecH = uint16_t __attribute__((vector_size(kVectorBytes / 2)));  // kLanes 16-bit patterns
-using VecD = double __attribute__((vector_size(kVectorBytes * 2)));
 
 struct Full {
   static constexpr int count() { return kLanes; }

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/cli/run_binary.h"
@@ -37,6 +38,7 @@ TEST_CASE("bad input") {
       {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h200-141gb-sxm"}},
       {"estimate --model gpt2 --hw ./none.json", {"--hw", "none.json"}},
       {"estimate --model gpt2 --seq-len 2048", {"--seq-len", "2048", "1024"}},
+      {"estimate --model gpt2 --micro-batch 2147483647", {"--micro-batch", "2147483647", "65536"}},
       {"estimate --model gpt2 --stage 4", {"--stage", "4", "0, 1, 2, 3, all"}},
       {"estimate --model gpt2 --stage ''", {"--stage"}},
       {"estimate --model gpt2 --stage 0 --offload-optimizer cpu", {"offload_optimizer", "stage 0"}},
@@ -80,6 +82,10 @@ TEST_CASE("version and help") {
     CHECK(help.out.find("Usage:") != std::string::npos);
   }
   const std::string help = RunZeroplan("estimate --help").out;
+  for (size_t begin = 0, end; begin < help.size(); begin = end + 1) {
+    end = std::min(help.find('\n', begin), help.size());
+    CHECK(end - begin <= 100);
+  }
   for (const char* option : {"--model",
                              "--params",
                              "--gpus",

@@ -193,6 +193,20 @@ TEST_CASE("lowered: a checkpoint resumes bit by bit at its layout, and closely a
   CHECK(moved.Step(CountingBatch{2}).loss_sum == doctest::Approx(after).epsilon(kTolerance));
 }
 
+TEST_CASE("lowered: a request to stop comes out of the next step, at any stage") {
+  for (const int world : {1, 2}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      CAPTURE(stage);
+      const Program program = Lower(SmallModel(), Setup(stage, world, 1));
+      Engine engine(program, {});
+      engine.Init();
+      CHECK(engine.Step(CountingBatch{world}).stop_requested == 0);
+      engine.RequestStop();
+      CHECK(engine.Step(CountingBatch{world}).stop_requested > 0);
+    }
+  }
+}
+
 TEST_CASE("lowered: the generate program continues what was trained") {
   TrainSetup setup = Setup(2, 2, 2);
   setup.optimizer.lr = 3e-3;

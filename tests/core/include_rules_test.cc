@@ -1,0 +1,160 @@
+// Who may include whom (docs: the folder table), read off the source tree. Link targets refuse most
+// breaches already, but not system headers, and not what only builds with a CUDA toolkit.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::ptrdiff_t kMostLines = 600;
+
+struct FolderRule {
+  std::string_view folder;
+  std::vector<std::string_view> may_include;  // besides itself
+};
+
+const std::vector<FolderRule>& FolderRules() {
+  static const auto* rules = new std::vector<FolderRule>{
+      {"core", {}},
+      {"hwprofiles", {"core"}},
+      {"cost_models", {"core", "hwprofiles"}},
+      {"planner", {"core", "hwprofiles", "cost_models"}},
+      {"executor", {"core", "hwprofiles"}},
+      {"cli", {"core", "hwprofiles", "cost_models", "planner", "executor"}}};
+  return *rules;
+}
+
+bool OneOf(std::string_view text, std::initializer_list<std::string_view> list) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+std::string_view TopFolder(std::string_view path) { return path.substr(0, path.find('/')); }
+
+bool IsDeviceHeader(std::string_view header) {
+  for (std::string_view prefix :
+       {"cuda", "cublas", "cudnn", "curand", "cuComplex", "nccl", "nvtx", "nvml", "nvToolsExt",
+        "nvrtc", "cooperative_groups", "mma.h", "cub/", "thrust/", "cute/", "cutlass/"}) {
+    if (header.starts_with(prefix)) return true;
+  }
+  return false;
+}
+
+// What is wrong with `path` (from the root of the tree) having the line `line`; empty: nothing.
+std::string BrokenRule(const std::string& path, std::string_view line) {
+  const size_t hash = line.find_first_not_of(" \t");
+  if (hash == std::string_view::npos || line[hash] != '#') return "";
+  const size_t word = line.find_first_not_of(" \t", hash + 1);
+  if (word == std::string_view::npos || !line.substr(word).starts_with("include")) return "";
+  const size_t open = line.find_first_of("<\"", word);
+  if (open == std::string_view::npos) return "includes a macro";
+  const size_t close = line.find_first_of(">\"", open + 1);
+  const std::string header(line.substr(open + 1, close - open - 1));
+  const std::string_view folder = TopFolder(path);
+
+  if (IsDeviceHeader(header) && folder != "executor" && !path.starts_with("tests/executor/")) {
+    return "includes " + header + ": CUDA and NCCL headers are for executor/ only";
+  }
+  const bool device_code = path.ends_with(".cu") || path.ends_with(".cuh");
+  if (device_code && OneOf(TopFolder(header), {"fmt", "nlohmann", "CLI", "doctest"})) {
+    return "includes " + header + ": not in device code";
+  }
+  const auto rule = std::find_if(FolderRules().begin(), FolderRules().end(),
+                                 [&](const FolderRule& r) { return r.folder == folder; });
+  if (rule == FolderRules().end()) return "";  // tests, benchmarks and examples see everything
+  if (line[open] == '<') {
+    if (header.starts_with("CLI/") && folder != "cli") return "includes " + header;
+    if (header.starts_with("doctest")) return "includes " + header;
+    const bool calculates = OneOf(folder, {"cost_models", "executor"});
+    if (header.starts_with("Eigen/") && !calculates) return "includes " + header;
+    return "";
+  }
+  const std::string_view other = TopFolder(header);
+  if (other == folder) return "";
+  const auto& allowed = rule->may_include;
+  if (std::find(allowed.begin(), allowed.end(), other) != allowed.end()) return "";
+  return "includes " + header;
+}
+
+// Files of the tree's own folders that hold code, from the root of the tree. Build folders, which
+// may lie in the checkout, are not among them.
+std::vector<std::string> SourceFiles(bool scripts) {
+  const fs::path root = ZEROPLAN_SOURCE_DIR;
+  std::vector<std::string> files;
+  for (const char* folder : {"core", "hwprofiles", "cost_models", "planner", "executor", "cli",
+                             "tests", "benchmarks", "examples", "scripts"}) {
+    if (!fs::is_directory(root / folder)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string kind = entry.path().extension().string();
+      const bool code = OneOf(kind, {".h", ".cc", ".cpp", ".hpp", ".inl", ".inc", ".cu", ".cuh"});
+      const bool script = OneOf(kind, {".py", ".sh", ".cmake"});
+      if (!entry.is_regular_file() || !(code || (scripts && script))) continue;
+      files.push_back(entry.path().lexically_relative(root).generic_string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST_CASE("include rules: folders include only what lies below them") {
+  const std::vector<std::string> files = SourceFiles(false);
+  REQUIRE(files.size() > 100);  // an empty scan would pass everything
+  for (const std::string& path : files) {
+    std::ifstream file(fs::path(ZEROPLAN_SOURCE_DIR) / path);
+    REQUIRE_MESSAGE(file.good(), path);
+    int number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      const std::string broken = BrokenRule(path, line);
+      CHECK_MESSAGE(broken.empty(), path << ":" << number << " " << broken);
+    }
+  }
+}
+
+TEST_CASE("include rules: a breach is seen") {
+  const auto broken = [](const char* path, const char* line) {
+    return !BrokenRule(path, line).empty();
+  };
+  CHECK(broken("core/a.h", "#include \"hwprofiles/b.h\""));
+  CHECK(broken("hwprofiles/a.cc", "#include \"cost_models/b.h\""));
+  CHECK(broken("cost_models/a.cc", "#include \"executor/engine/engine.h\""));
+  CHECK(broken("cost_models/a.cc", "#include \"planner/b.h\""));
+  CHECK(broken("executor/a/b.cc", "  #  include \"cost_models/b.h\"  // why"));
+  CHECK(broken("executor/a/b.cc", "#include \"planner/b.h\""));
+  CHECK(broken("planner/a.cc", "#include \"executor/b.h\""));
+  CHECK(broken("planner/a.cc", "#include \"cli/b.h\""));
+  CHECK(broken("core/a.cc", "#include \"tests/b.h\""));
+  CHECK(broken("core/a.cc", "#include \"../core/b.h\""));
+  CHECK(broken("core/a.cc", "#include <cuda_runtime.h>"));
+  CHECK(broken("tests/planner/a.cc", "#include <nccl.h>"));
+  CHECK(broken("executor/kernels/a.cu", "#include <fmt/format.h>"));
+  CHECK(broken("planner/a.cc", "#include <CLI/CLI.hpp>"));
+
+  CHECK_FALSE(broken("cost_models/a.cc", "#include \"hwprofiles/b.h\""));
+  CHECK_FALSE(broken("planner/a.cc", "#include \"cost_models/b.h\""));
+  CHECK_FALSE(broken("cli/a.cc", "#include \"executor/b.h\""));
+  CHECK_FALSE(broken("executor/a.cc", "#include <cuda_runtime.h>"));
+  CHECK_FALSE(broken("core/a.cc", "// #include \"planner/b.h\""));
+  CHECK_FALSE(broken("core/a.cc", "#include <vector>"));
+}
+
+TEST_CASE("no source file is longer than 600 lines") {
+  for (const std::string& path : SourceFiles(true)) {
+    std::ifstream file(fs::path(ZEROPLAN_SOURCE_DIR) / path);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    CAPTURE(path);
+    CHECK(std::count(text.begin(), text.end(), '\n') <= kMostLines);
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,300 @@
+// One golden text a pass: what the sections look like that it changes, on a model of one or two
+// layers. The files in golden/ are meant to be read; each starts with what it shows.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/lowering/passes.h"
+#include "tests/core/lowering/golden_text.h"
+#include "tests/core/lowering/matrix.h"
+
+namespace zeroplan {
+namespace {
+
+using testing::Offload;
+
+// The passes as Lower() runs them.
+enum Pass : size_t {
+  kBuildCompute,
+  kInsertRecompute,
+  kInsertUnshard,
+  kInsertReduction,
+  kInsertOptimizer,
+  kInsertCheckpoint,
+  kInsertOffload,
+  kInsertLifetimes,
+  kAssignEvents,
+  kPlaceArenas,
+};
+using PassFunction = Program (*)(Program, const LowerOptions&);
+template <Program (*kPass)(Program)>
+Program WithoutOptions(Program p, const LowerOptions&) {
+  return kPass(std::move(p));
+}
+constexpr PassFunction kPasses[] = {
+    BuildCompute,
+    WithoutOptions<InsertRecompute>,
+    WithoutOptions<InsertUnshard>,
+    WithoutOptions<InsertReduction>,
+    WithoutOptions<InsertOptimizer>,
+    InsertCheckpoint,
+    WithoutOptions<InsertOffload>,
+    WithoutOptions<InsertLifetimes>,
+    WithoutOptions<AssignEvents>,
+    WithoutOptions<PlaceArenas>,
+};
+
+struct Golden {
+  const char* file;
+  const char* shows;  // the file's first line
+  Pass pass;
+  int layers;
+  TrainSetup setup;
+  std::vector<Section> sections;
+  LowerOptions options = {};
+};
+
+// Sections whose instructions the pass changed. Buffers that it only renamed or resized do not
+// count: both programs are printed with the buffers of the later one, which has all of the earlier.
+std::string TouchedSections(Program before, const Program& after) {
+  before.buffers = after.buffers;
+  std::string names;
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    if (FormatSection(before, section) == FormatSection(after, section)) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", SectionName(section));
+  }
+  return names.empty() ? "none" : names;
+}
+
+struct Passes {
+  Program before, after;
+};
+
+Passes RunUpTo(const Golden& golden) {
+  Passes passes;
+  Program& p = passes.after;
+  p.model = testing::TinyModel(golden.layers);
+  p.setup = golden.setup;
+  p.layout =
+      BuildParamLayout(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(p.model)),
+                       golden.setup.zero, golden.setup.batch.world_size);
+  for (size_t pass = 0; pass <= golden.pass; ++pass) {
+    passes.before = p;
+    p = kPasses[pass](std::move(p), golden.options);
+  }
+  return passes;
+}
+
+std::filesystem::path GoldenFile(const char* name) {
+  return std::filesystem::path(ZEROPLAN_SOURCE_DIR) / "tests/core/lowering/golden" /
+         fmt::format("{}.txt", name);
+}
+
+std::string Header(const Golden& golden, const Passes& passes) {
+  return fmt::format("# {}\n# This pass changes: {}.\n", golden.shows,
+                     TouchedSections(passes.before, passes.after));
+}
+
+void CheckGolden(const Golden& golden) {
+  const Passes passes = RunUpTo(golden);
+  std::string text = Header(golden, passes);
+  for (Section section : golden.sections) text += FormatSection(passes.after, section);
+  testing::CheckGolden(GoldenFile(golden.file), text);
+}
+
+TrainSetup Setup(int stage, int ranks, Dtype dtype, int64_t grad_accum, int recompute = 0,
+                 Offload offload = Offload::kNone) {
+  TrainSetup setup = testing::BaseSetup(stage, ranks, dtype, grad_accum, recompute);
+  testing::SetOffload(setup, offload);
+  return setup;
+}
+
+TEST_CASE("golden: build_compute") {
+  Golden golden{"build_compute",
+                "1 layer, fp32, 2 micro-steps; 16 rows of logits in chunks of 10 and 6.",
+                kBuildCompute,
+                1,
+                Setup(0, 1, Dtype::kF32, 2),
+                {Section::kMicroStep, Section::kEval}};
+  golden.options.logits_chunk_bytes = 10 * 40 * 4;
+  CheckGolden(golden);
+}
+
+TEST_CASE("golden: insert_recompute") {
+  CheckGolden({"insert_recompute",
+               "2 layers in segments of one: each comes again right before its backward, but for "
+               "the matmul that made the segment's output.",
+               kInsertRecompute,
+               2,
+               Setup(0, 1, Dtype::kBF16, 1, 1),
+               {Section::kMicroStep}});
+}
+
+TEST_CASE("golden: insert_unshard") {
+  CheckGolden({"insert_unshard",
+               "Stage 3, 2 ranks, 2 layers; gathers issued one unit ahead, nothing kept.",
+               kInsertUnshard,
+               2,
+               Setup(3, 2, Dtype::kBF16, 1),
+               {Section::kMicroStep, Section::kEval}});
+}
+
+TEST_CASE("golden: insert_reduction in place") {
+  TrainSetup setup = Setup(1, 2, Dtype::kBF16, 2);
+  setup.zero.reduce_bucket_elements = 10'000;
+  CheckGolden({"insert_reduction_in_place",
+               "Stage 1, 2 ranks, 2 micro-steps, buckets of 10000 elements: the first micro-step "
+               "writes gradients, the second adds to them and reduces.",
+               kInsertReduction,
+               1,
+               setup,
+               {Section::kMicroStep}});
+}
+
+TEST_CASE("golden: insert_reduction to shards") {
+  CheckGolden({"insert_reduction_to_shards",
+               "Stage 2, 2 ranks, 2 micro-steps, buckets of 900 elements: the layer is cut at "
+               "tensors, every micro-step reduces, shards are written first and then added to.",
+               kInsertReduction,
+               1,
+               Setup(2, 2, Dtype::kBF16, 2),
+               {Section::kMicroStep}});
+}
+
+TEST_CASE("golden: insert_optimizer") {
+  TrainSetup setup = Setup(1, 2, Dtype::kBF16, 1, 0, Offload::kRatio);
+  setup.zero.allgather_bucket_elements = 5000;
+  CheckGolden({"insert_optimizer",
+               "Stage 1, 2 ranks, 0.4 of the optimizer on the host, in sub-groups of 1500; "
+               "parameters gathered in buckets of 5000.",
+               kInsertOptimizer,
+               1,
+               setup,
+               {Section::kInit, Section::kOptimizerStep}});
+}
+
+TEST_CASE("golden: insert_optimizer with states on disk") {
+  CheckGolden({"insert_optimizer_nvme",
+               "Stage 2, 2 ranks, states in the swap file: read one piece ahead of their update, "
+               "4 slots in turn.",
+               kInsertOptimizer,
+               1,
+               Setup(2, 2, Dtype::kBF16, 1, 0, Offload::kNvme),
+               {Section::kInit, Section::kOptimizerStep}});
+}
+
+TEST_CASE("golden: insert_checkpoint") {
+  Golden golden{"insert_checkpoint",
+                "Stage 1, 2 ranks, 0.4 of the optimizer on the host; what lies on the device goes "
+                "through two slots of 700 elements.",
+                kInsertCheckpoint,
+                1,
+                Setup(1, 2, Dtype::kBF16, 1, 0, Offload::kRatio),
+                {Section::kSave, Section::kLoad}};
+  golden.options.checkpoint_chunk_elements = 700;
+  CheckGolden(golden);
+}
+
+TEST_CASE("golden: insert_offload") {
+  TrainSetup setup = Setup(3, 2, Dtype::kBF16, 2, 0, Offload::kBoth);
+  setup.zero.reduce_bucket_elements = 10'000;
+  CheckGolden({"insert_offload",
+               "Stage 3, 2 ranks, 2 micro-steps, optimizer and parameters on the host: reduced "
+               "gradients are summed there, shards come to the device before their gather.",
+               kInsertOffload,
+               1,
+               setup,
+               {Section::kMicroStep}});
+}
+
+TEST_CASE("golden: insert_lifetimes") {
+  CheckGolden({"insert_lifetimes",
+               "Stage 1, 2 ranks, 1 layer: transient buffers live from their first use to their "
+               "last, persistent ones from the start of init.",
+               kInsertLifetimes,
+               1,
+               Setup(1, 2, Dtype::kF32, 1),
+               {Section::kInit, Section::kMicroStep}});
+}
+
+TEST_CASE("golden: assign_events") {
+  TrainSetup setup = Setup(3, 2, Dtype::kBF16, 1);
+  setup.zero.reduce_bucket_elements = 10'000;
+  CheckGolden({"assign_events",
+               "Stage 3, 2 ranks, 1 layer: streams meet at the ends of a section and wait for "
+               "each other in between only where one needs what another makes or still uses.",
+               kAssignEvents,
+               1,
+               setup,
+               {Section::kMicroStep, Section::kOptimizerStep}});
+}
+
+// A line a buffer, arena by arena and from its bottom, and where in the program it lives.
+std::string FormatArenas(const Program& p) {
+  struct Life {
+    int64_t begin = -1, end = -1;
+    Section section = Section::kInit;
+  };
+  std::vector<Life> lives(p.buffers.size());
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    for (size_t i = 0; i < p.section(section).size(); ++i) {
+      const Op& op = p.section(section)[i].op;
+      if (const auto* alloc = std::get_if<Alloc>(&op)) {
+        lives[alloc->buffer] = {static_cast<int64_t>(i), -1, section};
+      } else if (const auto* free = std::get_if<Free>(&op)) {
+        lives[free->buffer].end = static_cast<int64_t>(i);
+      }
+    }
+  }
+  constexpr const char* kNames[] = {"device", "pinned", "pageable", "file"};
+  std::string text;
+  for (size_t space = 0; space < kSpaces; ++space) {
+    text += fmt::format("{}: {} bytes, of them {} persistent; at most {} live\n", kNames[space],
+                        p.arena_bytes[space], p.persistent_bytes[space], p.live_peak_bytes[space]);
+    std::vector<size_t> order;
+    for (size_t id = 0; id < p.buffers.size(); ++id) {
+      const bool used = lives[id].begin >= 0;
+      if (used && static_cast<size_t>(p.buffers[id].space) == space) order.push_back(id);
+    }
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const Buffer &x = p.buffers[a], &y = p.buffers[b];
+      if (x.persistent != y.persistent) return x.persistent;
+      return x.offset != y.offset ? x.offset < y.offset : a < b;
+    });
+    for (size_t id : order) {
+      const Buffer& b = p.buffers[id];
+      const Life& life = lives[id];
+      text += fmt::format(
+          "    {:>6} + {:<5} {:<18} {}\n", b.offset, b.bytes, BufferName(b),
+          b.persistent ? std::string("persistent")
+                       : fmt::format("{} {}..{}", SectionName(life.section), life.begin, life.end));
+    }
+  }
+  return text;
+}
+
+TEST_CASE("golden: place_arenas") {
+  const Golden golden{"place_arenas",
+                      "Stage 1, 2 ranks, 1 layer. Offset + bytes, name, instructions of Alloc and "
+                      "Free.",
+                      kPlaceArenas,
+                      1,
+                      Setup(1, 2, Dtype::kBF16, 1),
+                      {}};
+  const Passes passes = RunUpTo(golden);
+  testing::CheckGolden(GoldenFile(golden.file),
+                       Header(golden, passes) + FormatArenas(passes.after));
+}
+
+TEST_CASE("line diff") {
+  CHECK(testing::LineDiff("a\nb\nc\n", "a\nx\nc\nd\n") == "- 2: b\n+ 2: x\n+ 4: d\n");
+  CHECK(testing::LineDiff("a\nb\n", "a\nb\n").empty());
+  CHECK(testing::LineDiff("", "a\n") == "+ 1: a\n");
+}
+
+}  // namespace
+}  // namespace zeroplan
