@@ -49,7 +49,8 @@ class Parser {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
   std::string Here() const {
-    return AtEnd() ? "the end of the file" : "'" + Printable(text_.substr(at_, 1), 1) + "'";
+    return AtEnd() ? "the end of the file"
+                   : fmt::format("'{}'", Printable(text_.substr(at_, 1), 1));
   }
 
   void Advance() {
@@ -115,7 +116,7 @@ class Parser {
       JsonNode value = ParseValue(depth + 1);
       value.line = key_line;
       SkipSeparator('}', key);
-      node.members.emplace_back(std::move(key), std::move(value));
+      node.members.push_back({std::move(key), std::move(value)});
     }
     Advance();
     return node;

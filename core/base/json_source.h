@@ -7,10 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace zeroplan {
+
+struct JsonMember;
 
 // One value of the text. Scalars hold their JSON value in `scalar`.
 struct JsonNode {
@@ -19,8 +20,8 @@ struct JsonNode {
   Kind kind = Kind::kScalar;
   int line = 1;  // where its key is written, or, without a key, where it starts
   nlohmann::json scalar;
-  std::vector<std::pair<std::string, JsonNode>> members;  // kObject, in the order of the text
-  std::vector<JsonNode> elements;                         // kArray
+  std::vector<JsonMember> members;  // kObject, in the order of the text
+  std::vector<JsonNode> elements;   // kArray
 
   bool is_object() const { return kind == Kind::kObject; }
   bool is_array() const { return kind == Kind::kArray; }
@@ -30,9 +31,13 @@ struct JsonNode {
   // The member of that name, or nullptr; nullptr on what is no object.
   const JsonNode* Find(std::string_view key) const;
   // The value as a message quotes it: scalars in full (shortened past 60 characters), else "{...}"
-  // or
-  // "[...]".
+  // or "[...]".
   std::string Quote() const;
+};
+
+struct JsonMember {
+  std::string key;
+  JsonNode value;
 };
 
 // Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64

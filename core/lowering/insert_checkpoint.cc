@@ -9,6 +9,9 @@
 namespace zeroplan {
 namespace {
 
+// So that the largest models' sections stay short: at most about this many chunks of each state.
+constexpr uint64_t kMostChunks = 1024;
+
 // Two staging slots, transient in the section they are used in.
 class Staging {
  public:
@@ -81,10 +84,13 @@ void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
 
 Program InsertCheckpoint(Program p, const LowerOptions& options) {
   if (!options.checkpoints) return p;
+  uint64_t elements = 0;
+  for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
+  const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const bool train = !p.section(Section::kMicroStep).empty();
   StateHomes homes(p, train);
-  if (train) BuildSection(p, homes, true, options.checkpoint_chunk_elements);
-  BuildSection(p, homes, false, options.checkpoint_chunk_elements);
+  if (train) BuildSection(p, homes, true, chunk);
+  BuildSection(p, homes, false, chunk);
   return p;
 }
 

@@ -126,7 +126,7 @@ void WriteFileAtomically(const fs::path& path, std::string_view text, IoHook* ho
 
 TemporaryFile::TemporaryFile(fs::path target)
     : target_(std::move(target)),
-      path_(ParentFolder(target_) / ("." + target_.filename().string() + ".tmp")) {}
+      path_(ParentFolder(target_) / fmt::format(".{}.tmp", target_.filename().string())) {}
 
 TemporaryFile::~TemporaryFile() {
   if (!committed_) ::unlink(path_.c_str());

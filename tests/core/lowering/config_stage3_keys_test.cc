@@ -61,6 +61,8 @@ TEST_CASE("key stage3_prefetch_bucket_size: how early gathers are issued") {
   for (const Program* other : {&none, &more}) {
     CheckChanges(ahead, *other, {});
     CHECK(SameCompute(ahead, *other));
+    // In the order of use: the gather stream runs them one after the other, so a unit needed later
+    // must not go before one needed sooner.
     CHECK(Units(ahead) == Units(*other));
     CHECK(SameSections(ahead, *other,
                        {Section::kInit, Section::kOptimizerStep, Section::kSave, Section::kLoad}));
@@ -102,9 +104,6 @@ TEST_CASE("key stage3_param_persistence_threshold: small tensors stay whole") {
                 {"load compute convert", 2}});
   CHECK(SameCompute(a, b));
   CHECK(SegmentElements(b, Section::kOptimizerStep, CollectiveKind::kAllGather).size() == 1);
-  // Below stage 3 there is nothing to keep.
-  CHECK(SameProgram(LowerConfig(BaseConfig(2)),
-                    LowerConfig(WithZero(BaseConfig(2), "param_persistence_threshold", 104))));
 }
 
 TEST_CASE("key stage3_model_persistence_threshold: at most so many elements stay whole") {
