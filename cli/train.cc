@@ -6,6 +6,7 @@
 
 #include "cli/app.h"
 #include "cli/common_options.h"
+#include "cli/host_fit.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "core/base/error.h"
@@ -24,7 +25,7 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   zeroplan train --model gpt2 --data corpus.txt --stage 2 --gpus 2 --steps 100 --save out
-  zeroplan train --model out --config ds_config.json --data corpus.bin --steps 1000 --save out --resume
+  zeroplan train --model out --config ds_config.json --data corpus.bin --save out --resume
 The CPU backend runs ranks as threads; Ctrl-C saves and exits 130, --resume continues.)";
 
 struct TrainCommand {
@@ -181,6 +182,7 @@ void RunTrain(TrainCommand& command) {
   LowerOptions lower;
   lower.checkpoints = !command.save.empty() || !command.init_from.empty();
   const Program program = Lower(model, setup, lower);
+  CheckFitsHost(program, AvailableHostBytes());
   const MemoryReport memory = WalkMemory(program);
   std::unique_ptr<MetricsFile> metrics;
   if (!command.metrics.empty())

@@ -43,4 +43,18 @@ double ElementsSentPerStep(const VolumeTerms& terms) {
   FailCheck(__FILE__, __LINE__, "stage", "no such ZeRO stage");
 }
 
+double PcieBytesPerStep(const PcieTerms& t) {
+  const double n = t.ranks, g = static_cast<double>(t.grad_accum);
+  const auto size = static_cast<double>(t.param_bytes);
+  const double on_host = t.optimizer_on_host * t.psi / n;
+  const double grads =
+      t.stage == 1 ? on_host * static_cast<double>(t.stage1_grad_bytes) : g * on_host * size;
+  if (!t.params_away) return grads + on_host * size;
+  const double away = (t.psi - t.psi_persistent) / n;
+  const double gathers = g * (2 * away - t.psi_reused / n);
+  const double persistent_back = t.optimizer_on_host * t.psi_persistent / n;
+  const double updated_on_gpu = (1 - t.optimizer_on_host) * away;
+  return grads + (gathers + persistent_back + updated_on_gpu) * size;
+}
+
 }  // namespace zeroplan

@@ -39,4 +39,25 @@ struct VolumeTerms {
 };
 double ElementsSentPerStep(const VolumeTerms& terms);
 
+// Bytes over PCIe of one GPU in one optimizer step, by offload choice (a share `ratio` of the
+// optimizer on the host), tokens and the 128-byte step state not counted. Gradients go to the host
+// once a micro-step at stages 2 and 3, where the host adds them up, and once a step at stage 1,
+// where they add up on the GPU; updated parameters come back once. Parameter shards that live away
+// from the GPU come once a gather instead, and go back only if the GPU updated them. Sources:
+// ZeRO-Offload, arXiv 2101.06840, section 3 (4 psi for 16 bit and one micro-step); ZeRO-Infinity,
+// arXiv 2104.07857, section 4.
+struct PcieTerms {
+  int stage = 0;
+  double psi = 0;             // parameters
+  double psi_persistent = 0;  // stage 3: always on the GPU
+  double psi_reused = 0;      // stage 3: gathered once less
+  int64_t grad_accum = 1;
+  int ranks = 1;
+  double optimizer_on_host = 0;    // share: 0 without offload, ratio with it (disk counts as host)
+  bool params_away = false;        // offload_param
+  uint64_t param_bytes = 2;        // of the compute dtype, which whole gradients have too
+  uint64_t stage1_grad_bytes = 2;  // of the accumulated gradient
+};
+double PcieBytesPerStep(const PcieTerms& terms);
+
 }  // namespace zeroplan

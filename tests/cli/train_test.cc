@@ -197,6 +197,7 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
       {work.Train("--init-from /no/such/dir"), 2, "/no/such/dir"},
       {"train --params 1M --data " ZEROPLAN_SOURCE_DIR "/LICENSE --seq-len 32 --lr 900", 5,
        "diverged"},
+      {"train --model gpt3-13b --data " ZEROPLAN_SOURCE_DIR "/LICENSE --gpus 16", 3, "short by"},
       {"generate /no/such/dir", 2, "/no/such/dir"},
       {"train --data x", 2, "--model"},
   };
