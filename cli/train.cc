@@ -131,9 +131,19 @@ TrainSetup ResolveSetup(TrainCommand& options, const ModelSpec& model,
   return setup;
 }
 
+// One swap file holds all that is offloaded to disk.
 std::string SwapDir(const TrainSetup& setup) {
-  const std::string& optimizer = setup.zero.offload_optimizer.nvme_path;
-  return optimizer.empty() ? setup.zero.offload_param.nvme_path : optimizer;
+  const auto& optimizer = setup.zero.offload_optimizer;
+  const auto& param = setup.zero.offload_param;
+  const bool both =
+      optimizer.device == OffloadDevice::kNvme && param.device == OffloadDevice::kNvme;
+  if (both && optimizer.nvme_path != param.nvme_path) {
+    ThrowUsage(
+        "offload_param.nvme_path: {} differs from offload_optimizer's {}; one swap file holds "
+        "both: name one folder, or override them with --nvme-path",
+        param.nvme_path, optimizer.nvme_path);
+  }
+  return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;
 }
 
 TrainOptions MakeTrainOptions(const TrainCommand& command, const TrainSetup& setup) {

@@ -18,7 +18,7 @@ struct TableStyle {
 
 // At most 100 columns wide. One choice alone also gets its peaks by phase.
 std::string ReportTable(const Estimate& estimate, const TableStyle& style);
-// Keys and order are a contract (docs: estimate.md). What is not known is null.
+// Keys and order are a contract (docs/metrics.md). What is not known is null.
 std::string ReportJson(const Estimate& estimate);
 // One header line, then one line a choice; the JSON's keys joined by '.', unknown fields empty.
 std::string ReportCsv(const Estimate& estimate);

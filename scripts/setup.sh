@@ -20,7 +20,7 @@ if ! command -v apt-get > /dev/null; then
   fi
   cat >&2 << 'LIST'
 zeroplan: no apt here. Please install, then run this again:
-  a C++20 compiler (gcc 12 or clang 16), CMake 3.25, Ninja,
+  a C++20 compiler (gcc 12 or newer), CMake 3.25, Ninja,
   fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4
 LIST
   exit 2

@@ -1,5 +1,5 @@
-// Sizes as people write them. Counts are powers of ten (10B parameters = 10^10); memory is GB = 10^9
-// bytes and GiB = 2^30 bytes, as printed on data sheets and by the driver respectively.
+// Sizes as people write them. Counts are powers of ten (10B parameters = 10^10); memory is GB =
+// 10^9 bytes and GiB = 2^30 bytes, as printed on data sheets and by the driver respectively.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace zeroplan {
 
-// "10B", "1.5e9", "350M", "125000000", "2k", "1T": a positive count. `what` is the option or key that
-// the error names. Throws Error(kUsage) for nonsense, zero, negative, fractional counts, non-finite
-// numbers and anything past 2^63 - 1.
+// "10B", "1.5e9", "350M", "125000000", "2k", "1T": a positive count. `what` is the option or key
+// that the error names. Throws Error(kUsage) for nonsense, zero, negative, fractional counts,
+// non-finite numbers and anything past 2^63 - 1.
 uint64_t ParseCount(std::string_view text, std::string_view what);
 
-// "32GB", "80GiB", "512MB", "1.5e9" (bytes): a positive number of bytes; K/M/G/T with B (10^3 steps)
-// or iB (2^10 steps). A bare "32G" means GB. Errors as ParseCount.
+// "32GB", "80GiB", "512MB", "1.5e9" (bytes): a positive number of bytes; K/M/G/T with B (10^3
+// steps) or iB (2^10 steps). A bare "32G" means GB. Errors as ParseCount.
 uint64_t ParseBytes(std::string_view text, std::string_view what);
 
 // "25Gb" or "25Gb/s" (bits per second), "100GB/s" (bytes per second): bytes per second.

@@ -19,8 +19,9 @@ struct ReadContext {
   int64_t layers = 0;  // turns number_checkpoints into a segment length; 0: not known
   // Set by the command line; they win over "auto" and absence, and conflict with a different value.
   std::optional<int64_t> micro_batch, grad_accum, global_batch;
-  // For "auto" or absent precision. Without it: "auto" is bf16 (fp16 where only fp16 is "auto"), absence
-  // of both sections fp32, as DeepSpeed has it. A dtype that the config rules out is an error.
+  // For "auto" or absent precision. Without it: "auto" is bf16 (fp16 where only fp16 is "auto"),
+  // absence of both sections fp32, as DeepSpeed has it. A dtype that the config rules out is an
+  // error.
   std::optional<Dtype> dtype;
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
 };
@@ -30,9 +31,9 @@ struct ReadResult {
   std::vector<std::string> notes;  // one line per key that is accepted without effect
 };
 
-// `text` is the config, `source` the name for messages (a file path). Comments (// # /* */) and trailing
-// commas are accepted, duplicate keys are errors. Throws Error(kUsage) with
-// "FILE:LINE: zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3".
+// `text` is the config, `source` the name for messages (a file path). Comments (// # /* */) and
+// trailing commas are accepted, duplicate keys are errors. Throws Error(kUsage) with "FILE:LINE:
+// zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3".
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context);
 ReadResult ReadDeepSpeedConfigFile(const std::filesystem::path& file, const ReadContext& context);

@@ -16,7 +16,7 @@ constexpr KeyNote kNoEffect[] = {
     {"steps_per_print", "zeroplan has its own progress lines; see --metrics"},
     {"wall_clock_breakdown", "zeroplan has --trace and --metrics"},
     {"memory_breakdown", "zeroplan prints its planned and real memory"},
-    {"dump_state", "zeroplan config check prints the effective values"},
+    {"dump_state", "nothing is dumped"},
     {"flops_profiler", "zeroplan counts FLOPs itself; see --metrics"},
     {"comms_logger", "zeroplan accounts for communication itself; see --metrics"},
     {"tensorboard", "not supported; see --metrics"},
@@ -28,12 +28,12 @@ constexpr KeyNote kNoEffect[] = {
     {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
     {"checkpoint", "zeroplan has its own checkpoints; see --save and --resume"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
-    {"autotuning", "zeroplan plan searches the choices"},
+    {"autotuning", "zeroplan does not tune while it trains"},
     {"compile", "zeroplan has fused kernels of its own"},
     {"nebula", "not supported; see --save"},
     {"timers", "zeroplan has --trace and --metrics"},
     {"disable_allgather", "zeroplan chooses its collectives itself"},
-    {"graph_harvesting", "zeroplan captures CUDA graphs itself"},
+    {"graph_harvesting", "the CPU backend has no graphs"},
     {"pipeline", "there is no pipeline parallelism"},
 };
 

@@ -23,52 +23,55 @@ struct ZeroConfig {
   // 0: nothing is partitioned; 1: optimizer states; 2: gradients too; 3: parameters too.
   int stage = 0;
 
-  // Elements of gradient reduced by one collective at stages 1-3 (and all-reduced at stage 0). Larger:
-  // fewer collectives, more memory at stages 2 and 3. A tensor larger than the bucket is reduced alone.
-  // kAuto: the largest layer, at least 8e6. DeepSpeed's default is 5e8.
+  // Elements of gradient reduced by one collective at stages 1-3 (and all-reduced at stage 0).
+  // Larger: fewer collectives, more memory at stages 2 and 3. A tensor larger than the bucket is
+  // reduced alone. kAuto: the largest layer, at least 8e6. DeepSpeed's default is 5e8.
   uint64_t reduce_bucket_elements = kAuto;
   // Elements gathered by one collective after the optimizer step, stages 1 and 2. Default 5e8.
   uint64_t allgather_bucket_elements = 500'000'000;
-  // Gradients of a bucket lie in one buffer (true) or one buffer and one collective a tensor (false).
+  // true: gradients of a bucket's unit lie in one buffer; false: one buffer and one collective a
+  // tensor.
   bool contiguous_gradients = true;
   // true: reduce-scatter; false: all-reduce and keep the own shard (more bytes sent).
   bool reduce_scatter = true;
   // true: one all-gather a bucket after the step; false: a broadcast from each owner (stages 1, 2).
   bool allgather_partitions = true;
-  // Reductions run behind the backward pass with a second bucket, gathers ahead of their use. Off: each
-  // collective is waited for where it is issued. Default: on (DeepSpeed: on at stage 3 only).
+  // Reductions run behind the backward pass with a second bucket, gathers ahead of their use. Off:
+  // each collective is waited for where it is issued. Default: on (DeepSpeed: on at stage 3 only).
   bool overlap_comm = true;
 
-  // Stage 3. Elements gathered ahead of their use; a whole unit (layer) at a time, at least the next
-  // one if > 0. 0: gathered when needed. kAuto: one unit ahead.
+  // Stage 3. Elements gathered ahead of their use; a whole unit (layer) at a time, at least the
+  // next one if > 0. 0: gathered when needed. kAuto: one unit ahead.
   uint64_t prefetch_bucket_elements = kAuto;
   // Stage 3. Tensors of at most this many elements are kept whole on every rank.
   uint64_t param_persistence_threshold = 100'000;
-  // Stage 3. At most this many elements are kept whole; smallest layers' tensors first in table order.
+  // Stage 3. At most this many elements are kept whole, taken in table order.
   uint64_t model_persistence_threshold = kUnlimited;
-  // Stage 3. Elements that may be gathered at once (beyond the persistent ones and the unit in use).
+  // Stage 3. Elements that may be gathered at once, persistent ones apart; a unit larger than this
+  // is gathered alone.
   uint64_t max_live_parameters = 1'000'000'000;
-  // Stage 3. A gathered unit is kept for its next use if at most this many elements of other units are
-  // used in between. zeroplan's default 0 (always released); DeepSpeed's is 1e9.
+  // Stage 3. A gathered unit is kept for its next use if at most this many elements of other units
+  // are used in between. zeroplan's default 0 (always released); DeepSpeed's is 1e9.
   uint64_t max_reuse_distance = 0;
 
   struct OffloadOptimizer {
     OffloadDevice device = OffloadDevice::kNone;
-    double ratio = 1.0;          // share of the optimizer's elements on the CPU, (0, 1]; rest stays on GPU
-    bool pin_memory = true;      // transfer buffers page-locked (faster copies; locked-memory limit)
-    int buffer_count = 4;        // staging slots between host, disk and GPU
-    std::string nvme_path;       // folder of the swap file; to run with nvme (planning needs none)
+    double ratio = 1.0;  // share of the optimizer's elements on the CPU, (0, 1]; rest stays on GPU
+    bool pin_memory = true;  // transfer buffers page-locked (faster copies; locked-memory limit)
+    int buffer_count = 4;    // staging slots between host, disk and GPU
+    std::string nvme_path;   // folder of the swap file; to run with nvme (planning needs none)
   } offload_optimizer;
   struct OffloadParam {  // stage 3 only
     OffloadDevice device = OffloadDevice::kNone;
     bool pin_memory = true;
-    int buffer_count = 5;                // staging slots between disk and GPU
-    uint64_t max_in_cpu_elements = 0;    // with nvme: elements (of a rank's shards) that stay in host memory
+    int buffer_count = 5;  // staging slots between disk and GPU
+    // With nvme: elements of a rank's shards that stay in host memory, first units first.
+    uint64_t max_in_cpu_elements = 0;
     std::string nvme_path;
   } offload_param;
-  // Offloaded optimizer states are updated (and swapped, with nvme) this many elements at a time; staging
-  // slots have this size. Larger: fewer, larger transfers and more host memory. Default 2^24 (201 MB a
-  // slot of states); DeepSpeed's is 1e9.
+  // Offloaded optimizer states are updated (and swapped, with nvme) this many elements at a time;
+  // staging slots have this size. Larger: fewer, larger transfers and more host memory. Default
+  // 2^24 (201 MB a slot of states); DeepSpeed's is 1e9.
   uint64_t sub_group_elements = 16'777'216;
 };
 
@@ -84,9 +87,9 @@ struct PrecisionConfig {
 
   // fp16 loss scaling. loss_scale 0: dynamic.
   double loss_scale = 0;
-  int initial_scale_power = 16;      // first dynamic scale is 2^this
-  int loss_scale_window = 1000;      // good steps before the scale doubles
-  int hysteresis = 2;                // overflows tolerated before the scale halves
+  int initial_scale_power = 16;         // first dynamic scale is 2^this
+  int loss_scale_window = 1000;         // good steps before the scale doubles
+  int hysteresis = 2;                   // overflows tolerated before the scale halves
   bool consecutive_hysteresis = false;  // refill hysteresis at each good step
   double min_loss_scale = 1;
 };
@@ -107,10 +110,10 @@ struct ScheduleConfig {
   double warmup_min_lr = 0;
   double warmup_max_lr = 1e-3;
   int64_t warmup_steps = 1000;
-  bool log_warmup = true;         // WarmupLR's warmup_type: log (default) or linear
-  int64_t total_steps = 0;        // for decay and cosine; 0: the length of the run
-  double cos_min_ratio = 1e-4;    // cosine: lr ends at this times lr
-  double warmup_min_ratio = 0;    // cosine: lr starts at this times lr
+  bool log_warmup = true;       // WarmupLR's warmup_type: log (default) or linear
+  int64_t total_steps = 0;      // for decay and cosine; 0: the length of the run
+  double cos_min_ratio = 1e-4;  // cosine: lr ends at this times lr
+  double warmup_min_ratio = 0;  // cosine: lr starts at this times lr
 };
 
 struct OptimizerConfig {
@@ -118,7 +121,7 @@ struct OptimizerConfig {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0;
-  bool adam_w_mode = true;       // decoupled decay; false: decay is added to the gradient
+  bool adam_w_mode = true;  // decoupled decay; false: decay is added to the gradient
   bool bias_correction = true;
   double gradient_clipping = 1.0;  // global norm; 0: off
   ScheduleConfig schedule;
@@ -133,9 +136,10 @@ struct TrainSetup {
   OptimizerConfig optimizer;
 };
 
-// Throws Error(kUsage) for combinations that cannot run (naming key, value and fix): offload_optimizer
-// at stage 0, offload_param below stage 3, ratio < 1 with nvme, ratio outside (0, 1], stage outside
-// 0..3, non-positive batch parts, grad_accum_dtype 16-bit other than dtype, buffer_count < 1, ...
+// Throws Error(kUsage) for combinations that cannot run (naming key, value and fix):
+// offload_optimizer at stage 0, offload_param below stage 3, ratio < 1 with nvme, ratio outside (0,
+// 1], stage outside 0..3, non-positive batch parts, grad_accum_dtype 16-bit other than dtype,
+// buffer_count < 1, ...
 void ValidateSetup(const TrainSetup& setup, std::string_view source);
 
 }  // namespace zeroplan

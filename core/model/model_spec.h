@@ -1,4 +1,5 @@
-// The shape of a GPT-2 style transformer: what is trained, apart from how (config) and where (hardware).
+// The shape of a GPT-2 style transformer: what is trained, apart from how (config) and where
+// (hardware).
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct ModelSpec {
   uint64_t UnpaddedParamCount() const;
 };
 
-// Throws Error(kUsage) if a dimension is non-positive, heads do not divide hidden, vocab is more than
-// padded_vocab, or the parameter count does not fit 2^62. `source` is named in the message.
+// Throws Error(kUsage) if a dimension is non-positive, heads do not divide hidden, vocab is more
+// than padded_vocab, or the parameter count does not fit 2^62. `source` is named in the message.
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source);
 
 // 50257 -> 50304: the next multiple of 128, but byte vocabularies (<= 256) stay as they are.
@@ -43,8 +44,8 @@ struct ModelPreset {
 // gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt3-1.3b, gpt3-2.7b, gpt3-6.7b, gpt3-13b, gpt2-10b.
 const std::vector<ModelPreset>& ModelPresets();
 
-// A preset name, a Hugging Face config.json, or a folder that holds one. Throws Error(kUsage) naming
-// the nearest preset, or the file, key and value.
+// A preset name, a Hugging Face config.json, or a folder that holds one. Throws Error(kUsage)
+// naming the nearest preset, or the file, key and value.
 ModelSpec LoadModel(const std::string& name_or_path);
 // Reads one Hugging Face GPT-2 config.json (model_type gpt2). `*notes` collects one line for each
 // setting that is not trained with (dropout). Unsupported settings are errors (activation_function
@@ -53,9 +54,10 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
 // The config.json that transformers reads back, as text. Vocabulary unpadded.
 std::string WriteHuggingFaceConfig(const ModelSpec& spec);
 
-// A GPT-2 shape with about `params` parameters, `seq_len` positions: the preset within 3 % if there is
-// one (10B is 50 x 4096), else the best found (heads of 64 or 128, hidden a multiple of 128, depth to
-// width as the GPT-3 paper's table 2.1 has it). Below 20M: 256 byte-level tokens, hidden a multiple of
+// A GPT-2 shape with about `params` parameters, `seq_len` positions: the preset within 3 % if there
+// is one (10B is 50 x 4096), else the best found (heads of 64 or 128, hidden a multiple of 128,
+// depth to width as the GPT-3 paper's table 2.1 has it). Below 20M: 256 byte-level tokens, hidden a
+// multiple of
 // 16. Throws Error(kUsage) outside [1e5, 1e15], and where that many positions leave no room.
 ModelSpec ModelFromParams(uint64_t params, int64_t seq_len);
 

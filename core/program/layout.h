@@ -1,9 +1,10 @@
 // How parameters lie in memory: flat units, and each rank's shard of them.
 //
-// A unit is a run of tensors of one layer, flattened in table order; each tensor starts at a multiple of
-// kShardAlignElements, and the unit is padded so that world_size equal shards of a multiple of
-// kShardAlignElements cover it. Gradients, master weights and Adam states of a unit use the same element
-// positions, whatever their dtype. Rank r owns elements [r * shard_elements, (r+1) * shard_elements).
+// A unit is a run of tensors of one layer, flattened in table order; each tensor starts at a
+// multiple of kShardAlignElements, and the unit is padded so that world_size equal shards of a
+// multiple of kShardAlignElements cover it. Gradients, master weights and Adam states of a unit use
+// the same element positions, whatever their dtype. Rank r owns elements [r * shard_elements, (r+1)
+// * shard_elements).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct Unit {
   int layer;        // as ParamTensor::layer
   bool persistent;  // stage 3: kept whole on every rank (persistence threshold)
   std::vector<TensorSlot> slots;
-  uint64_t elements = 0;        // up to the end of the last tensor, alignment between tensors included
+  uint64_t elements = 0;  // up to the end of the last tensor, alignment between tensors included
   uint64_t param_elements = 0;  // sum of the tensors alone
   uint64_t shard_elements = 0;
   uint64_t padded_elements = 0;  // shard_elements * world size
@@ -36,7 +37,8 @@ struct Unit {
 
 struct ParamLayout {
   std::shared_ptr<const std::vector<ParamTensor>> tensors;
-  std::vector<Unit> units;  // forward order: embeddings, layers, final norm; persistent part of a layer first
+  std::vector<Unit>
+      units;  // forward order: embeddings, layers, final norm; persistent part of a layer first
   struct Place {
     int unit;
     int slot;
@@ -48,8 +50,8 @@ struct ParamLayout {
   uint64_t persistent_elements() const;  // the tensors' own elements in persistent units
 };
 
-// Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units of
-// their own. Throws Error(kUsage) on overflow.
+// Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units
+// of their own. Throws Error(kUsage) on overflow.
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size);
 

@@ -1,5 +1,6 @@
-// The step program: what planner and executor share. A flat list of instructions over named streams,
-// every buffer's place in its arena decided. MemoryWalk adds it up, Timeline plays it, Engine runs it.
+// The step program: what planner and executor share. A flat list of instructions over named
+// streams, every buffer's place in its arena decided. MemoryWalk adds it up, Timeline plays it,
+// Engine runs it.
 #pragma once
 
 #include <array>
@@ -17,29 +18,44 @@
 
 namespace zeroplan {
 
-// ---- memory ----------------------------------------------------------------------------------------
+// ---- memory ----
 
 // Arenas: one allocation each. kFile is the rank's extent of the NVMe swap file.
 enum class Space : uint8_t { kDevice, kPinned, kPageable, kFile };
 inline constexpr int kSpaces = 4;
 
-// Fixed names of what GPU memory is spent on. (`runtime`, what lies outside the arenas, is a term of
-// the hardware profile.)
+// Fixed names of what GPU memory is spent on. (`runtime`, what lies outside the arenas, is a term
+// of the hardware profile.)
 enum class MemoryClass : uint8_t { kParams, kGrads, kOptimizer, kActivations, kBuffers };
 inline constexpr int kMemoryClasses = 5;
 
 // What a buffer is for. Passes find buffers by role and unit; names in reports come from it.
 enum class Role : uint8_t {
-  kParamFull,    // a whole unit in the compute dtype
-  kParamShard,   // a rank's shard in the compute dtype (stage 3), on the device, host or disk
-  kGradFull,     // gradient of a whole unit, before reduction
-  kGradShard,    // reduced gradient of a rank's shard (grad_accum dtype)
-  kMaster, kAdamM, kAdamV,
-  kGradHost, kMasterHost, kAdamMHost, kAdamVHost,  // offloaded part of the same, in host memory
-  kMasterFile, kAdamMFile, kAdamVFile,             // or in the swap file
-  kStaging,      // transfer slots
-  kTokens, kTokensHost, kState, kStateHost,
-  kActivation, kActivationGrad, kLogits, kLoss, kWorkspace, kReduceScratch,
+  kParamFull,   // a whole unit in the compute dtype
+  kParamShard,  // a rank's shard in the compute dtype (stage 3), on the device, host or disk
+  kGradFull,    // gradient of a whole unit, before reduction
+  kGradShard,   // reduced gradient of a rank's shard (grad_accum dtype)
+  kMaster,
+  kAdamM,
+  kAdamV,
+  kGradHost,
+  kMasterHost,
+  kAdamMHost,
+  kAdamVHost,  // offloaded part of the same, in host memory
+  kMasterFile,
+  kAdamMFile,
+  kAdamVFile,  // or in the swap file
+  kStaging,    // transfer slots
+  kTokens,
+  kTokensHost,
+  kState,
+  kStateHost,
+  kActivation,
+  kActivationGrad,
+  kLogits,
+  kLoss,
+  kWorkspace,
+  kReduceScratch,
 };
 std::string_view RoleName(Role role);
 
@@ -48,15 +64,15 @@ inline constexpr BufferId kNoBuffer = 0xffffffffu;
 
 struct Buffer {
   uint64_t bytes = 0;
-  uint64_t offset = 0;          // within its arena, set by placement
-  const char* label = "";       // static string: "qkv", "params", ...
-  int32_t layer = -2;           // -2: none
-  int32_t unit = -1;            // -1: none
+  uint64_t offset = 0;     // within its arena, set by placement
+  const char* label = "";  // static string: "qkv", "params", ...
+  int32_t layer = -2;      // -2: none
+  int32_t unit = -1;       // -1: none
   Space space = Space::kDevice;
   MemoryClass memory_class = MemoryClass::kBuffers;
   Role role = Role::kActivation;
   Dtype dtype = Dtype::kU8;
-  bool persistent = false;      // allocated in section init, never freed
+  bool persistent = false;  // allocated in section init, never freed
 };
 // "qkv[3]", "params.unit[0]".
 std::string BufferName(const Buffer& buffer);
@@ -72,23 +88,43 @@ struct Ref {
   uint64_t begin(int rank) const { return offset + static_cast<uint64_t>(rank) * rank_stride; }
 };
 
-// ---- time ------------------------------------------------------------------------------------------
+// ---- time ----
 
-enum class Stream : uint8_t { kCompute, kGather, kReduce, kHostToDevice, kDeviceToHost, kHost, kStorage };
+enum class Stream : uint8_t {
+  kCompute,
+  kGather,
+  kReduce,
+  kHostToDevice,
+  kDeviceToHost,
+  kHost,
+  kStorage
+};
 inline constexpr int kStreams = 7;
 std::string_view StreamName(Stream stream);
 
 // A program's parts. kTrain: init, then per optimizer step grad_accum times micro_step and once
-// optimizer_step. The others are programs of their own over the same persistent buffers; their transient
-// buffers share the arena.
-enum class Section : uint8_t { kInit, kMicroStep, kOptimizerStep, kDrain, kEval, kGenerate, kSave, kLoad };
+// optimizer_step. The others are programs of their own over the same persistent buffers; their
+// transient buffers share the arena.
+enum class Section : uint8_t {
+  kInit,
+  kMicroStep,
+  kOptimizerStep,
+  kDrain,
+  kEval,
+  kGenerate,
+  kSave,
+  kLoad
+};
 inline constexpr int kSections = 8;
 std::string_view SectionName(Section section);
 
 // Which micro-steps an instruction belongs to: a set of step kinds. With grad_accum 1 the only
 // micro-step is kOnly; else first, middle..., last.
 enum When : uint8_t {
-  kOnly = 1, kFirst = 2, kMiddle = 4, kLast = 8,
+  kOnly = 1,
+  kFirst = 2,
+  kMiddle = 4,
+  kLast = 8,
   kEvery = 15,
   kWritesGrads = kOnly | kFirst,  // gradients are written
   kAddsGrads = kMiddle | kLast,   // gradients are added
@@ -102,7 +138,7 @@ enum class Phase : uint8_t { kInit, kForward, kBackward, kStep, kSave };
 inline constexpr int kPhases = 5;
 std::string_view PhaseName(Phase phase);
 
-// ---- instructions ----------------------------------------------------------------------------------
+// ---- instructions ----
 
 struct LaunchKernel {
   KernelId kernel;
@@ -113,12 +149,13 @@ struct LaunchKernel {
 };
 
 enum class CollectiveKind : uint8_t {
-  kAllReduce,      // each segment: dst = sum over ranks of src, everywhere (in place: src == dst)
-  kReduceScatter,  // each segment: src is world_size equal parts; dst = sum of part [rank]
-  kAllGather,      // each segment: dst is world_size equal parts; part [rank] comes from src
-  kReduceToOwners, // each segment: a range of a unit's gradient that does not divide into equal parts: every
-                   // rank gets the sum of what overlaps its own shard, written to dst (see Segment)
-  kBroadcast,      // each segment: part [r] of dst is sent by rank r, one send an owner
+  kAllReduce,       // each segment: dst = sum over ranks of src, everywhere (in place: src == dst)
+  kReduceScatter,   // each segment: src is world_size equal parts; dst = sum of part [rank]
+  kAllGather,       // each segment: dst is world_size equal parts; part [rank] comes from src
+  kReduceToOwners,  // each segment: a range of a unit's gradient that does not divide into equal
+                    // parts: every rank gets the sum of what overlaps its own shard, written to dst
+                    // (see Segment)
+  kBroadcast,       // each segment: part [r] of dst is sent by rank r, one send an owner
 };
 std::string_view CollectiveKindName(CollectiveKind kind);
 
@@ -156,23 +193,32 @@ struct FileIo {
   uint64_t begin = 0, count = 0;
 };
 
-struct Alloc { BufferId buffer; };
-struct Free { BufferId buffer; };
+struct Alloc {
+  BufferId buffer;
+};
+struct Free {
+  BufferId buffer;
+};
 using EventId = uint32_t;
-struct RecordEvent { EventId event; };
-struct WaitEvent { EventId event; };
+struct RecordEvent {
+  EventId event;
+};
+struct WaitEvent {
+  EventId event;
+};
 
-using Op = std::variant<LaunchKernel, Collective, Copy, FileIo, Alloc, Free, RecordEvent, WaitEvent>;
+using Op =
+    std::variant<LaunchKernel, Collective, Copy, FileIo, Alloc, Free, RecordEvent, WaitEvent>;
 
 struct Instruction {
   Op op;
   Stream stream = Stream::kCompute;
   uint8_t when = kEvery;  // set of When; meaningful in kMicroStep only
   Phase phase = Phase::kInit;
-  int16_t layer = -2;     // -2: none
+  int16_t layer = -2;  // -2: none
 };
 
-// ---- program ---------------------------------------------------------------------------------------
+// ---- program ----
 
 struct Program {
   ModelSpec model;
@@ -193,12 +239,15 @@ struct Program {
   BufferId state_buffer = kNoBuffer;       // StepState on the device
   BufferId state_host_buffer = kNoBuffer;  // its pinned copy
   BufferId tokens_buffer = kNoBuffer;      // I32 [2, B, T] on the device
-  BufferId tokens_host_buffer = kNoBuffer; // I32 [2, B, T]: inputs, then targets; the data loader fills it
-  BufferId logits_host_buffer = kNoBuffer; // generate: compute dtype [Vp], the wanted row's logits
-  BufferId matmul_workspace = kNoBuffer;   // shared by the matmuls where their library needs one
+  BufferId tokens_host_buffer =
+      kNoBuffer;  // I32 [2, B, T]: inputs, then targets; the data loader fills it
+  BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
+  BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
 
   std::vector<Instruction>& section(Section s) { return sections[static_cast<size_t>(s)]; }
-  const std::vector<Instruction>& section(Section s) const { return sections[static_cast<size_t>(s)]; }
+  const std::vector<Instruction>& section(Section s) const {
+    return sections[static_cast<size_t>(s)];
+  }
   std::span<const Ref> args(const LaunchKernel& launch) const {
     return {refs.data() + launch.first_arg, launch.arg_count};
   }
@@ -207,8 +256,8 @@ struct Program {
   }
 };
 
-// Calls visit(ref, mode) for every byte range an instruction touches (Alloc and Free touch the whole
-// buffer as kOut; events touch nothing).
+// Calls visit(ref, mode) for every byte range an instruction touches (Alloc and Free touch the
+// whole buffer as kOut; events touch nothing).
 template <typename Visit>
 void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit);
 

@@ -1,5 +1,5 @@
-// The small block of scalars that changes from step to step. It lives in the device arena (and, where
-// host kernels run, as a copy in the pinned arena), so that launches never change.
+// The small block of scalars that changes from step to step. It lives in the device arena (and,
+// where host kernels run, as a copy in the pinned arena), so that launches never change.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,23 @@ namespace zeroplan {
 
 struct StepState {
   // Set before a step by kStepScalars (previous step) or at start.
-  double grad_norm_sq = 0;   // this rank's, then all ranks' sum of squares of scaled gradients
-  double stop_requested = 0; // summed over ranks with the norm: > 0 means all leave after this step
-  double loss_sum = 0;       // mean loss of each micro-step, summed over micro-steps (and ranks, when reduced)
-  int64_t step = 0;          // optimizer steps taken; a skipped step does not count
-  int64_t good_steps = 0;    // since the loss scale last changed
+  double grad_norm_sq = 0;  // this rank's, then all ranks' sum of squares of scaled gradients
+  double stop_requested =
+      0;  // summed over ranks with the norm: > 0 means all leave after this step
+  double loss_sum =
+      0;  // mean loss of each micro-step, summed over micro-steps (and ranks, when reduced)
+  int64_t step = 0;        // optimizer steps taken; a skipped step does not count
+  int64_t good_steps = 0;  // since the loss scale last changed
   float loss_scale = 1;
-  float grad_scale = 1;      // what dlogits are multiplied with: loss_scale / (tokens of all ranks and micro-steps)
-  float lr = 0;              // used by the step being taken
-  float grad_factor = 1;     // gradient multiplier in AdamW: unscale and clip together
-  float grad_norm = 0;       // unscaled global norm, before clipping
+  float grad_scale =
+      1;  // what dlogits are multiplied with: loss_scale / (tokens of all ranks and micro-steps)
+  float lr = 0;           // used by the step being taken
+  float grad_factor = 1;  // gradient multiplier in AdamW: unscale and clip together
+  float grad_norm = 0;    // unscaled global norm, before clipping
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the step being taken
-  int32_t skip = 0;          // 1: gradients overflowed, kernels of this step change nothing
+  int32_t skip = 0;  // 1: gradients overflowed, kernels of this step change nothing
   int32_t hysteresis_left = 0;
-  int32_t position = 0;      // generate: row whose logits are wanted
+  int32_t position = 0;  // generate: row whose logits are wanted
   int32_t skipped_steps = 0;
   int32_t reserved[11] = {};
 };

@@ -2,8 +2,8 @@
 //
 //     DIR/checkpoints/step-00000123/rank-0000.safetensors ...   one file a shard
 //                                   meta.json
-//     DIR/checkpoints/latest                                    the name of the folder to resume
-//     from DIR/checkpoints/.tmp-...                                  unfinished saves and deletions
+//     DIR/checkpoints/latest      the name of the folder to resume from
+//     DIR/checkpoints/.tmp-...    unfinished saves and deletions
 //
 // Saving a step a second time makes step-00000123-1, then -2, and so on: a complete checkpoint is
 // never written to.

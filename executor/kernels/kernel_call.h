@@ -18,7 +18,9 @@ struct KernelArg {
   Dtype dtype = Dtype::kU8;
 
   template <typename T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
 };
 
 struct KernelContext {

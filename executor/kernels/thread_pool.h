@@ -1,4 +1,5 @@
-// The threads of one rank, and a scratch block for each: kernels allocate nothing while a step runs.
+// The threads of one rank, and a scratch block for each: kernels allocate nothing while a step
+// runs.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +21,16 @@ class ThreadPool {
   void* scratch(int worker);
   size_t scratch_bytes() const;
 
-  // Calls fn(begin, end, worker) over [0, n) cut into chunks of at least `grain`; returns when all are
-  // done. The cut depends on n, grain and threads() only; one chunk is never shared. Allocates nothing.
-  // An exception of fn reaches the caller. Not reentrant.
+  // Calls fn(begin, end, worker) over [0, n) cut into chunks of at least `grain`; returns when all
+  // are done. The cut depends on n, grain and threads() only; one chunk is never shared. Allocates
+  // nothing. An exception of fn reaches the caller. Not reentrant.
   template <typename Fn>
   void ParallelFor(int64_t n, int64_t grain, Fn&& fn) {
-    Run(n, grain, [](void* f, int64_t b, int64_t e, int w) { (*static_cast<std::remove_reference_t<Fn>*>(f))(b, e, w); },
+    Run(
+        n, grain,
+        [](void* f, int64_t b, int64_t e, int w) {
+          (*static_cast<std::remove_reference_t<Fn>*>(f))(b, e, w);
+        },
         const_cast<void*>(static_cast<const void*>(&fn)));
   }
 

@@ -10,9 +10,9 @@ namespace zeroplan {
 float InitialLossScale(const PrecisionConfig& precision);
 
 // Prepares loss_scale, good_steps and hysteresis_left for the next step. Dynamic scale only:
-//   overflow: the scale halves (down to min_loss_scale) if hysteresis is used up, else one of it
-//   is; good:     after each loss_scale_window good steps in a row the scale doubles and hysteresis
-//   is
+//   overflow: one of hysteresis is used up, or, where none is left, the scale halves (down to
+//             min_loss_scale);
+//   good:     after each loss_scale_window good steps in a row the scale doubles and hysteresis is
 //             refilled (at every good step if consecutive_hysteresis).
 void UpdateLossScale(const PrecisionConfig& precision, bool overflow, StepState& state);
 

@@ -27,7 +27,7 @@ struct TrainOptions {
   int64_t validation_batches = 16;   // at most so many a time
   int threads_per_rank = 0;          // 0: cores / ranks
   std::string swap_dir;              // where the NVMe choices keep their file
-  std::filesystem::path trace_file;  // Chrome trace of the first steps; empty: none
+  std::filesystem::path trace_file;  // Chrome trace of the whole run; empty: none
   std::string config_digest;         // of the training configuration, kept in checkpoints
 };
 

@@ -15,8 +15,7 @@ TEST_CASE("model: parameter counts of every preset") {
     const char* name;
     uint64_t padded, unpadded;
   };
-  // By hand: layers * (12 C^2 + 13 C) + 50304 C (50257 C unpadded) + 1024 C + 2 C. Those of
-  // shared/deepspeed_runs.jsonl (124m, 1.5b, 6.7b, 10b) are among them.
+  // By hand: layers * (12 C^2 + 13 C) + 50304 C (50257 C unpadded) + 1024 C + 2 C.
   const Case cases[] = {
       {"gpt2", 124'475'904, 124'439'808},           {"gpt2-medium", 354'871'296, 354'823'168},
       {"gpt2-large", 774'090'240, 774'030'080},     {"gpt2-xl", 1'557'686'400, 1'557'611'200},
