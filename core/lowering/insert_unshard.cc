@@ -93,6 +93,7 @@ class GatherPlan {
       if (step.keep) begins[static_cast<size_t>(step.next)] = false;
     }
     std::vector<int> previous(p_.layout.units.size(), -1);
+    size_t last_issue = 0;  // gathers are issued in order of use: none overtakes one needed sooner
     for (size_t s = 0; s < steps_.size(); ++s) {
       const auto unit = static_cast<size_t>(steps_[s].unit);
       steps_[s].issue_step = s;
@@ -105,6 +106,7 @@ class GatherPlan {
           const bool within =
               zero.prefetch_bucket_elements != kAuto && ahead <= zero.prefetch_bucket_elements;
           if (!one_ahead && !within) break;
+          if (earlier < last_issue) break;
           if (static_cast<int>(earlier) <= previous[unit] || !Fits(earlier, earlier + 1, size))
             break;
           Add(earlier, earlier + 1, size);
@@ -112,6 +114,7 @@ class GatherPlan {
           if (begins[earlier]) ahead += Elements(steps_[earlier].unit);
         }
       }
+      if (begins[s]) last_issue = steps_[s].issue_step;
       previous[unit] = static_cast<int>(s);
     }
   }

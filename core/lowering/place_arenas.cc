@@ -1,6 +1,6 @@
 // Pass 10: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
-// buffer, largest first, takes the tightest gap that is free while it lives. Sections are laid out
-// one after the other in time, so that they share the space.
+// buffer, largest first, takes the tightest gap that is free while it lives. Sections follow one
+// another in time, so each is placed by itself and all share the space.
 #include <algorithm>
 
 #include "core/base/units.h"
@@ -17,7 +17,7 @@ struct Lifetime {
 };
 
 struct Placed {
-  uint64_t offset, end_offset;
+  uint64_t offset, next;  // next: where the next buffer may begin, aligned
   uint32_t begin, end;
 };
 
@@ -42,12 +42,12 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
           best = top;
         }
       }
-      top = std::max(top, AlignUp(other.end_offset, alignment));
+      top = std::max(top, other.next);
     }
     const uint64_t offset = best == UINT64_MAX ? top : best;
     p.buffers[life.buffer].offset = offset;
     size = std::max(size, offset + bytes);
-    const Placed entry{offset, offset + bytes, life.begin, life.end};
+    const Placed entry{offset, AlignUp(offset + bytes, alignment), life.begin, life.end};
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), entry,
                          [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
@@ -71,40 +71,42 @@ uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes
 }  // namespace
 
 Program PlaceArenas(Program p) {
-  std::array<std::vector<Lifetime>, kSpaces> transients;
-  std::vector<uint32_t> begun(p.buffers.size(), 0);
-  uint32_t position = 0;
-  for (const auto& list : p.sections) {
-    for (const Instruction& instruction : list) {
-      if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
-        begun[alloc->buffer] = position;
-      } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
-        const auto space = static_cast<size_t>(p.buffers[free->buffer].space);
-        transients[space].push_back({free->buffer, begun[free->buffer], position});
-      }
-      ++position;
-    }
+  std::array<uint64_t, kSpaces> persistent_live{}, base{};
+  auto alignment = [](size_t space) {
+    return static_cast<Space>(space) == Space::kFile ? kFileAlignment : kDeviceAlignment;
+  };
+  for (Buffer& buffer : p.buffers) {
+    if (!buffer.persistent || buffer.bytes == 0) continue;
+    const auto space = static_cast<size_t>(buffer.space);
+    buffer.offset = AlignUp(p.persistent_bytes[space], alignment(space));
+    p.persistent_bytes[space] = buffer.offset + buffer.bytes;
+    persistent_live[space] += buffer.bytes;
   }
   for (size_t space = 0; space < kSpaces; ++space) {
-    const uint64_t alignment =
-        static_cast<Space>(space) == Space::kFile ? kFileAlignment : kDeviceAlignment;
-    uint64_t top = 0, used = 0, live = 0;
-    for (Buffer& buffer : p.buffers) {
-      if (!buffer.persistent || static_cast<size_t>(buffer.space) != space || buffer.bytes == 0)
-        continue;
-      buffer.offset = AlignUp(top, alignment);
-      top = buffer.offset + buffer.bytes;
-      live += buffer.bytes;
+    base[space] = AlignUp(p.persistent_bytes[space], alignment(space));
+    p.arena_bytes[space] = p.persistent_bytes[space];
+    p.live_peak_bytes[space] = persistent_live[space];
+  }
+  std::vector<uint32_t> begun(p.buffers.size(), 0);
+  for (const auto& list : p.sections) {
+    std::array<std::vector<Lifetime>, kSpaces> transients;
+    for (uint32_t i = 0; i < list.size(); ++i) {
+      if (const auto* alloc = std::get_if<Alloc>(&list[i].op)) {
+        begun[alloc->buffer] = i;
+      } else if (const auto* free = std::get_if<Free>(&list[i].op)) {
+        const auto space = static_cast<size_t>(p.buffers[free->buffer].space);
+        transients[space].push_back({free->buffer, begun[free->buffer], i});
+      }
     }
-    p.persistent_bytes[space] = top;
-    const uint64_t base = AlignUp(top, alignment);
-    used = top;
-    if (!transients[space].empty()) {
-      used = base + PlaceTransients(p, transients[space], alignment);
-      for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base;
+    for (size_t space = 0; space < kSpaces; ++space) {
+      if (transients[space].empty()) continue;
+      const uint64_t size = PlaceTransients(p, transients[space], alignment(space));
+      for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base[space];
+      const uint64_t live =
+          LargestLiveSum(p, transients[space], static_cast<uint32_t>(list.size()));
+      p.arena_bytes[space] = std::max(p.arena_bytes[space], base[space] + size);
+      p.live_peak_bytes[space] = std::max(p.live_peak_bytes[space], persistent_live[space] + live);
     }
-    p.arena_bytes[space] = used;
-    p.live_peak_bytes[space] = live + LargestLiveSum(p, transients[space], position);
   }
   return p;
 }

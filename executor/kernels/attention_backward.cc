@@ -20,7 +20,7 @@ using simd::Store;
 using simd::VecF;
 
 // Smaller tiles of keys than forward: all of a tile's scores beyond the diagonal are wasted work.
-constexpr int64_t kBackwardKeyTile = 64;
+constexpr int64_t kBackwardKeyTile = kQueryTile;
 constexpr int64_t kBackwardPackFloats = kPackFloats / 4;
 
 struct Buffers {

@@ -7,8 +7,9 @@
 
 namespace zeroplan::cpu {
 
-// Rows of queries and of keys that one tile of scores covers.
-inline constexpr int64_t kQueryTile = 64;
+// Rows of queries and of keys that one tile of scores covers. Few queries, since half of the scores
+// on the diagonal are thrown away, and one full height of the micro-kernel.
+inline constexpr int64_t kQueryTile = kColumnAlign;
 inline constexpr int64_t kKeyTile = 256;
 
 // `rows` rows of D elements of an argument, `stride` apart, as fp32: where they lie, or in `tile`.

@@ -3,6 +3,7 @@
 // job, so the caller need not wait for it.
 #include "executor/kernels/thread_pool.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"
@@ -126,7 +126,9 @@ struct ThreadPool::Impl {
   static void* Main(void* raw) {
     const Start start = *static_cast<Start*>(raw);
 #if defined(__linux__)
-    pthread_setname_np(pthread_self(), ("zp-worker-" + std::to_string(start.worker)).c_str());
+    char name[16] = {};  // Linux's limit, the final 0 included
+    fmt::format_to_n(name, sizeof(name) - 1, "zp-worker-{}", start.worker);
+    pthread_setname_np(pthread_self(), name);
 #endif
     start.impl->Loop(start.worker);
     return nullptr;

@@ -26,6 +26,13 @@ inline double ClipFactor(double norm, double limit) {
   return limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0;
 }
 
+// The nearest number with 8 significant bits, ties to even. REQUIRES: far from bf16's limits.
+inline double RoundToBf16(double x) {
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 8)), exponent - 8);
+}
+
 struct AdamElement {
   double weight, m, v;
 };

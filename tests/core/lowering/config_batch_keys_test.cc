@@ -4,10 +4,8 @@
 
 #include "tests/core/lowering/config_program.h"
 
-namespace zeroplan {
+namespace zeroplan::testing {
 namespace {
-
-using namespace testing;  // NOLINT: the helpers of one test
 
 constexpr Section kSectionsOfStates[] = {Section::kInit, Section::kOptimizerStep, Section::kSave,
                                          Section::kLoad};
@@ -202,4 +200,4 @@ TEST_CASE("keys that steer no instruction end in the setup") {
 }
 
 }  // namespace
-}  // namespace zeroplan
+}  // namespace zeroplan::testing

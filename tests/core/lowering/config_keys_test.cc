@@ -10,10 +10,8 @@
 
 #include "tests/core/lowering/config_program.h"
 
-namespace zeroplan {
+namespace zeroplan::testing {
 namespace {
-
-using namespace testing;  // NOLINT: the helpers of one test
 
 constexpr auto kAllReduce = CollectiveKind::kAllReduce;
 constexpr auto kAllGather = CollectiveKind::kAllGather;
@@ -243,4 +241,4 @@ TEST_CASE("key overlap_comm: false waits for each collective where it is issued"
 }
 
 }  // namespace
-}  // namespace zeroplan
+}  // namespace zeroplan::testing

@@ -7,10 +7,8 @@
 
 #include "tests/core/lowering/config_program.h"
 
-namespace zeroplan {
+namespace zeroplan::testing {
 namespace {
-
-using namespace testing;  // NOLINT: the helpers of one test
 
 constexpr uint64_t kShard = 512 + 2176 + 2176 + 64;
 const json kCpu = {{"device", "cpu"}};
@@ -257,4 +255,4 @@ TEST_CASE("key offload_param.buffer_count: staging slots between disk and device
 }
 
 }  // namespace
-}  // namespace zeroplan
+}  // namespace zeroplan::testing

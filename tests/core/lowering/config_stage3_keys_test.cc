@@ -7,10 +7,8 @@
 
 #include "tests/core/lowering/config_program.h"
 
-namespace zeroplan {
+namespace zeroplan::testing {
 namespace {
-
-using namespace testing;  // NOLINT: the helpers of one test
 
 // A gather of parameters: which unit, and how many kernels of the compute stream lie between it and
 // the first that reads what it brings.
@@ -178,4 +176,4 @@ TEST_CASE("keys of stage 3 do nothing below it") {
 }
 
 }  // namespace
-}  // namespace zeroplan
+}  // namespace zeroplan::testing

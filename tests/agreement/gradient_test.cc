@@ -1,0 +1,172 @@
+// The engine's gradients are those of the loss it computes, tensor by tensor: against differences
+// of its own losses, and against the reference model, which is itself held against differences.
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <set>
+
+#include "core/lowering/emitter.h"
+#include "core/lowering/lower.h"
+#include "executor/engine/engine.h"
+#include "tests/agreement/reference_step.h"
+#include "tests/core/lowering/matrix.h"
+
+namespace zeroplan {
+namespace {
+
+using testing::Tensors;
+using testing::Values;
+
+constexpr int64_t kLayers = 2;
+
+EngineOptions OneThread() {
+  EngineOptions options;
+  options.threads_per_rank = 1;
+  return options;
+}
+
+// Gradients persist, and can be looked at, where they are whole and in place: stage 0.
+TrainSetup Stage0(int ranks, int64_t grad_accum, int recompute) {
+  return testing::BaseSetup(0, ranks, Dtype::kF32, grad_accum, recompute);
+}
+
+// What the last step left in the gradients' buffers, by tensor.
+Tensors EngineGradients(const Program& program, const Engine& engine, int rank) {
+  const std::vector<BufferId> by_unit = UnitBuffers(program, Role::kGradFull);
+  Tensors grads;
+  for (const ParamLayout::Place& place : program.layout.place) {
+    const auto unit = static_cast<size_t>(place.unit);
+    const TensorSlot& slot = program.layout.units[unit].slots[static_cast<size_t>(place.slot)];
+    const std::span<const std::byte> bytes = engine.Peek(rank, by_unit[unit]);
+    std::vector<float> values(slot.elements);
+    std::memcpy(values.data(), bytes.data() + slot.offset * 4, slot.elements * 4);
+    grads.emplace_back(values.begin(), values.end());
+  }
+  return grads;
+}
+
+// The element with the largest gradient, which shows a wrong one best, and some others.
+std::set<size_t> Sample(const Values& grads, size_t count, std::mt19937& random) {
+  std::set<size_t> sample;
+  const auto larger = [](double a, double b) { return std::abs(a) < std::abs(b); };
+  sample.insert(
+      static_cast<size_t>(std::max_element(grads.begin(), grads.end(), larger) - grads.begin()));
+  while (sample.size() < std::min(count, grads.size())) sample.insert(random() % grads.size());
+  return sample;
+}
+
+// Five-point derivative: the error of the mathematics is h^4/30 times the fifth derivative.
+template <typename Loss>
+double Slope(Loss&& loss, double h) {
+  return (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h);
+}
+
+TEST_CASE("gradients: the reference model's are the slopes of its loss") {
+  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, 0));
+  const auto& table = *program.layout.tensors;
+  const auto batch = testing::GlobalBatch(program, 3);
+  const testing::ReferenceModel model(program.model);
+  Tensors weights = testing::RandomState(table, 5).weights, grads;
+  model.Loss(weights, batch, &grads);
+  std::mt19937 random(6);
+  for (size_t t = 0; t < table.size(); ++t) {
+    CAPTURE(table[t].name);
+    CHECK(testing::LargestMagnitude(grads[t]) > 1e-3);
+    for (size_t i : Sample(grads[t], 6, random)) {
+      double& weight = weights[t][i];
+      const double at = weight;
+      const double slope = Slope(
+          [&](double h) {
+            weight = at + h;
+            return model.Loss(weights, batch);
+          },
+          1e-3);
+      weight = at;
+      // The loss is known to about 1e-15, so the slope to 1e-12; 1e-12/30 of a fifth derivative,
+      // which may be some thousands, comes on top.
+      CHECK(std::abs(slope - grads[t][i]) < 1e-9);
+    }
+  }
+}
+
+// A sum of n fp32 terms in any order is off by at most n * 2^-24 of the sum of their magnitudes,
+// typically by its root. The longest sums here have 60 terms, and an element passes through some 40
+// kernels: sqrt(60 * 40) * 2^-24 = 3e-6 of the tensor's largest gradient; five times that.
+constexpr double kFp32Gradient = 1.5e-5;
+
+TEST_CASE("gradients: every element is the reference model's") {
+  for (int ranks : {1, 2}) {
+    for (int recompute : {0, 1, 2}) {
+      CAPTURE(ranks);
+      CAPTURE(recompute);
+      LowerOptions options;
+      options.logits_chunk_bytes = 5 * 40 * 4;  // chunks of 5, 5, 5 and 1 rows of logits
+      const Program program =
+          Lower(testing::TinyModel(kLayers), Stage0(ranks, 3, recompute), options);
+      const auto& table = *program.layout.tensors;
+      const testing::RandomState start(table, 5);
+      testing::MemoryState state(program.layout);
+      start.WriteTo(state);
+      Engine engine(program, OneThread());
+      engine.Init();
+      engine.Load(state, true, nullptr);
+      const double loss = engine.Step(testing::RandomBatch(program, 3)).loss_sum;
+
+      Tensors expected;
+      const testing::ReferenceModel model(program.model);
+      const double expected_loss =
+          model.Loss(start.weights, testing::GlobalBatch(program, 3), &expected);
+      CHECK(std::abs(loss - expected_loss) < 1e-6 * expected_loss);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Tensors grads = EngineGradients(program, engine, rank);
+        for (size_t t = 0; t < table.size(); ++t) {
+          CAPTURE(table[t].name);
+          double worst = 0;
+          for (size_t i = 0; i < grads[t].size(); ++i) {
+            worst = std::max(worst, std::abs(grads[t][i] - expected[t][i]));
+          }
+          CHECK(worst < kFp32Gradient * testing::LargestMagnitude(expected[t]));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients: the slopes of the engine's own loss") {
+  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, 0));
+  const auto& table = *program.layout.tensors;
+  const testing::RandomState start(table, 5);
+  testing::MemoryState state(program.layout);
+  start.WriteTo(state);
+  Engine engine(program, OneThread());
+  engine.Init();
+  engine.Load(state, true, nullptr);
+  const FillBatch batch = testing::RandomBatch(program, 3);
+  engine.Step(batch);
+  const Tensors grads = EngineGradients(program, engine, 0);
+  std::mt19937 random(7);
+  for (size_t t = 0; t < table.size(); ++t) {
+    CAPTURE(table[t].name);
+    for (size_t i : Sample(grads[t], 3, random)) {
+      const auto at = static_cast<float>(start.weights[t][i]);
+      const auto put = [&](float weight) {
+        state.Write({static_cast<int>(t), StateKind::kMaster, i, 1}, {&weight, 1});
+      };
+      // A row's loss is about 4 and known to 2^-23 of that, the mean of 16 rows to a quarter:
+      // 1e-7. Over h = 1/32 (exact in fp32) that is 5e-6 of slope. The fifth derivative reaches
+      // some hundreds (positions, whose embedding passes through all layers): 1e-5 of slope.
+      const double slope = Slope(
+          [&](double h) {
+            put(at + static_cast<float>(h));
+            engine.Load(state, false, nullptr);
+            return engine.Evaluate(batch);
+          },
+          1.0 / 32);
+      put(at);
+      CHECK(std::abs(slope - grads[t][i]) < 2e-5 + 1e-4 * std::abs(grads[t][i]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
