@@ -179,7 +179,9 @@ TEST_CASE("reader: a damaged config loads or is a usage error, nothing else") {
     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}},
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95]}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}})";
-  constexpr std::string_view kBytes("{}[]\",:0123456789eE.-+ \\\nabtrufalsn#/*\xff\0", 42);
+  // The terminating zero is one of the bytes.
+  static constexpr char kText[] = "{}[]\",:0123456789eE.-+ \\\nabtrufalsn#/*\xff";
+  constexpr std::string_view kBytes(kText, sizeof kText);
   std::mt19937 random(1);
   for (int i = 0; i < 2000; ++i) {
     std::string text = good;
