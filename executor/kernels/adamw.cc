@@ -16,6 +16,8 @@ AdamConstants Constants(const OptimizerConfig& config, const StepState& state, b
           .beta1 = static_cast<float>(config.betas[0]),
           .beta2 = static_cast<float>(config.betas[1]),
           .eps = static_cast<float>(config.eps),
+          .rest1 = static_cast<float>(1 - config.betas[0]),
+          .rest2 = static_cast<float>(1 - config.betas[1]),
           .grad_factor = state.grad_factor,
           .inverse_correction1 = 1.0f / state.bias_correction1,
           .inverse_sqrt_correction2 = 1.0f / std::sqrt(state.bias_correction2),

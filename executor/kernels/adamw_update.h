@@ -9,7 +9,8 @@ namespace zeroplan {
 // decay added to the gradient (Adam) the other way round.
 struct AdamConstants {
   float lr, beta1, beta2, eps;
-  float grad_factor;               // unscaling and clipping of the gradient
+  float rest1, rest2;  // 1 - beta, rounded once: in fp32 1 - 0.999 would be off by 1e-5 of it
+  float grad_factor;   // unscaling and clipping of the gradient
   float inverse_correction1;       // 1 / (1 - beta1^t)
   float inverse_sqrt_correction2;  // 1 / sqrt(1 - beta2^t)
   float decay, l2;

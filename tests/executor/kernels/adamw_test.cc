@@ -51,7 +51,8 @@ struct Arrays {
         m(Tensor::Random(rng, Dtype::kF32, n)),
         v(Tensor::Random(rng, Dtype::kF32, n)),
         param(Tensor::Random(rng, param_dtype, n)) {
-    for (int64_t i = 0; i < n; ++i) v.Set(i, v[i] * v[i]);
+    // Away from 0, where m / sqrt(v) would magnify the roundings of v without bound.
+    for (int64_t i = 0; i < n; ++i) v.Set(i, v[i] * v[i] + 0.01);
   }
   void Step(Bench& bench, StepState state, int64_t begin, bool with_param, int flags) {
     Tensor state_tensor = Tensor::State(state);
@@ -89,12 +90,8 @@ TEST_CASE("adamw: formulas, decay by tensor, padding untouched, ranks and offset
             }
             CAPTURE(i);
             // About ten fp32 roundings of numbers near 1 (v of gradients near 3: a little more).
-            // Where v is tiny the step is large, and so is the error.
             constexpr double kSlack = 12 * 0x1p-24;
-            const double step = std::abs(want.p - before.master[i]);
-            INFO("got ", a.master[i], " want ", want.p, " step ", step);
-            REQUIRE(
-                Close(a.master[i], want.p, Dtype::kF32, kSlack * (1 + std::abs(want.p) + step)));
+            REQUIRE(Close(a.master[i], want.p, Dtype::kF32, kSlack * (1 + std::abs(want.p))));
             REQUIRE(Close(a.m[i], want.m, Dtype::kF32, kSlack));
             REQUIRE(Close(a.v[i], want.v, Dtype::kF32, kSlack * (1 + want.v)));
             if (slot == nullptr) REQUIRE(a.master[i] == before.master[i]);
@@ -157,7 +154,8 @@ TEST_CASE("adamw: the same bits whatever the pieces") {
 // The widest instruction sets fuse multiply and add; results agree to that rounding.
 TEST_CASE("adamw: instruction sets agree") {
   ZEROPLAN_TEST_RNG(rng);
-  const AdamConstants constants{0.01f, 0.9f, 0.99f, 1e-6f, 0.25f, 5.0f, 7.0f, 0.001f, 0.0f};
+  const AdamConstants constants{0.01f, 0.9f, 0.99f, 1e-6f,  0.1f, 0.01f,
+                                0.25f, 5.0f, 7.0f,  0.001f, 0.0f};
   constexpr int64_t kN = 1003;
   Arrays start(rng, Dtype::kF32, Dtype::kF32, kN);
   Arrays portable = start;
