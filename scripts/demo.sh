@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/build.sh release zeroplan
 zeroplan=build/release/zeroplan
-steps=${1:-400}
+steps=${1:-1200}
 
 "$zeroplan" estimate --params 10B --gpus 16
 
