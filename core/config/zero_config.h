@@ -29,7 +29,7 @@ struct ZeroConfig {
   uint64_t reduce_bucket_elements = kAuto;
   // Elements gathered by one collective after the optimizer step, stages 1 and 2. Default 5e8.
   uint64_t allgather_bucket_elements = 500'000'000;
-  // true: gradients of a bucket's unit lie in one buffer; false: one buffer and one collective a
+  // Stages 2 and 3. true: gradients of a unit lie in one buffer; false: one buffer and collective a
   // tensor.
   bool contiguous_gradients = true;
   // true: reduce-scatter; false: all-reduce and keep the own shard (more bytes sent).

@@ -31,7 +31,7 @@ void Emitter::Push(Op op, Stream stream) {
   instruction.when = when_;
   instruction.phase = phase_;
   instruction.layer = layer_;
-  out_.push_back(std::move(instruction));
+  out_.push_back(instruction);
 }
 
 void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,

@@ -47,7 +47,6 @@ class Emitter {
   void Checkpoint(bool write, const Ref& host, int unit, StateKind state, uint64_t begin,
                   uint64_t count);
   void Release(BufferId buffer);  // an explicit Free (insert_lifetimes adds the others)
-  void Append(Instruction instruction) { out_.push_back(std::move(instruction)); }
 
  private:
   void Push(Op op, Stream stream);

@@ -109,7 +109,7 @@ void OffloadGrads(Program& p) {
   out.reserve(in.size() * 5 / 4);
   GradOffload offload(p, out);
   for (Instruction& instruction : in) {
-    if (!offload.Rewrite(instruction)) out.push_back(std::move(instruction));
+    if (!offload.Rewrite(instruction)) out.push_back(instruction);
   }
   p.section(Section::kMicroStep) = std::move(out);
 }
@@ -126,7 +126,7 @@ void OffloadParams(Program& p, Section section, SlotRing& slots) {
     const bool from_shard = gather != nullptr && gather->kind == CollectiveKind::kAllGather &&
                             p.buffers[p.segs(*gather)[0].src.buffer].role == Role::kParamShard;
     if (!from_shard) {
-      out.push_back(std::move(instruction));
+      out.push_back(instruction);
       continue;
     }
     Segment& segment = p.segments[gather->first_segment];
@@ -142,7 +142,7 @@ void OffloadParams(Program& p, Section section, SlotRing& slots) {
     emit.CopyTo(host, own_part);
     if (alone) continue;
     segment.src = own_part;
-    out.push_back(std::move(instruction));
+    out.push_back(instruction);
   }
   p.section(section) = std::move(out);
 }

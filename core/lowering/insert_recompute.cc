@@ -55,7 +55,7 @@ void Repeat(Program& p, const std::vector<Instruction>& forward, BufferId output
     launch.first_arg = first;
     repeated.op = launch;
     repeated.phase = Phase::kBackward;
-    out.push_back(std::move(repeated));
+    out.push_back(repeated);
   }
 }
 
@@ -103,7 +103,7 @@ Program InsertRecompute(Program p) {
         }
       }
     }
-    out.push_back(std::move(instruction));
+    out.push_back(instruction);
   }
   p.section(Section::kMicroStep) = std::move(out);
   return p;

@@ -25,19 +25,19 @@ bool WritesGrads(const Program& p, const Instruction& instruction) {
 }
 
 // With several micro-steps: the writing kernel for the first, the adding one for the others.
-void EmitWriteAndAdd(Program& p, Instruction instruction, std::vector<Instruction>& out) {
+void EmitWriteAndAdd(const Program& p, Instruction instruction, std::vector<Instruction>& out) {
   auto launch = std::get<LaunchKernel>(instruction.op);
   if (!Accumulates(p.setup) || (launch.flags & kAccumulate)) {
-    out.push_back(std::move(instruction));
+    out.push_back(instruction);
     return;
   }
   Instruction add = instruction;
   instruction.when = kWritesGrads;
-  out.push_back(std::move(instruction));
+  out.push_back(instruction);
   launch.flags |= kAccumulate;
   add.op = launch;
   add.when = kAddsGrads;
-  out.push_back(std::move(add));
+  out.push_back(add);
 }
 
 class Reducer {
@@ -238,11 +238,11 @@ Program InsertReduction(Program p) {
         }
       }
     }
-    const Instruction at = in[i];
-    if (in_place && WritesGrads(p, in[i])) {
-      EmitWriteAndAdd(p, std::move(in[i]), out);
+    const Instruction& at = in[i];
+    if (in_place && WritesGrads(p, at)) {
+      EmitWriteAndAdd(p, at, out);
     } else {
-      out.push_back(std::move(in[i]));
+      out.push_back(at);
     }
     for (size_t b : done_at[i]) {
       reducer.Emit(buckets[b], at);

@@ -192,7 +192,7 @@ void UnshardSection(Program& p, Section section, const std::vector<BufferId>& sh
         buffer_of_step[static_cast<size_t>(steps[current].next)] = buffer_of_step[current];
       }
     }
-    out.push_back(std::move(in[i]));
+    out.push_back(in[i]);
   }
   p.section(section) = std::move(out);
 }

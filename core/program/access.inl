@@ -7,6 +7,8 @@ template <typename... Fs>
 struct Overload : Fs... {
   using Fs::operator()...;
 };
+template <typename... Fs>
+Overload(Fs...) -> Overload<Fs...>;
 
 template <typename Visit>
 void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit) {
