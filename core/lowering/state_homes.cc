@@ -45,13 +45,18 @@ StateHomes::StateHomes(Program& program, bool with_adam)
   const auto& zero = p_.setup.zero;
   const Home away =
       zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
-  for (size_t u = offloaded_.size(); u-- > 0;) {
-    const uint64_t shard = p_.layout.units[u].shard_elements, h = offloaded_[u];
-    for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
-      pieces_.push_back(
-          {static_cast<int>(u), begin, std::min(zero.sub_group_elements, h - begin), away});
+  // The many small persistent units come after all others, so that staging slots, which are taken
+  // in turn, all get pieces worth their size.
+  for (const bool persistent : {false, true}) {
+    for (size_t u = offloaded_.size(); u-- > 0;) {
+      if (p_.layout.units[u].persistent != persistent) continue;
+      const uint64_t shard = p_.layout.units[u].shard_elements, h = offloaded_[u];
+      for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
+        pieces_.push_back(
+            {static_cast<int>(u), begin, std::min(zero.sub_group_elements, h - begin), away});
+      }
+      if (h < shard) pieces_.push_back({static_cast<int>(u), h, shard - h, Home::kDevice});
     }
-    if (h < shard) pieces_.push_back({static_cast<int>(u), h, shard - h, Home::kDevice});
   }
   for (int kind = 0; kind < 3; ++kind) {
     device_.push_back(UnitBuffers(p_, kDeviceRole[kind]));

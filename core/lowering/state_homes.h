@@ -31,7 +31,8 @@ class StateHomes {
   // yet.
   StateHomes(Program& program, bool with_adam);
 
-  // In update order: last unit first, pieces of at most sub_group_elements where offloaded.
+  // In update order: last unit first, persistent units last of all; pieces of at most
+  // sub_group_elements where offloaded.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
   bool has_adam() const { return with_adam_; }
 
