@@ -94,6 +94,30 @@ TEST_CASE("params derive a model, gpu-memory decides what fits") {
   CHECK(report["model"]["params"].get<double>() == doctest::Approx(10e9).epsilon(0.05));
 }
 
+TEST_CASE("10B on one 32 GB GPU: stage 2 needs the optimizer on the CPU and full recompute") {
+  const std::string machine =
+      "--model gpt2-10b --gpus 1 --gpu-memory 32GB --seq-len 1024 --stage 2 ";
+  const Json plain = EstimateJson(machine + "--offload-optimizer none")["choices"][0];
+  CHECK(plain["fits"] == false);
+  CHECK(plain["why_not"].get<std::string>().starts_with("GPU memory short by "));
+
+  const Json choice = EstimateJson(
+      machine + "--micro-batch 10 --offload-optimizer cpu --checkpointing full")["choices"][0];
+  CHECK(choice["fits"] == true);
+  // By hand. Parameters: 50 (12 h^2 + 13 h) + (50304 + 1024) h + 2 h with h = 4096, all tensors
+  // multiples of 64 elements; their 16-bit gradients lie in pinned host memory, the 12 bytes of
+  // states of each in pageable memory.
+  const uint64_t psi = 50ull * (12 * 4096 * 4096 + 13 * 4096) + (50304 + 1024) * 4096ull + 2 * 4096;
+  CHECK(choice["gpu_bytes"]["params"] == 2 * psi);
+  CHECK(choice["gpu_bytes"]["optimizer"] == 0);
+  CHECK(choice["host_bytes"]["pageable"] == 12 * psi);
+  // Besides gradients pinned memory holds four slots of 2^24 new parameters, tokens and step state.
+  const uint64_t tokens = 2ull * 10 * 1024 * 4, slots = 4ull * (1 << 24) * 2;
+  CHECK(choice["host_bytes"]["pinned"] == 2 * psi + slots + tokens + 128);
+  // Gradients out and parameters in, tokens, step state, stop flag and norm.
+  CHECK(choice["pcie_bytes_per_step"] == 4 * psi + tokens + 128 + 8 + 8);
+}
+
 TEST_CASE("host memory is per node and counts") {
   const Json report = EstimateJson(
       "--model gpt2-xl --gpus 8 --seq-len 128 --stage 1 --offload-optimizer cpu --host-memory 1GB");
