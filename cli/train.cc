@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/lowering/lower.h"
+#include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/train/interrupt.h"
@@ -192,6 +193,7 @@ void RunTrain(TrainCommand& command) {
   LowerOptions lower;
   lower.checkpoints = !command.save.empty() || !command.init_from.empty();
   const Program program = Lower(model, setup, lower);
+  VerifyOrThrow(program);
   CheckFitsHost(program, AvailableHostBytes());
   const MemoryReport memory = WalkMemory(program);
   std::unique_ptr<MetricsFile> metrics;

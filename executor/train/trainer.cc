@@ -56,6 +56,9 @@ class Run {
 
   RunReport Execute() {
     Start();
+    if (options_.shuffle && sampler_.validation_batches() == 0) {
+      LogInfo("the data is shorter than two global batches: no validation part");
+    }
     observer_.OnStart(done_, sampler_.train_samples());
     while (done_ < options_.steps && !report_.interrupted) OneStep();
     if (sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
