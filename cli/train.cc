@@ -1,8 +1,6 @@
 // zeroplan train: runs a config.
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
-#include <sstream>
 
 #include "cli/app.h"
 #include "cli/common_options.h"
@@ -10,6 +8,7 @@
 #include "cli/parse.h"
 #include "cli/progress.h"
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/lowering/lower.h"
@@ -79,13 +78,6 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
   add(seen, "--metrics", options.metrics, "FILE.jsonl", "Write one JSON object a step");
   add(seen, "--trace", options.trace, "FILE.json",
       "Write a Chrome trace of the run (chrome://tracing); keep runs short");
-}
-
-std::string ReadText(const std::string& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
 }
 
 // The setup from --config, or from the command line.
@@ -170,7 +162,7 @@ TrainOptions MakeTrainOptions(const TrainCommand& command, const TrainSetup& set
   options.swap_dir = SwapDir(setup);
   options.trace_file = command.trace;
   options.config_digest = DigestText(
-      command.common.config.empty() ? SetupLabel(setup) : ReadText(command.common.config));
+      command.common.config.empty() ? SetupLabel(setup) : ReadTextFile(command.common.config));
   return options;
 }
 

@@ -13,8 +13,7 @@ namespace zeroplan {
 
 // Buffers of one forward pass; [layer] where a vector.
 struct ForwardBuffers {
-  std::vector<BufferId>
-      residual_MC;  // layers + 1: the input of each layer, then the last one's output
+  std::vector<BufferId> residual_MC;  // layers + 1: each layer's input, the last one's output
   std::vector<BufferId> ln1_MC, ln1_stats_M2, qkv_M3C, attention_MC, lse_BHT;
   std::vector<BufferId> middle_MC, ln2_MC, ln2_stats_M2, fc_MF, gelu_MF;
   BufferId final_MC = kNoBuffer, final_stats_M2 = kNoBuffer;

@@ -19,6 +19,7 @@ struct UseStep {
   bool backward;          // first instruction's phase
   int next = -1;          // the unit's next step
   bool keep = false;      // stays gathered until `next`
+  bool begins = true;     // has a gather of its own: no earlier step keeps the unit for it
   size_t issue_step = 0;  // where the gather is issued, for steps that begin a gather
 };
 
@@ -82,22 +83,19 @@ class GatherPlan {
       if (!Fits(s + 1, n, Elements(steps_[s].unit))) continue;
       Add(s + 1, n, Elements(steps_[s].unit));
       steps_[s].keep = true;
+      steps_[n].begins = false;
     }
   }
 
   // Issues each gather as many steps early as the prefetch bucket and the live limit allow.
   void Prefetch() {
     const ZeroConfig& zero = p_.setup.zero;
-    std::vector<bool> begins(steps_.size(), true);
-    for (const UseStep& step : steps_) {
-      if (step.keep) begins[static_cast<size_t>(step.next)] = false;
-    }
     std::vector<int> previous(p_.layout.units.size(), -1);
     size_t last_issue = 0;  // gathers are issued in order of use: none overtakes one needed sooner
     for (size_t s = 0; s < steps_.size(); ++s) {
       const auto unit = static_cast<size_t>(steps_[s].unit);
       steps_[s].issue_step = s;
-      if (begins[s] && zero.overlap_comm && zero.prefetch_bucket_elements > 0) {
+      if (steps_[s].begins && zero.overlap_comm && zero.prefetch_bucket_elements > 0) {
         const uint64_t size = Elements(steps_[s].unit);
         uint64_t ahead = size;
         while (steps_[s].issue_step > 0) {
@@ -111,10 +109,10 @@ class GatherPlan {
             break;
           Add(earlier, earlier + 1, size);
           steps_[s].issue_step = earlier;
-          if (begins[earlier]) ahead += Elements(steps_[earlier].unit);
+          if (steps_[earlier].begins) ahead += Elements(steps_[earlier].unit);
         }
       }
-      if (begins[s]) last_issue = steps_[s].issue_step;
+      if (steps_[s].begins) last_issue = steps_[s].issue_step;
       previous[unit] = static_cast<int>(s);
     }
   }
@@ -155,12 +153,8 @@ void UnshardSection(Program& p, Section section, const std::vector<BufferId>& sh
 
   // gathers_at[i]: steps whose gather is issued before instruction i.
   std::vector<std::vector<size_t>> gathers_at(in.size());
-  std::vector<bool> begins(steps.size(), true);
-  for (const UseStep& step : steps) {
-    if (step.keep) begins[static_cast<size_t>(step.next)] = false;
-  }
   for (size_t s = 0; s < steps.size(); ++s) {
-    if (begins[s]) gathers_at[steps[steps[s].issue_step].first].push_back(s);
+    if (steps[s].begins) gathers_at[steps[steps[s].issue_step].first].push_back(s);
   }
   std::vector<BufferId> buffer_of_step(steps.size(), kNoBuffer);
   std::vector<Instruction> out;
