@@ -72,10 +72,8 @@ class Reducer {
   }
   // Where the piece's gradients lie: the unit's buffer, or the piece's own.
   Ref Source(const GradPiece& piece) const {
-    const uint64_t base = piece.own_buffer == kNoBuffer ? piece.begin : 0;
-    const BufferId id =
-        piece.own_buffer == kNoBuffer ? whole_[static_cast<size_t>(piece.unit)] : piece.own_buffer;
-    return {id, base * size_, (piece.end - piece.begin) * size_, 0};
+    return {PieceBuffer(piece, whole_), (piece.begin - PieceBase(piece)) * size_,
+            (piece.end - piece.begin) * size_, 0};
   }
   bool Direct() const {
     return !Accumulates(p_.setup) && p_.setup.precision.grad_accum_dtype == dtype_ &&
@@ -173,7 +171,7 @@ void MakeTransient(Program& p) {
 
 // Zeroes what no kernel writes of a transient gradient: alignment between tensors and the unit's
 // end.
-void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer, uint64_t base,
+void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buffer,
               Emitter& emit) {
   const uint64_t size = DtypeBytes(FullGradDtype(p.setup));
   uint64_t at = piece.begin;
@@ -181,7 +179,7 @@ void FillGaps(Program& p, const Unit& unit, const GradPiece& piece, BufferId buf
     if (begin >= end) return;
     const uint64_t bytes = (end - begin) * size;
     emit.Launch(KernelId::kFill, {static_cast<int64_t>(bytes)}, kNoFlags,
-                {Ref{buffer, (begin - base) * size, bytes, 0}});
+                {Ref{buffer, (begin - PieceBase(piece)) * size, bytes, 0}});
   };
   for (const TensorSlot& slot : unit.slots) {
     if (slot.offset < piece.begin || slot.offset >= piece.end) continue;
@@ -215,9 +213,8 @@ Program InsertReduction(Program p) {
   auto release = [&](const ReduceBucket& bucket, const Instruction& at) {
     emit.Tag(at.phase, at.layer);
     for (const GradPiece& piece : bucket.pieces) {
-      if (piece.own_buffer != kNoBuffer) emit.Release(piece.own_buffer);
-      if (piece.own_buffer == kNoBuffer && piece.last_of_unit) {
-        emit.Release(whole[static_cast<size_t>(piece.unit)]);
+      if (piece.own_buffer != kNoBuffer || piece.last_of_unit) {
+        emit.Release(PieceBuffer(piece, whole));
       }
     }
   };
@@ -230,11 +227,8 @@ Program InsertReduction(Program p) {
         while (overlap && released + 1 < std::min(b, done)) release(buckets[released++], in[i]);
         emit.Tag(in[i].phase, in[i].layer);
         for (const GradPiece& piece : buckets[b].pieces) {
-          const BufferId id = piece.own_buffer != kNoBuffer
-                                  ? piece.own_buffer
-                                  : whole[static_cast<size_t>(piece.unit)];
-          FillGaps(p, p.layout.units[static_cast<size_t>(piece.unit)], piece, id,
-                   piece.own_buffer != kNoBuffer ? piece.begin : 0, emit);
+          FillGaps(p, p.layout.units[static_cast<size_t>(piece.unit)], piece,
+                   PieceBuffer(piece, whole), emit);
         }
       }
     }

@@ -16,6 +16,15 @@ struct GradPiece {
   BufferId own_buffer = kNoBuffer;  // holds this piece alone; else it lies in the unit's buffer
 };
 
+// The buffer that a piece lies in (`whole`: the units' buffers), and the unit's element it begins
+// with.
+inline BufferId PieceBuffer(const GradPiece& piece, const std::vector<BufferId>& whole) {
+  return piece.own_buffer != kNoBuffer ? piece.own_buffer : whole[static_cast<size_t>(piece.unit)];
+}
+inline uint64_t PieceBase(const GradPiece& piece) {
+  return piece.own_buffer != kNoBuffer ? piece.begin : 0;
+}
+
 struct ReduceBucket {
   std::vector<GradPiece> pieces;
   size_t first_write = 0, last_write = 0;  // micro_step instructions that write its gradients
