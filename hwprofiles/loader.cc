@@ -59,7 +59,7 @@ void ReadPeaks(FigureReader& reader, GpuProfile& gpu) {
                                 "figure with sparsity) and \"dense\"",
                                 sparsity));
       }
-      (kind[0] == 'd' ? gpu.dense_peaks : gpu.measured_peaks)[dtype] = *figure;
+      (kind[0] == 'd' ? gpu.dense_peaks : gpu.reachable_peaks)[dtype] = *figure;
     }
   }
 }

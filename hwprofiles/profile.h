@@ -24,6 +24,48 @@ struct Figure {
   std::string reference;  // where to look it up, or what was run
 };
 
+// Rows measured together; where they come from is said once.
+template <typename Row>
+struct Measured {
+  std::vector<Row> rows;
+  FigureSource source = FigureSource::kMeasured;
+  std::string reference;
+};
+
+// The three products of a layer y[M,N] = a[M,K] * w[K,N]: kForward; kData, dy * w^T; kWeight,
+// a^T * dy. All have 2*M*K*N FLOPs.
+enum class GemmKind : uint8_t { kForward, kData, kWeight };
+struct GemmRate {
+  GemmKind kind = GemmKind::kForward;
+  Dtype dtype = Dtype::kBF16;
+  int64_t m = 0, k = 0, n = 0;
+  double flops_per_second = 0;
+};
+// Causal attention in 16 bit, fused. FLOPs as the kernel table counts them (causal half).
+struct AttentionRate {
+  int64_t batch = 0, heads = 0, seq = 0, head_dim = 0;
+  double forward_flops_per_second = 0, backward_flops_per_second = 0;
+};
+enum class CollectiveOp : uint8_t { kAllReduce, kAllGather, kReduceScatter };
+// `bytes`: what all ranks hold together (all-gather, reduce-scatter) or each rank's whole input
+// (all-reduce). Ranks of one node.
+struct CollectiveTime {
+  CollectiveOp op = CollectiveOp::kAllReduce;
+  int world_size = 2;
+  double bytes = 0;
+  double seconds = 0;
+};
+// A copy between pinned host memory and one GPU, alone.
+struct CopyTime {
+  double bytes = 0;
+  double to_device_seconds = 0, from_device_seconds = 0;
+};
+// A kernel that only moves memory; bytes are read plus written.
+struct MemoryKernelTime {
+  double bytes = 0;
+  double seconds = 0;
+};
+
 struct GpuProfile {
   std::string name;          // "NVIDIA H200 SXM"
   std::string architecture;  // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell
@@ -34,7 +76,12 @@ struct GpuProfile {
   Figure sm_count;
   Figure max_sm_clock;
   std::map<Dtype, Figure> dense_peaks;     // FLOP/s without sparsity; kF32 is plain fp32, not TF32
-  std::map<Dtype, Figure> measured_peaks;  // large square GEMM
+  std::map<Dtype, Figure> reachable_peaks;  // what a large GEMM reaches: measured or derived
+  // Rates by shape. Without them the cost model scales those of the GPU it knows best.
+  std::optional<Measured<GemmRate>> gemm;
+  std::optional<Measured<AttentionRate>> attention;
+  std::optional<Measured<MemoryKernelTime>> memory_kernels;
+  Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
   bool bf16 = false;                       // has bf16 arithmetic
   bool fp16 = false;
   bool flash_attention = false;  // cuDNN has fused attention; else plans hold the s*s scores
@@ -44,7 +91,11 @@ struct GpuProfile {
 struct PcieProfile {
   Figure to_device_single, from_device_single, both_single;  // one GPU alone; `both` is the sum
   std::optional<Figure> to_device_all, from_device_all, both_all;  // all GPUs at once, summed
+  std::optional<Measured<CopyTime>> copies;  // by size, one GPU alone
 };
+
+enum class LinkKind : uint8_t { kNvlink, kPcie };
+std::string_view LinkKindName(LinkKind kind);  // "nvlink", "pcie"
 
 struct NodeProfile {
   Figure gpus;
@@ -53,13 +104,19 @@ struct NodeProfile {
   std::optional<Figure> triad_bandwidth;  // host memory, STREAM triad
   std::optional<Figure> adam_bandwidth;   // host memory, Adam-shaped loop
   PcieProfile pcie;
+  LinkKind link_kind = LinkKind::kNvlink;
   Figure gpu_link;  // one GPU to its peers, each direction
+  std::optional<Measured<CollectiveTime>> collectives;
+  // What a collective and a compute kernel that run side by side keep of their speed.
+  std::optional<Figure> overlapped_compute, overlapped_collective;
   std::optional<Figure> nvme_read, nvme_write;
   std::optional<Figure> nvme_capacity;  // absent: not checked
 };
 
 struct NetworkProfile {
-  Figure bandwidth_per_gpu;  // each direction
+  std::string name;           // "8 x InfiniBand NDR 400"
+  Figure bandwidth_per_node;  // each direction, all the node's adapters together
+  Figure latency;             // seconds, one message between two nodes
 };
 
 // Device memory outside zeroplan's arenas (context, modules, communicators) at one world size.

@@ -49,8 +49,8 @@ Found CheckPeaks(const GpuProfile& gpu) {
                       peak.written, peak.unit, limit / 1e12, gpu.sm_count.value, gpu.architecture,
                       gpu.max_sm_clock.value / 1e6)};
     }
-    const auto measured = gpu.measured_peaks.find(dtype);
-    if (measured != gpu.measured_peaks.end() && measured->second.value > peak.value) {
+    const auto measured = gpu.reachable_peaks.find(dtype);
+    if (measured != gpu.reachable_peaks.end() && measured->second.value > peak.value) {
       return Contradiction{
           fmt::format("gpu.peaks.{}.measured.value", DtypeName(dtype)),
           fmt::format("{} {} is more than the dense peak of {} {}; measure again",

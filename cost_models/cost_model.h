@@ -1,0 +1,66 @@
+// Seconds of every instruction of a step program, alone on its stream. One facade over the cost
+// functions, which live in a file each:
+//
+//   gemm_cost, attention_cost, memory_cost    kernels on the GPU
+//   collective_cost                           ring, tree, hierarchical over node and network
+//   transfer_cost                             PCIe, one GPU alone and all of a host at once
+//   host_cost, storage_cost                   host optimizer and conversions, NVMe
+//
+// What runs at the same time and shares a resource is the Timeline's business.
+#pragma once
+
+#include <memory>
+
+#include "core/program/program.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+// How many GPUs take part, and how many of them share a host.
+struct ClusterShape {
+  int gpus = 1;
+  int gpus_per_node = 1;
+
+  int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
+  int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
+};
+
+// What is left of the speed (0 to 1] of two instructions that run side by side on one rank's
+// streams, and of a rank's PCIe link.
+struct OverlapRates {
+  double compute_beside_collective = 1;
+  double collective_beside_compute = 1;
+  // Each direction of the PCIe link while both are busy; and gather and reduce while both are.
+  double pcie_both = 1;
+  double two_collectives = 0.5;
+  // The host optimizer while copies run (both read host memory), and the copies meanwhile.
+  double host_beside_copy = 1, copy_beside_host = 1;
+};
+
+class CostModel {
+ public:
+  // Fits what the profile's measurements allow (Eigen least squares). REQUIRES: a loaded profile.
+  CostModel(const HardwareProfile& profile, const ClusterShape& shape);
+  ~CostModel();
+  CostModel(CostModel&&) noexcept;
+  CostModel& operator=(CostModel&&) noexcept;
+
+  // Seconds of one instruction of `program` (lowered for as many ranks as the shape has GPUs),
+  // launch included. Alloc, Free, RecordEvent, WaitEvent: 0. Remembers kernels it has seen: not
+  // for several threads at once.
+  double Seconds(const Program& program, const Instruction& instruction) const;
+
+  const OverlapRates& overlap() const;
+  const ClusterShape& shape() const;
+  // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
+  double CollectiveBytesPerSecond() const;  // sent by one rank
+  double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying
+  double HbmBytesPerSecond() const;
+  double DensePeak(Dtype dtype) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace zeroplan
