@@ -45,6 +45,8 @@ class CostModel {
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying
   double HbmBytesPerSecond() const;
+  double HostBytesPerSecond() const;  // of a host kernel of one rank, all of the host's ranks busy
+  double StorageReadBytesPerSecond() const, StorageWriteBytesPerSecond() const;  // one rank's share
   double DensePeak(Dtype dtype) const;
 
  private:

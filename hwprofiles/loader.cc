@@ -136,7 +136,7 @@ HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
   profile.gpu = ReadGpu(reader);
   profile.node = ReadNode(reader);
   if (reader.Has("network")) {
-    profile.network = NetworkProfile{reader.Required("network.bandwidth_per_gpu", kNetwork)};
+    profile.network = NetworkProfile{"", reader.Required("network.bandwidth_per_gpu", kNetwork), {}};
   }
   profile.runtime = ReadRuntime(reader);
   reader.RefuseUnread();

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/lowering/passes.h"
+#include "cost_models/step_time.h"
 
 namespace zeroplan {
 namespace {
@@ -27,24 +28,21 @@ EffectiveSettings Effective(const Program& program) {
           zero.param_persistence_threshold, zero.max_reuse_distance, zero.overlap_comm};
 }
 
-ChoiceEstimate EstimateOne(const EstimateInputs& inputs, const TrainSetup& setup,
-                           std::shared_ptr<const std::vector<ParamTensor>> tensors) {
-  const Program program = Lower(inputs.model, std::move(tensors), setup, inputs.lower);
-  const Cluster& cluster = inputs.cluster;
-  const auto ranks = static_cast<uint64_t>(cluster.ranks_per_node());
-  ChoiceEstimate choice;
-  choice.setup = setup;
-  choice.settings = Effective(program);
-  choice.memory = WalkMemory(program);
-  choice.traffic = WalkTraffic(program);
-  choice.runtime_bytes = cluster.runtime_bytes;
-  choice.gpu_total_bytes = choice.memory.arena(Space::kDevice) + cluster.runtime_bytes;
-  choice.host.pinned = choice.memory.arena(Space::kPinned) * ranks;
-  choice.host.pageable = choice.memory.arena(Space::kPageable) * ranks;
-  choice.nvme_bytes = choice.memory.arena(Space::kFile) * ranks;
-  choice.why_not = ExplainMisfit(choice, cluster);
-  choice.fits = choice.why_not.empty();
-  return choice;
+TimeEstimate Times(const Program& program, const CostModel& costs) {
+  const BatchSpec& batch = program.setup.batch;
+  const StepTime time = StepTimer(costs).Time(program);
+  const double tokens = static_cast<double>(batch.global_batch()) *
+                        static_cast<double>(batch.seq_len) / time.total_seconds;
+  TimeEstimate estimate;
+  estimate.compute_seconds = time.compute_seconds;
+  estimate.exposed_comm_seconds = time.exposed_comm_seconds;
+  estimate.exposed_offload_seconds = time.exposed_offload_seconds;
+  estimate.optimizer_seconds = time.optimizer_seconds;
+  estimate.total_seconds = time.total_seconds;
+  estimate.tokens_per_second = tokens;
+  estimate.mfu = ModelFlopsUtilisation(program.model, batch.seq_len, tokens, batch.world_size,
+                                       costs.DensePeak(program.setup.precision.dtype));
+  return estimate;
 }
 
 std::string Shortage(const char* what, uint64_t needs, uint64_t has, const std::string& detail) {
@@ -67,6 +65,25 @@ std::string LargestClass(const ChoiceEstimate& choice) {
 }
 
 }  // namespace
+
+ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
+                               const CostModel* costs) {
+  const auto ranks = static_cast<uint64_t>(cluster.ranks_per_node());
+  ChoiceEstimate choice;
+  choice.setup = program.setup;
+  choice.settings = Effective(program);
+  choice.memory = WalkMemory(program);
+  choice.traffic = WalkTraffic(program);
+  choice.runtime_bytes = cluster.runtime_bytes;
+  choice.gpu_total_bytes = choice.memory.arena(Space::kDevice) + cluster.runtime_bytes;
+  choice.host.pinned = choice.memory.arena(Space::kPinned) * ranks;
+  choice.host.pageable = choice.memory.arena(Space::kPageable) * ranks;
+  choice.nvme_bytes = choice.memory.arena(Space::kFile) * ranks;
+  if (costs != nullptr) choice.time = Times(program, *costs);
+  choice.why_not = ExplainMisfit(choice, cluster);
+  choice.fits = choice.why_not.empty();
+  return choice;
+}
 
 std::string ExplainMisfit(const ChoiceEstimate& choice, const Cluster& cluster) {
   std::string why;
@@ -99,7 +116,8 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.cluster = inputs.cluster;
   estimate.choices.reserve(inputs.setups.size());
   for (const TrainSetup& setup : inputs.setups) {
-    estimate.choices.push_back(EstimateOne(inputs, setup, tensors));
+    const Program program = Lower(inputs.model, tensors, setup, inputs.lower);
+    estimate.choices.push_back(EstimateProgram(program, inputs.cluster, inputs.costs));
   }
   return estimate;
 }

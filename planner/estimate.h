@@ -9,6 +9,7 @@
 
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
+#include "cost_models/cost_model.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
 #include "planner/cluster.h"
@@ -64,10 +65,16 @@ struct EstimateInputs {
   Cluster cluster;
   std::vector<TrainSetup> setups;  // at least one; each validated
   LowerOptions lower;
+  // Of the cluster; times are left unset without it. Must outlive the call.
+  const CostModel* costs = nullptr;
 };
 
 // REQUIRES: ValidateModelSpec and ValidateSetup passed for all.
 Estimate EstimateChoices(const EstimateInputs& inputs);
+
+// One choice, from its program. Without `costs` its times are unset.
+ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
+                               const CostModel* costs);
 
 // Why `choice` does not fit `cluster`: one clause a memory, joined by "; and ". Empty if it fits.
 std::string ExplainMisfit(const ChoiceEstimate& choice, const Cluster& cluster);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/state_io.h"
@@ -37,11 +38,6 @@ struct ExecutedInstruction {
   Section section;
   int32_t index;       // within the section
   int32_t repetition;  // micro-step number within the optimizer step, else 0
-};
-struct TraceSpan {
-  Section section;
-  int32_t index;
-  double begin_seconds, end_seconds;  // since the engine was built
 };
 
 // Writes inputs and targets (I32, B*T each) of micro-step `micro_step` of the coming optimizer

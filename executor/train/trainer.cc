@@ -14,7 +14,6 @@
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
 #include "executor/optimizer/step_scalars.h"
-#include "executor/train/chrome_trace.h"
 #include "executor/train/interrupt.h"
 
 namespace zeroplan {
@@ -64,7 +63,12 @@ class Run {
     if (sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
     if (!options_.save_dir.empty()) SaveFinal();
     if (!options_.trace_file.empty()) {
-      WriteChromeTrace(options_.trace_file, program_, engine_);
+      ChromeTrace trace(program_);
+      for (int rank = 0; rank < program_.setup.batch.world_size; ++rank) {
+        trace.BeginProcess(fmt::format("rank {}", rank));
+        for (const TraceSpan& span : engine_.SpanTrace(rank)) trace.Add(span);
+      }
+      WriteTraceFile(options_.trace_file, trace, "--trace");
     }
     report_.steps = done_;
     report_.high_water = engine_.high_water();

@@ -1,0 +1,61 @@
+// Seconds of one optimizer step: its micro-steps and its update, each played by the Timeline.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/program/chrome_trace.h"
+#include "core/program/program.h"
+#include "cost_models/cost_model.h"
+#include "cost_models/timeline.h"
+
+namespace zeroplan {
+
+// One step's time by what it is spent on; the first four add up to `total`. What only overlaps
+// with compute costs nothing and shows in `by_stream.busy_seconds` alone.
+struct StepTime {
+  double compute_seconds = 0;          // forward, backward, recompute
+  double exposed_comm_seconds = 0;     // compute waits for, or is slowed by, gathers and reductions
+  double exposed_offload_seconds = 0;  // compute waits for PCIe, host kernels or the disk
+  double optimizer_seconds = 0;        // norm, AdamW and the like on the GPU
+  double total_seconds = 0;
+  SectionTime by_stream;
+};
+
+// The parts a step is made of. They do not depend on how many micro-steps lie in the middle, so that
+// one program lowered for 3 or more micro-steps gives the time of any such number.
+struct StepParts {
+  int64_t grad_accum = 1;  // 1, 2 or (for all that is more) 3: of the program played
+  SectionTime first, middle, last, step;
+
+  // REQUIRES: grad_accum is the program's, or both are 3 and more.
+  StepTime Of(int64_t grad_accum) const;
+};
+
+class StepTimer {
+ public:
+  // `costs` must outlive the timer.
+  explicit StepTimer(const CostModel& costs) : costs_(costs) {}
+
+  StepParts Play(const Program& program);
+  StepTime Time(const Program& program);
+
+  // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
+  // ones, the last one, the update.
+  std::vector<TraceSpan> Trace(const Program& program, int64_t max_middle);
+
+ private:
+  const std::vector<double>& Costs(const Program& program, Section section);
+
+  const CostModel& costs_;
+  Timeline timeline_;
+  std::vector<double> seconds_;
+};
+
+// Strict model FLOP utilisation: useful FLOPs (recompute is not) per second over the GPUs' dense
+// peak in the compute dtype. Source: PaLM, Chowdhery et al. 2022, appendix B, with causal attention
+// counted half.
+double ModelFlopsUtilisation(const ModelSpec& model, int64_t seq_len, double tokens_per_second,
+                             int gpus, double dense_peak);
+
+}  // namespace zeroplan

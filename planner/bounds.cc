@@ -1,0 +1,200 @@
+#include "planner/bounds.h"
+
+#include <algorithm>
+
+#include "core/lowering/passes.h"
+#include "cost_models/closed_form.h"
+
+namespace zeroplan {
+namespace {
+
+// Forward, backward and recompute of `layers` layers on one rank, nothing of ZeRO.
+struct Skeleton {
+  double seconds = 0;
+  uint64_t transient_bytes = 0;
+};
+
+Skeleton LowerSkeleton(ModelSpec model, TrainSetup setup, int64_t layers,
+                       const LowerOptions& options, const CostModel& costs) {
+  model.layers = layers;
+  setup.zero = ZeroConfig{};
+  setup.batch.world_size = 1;
+  setup.batch.grad_accum = 1;
+  setup.precision.grad_accum_dtype = setup.precision.dtype;
+  Program program;
+  program.model = model;
+  program.setup = setup;
+  program.backend = options.backend;
+  program.layout = BuildParamLayout(
+      std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)), setup.zero, 1);
+  program = BuildCompute(std::move(program), options);
+  program.section(Section::kEval).clear();
+  program = PlaceArenas(InsertLifetimes(InsertRecompute(std::move(program))));
+  Skeleton skeleton;
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    if (instruction.stream == Stream::kCompute) {
+      skeleton.seconds += costs.Seconds(program, instruction);
+    }
+  }
+  // The step's workspace and tokens persist, but belong to every choice alike.
+  uint64_t states = 0;
+  for (const Buffer& buffer : program.buffers) {
+    const bool of_unit = buffer.role == Role::kParamFull || buffer.role == Role::kGradFull;
+    if (of_unit && buffer.space == Space::kDevice) states += buffer.bytes;
+  }
+  skeleton.transient_bytes = program.live_peak_bytes[static_cast<size_t>(Space::kDevice)] - states;
+  return skeleton;
+}
+
+}  // namespace
+
+Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+               const TrainSetup& base, const LowerOptions& options)
+    : model_(model), tensors_(std::move(tensors)), base_(base), options_(options) {}
+
+const ComputeBound& Bounds::Compute(int64_t micro_batch, int recompute_every,
+                                    const CostModel& costs) {
+  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute_every});
+  if (!fresh) return entry->second;
+  // All segments are alike, so two sizes tell every size: each further segment adds the same
+  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model of
+  // whole segments has no more layers than the real one.
+  TrainSetup setup = base_;
+  setup.batch.micro_batch = micro_batch;
+  setup.recompute.every =
+      static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
+  const int64_t every = std::max(1, setup.recompute.every);
+  const int64_t segments = model_.layers / every;
+  const Skeleton one = LowerSkeleton(model_, setup, every, options_, costs);
+  const Skeleton two =
+      segments == 1 ? one : LowerSkeleton(model_, setup, 2 * every, options_, costs);
+  ComputeBound& bound = entry->second;
+  bound.seconds = one.seconds + static_cast<double>(segments - 1) * (two.seconds - one.seconds);
+  bound.transient_bytes = one.transient_bytes + static_cast<uint64_t>(segments - 1) *
+                                                    (two.transient_bytes - one.transient_bytes);
+  return bound;
+}
+
+const Bounds::Sharding& Bounds::ShardingOf(int gpus) {
+  const auto [entry, fresh] = sharding_.try_emplace(gpus);
+  if (fresh) {
+    ZeroConfig zero = base_.zero;
+    zero.stage = 3;
+    const ParamLayout layout = BuildParamLayout(tensors_, zero, gpus);
+    entry->second.persistent = static_cast<double>(layout.persistent_elements());
+    uint64_t smallest = UINT64_MAX;
+    for (const Unit& unit : layout.units) {
+      if (!unit.persistent && unit.layer < model_.layers) {
+        smallest = std::min(smallest, unit.param_elements);
+      }
+    }
+    entry->second.smallest_gather = smallest == UINT64_MAX ? 0 : static_cast<double>(smallest);
+  }
+  return entry->second;
+}
+
+GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const CostModel& costs) {
+  const Terms t = TermsOf(group);
+  return {MemoryOf(t, group, cluster), EachMicroSeconds(t, costs), OnceSeconds(t, costs),
+          UpdateSeconds(t, group, costs)};
+}
+
+// Model states by the closed forms, without alignment, and what is certainly live beside them.
+MemoryBound Bounds::MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster) {
+  const PrecisionConfig& precision = base_.precision;
+  const StateBytesPerParam bytes = StateBytes(precision);
+  const ModelStates states = ModelStatesPerGpu(group.stage, t.psi, t.whole, t.n, precision);
+  double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
+               (t.in_place ? states.grads : states.grads * (1 - t.away)) +
+               states.optimizer * (1 - t.away);
+  // The tied head's gradient is open from the loss to the embedding; something is gathered.
+  if (!t.in_place) gpu += static_cast<double>(model_.padded_vocab * model_.hidden) * t.param_bytes;
+  if (t.sharded) gpu += ShardingOf(group.gpus).smallest_gather * t.param_bytes;
+  constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
+  gpu = std::max(0.0, gpu - kRounding);
+
+  const bool states_on_disk = group.optimizer.device == OffloadDevice::kNvme;
+  const bool params_on_disk = group.param == OffloadDevice::kNvme;
+  const double own = t.psi / t.n;
+  const double states_away = (precision.dtype == Dtype::kF32 ? 8.0 : 12.0) * t.away * own;
+  const double grads_away = static_cast<double>(bytes.grads) * t.away * own;
+  const double params_away = t.params_away ? (t.psi - t.whole) / t.n * t.param_bytes : 0;
+  const double kept_in_host =
+      static_cast<double>(base_.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
+  const double on_disk = (states_on_disk ? states_away : 0) +
+                         (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
+  const double in_host = (states_on_disk ? 0 : states_away) + grads_away +
+                         (params_on_disk ? 0 : params_away);
+  const auto ranks = static_cast<double>(cluster.ranks_per_node());
+  return {static_cast<uint64_t>(gpu) + cluster.runtime_bytes,
+          static_cast<uint64_t>(ranks * in_host), static_cast<uint64_t>(ranks * on_disk)};
+}
+
+Bounds::Terms Bounds::TermsOf(const Candidate& group) {
+  Terms t;
+  t.n = group.gpus;
+  t.stage = group.stage;
+  t.psi = static_cast<double>(model_.ParamCount());
+  t.param_bytes = static_cast<double>(DtypeBytes(base_.precision.dtype));
+  t.params_away = group.param != OffloadDevice::kNone;
+  t.sharded = group.stage == 3 && (group.gpus > 1 || t.params_away);
+  t.whole = t.sharded ? ShardingOf(group.gpus).persistent : 0;
+  t.away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
+  t.in_place = group.stage <= 1 || (group.gpus == 1 && t.away == 0);
+  t.reused = base_.zero.max_reuse_distance > 0 ? t.psi - t.whole : 0;
+  const double ring = (t.n - 1.0) / t.n;
+  t.gathered_after = group.stage == 0 ? 0 : (t.sharded ? t.whole : t.psi) * ring * t.param_bytes;
+  return t;
+}
+
+// The busiest of the link between GPUs and each direction of PCIe in one micro-step.
+double Bounds::EachMicroSeconds(const Terms& t, const CostModel& costs) const {
+  VolumeTerms volume{t.stage, t.psi, t.whole, t.reused, 1, t.n, base_.zero.reduce_scatter};
+  const double one = ElementsSentPerStep(volume);
+  volume.grad_accum = 2;
+  const double sent = (ElementsSentPerStep(volume) - one) * t.param_bytes;
+  const double to_host = t.in_place ? 0 : t.away * t.psi / t.n * t.param_bytes;
+  const double to_device =
+      t.params_away ? (2 * (t.psi - t.whole) - t.reused) / t.n * t.param_bytes : 0;
+  const double pcie = costs.PcieBytesPerSecond();
+  return std::max({t.n == 1 ? 0 : sent / costs.CollectiveBytesPerSecond(), to_host / pcie,
+                   to_device / pcie});
+}
+
+// Stages 0 and 1 reduce once a step, in the last micro-step.
+double Bounds::OnceSeconds(const Terms& t, const CostModel& costs) const {
+  if (t.n == 1 || t.stage >= 2) return 0;
+  const VolumeTerms volume{t.stage, t.psi, 0, 0, 1, t.n, base_.zero.reduce_scatter};
+  const double reduced = ElementsSentPerStep(volume) * t.param_bytes - t.gathered_after;
+  return reduced / costs.CollectiveBytesPerSecond();
+}
+
+double Bounds::UpdateSeconds(const Terms& t, const Candidate& group,
+                             const CostModel& costs) const {
+  // Master and moments are read and written; at fp32 the master may be the parameter itself.
+  const bool fp32 = base_.precision.dtype == Dtype::kF32;
+  const double bytes = 24 + (fp32 ? 0 : 2 * t.param_bytes);
+  const double here = (1 - t.away) * t.psi / (t.stage == 0 ? 1 : t.n);
+  const double there = t.away * t.psi / t.n;
+  double seconds = std::max(here * bytes / costs.HbmBytesPerSecond(),
+                            there * bytes / costs.HostBytesPerSecond());
+  if (!t.params_away) {
+    seconds = std::max(seconds, there * t.param_bytes / costs.PcieBytesPerSecond());
+  }
+  if (t.n > 1) seconds = std::max(seconds, t.gathered_after / costs.CollectiveBytesPerSecond());
+  if (group.optimizer.device == OffloadDevice::kNvme) {
+    const double states = (fp32 ? 8 : 12) * there;
+    seconds = std::max({seconds, states / costs.StorageReadBytesPerSecond(),
+                        states / costs.StorageWriteBytesPerSecond()});
+  }
+  return seconds;
+}
+
+double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
+                           int64_t grad_accum) {
+  const auto g = static_cast<double>(grad_accum);
+  return std::max({g * compute.seconds, g * group.each_micro_seconds, group.once_seconds}) +
+         group.update_seconds;
+}
+
+}  // namespace zeroplan

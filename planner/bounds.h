@@ -1,0 +1,83 @@
+// What a choice needs at least and achieves at most, without lowering it: closed forms for what ZeRO
+// decides, programs of two segments for what the transformer decides. A search cuts by these; they
+// never exceed (memory, seconds) what the lowered program has.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/lowering/lower.h"
+#include "cost_models/cost_model.h"
+#include "planner/cluster.h"
+#include "planner/search_space.h"
+
+namespace zeroplan {
+
+struct MemoryBound {
+  uint64_t gpu_bytes = 0;   // with runtime
+  uint64_t host_bytes = 0;  // one host, all its ranks
+  uint64_t nvme_bytes = 0;  // one node
+};
+
+// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the device
+// bytes that live at once beyond parameters, gradients and states.
+struct ComputeBound {
+  double seconds = 0;
+  uint64_t transient_bytes = 0;
+};
+
+// Everything of a group that its batch does not change.
+struct GroupBound {
+  MemoryBound memory;  // without the micro-step's transients
+  // Seconds of communication and PCIe that come back each micro-step, and once a step beside them.
+  double each_micro_seconds = 0, once_seconds = 0;
+  double update_seconds = 0;  // the optimizer section
+};
+
+class Bounds {
+ public:
+  // `base`: what the candidates leave open. The model must outlive the bounds.
+  Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+         const TrainSetup& base, const LowerOptions& options);
+
+  const ComputeBound& Compute(int64_t micro_batch, int recompute_every, const CostModel& costs);
+  // `group`'s batch is ignored.
+  GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
+
+  // At least this long a step takes.
+  static double StepSeconds(const GroupBound& group, const ComputeBound& compute,
+                            int64_t grad_accum);
+
+ private:
+  // Stage 3: elements kept whole on every rank, and of the smallest unit gathered for a layer.
+  struct Sharding {
+    double persistent = 0, smallest_gather = 0;
+  };
+  const Sharding& ShardingOf(int gpus);
+  // What the formulas need of a group, in bytes and elements of one rank.
+  struct Terms {
+    int n = 1, stage = 0;
+    double psi = 0, whole = 0, reused = 0;  // parameters; kept whole; kept from forward to backward
+    double away = 0;                        // share of the states on host or disk
+    double param_bytes = 2;                 // of the compute dtype
+    double gathered_after = 0;              // bytes sent by the gather after the update
+    bool params_away = false, sharded = false, in_place = false;
+  };
+  Terms TermsOf(const Candidate& group);
+  MemoryBound MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster);
+  double EachMicroSeconds(const Terms& t, const CostModel& costs) const;
+  double OnceSeconds(const Terms& t, const CostModel& costs) const;
+  double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
+
+  const ModelSpec& model_;
+  std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  const TrainSetup& base_;
+  const LowerOptions options_;
+  std::map<std::pair<int64_t, int>, ComputeBound> compute_;
+  std::map<int, Sharding> sharding_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,79 @@
+// The best choice of a space. Candidates whose memory bound does not fit, or whose score bound does
+// not beat what is known, are cut; the others are lowered, best bound first, and judged by their
+// program. Nothing is reported that was not lowered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "cost_models/step_time.h"
+#include "planner/bounds.h"
+#include "planner/estimate.h"
+
+namespace zeroplan {
+
+enum class Objective : uint8_t {
+  kThroughput,  // tokens per second; then less GPU memory
+  kHeadroom,    // GPU memory left; then tokens per second
+  kFewestGpus,  // GPUs; then tokens per second
+};
+std::string_view ObjectiveName(Objective objective);  // "throughput", "headroom", "fewest-gpus"
+
+// The machines of one number of GPUs. `costs` must outlive the search.
+struct SearchCluster {
+  Cluster cluster;
+  const CostModel* costs = nullptr;
+};
+
+struct SearchInputs {
+  ModelSpec model;
+  TrainSetup base;  // what the space leaves open: sequence length, precision, optimizer
+  SearchSpace space;
+  std::vector<SearchCluster> clusters;  // one for each of space.gpus, in that order
+  LowerOptions lower;
+  Objective objective = Objective::kThroughput;
+  // GPU memory that another executor takes for the same choice, as a factor of ours (1 or more), by
+  // stage and offload. Unset: 1.
+  std::function<double(const TrainSetup&)> memory_factor;
+  // Choices that must not be taken although they run here. Unset: none.
+  std::function<bool(const TrainSetup&)> excluded;
+};
+
+struct SearchStats {
+  uint64_t candidates = 0;
+  uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
+  uint64_t cut_by_score = 0;   // bound no better than a choice that was lowered
+  uint64_t judged = 0;         // by their program
+  uint64_t lowered = 0;        // programs; one serves all accumulations of 3 and more
+  double seconds = 0;
+};
+
+struct StageBest {
+  int stage = 0;
+  std::optional<Candidate> candidate;  // none: nothing of this stage fits
+  ChoiceEstimate estimate;             // of the candidate, as lowered
+};
+
+struct SearchResult {
+  std::optional<size_t> best;  // into stages; none: nothing fits
+  std::vector<StageBest> stages;
+  SearchStats stats;
+};
+
+// REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup.
+SearchResult Search(const SearchInputs& inputs);
+
+// For tests and benchmarks: the same by lowering every candidate.
+SearchResult SearchByBruteForce(const SearchInputs& inputs);
+
+// The candidates that Search cut by memory, at most `limit` of them spread over the space, with their
+// bounds: what a test lowers to see that no bound exceeds its program.
+struct CutCandidate {
+  Candidate candidate;
+  MemoryBound bound;
+};
+std::vector<CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit);
+
+}  // namespace zeroplan

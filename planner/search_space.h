@@ -1,0 +1,81 @@
+// What a search may choose from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+
+struct OptimizerOffload {
+  OffloadDevice device = OffloadDevice::kNone;
+  double ratio = 1;  // below 1 with the CPU only
+
+  bool operator==(const OptimizerOffload&) const = default;
+};
+
+// Every list has at least one entry. The space is their product, without what cannot run
+// (optimizer offload at stage 0, parameter offload below stage 3) and without what would be the
+// same program twice.
+struct SearchSpace {
+  std::vector<int> gpus = {1};  // rising
+  std::vector<int> stages = {0, 1, 2, 3};
+  std::vector<OptimizerOffload> offload_optimizer;
+  std::vector<OffloadDevice> offload_param;
+  std::vector<int> recompute_every;                // RecomputeConfig::every
+  std::vector<uint64_t> reduce_bucket_elements;    // kAuto: one layer
+  std::vector<uint64_t> prefetch_bucket_elements;  // stage 3; kAuto: one unit ahead
+
+  // Sequences a GPU and micro-step, and micro-steps a step; both rising. With `global_batch` only
+  // pairs whose product with the GPUs is that; else those of at most `max_step_sequences` (but the
+  // smallest pair always).
+  std::vector<int64_t> micro_batches, grad_accums;
+  std::optional<int64_t> global_batch;
+  int64_t max_step_sequences = 0;
+};
+
+// All that zeroplan chooses from for `model` on up to `gpus` GPUs: all stages and offloads, ratios
+// of a fifth, recompute of segments that divide the layers, buckets of 1, 2 and 4 layers and all at
+// once, prefetch of up to 4 units. GPUs used: `gpus` alone, or with `fewer_gpus` the powers of two
+// below it and the multiples of a node too. Batch: see DefaultBatches.
+SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
+
+// Fills the batch of `space`. With a global batch: its divisors. Without: micro-batches from 1 to
+// 1024 in steps of at most a half, four to an octave; accumulation by powers of two, in steps of at most
+// kDefaultStepTokens tokens.
+void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len);
+
+// The smallest batch that the GPT-3 paper trains with (Brown et al. 2020, table 2.1): 0.5M tokens.
+inline constexpr int64_t kDefaultStepTokens = 524'288;
+
+// One choice; what its batch leaves open of a TrainSetup comes from the search's base.
+struct Candidate {
+  int gpus = 1;
+  int stage = 0;
+  OptimizerOffload optimizer;
+  OffloadDevice param = OffloadDevice::kNone;
+  int recompute_every = 0;
+  uint64_t reduce_bucket_elements = kAuto, prefetch_bucket_elements = kAuto;
+  int64_t micro_batch = 1, grad_accum = 1;
+
+  bool operator==(const Candidate&) const = default;
+};
+
+TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base);
+
+// Pairs of micro-batch and accumulation for `gpus`, by rising micro-batch.
+struct BatchPair {
+  int64_t micro_batch, grad_accum;
+};
+std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus);
+
+// Every choice but for its batch (which is left at 1 x 1): what shares memory's shape.
+std::vector<Candidate> Groups(const SearchSpace& space);
+
+// Groups times their batches.
+uint64_t CountCandidates(const SearchSpace& space);
+
+}  // namespace zeroplan
