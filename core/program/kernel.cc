@@ -164,8 +164,9 @@ constexpr std::array<KernelRow, kKernelCount> kTable = {{
      NoWorkspace},
     {KernelId::kParamInit, "param_init", {kOut}, 1, ParamInitFlops, NoWorkspace},
     {KernelId::kSelectRow, "select_row", {kIn, kIn, kOut}, 3, NoFlops, NoWorkspace},
-    // Strided batches with a leading dimension of 3*C read q, k and v, and write their gradients,
-    // where they lie in qkv: no permuted copies. So the library's workspace is all the scratch.
+    // For each sequence one batched product over its heads, D apart, with a leading dimension of
+    // 3*C: q, k and v are read, and their gradients written, where they lie in qkv. No permuted
+    // copies, so the library's workspace is all the scratch.
     {KernelId::kUnfusedAttentionForward,
      "unfused_attention_forward",
      {kIn, kOut, kOut, kScratch},
