@@ -66,7 +66,7 @@ Program BuildCompute(Program p, const LowerOptions& options) {
     const uint64_t at = offsetof(StepState, position);
     emit.Tag(Phase::kForward, -2);
     emit.CopyTo({p.state_host_buffer, at, 4, 0}, {p.state_buffer, at, 4, 0});
-    Gpt2Graph graph(p, Section::kGenerate, batch);
+    Gpt2Graph graph(p, Section::kGenerate, batch, options.flash_attention);
     graph.Forward();
     graph.RowLogits(p.logits_host_buffer);
     return p;
@@ -74,13 +74,13 @@ Program BuildCompute(Program p, const LowerOptions& options) {
   p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);
   p.refs.reserve(static_cast<size_t>(p.model.layers) * 360 + 512);
   CopyTokens(p, Section::kMicroStep);
-  Gpt2Graph graph(p, Section::kMicroStep, batch);
+  Gpt2Graph graph(p, Section::kMicroStep, batch, options.flash_attention);
   graph.Forward();
   graph.Loss(true, options.logits_chunk_bytes);
   graph.Backward();
 
   CopyTokens(p, Section::kEval);
-  Gpt2Graph eval(p, Section::kEval, batch);
+  Gpt2Graph eval(p, Section::kEval, batch, options.flash_attention);
   eval.Forward();
   eval.Loss(false, options.logits_chunk_bytes);
   Emitter emit(p, p.section(Section::kEval));

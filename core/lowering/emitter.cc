@@ -3,6 +3,17 @@
 #include "core/base/error.h"
 
 namespace zeroplan {
+namespace {
+
+// The matmuls of the compute stream follow one another, so one block serves them all.
+bool SharesMatmulWorkspace(KernelId kernel) {
+  return kernel == KernelId::kMatmulForward || kernel == KernelId::kMatmulBackwardData ||
+         kernel == KernelId::kMatmulBackwardWeight ||
+         kernel == KernelId::kUnfusedAttentionForward ||
+         kernel == KernelId::kUnfusedAttentionBackward;
+}
+
+}  // namespace
 
 BufferId AddBuffer(Program& program, const char* label, Role role, Dtype dtype, uint64_t bytes) {
   Buffer buffer;
@@ -45,10 +56,7 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   launch.arg_count = static_cast<uint16_t>(args.size());
   if (const uint64_t bytes = row.workspace_bytes(dims, program_.backend); bytes > 0) {
     ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.arg_count, "{}", row.name);
-    // The matmuls of the compute stream follow one another, so one block serves them all.
-    const bool shared = kernel == KernelId::kMatmulForward ||
-                        kernel == KernelId::kMatmulBackwardData ||
-                        kernel == KernelId::kMatmulBackwardWeight;
+    const bool shared = SharesMatmulWorkspace(kernel);
     BufferId id = kNoBuffer;
     if (shared && program_.matmul_workspace != kNoBuffer) {
       id = program_.matmul_workspace;

@@ -34,6 +34,20 @@ void Gpt2Graph::Backward() {
                 Grad(TensorRole::kWpe, kEmbeddingLayer)});
 }
 
+void Gpt2Graph::AttentionBackward(int layer, Ref dattention, Ref dqkv) {
+  const auto l = static_cast<size_t>(layer);
+  const KernelDims dims = {batch_, seq_, hidden_, heads_};
+  if (flash_attention_) {
+    emit_.Launch(
+        KernelId::kAttentionBackward, dims, kNoFlags,
+        {dattention, All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.lse_BHT[l]), dqkv});
+  } else {
+    const BufferId dprobs = ActivationGrad("d_probs", layer, rows_ * heads_ * seq_);
+    emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,
+                 {dattention, All(f_.qkv_M3C[l]), All(f_.probs_BHTT[l]), dqkv, All(dprobs)});
+  }
+}
+
 void Gpt2Graph::LayerBackward(int layer, BufferId dresidual_MC) {
   emit_.Tag(Phase::kBackward, layer);
   const auto l = static_cast<size_t>(layer);
@@ -55,9 +69,7 @@ void Gpt2Graph::LayerBackward(int layer, BufferId dresidual_MC) {
   MatmulBackward(TensorRole::kProjW, TensorRole::kProjB, layer, All(f_.attention_MC[l]), dresidual,
                  All(dattention), hidden_, hidden_);
   const BufferId dqkv = ActivationGrad("d_qkv", layer, rows_ * 3 * hidden_);
-  emit_.Launch(KernelId::kAttentionBackward, {batch_, seq_, hidden_, heads_}, kNoFlags,
-               {All(dattention), All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.lse_BHT[l]),
-                All(dqkv)});
+  AttentionBackward(layer, All(dattention), All(dqkv));
   const BufferId dln1 = ActivationGrad("d_ln1", layer, rows_ * hidden_);
   MatmulBackward(TensorRole::kQkvW, TensorRole::kQkvB, layer, All(f_.ln1_MC[l]), All(dqkv),
                  All(dln1), hidden_, 3 * hidden_);

@@ -7,7 +7,7 @@
 
 namespace zeroplan {
 
-Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch)
+Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch, bool flash_attention)
     : program_(program),
       emit_(program, program.section(section)),
       batch_(batch),
@@ -19,6 +19,7 @@ Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch)
       layers_(program.model.layers),
       padded_vocab_(program.model.padded_vocab),
       dtype_(program.setup.precision.dtype),
+      flash_attention_(flash_attention),
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
   tensor_of_.assign(static_cast<size_t>(layers_ + 2) * kTensorRoles, -1);
@@ -29,8 +30,9 @@ Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch)
   }
   const auto n = static_cast<size_t>(layers_);
   f_.residual_MC.assign(n + 1, kNoBuffer);
-  for (auto* list : {&f_.ln1_MC, &f_.ln1_stats_M2, &f_.qkv_M3C, &f_.attention_MC, &f_.lse_BHT,
-                     &f_.middle_MC, &f_.ln2_MC, &f_.ln2_stats_M2, &f_.fc_MF, &f_.gelu_MF}) {
+  for (auto* list :
+       {&f_.ln1_MC, &f_.ln1_stats_M2, &f_.qkv_M3C, &f_.attention_MC, &f_.lse_BHT, &f_.probs_BHTT,
+        &f_.middle_MC, &f_.ln2_MC, &f_.ln2_stats_M2, &f_.fc_MF, &f_.gelu_MF}) {
     list->assign(n, kNoBuffer);
   }
 }
@@ -86,10 +88,7 @@ void Gpt2Graph::LayerForward(int layer) {
   emit_.Launch(KernelId::kMatmulForward, {rows_, hidden_, 3 * hidden_}, kNoFlags,
                {All(f_.ln1_MC[l]), Param(TensorRole::kQkvW, layer), Param(TensorRole::kQkvB, layer),
                 none, All(f_.qkv_M3C[l])});
-  f_.attention_MC[l] = Activation("attention", layer, rows_ * hidden_, dtype_);
-  f_.lse_BHT[l] = Activation("lse", layer, rows_ * heads_, Dtype::kF32);
-  emit_.Launch(KernelId::kAttentionForward, {batch_, seq_, hidden_, heads_}, kNoFlags,
-               {All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.lse_BHT[l])});
+  AttentionForward(layer);
   // The residual additions ride on the projections: y = a*w + bias + residual.
   f_.middle_MC[l] = Activation("middle", layer, rows_ * hidden_, dtype_);
   emit_.Launch(KernelId::kMatmulForward, {rows_, hidden_, hidden_}, kNoFlags,
@@ -109,6 +108,21 @@ void Gpt2Graph::LayerForward(int layer) {
       KernelId::kMatmulForward, {rows_, ffn_, hidden_}, kNoFlags,
       {All(f_.gelu_MF[l]), Param(TensorRole::kFcProjW, layer), Param(TensorRole::kFcProjB, layer),
        All(f_.middle_MC[l]), All(f_.residual_MC[l + 1])});
+}
+
+void Gpt2Graph::AttentionForward(int layer) {
+  const auto l = static_cast<size_t>(layer);
+  f_.attention_MC[l] = Activation("attention", layer, rows_ * hidden_, dtype_);
+  const KernelDims dims = {batch_, seq_, hidden_, heads_};
+  if (flash_attention_) {
+    f_.lse_BHT[l] = Activation("lse", layer, rows_ * heads_, Dtype::kF32);
+    emit_.Launch(KernelId::kAttentionForward, dims, kNoFlags,
+                 {All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.lse_BHT[l])});
+  } else {
+    f_.probs_BHTT[l] = Activation("probs", layer, rows_ * heads_ * seq_, dtype_);
+    emit_.Launch(KernelId::kUnfusedAttentionForward, dims, kNoFlags,
+                 {All(f_.qkv_M3C[l]), All(f_.attention_MC[l]), All(f_.probs_BHTT[l])});
+  }
 }
 
 void Gpt2Graph::Loss(bool train, uint64_t logits_chunk_bytes) {

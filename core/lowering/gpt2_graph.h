@@ -14,7 +14,8 @@ namespace zeroplan {
 // Buffers of one forward pass; [layer] where a vector.
 struct ForwardBuffers {
   std::vector<BufferId> residual_MC;  // layers + 1: each layer's input, the last one's output
-  std::vector<BufferId> ln1_MC, ln1_stats_M2, qkv_M3C, attention_MC, lse_BHT;
+  std::vector<BufferId> ln1_MC, ln1_stats_M2, qkv_M3C, attention_MC;
+  std::vector<BufferId> lse_BHT, probs_BHTT;  // the one with flash attention, the other without
   std::vector<BufferId> middle_MC, ln2_MC, ln2_stats_M2, fc_MF, gelu_MF;
   BufferId final_MC = kNoBuffer, final_stats_M2 = kNoBuffer;
 };
@@ -23,7 +24,7 @@ class Gpt2Graph {
  public:
   // Emits into `section` of `program` for `batch` sequences. REQUIRES: the units' param_full
   // buffers, state and tokens exist; for backward the grad_full buffers too.
-  Gpt2Graph(Program& program, Section section, int64_t batch);
+  Gpt2Graph(Program& program, Section section, int64_t batch, bool flash_attention);
 
   // Embedding and all layers (not the final norm).
   void Forward();
@@ -43,7 +44,9 @@ class Gpt2Graph {
   BufferId ForwardNorm(const char* label, int layer, TensorRole w, TensorRole b, BufferId x,
                        BufferId* stats);
   void LayerForward(int layer);
+  void AttentionForward(int layer);
   void LayerBackward(int layer, BufferId dresidual_MC);
+  void AttentionBackward(int layer, Ref dattention, Ref dqkv);
   // Gradients of weight and bias of y = a*w + bias, then (where `dx`) of a.
   void MatmulBackward(TensorRole w, TensorRole b, int layer, Ref a, Ref dy, Ref dx, int64_t k,
                       int64_t n);
@@ -53,6 +56,7 @@ class Gpt2Graph {
   Emitter emit_;
   const int64_t batch_, seq_, rows_, hidden_, ffn_, heads_, layers_, padded_vocab_;
   const Dtype dtype_;
+  const bool flash_attention_;
   std::vector<int> tensor_of_;  // [layer + 1][role]
   std::vector<BufferId> params_, grads_;
   ForwardBuffers f_;

@@ -15,8 +15,10 @@ struct LowerOptions {
   // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes
   // (at least 1 row, at most B*T). Larger: fewer, larger GEMMs of the head; more memory.
   uint64_t logits_chunk_bytes = 256u << 20;
-  // Fused attention keeps B*H*T statistics a layer for the backward pass; without it (a GPU that has
-  // no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype.
+  // Fused attention keeps B*H*T fp32 statistics a layer for the backward pass. Without it (a GPU
+  // that has no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and
+  // while a layer's backward runs as many bytes again hold their gradient. Evaluation and
+  // generation hold them for one layer at a time.
   bool flash_attention = true;
   // Sections save and load, and their staging slots in pinned memory. A run that never saves nor
   // loads can do without.

@@ -33,6 +33,8 @@ constexpr std::array<std::array<std::string_view, 4>, kKernelCount> kDimNames = 
     {"n", "unit", "begin"},  // adamw
     {"n", "unit", "begin"},  // param_init
     {"C"},                   // select_row
+    {"B", "T", "C", "H"},    // unfused_attention_forward
+    {"B", "T", "C", "H"},    // unfused_attention_backward
 }};
 
 struct FlagName {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/base/units.h"
 
 namespace zeroplan {
@@ -40,6 +41,9 @@ double AttentionForwardFlops(const KernelDims& d) {
 // dV, dP, dQ and dK. The convention of the FlashAttention-2 paper (Dao 2023, section 4.1): 2.5
 // times.
 double AttentionBackwardFlops(const KernelDims& d) { return 2.5 * AttentionForwardFlops(d); }
+// Two products of the forward's size in place of each of its own: dV and dP, dQ and dK. The
+// probabilities were kept, so none of them is made again.
+double UnfusedAttentionBackwardFlops(const KernelDims& d) { return 2 * AttentionForwardFlops(d); }
 // x*(1+tanh(s*(x+k*x^3)))/2, tanh as one.
 double GeluForwardFlops(const KernelDims& d) { return 9 * Product(d, 1); }
 double GeluBackwardFlops(const KernelDims& d) { return 18 * Product(d, 1); }
@@ -160,6 +164,21 @@ constexpr std::array<KernelRow, kKernelCount> kTable = {{
      NoWorkspace},
     {KernelId::kParamInit, "param_init", {kOut}, 1, ParamInitFlops, NoWorkspace},
     {KernelId::kSelectRow, "select_row", {kIn, kIn, kOut}, 3, NoFlops, NoWorkspace},
+    // For each sequence one batched product over its heads, D apart, with a leading dimension of
+    // 3*C: q, k and v are read, and their gradients written, where they lie in qkv. No permuted
+    // copies, so the library's workspace is all the scratch.
+    {KernelId::kUnfusedAttentionForward,
+     "unfused_attention_forward",
+     {kIn, kOut, kOut, kScratch},
+     4,
+     AttentionForwardFlops,
+     MatmulWorkspace},
+    {KernelId::kUnfusedAttentionBackward,
+     "unfused_attention_backward",
+     {kIn, kIn, kIn, kOut, kOut, kScratch},
+     6,
+     UnfusedAttentionBackwardFlops,
+     MatmulWorkspace},
 }};
 
 constexpr bool InEnumOrder() {
@@ -173,6 +192,13 @@ static_assert(InEnumOrder(), "KernelInfo indexes the table by KernelId");
 }  // namespace
 
 const KernelRow& KernelInfo(KernelId id) { return kTable[static_cast<size_t>(id)]; }
+
+double UnfusedAttentionGemmFlops(KernelId id, const KernelDims& dims) {
+  ZEROPLAN_CHECK(
+      id == KernelId::kUnfusedAttentionForward || id == KernelId::kUnfusedAttentionBackward,
+      "{} is not unfused attention", KernelInfo(id).name);
+  return 2 * KernelInfo(id).flops(dims);
+}
 
 ArgMode AccessMode(KernelId id, int index, uint8_t flags) {
   const ArgMode mode = kTable[static_cast<size_t>(id)].modes[static_cast<size_t>(index)];

@@ -46,6 +46,13 @@ enum class KernelId : uint8_t {
                  //   elements [begin + rank*shard, ...) of the unit; decay by its tensor table
   kParamInit,    // dims n,unit,begin : -> master_n(F32), from (seed, tensor, index) only
   kSelectRow,    // dims C : x_BTC state -> row_C = x[state.position]
+  // Attention without a fused kernel, by batched matrix products: the probabilities exist in
+  // memory, in dtype P, 0 above the diagonal. See UnfusedAttentionGemmFlops for what they cost.
+  kUnfusedAttentionForward,   // dims B,T,C,H : qkv_BT3C -> out_BTC probs_BHTT [workspace]; causal,
+                              //   scale 1/sqrt(C/H). The scores live in probs until the softmax.
+  kUnfusedAttentionBackward,  // dims B,T,C,H : dout_BTC qkv_BT3C probs_BHTT -> dqkv_BT3C
+                              //   dprobs_BHTT [workspace]. dprobs holds the gradient of the
+                              //   probabilities, then that of the scores; of no use afterwards.
   kCount
 };
 inline constexpr int kKernelCount = static_cast<int>(KernelId::kCount);
@@ -81,6 +88,13 @@ struct KernelRow {
 };
 
 const KernelRow& KernelInfo(KernelId id);
+
+// Floating-point operations that the batched matrix products of unfused attention carry out:
+// twice the row's `flops`, since a product of T x T knows no mask. Between the products a softmax
+// passes over all B*H*T*T elements: read and written once in the forward pass; in the backward
+// pass probs and dprobs are read and dprobs is written. A cost model takes its time from these.
+// REQUIRES: `id` is one of the two unfused kernels.
+double UnfusedAttentionGemmFlops(KernelId id, const KernelDims& dims);
 
 // How argument `index` of a launch is accessed, flags taken into account (kOutOrAdd resolved to
 // kOut or kInOut, kScratch to kOut).

@@ -26,6 +26,8 @@ KernelTable BuildTable() {
   set(KernelId::kAdamW, cpu::AdamW);
   set(KernelId::kParamInit, cpu::ParamInit);
   set(KernelId::kSelectRow, cpu::SelectRow);
+  set(KernelId::kUnfusedAttentionForward, cpu::UnfusedAttentionForward);
+  set(KernelId::kUnfusedAttentionBackward, cpu::UnfusedAttentionBackward);
   return table;
 }
 

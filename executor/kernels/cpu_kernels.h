@@ -29,5 +29,7 @@ void StepScalars(const KernelCall& call);
 void AdamW(const KernelCall& call);
 void ParamInit(const KernelCall& call);
 void SelectRow(const KernelCall& call);
+void UnfusedAttentionForward(const KernelCall& call);
+void UnfusedAttentionBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cpu

@@ -51,9 +51,11 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
   }
 }
 
-void CheckCell(const testing::Cell& cell) {
+void CheckCell(const testing::Cell& cell, bool flash_attention = true) {
   CAPTURE(cell.name);
-  const Program program = Lower(testing::TinyModel(), cell.setup, SmallChunks());
+  LowerOptions lower = SmallChunks();
+  lower.flash_attention = flash_attention;
+  const Program program = Lower(testing::TinyModel(), cell.setup, lower);
   const MemoryReport memory = WalkMemory(program);
   EngineOptions options;
   options.threads_per_rank = 1;
@@ -106,17 +108,26 @@ TEST_CASE("memory, instructions and traffic are the plan's: fp32") {
   for (const auto& cell : testing::AllCells({1, 2, 3, 4, 8}, {Dtype::kF32})) CheckCell(cell);
 }
 
+TEST_CASE("memory, instructions and traffic are the plan's: attention not fused") {
+  const std::vector<Dtype> dtypes = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
+  for (const auto& cell : testing::SomeCells(dtypes)) CheckCell(cell, false);
+}
+
 TEST_CASE("the program lowered for a GPU runs on the CPU with the GPU's arenas") {
   for (int stage = 0; stage <= 3; ++stage) {
-    TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, 1, 1);
-    CAPTURE(stage);
-    LowerOptions lower = SmallChunks();
-    lower.backend = Backend::kCuda;
-    const Program program = Lower(testing::TinyModel(), setup, lower);
-    Engine engine(program, {});
-    engine.Init();
-    engine.Step(testing::RandomBatch(program, 0));
-    CHECK(engine.high_water().touched_bytes[0] == program.arena_bytes[0]);
+    for (bool flash_attention : {true, false}) {
+      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, 1, 1);
+      CAPTURE(stage);
+      CAPTURE(flash_attention);
+      LowerOptions lower = SmallChunks();
+      lower.backend = Backend::kCuda;
+      lower.flash_attention = flash_attention;
+      const Program program = Lower(testing::TinyModel(), setup, lower);
+      Engine engine(program, {});
+      engine.Init();
+      engine.Step(testing::RandomBatch(program, 0));
+      CHECK(engine.high_water().touched_bytes[0] == program.arena_bytes[0]);
+    }
   }
 }
 

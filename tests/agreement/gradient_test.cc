@@ -95,14 +95,21 @@ TEST_CASE("gradients: the reference model's are the slopes of its loss") {
 constexpr double kFp32Gradient = 1.5e-5;
 
 TEST_CASE("gradients: every element is the reference model's") {
+  struct Case {
+    int recompute;
+    bool flash_attention;
+  };
   for (int ranks : {1, 2}) {
-    for (int recompute : {0, 1, 2}) {
+    for (const Case& c :
+         {Case{0, true}, Case{1, true}, Case{2, true}, Case{0, false}, Case{1, false}}) {
       CAPTURE(ranks);
-      CAPTURE(recompute);
+      CAPTURE(c.recompute);
+      CAPTURE(c.flash_attention);
       LowerOptions options;
+      options.flash_attention = c.flash_attention;
       options.logits_chunk_bytes = 5 * 40 * 4;  // chunks of 5, 5, 5 and 1 rows of logits
       const Program program =
-          Lower(testing::TinyModel(kLayers), Stage0(ranks, 3, recompute), options);
+          Lower(testing::TinyModel(kLayers), Stage0(ranks, 3, c.recompute), options);
       const auto& table = *program.layout.tensors;
       const testing::RandomState start(table, 5);
       testing::MemoryState state(program.layout);

@@ -9,14 +9,14 @@
 namespace zeroplan {
 namespace {
 
-TEST_CASE("every supported setup lowers to a valid program") {
+void CheckValid(const std::vector<testing::Cell>& cells, bool flash_attention) {
   const ModelSpec model = testing::TinyModel();
   for (Backend backend : {Backend::kCpu, Backend::kCuda}) {
-    for (const testing::Cell& cell :
-         testing::AllCells({1, 2, 3}, {Dtype::kBF16, Dtype::kF32}, {1, 2, 3})) {
+    for (const testing::Cell& cell : cells) {
       CAPTURE(cell.name);
       LowerOptions options;
       options.backend = backend;
+      options.flash_attention = flash_attention;
       options.logits_chunk_bytes = 400;
       options.checkpoint_chunk_elements = 700;
       const Program program = Lower(model, cell.setup, options);
@@ -27,6 +27,13 @@ TEST_CASE("every supported setup lowers to a valid program") {
       }
     }
   }
+}
+
+TEST_CASE("every supported setup lowers to a valid program") {
+  CheckValid(testing::AllCells({1, 2, 3}, {Dtype::kBF16, Dtype::kF32}, {1, 2, 3}), true);
+}
+TEST_CASE("every supported setup lowers to a valid program without fused attention") {
+  CheckValid(testing::AllCells({1, 3}, {Dtype::kF16}, {1, 2, 3}), false);
 }
 
 }  // namespace

@@ -117,4 +117,25 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
   return cells;
 }
 
+// A few cells, for what every stage treats alike.
+inline std::vector<Cell> SomeCells(const std::vector<Dtype>& dtypes) {
+  std::vector<Cell> cells;
+  for (int stage : {0, 2, 3}) {
+    for (int recompute : {0, 1}) {
+      for (int64_t accum : {1, 3}) {
+        for (int ranks : {1, 2}) {
+          for (Dtype dtype : dtypes) {
+            std::string name = "stage " + std::to_string(stage) + " recompute " +
+                               std::to_string(recompute) + " accum " + std::to_string(accum) +
+                               " ranks " + std::to_string(ranks) + " dtype " +
+                               std::string(DtypeName(dtype));
+            cells.push_back({std::move(name), BaseSetup(stage, ranks, dtype, accum, recompute)});
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
 }  // namespace zeroplan::testing

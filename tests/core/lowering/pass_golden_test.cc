@@ -133,6 +133,18 @@ TEST_CASE("golden: insert_recompute") {
                {Section::kMicroStep}});
 }
 
+TEST_CASE("golden: insert_recompute without fused attention") {
+  Golden golden{"insert_recompute_unfused_attention",
+                "1 layer, attention not fused: probabilities in place of the log-sum-exp, made "
+                "again before the backward, whose scratch is d_probs.",
+                kInsertRecompute,
+                1,
+                Setup(0, 1, Dtype::kF16, 1, 1),
+                {Section::kMicroStep}};
+  golden.options.flash_attention = false;
+  CheckGolden(golden);
+}
+
 TEST_CASE("golden: insert_unshard") {
   CheckGolden({"insert_unshard",
                "Stage 3, 2 ranks, 2 layers; gathers issued one unit ahead, nothing kept.",

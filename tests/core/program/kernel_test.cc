@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "core/base/error.h"
+
 namespace zeroplan {
 namespace {
 
@@ -62,6 +64,16 @@ TEST_CASE("kernel table: FLOPs by hand") {
   // B=2 T=8 C=16 H=4: two products of 2*B*T*T*C, half of them masked.
   CHECK(Flops(KernelId::kAttentionForward, {2, 8, 16, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
   CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 16, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  // Without the fused kernel the scores are not made again: four products in place of five. The
+  // batched products do the masked half too.
+  CHECK(Flops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) == 4096);
+  CHECK(Flops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) == 8192);
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) ==
+        2 * (2.0 * 2 * 8 * 8 * 16));
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) ==
+        4 * (2.0 * 2 * 8 * 8 * 16));
+  CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 16, 4}),
+                  CheckFailure);
   CHECK(Flops(KernelId::kFill, {4096}) == 0);
   // No overflow at sizes whose product passes 2^63.
   CHECK(Flops(KernelId::kMatmulForward, {1 << 24, 1 << 20, 1 << 22}) == 0x1p67);
@@ -78,6 +90,10 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kLayerNormBackward, {1 << 20, 768}, Backend::kCuda) ==
         uint64_t{264} * 2 * 768 * 4);
   CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 0);
+  CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) ==
+        33554432);
+  CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+        33554432);
 }
 
 }  // namespace

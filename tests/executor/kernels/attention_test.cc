@@ -1,44 +1,11 @@
 // Causal attention against a double reference that makes whole rows of scores, and its finite
 // differences. Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
-#include "tests/executor/kernels/kernel_harness.h"
+#include "tests/executor/kernels/attention_reference.h"
 
 namespace zeroplan::kernel_test {
 namespace {
 
-struct Shape {
-  int64_t B, T, C, H;
-};
-
-// Returns out_BTC; lse_BHT too if asked.
-Doubles Attention(const Shape& s, const Doubles& qkv, Doubles* lse = nullptr) {
-  const int64_t D = s.C / s.H;
-  Doubles out(static_cast<size_t>(s.B * s.T * s.C));
-  if (lse != nullptr) lse->assign(static_cast<size_t>(s.B * s.H * s.T), 0);
-  const auto at = [&](int64_t b, int64_t t, int64_t part, int64_t h, int64_t d) {
-    return qkv[static_cast<size_t>((b * s.T + t) * 3 * s.C + part * s.C + h * D + d)];
-  };
-  for (int64_t b = 0; b < s.B; ++b) {
-    for (int64_t h = 0; h < s.H; ++h) {
-      for (int64_t q = 0; q < s.T; ++q) {
-        Doubles p;
-        double sum = 0;
-        for (int64_t k = 0; k <= q; ++k) {
-          double score = 0;
-          for (int64_t d = 0; d < D; ++d) score += at(b, q, 0, h, d) * at(b, k, 1, h, d);
-          p.push_back(std::exp(score / std::sqrt(static_cast<double>(D))));
-          sum += p.back();
-        }
-        for (int64_t d = 0; d < D; ++d) {
-          double value = 0;
-          for (int64_t k = 0; k <= q; ++k) value += p[static_cast<size_t>(k)] * at(b, k, 2, h, d);
-          out[static_cast<size_t>((b * s.T + q) * s.C + h * D + d)] = value / sum;
-        }
-        if (lse != nullptr) (*lse)[static_cast<size_t>((b * s.H + h) * s.T + q)] = std::log(sum);
-      }
-    }
-  }
-  return out;
-}
+using Shape = AttentionShape;
 
 // Sums of up to T products of numbers near 1, in fp32.
 constexpr double kSlack = 1e-5;

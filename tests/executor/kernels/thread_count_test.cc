@@ -78,6 +78,15 @@ TEST_CASE("results do not depend on the number of threads") {
         {KernelId::kAttentionBackward,
          {B, T, A, H},
          {t(p, B * T * A), forward[0], forward[1], forward[2], Tensor(p, B * T * 3 * A)}});
+    Launch unfused{KernelId::kUnfusedAttentionForward,
+                   {B, T, A, H},
+                   {t(p, B * T * 3 * A), Tensor(p, B * T * A), Tensor(p, B * H * T * T)}};
+    CheckThreadIndependent(unfused);
+    const std::vector<Tensor> probs = Run(unfused, 1);
+    CheckThreadIndependent({KernelId::kUnfusedAttentionBackward,
+                            {B, T, A, H},
+                            {t(p, B * T * A), probs[0], probs[2], Tensor(p, B * T * 3 * A),
+                             Tensor(p, B * H * T * T)}});
     const int64_t n = 70'001;
     CheckThreadIndependent({KernelId::kGeluForward, {n}, {t(p, n), Tensor(p, n)}});
     CheckThreadIndependent({KernelId::kGeluBackward, {n}, {t(p, n), t(p, n)}});

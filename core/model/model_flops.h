@@ -1,0 +1,32 @@
+// Floating-point operations of training one token, counted in the two ways that published figures
+// use. A multiply-add is 2. Norms, GELU, softmax and the optimizer are left out of both.
+#pragma once
+
+#include <cstdint>
+
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+
+// Weights that a token is multiplied with: qkv, proj, fc and fc_proj of every layer, and the tied
+// head (hidden x vocab). Neither biases and norms nor looking up an embedding.
+double MatmulWeights(const ModelSpec& spec);
+
+// What the mathematics of forward and backward asks for, the strict numerator of MFU:
+//   6 * MatmulWeights + 6 * layers * hidden * seq_len
+// Attention is causal: a token meets seq_len/2 others on average, by 2 products of 2*hidden forward
+// and 4 backward, hence 6*hidden*seq_len a layer. Recompute and masked or padded work do not count;
+// the head has the real vocabulary, V, not its padding.
+double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len);
+
+// What an implementation without fused attention carries out, as papers report "TFLOP/s per GPU":
+// the whole square of scores, the padded vocabulary, and with `full_recompute` every layer's
+// forward twice. For ffn = 4*hidden a token takes, with s = seq_len, l layers, h hidden, V padded
+// vocabulary,
+//   96 l h^2 (1 + s/(6h) + V/(16 l h))   with full recompute
+//   72 l h^2 (1 + s/(6h) + V/(12 l h))   without
+// (Narayanan et al. 2021, arXiv 2104.04473, equation 3 and the appendix that derives it: the head
+// is never recomputed, so its 6hV stay.) Other widths of the MLP take their own weights.
+double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_recompute);
+
+}  // namespace zeroplan

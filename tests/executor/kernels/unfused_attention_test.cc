@@ -1,0 +1,95 @@
+// Attention with its probabilities in memory against double references. Legend: B micro-batch, T
+// sequence, C hidden, H heads, D = C/H.
+#include "tests/executor/kernels/attention_reference.h"
+
+namespace zeroplan::kernel_test {
+namespace {
+
+using Shape = AttentionShape;
+
+// Odd and even lengths on both sides of the tiles' 48 queries and 256 keys.
+const std::vector<Shape>& Shapes() {
+  static const std::vector<Shape> all = {{1, 1, 2, 1},   {2, 7, 12, 3},   {2, 48, 32, 2},
+                                         {1, 49, 20, 2}, {1, 130, 16, 1}, {2, 257, 24, 3}};
+  return all;
+}
+
+// Sums of up to T products of numbers near 1, in fp32.
+constexpr double kSlack = 1e-5;
+
+struct Run {
+  Run(Rng& rng, const Shape& s, Dtype dtype)
+      : dims{s.B, s.T, s.C, s.H},
+        qkv(Tensor::Random(rng, dtype, s.B * s.T * 3 * s.C)),
+        out(dtype, s.B * s.T * s.C),
+        // Not zero before the kernel runs, above the diagonal as elsewhere.
+        probs(Tensor::Random(rng, dtype, s.B * s.H * s.T * s.T)) {}
+
+  KernelDims dims;
+  Tensor qkv, out, probs;
+};
+
+TEST_CASE("unfused attention forward") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    for (const Shape& s : Shapes()) {
+      CAPTURE(s.T);
+      CAPTURE(s.C);
+      Run run(rng, s, dtype);
+      bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
+      CheckAllClose(run.probs, AttentionProbs(s, run.qkv.values()), kSlack, "probs");
+      // Values are weighed by rounded probabilities: off by up to that rounding times the largest
+      // value of a row, which among a few thousand normal numbers is below 6.
+      const double rounded = dtype == Dtype::kF32 ? 0 : 6 * RoundOff(dtype);
+      CheckAllClose(run.out, Attention(s, run.qkv.values()), kSlack + rounded, "out");
+      for (int64_t q = 0; q < s.T; ++q) {
+        for (int64_t k = q + 1; k < s.T; ++k) REQUIRE(run.probs[q * s.T + k] == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("unfused attention forward with scores far apart") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(1);
+  const Shape s{1, 300, 8, 1};
+  Run run(rng, s, Dtype::kF32);
+  run.qkv = Tensor::Random(rng, Dtype::kF32, s.T * 3 * s.C, 6.0);
+  bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
+  // Scores up to about 150 carry an error of 150 * 8 * 2^-24 into the exponent; values reach 25.
+  CheckAllClose(run.probs, AttentionProbs(s, run.qkv.values()), 2e-4, "probs");
+  CheckAllClose(run.out, Attention(s, run.qkv.values()), 2e-3, "out");
+}
+
+TEST_CASE("unfused attention backward") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    for (const Shape& s : Shapes()) {
+      CAPTURE(s.T);
+      CAPTURE(s.C);
+      Run run(rng, s, dtype);
+      Tensor dout = Tensor::Random(rng, dtype, run.out.size()), dqkv(dtype, run.qkv.size());
+      Tensor dprobs = Tensor::Random(rng, dtype, run.probs.size());
+      bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
+      bench.Run(KernelId::kUnfusedAttentionBackward, run.dims,
+                {&dout, &run.qkv, &run.probs, &dqkv, &dprobs});
+      const Doubles qkv = run.qkv.values();
+      // Given the rounded probabilities, what is left in 16 bit is the rounding of the scores'
+      // gradients. Those of a row add up to a few in magnitude, with random signs.
+      const double rounded = dtype == Dtype::kF32 ? 0 : 8 * RoundOff(dtype);
+      CheckAllClose(dqkv, AttentionGradient(s, qkv, run.probs.values(), dout.values()),
+                    4 * kSlack + rounded, "dqkv");
+      for (int64_t q = 0; q < s.T; ++q) {
+        for (int64_t k = q + 1; k < s.T; ++k) REQUIRE(dprobs[q * s.T + k] == 0);
+      }
+      if (dtype != Dtype::kF32 || s.T > 130) continue;
+      const auto f = [&](const Doubles& x) { return Attention(s, x); };
+      CheckGradient(rng, dqkv, f, qkv, dout.values(), 4 * kSlack, "dqkv");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan::kernel_test
