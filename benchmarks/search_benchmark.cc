@@ -23,7 +23,7 @@ struct Case {
   const char* hardware;
   int gpus;
   bool fewer_gpus;
-  uint64_t gpu_bytes;  // 0: the profile's
+  uint64_t gpu_bytes;    // 0: the profile's
   int64_t global_batch;  // 0: not given
 };
 
@@ -91,9 +91,10 @@ void Print(const Case& c, int repeat) {
 int main(int argc, char** argv) {
   int repeat = 5;
   if (argc == 3 && std::string(argv[1]) == "--repeat") repeat = std::max(1, std::atoi(argv[2]));
-  fmt::print("Search on one core, median of {}. Candidates: all; cut by their memory bound; cut by\n"
-             "their score bound; judged by a lowered program; programs lowered.\n\n",
-             repeat);
+  fmt::print(
+      "Search on one core, median of {}. Candidates: all; cut by their memory bound; cut by\n"
+      "their score bound; judged by a lowered program; programs lowered.\n\n",
+      repeat);
   fmt::print("{:<28}{:>10}{:>12}{:>11}{:>8}{:>9}{:>9}{:>12}\n", "", "candidates", "cut memory",
              "cut score", "judged", "lowered", "ms", "configs/s");
   for (const zeroplan::Case& c : zeroplan::kCases) zeroplan::Print(c, repeat);

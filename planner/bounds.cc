@@ -57,12 +57,11 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, int recompute_every,
   const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute_every});
   if (!fresh) return entry->second;
   // All segments are alike, so two sizes tell every size: each further segment adds the same
-  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model of
-  // whole segments has no more layers than the real one.
+  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
+  // of whole segments has no more layers than the real one.
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
-  setup.recompute.every =
-      static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
+  setup.recompute.every = static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
   const int64_t every = std::max(1, setup.recompute.every);
   const int64_t segments = model_.layers / every;
   const Skeleton one = LowerSkeleton(model_, setup, every, options_, costs);
@@ -82,12 +81,14 @@ const Bounds::Sharding& Bounds::ShardingOf(int gpus) {
     zero.stage = 3;
     const ParamLayout layout = BuildParamLayout(tensors_, zero, gpus);
     entry->second.persistent = static_cast<double>(layout.persistent_elements());
-    uint64_t smallest = UINT64_MAX;
+    uint64_t smallest = UINT64_MAX, layer = 0;
     for (const Unit& unit : layout.units) {
       if (!unit.persistent && unit.layer < model_.layers) {
         smallest = std::min(smallest, unit.param_elements);
+        if (unit.layer >= 0) layer = std::max(layer, unit.padded_elements);
       }
     }
+    entry->second.largest_layer = static_cast<double>(layer);
     entry->second.smallest_gather = smallest == UINT64_MAX ? 0 : static_cast<double>(smallest);
   }
   return entry->second;
@@ -95,8 +96,20 @@ const Bounds::Sharding& Bounds::ShardingOf(int gpus) {
 
 GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const CostModel& costs) {
   const Terms t = TermsOf(group);
-  return {MemoryOf(t, group, cluster), EachMicroSeconds(t, costs), OnceSeconds(t, costs),
-          UpdateSeconds(t, group, costs)};
+  GroupBound bound;
+  bound.memory = MemoryOf(t, group, cluster);
+  if (!t.in_place && group.reduce_bucket_elements != kAuto) {
+    // Filled by whole layers, so it may end up one short of its size.
+    const double layer = ShardingOf(group.gpus).largest_layer;
+    const double room = static_cast<double>(group.reduce_bucket_elements) - layer;
+    const double layers = static_cast<double>(model_.layers) * layer;
+    bound.filled_bucket_bytes =
+        static_cast<uint64_t>(std::max(0.0, std::min(room, layers - layer)) * t.param_bytes);
+  }
+  bound.each_micro_seconds = EachMicroSeconds(t, group, costs);
+  bound.once_seconds = OnceSeconds(t, costs);
+  bound.update_seconds = UpdateSeconds(t, group, costs);
+  return bound;
 }
 
 // Model states by the closed forms, without alignment, and what is certainly live beside them.
@@ -123,8 +136,8 @@ MemoryBound Bounds::MemoryOf(const Terms& t, const Candidate& group, const Clust
       static_cast<double>(base_.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
   const double on_disk = (states_on_disk ? states_away : 0) +
                          (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
-  const double in_host = (states_on_disk ? 0 : states_away) + grads_away +
-                         (params_on_disk ? 0 : params_away);
+  const double in_host =
+      (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
   const auto ranks = static_cast<double>(cluster.ranks_per_node());
   return {static_cast<uint64_t>(gpu) + cluster.runtime_bytes,
           static_cast<uint64_t>(ranks * in_host), static_cast<uint64_t>(ranks * on_disk)};
@@ -147,8 +160,9 @@ Bounds::Terms Bounds::TermsOf(const Candidate& group) {
   return t;
 }
 
-// The busiest of the link between GPUs and each direction of PCIe in one micro-step.
-double Bounds::EachMicroSeconds(const Terms& t, const CostModel& costs) const {
+// The busiest of the link between GPUs, each direction of PCIe and the disk in one micro-step.
+double Bounds::EachMicroSeconds(const Terms& t, const Candidate& group,
+                                const CostModel& costs) const {
   VolumeTerms volume{t.stage, t.psi, t.whole, t.reused, 1, t.n, base_.zero.reduce_scatter};
   const double one = ElementsSentPerStep(volume);
   volume.grad_accum = 2;
@@ -157,8 +171,8 @@ double Bounds::EachMicroSeconds(const Terms& t, const CostModel& costs) const {
   const double to_device =
       t.params_away ? (2 * (t.psi - t.whole) - t.reused) / t.n * t.param_bytes : 0;
   const double pcie = costs.PcieBytesPerSecond();
-  return std::max({t.n == 1 ? 0 : sent / costs.CollectiveBytesPerSecond(), to_host / pcie,
-                   to_device / pcie});
+  return std::max(
+      {t.n == 1 ? 0 : sent / costs.CollectiveBytesPerSecond(), to_host / pcie, to_device / pcie});
 }
 
 // Stages 0 and 1 reduce once a step, in the last micro-step.
@@ -169,8 +183,7 @@ double Bounds::OnceSeconds(const Terms& t, const CostModel& costs) const {
   return reduced / costs.CollectiveBytesPerSecond();
 }
 
-double Bounds::UpdateSeconds(const Terms& t, const Candidate& group,
-                             const CostModel& costs) const {
+double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
   // Master and moments are read and written; at fp32 the master may be the parameter itself.
   const bool fp32 = base_.precision.dtype == Dtype::kF32;
   const double bytes = 24 + (fp32 ? 0 : 2 * t.param_bytes);
@@ -187,7 +200,16 @@ double Bounds::UpdateSeconds(const Terms& t, const Candidate& group,
     seconds = std::max({seconds, states / costs.StorageReadBytesPerSecond(),
                         states / costs.StorageWriteBytesPerSecond()});
   }
-  return seconds;
+  // The norm comes before every update: gradients are read on the GPU, then on the host.
+  const auto grad_bytes = static_cast<double>(StateBytes(base_.precision).grads);
+  return seconds +
+         grad_bytes * (here / costs.HbmBytesPerSecond() + there / costs.HostBytesPerSecond());
+}
+
+MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {
+  MemoryBound bound = group.memory;
+  bound.gpu_bytes += std::max(compute.transient_bytes, group.filled_bucket_bytes);
+  return bound;
 }
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,

@@ -1,6 +1,6 @@
-// What a choice needs at least and achieves at most, without lowering it: closed forms for what ZeRO
-// decides, programs of two segments for what the transformer decides. A search cuts by these; they
-// never exceed (memory, seconds) what the lowered program has.
+// What a choice needs at least and achieves at most, without lowering it: closed forms for what
+// ZeRO decides, programs of two segments for what the transformer decides. A search cuts by these;
+// they never exceed (memory, seconds) what the lowered program has.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 namespace zeroplan {
 
 struct MemoryBound {
-  uint64_t gpu_bytes = 0;   // with runtime
+  uint64_t gpu_bytes = 0;   // one GPU, with runtime
   uint64_t host_bytes = 0;  // one host, all its ranks
   uint64_t nvme_bytes = 0;  // one node
 };
 
-// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the device
-// bytes that live at once beyond parameters, gradients and states.
+// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the
+// device bytes that live at once beyond parameters, gradients and states.
 struct ComputeBound {
   double seconds = 0;
   uint64_t transient_bytes = 0;
@@ -31,7 +31,8 @@ struct ComputeBound {
 
 // Everything of a group that its batch does not change.
 struct GroupBound {
-  MemoryBound memory;  // without the micro-step's transients
+  MemoryBound memory;                // without the micro-step's transients
+  uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
   // Seconds of communication and PCIe that come back each micro-step, and once a step beside them.
   double each_micro_seconds = 0, once_seconds = 0;
   double update_seconds = 0;  // the optimizer section
@@ -47,14 +48,17 @@ class Bounds {
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 
+  // What a choice holds at least: at the peak of activations, or with a full reduce bucket.
+  static MemoryBound Memory(const GroupBound& group, const ComputeBound& compute);
   // At least this long a step takes.
   static double StepSeconds(const GroupBound& group, const ComputeBound& compute,
                             int64_t grad_accum);
 
  private:
-  // Stage 3: elements kept whole on every rank, and of the smallest unit gathered for a layer.
+  // Stage 3: elements kept whole on every rank, of the smallest unit that is gathered, and of a
+  // layer's.
   struct Sharding {
-    double persistent = 0, smallest_gather = 0;
+    double persistent = 0, smallest_gather = 0, largest_layer = 0;
   };
   const Sharding& ShardingOf(int gpus);
   // What the formulas need of a group, in bytes and elements of one rank.
@@ -68,7 +72,7 @@ class Bounds {
   };
   Terms TermsOf(const Candidate& group);
   MemoryBound MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster);
-  double EachMicroSeconds(const Terms& t, const CostModel& costs) const;
+  double EachMicroSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
   double OnceSeconds(const Terms& t, const CostModel& costs) const;
   double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
 
