@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "core/program/program.h"
+#include "cost_models/timeline.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
@@ -23,18 +24,6 @@ struct ClusterShape {
 
   int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
   int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
-};
-
-// What is left of the speed (0 to 1] of two instructions that run side by side on one rank's
-// streams, and of a rank's PCIe link.
-struct OverlapRates {
-  double compute_beside_collective = 1;
-  double collective_beside_compute = 1;
-  // Each direction of the PCIe link while both are busy; and gather and reduce while both are.
-  double pcie_both = 1;
-  double two_collectives = 0.5;
-  // The host optimizer while copies run (both read host memory), and the copies meanwhile.
-  double host_beside_copy = 1, copy_beside_host = 1;
 };
 
 class CostModel {
