@@ -12,19 +12,11 @@
 #include <memory>
 
 #include "core/program/program.h"
+#include "cost_models/cluster_shape.h"
 #include "cost_models/timeline.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
-
-// How many GPUs take part, and how many of them share a host.
-struct ClusterShape {
-  int gpus = 1;
-  int gpus_per_node = 1;
-
-  int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
-  int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
-};
 
 class CostModel {
  public:
@@ -45,6 +37,8 @@ class CostModel {
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying
   double HbmBytesPerSecond() const;
+  double HostBytesPerSecond() const;  // of a host kernel of one rank, all of the host's ranks busy
+  double StorageReadBytesPerSecond() const, StorageWriteBytesPerSecond() const;  // one rank's share
   double DensePeak(Dtype dtype) const;
 
  private:
