@@ -88,6 +88,9 @@ double CostModel::Seconds(const Program& program, const Instruction& instruction
 
 const OverlapRates& CostModel::overlap() const { return impl_->rates; }
 const ClusterShape& CostModel::shape() const { return impl_->shape; }
+double CostModel::CollectiveSeconds(CollectiveOp op, double full_bytes) const {
+  return impl_->collectives.Seconds(op, full_bytes);
+}
 double CostModel::CollectiveBytesPerSecond() const { return impl_->collectives.BytesPerSecond(); }
 double CostModel::PcieBytesPerSecond() const {
   return std::max(impl_->transfers.BytesPerSecond(true), impl_->transfers.BytesPerSecond(false));

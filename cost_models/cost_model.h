@@ -33,6 +33,9 @@ class CostModel {
 
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
+  // Of a collective over `full_bytes`, as CollectiveTime counts them. Per byte it never rises with
+  // the bytes.
+  double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
   // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying

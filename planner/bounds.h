@@ -25,7 +25,8 @@ struct MemoryBound {
 // Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the
 // device bytes that live at once beyond parameters, gradients and states.
 struct ComputeBound {
-  double seconds = 0;
+  double forward_seconds = 0;   // up to the first layer's backward: the loss included
+  double backward_seconds = 0;  // recompute included
   uint64_t transient_bytes = 0;
 };
 
@@ -33,9 +34,12 @@ struct ComputeBound {
 struct GroupBound {
   MemoryBound memory;                // without the micro-step's transients
   uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
-  // Seconds of communication and PCIe that come back each micro-step, and once a step beside them.
-  double each_micro_seconds = 0, once_seconds = 0;
-  double update_seconds = 0;  // the optimizer section
+  // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
+  double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
+  double gradient_copy_seconds = 0;  // to the host, in each backward half
+  double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
+  double update_seconds = 0;         // the optimizer section
+  OverlapRates rates;
 };
 
 class Bounds {
@@ -55,10 +59,10 @@ class Bounds {
                             int64_t grad_accum);
 
  private:
-  // Stage 3: elements kept whole on every rank, of the smallest unit that is gathered, and of a
-  // layer's.
+  // Stage 3: elements kept whole on every rank, of the smallest unit that is gathered, and of one
+  // layer's units that are gathered, and all of its units.
   struct Sharding {
-    double persistent = 0, smallest_gather = 0, largest_layer = 0;
+    double persistent = 0, smallest_gather = 0, layer_gather = 0, layer = 0;
   };
   const Sharding& ShardingOf(int gpus);
   // What the formulas need of a group, in bytes and elements of one rank.
@@ -67,13 +71,15 @@ class Bounds {
     double psi = 0, whole = 0, reused = 0;  // parameters; kept whole; kept from forward to backward
     double away = 0;                        // share of the states on host or disk
     double param_bytes = 2;                 // of the compute dtype
-    double gathered_after = 0;              // bytes sent by the gather after the update
+    double gathered_after = 0;              // bytes of the gather after the update
     bool params_away = false, sharded = false, in_place = false;
   };
   Terms TermsOf(const Candidate& group);
   MemoryBound MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster);
-  double EachMicroSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
-  double OnceSeconds(const Terms& t, const CostModel& costs) const;
+  void AddCollectives(const Terms& t, const Candidate& group, const CostModel& costs,
+                      GroupBound& bound);
+  void AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
+                 GroupBound& bound) const;
   double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
 
   const ModelSpec& model_;
