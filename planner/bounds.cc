@@ -103,6 +103,10 @@ const Bounds::Sharding& Bounds::ShardingOf(int gpus) {
     for (const Unit& unit : layout.units) {
       const auto elements = static_cast<double>(unit.param_elements);
       if (!unit.persistent && unit.layer < model_.layers) smallest = std::min(smallest, elements);
+      if (unit.layer == kEmbeddingLayer) {
+        sharding.embedding += elements;
+        if (!unit.persistent) sharding.embedding_gather += elements;
+      }
       if (unit.layer != 0) continue;
       sharding.layer += elements;
       if (!unit.persistent) sharding.layer_gather += elements;
@@ -184,19 +188,21 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
   const Sharding& sharding = ShardingOf(group.gpus);
   const auto layers = static_cast<double>(model_.layers);
   const double layer = sharding.layer * t.param_bytes;
+  const double embedding = sharding.embedding * t.param_bytes;
   const double bucket =
       group.reduce_bucket_elements == kAuto
           ? layer
           : std::max(layer, static_cast<double>(group.reduce_bucket_elements) * t.param_bytes);
-  // A bucket holds the final norm beside its layers: a layer's bytes more is ample.
   const bool all = group.stage == 0 || !base_.zero.reduce_scatter;
-  const double reduce =
-      PiecesSeconds(costs, all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter,
-                    layers * layer, bucket + layer);
-  (t.stage <= 1 ? bound.last_comm_seconds : bound.backward_comm_seconds) += reduce;
-  if (!t.sharded) return;
+  const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
+  (t.stage <= 1 ? bound.last_comm_seconds : bound.backward_comm_seconds) +=
+      PiecesSeconds(costs, op, layers * layer, bucket);
+  // The embedding's gradient is complete when all compute is over.
+  const double largest = std::max(bucket, embedding);
+  (t.stage <= 1 ? bound.last_tail_seconds : bound.tail_seconds) +=
+      embedding / largest * costs.CollectiveSeconds(op, largest);
+  if (!t.sharded || sharding.layer_gather <= 0) return;
   const double gathered = sharding.layer_gather * t.param_bytes;
-  if (gathered <= 0) return;
   const double gather = costs.CollectiveSeconds(CollectiveOp::kAllGather, gathered);
   // Gathers ahead of their use may cross from one half into the other.
   const double ahead = group.prefetch_bucket_elements == kAuto
@@ -205,7 +211,13 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
                                            t.param_bytes / gathered);
   const double half = std::max(0.0, layers - ahead) * gather;
   bound.forward_comm_seconds += half;
-  if (t.reused == 0) bound.backward_comm_seconds += half;
+  if (t.reused > 0) return;
+  bound.backward_comm_seconds += half;
+  // Nothing can be computed before the embedding is there; the head gathers it again.
+  const double head =
+      costs.CollectiveSeconds(CollectiveOp::kAllGather, sharding.embedding_gather * t.param_bytes);
+  bound.tail_seconds += head;
+  bound.forward_comm_seconds += head;
 }
 
 void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,

@@ -36,6 +36,8 @@ struct GroupBound {
   uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
   // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
   double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
+  // Before the first kernel or after the last one: of each micro-step, and of the last one only.
+  double tail_seconds = 0, last_tail_seconds = 0;
   double gradient_copy_seconds = 0;  // to the host, in each backward half
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double update_seconds = 0;         // the optimizer section
@@ -63,6 +65,7 @@ class Bounds {
   // layer's units that are gathered, and all of its units.
   struct Sharding {
     double persistent = 0, smallest_gather = 0, layer_gather = 0, layer = 0;
+    double embedding = 0, embedding_gather = 0;  // the same of the embeddings
   };
   const Sharding& ShardingOf(int gpus);
   // What the formulas need of a group, in bytes and elements of one rank.

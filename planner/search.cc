@@ -33,6 +33,11 @@ Score MakeScore(Objective objective, double tokens_per_second, double gpu_bytes,
   return {};
 }
 
+Score ScoreOf(Objective objective, const Found& found) {
+  return MakeScore(objective, found.tokens_per_second, static_cast<double>(found.gpu_bytes),
+                   found.candidate.gpus);
+}
+
 // What a program says of a choice, for any accumulation of its kind.
 struct Judged {
   uint64_t gpu_bytes = 0, host_bytes = 0, nvme_bytes = 0;
@@ -167,13 +172,21 @@ struct Searcher::Impl {
     return items;
   }
 
-  std::optional<Found> Best(const Question& question, bool brute_force) {
+  // With `winner`, gives up after kLoserBudget candidates where none left can beat it; `proven`
+  // says whether it came to that.
+  std::optional<Found> Best(const Question& question, bool brute_force,
+                            const Score* winner = nullptr, bool* proven = nullptr) {
     std::optional<Found> best;
     Score best_score;
     std::vector<Item> heap = Open(question, brute_force);
+    int tried = 0;
     while (!heap.empty()) {
       if (!brute_force && best && !(best_score < heap.front().score)) {
         stats.cut_by_score += heap.size();
+        break;
+      }
+      if (best && winner != nullptr && tried++ >= kLoserBudget && heap.front().score < *winner) {
+        *proven = false;
         break;
       }
       std::pop_heap(heap.begin(), heap.end());
@@ -208,14 +221,19 @@ struct Searcher::Impl {
     return best;
   }
 
-  StageBest BestOfStage(int stage, bool brute_force) {
+  StageBest BestOfStage(int stage, const std::optional<Found>& winner, bool brute_force) {
     Question question;
     question.objective = in.objective;
     question.among = [stage](const Candidate& c) { return c.stage == stage; };
     StageBest best;
     best.stage = stage;
     std::optional<Candidate> shown;
-    if (const std::optional<Found> found = Best(question, brute_force)) {
+    const Score to_beat = winner ? ScoreOf(in.objective, *winner) : Score{};
+    if (winner && winner->candidate.stage == stage) {
+      shown = best.candidate = winner->candidate;
+    } else if (const std::optional<Found> found =
+                   Best(question, brute_force, winner && !brute_force ? &to_beat : nullptr,
+                        &best.proven)) {
       shown = best.candidate = found->candidate;
     } else {
       shown = Closest(question);
@@ -276,21 +294,18 @@ struct Searcher::Impl {
     stats = {};
     const auto start = std::chrono::steady_clock::now();
     SearchResult result;
-    for (int stage : in.space.stages) result.stages.push_back(BestOfStage(stage, brute_force));
-    Score best;
-    for (size_t s = 0; s < result.stages.size(); ++s) {
-      if (!result.stages[s].candidate) continue;
-      const ChoiceEstimate& estimate = result.stages[s].estimate;
-      const Score score =
-          MakeScore(in.objective, *estimate.time.tokens_per_second,
-                    static_cast<double>(estimate.gpu_total_bytes), estimate.setup.batch.world_size);
-      if (result.best && !(best < score)) continue;
-      best = score;
-      result.best = s;
+    Question all;
+    all.objective = in.objective;
+    const std::optional<Found> winner = Best(all, brute_force);
+    const SearchStats of_all = stats;
+    for (int stage : in.space.stages) {
+      if (winner && winner->candidate.stage == stage) result.best = result.stages.size();
+      result.stages.push_back(BestOfStage(stage, winner, brute_force));
     }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    stats.seconds = seconds.count();
-    result.stats = stats;
+    result.stats = of_all;
+    result.stats.lowered = stats.lowered;
+    result.stats.seconds = seconds.count();
     return result;
   }
 

@@ -42,20 +42,27 @@ struct SearchInputs {
   std::function<bool(const TrainSetup&)> excluded;
 };
 
+// Of the search over all stages; the first four say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
   uint64_t cut_by_score = 0;   // bound no better than a choice that was lowered
   uint64_t judged = 0;         // by their program
-  uint64_t lowered = 0;        // programs; one serves all accumulations of 3 and more
+  // Programs, those for the other stages' best included; one serves all accumulations of 3 and
+  // more.
+  uint64_t lowered = 0;
   double seconds = 0;
 };
 
 struct StageBest {
   int stage = 0;
   std::optional<Candidate> candidate;  // none: nothing of this stage fits
-  ChoiceEstimate estimate;             // of the candidate, as lowered
+  ChoiceEstimate estimate;             // of the candidate, as lowered; else of what comes closest
+  // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
+  // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
+  bool proven = true;
 };
+inline constexpr int kLoserBudget = 48;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits

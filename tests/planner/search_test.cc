@@ -125,8 +125,8 @@ TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the p
 
 TEST_CASE("Search: score bounds hold for candidates of any kind") {
   std::mt19937 random(std::random_device{}());
-  for (const char* dtype : {"bf16", "fp32"}) {
-    SearchFixture fixture("gpt2", 4, true);
+  for (const auto& [dtype, gpus] : {std::pair{"bf16", 4}, {"fp32", 4}, {"bf16", 32}}) {
+    SearchFixture fixture("gpt2", gpus, true);
     SearchInputs& in = fixture.inputs;
     if (std::string(dtype) == "fp32") {
       in.base.precision.dtype = in.base.precision.grad_accum_dtype = Dtype::kF32;
