@@ -209,6 +209,15 @@ HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
   return ReadProfile(ParseJson(json, source), source);
 }
 
+NetworkProfile LoadNetwork(const std::string& name) {
+  FigureReader reader(ComposeProfile(ProfileJson{{"network", name}}, "built in"), "built in");
+  auto network = ReadNetwork(reader);
+  ZEROPLAN_CHECK(network.has_value());
+  return *std::move(network);
+}
+
+std::vector<std::string> NetworkNames() { return EmbeddedNames("networks"); }
+
 std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
 
 HardwareProfile LoadProfile(const std::string& name_or_file) {

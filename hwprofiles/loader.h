@@ -22,6 +22,9 @@ inline constexpr std::string_view kDefaultProfile = "hgx-h200";
 // A built-in name, or the path of a JSON file (anything with a '/' or ending in .json).
 HardwareProfile LoadProfile(const std::string& name_or_file);
 HardwareProfile ParseProfile(std::string_view json, std::string_view source);
+// A built-in network ("ib-400"). Throws Error(kUsage) for another name.
+NetworkProfile LoadNetwork(const std::string& name);
+std::vector<std::string> NetworkNames();
 // Names of the built-in profiles.
 std::vector<std::string> ProfileNames();
 // A built-in profile or a file in full: every part composed, every number with its source. It loads
