@@ -101,7 +101,7 @@ DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const Detecte
   machine.found = fmt::format("{} x {}", gpus.size(), gpus[0].name);
   const std::string part = MatchGpu(gpus[0]);
   for (const DetectedGpu& gpu : gpus) {
-    if (MatchGpu(gpu) == part) continue;
+    if (gpu.name == gpus[0].name || MatchGpu(gpu) == part) continue;
     machine.found =
         fmt::format("{} GPUs, among them {} and {}", gpus.size(), gpus[0].name, gpu.name);
     machine.note =

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -38,7 +39,13 @@ const ProfileJson* FigureReader::Find(const std::string& path) const {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, end - begin);
     if (node->is_array()) {
-      node = &(*node)[std::stoul(key)];
+      // Indices come from Items(); anything else asks an array for what only an object has.
+      size_t index = 0;
+      const auto [last, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+      if (error != std::errc() || last != key.data() + key.size() || index >= node->size()) {
+        return nullptr;
+      }
+      node = &(*node)[index];
     } else {
       if (!node->is_object() || !node->contains(key)) return nullptr;
       node = &(*node)[key];

@@ -18,6 +18,27 @@ constexpr std::array<PartKind, 6> kPartKinds = {{{"gpu", "gpus"},
                                                  {"network", "networks"},
                                                  {"runtime", "runtimes"}}};
 
+// What walks a profile calls itself once a level.
+constexpr int kMostLevels = 64;
+bool IsShallow(std::string_view text) {
+  int levels = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++levels > kMostLevels) return false;
+    } else if (c == '}' || c == ']') {
+      --levels;
+    }
+  }
+  return true;
+}
+
 // A figure or a table is one thing: half of an old one and half of a new one is neither.
 bool IsWhole(const ProfileJson& json) {
   return !json.is_object() || json.contains("value") || json.contains("rows");
@@ -121,9 +142,12 @@ std::string_view EmbeddedText(std::string_view folder, std::string_view name) {
 }
 
 ProfileJson ParseJson(std::string_view text, std::string_view source) {
+  if (!IsShallow(text)) {
+    ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostLevels);
+  }
   try {
     return ProfileJson::parse(text);
-  } catch (const ProfileJson::parse_error& error) {
+  } catch (const ProfileJson::exception& error) {  // also numbers past a double
     ThrowUsage("{}: not valid JSON: {}", source, error.what());
   }
 }

@@ -141,6 +141,12 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       {"/gpu", Json{{"base", "h300"}}, {"gpu.base", "h300"}},
       {"/gpu", Json{{"base", 5}}, {"gpu.base", "5"}},
       {"/gpu", 5, {"gpu.name", "missing"}},
+      {"/gpu", Json::array(), {"gpu.name", "missing"}},
+      {"/link", Json::array({1, 2}), {"link", "missing"}},
+      {"/pcie/copies", Json::array(), {"pcie.copies", "table"}},
+      {"/runtime", "h200", {"runtime", "h200", "cuda-nccl"}},
+      {"/runtime", Json{{"value", 5}}, {"runtime", "list"}},
+      {"/runtime", Json::array({5}), {"runtime.0.world_size", "missing"}},
       {"/runtime", Json{{"base", "cuda-nccl"}}, {"runtime.base", "list"}},
       {"/runtime", Json::array(), {"runtime", "at least one"}},
       {"/runtime/0/world_size", 0, {"runtime.0.world_size", "0"}},
@@ -168,6 +174,8 @@ TEST_CASE("text that is no profile") {
   CHECK(ErrorOf("{").find("not valid JSON") != std::string::npos);
   CHECK(ErrorOf("[]").find("object") != std::string::npos);
   CHECK(ErrorOf("{}").find("schema") != std::string::npos);
+  CHECK(ErrorOf(R"({"schema": 1e999})").find("not valid JSON") != std::string::npos);
+  CHECK(ErrorOf(std::string(100000, '[')).find("levels deep") != std::string::npos);
   // Every prefix of a good profile is refused, and none crashes.
   const std::string text = ProfileText(std::string(kDefaultProfile));
   const size_t end = text.rfind('}');
