@@ -6,7 +6,9 @@
 #include "cli/parse.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
 
 namespace zeroplan {
 namespace {
@@ -55,6 +57,32 @@ void ResolveBatch(const CommonOptions& options, BatchSpec& batch, Assumptions& a
   }
   (find_micro ? batch.micro_batch : batch.grad_accum) = *global / known;
   if (find_micro && !accum) Assume(assumptions, "--grad-accum 1");
+}
+
+// Without --hw: this machine, else the default profile.
+HardwareProfile AssumeHardware(Assumptions& assumptions) {
+  const std::vector<DetectedGpu> gpus = QueryGpus();
+  if (!gpus.empty()) {
+    DetectedMachine machine = MatchMachine(gpus, QueryHost());
+    if (machine.profile) {
+      assumptions.detected_gpus = static_cast<int>(gpus.size());
+      Assume(assumptions,
+             fmt::format("--hw {} (this machine: {})", machine.profile->name, machine.found));
+      return *std::move(machine.profile);
+    }
+    assumptions.notes.push_back(
+        fmt::format("{} Planned for {}; --hw names another.", machine.note, kDefaultProfile));
+  }
+  Assume(assumptions, fmt::format("--hw {}", kDefaultProfile));
+  return LoadProfile(std::string(kDefaultProfile));
+}
+
+[[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
+  ThrowUsage(
+      "--gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; add "
+      "--network NAME|RATE (such as --network 100Gb), or set --gpus-per-node to the GPUs of one "
+      "node",
+      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name);
 }
 
 ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
@@ -128,9 +156,11 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
 }
 
 HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assumptions) {
-  if (!options.hardware.empty()) return LoadProfile(options.hardware);
-  Assume(assumptions, fmt::format("--hw {}", kDefaultProfile));
-  return LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile hardware =
+      options.hardware.empty() ? AssumeHardware(assumptions) : LoadProfile(options.hardware);
+  if (!options.network.empty()) ApplyNetwork(hardware, options.network);
+  if (!options.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, options.intra_node_bandwidth);
+  return hardware;
 }
 
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
@@ -138,9 +168,10 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   Cluster cluster;
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
-  if (options.gpus.empty()) Assume(assumptions, "--gpus 1");
-  cluster.gpus =
-      static_cast<int>(ParseOptionalWhole(options.gpus, "--gpus", 1, kMaxGpus).value_or(1));
+  const int default_gpus = assumptions.detected_gpus.value_or(1);
+  if (options.gpus.empty()) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
+  cluster.gpus = static_cast<int>(
+      ParseOptionalWhole(options.gpus, "--gpus", 1, kMaxGpus).value_or(default_gpus));
   const auto per_node = ParseOptionalWhole(options.gpus_per_node, "--gpus-per-node", 1, kMaxGpus);
   cluster.gpus_per_node = static_cast<int>(
       per_node.value_or(std::min<int64_t>(cluster.gpus, std::llround(hardware.node.gpus.value))));
@@ -151,6 +182,7 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
         cluster.gpus, cluster.gpus_per_node, per_node ? "" : " (the hardware profile's)",
         cluster.gpus_per_node);
   }
+  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
   auto bytes = [](const std::string& text, const char* option,
                   const std::optional<Figure>& known) -> std::optional<uint64_t> {
     if (!text.empty()) return ParseBytes(text, option);
