@@ -79,29 +79,42 @@ double AttentionCost::Seconds(const Pass& pass, const AttentionShape& shape) con
                    pass.flops_factor * ForwardFlops(shape) / dense_peak_});
 }
 
+// The fastest row may measure a call's cost instead of the kernel: then the formula, fitted to the
+// other rows, says that the kernel takes less. If it says more, the row counts as any other.
 void AttentionCost::Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const {
-  if (!gpu.attention || gpu.attention->rows.size() < 4) return;
-  const std::vector<AttentionRate>& rows = gpu.attention->rows;
-  auto seconds = [&](const AttentionRate& row) {
-    return pass.flops_factor * ForwardFlops(ShapeOf(row)) / (row.*rate);
-  };
-  std::vector<FitRow> fit;
-  for (const AttentionRate& row : rows) {
+  if (!gpu.attention) return;
+  std::vector<Timed> rows;
+  for (const AttentionRate& row : gpu.attention->rows) {
     const AttentionShape shape = ShapeOf(row);
+    rows.push_back({shape, pass.flops_factor * ForwardFlops(shape) / (row.*rate)});
+  }
+  if (rows.size() < 5) return;
+  const auto fastest =
+      std::min_element(rows.begin(), rows.end(),
+                       [](const Timed& a, const Timed& b) { return a.seconds < b.seconds; });
+  std::vector<Timed> others = rows;
+  others.erase(others.begin() + (fastest - rows.begin()));
+  FitRates(others, pass);
+  const bool is_a_call = Formula(pass, fastest->shape) <= fastest->seconds;
+  if (!is_a_call) FitRates(rows, pass);
+  pass.floor_seconds = fastest->seconds;
+  for (const Timed& row : is_a_call ? others : rows) {
+    pass.correction[HeadClass(row.shape)].Add(Position(row.shape),
+                                              row.seconds / Formula(pass, row.shape));
+  }
+}
+
+void AttentionCost::FitRates(const std::vector<Timed>& rows, Pass& pass) const {
+  std::vector<FitRow> fit;
+  for (const Timed& row : rows) {
     std::vector<double> terms = {1, 0, 0};
-    terms[1 + HeadClass(shape)] = Work(pass, shape);
-    fit.push_back({std::move(terms), seconds(row)});
+    terms[1 + HeadClass(row.shape)] = Work(pass, row.shape);
+    fit.push_back({std::move(terms), row.seconds});
   }
   const std::vector<double> fitted = FitRelative(fit);
   pass.start_seconds = fitted[0];
   for (size_t i = 0; i < 2; ++i) {
     if (fitted[1 + i] > 0) pass.seconds_per_flop[i] = fitted[1 + i];
-  }
-  pass.floor_seconds = seconds(rows.front());
-  for (const AttentionRate& row : rows) {
-    const AttentionShape shape = ShapeOf(row);
-    pass.floor_seconds = std::min(pass.floor_seconds, seconds(row));
-    pass.correction[HeadClass(shape)].Add(Position(shape), seconds(row) / Formula(pass, shape));
   }
 }
 
