@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "cost_models/calibration.h"
 #include "cost_models/gemm_cost.h"
@@ -42,10 +43,15 @@ class AttentionCost {
     std::array<double, 2> seconds_per_flop{};  // heads of at most 64, larger ones
     std::array<LocalCorrection, 2> correction;
   };
+  struct Timed {
+    AttentionShape shape;
+    double seconds;
+  };
   double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs with their overheads
   double Formula(const Pass& pass, const AttentionShape& shape) const;
   double Seconds(const Pass& pass, const AttentionShape& shape) const;
   void Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const;
+  void FitRates(const std::vector<Timed>& rows, Pass& pass) const;
 
   double multiprocessors_ = 1;
   double dense_peak_ = 0;

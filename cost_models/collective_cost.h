@@ -50,7 +50,8 @@ class CollectiveCost {
   // Throws Error(kUsage) if the shape has several nodes and the profile no network.
   CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape);
 
-  // `full_bytes` as CollectiveTime counts them; `launches`: segments of the group.
+  // `full_bytes` as CollectiveTime counts them; `segments` of one group: the host issues them one
+  // by one while the links work, so the longer of the two counts.
   double Seconds(CollectiveOp op, double full_bytes, size_t segments = 1) const;
   double Seconds(const Program& program, const Collective& collective) const;
 

@@ -59,7 +59,7 @@ class GemmCost {
   // Throws Error(kUsage) if the GPU has no peak for `dtype`. 16-bit dtypes without rows of their
   // own use each other's; without any, `reachable_peaks` or kSustainedShare of the dense peak.
   double Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n) const;
-  // Products of no layer (attention's): no local correction.
+  // A batch of products of no layer (attention's): no local correction, more of the HBM bandwidth.
   double Seconds(Dtype dtype, const Product& product) const;
 
   double DensePeak(Dtype dtype) const;  // throws as above

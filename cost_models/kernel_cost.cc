@@ -22,6 +22,38 @@ double ArgumentBytes(const LaunchKernel& launch, std::span<const Ref> args) {
   return bytes;
 }
 
+// No default: a new kernel has to say what it is.
+bool TimedByShape(KernelId kernel) {
+  switch (kernel) {
+    case KernelId::kMatmulForward:
+    case KernelId::kMatmulBackwardData:
+    case KernelId::kMatmulBackwardWeight:
+    case KernelId::kAttentionForward:
+    case KernelId::kAttentionBackward:
+      return true;
+    case KernelId::kEmbedForward:
+    case KernelId::kLayerNormForward:
+    case KernelId::kGeluForward:
+    case KernelId::kCrossEntropy:
+    case KernelId::kLossReduce:
+    case KernelId::kLayerNormBackward:
+    case KernelId::kGeluBackward:
+    case KernelId::kEmbedBackward:
+    case KernelId::kFill:
+    case KernelId::kConvert:
+    case KernelId::kNormSq:
+    case KernelId::kStepScalars:
+    case KernelId::kAdamW:
+    case KernelId::kParamInit:
+    case KernelId::kSelectRow:
+      return false;
+    case KernelId::kCount:
+      break;
+  }
+  ZEROPLAN_CHECK(false, "kernel {} has no cost function", static_cast<int>(kernel));
+  return false;
+}
+
 }  // namespace
 
 double LaunchBytes(const Program& program, const LaunchKernel& launch) {
@@ -88,16 +120,7 @@ void KernelCost::Grow() const {
 
 double KernelCost::Seconds(const Program& program, const LaunchKernel& launch) const {
   const double bytes = LaunchBytes(program, launch);
-  switch (launch.kernel) {
-    case KernelId::kMatmulForward:
-    case KernelId::kMatmulBackwardData:
-    case KernelId::kMatmulBackwardWeight:
-    case KernelId::kAttentionForward:
-    case KernelId::kAttentionBackward:
-      break;
-    default:
-      return memory_.Seconds(bytes);
-  }
+  if (!TimedByShape(launch.kernel)) return memory_.Seconds(bytes);
   const Key key = {launch.dims, static_cast<uint64_t>(bytes), launch.kernel,
                    DtypeOf(program, program.args(launch)[0])};
   size_t at = Hash(key) & (slots_.size() - 1);
