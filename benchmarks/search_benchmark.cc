@@ -28,11 +28,11 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"10B, one GPU held to 32 GB", "gpt2-10b", "h200-141gb-sxm", 1, false, 32'000'000'000, 0},
-    {"1.5B, 8 GPUs", "gpt2-xl", "h200-141gb-sxm", 8, false, 0, 0},
-    {"6.7B, 8 GPUs or fewer", "gpt3-6.7b", "h200-141gb-sxm", 8, true, 0, 0},
-    {"10B, 64 GPUs or fewer", "gpt2-10b", "h200-141gb-sxm", 64, true, 0, 0},
-    {"13B, 512 GPUs, batch 4096", "gpt3-13b", "h200-141gb-sxm", 512, false, 0, 4096},
+    {"10B, one GPU held to 32 GB", "gpt2-10b", "hgx-h200", 1, false, 32'000'000'000, 0},
+    {"1.5B, 8 GPUs", "gpt2-xl", "hgx-h200", 8, false, 0, 0},
+    {"6.7B, 8 GPUs or fewer", "gpt3-6.7b", "hgx-h200", 8, true, 0, 0},
+    {"10B, 64 GPUs or fewer", "gpt2-10b", "hgx-h200", 64, true, 0, 0},
+    {"13B, 512 GPUs, batch 4096", "gpt3-13b", "hgx-h200", 512, false, 0, 4096},
 };
 
 SearchResult RunCase(const Case& c) {

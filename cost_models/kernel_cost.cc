@@ -30,6 +30,8 @@ bool TimedByShape(KernelId kernel) {
     case KernelId::kMatmulBackwardWeight:
     case KernelId::kAttentionForward:
     case KernelId::kAttentionBackward:
+    case KernelId::kUnfusedAttentionForward:
+    case KernelId::kUnfusedAttentionBackward:
       return true;
     case KernelId::kEmbedForward:
     case KernelId::kLayerNormForward:
@@ -148,6 +150,10 @@ double KernelCost::Compute(const Key& key) const {
       return std::max(least, attention_.ForwardSeconds(shape));
     case KernelId::kAttentionBackward:
       return std::max(least, attention_.BackwardSeconds(shape));
+    case KernelId::kUnfusedAttentionForward:
+      return std::max(least, UnfusedAttentionSeconds(gemm_, memory_, key.dtype, shape, false));
+    case KernelId::kUnfusedAttentionBackward:
+      return std::max(least, UnfusedAttentionSeconds(gemm_, memory_, key.dtype, shape, true));
     default:
       break;
   }
