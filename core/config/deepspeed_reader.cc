@@ -1,5 +1,7 @@
 #include "core/config/deepspeed_reader.h"
 
+#include <algorithm>
+
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_check.h"
@@ -44,7 +46,11 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
     }
   }
   if (state.HasProblems()) state.ThrowProblems();
-  if (const std::string cannot = DeepSpeedCannot(state.result.setup); !cannot.empty()) {
+  // An open total_num_steps is filled in before DeepSpeed sees it.
+  TrainSetup filled = state.result.setup;
+  filled.optimizer.schedule.total_steps =
+      std::max<int64_t>(1, filled.optimizer.schedule.total_steps);
+  if (const std::string cannot = DeepSpeedCannot(filled); !cannot.empty()) {
     state.result.warnings.push_back(
         fmt::format("{}: zeroplan runs this, DeepSpeed itself does not: {}", source, cannot));
   }

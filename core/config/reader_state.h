@@ -55,6 +55,9 @@ class ReaderState {
   // The path of the section that knows `key`, other than `asking`; "" if none.
   std::string HomeOf(std::string_view key, const JsonSection& asking) const;
 
+  // For a key of the root: the nearest known one there, else in a section that steers a run.
+  std::string NearestAnywhere(std::string_view key) const;
+
   const JsonNode& root_node_;
   std::string source_;
   std::vector<JsonProblem> problems_;

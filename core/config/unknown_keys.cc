@@ -13,13 +13,14 @@ struct Misplaced {
 };
 
 // Slips seen in published configs that no edit distance finds.
-constexpr std::array<Misplaced, 23> kMisplaced = {{
+constexpr std::array<Misplaced, 24> kMisplaced = {{
     {"lr_scheduler", "use 'scheduler'"},
     {"max_grad_norm", "use 'gradient_clipping'"},
     {"clip_grad", "use 'gradient_clipping'"},
     {"micro_batch_size_per_gpu", "use 'train_micro_batch_size_per_gpu'"},
     {"micro_batch_size", "use 'train_micro_batch_size_per_gpu'"},
     {"batch_size", "use 'train_batch_size'"},
+    {"train_batch", "use 'train_batch_size'"},
     {"per_device_train_batch_size", "use 'train_micro_batch_size_per_gpu'"},
     {"global_batch_size", "use 'train_batch_size'"},
     {"accumulation_steps", "use 'gradient_accumulation_steps'"},
@@ -87,11 +88,26 @@ void ReaderState::CheckSection(const JsonSection& section) {
   }
 }
 
+std::string ReaderState::NearestAnywhere(std::string_view key) const {
+  const std::string nearest = NearestName(key, sections_.front().known());
+  // A short word is near to too much.
+  if (!nearest.empty() || key.size() < 8) return nearest;
+  for (const JsonSection& section : sections_) {
+    const std::string_view path = section.path();
+    const bool steers = path.starts_with("zero_optimization") || path == "fp16" ||
+                        path == "optimizer.params" || path == "scheduler.params";
+    if (!steers) continue;
+    const std::string inner = NearestName(key, section.known());
+    if (!inner.empty()) return fmt::format("{}.{}", path, inner);
+  }
+  return "";
+}
+
 void ReaderState::CheckRootKey(const std::string& key) {
   if (IsComment(key)) return;
   const std::string_view fix = MisplacedFix(key);
   const std::string home = HomeOf(key, root());
-  const std::string nearest = NearestName(key, root().known());
+  const std::string nearest = NearestAnywhere(key);
   if (!fix.empty()) {
     root().Report(key, "is not a known key; {}", fix);
   } else if (!home.empty()) {
