@@ -40,6 +40,13 @@ constexpr std::array<Misplaced, 24> kMisplaced = {{
     {"gradient_checkpointing", "use 'activation_checkpointing': {}"},
 }};
 
+// Keys of several sections, or words that people use for something of their own: naming one section
+// for them would mislead.
+constexpr std::array<std::string_view, 18> kCommonKeys = {
+    "enabled", "type",        "params",   "device",  "nvme_path", "pin_memory",
+    "debug",   "output_path", "job_name", "project", "verbose",   "buffer_count",
+    "writer",  "group",       "team",     "mode",    "online",    "profile"};
+
 std::string_view MisplacedFix(std::string_view key) {
   const auto* found = std::find_if(kMisplaced.begin(), kMisplaced.end(),
                                    [&](const Misplaced& m) { return m.key == key; });
@@ -53,13 +60,7 @@ bool IsComment(std::string_view key) {
 }  // namespace
 
 std::string ReaderState::HomeOf(std::string_view key, const JsonSection& asking) const {
-  // Many sections have these; naming one of them would mislead.
-  if (key == "enabled" || key == "type" || key == "params" || key == "device" ||
-      key == "nvme_path" || key == "pin_memory" || key == "buffer_count" || key == "debug" ||
-      key == "output_path" || key == "job_name" || key == "project" || key == "verbose" ||
-      key == "writer" || key == "group" || key == "team" || key == "mode" || key == "online") {
-    return "";
-  }
+  if (std::find(kCommonKeys.begin(), kCommonKeys.end(), key) != kCommonKeys.end()) return "";
   for (const JsonSection& section : sections_) {
     if (&section == &asking || section.path() == asking.path()) continue;
     const auto& known = section.known();
