@@ -1,5 +1,6 @@
 #include "hwprofiles/figure_reader.h"
 
+#include <charconv>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -18,9 +19,16 @@ std::string Join(const std::string& path, const std::string& key) {
 }  // namespace
 
 FigureReader::FigureReader(std::string_view json, std::string_view source) : source_(source) {
+  // Profiles are a few levels deep; printing or walking a value recurses once a level.
+  constexpr int kMaxDepth = 32;
+  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMaxDepth)
+      ThrowUsage("{}: values are nested more than {} deep", source_, kMaxDepth);
+    return true;
+  };
   try {
-    root_ = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::parse_error& error) {
+    root_ = nlohmann::json::parse(json, check_depth);
+  } catch (const nlohmann::json::exception& error) {  // syntax, or a number out of range
     ThrowUsage("{}: not valid JSON: {}", source_, error.what());
   }
   if (!root_.is_object()) {
@@ -38,7 +46,12 @@ const nlohmann::json* FigureReader::Find(const std::string& path) const {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, end - begin);
     if (node->is_array()) {
-      node = &(*node)[std::stoul(key)];
+      size_t index = 0;
+      const auto [stop, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+      if (error != std::errc() || stop != key.data() + key.size() || index >= node->size()) {
+        return nullptr;
+      }
+      node = &(*node)[index];
     } else {
       if (!node->is_object() || !node->contains(key)) return nullptr;
       node = &(*node)[key];
