@@ -94,11 +94,8 @@ ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
   context.micro_batch = ParseOptionalWhole(options.micro_batch, "--micro-batch", 1, kMaxBatch);
   context.grad_accum = ParseOptionalWhole(options.grad_accum, "--grad-accum", 1, kMaxBatch);
   context.global_batch = ParseOptionalWhole(options.global_batch, "--global-batch", 1, kMaxBatch);
-  if (!options.dtype.empty()) {
-    context.dtype = ParseDtype(options.dtype, "--dtype");
-  } else if (!hardware.gpu.bf16) {
-    context.dtype = DefaultDtype(hardware);
-  }
+  if (!options.dtype.empty()) context.dtype = ParseDtype(options.dtype, "--dtype");
+  context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
 
@@ -277,7 +274,9 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckTokens(result.setup.batch);
-  assumptions.notes.insert(assumptions.notes.end(), result.notes.begin(), result.notes.end());
+  for (const auto* lines : {&result.warnings, &result.notes}) {
+    assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
+  }
   return result.setup;
 }
 
