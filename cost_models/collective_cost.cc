@@ -171,11 +171,13 @@ double RingSeconds(const RingConstants& rings, CollectiveOp op, double full_byte
   return ProtocolSeconds(rings, BestProtocol(rings, op, full_bytes, ranks), op, full_bytes, ranks);
 }
 
-CollectiveCost::CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape)
+CollectiveCost::CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape,
+                               double gpu_link_scale)
     : rings_(FitRings(profile, shape.ranks_per_node())),
       ranks_(shape.gpus),
       ranks_per_node_(shape.ranks_per_node()),
       nodes_(shape.nodes()) {
+  rings_.link_seconds_per_byte /= gpu_link_scale;
   if (nodes_ == 1) return;
   if (!profile.network || profile.network->bandwidth_per_node.value <= 0) {
     ThrowUsage(

@@ -48,7 +48,9 @@ double RingSeconds(const RingConstants& rings, CollectiveOp op, double full_byte
 class CollectiveCost {
  public:
   // Throws Error(kUsage) if the shape has several nodes and the profile no network.
-  CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape);
+  // `gpu_link_scale`: as if the node's links were that many times as fast.
+  CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape,
+                 double gpu_link_scale = 1);
 
   // `full_bytes` as CollectiveTime counts them; `segments` of one group: the host issues them one
   // by one while the links work, so the longer of the two counts.

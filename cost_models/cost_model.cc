@@ -24,10 +24,10 @@ double Share(const std::optional<Figure>& figure, double otherwise) {
 }  // namespace
 
 struct CostModel::Impl {
-  Impl(const HardwareProfile& profile, const ClusterShape& cluster)
+  Impl(const HardwareProfile& profile, const ClusterShape& cluster, double gpu_link_scale)
       : shape(cluster),
         kernels(profile.gpu),
-        collectives(profile, cluster),
+        collectives(profile, cluster, gpu_link_scale),
         transfers(profile, cluster.ranks_per_node()),
         host(profile, cluster.ranks_per_node()),
         storage(profile, cluster.ranks_per_node()) {
@@ -63,8 +63,9 @@ struct CostModel::Impl {
   OverlapRates rates;
 };
 
-CostModel::CostModel(const HardwareProfile& profile, const ClusterShape& shape)
-    : impl_(std::make_unique<Impl>(profile, shape)) {}
+CostModel::CostModel(const HardwareProfile& profile, const ClusterShape& shape,
+                     double gpu_link_scale)
+    : impl_(std::make_unique<Impl>(profile, shape, gpu_link_scale)) {}
 CostModel::~CostModel() = default;
 CostModel::CostModel(CostModel&&) noexcept = default;
 CostModel& CostModel::operator=(CostModel&&) noexcept = default;

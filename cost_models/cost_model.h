@@ -21,7 +21,8 @@ namespace zeroplan {
 class CostModel {
  public:
   // Fits what the profile's measurements allow (Eigen least squares). REQUIRES: a loaded profile.
-  CostModel(const HardwareProfile& profile, const ClusterShape& shape);
+  // `gpu_link_scale`: as if the links between a node's GPUs were that many times as fast.
+  CostModel(const HardwareProfile& profile, const ClusterShape& shape, double gpu_link_scale = 1);
   ~CostModel();
   CostModel(CostModel&&) noexcept;
   CostModel& operator=(CostModel&&) noexcept;

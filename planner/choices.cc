@@ -40,20 +40,26 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
 }
 
 std::string SetupLabel(const TrainSetup& setup) {
-  std::string label = fmt::format("stage {}", setup.zero.stage);
-  const OffloadDevice optimizer = setup.zero.offload_optimizer.device;
+  const auto& optimizer = setup.zero.offload_optimizer;
   const OffloadDevice param = setup.zero.offload_param.device;
-  if (optimizer != OffloadDevice::kNone && optimizer == param) {
-    return label + fmt::format(", optimizer and parameters on {}", OffloadDeviceName(param)) +
-           (setup.recompute.every > 0 ? ", full recompute" : "");
+  std::string label = fmt::format("stage {}", setup.zero.stage);
+  const bool in_part = optimizer.ratio < 1;
+  if (optimizer.device != OffloadDevice::kNone && optimizer.device == param && !in_part) {
+    label += fmt::format(", optimizer and parameters on {}", OffloadDeviceName(param));
+  } else {
+    if (optimizer.device != OffloadDevice::kNone) {
+      const std::string share =
+          in_part ? fmt::format("{:.3g} % of the optimizer", 100 * optimizer.ratio) : "optimizer";
+      label += fmt::format(", {} on {}", share, OffloadDeviceName(optimizer.device));
+    }
+    if (param != OffloadDevice::kNone) {
+      label += fmt::format(", parameters on {}", OffloadDeviceName(param));
+    }
   }
-  if (optimizer != OffloadDevice::kNone) {
-    label += fmt::format(", optimizer on {}", OffloadDeviceName(optimizer));
-  }
-  if (param != OffloadDevice::kNone) {
-    label += fmt::format(", parameters on {}", OffloadDeviceName(param));
-  }
-  return label + (setup.recompute.every > 0 ? ", full recompute" : "");
+  const int every = setup.recompute.every;
+  if (every > 0)
+    label += every == 1 ? ", full recompute" : fmt::format(", recompute by {} layers", every);
+  return label;
 }
 
 }  // namespace zeroplan

@@ -203,10 +203,14 @@ void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
 
 }  // namespace
 
-std::string WriteDeepSpeedConfig(const TrainSetup& given, int64_t layers) {
-  const TrainSetup setup = CanonicalSetup(given, layers);
-  const std::string cannot = DeepSpeedCannot(setup);
+std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers) {
+  const std::string cannot = DeepSpeedCannot(CanonicalSetup(setup, layers));
   ZEROPLAN_CHECK(cannot.empty(), "{}", cannot);
+  return WriteConfig(setup, layers);
+}
+
+std::string WriteConfig(const TrainSetup& given, int64_t layers) {
+  const TrainSetup setup = CanonicalSetup(given, layers);
   ZEROPLAN_CHECK(
       setup.zero.reduce_bucket_elements != kAuto && setup.zero.prefetch_bucket_elements != kAuto,
       "kAuto is not resolved");

@@ -1,0 +1,188 @@
+#include "planner/flips.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace zeroplan {
+namespace {
+
+// Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets; and
+// everything of the present answer's kind.
+std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Candidate& now) {
+  const uint64_t reduce = space.reduce_bucket_elements.front();
+  const uint64_t prefetch = space.prefetch_bucket_elements.front();
+  return [=](const Candidate& c) {
+    if (SameKind(c, now)) return true;
+    return c.recompute_every <= 1 && c.optimizer.ratio == 1 && c.reduce_bucket_elements == reduce &&
+           c.prefetch_bucket_elements == prefetch;
+  };
+}
+
+// The least x in (low, high] for which `changed`, to 0.5 %. REQUIRES: !changed(low), changed(high);
+// `low` may be above `high`.
+double Bisect(double low, double high, const std::function<bool(double)>& changed) {
+  while (std::abs(high - low) > 0.005 * std::min(low, high)) {
+    const double middle = std::sqrt(low * high);
+    (changed(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+bool SameKind(const Candidate& a, const Candidate& b) {
+  return a.stage == b.stage && a.optimizer.device == b.optimizer.device && a.param == b.param &&
+         (a.recompute_every > 0) == (b.recompute_every > 0);
+}
+
+std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger) {
+  Question question;
+  question.objective = searcher.inputs().objective;
+  question.among = Coarse(searcher.inputs().space, now.candidate);
+  auto answer = [&](double bytes) {
+    question.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
+    return searcher.Best(question);
+  };
+  auto changed = [&](double bytes) {
+    const std::optional<Found> found = answer(bytes);
+    return !found || !SameKind(found->candidate, now.candidate);
+  };
+  const auto capacity =
+      static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
+  // Down to what the answer holds, nothing can change.
+  const double low = larger ? capacity : static_cast<double>(now.gpu_bytes);
+  const double high = larger ? 16 * capacity : capacity / 64;
+  if (!changed(high)) return std::nullopt;
+  double at = Bisect(low, high, changed);
+  question.among = nullptr;
+  const std::optional<Found> after = answer(at);
+  if (after && SameKind(after->candidate, now.candidate)) return std::nullopt;
+  // It needs exactly what its program holds.
+  if (larger) at = std::min(at, static_cast<double>(after->gpu_bytes));
+  return Flip{at, after};
+}
+
+std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger) {
+  Question question;
+  question.objective = searcher.inputs().objective;
+  const Candidate& c = now.candidate;
+  int64_t batch = c.micro_batch * c.grad_accum * c.gpus;
+  for (int i = 0; i < 6; ++i) {
+    if (!larger && (batch % 2 != 0 || batch / 2 < c.gpus)) return std::nullopt;
+    batch = larger ? batch * 2 : batch / 2;
+    question.global_batch = batch;
+    question.among = Coarse(searcher.inputs().space, c);
+    std::optional<Found> found = searcher.Best(question);
+    if (found && SameKind(found->candidate, c)) continue;
+    question.among = nullptr;
+    found = searcher.Best(question);
+    if (found && !SameKind(found->candidate, c)) return Flip{static_cast<double>(batch), found};
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Choices of every stage, lowered once, whose times are played again for other links.
+class Pool {
+ public:
+  Pool(Searcher& searcher, const Found& now) : searcher_(searcher) {
+    Add(now.candidate);
+    for (int stage : searcher.inputs().space.stages) {
+      for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+        for (bool recompute : {false, true}) {
+          Question question;
+          question.among = [&](const Candidate& c) {
+            return c.gpus == now.candidate.gpus && c.stage == stage &&
+                   c.optimizer.device == device && c.param == OffloadDevice::kNone &&
+                   (c.recompute_every > 0) == recompute;
+          };
+          if (const std::optional<Found> found = searcher.Best(question)) Add(found->candidate);
+        }
+      }
+    }
+  }
+
+  void Add(const Candidate& candidate) {
+    candidates_.push_back(candidate);
+    programs_.push_back(searcher_.LowerCandidate(candidate));
+  }
+
+  // Stage of the fastest.
+  int Winner(const CostModel& costs) const {
+    StepTimer timer(costs);
+    double best = 0;
+    int stage = -1;
+    for (size_t i = 0; i < programs_.size(); ++i) {
+      const double rate = static_cast<double>(programs_[i].setup.batch.global_batch()) /
+                          timer.Time(programs_[i]).total_seconds;
+      if (rate <= best) continue;
+      best = rate;
+      stage = candidates_[i].stage;
+    }
+    return stage;
+  }
+
+ private:
+  Searcher& searcher_;
+  std::vector<Candidate> candidates_;
+  std::vector<Program> programs_;
+};
+
+// The whole space's answer with links of that scale.
+std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
+                                  const CostModel& costs) {
+  SearchInputs scaled = inputs;
+  const auto at = std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), now.candidate.gpus);
+  SearchCluster cluster = inputs.clusters[static_cast<size_t>(at - inputs.space.gpus.begin())];
+  cluster.costs = &costs;
+  scaled.space.gpus = {now.candidate.gpus};
+  scaled.clusters = {cluster};
+  Question question;
+  question.objective = inputs.objective;
+  return Searcher(std::move(scaled)).Best(question);
+}
+
+}  // namespace
+
+std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
+                                  bool faster) {
+  const int gpus = now.candidate.gpus, stage = now.candidate.stage;
+  Pool pool(searcher, now);
+  // The pool knows the present bandwidth's best; where the whole space has a better one beyond the
+  // flip, that joins the pool and the flip moves.
+  for (int round = 0; round < 4; ++round) {
+    auto changed = [&](double scale) { return pool.Winner(costs(gpus, scale)) != stage; };
+    if (changed(1)) return std::nullopt;
+    double last = 1, next = 1;
+    do {
+      last = next;
+      next = faster ? next * 2 : next / 2;
+    } while (!changed(next) && next < 64 && next > 1.0 / 64);
+    const bool found = changed(next);
+    const double at = found ? Bisect(last, next, changed) : next;
+    const double margin = faster ? 1.01 : 1 / 1.01;
+    const std::optional<Found> beyond =
+        SearchScaled(searcher.inputs(), now, costs(gpus, at * margin));
+    if (!beyond) return std::nullopt;
+    if (!found) {
+      if (beyond->candidate.stage == stage) return std::nullopt;
+      pool.Add(beyond->candidate);
+      continue;
+    }
+    if (beyond->candidate.stage == stage) {
+      pool.Add(beyond->candidate);
+      continue;
+    }
+    const std::optional<Found> before =
+        SearchScaled(searcher.inputs(), now, costs(gpus, at / margin / margin));
+    if (before && before->candidate.stage != stage) {
+      pool.Add(before->candidate);
+      continue;
+    }
+    return Flip{at, beyond};
+  }
+  return std::nullopt;
+}
+
+}  // namespace zeroplan
