@@ -12,7 +12,7 @@ namespace zeroplan {
 struct Plan {
   ModelSpec model;
   Cluster cluster;
-  TrainSetup setup;       // no kAuto left where DeepSpeed's config has a number for it
+  TrainSetup setup;       // nothing kAuto
   LowerOptions lower;     // what the program is lowered with
   ChoiceEstimate choice;  // of `setup`
   Objective objective = Objective::kThroughput;
@@ -20,5 +20,11 @@ struct Plan {
   // Why this choice, what the others lose, where the answer flips: one paragraph each, unwrapped.
   std::vector<std::string> advice;
 };
+
+// `program.setup` with numbers in place of kAuto that lower to the same program.
+TrainSetup ResolveAuto(const Program& program);
+
+// The plan of a search's best choice, advice apart. REQUIRES: result.best.
+Plan MakePlan(const Searcher& searcher, const SearchResult& result);
 
 }  // namespace zeroplan

@@ -106,6 +106,21 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   return setup;
 }
 
+Candidate CandidateOf(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  Candidate candidate;
+  candidate.gpus = setup.batch.world_size;
+  candidate.stage = zero.stage;
+  candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
+  candidate.param = zero.offload_param.device;
+  candidate.recompute_every = setup.recompute.every;
+  candidate.reduce_bucket_elements = zero.reduce_bucket_elements;
+  candidate.prefetch_bucket_elements = zero.prefetch_bucket_elements;
+  candidate.micro_batch = setup.batch.micro_batch;
+  candidate.grad_accum = setup.batch.grad_accum;
+  return candidate;
+}
+
 std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
   std::vector<BatchPair> pairs;
   for (int64_t micro : space.micro_batches) {

@@ -65,6 +65,8 @@ struct Candidate {
 };
 
 TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base);
+// What SetupOf took from a candidate.
+Candidate CandidateOf(const TrainSetup& setup);
 
 // Pairs of micro-batch and accumulation for `gpus`, by rising micro-batch.
 struct BatchPair {

@@ -1,0 +1,265 @@
+#include "planner/advice.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "planner/choices.h"
+#include "planner/flips.h"
+
+namespace zeroplan {
+namespace {
+
+std::string BatchText(const TrainSetup& setup) {
+  const BatchSpec& b = setup.batch;
+  return b.grad_accum == 1
+             ? fmt::format("micro-batch {}", b.micro_batch)
+             : fmt::format("micro-batch {} x {} micro-steps", b.micro_batch, b.grad_accum);
+}
+
+std::string RateText(double tokens_per_second) {
+  return fmt::format("{} tokens/s", FormatCount(static_cast<uint64_t>(tokens_per_second)));
+}
+
+std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
+  const TrainSetup setup = SetupOf(candidate, inputs.base);
+  return fmt::format("{} ({})", SetupLabel(setup), BatchText(setup));
+}
+
+// Seconds of a step for a token of its batch, by what they are spent on.
+struct PerToken {
+  double compute, comm, offload, optimizer, total;
+};
+PerToken Spent(const ChoiceEstimate& choice) {
+  const TimeEstimate& t = choice.time;
+  const double tokens = *t.tokens_per_second * *t.total_seconds;
+  return {*t.compute_seconds / tokens, *t.exposed_comm_seconds / tokens,
+          *t.exposed_offload_seconds / tokens, *t.optimizer_seconds / tokens,
+          *t.total_seconds / tokens};
+}
+
+// Why compute takes longer for a token.
+std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
+  if (other.recompute.every > 0 && best.recompute.every == 0) {
+    return "it has to recompute activations to fit";
+  }
+  if (other.batch.micro_batch < best.batch.micro_batch) {
+    return fmt::format("only micro-batch {} fits, and smaller matrices run slower",
+                       other.batch.micro_batch);
+  }
+  return "its micro-steps use the GPU less well";
+}
+
+std::string CommReason(const TrainSetup& other) {
+  switch (other.zero.stage) {
+    case 0:
+      return "the all-reduce of all gradients is not hidden";
+    case 1:
+      return "reducing gradients and gathering parameters is not hidden";
+    case 2:
+      return other.batch.grad_accum > 1
+                 ? "gradients are reduced in every micro-step"
+                 : "reducing gradients and gathering parameters is not hidden";
+    default:
+      return "parameters are gathered twice in every micro-step";
+  }
+}
+
+std::string OffloadReason(const TrainSetup& other) {
+  const auto& zero = other.zero;
+  if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
+      zero.offload_param.device == OffloadDevice::kNvme) {
+    return "it waits for the disk";
+  }
+  return "it waits for the host's optimizer and PCIe";
+}
+
+// "12 % slower: ... (+9.1 %)", the largest difference named.
+std::string Loss(const ChoiceEstimate& other, const ChoiceEstimate& best) {
+  const PerToken a = Spent(other), b = Spent(best);
+  const double slower = a.total / b.total - 1;
+  struct Part {
+    double difference;
+    std::string reason;
+  };
+  std::vector<Part> parts = {{a.compute - b.compute, ComputeReason(other.setup, best.setup)},
+                             {a.comm - b.comm, CommReason(other.setup)},
+                             {a.offload - b.offload, OffloadReason(other.setup)},
+                             {a.optimizer - b.optimizer, "each GPU updates more of the states"}};
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& x, const Part& y) { return x.difference > y.difference; });
+  std::string text = slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
+  for (size_t i = 0; i < 2; ++i) {
+    const double share = parts[i].difference / b.total;
+    if (share < 0.001 || (i == 1 && share < 0.3 * parts[0].difference / b.total)) break;
+    text += fmt::format("{} {} (+{:.2g} % of a step)", i == 0 ? ":" : "; and", parts[i].reason,
+                        100 * share);
+  }
+  return text;
+}
+
+std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
+                   const SearchCluster& at) {
+  const TimeEstimate& t = best.time;
+  std::string host;
+  if (best.host.total() > 0 && at.cluster.host_capacity_bytes) {
+    host = fmt::format(", {} of {} of host memory", FormatBytes(best.host.total()),
+                       FormatBytes(*at.cluster.host_capacity_bytes));
+  }
+  const char* why = inputs.objective == Objective::kThroughput ? "the fastest"
+                    : inputs.objective == Objective::kHeadroom ? "what leaves most GPU memory"
+                                                               : "the fewest GPUs";
+  return fmt::format(
+      "Chosen: {}, {} on {} GPU{}: {} of all that fits. {} a step, {} ({} a GPU), MFU {:.3g} %; "
+      "{} of {} a GPU{}.",
+      SetupLabel(best.setup), BatchText(best.setup), best.setup.batch.world_size,
+      best.setup.batch.world_size == 1 ? "" : "s", why, FormatSeconds(*t.total_seconds),
+      RateText(*t.tokens_per_second), RateText(*t.tokens_per_second / best.setup.batch.world_size),
+      100 * *t.mfu, FormatBytes(best.gpu_total_bytes), FormatBytes(at.cluster.gpu_capacity_bytes),
+      host);
+}
+
+// Where a step's time goes.
+std::string TimeShares(const ChoiceEstimate& best) {
+  const TimeEstimate& t = best.time;
+  auto share = [&](const std::optional<double>& part) { return 100 * *part / *t.total_seconds; };
+  return fmt::format(
+      "A step is {:.3g} % compute, {:.3g} % waiting for communication, {:.3g} % waiting for "
+      "offload, {:.3g} % optimizer.",
+      share(t.compute_seconds), share(t.exposed_comm_seconds), share(t.exposed_offload_seconds),
+      share(t.optimizer_seconds));
+}
+
+// The least GPU memory at which a stage that does not fit would.
+std::string FitsFrom(Searcher& searcher, int stage) {
+  Question question;
+  question.objective = Objective::kHeadroom;
+  question.gpu_capacity_bytes = UINT64_MAX / 4;
+  question.among = [stage](const Candidate& c) { return c.stage == stage; };
+  const std::optional<Found> found = searcher.Best(question);
+  if (!found) return "";
+  return fmt::format("; it would fit from {} a GPU on, as {}", FormatBytes(found->gpu_bytes),
+                     KindText(searcher.inputs(), found->candidate));
+}
+
+void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::string>& lines) {
+  const ChoiceEstimate& best = result.stages[*result.best].estimate;
+  for (size_t s = 0; s < result.stages.size(); ++s) {
+    if (s == *result.best) continue;
+    const StageBest& other = result.stages[s];
+    if (other.estimate.gpu_total_bytes == 0) continue;  // nothing of it can run
+    if (!other.candidate) {
+      lines.push_back(fmt::format("Stage {} does not fit. Closest: {}: {}{}.", other.stage,
+                                  KindText(searcher.inputs(), CandidateOf(other.estimate.setup)),
+                                  other.estimate.why_not, FitsFrom(searcher, other.stage)));
+      continue;
+    }
+    lines.push_back(fmt::format(
+        "{}{}: {}.", other.proven ? "" : "About: ", KindText(searcher.inputs(), *other.candidate),
+        Loss(other.estimate, best)));
+    lines.back()[0] = static_cast<char>(std::toupper(lines.back()[0]));
+  }
+}
+
+std::string FlipText(const SearchInputs& inputs, const Flip& flip) {
+  if (!flip.after) return "nothing fits";
+  return fmt::format("the answer is {}, {}", KindText(inputs, flip.after->candidate),
+                     RateText(flip.after->tokens_per_second));
+}
+
+void AddMemoryFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
+  for (const bool larger : {true, false}) {
+    const std::optional<Flip> flip = MemoryFlip(searcher, now, larger);
+    if (!flip) {
+      if (larger) lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
+      continue;
+    }
+    lines.push_back(fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
+                                FormatBytes(static_cast<uint64_t>(flip->at)),
+                                FlipText(searcher.inputs(), *flip)));
+  }
+}
+
+void AddBatchFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
+  bool any = false;
+  for (const bool larger : {true, false}) {
+    const std::optional<Flip> flip = BatchFlip(searcher, now, larger);
+    if (!flip) continue;
+    any = true;
+    lines.push_back(fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
+                                FlipText(searcher.inputs(), *flip)));
+  }
+  if (!any) {
+    lines.push_back(
+        "More or less accumulation (up to 64 times the batch either way) would not change it.");
+  }
+}
+
+void AddBandwidthFlips(Searcher& searcher, const Found& now, const HardwareProfile& hardware,
+                       std::vector<std::string>& lines) {
+  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
+  if (now.candidate.gpus == 1) return;
+  const bool network = now.candidate.gpus > cluster.gpus_per_node;
+  const double present =
+      network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value;
+  const ScaledCosts costs = [&](int gpus, double scale) {
+    HardwareProfile scaled = hardware;
+    if (network) scaled.network->bandwidth_per_node.value *= scale;
+    return CostModel(scaled, {gpus, std::min(gpus, cluster.gpus_per_node)}, network ? 1 : scale);
+  };
+  const std::string what = network ? "between nodes (each node, each direction)"
+                                   : "between the GPUs (each one, each direction)";
+  bool any = false;
+  for (const bool faster : {true, false}) {
+    const std::optional<Flip> flip = BandwidthFlip(searcher, now, costs, faster);
+    if (!flip) continue;
+    any = true;
+    lines.push_back(fmt::format("Crossover: {} {} {} {} (now {}).", faster ? "above" : "below",
+                                FormatBandwidth(flip->at * present, network), what,
+                                FlipText(searcher.inputs(), *flip),
+                                FormatBandwidth(present, network)));
+  }
+  if (any) return;
+  lines.push_back(fmt::format(
+      "No crossover: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the "
+      "answer; what changes it is named above.",
+      what, FormatBandwidth(present, network), now.candidate.stage));
+}
+
+}  // namespace
+
+std::string FormatSeconds(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.3g} ms", 1e3 * seconds)
+                         : fmt::format("{:.3g} us", 1e6 * seconds);
+}
+
+std::string FormatBandwidth(double bytes_per_second, bool bits) {
+  const double giga = bytes_per_second / 1e9 * (bits ? 8 : 1);
+  const char* unit = bits ? "Gb/s" : "GB/s";
+  return giga >= 100 ? fmt::format("{:.0f} {}", giga, unit) : fmt::format("{:.3g} {}", giga, unit);
+}
+
+std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
+                                const HardwareProfile& hardware) {
+  ZEROPLAN_CHECK(result.best.has_value());
+  const StageBest& best = result.stages[*result.best];
+  const SearchInputs& inputs = searcher.inputs();
+  const Found now{*best.candidate, *best.estimate.time.tokens_per_second,
+                  *best.estimate.time.total_seconds, best.estimate.gpu_total_bytes};
+  std::vector<std::string> lines;
+  lines.push_back(Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate)));
+  lines.push_back(TimeShares(best.estimate));
+  AddOthers(searcher, result, lines);
+  AddMemoryFlips(searcher, now, lines);
+  AddBatchFlips(searcher, now, lines);
+  if (inputs.objective == Objective::kThroughput) {
+    AddBandwidthFlips(searcher, now, hardware, lines);
+  }
+  return lines;
+}
+
+}  // namespace zeroplan
