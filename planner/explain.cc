@@ -87,25 +87,32 @@ std::string Memory(const ChoiceEstimate& choice) {
               2);
 }
 
+// What is less of a whole than this is left out, or summed up.
+constexpr double kLeastShare = 1e-3;
+
 // Seconds of kernels by phase and name; waits by the stream that is waited for.
 std::string SpentOn(const Program& program, const PlayedSection& played) {
   const std::vector<Instruction>& list = program.section(played.section);
   std::map<Phase, double> phases;
   std::map<std::string, double> kernels;
   for (const PlayedSpan& span : played.spans) {
-    if (list[span.index].stream != Stream::kCompute) continue;
-    phases[list[span.index].phase] += played.seconds[span.index];
-    kernels[InstructionName(list[span.index])] += played.seconds[span.index];
+    const Instruction& instruction = list[span.index];
+    const double seconds = played.seconds[span.index];
+    if (instruction.stream == Stream::kCompute) phases[instruction.phase] += seconds;
+    if (std::holds_alternative<LaunchKernel>(instruction.op)) {
+      const bool host = instruction.stream == Stream::kHost;
+      kernels[InstructionName(instruction) + (host ? " on the host" : "")] += seconds;
+    }
   }
   std::vector<std::string> parts;
   for (const auto& [phase, seconds] : phases) {
-    if (seconds == 0) continue;
+    if (seconds < kLeastShare * played.time.total_seconds) continue;
     parts.push_back(fmt::format("{} {}", phase == Phase::kStep ? "update" : PhaseName(phase),
                                 FormatSeconds(seconds)));
   }
   for (int s = 0; s < kStreams; ++s) {
     const double seconds = played.time.exposed(static_cast<Stream>(s));
-    if (seconds < 1e-9 * played.time.total_seconds) continue;
+    if (seconds < kLeastShare * played.time.total_seconds) continue;
     parts.push_back(fmt::format("waiting for {} {}", StreamName(static_cast<Stream>(s)),
                                 FormatSeconds(seconds)));
   }
@@ -123,7 +130,7 @@ std::string SpentOn(const Program& program, const PlayedSection& played) {
 }
 
 std::string Times(const Program& program, const std::vector<Part>& parts) {
-  std::string text = "\nTime of one step\n";
+  std::string text = "\nTime of one step (what is under 0.1 % is left out)\n";
   double total = 0;
   for (const Part& part : parts) {
     const double seconds = part.played.time.total_seconds;
@@ -168,13 +175,17 @@ std::string LayerName(int layer, int64_t layers) {
 
 // "all_gather of params.unit[13] (layer 12, backward)"
 std::string WaitName(const Program& program, Section section, int64_t index) {
-  if (index < 0) return "something carried over from before";
+  if (index < 0) return "what no instruction explains";
   const Instruction& instruction = program.section(section)[static_cast<size_t>(index)];
   BufferId written = kNoBuffer;
   ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode mode) {
     if (written == kNoBuffer && Writes(mode)) written = ref.buffer;
   });
-  return fmt::format("{} {}{} ({}{})", StreamName(instruction.stream), InstructionName(instruction),
+  // A collective's name says its stream.
+  const std::string stream = std::holds_alternative<Collective>(instruction.op)
+                                 ? ""
+                                 : fmt::format("{} ", StreamName(instruction.stream));
+  return fmt::format("{}{}{} ({}{})", stream, InstructionName(instruction),
                      written == kNoBuffer ? "" : " of " + BufferName(program.buffers[written]),
                      LayerName(instruction.layer, program.model.layers),
                      PhaseName(instruction.phase));
@@ -202,16 +213,19 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
   std::string text = fmt::format("\nWhat the compute stream waits for, {} of the step ({:.1f} %)\n",
                                  FormatSeconds(exposed), 100 * exposed / total);
   double rest = 0;
+  size_t rest_count = 0;
   for (size_t i = 0; i < longest.size(); ++i) {
     const auto& [seconds, name] = longest[i];
-    if (i >= kShown) {
+    if (i >= kShown || seconds < kLeastShare * total) {
       rest += seconds;
+      ++rest_count;
     } else {
       text += Wrap(fmt::format("  {:>9.3f} ms  {}", 1e3 * seconds, name), 16);
     }
   }
   if (rest > 0) {
-    text += fmt::format("  {:>9.3f} ms  {} more\n", 1e3 * rest, longest.size() - kShown);
+    text += fmt::format("  {:>9.3f} ms  {} other{}\n", 1e3 * rest, rest_count,
+                        rest_count == 1 ? "" : "s");
   }
   if (exposed - waited > least) {
     text += fmt::format("  {:>9.3f} ms  kernels slowed down by collectives beside them\n",

@@ -33,11 +33,10 @@ class WaitResolver {
     return span_of_[index] < 0 ? nullptr : &(*spans_)[static_cast<size_t>(span_of_[index])];
   }
 
-  // What ended at `time` and held back queue position `at` of `stream`, directly or through the
-  // streams it waited for.
+  // What ended at `time` and held back queue position `at` of `stream`: through the waits in front
+  // of it, or, from the second hop on, as the instruction before it.
   int64_t Resolve(Stream stream, size_t at, double time, int hops = 0) const {
     const std::vector<size_t>& queue = queues_[static_cast<size_t>(stream)];
-    // Back over the waits in front of it.
     for (size_t q = at; q-- > 0;) {
       const PlayedSpan* span = SpanOf(queue[q]);
       if (span != nullptr) {
@@ -55,6 +54,14 @@ class WaitResolver {
       if (found >= 0) return found;
     }
     return -1;
+  }
+
+  // What held back instruction `index` until `time`.
+  int64_t Before(int64_t index, double time) const {
+    const Stream stream = list_[static_cast<size_t>(index)].stream;
+    const std::vector<size_t>& queue = queues_[static_cast<size_t>(stream)];
+    const auto position = std::lower_bound(queue.begin(), queue.end(), static_cast<size_t>(index));
+    return Resolve(stream, static_cast<size_t>(position - queue.begin()), time, 1);
   }
 
   // Whatever ended at `time` off the compute stream.
@@ -76,6 +83,28 @@ class WaitResolver {
   std::vector<int64_t> record_of_;  // by event
   std::array<std::vector<size_t>, kStreams> queues_;
 };
+
+// Takes the wait from `begin` to `end` apart, `last` being what ended it.
+void AddWait(const WaitResolver& resolver, double begin, double end, int64_t last,
+             std::vector<ComputeWait>& waits) {
+  const auto first = static_cast<std::ptrdiff_t>(waits.size());
+  while (end > begin && !resolver.Near(begin, end)) {
+    if (last < 0) last = resolver.EndedAt(end);
+    if (last < 0) {
+      waits.push_back({end - begin, -1});
+      break;
+    }
+    const double since = std::max(begin, resolver.SpanOf(static_cast<size_t>(last))->begin_seconds);
+    if (since >= end) {  // it takes no time: whatever else ended then
+      waits.push_back({end - begin, last});
+      break;
+    }
+    waits.push_back({end - since, last});
+    last = resolver.Before(last, since);
+    end = since;
+  }
+  std::reverse(waits.begin() + first, waits.end());
+}
 
 }  // namespace
 
@@ -101,14 +130,13 @@ std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedSectio
     const PlayedSpan* span = resolver.SpanOf(queue[q]);
     if (span == nullptr) continue;
     if (!resolver.Near(span->begin_seconds, idle_since)) {
-      int64_t waited_for = resolver.Resolve(Stream::kCompute, q, span->begin_seconds);
-      if (waited_for < 0) waited_for = resolver.EndedAt(span->begin_seconds);
-      waits.push_back({span->begin_seconds - idle_since, waited_for});
+      AddWait(resolver, idle_since, span->begin_seconds,
+              resolver.Resolve(Stream::kCompute, q, span->begin_seconds), waits);
     }
     idle_since = span->end_seconds;
   }
   const double end = played.time.total_seconds;
-  if (!resolver.Near(end, idle_since)) waits.push_back({end - idle_since, resolver.EndedAt(end)});
+  AddWait(resolver, idle_since, end, -1, waits);
   return waits;
 }
 

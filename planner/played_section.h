@@ -21,16 +21,17 @@ struct PlayedSection {
 PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds,
                           const CostModel& costs);
 
-// One time that the compute stream stood still.
+// Time that the compute stream stood still for one instruction of another stream.
 struct ComputeWait {
   double seconds = 0;
-  // Instruction whose end ended the wait, into the section; -1: none was found (its event was
-  // carried over).
+  // Into the section; -1: none was found.
   int64_t waited_for = -1;
 };
 
-// The waits of the compute stream in order, a last one until the section's end included. They and
-// the time lost beside collectives (OverlapRates) make the exposed seconds.
+// The waits of the compute stream in order, a last one until the section's end included. A wait is
+// taken apart by what was going on meanwhile, back from its end: the instruction whose end ended
+// it, what that one had waited for, and so on. They and the time lost beside collectives
+// (OverlapRates) make the exposed seconds.
 std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedSection& played);
 
 }  // namespace zeroplan
