@@ -23,16 +23,16 @@ struct Case {
   const char* hardware;
   int gpus;
   bool fewer_gpus;
-  uint64_t gpu_bytes;  // 0: the profile's
+  uint64_t gpu_bytes;    // 0: the profile's
   int64_t global_batch;  // 0: not given
 };
 
 constexpr Case kCases[] = {
-    {"10B, one GPU held to 32 GB", "gpt2-10b", "h200-141gb-sxm", 1, false, 32'000'000'000, 0},
-    {"1.5B, 8 GPUs", "gpt2-xl", "h200-141gb-sxm", 8, false, 0, 0},
-    {"6.7B, 8 GPUs or fewer", "gpt3-6.7b", "h200-141gb-sxm", 8, true, 0, 0},
-    {"10B, 64 GPUs or fewer", "gpt2-10b", "h200-141gb-sxm", 64, true, 0, 0},
-    {"13B, 512 GPUs, batch 4096", "gpt3-13b", "h200-141gb-sxm", 512, false, 0, 4096},
+    {"10B, one GPU held to 32 GB", "gpt2-10b", "hgx-h200", 1, false, 32'000'000'000, 0},
+    {"1.5B, 8 GPUs", "gpt2-xl", "hgx-h200", 8, false, 0, 0},
+    {"6.7B, 8 GPUs or fewer", "gpt3-6.7b", "hgx-h200", 8, true, 0, 0},
+    {"10B, 64 GPUs or fewer", "gpt2-10b", "hgx-h200", 64, true, 0, 0},
+    {"13B, 512 GPUs, batch 4096", "gpt3-13b", "hgx-h200", 512, false, 0, 4096},
 };
 
 SearchResult RunCase(const Case& c) {
@@ -91,9 +91,10 @@ void Print(const Case& c, int repeat) {
 int main(int argc, char** argv) {
   int repeat = 5;
   if (argc == 3 && std::string(argv[1]) == "--repeat") repeat = std::max(1, std::atoi(argv[2]));
-  fmt::print("Search on one core, median of {}. Candidates: all; cut by their memory bound; cut by\n"
-             "their score bound; judged by a lowered program; programs lowered.\n\n",
-             repeat);
+  fmt::print(
+      "Search on one core, median of {}. Candidates: all; cut by their memory bound; cut by\n"
+      "their score bound; judged by a lowered program; programs lowered.\n\n",
+      repeat);
   fmt::print("{:<28}{:>10}{:>12}{:>11}{:>8}{:>9}{:>9}{:>12}\n", "", "candidates", "cut memory",
              "cut score", "judged", "lowered", "ms", "configs/s");
   for (const zeroplan::Case& c : zeroplan::kCases) zeroplan::Print(c, repeat);

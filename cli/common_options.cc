@@ -47,12 +47,19 @@ void AddModelOptions(CLI::App& command, CommonOptions& options) {
 void AddClusterOptions(CLI::App& command, CommonOptions& options) {
   const char* group = "Hardware";
   AddOption(command, group, "--gpus", options.gpus, "COUNT",
-            "GPUs in all, one rank each (default 1)");
+            "GPUs in all, one rank each (default: this machine's where --hw is left out, else 1)");
   AddOption(command, group, "--gpus-per-node", options.gpus_per_node, "COUNT",
             "GPUs that share a host's memory and disk (default: the profile's, at most --gpus)");
   AddOption(command, group, "--hw", options.hardware, "NAME|FILE",
-            "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file (default " +
-                std::string(kDefaultProfile) + ")");
+            "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file (default: "
+            "this machine's GPUs, or " +
+                std::string(kDefaultProfile) + " where it has none)");
+  AddOption(command, group, "--network", options.network, "NAME|RATE",
+            "Between nodes: a built-in network (eth-25, ib-8x400) or what one node sends each way, "
+            "such as 25Gb or 8x400Gb (default: the profile's)");
+  AddOption(command, group, "--intra-node-bandwidth", options.intra_node_bandwidth, "RATE",
+            "What one GPU sends to the others of its node, each way, such as 300GB/s (default: the "
+            "profile's, with its measured collectives; these go when this is given)");
   AddOption(
       command, group, "--gpu-memory", options.gpu_memory, "BYTES",
       "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the profile's)");

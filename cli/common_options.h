@@ -25,6 +25,7 @@ namespace zeroplan {
 struct CommonOptions {
   std::string model, params;
   std::string gpus, gpus_per_node, hardware, gpu_memory, host_memory, nvme_capacity;
+  std::string network, intra_node_bandwidth;
   std::string seq_len, micro_batch, global_batch, grad_accum, dtype;
   std::string stage, offload_optimizer, offload_ratio, offload_param;
   std::string checkpointing, checkpoint_every;
@@ -46,12 +47,16 @@ void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default)
 struct Assumptions {
   std::vector<std::string> assumed;
   std::vector<std::string> notes;
+  std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
 };
 
 // All throw Error(kUsage).
 ModelSpec ResolveModel(const CommonOptions& options, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
+// --hw, else this machine's GPUs (hwprofiles/detect.h), else the default profile; with --network
+// and
+// --intra-node-bandwidth.
 HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assumptions);
 
 // Batch, sequence length and precision from the command line; ZeRO and optimizer at their defaults.

@@ -6,7 +6,9 @@
 #include "cli/parse.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
 
 namespace zeroplan {
 namespace {
@@ -57,6 +59,32 @@ void ResolveBatch(const CommonOptions& options, BatchSpec& batch, Assumptions& a
   if (find_micro && !accum) Assume(assumptions, "--grad-accum 1");
 }
 
+// Without --hw: this machine, else the default profile.
+HardwareProfile AssumeHardware(Assumptions& assumptions) {
+  const std::vector<DetectedGpu> gpus = QueryGpus();
+  if (!gpus.empty()) {
+    DetectedMachine machine = MatchMachine(gpus, QueryHost());
+    if (machine.profile) {
+      assumptions.detected_gpus = static_cast<int>(gpus.size());
+      Assume(assumptions,
+             fmt::format("--hw {} (this machine: {})", machine.profile->name, machine.found));
+      return *std::move(machine.profile);
+    }
+    assumptions.notes.push_back(
+        fmt::format("{} Planned for {}; --hw names another.", machine.note, kDefaultProfile));
+  }
+  Assume(assumptions, fmt::format("--hw {}", kDefaultProfile));
+  return LoadProfile(std::string(kDefaultProfile));
+}
+
+[[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
+  ThrowUsage(
+      "--gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; add "
+      "--network NAME|RATE (such as --network 100Gb), or set --gpus-per-node to the GPUs of one "
+      "node",
+      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name);
+}
+
 ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
                           const HardwareProfile& hardware, int gpus, int64_t seq_len) {
   ReadContext context;
@@ -66,11 +94,8 @@ ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
   context.micro_batch = ParseOptionalWhole(options.micro_batch, "--micro-batch", 1, kMaxBatch);
   context.grad_accum = ParseOptionalWhole(options.grad_accum, "--grad-accum", 1, kMaxBatch);
   context.global_batch = ParseOptionalWhole(options.global_batch, "--global-batch", 1, kMaxBatch);
-  if (!options.dtype.empty()) {
-    context.dtype = ParseDtype(options.dtype, "--dtype");
-  } else if (!hardware.gpu.bf16) {
-    context.dtype = DefaultDtype(hardware);
-  }
+  if (!options.dtype.empty()) context.dtype = ParseDtype(options.dtype, "--dtype");
+  context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
 
@@ -128,9 +153,11 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
 }
 
 HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assumptions) {
-  if (!options.hardware.empty()) return LoadProfile(options.hardware);
-  Assume(assumptions, fmt::format("--hw {}", kDefaultProfile));
-  return LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile hardware =
+      options.hardware.empty() ? AssumeHardware(assumptions) : LoadProfile(options.hardware);
+  if (!options.network.empty()) ApplyNetwork(hardware, options.network);
+  if (!options.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, options.intra_node_bandwidth);
+  return hardware;
 }
 
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
@@ -138,9 +165,10 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   Cluster cluster;
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
-  if (options.gpus.empty()) Assume(assumptions, "--gpus 1");
-  cluster.gpus =
-      static_cast<int>(ParseOptionalWhole(options.gpus, "--gpus", 1, kMaxGpus).value_or(1));
+  const int default_gpus = assumptions.detected_gpus.value_or(1);
+  if (options.gpus.empty()) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
+  cluster.gpus = static_cast<int>(
+      ParseOptionalWhole(options.gpus, "--gpus", 1, kMaxGpus).value_or(default_gpus));
   const auto per_node = ParseOptionalWhole(options.gpus_per_node, "--gpus-per-node", 1, kMaxGpus);
   cluster.gpus_per_node = static_cast<int>(
       per_node.value_or(std::min<int64_t>(cluster.gpus, std::llround(hardware.node.gpus.value))));
@@ -151,6 +179,7 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
         cluster.gpus, cluster.gpus_per_node, per_node ? "" : " (the hardware profile's)",
         cluster.gpus_per_node);
   }
+  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
   auto bytes = [](const std::string& text, const char* option,
                   const std::optional<Figure>& known) -> std::optional<uint64_t> {
     if (!text.empty()) return ParseBytes(text, option);
@@ -245,7 +274,9 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckTokens(result.setup.batch);
-  assumptions.notes.insert(assumptions.notes.end(), result.notes.begin(), result.notes.end());
+  for (const auto* lines : {&result.warnings, &result.notes}) {
+    assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
+  }
   return result.setup;
 }
 

@@ -12,19 +12,11 @@
 #include <memory>
 
 #include "core/program/program.h"
+#include "cost_models/cluster_shape.h"
 #include "cost_models/timeline.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
-
-// How many GPUs take part, and how many of them share a host.
-struct ClusterShape {
-  int gpus = 1;
-  int gpus_per_node = 1;
-
-  int ranks_per_node() const { return gpus < gpus_per_node ? gpus : gpus_per_node; }
-  int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
-};
 
 class CostModel {
  public:
@@ -41,6 +33,9 @@ class CostModel {
 
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
+  // Of a collective over `full_bytes`, as CollectiveTime counts them. Per byte it never rises with
+  // the bytes.
+  double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
   // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank
   double PcieBytesPerSecond() const;        // one direction of one GPU's link, as many copying

@@ -66,8 +66,8 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
       const SectionTime time =
           timeline_.Play(program, run.section, run.kinds, seconds, costs_.overlap(), &spans);
       for (const PlayedSpan& span : spans) {
-        trace.push_back({run.section, static_cast<int32_t>(span.index),
-                         begin + span.begin_seconds, begin + span.end_seconds});
+        trace.push_back({run.section, static_cast<int32_t>(span.index), begin + span.begin_seconds,
+                         begin + span.end_seconds});
       }
       begin += time.total_seconds;
     }

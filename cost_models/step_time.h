@@ -22,8 +22,8 @@ struct StepTime {
   SectionTime by_stream;
 };
 
-// The parts a step is made of. They do not depend on how many micro-steps lie in the middle, so that
-// one program lowered for 3 or more micro-steps gives the time of any such number.
+// The parts a step is made of. They do not depend on how many micro-steps lie in the middle, so
+// that one program lowered for 3 or more micro-steps gives the time of any such number.
 struct StepParts {
   int64_t grad_accum = 1;  // 1, 2 or (for all that is more) 3: of the program played
   SectionTime first, middle, last, step;

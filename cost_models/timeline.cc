@@ -162,9 +162,9 @@ void Timeline::Account(std::span<const Instruction> list, double dt, SectionTime
   }
   const bool step = list[compute.queue[compute.next]].phase == Phase::kStep;
   (step ? time.optimizer_seconds : time.compute_seconds) += dt * compute.rate;
-  const size_t slower =
-      lanes_[kReduce].running && lanes_[kReduce].resource == Resource::kCollective ? kReduce
-                                                                                   : kGather;
+  const size_t slower = lanes_[kReduce].running && lanes_[kReduce].resource == Resource::kCollective
+                            ? kReduce
+                            : kGather;
   time.exposed_seconds[slower] += dt * (1 - compute.rate);
 }
 
@@ -195,8 +195,8 @@ SectionTime Timeline::Play(const Program& program, Section section, uint8_t kind
     }
   }
   for (const Lane& lane : lanes_) {
-    ZEROPLAN_CHECK(lane.done(), "a {} stream waits for event {} for ever",
-                   SectionName(section), lane.waits_for);
+    ZEROPLAN_CHECK(lane.done(), "a {} stream waits for event {} for ever", SectionName(section),
+                   lane.waits_for);
   }
   time.total_seconds = now_;
   return time;

@@ -27,13 +27,7 @@ class TrafficVisitor {
 
  private:
   void Add(const Collective& collective, uint64_t times) {
-    uint64_t full_bytes = 0;
-    for (const Segment& segment : program_.segs(collective)) {
-      // A reduction to owners names the whole shard as its target, but sends only its range.
-      full_bytes += collective.kind == CollectiveKind::kReduceToOwners
-                        ? segment.src.bytes
-                        : std::max(segment.src.bytes, segment.dst.bytes);
-    }
+    const uint64_t full_bytes = CollectiveFullBytes(program_, collective);
     (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) +=
         times * RingSentBytes(collective.kind, full_bytes, program_.setup.batch.world_size);
   }
@@ -54,6 +48,17 @@ class TrafficVisitor {
 uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
   const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
   return kind == CollectiveKind::kAllReduce ? 2 * sent : sent;
+}
+
+uint64_t CollectiveFullBytes(const Program& program, const Collective& collective) {
+  uint64_t full_bytes = 0;
+  for (const Segment& segment : program.segs(collective)) {
+    // A reduction to owners names the whole shard as its target, but sends only its range.
+    full_bytes += collective.kind == CollectiveKind::kReduceToOwners
+                      ? segment.src.bytes
+                      : std::max(segment.src.bytes, segment.dst.bytes);
+  }
+  return full_bytes;
 }
 
 StepTraffic WalkTraffic(const Program& program) {

@@ -26,6 +26,10 @@ struct StepTraffic {
 // the mean over ranks.
 uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size);
 
+// What a collective is over, all its segments: what all ranks hold together, or one rank's whole
+// input of an all-reduce.
+uint64_t CollectiveFullBytes(const Program& program, const Collective& collective);
+
 // Sums the program's micro-steps (each kind as often as it occurs) and its optimizer step.
 StepTraffic WalkTraffic(const Program& program);
 

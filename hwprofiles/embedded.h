@@ -1,4 +1,4 @@
-// The profiles of hwprofiles/profiles/*.json as they were when CMake configured the build.
+// The JSON files of hwprofiles/ as they were when CMake configured the build.
 #pragma once
 
 #include <span>
@@ -6,12 +6,13 @@
 
 namespace zeroplan {
 
-struct EmbeddedProfile {
-  std::string_view name;  // file name without .json
+struct EmbeddedFile {
+  std::string_view folder;  // "profiles", "gpus", "networks", ...
+  std::string_view name;    // file name without .json
   std::string_view json;
 };
 
-// By name. Defined in a source that CMake writes (see embed.cmake).
-std::span<const EmbeddedProfile> EmbeddedProfiles();
+// By folder, then name. Defined in a source that CMake writes (see embed.cmake).
+std::span<const EmbeddedFile> EmbeddedFiles();
 
 }  // namespace zeroplan

@@ -1,5 +1,8 @@
 #include "hwprofiles/figure_reader.h"
 
+#include <fmt/ranges.h>
+
+#include <charconv>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -11,18 +14,16 @@ namespace {
 constexpr std::string_view kFigureForm =
     R"({"value": NUMBER, "unit": "...", "source": "datasheet|measured|derived", "reference": "..."})";
 
+constexpr std::string_view kReferenceFix = "say which document, or what was run where";
+
 std::string Join(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
 }
 
 }  // namespace
 
-FigureReader::FigureReader(std::string_view json, std::string_view source) : source_(source) {
-  try {
-    root_ = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::parse_error& error) {
-    ThrowUsage("{}: not valid JSON: {}", source_, error.what());
-  }
+FigureReader::FigureReader(ProfileJson json, std::string_view source)
+    : root_(std::move(json)), source_(source) {
   if (!root_.is_object()) {
     ThrowUsage("{}: a hardware profile is a JSON object, this is {}", source_, root_.type_name());
   }
@@ -32,13 +33,19 @@ void FigureReader::Fail(const std::string& path, const std::string& message) con
   ThrowUsage("{}: {}: {}", source_, path, message);
 }
 
-const nlohmann::json* FigureReader::Find(const std::string& path) const {
-  const nlohmann::json* node = &root_;
+const ProfileJson* FigureReader::Find(const std::string& path) const {
+  const ProfileJson* node = &root_;
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, end - begin);
     if (node->is_array()) {
-      node = &(*node)[std::stoul(key)];
+      // Indices come from Items(); anything else asks an array for what only an object has.
+      size_t index = 0;
+      const auto [last, error] = std::from_chars(key.data(), key.data() + key.size(), index);
+      if (error != std::errc() || last != key.data() + key.size() || index >= node->size()) {
+        return nullptr;
+      }
+      node = &(*node)[index];
     } else {
       if (!node->is_object() || !node->contains(key)) return nullptr;
       node = &(*node)[key];
@@ -48,8 +55,8 @@ const nlohmann::json* FigureReader::Find(const std::string& path) const {
   return node;
 }
 
-const nlohmann::json& FigureReader::Need(const std::string& path) const {
-  const nlohmann::json* node = Find(path);
+const ProfileJson& FigureReader::Need(const std::string& path) const {
+  const ProfileJson* node = Find(path);
   if (node == nullptr) Fail(path, "missing; every profile needs it");
   return *node;
 }
@@ -57,31 +64,82 @@ const nlohmann::json& FigureReader::Need(const std::string& path) const {
 bool FigureReader::Has(const std::string& path) const { return Find(path) != nullptr; }
 
 Figure FigureReader::Required(const std::string& path, const FigureRule& rule) {
-  const nlohmann::json* node = Find(path);
+  const ProfileJson* node = Find(path);
   if (node == nullptr) Fail(path, fmt::format("missing; add {}", kFigureForm));
   return Read(path, *node, rule);
 }
 
 std::optional<Figure> FigureReader::Optional(const std::string& path, const FigureRule& rule) {
-  const nlohmann::json* node = Find(path);
+  const ProfileJson* node = Find(path);
   if (node == nullptr) return std::nullopt;
   return Read(path, *node, rule);
 }
 
-Figure FigureReader::Read(const std::string& path, const nlohmann::json& node,
+std::string FigureReader::Member(const std::string& path, const ProfileJson& node, const char* key,
+                                 std::string_view fix) {
+  const auto found = node.find(key);
+  if (found == node.end()) Fail(Join(path, key), fmt::format("missing; {}", fix));
+  if (!found->is_string() || found->get_ref<const std::string&>().empty()) {
+    Fail(Join(path, key), fmt::format("{} is not allowed; {}", found->dump(), fix));
+  }
+  read_.insert(Join(path, key));
+  return found->get<std::string>();
+}
+
+double FigureReader::ReadUnit(const std::string& path, const ProfileJson& node, Dimension dimension,
+                              std::string& unit) {
+  const std::string allowed = fmt::format("use {}", AllowedUnits(dimension));
+  unit = Member(path, node, "unit", allowed);
+  const auto scale = UnitScale(dimension, unit);
+  if (!scale) Fail(Join(path, "unit"), fmt::format("\"{}\" is not allowed; {}", unit, allowed));
+  return *scale;
+}
+
+FigureSource FigureReader::ReadSource(const std::string& path, const ProfileJson& node) {
+  constexpr std::string_view kSources = "use datasheet, measured or derived";
+  const std::string source = Member(path, node, "source", kSources);
+  for (const FigureSource known :
+       {FigureSource::kDatasheet, FigureSource::kMeasured, FigureSource::kDerived}) {
+    if (source == FigureSourceName(known)) return known;
+  }
+  Fail(Join(path, "source"), fmt::format("\"{}\" is not allowed; {}", source, kSources));
+}
+
+TableText FigureReader::Table(const std::string& path, Dimension dimension,
+                              std::span<const std::string_view> columns) {
+  const ProfileJson& node = Need(path);
+  if (!node.is_object()) {
+    Fail(path, R"(is no table; write {"unit", "source", "reference", "columns", "rows"})");
+  }
+  TableText table;
+  std::string unit;
+  table.scale = ReadUnit(path, node, dimension, unit);
+  table.source = ReadSource(path, node);
+  table.reference = Member(path, node, "reference", kReferenceFix);
+  const ProfileJson& named = Need(Join(path, "columns"));
+  bool same = named.is_array() && named.size() == columns.size();
+  for (size_t i = 0; same && i < columns.size(); ++i) {
+    same = named[i].is_string() && named[i].get_ref<const std::string&>() == columns[i];
+  }
+  if (!same) {
+    Fail(Join(path, "columns"), fmt::format("{} is not allowed; use [\"{}\"]", named.dump(),
+                                            fmt::join(columns, "\", \"")));
+  }
+  const ProfileJson& rows = Need(Join(path, "rows"));
+  if (!rows.is_array() || rows.empty()) {
+    Fail(Join(path, "rows"), "must be a list with at least one row");
+  }
+  table.rows = &rows;
+  read_.insert(Join(path, "columns"));
+  read_.insert(Join(path, "rows"));
+  return table;
+}
+
+Figure FigureReader::Read(const std::string& path, const ProfileJson& node,
                           const FigureRule& rule) {
   if (!node.is_object()) {
     Fail(path, fmt::format("{} has no source; write {}", node.dump(), kFigureForm));
   }
-  auto text = [&](const char* key, std::string_view fix) -> std::string {
-    const auto found = node.find(key);
-    if (found == node.end()) Fail(Join(path, key), fmt::format("missing; {}", fix));
-    if (!found->is_string() || found->get_ref<const std::string&>().empty()) {
-      Fail(Join(path, key), fmt::format("{} is not allowed; {}", found->dump(), fix));
-    }
-    read_.insert(Join(path, key));
-    return found->get<std::string>();
-  };
   Figure figure;
   const auto value = node.find("value");
   if (value == node.end()) Fail(Join(path, "value"), "missing; give the number");
@@ -90,31 +148,15 @@ Figure FigureReader::Read(const std::string& path, const nlohmann::json& node,
   }
   read_.insert(Join(path, "value"));
   figure.written = value->get<double>();
-
-  const std::string allowed = fmt::format("use {}", AllowedUnits(rule.dimension));
-  figure.unit = text("unit", allowed);
-  const auto scale = UnitScale(rule.dimension, figure.unit);
-  if (!scale)
-    Fail(Join(path, "unit"), fmt::format("\"{}\" is not allowed; {}", figure.unit, allowed));
-  figure.value = figure.written * *scale;
-
-  constexpr std::string_view kSources = "use datasheet, measured or derived";
-  const std::string source = text("source", kSources);
-  if (source == "datasheet") {
-    figure.source = FigureSource::kDatasheet;
-  } else if (source == "measured") {
-    figure.source = FigureSource::kMeasured;
-  } else if (source == "derived") {
-    figure.source = FigureSource::kDerived;
-  } else {
-    Fail(Join(path, "source"), fmt::format("\"{}\" is not allowed; {}", source, kSources));
-  }
-  figure.reference = text("reference", "say which document, or what was run where");
+  const double scale = ReadUnit(path, node, rule.dimension, figure.unit);
+  figure.value = figure.written * scale;
+  figure.source = ReadSource(path, node);
+  figure.reference = Member(path, node, "reference", kReferenceFix);
 
   if (!(figure.value >= rule.low && figure.value <= rule.high)) {
     Fail(Join(path, "value"),
          fmt::format("{} {} is not physical; allowed is {} to {} {}", value->dump(), figure.unit,
-                     rule.low / *scale, rule.high / *scale, figure.unit));
+                     rule.low / scale, rule.high / scale, figure.unit));
   }
   if (rule.dimension == Dimension::kCount && figure.value != std::floor(figure.value)) {
     Fail(Join(path, "value"), fmt::format("{} is not a whole number", value->dump()));
@@ -123,7 +165,7 @@ Figure FigureReader::Read(const std::string& path, const nlohmann::json& node,
 }
 
 std::string FigureReader::Text(const std::string& path) {
-  const nlohmann::json& node = Need(path);
+  const ProfileJson& node = Need(path);
   if (!node.is_string() || node.get_ref<const std::string&>().empty()) {
     Fail(path, fmt::format("{} is not allowed; give a text", node.dump()));
   }
@@ -132,7 +174,7 @@ std::string FigureReader::Text(const std::string& path) {
 }
 
 bool FigureReader::Flag(const std::string& path) {
-  const nlohmann::json& node = Need(path);
+  const ProfileJson& node = Need(path);
   if (!node.is_boolean())
     Fail(path, fmt::format("{} is not allowed; use true or false", node.dump()));
   read_.insert(path);
@@ -140,7 +182,7 @@ bool FigureReader::Flag(const std::string& path) {
 }
 
 int64_t FigureReader::Integer(const std::string& path, int64_t low, int64_t high) {
-  const nlohmann::json& node = Need(path);
+  const ProfileJson& node = Need(path);
   if (!node.is_number_integer() || node.get<int64_t>() < low || node.get<int64_t>() > high) {
     Fail(path, fmt::format("{} is not allowed; use a whole number from {} to {}", node.dump(), low,
                            high));
@@ -150,7 +192,7 @@ int64_t FigureReader::Integer(const std::string& path, int64_t low, int64_t high
 }
 
 std::vector<std::string> FigureReader::Items(const std::string& path) {
-  const nlohmann::json& node = Need(path);
+  const ProfileJson& node = Need(path);
   if (!node.is_array() || node.empty()) Fail(path, "must be a list with at least one entry");
   std::vector<std::string> items;
   for (size_t i = 0; i < node.size(); ++i) items.push_back(fmt::format("{}.{}", path, i));
@@ -159,7 +201,7 @@ std::vector<std::string> FigureReader::Items(const std::string& path) {
 
 std::vector<std::string> FigureReader::Keys(const std::string& path) const {
   std::vector<std::string> keys;
-  const nlohmann::json* node = Find(path);
+  const ProfileJson* node = Find(path);
   if (node == nullptr || !node->is_object()) return keys;
   for (const auto& [key, value] : node->items()) keys.push_back(key);
   return keys;
@@ -167,9 +209,9 @@ std::vector<std::string> FigureReader::Keys(const std::string& path) const {
 
 void FigureReader::RefuseUnread() const { RefuseUnread(root_, ""); }
 
-void FigureReader::RefuseUnread(const nlohmann::json& node, const std::string& path) const {
+void FigureReader::RefuseUnread(const ProfileJson& node, const std::string& path) const {
+  if (read_.contains(path)) return;  // also a table's rows, which are read as a whole
   if (!node.is_structured() || node.empty()) {
-    if (read_.contains(path)) return;
     // The keys beside the unread one are what could have been meant.
     const size_t dot = path.rfind('.');
     const std::string parent = dot == std::string::npos ? "" : path.substr(0, dot + 1);

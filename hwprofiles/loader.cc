@@ -8,9 +8,10 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
-#include "hwprofiles/embedded.h"
 #include "hwprofiles/figure_reader.h"
+#include "hwprofiles/parts.h"
 #include "hwprofiles/sanity.h"
+#include "hwprofiles/tables.h"
 
 namespace zeroplan {
 namespace {
@@ -32,7 +33,10 @@ constexpr FigureRule kPcie{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
 constexpr FigureRule kLink{Dimension::kBytesPerSecond, kGiga, 10 * kTera};
 constexpr FigureRule kDisk{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera};
-constexpr FigureRule kNetwork{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
+constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
+constexpr FigureRule kLatency{Dimension::kSeconds, 1e-7, 0.1};
+constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
+constexpr FigureRule kShare{Dimension::kRatio, 0.01, 1};
 constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 constexpr int64_t kMaxWorldSize = 1'000'000;
 
@@ -48,7 +52,7 @@ void ReadPeaks(FigureReader& reader, GpuProfile& gpu) {
     }
   }
   for (const auto& [name, dtype] : kPeakDtypes) {
-    for (const char* kind : {"dense", "measured"}) {
+    for (const char* kind : {"dense", "reachable"}) {
       const std::string path = fmt::format("gpu.peaks.{}.{}", name, kind);
       const auto figure = reader.Optional(path, kPeak);
       if (!figure) continue;
@@ -74,31 +78,67 @@ GpuProfile ReadGpu(FigureReader& reader) {
   gpu.copy_bandwidth = reader.Optional("gpu.copy_bandwidth", kHbmBandwidth);
   gpu.sm_count = reader.Required("gpu.sm_count", kSmCount);
   gpu.max_sm_clock = reader.Required("gpu.max_sm_clock", kClock);
+  gpu.launch_overhead = reader.Required("gpu.launch_overhead", kLaunch);
   ReadPeaks(reader, gpu);
   gpu.bf16 = reader.Flag("gpu.capabilities.bf16");
   gpu.fp16 = reader.Flag("gpu.capabilities.fp16");
   gpu.flash_attention = reader.Flag("gpu.capabilities.flash_attention");
+  gpu.gemm = ReadGemmTable(reader, "gpu.gemm");
+  gpu.attention = ReadAttentionTable(reader, "gpu.attention");
+  gpu.memory_kernels = ReadMemoryTable(reader, "gpu.memory_kernels");
+  // Read by MatchGpu (detect.h), checked here.
+  if (reader.Has("gpu.driver_names")) {
+    for (const std::string& path : reader.Items("gpu.driver_names")) reader.Text(path);
+  }
   return gpu;
+}
+
+PcieProfile ReadPcie(FigureReader& reader) {
+  PcieProfile pcie;
+  pcie.to_device_single = reader.Required("pcie.to_device_single", kPcie);
+  pcie.from_device_single = reader.Required("pcie.from_device_single", kPcie);
+  pcie.both_single = reader.Required("pcie.both_single", kPcie);
+  pcie.to_device_all = reader.Optional("pcie.to_device_all", kPcie);
+  pcie.from_device_all = reader.Optional("pcie.from_device_all", kPcie);
+  pcie.both_all = reader.Optional("pcie.both_all", kPcie);
+  pcie.copies = ReadCopyTable(reader, "pcie.copies");
+  return pcie;
+}
+
+LinkKind ReadLinkKind(FigureReader& reader) {
+  const std::string kind = reader.Text("link.kind");
+  for (const LinkKind known : {LinkKind::kNvlink, LinkKind::kPcie}) {
+    if (kind == LinkKindName(known)) return known;
+  }
+  reader.Fail("link.kind", fmt::format("\"{}\" is not allowed; use nvlink or pcie", kind));
 }
 
 NodeProfile ReadNode(FigureReader& reader) {
   NodeProfile node;
-  node.gpus = reader.Required("node.gpus", kGpusPerNode);
-  node.host_memory = reader.Required("node.host_memory", kHostMemory);
-  node.cores = reader.Required("node.cores", kCores);
-  node.triad_bandwidth = reader.Optional("node.triad_bandwidth", kHostBandwidth);
-  node.adam_bandwidth = reader.Optional("node.adam_bandwidth", kHostBandwidth);
-  node.pcie.to_device_single = reader.Required("node.pcie.to_device_single", kPcie);
-  node.pcie.from_device_single = reader.Required("node.pcie.from_device_single", kPcie);
-  node.pcie.both_single = reader.Required("node.pcie.both_single", kPcie);
-  node.pcie.to_device_all = reader.Optional("node.pcie.to_device_all", kPcie);
-  node.pcie.from_device_all = reader.Optional("node.pcie.from_device_all", kPcie);
-  node.pcie.both_all = reader.Optional("node.pcie.both_all", kPcie);
-  node.gpu_link = reader.Required("node.gpu_link", kLink);
-  node.nvme_read = reader.Optional("node.nvme_read", kDisk);
-  node.nvme_write = reader.Optional("node.nvme_write", kDisk);
-  node.nvme_capacity = reader.Optional("node.nvme_capacity", kDiskCapacity);
+  node.gpus = reader.Required("gpus", kGpusPerNode);
+  node.host_memory = reader.Required("host.memory", kHostMemory);
+  node.cores = reader.Required("host.cores", kCores);
+  node.triad_bandwidth = reader.Optional("host.triad_bandwidth", kHostBandwidth);
+  node.adam_bandwidth = reader.Optional("host.adam_bandwidth", kHostBandwidth);
+  node.nvme_read = reader.Optional("host.nvme_read", kDisk);
+  node.nvme_write = reader.Optional("host.nvme_write", kDisk);
+  node.nvme_capacity = reader.Optional("host.nvme_capacity", kDiskCapacity);
+  node.pcie = ReadPcie(reader);
+  node.link_kind = ReadLinkKind(reader);
+  node.gpu_link = reader.Required("link.bandwidth", kLink);
+  node.collectives = ReadCollectiveTable(reader, "link.collectives");
+  node.overlapped_compute = reader.Optional("link.overlapped_compute", kShare);
+  node.overlapped_collective = reader.Optional("link.overlapped_collective", kShare);
   return node;
+}
+
+std::optional<NetworkProfile> ReadNetwork(FigureReader& reader) {
+  if (!reader.Has("network")) return std::nullopt;
+  NetworkProfile network;
+  network.name = reader.Text("network.name");
+  network.bandwidth_per_node = reader.Required("network.bandwidth_per_node", kNetworkBandwidth);
+  network.latency = reader.Required("network.latency", kLatency);
+  return network;
 }
 
 std::vector<RuntimeOverhead> ReadRuntime(FigureReader& reader) {
@@ -121,10 +161,8 @@ bool LooksLikePath(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".json");
 }
 
-}  // namespace
-
-HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
-  FigureReader reader(json, source);
+HardwareProfile ReadProfile(ProfileJson json, std::string_view source) {
+  FigureReader reader(ComposeProfile(std::move(json), source), source);
   const std::string schema = reader.Text("schema");
   if (schema != "zeroplan.hw/1") {
     reader.Fail("schema", fmt::format("\"{}\" is not allowed; use \"zeroplan.hw/1\"", schema));
@@ -135,48 +173,82 @@ HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
   profile.description = reader.Text("description");
   profile.gpu = ReadGpu(reader);
   profile.node = ReadNode(reader);
-  if (reader.Has("network")) {
-    profile.network = NetworkProfile{"", reader.Required("network.bandwidth_per_gpu", kNetwork), {}};
-  }
+  profile.network = ReadNetwork(reader);
   profile.runtime = ReadRuntime(reader);
   reader.RefuseUnread();
   if (const auto problem = FindContradiction(profile)) reader.Fail(problem->key, problem->message);
   return profile;
 }
 
-std::vector<std::string> ProfileNames() {
-  std::vector<std::string> names;
-  for (const EmbeddedProfile& profile : EmbeddedProfiles()) names.emplace_back(profile.name);
-  return names;
-}
-
-std::string ProfileText(const std::string& name_or_file) {
-  for (const EmbeddedProfile& profile : EmbeddedProfiles()) {
-    if (profile.name == name_or_file) return std::string(profile.json);
-  }
-  if (!LooksLikePath(name_or_file)) {
-    const std::vector<std::string> names = ProfileNames();
-    const std::string nearest = NearestName(name_or_file, names);
-    ThrowUsage("--hw: \"{}\" is no built-in hardware profile{}; use {} or the path of a .json file",
-               name_or_file, nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
-               fmt::join(names, ", "));
-  }
-  std::ifstream file(name_or_file, std::ios::binary);
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (!file.is_open() || file.bad()) {
-    ThrowUsage("--hw: cannot read \"{}\"; give a built-in name ({}) or a readable .json file",
-               name_or_file, fmt::join(ProfileNames(), ", "));
+    ThrowUsage("--hw: cannot read \"{}\"; give a built-in name ({}) or a readable .json file", path,
+               fmt::join(ProfileNames(), ", "));
   }
   return text;
 }
 
+[[noreturn]] void FailName(std::string_view option, const std::string& name,
+                           const std::vector<std::string>& names) {
+  const std::string nearest = NearestName(name, names);
+  // Built-in GPUs and machines are named by their model: "h100" is in "h100-80gb-sxm".
+  std::string hint = nearest;
+  for (const std::string& known : names) {
+    if (hint.empty() && known.find(name) != std::string::npos) hint = known;
+  }
+  ThrowUsage("{}: \"{}\" is no built-in hardware profile{}; use {} or the path of a .json file",
+             option, name, hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint),
+             fmt::join(names, ", "));
+}
+
+}  // namespace
+
+HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
+  return ReadProfile(ParseJson(json, source), source);
+}
+
+NetworkProfile LoadNetwork(const std::string& name) {
+  FigureReader reader(ComposeProfile(ProfileJson{{"network", name}}, "built in"), "built in");
+  auto network = ReadNetwork(reader);
+  ZEROPLAN_CHECK(network.has_value());
+  return *std::move(network);
+}
+
+std::vector<std::string> NetworkNames() { return EmbeddedNames("networks"); }
+
+std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
+
 HardwareProfile LoadProfile(const std::string& name_or_file) {
-  const std::string text = ProfileText(name_or_file);
-  const std::vector<std::string> names = ProfileNames();
-  const bool built_in = std::find(names.begin(), names.end(), name_or_file) != names.end();
-  HardwareProfile profile = ParseProfile(text, name_or_file);
-  if (built_in) profile.source = "built in";
-  return profile;
+  const std::string_view text = EmbeddedText("profiles", name_or_file);
+  if (!text.empty()) return ParseProfile(text, "built in");
+  if (!LooksLikePath(name_or_file)) FailName("--hw", name_or_file, ProfileNames());
+  return ParseProfile(ReadFile(name_or_file), name_or_file);
+}
+
+std::string ProfileText(const std::string& name_or_file) {
+  std::string_view text = EmbeddedText("profiles", name_or_file);
+  if (text.empty()) {
+    for (const PartKind& kind : PartKinds()) {
+      if (EmbeddedText(kind.folder, name_or_file).empty()) continue;
+      return FormatProfileJson(ComposePart(kind, ProfileJson(name_or_file), name_or_file));
+    }
+    if (!LooksLikePath(name_or_file)) {
+      std::vector<std::string> names = ProfileNames();
+      for (const PartKind& kind : PartKinds()) {
+        for (std::string& name : EmbeddedNames(kind.folder)) names.push_back(std::move(name));
+      }
+      std::sort(names.begin(), names.end());
+      names.erase(std::unique(names.begin(), names.end()), names.end());
+      FailName("hw show", name_or_file, names);
+    }
+    const std::string file = ReadFile(name_or_file);
+    const ProfileJson json = ParseJson(file, name_or_file);
+    ReadProfile(json, name_or_file);  // throws if it is none
+    return FormatProfileJson(ComposeProfile(json, name_or_file));
+  }
+  return FormatProfileJson(ComposeProfile(ParseJson(text, name_or_file), name_or_file));
 }
 
 }  // namespace zeroplan

@@ -1,10 +1,11 @@
 // Reads hardware profiles. A figure without a source is refused: a plan is as good as its numbers.
 //
-// A figure is {"value": 4.8, "unit": "TB/s", "source": "datasheet|measured|derived", "reference":
+// A profile is put together from parts (parts.h). A figure is {"value": 4.8, "unit": "TB/s",
+// "source": "datasheet|measured|derived", "reference":
 // "..."}. The loader throws Error(kUsage) that names file, key, value and the fix for: missing or
 // unknown keys, a missing or unknown source, an empty reference, a unit of another dimension,
 // values outside what physics and today's hardware allow, sparse peaks, and figures that contradict
-// each other.
+// each other; measured tables (tables.h) likewise.
 #pragma once
 
 #include <string>
@@ -16,14 +17,19 @@
 namespace zeroplan {
 
 // The profile used without --hw.
-inline constexpr std::string_view kDefaultProfile = "h200-141gb-sxm";
+inline constexpr std::string_view kDefaultProfile = "hgx-h200";
 
 // A built-in name, or the path of a JSON file (anything with a '/' or ending in .json).
 HardwareProfile LoadProfile(const std::string& name_or_file);
 HardwareProfile ParseProfile(std::string_view json, std::string_view source);
+// A built-in network ("ib-400"). Throws Error(kUsage) for another name.
+NetworkProfile LoadNetwork(const std::string& name);
+std::vector<std::string> NetworkNames();
 // Names of the built-in profiles.
 std::vector<std::string> ProfileNames();
-// The text of a built-in profile or of a file, as it is.
+// A built-in profile or a file in full: every part composed, every number with its source. It loads
+// as the same profile. A built-in part's name ("rtx4090" as a GPU, "ib-400") gives that part; where
+// a machine has the same name, the machine.
 std::string ProfileText(const std::string& name_or_file);
 
 }  // namespace zeroplan

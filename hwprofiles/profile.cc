@@ -19,6 +19,16 @@ std::string_view FigureSourceName(FigureSource source) {
   return "?";
 }
 
+std::string_view LinkKindName(LinkKind kind) {
+  switch (kind) {
+    case LinkKind::kNvlink:
+      return "nvlink";
+    case LinkKind::kPcie:
+      return "pcie";
+  }
+  return "?";
+}
+
 uint64_t RuntimeBytes(const HardwareProfile& profile, int world_size) {
   const auto& entries = profile.runtime;
   ZEROPLAN_CHECK(!entries.empty());

@@ -22,6 +22,8 @@ struct Figure {
   std::string unit;    // "GB", "TB/s", "TFLOP/s", ...
   FigureSource source = FigureSource::kDatasheet;
   std::string reference;  // where to look it up, or what was run
+
+  bool operator==(const Figure&) const = default;
 };
 
 // Rows measured together; where they come from is said once.
@@ -30,6 +32,8 @@ struct Measured {
   std::vector<Row> rows;
   FigureSource source = FigureSource::kMeasured;
   std::string reference;
+
+  bool operator==(const Measured&) const = default;
 };
 
 // The three products of a layer y[M,N] = a[M,K] * w[K,N]: kForward; kData, dy * w^T; kWeight,
@@ -40,11 +44,15 @@ struct GemmRate {
   Dtype dtype = Dtype::kBF16;
   int64_t m = 0, k = 0, n = 0;
   double flops_per_second = 0;
+
+  bool operator==(const GemmRate&) const = default;
 };
 // Causal attention in 16 bit, fused. FLOPs as the kernel table counts them (causal half).
 struct AttentionRate {
   int64_t batch = 0, heads = 0, seq = 0, head_dim = 0;
   double forward_flops_per_second = 0, backward_flops_per_second = 0;
+
+  bool operator==(const AttentionRate&) const = default;
 };
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather, kReduceScatter };
 // `bytes`: what all ranks hold together (all-gather, reduce-scatter) or each rank's whole input
@@ -54,16 +62,22 @@ struct CollectiveTime {
   int world_size = 2;
   double bytes = 0;
   double seconds = 0;
+
+  bool operator==(const CollectiveTime&) const = default;
 };
 // A copy between pinned host memory and one GPU, alone.
 struct CopyTime {
   double bytes = 0;
   double to_device_seconds = 0, from_device_seconds = 0;
+
+  bool operator==(const CopyTime&) const = default;
 };
 // A kernel that only moves memory; bytes are read plus written.
 struct MemoryKernelTime {
   double bytes = 0;
   double seconds = 0;
+
+  bool operator==(const MemoryKernelTime&) const = default;
 };
 
 struct GpuProfile {
@@ -75,23 +89,27 @@ struct GpuProfile {
   std::optional<Figure> copy_bandwidth;  // read plus written by a device copy, measured
   Figure sm_count;
   Figure max_sm_clock;
-  std::map<Dtype, Figure> dense_peaks;     // FLOP/s without sparsity; kF32 is plain fp32, not TF32
+  std::map<Dtype, Figure> dense_peaks;      // FLOP/s without sparsity; kF32 is plain fp32, not TF32
   std::map<Dtype, Figure> reachable_peaks;  // what a large GEMM reaches: measured or derived
   // Rates by shape. Without them the cost model scales those of the GPU it knows best.
   std::optional<Measured<GemmRate>> gemm;
   std::optional<Measured<AttentionRate>> attention;
   std::optional<Measured<MemoryKernelTime>> memory_kernels;
   Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
-  bool bf16 = false;                       // has bf16 arithmetic
+  bool bf16 = false;       // has bf16 arithmetic
   bool fp16 = false;
   bool flash_attention = false;  // cuDNN has fused attention; else plans hold the s*s scores
+
+  bool operator==(const GpuProfile&) const = default;
 };
 
 // Bytes per second of copies between host and one GPU, while that many GPUs copy.
 struct PcieProfile {
   Figure to_device_single, from_device_single, both_single;  // one GPU alone; `both` is the sum
   std::optional<Figure> to_device_all, from_device_all, both_all;  // all GPUs at once, summed
-  std::optional<Measured<CopyTime>> copies;  // by size, one GPU alone
+  std::optional<Measured<CopyTime>> copies;                        // by size, one GPU alone
+
+  bool operator==(const PcieProfile&) const = default;
 };
 
 enum class LinkKind : uint8_t { kNvlink, kPcie };
@@ -111,18 +129,24 @@ struct NodeProfile {
   std::optional<Figure> overlapped_compute, overlapped_collective;
   std::optional<Figure> nvme_read, nvme_write;
   std::optional<Figure> nvme_capacity;  // absent: not checked
+
+  bool operator==(const NodeProfile&) const = default;
 };
 
 struct NetworkProfile {
   std::string name;           // "8 x InfiniBand NDR 400"
   Figure bandwidth_per_node;  // each direction, all the node's adapters together
   Figure latency;             // seconds, one message between two nodes
+
+  bool operator==(const NetworkProfile&) const = default;
 };
 
 // Device memory outside zeroplan's arenas (context, modules, communicators) at one world size.
 struct RuntimeOverhead {
   int world_size = 1;
   Figure bytes;
+
+  bool operator==(const RuntimeOverhead&) const = default;
 };
 
 struct HardwareProfile {
@@ -133,6 +157,8 @@ struct HardwareProfile {
   NodeProfile node;
   std::optional<NetworkProfile> network;
   std::vector<RuntimeOverhead> runtime;  // by rising world_size, at least one
+
+  bool operator==(const HardwareProfile&) const = default;
 };
 
 // `runtime` bytes of one GPU among `world_size`. Between two entries linear in log2(world_size),

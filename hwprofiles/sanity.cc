@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <tuple>
+
 namespace zeroplan {
 namespace {
 
@@ -20,6 +23,8 @@ constexpr ArchitectureRate kRates[] = {
 };
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
+// What a measurement may show above a peak that it cannot pass: clocks and rounding.
+constexpr double kMeasuredTolerance = 1.02;
 
 using Found = std::optional<Contradiction>;
 
@@ -49,12 +54,12 @@ Found CheckPeaks(const GpuProfile& gpu) {
                       peak.written, peak.unit, limit / 1e12, gpu.sm_count.value, gpu.architecture,
                       gpu.max_sm_clock.value / 1e6)};
     }
-    const auto measured = gpu.reachable_peaks.find(dtype);
-    if (measured != gpu.reachable_peaks.end() && measured->second.value > peak.value) {
+    const auto reachable = gpu.reachable_peaks.find(dtype);
+    if (reachable != gpu.reachable_peaks.end() && reachable->second.value > peak.value) {
       return Contradiction{
-          fmt::format("gpu.peaks.{}.measured.value", DtypeName(dtype)),
+          fmt::format("gpu.peaks.{}.reachable.value", DtypeName(dtype)),
           fmt::format("{} {} is more than the dense peak of {} {}; measure again",
-                      measured->second.written, measured->second.unit, peak.written, peak.unit)};
+                      reachable->second.written, reachable->second.unit, peak.written, peak.unit)};
     }
   }
   return std::nullopt;
@@ -88,23 +93,118 @@ Found Order(const Figure& smaller, std::string_view smaller_key, const Figure& l
 Found CheckPcie(const PcieProfile& pcie) {
   // Both ways at once carries at least nearly what one way does (a little is lost to turnaround).
   constexpr double kSlack = 1.1;
-  if (auto found = Order(pcie.to_device_single, "node.pcie.to_device_single", pcie.both_single,
-                         "node.pcie.both_single", kSlack)) {
+  if (auto found = Order(pcie.to_device_single, "pcie.to_device_single", pcie.both_single,
+                         "pcie.both_single", kSlack)) {
     return found;
   }
-  if (auto found = Order(pcie.from_device_single, "node.pcie.from_device_single", pcie.both_single,
-                         "node.pcie.both_single", kSlack)) {
+  if (auto found = Order(pcie.from_device_single, "pcie.from_device_single", pcie.both_single,
+                         "pcie.both_single", kSlack)) {
     return found;
   }
   if (pcie.to_device_all) {
-    if (auto found = Order(pcie.to_device_single, "node.pcie.to_device_single", *pcie.to_device_all,
-                           "node.pcie.to_device_all", kSlack)) {
+    if (auto found = Order(pcie.to_device_single, "pcie.to_device_single", *pcie.to_device_all,
+                           "pcie.to_device_all", kSlack)) {
       return found;
     }
   }
   if (pcie.from_device_all) {
-    return Order(pcie.from_device_single, "node.pcie.from_device_single", *pcie.from_device_all,
-                 "node.pcie.from_device_all", kSlack);
+    return Order(pcie.from_device_single, "pcie.from_device_single", *pcie.from_device_all,
+                 "pcie.from_device_all", kSlack);
+  }
+  return std::nullopt;
+}
+
+Contradiction TooFast(const std::string& table, size_t row, double rate, std::string_view unit,
+                      double limit, std::string_view what) {
+  return Contradiction{fmt::format("{}.rows.{}", table, row),
+                       fmt::format("{:.4g} {} is more than {} of {:.4g} {}; measure again", rate,
+                                   unit, what, limit, unit)};
+}
+
+Found CheckGpuTables(const GpuProfile& gpu) {
+  constexpr double kTera = 1e12;
+  auto peak = [&](Dtype dtype) {
+    const auto found = gpu.dense_peaks.find(dtype);
+    return found == gpu.dense_peaks.end() ? 0.0 : found->second.value;
+  };
+  if (gpu.gemm) {
+    for (size_t i = 0; i < gpu.gemm->rows.size(); ++i) {
+      const GemmRate& row = gpu.gemm->rows[i];
+      const double limit = peak(row.dtype);
+      if (row.flops_per_second > limit * kMeasuredTolerance) {
+        return TooFast("gpu.gemm", i, row.flops_per_second / kTera, "TFLOP/s", limit / kTera,
+                       fmt::format("the dense {} peak", DtypeName(row.dtype)));
+      }
+    }
+  }
+  if (gpu.attention) {
+    if (!gpu.flash_attention) {
+      return Contradiction{"gpu.attention",
+                           "needs fused attention; remove it, or set "
+                           "gpu.capabilities.flash_attention"};
+    }
+    const double limit = std::max(peak(Dtype::kBF16), peak(Dtype::kF16));
+    for (size_t i = 0; i < gpu.attention->rows.size(); ++i) {
+      const AttentionRate& row = gpu.attention->rows[i];
+      const double rate = std::max(row.forward_flops_per_second, row.backward_flops_per_second);
+      if (rate > limit * kMeasuredTolerance) {
+        return TooFast("gpu.attention", i, rate / kTera, "TFLOP/s", limit / kTera,
+                       "the dense 16-bit peak");
+      }
+    }
+  }
+  if (gpu.memory_kernels) {
+    for (size_t i = 0; i < gpu.memory_kernels->rows.size(); ++i) {
+      const MemoryKernelTime& row = gpu.memory_kernels->rows[i];
+      const double rate = row.bytes / row.seconds;
+      if (rate > gpu.hbm_bandwidth.value * kMeasuredTolerance) {
+        return TooFast("gpu.memory_kernels", i, rate / kTera, "TB/s",
+                       gpu.hbm_bandwidth.value / kTera, "gpu.hbm_bandwidth (cached?)");
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+Found CheckCopies(const PcieProfile& pcie) {
+  constexpr double kGiga = 1e9;
+  constexpr double kSlack = 1.1;
+  if (!pcie.copies) return std::nullopt;
+  for (size_t i = 0; i < pcie.copies->rows.size(); ++i) {
+    const CopyTime& row = pcie.copies->rows[i];
+    const std::tuple<double, const Figure*, const char*> directions[] = {
+        {row.to_device_seconds, &pcie.to_device_single, "pcie.to_device_single"},
+        {row.from_device_seconds, &pcie.from_device_single, "pcie.from_device_single"}};
+    for (const auto& [seconds, single, name] : directions) {
+      if (row.bytes / seconds > single->value * kSlack) {
+        return TooFast("pcie.copies", i, row.bytes / seconds / kGiga, "GB/s", single->value / kGiga,
+                       name);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// A rank of an all-gather receives, and one of a reduce-scatter sends, (N-1)/N of the bytes at
+// least, whatever the algorithm. An all-reduce sends and receives its bytes once at least where
+// the switch reduces (NVLink SHARP), and no algorithm does with less.
+Found CheckCollectives(const NodeProfile& node) {
+  constexpr double kGiga = 1e9;
+  if (!node.collectives) return std::nullopt;
+  for (size_t i = 0; i < node.collectives->rows.size(); ++i) {
+    const CollectiveTime& row = node.collectives->rows[i];
+    if (row.world_size < 2 || row.world_size > node.gpus.value) {
+      return Contradiction{fmt::format("link.collectives.rows.{}", i),
+                           fmt::format("world_size {} is not allowed; use 2 to {} (gpus)",
+                                       row.world_size, node.gpus.written)};
+    }
+    const double share =
+        row.op == CollectiveOp::kAllReduce ? 1.0 : (row.world_size - 1.0) / row.world_size;
+    const double rate = row.bytes * share / row.seconds;
+    if (rate > node.gpu_link.value * kMeasuredTolerance) {
+      return TooFast("link.collectives", i, rate / kGiga, "GB/s", node.gpu_link.value / kGiga,
+                     "link.bandwidth");
+    }
   }
   return std::nullopt;
 }
@@ -125,7 +225,10 @@ Found FindContradiction(const HardwareProfile& profile) {
       return found;
     }
   }
-  return CheckPcie(profile.node.pcie);
+  if (auto found = CheckGpuTables(gpu)) return found;
+  if (auto found = CheckPcie(profile.node.pcie)) return found;
+  if (auto found = CheckCopies(profile.node.pcie)) return found;
+  return CheckCollectives(profile.node);
 }
 
 }  // namespace zeroplan

@@ -37,6 +37,14 @@ std::optional<double> UnitScale(Dimension dimension, std::string_view unit) {
       return WithSuffix(unit, "FLOP/s", 1, false);
     case Dimension::kHertz:
       return WithSuffix(unit, "Hz", 1, false);
+    case Dimension::kSeconds:
+      if (unit == "s") return 1.0;
+      if (unit == "ms") return 1e-3;
+      if (unit == "us") return 1e-6;
+      if (unit == "ns") return 1e-9;
+      return std::nullopt;
+    case Dimension::kRatio:
+      return unit == "ratio" ? std::optional<double>(1.0) : std::nullopt;
     case Dimension::kCount:
       return unit == "count" ? std::optional<double>(1.0) : std::nullopt;
   }
@@ -53,6 +61,10 @@ std::string_view AllowedUnits(Dimension dimension) {
       return "GFLOP/s, TFLOP/s or PFLOP/s";
     case Dimension::kHertz:
       return "MHz or GHz";
+    case Dimension::kSeconds:
+      return "s, ms, us or ns";
+    case Dimension::kRatio:
+      return "ratio";
     case Dimension::kCount:
       return "count";
   }

@@ -8,7 +8,15 @@
 
 namespace zeroplan {
 
-enum class Dimension : uint8_t { kBytes, kBytesPerSecond, kFlopsPerSecond, kHertz, kCount };
+enum class Dimension : uint8_t {
+  kBytes,
+  kBytesPerSecond,
+  kFlopsPerSecond,
+  kHertz,
+  kSeconds,
+  kCount,
+  kRatio  // a share of something, above 0 and up to 1
+};
 
 // What one `unit` is in the dimension's base unit; nothing if the unit does not belong to it.
 std::optional<double> UnitScale(Dimension dimension, std::string_view unit);

@@ -1,6 +1,8 @@
 #include "planner/bounds.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/lowering/passes.h"
 #include "cost_models/closed_form.h"
@@ -9,13 +11,8 @@ namespace zeroplan {
 namespace {
 
 // Forward, backward and recompute of `layers` layers on one rank, nothing of ZeRO.
-struct Skeleton {
-  double seconds = 0;
-  uint64_t transient_bytes = 0;
-};
-
-Skeleton LowerSkeleton(ModelSpec model, TrainSetup setup, int64_t layers,
-                       const LowerOptions& options, const CostModel& costs) {
+ComputeBound LowerSkeleton(ModelSpec model, TrainSetup setup, int64_t layers,
+                           const LowerOptions& options, const CostModel& costs) {
   model.layers = layers;
   setup.zero = ZeroConfig{};
   setup.batch.world_size = 1;
@@ -30,11 +27,12 @@ Skeleton LowerSkeleton(ModelSpec model, TrainSetup setup, int64_t layers,
   program = BuildCompute(std::move(program), options);
   program.section(Section::kEval).clear();
   program = PlaceArenas(InsertLifetimes(InsertRecompute(std::move(program))));
-  Skeleton skeleton;
+  ComputeBound skeleton;
   for (const Instruction& instruction : program.section(Section::kMicroStep)) {
-    if (instruction.stream == Stream::kCompute) {
-      skeleton.seconds += costs.Seconds(program, instruction);
-    }
+    if (instruction.stream != Stream::kCompute) continue;
+    const bool forward = instruction.phase == Phase::kForward || instruction.layer >= layers;
+    (forward ? skeleton.forward_seconds : skeleton.backward_seconds) +=
+        costs.Seconds(program, instruction);
   }
   // The step's workspace and tokens persist, but belong to every choice alike.
   uint64_t states = 0;
@@ -44,6 +42,23 @@ Skeleton LowerSkeleton(ModelSpec model, TrainSetup setup, int64_t layers,
   }
   skeleton.transient_bytes = program.live_peak_bytes[static_cast<size_t>(Space::kDevice)] - states;
   return skeleton;
+}
+
+// A collective's seconds per byte fall as it grows, so cutting `bytes` into the largest pieces
+// there are costs least.
+double PiecesSeconds(const CostModel& costs, CollectiveOp op, double bytes, double piece) {
+  piece = std::min(piece, bytes);
+  return piece <= 0 ? 0 : bytes / piece * costs.CollectiveSeconds(op, piece);
+}
+
+// Compute c and communication m, each alone, side by side: they slow each other, so that every
+// second of m costs something even where it hides.
+double SideBySide(double c, double m, const OverlapRates& rates) {
+  const double gain = rates.compute_beside_collective + rates.collective_beside_compute - 1;
+  if (gain <= 0) return c + m;
+  const double together =
+      std::min(c / rates.compute_beside_collective, m / rates.collective_beside_compute);
+  return c + m - gain * together;
 }
 
 }  // namespace
@@ -57,19 +72,21 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, int recompute_every,
   const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute_every});
   if (!fresh) return entry->second;
   // All segments are alike, so two sizes tell every size: each further segment adds the same
-  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model of
-  // whole segments has no more layers than the real one.
+  // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
+  // of whole segments has no more layers than the real one.
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
-  setup.recompute.every =
-      static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
+  setup.recompute.every = static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
   const int64_t every = std::max(1, setup.recompute.every);
   const int64_t segments = model_.layers / every;
-  const Skeleton one = LowerSkeleton(model_, setup, every, options_, costs);
-  const Skeleton two =
+  const ComputeBound one = LowerSkeleton(model_, setup, every, options_, costs);
+  const ComputeBound two =
       segments == 1 ? one : LowerSkeleton(model_, setup, 2 * every, options_, costs);
+  const auto more = static_cast<double>(segments - 1);
   ComputeBound& bound = entry->second;
-  bound.seconds = one.seconds + static_cast<double>(segments - 1) * (two.seconds - one.seconds);
+  bound.forward_seconds = one.forward_seconds + more * (two.forward_seconds - one.forward_seconds);
+  bound.backward_seconds =
+      one.backward_seconds + more * (two.backward_seconds - one.backward_seconds);
   bound.transient_bytes = one.transient_bytes + static_cast<uint64_t>(segments - 1) *
                                                     (two.transient_bytes - one.transient_bytes);
   return bound;
@@ -81,22 +98,42 @@ const Bounds::Sharding& Bounds::ShardingOf(int gpus) {
     ZeroConfig zero = base_.zero;
     zero.stage = 3;
     const ParamLayout layout = BuildParamLayout(tensors_, zero, gpus);
-    entry->second.persistent = static_cast<double>(layout.persistent_elements());
-    uint64_t smallest = UINT64_MAX;
+    Sharding& sharding = entry->second;
+    double smallest = std::numeric_limits<double>::infinity();
     for (const Unit& unit : layout.units) {
-      if (!unit.persistent && unit.layer < model_.layers) {
-        smallest = std::min(smallest, unit.param_elements);
+      const auto elements = static_cast<double>(unit.param_elements);
+      if (!unit.persistent && unit.layer < model_.layers) smallest = std::min(smallest, elements);
+      if (unit.layer == kEmbeddingLayer) {
+        sharding.embedding += elements;
+        if (!unit.persistent) sharding.embedding_gather += elements;
       }
+      if (unit.layer != 0) continue;
+      sharding.layer += elements;
+      if (!unit.persistent) sharding.layer_gather += elements;
     }
-    entry->second.smallest_gather = smallest == UINT64_MAX ? 0 : static_cast<double>(smallest);
+    sharding.persistent = static_cast<double>(layout.persistent_elements());
+    sharding.smallest_gather = std::isinf(smallest) ? 0 : smallest;
   }
   return entry->second;
 }
 
 GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const CostModel& costs) {
   const Terms t = TermsOf(group);
-  return {MemoryOf(t, group, cluster), EachMicroSeconds(t, costs), OnceSeconds(t, costs),
-          UpdateSeconds(t, group, costs)};
+  GroupBound bound;
+  bound.memory = MemoryOf(t, group, cluster);
+  if (!t.in_place && group.reduce_bucket_elements != kAuto) {
+    // Filled by whole layers, so it may end up one short of its size.
+    const double layer = ShardingOf(group.gpus).layer;
+    const double room = static_cast<double>(group.reduce_bucket_elements) - layer;
+    const double layers = static_cast<double>(model_.layers) * layer;
+    bound.filled_bucket_bytes =
+        static_cast<uint64_t>(std::max(0.0, std::min(room, layers - layer)) * t.param_bytes);
+  }
+  if (t.n > 1) AddCollectives(t, group, costs, bound);
+  AddCopies(t, group, costs, bound);
+  bound.update_seconds = UpdateSeconds(t, group, costs);
+  bound.rates = costs.overlap();
+  return bound;
 }
 
 // Model states by the closed forms, without alignment, and what is certainly live beside them.
@@ -123,8 +160,8 @@ MemoryBound Bounds::MemoryOf(const Terms& t, const Candidate& group, const Clust
       static_cast<double>(base_.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
   const double on_disk = (states_on_disk ? states_away : 0) +
                          (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
-  const double in_host = (states_on_disk ? 0 : states_away) + grads_away +
-                         (params_on_disk ? 0 : params_away);
+  const double in_host =
+      (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
   const auto ranks = static_cast<double>(cluster.ranks_per_node());
   return {static_cast<uint64_t>(gpu) + cluster.runtime_bytes,
           static_cast<uint64_t>(ranks * in_host), static_cast<uint64_t>(ranks * on_disk)};
@@ -142,35 +179,64 @@ Bounds::Terms Bounds::TermsOf(const Candidate& group) {
   t.away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
   t.in_place = group.stage <= 1 || (group.gpus == 1 && t.away == 0);
   t.reused = base_.zero.max_reuse_distance > 0 ? t.psi - t.whole : 0;
-  const double ring = (t.n - 1.0) / t.n;
-  t.gathered_after = group.stage == 0 ? 0 : (t.sharded ? t.whole : t.psi) * ring * t.param_bytes;
+  t.gathered_after = group.stage == 0 ? 0 : (t.sharded ? t.whole : t.psi) * t.param_bytes;
   return t;
 }
 
-// The busiest of the link between GPUs and each direction of PCIe in one micro-step.
-double Bounds::EachMicroSeconds(const Terms& t, const CostModel& costs) const {
-  VolumeTerms volume{t.stage, t.psi, t.whole, t.reused, 1, t.n, base_.zero.reduce_scatter};
-  const double one = ElementsSentPerStep(volume);
-  volume.grad_accum = 2;
-  const double sent = (ElementsSentPerStep(volume) - one) * t.param_bytes;
-  const double to_host = t.in_place ? 0 : t.away * t.psi / t.n * t.param_bytes;
-  const double to_device =
-      t.params_away ? (2 * (t.psi - t.whole) - t.reused) / t.n * t.param_bytes : 0;
+void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostModel& costs,
+                            GroupBound& bound) {
+  const Sharding& sharding = ShardingOf(group.gpus);
+  const auto layers = static_cast<double>(model_.layers);
+  const double layer = sharding.layer * t.param_bytes;
+  const double embedding = sharding.embedding * t.param_bytes;
+  const double bucket =
+      group.reduce_bucket_elements == kAuto
+          ? layer
+          : std::max(layer, static_cast<double>(group.reduce_bucket_elements) * t.param_bytes);
+  const bool all = group.stage == 0 || !base_.zero.reduce_scatter;
+  const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
+  (t.stage <= 1 ? bound.last_comm_seconds : bound.backward_comm_seconds) +=
+      PiecesSeconds(costs, op, layers * layer, bucket);
+  // The embedding's gradient is complete when all compute is over.
+  const double largest = std::max(bucket, embedding);
+  (t.stage <= 1 ? bound.last_tail_seconds : bound.tail_seconds) +=
+      embedding / largest * costs.CollectiveSeconds(op, largest);
+  if (!t.sharded || sharding.layer_gather <= 0) return;
+  const double gathered = sharding.layer_gather * t.param_bytes;
+  const double gather = costs.CollectiveSeconds(CollectiveOp::kAllGather, gathered);
+  // Gathers ahead of their use may cross from one half into the other.
+  const double ahead = group.prefetch_bucket_elements == kAuto
+                           ? 2
+                           : 2 + std::ceil(static_cast<double>(group.prefetch_bucket_elements) *
+                                           t.param_bytes / gathered);
+  const double half = std::max(0.0, layers - ahead) * gather;
+  bound.forward_comm_seconds += half;
+  if (t.reused > 0) return;
+  bound.backward_comm_seconds += half;
+  // Nothing can be computed before the embedding is there; the head gathers it again.
+  const double head =
+      costs.CollectiveSeconds(CollectiveOp::kAllGather, sharding.embedding_gather * t.param_bytes);
+  bound.tail_seconds += head;
+  bound.forward_comm_seconds += head;
+}
+
+void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
+                       GroupBound& bound) const {
   const double pcie = costs.PcieBytesPerSecond();
-  return std::max({t.n == 1 ? 0 : sent / costs.CollectiveBytesPerSecond(), to_host / pcie,
-                   to_device / pcie});
+  const double own = t.psi / t.n;
+  if (!t.in_place) bound.gradient_copy_seconds = t.away * own * t.param_bytes / pcie;
+  if (!t.params_away) return;
+  const double shards = (t.psi - t.whole) / t.n;
+  const double passes = t.reused > 0 ? 1 : 2;
+  bound.fetch_seconds = passes * shards * t.param_bytes / pcie;
+  if (group.param != OffloadDevice::kNvme) return;
+  const double in_cpu = static_cast<double>(base_.zero.offload_param.max_in_cpu_elements);
+  bound.fetch_seconds =
+      std::max(bound.fetch_seconds, passes * std::max(0.0, shards - in_cpu) * t.param_bytes /
+                                        costs.StorageReadBytesPerSecond());
 }
 
-// Stages 0 and 1 reduce once a step, in the last micro-step.
-double Bounds::OnceSeconds(const Terms& t, const CostModel& costs) const {
-  if (t.n == 1 || t.stage >= 2) return 0;
-  const VolumeTerms volume{t.stage, t.psi, 0, 0, 1, t.n, base_.zero.reduce_scatter};
-  const double reduced = ElementsSentPerStep(volume) * t.param_bytes - t.gathered_after;
-  return reduced / costs.CollectiveBytesPerSecond();
-}
-
-double Bounds::UpdateSeconds(const Terms& t, const Candidate& group,
-                             const CostModel& costs) const {
+double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
   // Master and moments are read and written; at fp32 the master may be the parameter itself.
   const bool fp32 = base_.precision.dtype == Dtype::kF32;
   const double bytes = 24 + (fp32 ? 0 : 2 * t.param_bytes);
@@ -181,19 +247,39 @@ double Bounds::UpdateSeconds(const Terms& t, const Candidate& group,
   if (!t.params_away) {
     seconds = std::max(seconds, there * t.param_bytes / costs.PcieBytesPerSecond());
   }
-  if (t.n > 1) seconds = std::max(seconds, t.gathered_after / costs.CollectiveBytesPerSecond());
+  if (t.n > 1) {
+    const double bucket =
+        2 * static_cast<double>(base_.zero.allgather_bucket_elements) * t.param_bytes;
+    seconds =
+        std::max(seconds, PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
+  }
   if (group.optimizer.device == OffloadDevice::kNvme) {
     const double states = (fp32 ? 8 : 12) * there;
     seconds = std::max({seconds, states / costs.StorageReadBytesPerSecond(),
                         states / costs.StorageWriteBytesPerSecond()});
   }
-  return seconds;
+  // The norm comes before every update: gradients are read on the GPU, then on the host.
+  const auto grad_bytes = static_cast<double>(StateBytes(base_.precision).grads);
+  return seconds +
+         grad_bytes * (here / costs.HbmBytesPerSecond() + there / costs.HostBytesPerSecond());
+}
+
+MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {
+  MemoryBound bound = group.memory;
+  bound.gpu_bytes += std::max(compute.transient_bytes, group.filled_bucket_bytes);
+  return bound;
 }
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
-  const auto g = static_cast<double>(grad_accum);
-  return std::max({g * compute.seconds, g * group.each_micro_seconds, group.once_seconds}) +
+  auto micro = [&](double last_comm) {
+    const double forward =
+        SideBySide(compute.forward_seconds, group.forward_comm_seconds, group.rates);
+    const double backward =
+        SideBySide(compute.backward_seconds, group.backward_comm_seconds + last_comm, group.rates);
+    return std::max(forward + std::max(backward, group.gradient_copy_seconds), group.fetch_seconds);
+  };
+  return static_cast<double>(grad_accum - 1) * micro(0) + micro(group.last_comm_seconds) +
          group.update_seconds;
 }
 

@@ -1,6 +1,6 @@
-// What a choice needs at least and achieves at most, without lowering it: closed forms for what ZeRO
-// decides, programs of two segments for what the transformer decides. A search cuts by these; they
-// never exceed (memory, seconds) what the lowered program has.
+// What a choice needs at least and achieves at most, without lowering it: closed forms for what
+// ZeRO decides, programs of two segments for what the transformer decides. A search cuts by these;
+// they never exceed (memory, seconds) what the lowered program has.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,31 @@
 namespace zeroplan {
 
 struct MemoryBound {
-  uint64_t gpu_bytes = 0;   // with runtime
+  uint64_t gpu_bytes = 0;   // one GPU, with runtime
   uint64_t host_bytes = 0;  // one host, all its ranks
   uint64_t nvme_bytes = 0;  // one node
 };
 
-// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the device
-// bytes that live at once beyond parameters, gradients and states.
+// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the
+// device bytes that live at once beyond parameters, gradients and states.
 struct ComputeBound {
-  double seconds = 0;
+  double forward_seconds = 0;   // up to the first layer's backward: the loss included
+  double backward_seconds = 0;  // recompute included
   uint64_t transient_bytes = 0;
 };
 
 // Everything of a group that its batch does not change.
 struct GroupBound {
-  MemoryBound memory;  // without the micro-step's transients
-  // Seconds of communication and PCIe that come back each micro-step, and once a step beside them.
-  double each_micro_seconds = 0, once_seconds = 0;
-  double update_seconds = 0;  // the optimizer section
+  MemoryBound memory;                // without the micro-step's transients
+  uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
+  // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
+  double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
+  // Before the first kernel or after the last one: of each micro-step, and of the last one only.
+  double tail_seconds = 0, last_tail_seconds = 0;
+  double gradient_copy_seconds = 0;  // to the host, in each backward half
+  double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
+  double update_seconds = 0;         // the optimizer section
+  OverlapRates rates;
 };
 
 class Bounds {
@@ -47,14 +54,18 @@ class Bounds {
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 
+  // What a choice holds at least: at the peak of activations, or with a full reduce bucket.
+  static MemoryBound Memory(const GroupBound& group, const ComputeBound& compute);
   // At least this long a step takes.
   static double StepSeconds(const GroupBound& group, const ComputeBound& compute,
                             int64_t grad_accum);
 
  private:
-  // Stage 3: elements kept whole on every rank, and of the smallest unit gathered for a layer.
+  // Stage 3: elements kept whole on every rank, of the smallest unit that is gathered, and of one
+  // layer's units that are gathered, and all of its units.
   struct Sharding {
-    double persistent = 0, smallest_gather = 0;
+    double persistent = 0, smallest_gather = 0, layer_gather = 0, layer = 0;
+    double embedding = 0, embedding_gather = 0;  // the same of the embeddings
   };
   const Sharding& ShardingOf(int gpus);
   // What the formulas need of a group, in bytes and elements of one rank.
@@ -63,13 +74,15 @@ class Bounds {
     double psi = 0, whole = 0, reused = 0;  // parameters; kept whole; kept from forward to backward
     double away = 0;                        // share of the states on host or disk
     double param_bytes = 2;                 // of the compute dtype
-    double gathered_after = 0;              // bytes sent by the gather after the update
+    double gathered_after = 0;              // bytes of the gather after the update
     bool params_away = false, sharded = false, in_place = false;
   };
   Terms TermsOf(const Candidate& group);
   MemoryBound MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster);
-  double EachMicroSeconds(const Terms& t, const CostModel& costs) const;
-  double OnceSeconds(const Terms& t, const CostModel& costs) const;
+  void AddCollectives(const Terms& t, const Candidate& group, const CostModel& costs,
+                      GroupBound& bound);
+  void AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
+                 GroupBound& bound) const;
   double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
 
   const ModelSpec& model_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -41,20 +42,27 @@ struct SearchInputs {
   std::function<bool(const TrainSetup&)> excluded;
 };
 
+// Of the search over all stages; the first four say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
   uint64_t cut_by_score = 0;   // bound no better than a choice that was lowered
   uint64_t judged = 0;         // by their program
-  uint64_t lowered = 0;        // programs; one serves all accumulations of 3 and more
+  // Programs, those for the other stages' best included; one serves all accumulations of 3 and
+  // more.
+  uint64_t lowered = 0;
   double seconds = 0;
 };
 
 struct StageBest {
   int stage = 0;
   std::optional<Candidate> candidate;  // none: nothing of this stage fits
-  ChoiceEstimate estimate;             // of the candidate, as lowered
+  ChoiceEstimate estimate;             // of the candidate, as lowered; else of what comes closest
+  // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
+  // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
+  bool proven = true;
 };
+inline constexpr int kLoserBudget = 48;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
@@ -62,14 +70,58 @@ struct SearchResult {
   SearchStats stats;
 };
 
-// REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup.
+// A question to put to one space: the inputs', but for what is set.
+struct Question {
+  Objective objective = Objective::kThroughput;
+  std::optional<uint64_t> gpu_capacity_bytes;
+  std::optional<int64_t> global_batch;
+  double min_tokens_per_second = 0;
+  std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
+};
+
+// A choice as its program has it.
+struct Found {
+  Candidate candidate;
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  uint64_t gpu_bytes = 0;
+};
+
+// Keeps what it has lowered, so that further questions about the same space are cheap.
+class Searcher {
+ public:
+  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup.
+  explicit Searcher(SearchInputs inputs);
+  ~Searcher();
+  Searcher(const Searcher&) = delete;
+  Searcher& operator=(const Searcher&) = delete;
+
+  // The best of each stage and of all.
+  SearchResult Run();
+  // The best answer; none if nothing fits.
+  std::optional<Found> Best(const Question& question);
+
+  // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
+  Program LowerCandidate(const Candidate& candidate) const;
+  ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
+  const SearchInputs& inputs() const;
+  const SearchCluster& ClusterOf(const Candidate& candidate) const;
+
+ private:
+  friend SearchResult SearchByBruteForce(const SearchInputs& inputs);
+  friend std::vector<struct CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One run, for those who ask nothing further.
 SearchResult Search(const SearchInputs& inputs);
 
 // For tests and benchmarks: the same by lowering every candidate.
 SearchResult SearchByBruteForce(const SearchInputs& inputs);
 
-// The candidates that Search cut by memory, at most `limit` of them spread over the space, with their
-// bounds: what a test lowers to see that no bound exceeds its program.
+// Candidates that a search cuts by their memory bound, at most `limit` of them spread over the
+// space: what a test lowers to see that no bound exceeds its program.
 struct CutCandidate {
   Candidate candidate;
   MemoryBound bound;

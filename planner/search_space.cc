@@ -34,27 +34,13 @@ uint64_t LayerElements(const ModelSpec& model) {
   return elements;
 }
 
-// Whether a collective of gradients or parameters is issued at all, so that buckets matter.
-bool Communicates(const Candidate& candidate) {
-  return candidate.gpus > 1;
-}
-
 bool CanRun(const Candidate& candidate) {
   if (candidate.optimizer.device != OffloadDevice::kNone && candidate.stage == 0) return false;
   return candidate.param == OffloadDevice::kNone || candidate.stage == 3;
 }
 
 bool Gathers(const Candidate& candidate) {
-  return candidate.stage == 3 &&
-         (candidate.gpus > 1 || candidate.param != OffloadDevice::kNone);
-}
-
-// At stages 2 and 3 transient gradients are cut by the bucket even where nothing is sent.
-bool CutsGradients(const Candidate& candidate) {
-  const bool in_place =
-      candidate.stage <= 1 ||
-      (candidate.gpus == 1 && candidate.optimizer.device == OffloadDevice::kNone);
-  return Communicates(candidate) || !in_place;
+  return candidate.stage == 3 && (candidate.gpus > 1 || candidate.param != OffloadDevice::kNone);
 }
 
 }  // namespace
@@ -67,13 +53,15 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
     for (int64_t n = gpus_per_node; n < gpus; n *= 2) space.gpus.push_back(static_cast<int>(n));
     SortUnique(space.gpus);
   }
-  space.offload_optimizer = {{OffloadDevice::kNone, 1},  {OffloadDevice::kCpu, 0.2},
-                             {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kCpu, 0.6},
-                             {OffloadDevice::kCpu, 0.8}, {OffloadDevice::kCpu, 1},
-                             {OffloadDevice::kNvme, 1}};
+  space.offload_optimizer = {{OffloadDevice::kNone, 1}};
+  for (int tenths = 1; tenths <= 10; ++tenths) {
+    space.offload_optimizer.push_back({OffloadDevice::kCpu, tenths / 10.0});
+  }
+  space.offload_optimizer.push_back({OffloadDevice::kNvme, 1});
   space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme};
   space.recompute_every = {0};
-  // Longer segments hold more at once and save less: past a fifth of the layers they lose both ways.
+  // Longer segments hold more at once and save less: past a fifth of the layers they lose both
+  // ways.
   for (int64_t every : Divisors(model.layers)) {
     if (every == 1 || every <= model.layers / 5) {
       space.recompute_every.push_back(static_cast<int>(every));
@@ -94,7 +82,8 @@ void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t
     space.micro_batches = space.grad_accums = Divisors(*global_batch);
     return;
   }
-  for (uint64_t micro = 1; micro <= 1024; micro += std::max<uint64_t>(1, std::bit_floor(micro) / 4)) {
+  for (uint64_t micro = 1; micro <= 1024;
+       micro += std::max<uint64_t>(1, std::bit_floor(micro) / 4)) {
     space.micro_batches.push_back(static_cast<int64_t>(micro));  // 1 to 8, 10, 12, 14, 16, 20, ...
   }
   for (int64_t accum = 1; accum <= 4096; accum *= 2) space.grad_accums.push_back(accum);
@@ -122,11 +111,10 @@ std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
   for (int64_t micro : space.micro_batches) {
     for (int64_t accum : space.grad_accums) {
       const auto sequences = static_cast<__int128>(micro) * accum * gpus;
-      const bool fits = space.global_batch
-                            ? sequences == *space.global_batch
-                            : sequences <= space.max_step_sequences ||
-                                  (micro == space.micro_batches.front() &&
-                                   accum == space.grad_accums.front());
+      const bool fits = space.global_batch ? sequences == *space.global_batch
+                                           : sequences <= space.max_step_sequences ||
+                                                 (micro == space.micro_batches.front() &&
+                                                  accum == space.grad_accums.front());
       if (fits) pairs.push_back({micro, accum});
     }
   }
@@ -138,7 +126,7 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
   Candidate c;
   auto each_bucket = [&] {
     for (size_t r = 0; r < space.reduce_bucket_elements.size(); ++r) {
-      if (r > 0 && !CutsGradients(c)) break;
+      if (r > 0 && c.gpus == 1) break;
       for (size_t p = 0; p < space.prefetch_bucket_elements.size(); ++p) {
         if (p > 0 && !Gathers(c)) break;
         c.reduce_bucket_elements = space.reduce_bucket_elements[r];

@@ -18,8 +18,8 @@ struct OptimizerOffload {
 };
 
 // Every list has at least one entry. The space is their product, without what cannot run
-// (optimizer offload at stage 0, parameter offload below stage 3) and without what would be the
-// same program twice.
+// (optimizer offload at stage 0, parameter offload below stage 3) and without what makes no
+// difference (reduce buckets of one GPU, prefetch where nothing is gathered).
 struct SearchSpace {
   std::vector<int> gpus = {1};  // rising
   std::vector<int> stages = {0, 1, 2, 3};
@@ -38,14 +38,14 @@ struct SearchSpace {
 };
 
 // All that zeroplan chooses from for `model` on up to `gpus` GPUs: all stages and offloads, ratios
-// of a fifth, recompute of segments that divide the layers, buckets of 1, 2 and 4 layers and all at
+// of a tenth, recompute of segments that divide the layers, buckets of 1, 2 and 4 layers and all at
 // once, prefetch of up to 4 units. GPUs used: `gpus` alone, or with `fewer_gpus` the powers of two
 // below it and the multiples of a node too. Batch: see DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
 // Fills the batch of `space`. With a global batch: its divisors. Without: micro-batches from 1 to
-// 1024 in steps of at most a half, four to an octave; accumulation by powers of two, in steps of at most
-// kDefaultStepTokens tokens.
+// 1024 in steps of at most a half, four to an octave; accumulation by powers of two, in steps of at
+// most kDefaultStepTokens tokens.
 void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len);
 
 // The smallest batch that the GPT-3 paper trains with (Brown et al. 2020, table 2.1): 0.5M tokens.

@@ -43,13 +43,16 @@ std::optional<int64_t> AsInt(const nlohmann::json& number) {
 
 }  // namespace
 
-JsonSection::JsonSection(const JsonNode* node, std::string path, std::string source)
-    : node_(node), path_(std::move(path)), source_(std::move(source)) {
-  if (node_ != nullptr && !node_->is_object()) {
-    const JsonNode& given = *node_;
-    ThrowUsage("{}:{}: {}{}{} is not allowed; use an object {{...}}", source_, given.line, path_,
-               path_.empty() ? "" : ": ", given.Quote());
-  }
+JsonSection::JsonSection(const JsonNode* node, std::string path, std::string source,
+                         std::vector<JsonProblem>* problems)
+    : node_(node), path_(std::move(path)), source_(std::move(source)), problems_(problems) {
+  if (node_ == nullptr || node_->is_object()) return;
+  const JsonNode& given = *node_;
+  std::string text = fmt::format("{}:{}: {}{}{} is not allowed; use an object {{...}}", source_,
+                                 given.line, path_, path_.empty() ? "" : ": ", given.Quote());
+  if (problems_ == nullptr) throw Error(ExitCode::kUsage, text);
+  problems_->push_back({given.line, std::move(text)});
+  node_ = nullptr;
 }
 
 const JsonNode* JsonSection::Raw(std::string_view key) {
@@ -83,7 +86,8 @@ std::optional<bool> JsonSection::Bool(std::string_view key) {
     if (number == 0) return false;
     if (number == 1) return true;
   }
-  FailValue(key, "true or false");
+  ReportValue(key, "true or false");
+  return std::nullopt;
 }
 
 std::optional<int64_t> JsonSection::Int(std::string_view key, int64_t min, int64_t max,
@@ -92,9 +96,10 @@ std::optional<int64_t> JsonSection::Int(std::string_view key, int64_t min, int64
   if (node == nullptr) return std::nullopt;
   const std::optional<int64_t> value = AsInt(AsNumber(*node));
   if (value && *value >= min && *value <= max) return value;
-  if (!allowed.empty()) FailValue(key, allowed);
-  FailValue(key, max == kMaxInt ? fmt::format("a whole number of at least {}", min)
-                                : fmt::format("a whole number from {} to {}", min, max));
+  ReportValue(key, !allowed.empty() ? std::string(allowed)
+                   : max == kMaxInt ? fmt::format("a whole number of at least {}", min)
+                                    : fmt::format("a whole number from {} to {}", min, max));
+  return std::nullopt;
 }
 
 std::optional<double> JsonSection::Number(std::string_view key, double min, double max,
@@ -106,17 +111,19 @@ std::optional<double> JsonSection::Number(std::string_view key, double min, doub
     const double value = number.get<double>();
     if (std::isfinite(value) && value >= min && value <= max) return value;
   }
-  if (!allowed.empty()) FailValue(key, allowed);
-  FailValue(key, max >= std::numeric_limits<float>::max()
-                     ? fmt::format("a number of at least {}", min)
-                     : fmt::format("a number from {} to {}", min, max));
+  ReportValue(key, !allowed.empty() ? std::string(allowed)
+                   : max >= std::numeric_limits<float>::max()
+                       ? fmt::format("a number of at least {}", min)
+                       : fmt::format("a number from {} to {}", min, max));
+  return std::nullopt;
 }
 
 std::optional<std::string> JsonSection::String(std::string_view key, std::string_view allowed) {
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
-  if (!node->is_string()) FailValue(key, allowed.empty() ? "a string" : allowed);
-  return node->scalar.get<std::string>();
+  if (node->is_string()) return node->scalar.get<std::string>();
+  ReportValue(key, allowed.empty() ? "a string" : allowed);
+  return std::nullopt;
 }
 
 std::vector<std::string> JsonSection::Unknown() const {
@@ -128,19 +135,38 @@ std::vector<std::string> JsonSection::Unknown() const {
   return out;
 }
 
-std::string JsonSection::Where(std::string_view key) const {
+int JsonSection::LineOf(std::string_view key) const {
   const JsonNode* member = node_ == nullptr ? nullptr : node_->Find(key);
-  const int line = member != nullptr ? member->line : node_ != nullptr ? node_->line : 1;
-  std::string shown(key.substr(0, 80));
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < 0x20) c = '?';
-  }
-  return fmt::format("{}:{}: {}{}{}: ", source_, line, path_, path_.empty() ? "" : ".", shown);
+  return member != nullptr ? member->line : node_ != nullptr ? node_->line : 1;
+}
+
+std::string JsonSection::Where(std::string_view key) const {
+  return fmt::format("{}:{}: {}{}{}: ", source_, LineOf(key), path_, path_.empty() ? "" : ".",
+                     PrintableText(key, 80));
+}
+
+void JsonSection::Add(std::string_view key, const std::string& text) const {
+  if (problems_ == nullptr) throw Error(ExitCode::kUsage, Where(key) + text);
+  problems_->push_back({LineOf(key), Where(key) + text});
+}
+
+std::string JsonSection::Quote(std::string_view key) const {
+  const JsonNode* member = node_ == nullptr ? nullptr : node_->Find(key);
+  return member == nullptr ? "nothing" : member->Quote();
+}
+
+void JsonSection::ReportValue(std::string_view key, std::string_view allowed) const {
+  Report(key, "{} is not allowed; use {}", Quote(key), allowed);
 }
 
 void JsonSection::FailValue(std::string_view key, std::string_view allowed) const {
-  const JsonNode* member = node_ == nullptr ? nullptr : node_->Find(key);
-  Fail(key, "{} is not allowed; use {}", member == nullptr ? "nothing" : member->Quote(), allowed);
+  Fail(key, "{} is not allowed; use {}", Quote(key), allowed);
+}
+
+std::optional<double> ScalarNumber(const JsonNode& node) {
+  const nlohmann::json number = AsNumber(node);
+  if (!number.is_number()) return std::nullopt;
+  return number.get<double>();
 }
 
 bool IsSwitchedOn(const JsonNode& node) {

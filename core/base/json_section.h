@@ -16,15 +16,24 @@ namespace zeroplan {
 
 inline constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 
+// Something wrong at a line, ready for a terminal: "SOURCE:LINE: path.key: ...".
+struct JsonProblem {
+  int line = 1;
+  std::string text;
+};
+
 // Getters return nullopt for a key that is absent, null or "auto": it is open. They take numbers as
-// people write them (5e8, "1") and throw Error(kUsage) "SOURCE:LINE: path.key: VALUE is not
-// allowed; use ALLOWED" for anything else. `allowed` replaces the generic ending.
+// people write them (5e8, "1"). Anything else is a problem: "SOURCE:LINE: path.key: VALUE is not
+// allowed; use ALLOWED". `allowed` replaces the generic ending. A problem is thrown as
+// Error(kUsage); a section that was given a list of problems adds to that instead, and the key
+// counts as open.
 class JsonSection {
  public:
   // `node` may be nullptr: an absent section, all keys open. It must outlive the section. `path` is
-  // the key of the section itself ("zero_optimization"), empty for the root. Throws if node is no
-  // object.
-  JsonSection(const JsonNode* node, std::string path, std::string source);
+  // the key of the section itself ("zero_optimization"), empty for the root. It is a problem if
+  // node is no object. `problems` may be nullptr, and must outlive the section.
+  JsonSection(const JsonNode* node, std::string path, std::string source,
+              std::vector<JsonProblem>* problems = nullptr);
 
   bool present() const { return node_ != nullptr; }
   const std::string& path() const { return path_; }
@@ -47,9 +56,18 @@ class JsonSection {
   // Keys that are present and were never asked for, in the order of the text.
   std::vector<std::string> Unknown() const;
 
+  // The member's value as a message quotes it, "nothing" if it is absent.
+  std::string Quote(std::string_view key) const;
   // "SOURCE:LINE: path.key: ", the line being the key's, else the section's.
   std::string Where(std::string_view key) const;
-  // Throws "VALUE is not allowed; use ALLOWED". REQUIRES: the key is present.
+  // A problem at `key`.
+  template <typename... Args>
+  void Report(std::string_view key, fmt::format_string<Args...> format, Args&&... args) const {
+    Add(key, fmt::format(format, std::forward<Args>(args)...));
+  }
+  // "VALUE is not allowed; use ALLOWED". REQUIRES: the key is present.
+  void ReportValue(std::string_view key, std::string_view allowed) const;
+  // The same two, always thrown.
   [[noreturn]] void FailValue(std::string_view key, std::string_view allowed) const;
   template <typename... Args>
   [[noreturn]] void Fail(std::string_view key, fmt::format_string<Args...> format,
@@ -58,10 +76,17 @@ class JsonSection {
   }
 
  private:
+  int LineOf(std::string_view key) const;
+  void Add(std::string_view key, const std::string& text) const;
+
   const JsonNode* node_;
   std::string path_, source_;
+  std::vector<JsonProblem>* problems_;
   std::vector<std::string> known_;
 };
+
+// The number that a scalar is or, as a string, spells; nullopt for anything else.
+std::optional<double> ScalarNumber(const JsonNode& node);
 
 // Whether a switch is on: true, a number other than 0, a string other than "none", "false" and
 // "auto", a non-empty list, or an object that is not {"enabled": false}.

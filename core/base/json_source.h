@@ -1,6 +1,9 @@
-// JSON as people write it, with the line of every key, so that messages can point at it. Comments
-// (//, #, /* */), trailing commas and a comma left out at a line's end are accepted; a key given
-// twice is an error.
+// JSON as people write it, with the line of every key, so that messages can point at it. Read as
+// Hjson (hjson.github.io/syntax.html): comments (//, #, /* */), trailing commas, a comma left out
+// at a line's end, the outer braces left out, keys without quotes, strings in single quotes, in
+// '''several lines''' or without quotes. A string without quotes runs to the end of its line,
+// commas and brackets included. Besides, Python's True, False and None are taken for true, false
+// and null. A key given twice is an error.
 #pragma once
 
 #include <filesystem>
@@ -43,6 +46,10 @@ struct JsonMember {
 // Throws Error(kUsage) "SOURCE:LINE: ..." that says what was expected. Nesting is limited to 64
 // levels.
 JsonNode ParseJsonText(std::string_view text, std::string_view source);
+
+// `text` on one line and short, for a message: control characters become '?', and what is past
+// `limit` bytes "...".
+std::string PrintableText(std::string_view text, size_t limit);
 
 // The file as text. Throws Error(kUsage) if it cannot be read, is a folder or is larger than 16
 // MiB.

@@ -19,21 +19,29 @@ struct ReadContext {
   int64_t layers = 0;  // turns number_checkpoints into a segment length; 0: not known
   // Set by the command line; they win over "auto" and absence, and conflict with a different value.
   std::optional<int64_t> micro_batch, grad_accum, global_batch;
-  // For "auto" or absent precision. Without it: "auto" is bf16 (fp16 where only fp16 is "auto"),
-  // absence of both sections fp32, as DeepSpeed has it. A dtype that the config rules out is an
-  // error.
+  // For "auto" or absent precision. Without it: "auto" is bf16 (fp16 where only fp16 is "auto", or
+  // where has_bf16 is false), absence of both sections fp32, as DeepSpeed has it. A dtype that the
+  // config rules out is an error.
   std::optional<Dtype> dtype;
+  bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
+  bool strict = false;                 // an unknown key of the top level is an error
 };
 
+// Lines for the user, each "FILE:LINE: key: text" in the order of the reader.
 struct ReadResult {
   TrainSetup setup;
-  std::vector<std::string> notes;  // one line per key that is accepted without effect
+  // What is not as one may think: keys that nobody knows, values that are taken as something else,
+  // choices that zeroplan runs and DeepSpeed refuses.
+  std::vector<std::string> warnings;
+  // Keys that are accepted without effect, old forms, defaults worth knowing.
+  std::vector<std::string> notes;
 };
 
-// `text` is the config, `source` the name for messages (a file path). Comments (// # /* */) and
-// trailing commas are accepted, duplicate keys are errors. Throws Error(kUsage) with "FILE:LINE:
-// zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3".
+// `text` is the config, `source` the name for messages (a file path). The syntax is that of
+// json_source.h, Hjson as DeepSpeed reads it. Throws Error(kUsage) with "FILE:LINE:
+// zero_optimization.stage: 5 is not allowed; use 0, 1, 2 or 3": one line for each problem that can
+// be found independently of the others, in the order of the text.
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context);
 ReadResult ReadDeepSpeedConfigFile(const std::filesystem::path& file, const ReadContext& context);

@@ -7,14 +7,27 @@
 
 namespace zeroplan {
 
-// Every key that is needed to reproduce `setup` (at DeepSpeed's defaults a key is left out only
-// where zeroplan's reader has the same default) and no other. ReadDeepSpeedConfig of the result with
-// the same world size, sequence length and `layers` gives `setup` back, but for what the next
-// function refuses. `layers`: of the model, for activation_checkpointing.number_checkpoints.
+// The setup with every field that has no effect (a stage 3 key below stage 3, the settings of an
+// offload or schedule that is not used, loss scaling without fp16, a recompute segment longer than
+// the model) at the value that the reader gives it when a config leaves it out. It trains the same,
+// step by step and byte by byte. `layers`: of the model; 0: not known.
+TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
+
+// Every key that is needed to reproduce `setup`, values at which DeepSpeed and zeroplan's reader
+// agree by default left out: strict JSON, keys in the order in which people write them.
+// ReadDeepSpeedConfig of the result with the same world size, sequence length and `layers` gives
+// CanonicalSetup(setup) back, exactly. REQUIRES: a valid setup, nothing kAuto (the caller resolves
+// what zeroplan chooses to what it chose), DeepSpeedCannot(setup) empty.
+//
+// `layers`: of the model, for activation_checkpointing.number_checkpoints. In DeepSpeed the model's
+// own code decides what is recomputed; the config only has the number of segments. Callers tell the
+// user so. Segments that no number gives (6 layers of 10) are written beside it as
+// "_zeroplan": {"checkpoint_every": 6}, which DeepSpeed ignores.
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 
-// What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below stage
-// 3"; empty if it can do all. The search leaves such choices out when a DeepSpeed config is wanted.
+// What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below
+// stage 3"; empty if it can do all. The search leaves such choices out when a DeepSpeed config is
+// wanted.
 std::string DeepSpeedCannot(const TrainSetup& setup);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// optimizer, scheduler and gradient_clipping.
+// optimizer and gradient_clipping.
 #include <algorithm>
 #include <cctype>
 
@@ -9,6 +9,7 @@ namespace {
 
 // Kernels work with floats.
 constexpr double kMaxNumber = std::numeric_limits<float>::max();
+constexpr const char* kTypes = "\"AdamW\" or \"Adam\"";
 constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
 
 std::string Lower(std::string text) {
@@ -21,30 +22,50 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
   const JsonNode* node = params->Value("betas");
   if (node == nullptr) return;
   constexpr const char* kAllowed = "two numbers from 0 to below 1, such as [0.9, 0.999]";
-  if (!node->is_array() || node->elements.size() != 2) params->FailValue("betas", kAllowed);
+  if (!node->is_array() || node->elements.size() != 2) {
+    params->ReportValue("betas", kAllowed);
+    return;
+  }
   for (size_t i = 0; i < 2; ++i) {
     const JsonNode& element = node->elements[i];
-    if (element.is_string() && element.scalar == "auto") continue;
-    if (element.kind != JsonNode::Kind::kScalar || !element.scalar.is_number()) {
-      params->FailValue("betas", kAllowed);
+    if (element.is_null() || (element.is_string() && element.scalar == "auto")) continue;
+    const std::optional<double> beta = ScalarNumber(element);
+    if (beta && *beta >= 0 && *beta < 1) {
+      out->betas[i] = *beta;
+    } else {
+      params->Report("betas", "{} is not allowed; use {}", element.Quote(), kAllowed);
     }
-    const double beta = element.scalar.get<double>();
-    if (!(beta >= 0 && beta < 1))
-      params->Fail("betas", "{} is not allowed; use {}", beta, kAllowed);
-    out->betas[i] = beta;
   }
+}
+
+// Says which of DeepSpeed's other optimizers it is, if it is one.
+void ReportType(const JsonSection& section, const std::string& lower) {
+  if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
+    section.Report("type", "{} is not supported: zeroplan does not compress gradients; use {}",
+                   section.Quote("type"), kTypes);
+    return;
+  }
+  for (const char* other :
+       {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "sgd"}) {
+    if (lower == other) {
+      section.Report("type", "{} is not supported: zeroplan trains with Adam only; use {}",
+                     section.Quote("type"), kTypes);
+      return;
+    }
+  }
+  section.ReportValue("type", kTypes);
 }
 
 void ReadOptimizerSection(ReaderState* state) {
   OptimizerConfig& out = state->result.setup.optimizer;
   JsonSection& section = state->Open(&state->root(), "optimizer");
-  constexpr const char* kTypes = "\"AdamW\" or \"Adam\"";
   const std::string type = section.String("type", kTypes).value_or("AdamW");
   const std::string lower = Lower(type);
   if (section.present() && section.Raw("type") == nullptr) {
-    section.Fail("type", "is missing; add \"type\": \"AdamW\"");
+    section.Report("type", "is missing; add \"type\": \"AdamW\"");
   }
-  if (lower != "adam" && lower != "adamw") section.FailValue("type", kTypes);
+  const bool known = lower == "adam" || lower == "adamw";
+  if (!known) ReportType(section, lower);
   section.Bool("legacy_fusion");
   state->NoEffect(&section, "legacy_fusion", "zeroplan has one fused AdamW");
 
@@ -60,88 +81,15 @@ void ReadOptimizerSection(ReaderState* state) {
     state->Note(params, "adam_w_mode",
                 "false has no effect: type AdamW always decays decoupled; use type Adam");
   }
-  for (const char* key : {"torch_adam", "fused", "set_grad_none"}) {
+  for (const char* key :
+       {"torch_adam", "fused", "foreach", "set_grad_none", "fp32_optimizer_states"}) {
     params.Bool(key);
     state->NoEffect(&params, key, "zeroplan has one fused AdamW");
   }
   state->Reject(&params, "amsgrad", "zeroplan has no AMSGrad", "use false or remove the key");
   state->Reject(&params, "max_grad_norm", "DeepSpeed refuses it too", "use gradient_clipping");
-}
-
-// Reads what all schedules share. `rate` is the default of warmup_max_lr.
-void ReadWarmup(JsonSection* params, double rate, ScheduleConfig* out) {
-  out->warmup_min_lr = params->Number("warmup_min_lr", 0, kMaxNumber, kRate).value_or(0);
-  out->warmup_max_lr = params->Number("warmup_max_lr", 0, kMaxNumber, kRate).value_or(rate);
-}
-
-void ReadSteps(ReaderState* state, JsonSection* section, JsonSection* params, ScheduleConfig* out) {
-  if (out->kind == ScheduleKind::kWarmup) return;
-  const std::optional<int64_t> total = params->Int("total_num_steps", 1);
-  if (total) {
-    out->total_steps = *total;
-  } else if (params->IsAuto("total_num_steps")) {
-    out->total_steps = state->context.total_steps.value_or(0);
-  } else {
-    const std::vector<std::string> unknown = params->Unknown();
-    const std::string nearest = NearestName("total_num_steps", unknown);
-    JsonSection& at = params->present() ? *params : *section;
-    if (!nearest.empty())
-      params->Fail(nearest, "is not a known key; did you mean 'total_num_steps'?");
-    at.Fail(
-        params->present() ? "total_num_steps" : "params",
-        "total_num_steps is required by this schedule; add it, or \"auto\" for the run's length");
-  }
-}
-
-void ReadScheduler(ReaderState* state) {
-  const double lr = state->result.setup.optimizer.lr;
-  ScheduleConfig& out = state->result.setup.optimizer.schedule;
-  JsonSection& section = state->Open(&state->root(), "scheduler");
-  constexpr const char* kTypes = "\"WarmupLR\", \"WarmupDecayLR\" or \"WarmupCosineLR\"";
-  const std::optional<std::string> type = section.String("type", kTypes);
-  JsonSection& params = state->Open(&section, "params");
-  if (!type) {
-    if (section.present() && section.Raw("type") == nullptr) {
-      section.Fail("type", "is missing; use {}", kTypes);
-    }
-    out.kind = ScheduleKind::kConstant;
-    if (section.present()) {
-      state->Note(section, "type", "is open: the learning rate stays constant");
-      for (const std::string& key : params.Unknown()) params.Raw(key);
-    }
-    return;
-  }
-  double max_lr = lr;
-  if (*type == "WarmupLR") {
-    out.kind = ScheduleKind::kWarmup;
-  } else if (*type == "WarmupDecayLR") {
-    out.kind = ScheduleKind::kWarmupDecay;
-    // DeepSpeed's own default, whatever the optimizer's rate; "auto" is the optimizer's.
-    if (!params.IsAuto("warmup_max_lr")) max_lr = 0.001;
-  } else if (*type == "WarmupCosineLR") {
-    out.kind = ScheduleKind::kWarmupCosine;
-  } else if (*type == "OneCycle" || *type == "LRRangeTest") {
-    section.Fail("type", "\"{}\" is not supported yet; use {}", *type, kTypes);
-  } else {
-    section.FailValue("type", kTypes);
-  }
-  if (out.kind == ScheduleKind::kWarmupCosine) {
-    out.warmup_min_ratio = params.Number("warmup_min_ratio", 0, 1).value_or(0);
-    out.cos_min_ratio = params.Number("cos_min_ratio", 0, 1).value_or(1e-4);
-    out.warmup_max_lr = lr;
-  } else {
-    ReadWarmup(&params, max_lr, &out);
-  }
-  out.warmup_steps = params.Int("warmup_num_steps", 0, int64_t{1} << 53).value_or(1000);
-  const std::string warmup = params.String("warmup_type").value_or("log");
-  if (warmup != "log" && warmup != "linear") {
-    params.FailValue("warmup_type", "\"log\" or \"linear\"");
-  }
-  out.log_warmup = warmup == "log";
-  if (params.Int("last_batch_iteration", -1).value_or(-1) > 0) {
-    params.Fail("last_batch_iteration", "is set by the checkpoint on --resume; remove the key");
-  }
-  ReadSteps(state, &section, &params, &out);
+  if (known) return;
+  for (const std::string& key : params.Unknown()) params.Raw(key);  // another optimizer's own
 }
 
 void ReadClipping(ReaderState* state) {
@@ -163,7 +111,6 @@ void ReadClipping(ReaderState* state) {
 
 void ReadOptimizer(ReaderState* state) {
   ReadOptimizerSection(state);
-  ReadScheduler(state);
   ReadClipping(state);
 }
 

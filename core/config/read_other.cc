@@ -1,5 +1,6 @@
 // activation_checkpointing, and keys that do not steer a run.
 #include <algorithm>
+#include <cctype>
 
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
@@ -17,24 +18,21 @@ constexpr KeyNote kNoEffect[] = {
     {"wall_clock_breakdown", "zeroplan has --trace and --metrics"},
     {"memory_breakdown", "zeroplan prints its planned and real memory"},
     {"dump_state", "nothing is dumped"},
-    {"flops_profiler", "zeroplan counts FLOPs itself; see --metrics"},
-    {"comms_logger", "zeroplan accounts for communication itself; see --metrics"},
-    {"tensorboard", "not supported; see --metrics"},
-    {"csv_monitor", "not supported; see --metrics"},
-    {"wandb", "not supported; see --metrics"},
-    {"comet", "not supported; see --metrics"},
     {"zero_allow_untested_optimizer", "zeroplan has its own optimizer"},
     {"zero_force_ds_cpu_optimizer", "zeroplan has its own optimizer"},
     {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
-    {"checkpoint", "zeroplan has its own checkpoints; see --save and --resume"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
     {"autotuning", "zeroplan does not tune while it trains"},
-    {"compile", "zeroplan has fused kernels of its own"},
     {"nebula", "not supported; see --save"},
     {"timers", "zeroplan has --trace and --metrics"},
     {"disable_allgather", "zeroplan chooses its collectives itself"},
     {"graph_harvesting", "the CPU backend has no graphs"},
     {"pipeline", "there is no pipeline parallelism"},
+    {"log_level", "see --help for zeroplan's own messages"},
+    {"dataloader_drop_last", "zeroplan's data wraps"},
+    {"managed_gradient_accumulation", "zeroplan runs the micro-steps itself"},
+    {"datastates_ckpt", "zeroplan has its own checkpoints; see --save"},
+    {"vocabulary_size", "the model says it"},
 };
 
 constexpr KeyNote kRejected[] = {
@@ -53,7 +51,85 @@ constexpr KeyNote kRejected[] = {
     {"eigenvalue", "zeroplan does not quantize"},
     {"quantize_training", "zeroplan does not quantize"},
     {"weight_quantization", "zeroplan does not quantize"},
+    {"random_ltd", "zeroplan trains all layers on all tokens"},
+    {"use_data_before_expert_parallelism", "zeroplan has no experts"},
 };
+
+// A section that steers nothing in zeroplan, with the keys DeepSpeed knows in it.
+struct IdleSection {
+  const char* key;
+  const char* why;
+  std::vector<const char*> keys;
+};
+
+const std::vector<IdleSection>& IdleSections() {
+  static const std::vector<IdleSection> sections = {
+      {"flops_profiler",
+       "zeroplan counts FLOPs itself; see --metrics",
+       {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
+        "detailed", "output_file"}},
+      {"comms_logger",
+       "zeroplan accounts for communication itself; see --metrics",
+       {"enabled", "verbose", "prof_all", "debug", "prof_ops"}},
+      {"tensorboard", "not supported; see --metrics", {"enabled", "output_path", "job_name"}},
+      {"csv_monitor", "not supported; see --metrics", {"enabled", "output_path", "job_name"}},
+      {"wandb", "not supported; see --metrics", {"enabled", "group", "team", "project"}},
+      {"comet",
+       "not supported; see --metrics",
+       {"enabled", "samples_log_interval", "project", "workspace", "api_key", "experiment_name",
+        "experiment_key", "online", "mode"}},
+      {"compile",
+       "zeroplan has fused kernels of its own",
+       {"enabled",
+        "deepcompile",
+        "free_activation",
+        "free_activation_threshold",
+        "offload_activation",
+        "offload_activation_pin_memory",
+        "offload_opt_states",
+        "offload_parameters",
+        "double_buffer",
+        "symmetric_memory",
+        "debug_log",
+        "sync_before_reduce",
+        "sync_after_reduce",
+        "sync_before_allgather",
+        "sync_after_allgather",
+        "keep_int_input_tensors",
+        "keep_all_input_tensors",
+        "passes",
+        "backend",
+        "kwargs"}},
+  };
+  return sections;
+}
+
+void ReadIdleSections(ReaderState* state) {
+  for (const IdleSection& idle : IdleSections()) {
+    JsonSection& section = state->Open(&state->root(), idle.key);
+    for (const char* key : idle.keys) section.Raw(key);
+    section.Bool("enabled");
+    state->NoEffect(&state->root(), idle.key, idle.why);
+  }
+}
+
+void ReadCheckpoint(ReaderState* state) {
+  JsonSection& section = state->Open(&state->root(), "checkpoint");
+  std::string mode = section.String("tag_validation").value_or("Warn");
+  std::transform(mode.begin(), mode.end(), mode.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (mode != "warn" && mode != "ignore" && mode != "fail") {
+    section.ReportValue("tag_validation", "\"Ignore\", \"Warn\" or \"Fail\"");
+  }
+  section.Bool("load_universal");
+  section.Bool("use_node_local_storage");
+  for (const char* key : {"parallel_write", "writer", "checkpoint_serialization"}) section.Raw(key);
+  if (section.present()) {
+    state->Note(state->root(), "checkpoint",
+                "has no effect: zeroplan's own checkpoints load at any number of ranks; see --save "
+                "and --resume");
+  }
+}
 
 void ReadAio(ReaderState* state) {
   JsonSection& aio = state->Open(&state->root(), "aio");
@@ -69,10 +145,46 @@ void ReadAio(ReaderState* state) {
 
 }  // namespace
 
-void ReadRecompute(ReaderState* state) {
+namespace {
+
+// Layers a segment. number_checkpoints segments of equal length cannot say each length (6 layers
+// of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed ignores.
+void ReadSegments(ReaderState* state, JsonSection* section) {
   RecomputeConfig& out = state->result.setup.recompute;
+  const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
+  const JsonNode* own_node = state->root().Value("_zeroplan");
+  JsonSection& own =
+      state->OpenNode(own_node != nullptr && own_node->is_object() ? own_node : nullptr,
+                      state->root(), "_zeroplan");
+  const std::optional<int64_t> every =
+      own.Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
+  if (!section->present()) return;
+  out.every = 1;
+  const int64_t layers = state->context.layers;
+  auto per = [](int64_t a, int64_t b) {
+    return static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
+  };
+  if (every &&
+      (layers == 0 || (checkpoints && *every <= layers && *checkpoints == per(layers, *every)))) {
+    out.every = static_cast<int>(*every);
+    return;
+  }
+  if (every) {
+    state->Warn(own, "checkpoint_every",
+                "does not go with number_checkpoints and the model's layers, and is ignored");
+  }
+  if (checkpoints && layers > 0) {
+    out.every = static_cast<int>(per(layers, std::min(*checkpoints, layers)));
+  } else if (checkpoints) {
+    state->Note(*section, "number_checkpoints",
+                "needs the model's number of layers; until then every layer is recomputed");
+  }
+}
+
+}  // namespace
+
+void ReadRecompute(ReaderState* state) {
   JsonSection& section = state->Open(&state->root(), "activation_checkpointing");
-  const std::optional<int64_t> checkpoints = section.Int("number_checkpoints", 1);
   state->OnlyDefault(&section, "cpu_checkpointing", false);
   for (const char* key : {"partition_activations", "contiguous_memory_optimization",
                           "synchronize_checkpoint_boundary", "profile"}) {
@@ -82,16 +194,7 @@ void ReadRecompute(ReaderState* state) {
   state->NoEffect(&section, "contiguous_memory_optimization", "zeroplan's arenas do not fragment");
   state->NoEffect(&section, "synchronize_checkpoint_boundary", "zeroplan orders work with events");
   state->NoEffect(&section, "profile", "zeroplan has --trace");
-  if (!section.present()) return;
-  out.every = 1;
-  const int64_t layers = state->context.layers;
-  if (checkpoints && layers > 0) {
-    out.every = static_cast<int>(CeilDiv(static_cast<uint64_t>(layers),
-                                         static_cast<uint64_t>(std::min(*checkpoints, layers))));
-  } else if (checkpoints) {
-    state->Note(section, "number_checkpoints",
-                "needs the model's number of layers; until then every layer is recomputed");
-  }
+  ReadSegments(state, &section);
 }
 
 void ReadOtherKeys(ReaderState* state) {
@@ -100,10 +203,8 @@ void ReadOtherKeys(ReaderState* state) {
   for (const KeyNote& entry : kRejected) {
     state->Reject(&root, entry.key, entry.why, "switch it off or remove it");
   }
-  const std::string op = root.String("gradient_allreduce_op").value_or("avg");
-  if (op != "avg" && op != "mean") {
-    root.FailValue("gradient_allreduce_op", "\"avg\", or remove the key");
-  }
+  ReadIdleSections(state);
+  ReadCheckpoint(state);
   ReadAio(state);
 }
 

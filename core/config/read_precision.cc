@@ -1,4 +1,4 @@
-// fp16, bf16, data_types and the dtype of communication.
+// fp16, bf16 and data_types.
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -17,29 +17,36 @@ Switch ReadSwitch(JsonSection* root, JsonSection* section) {
 Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16_key) {
   JsonSection& root = state->root();
   if (fp16 == Switch::kOn && bf16 == Switch::kOn) {
-    root.Fail("fp16", "fp16 and {} are both enabled; switch one of them off", bf16_key);
+    root.Report("fp16", "fp16 and {} are both enabled; switch one of them off", bf16_key);
+    return Dtype::kBF16;
   }
   const std::optional<Dtype> wanted = state->context.dtype;
   if (fp16 == Switch::kOn || bf16 == Switch::kOn) {
     const Dtype dtype = fp16 == Switch::kOn ? Dtype::kF16 : Dtype::kBF16;
     if (wanted && *wanted != dtype) {
-      root.Fail(fp16 == Switch::kOn ? "fp16" : bf16_key,
-                "enabled true contradicts --dtype {}; use --dtype {} or change the config",
-                DtypeName(*wanted), DtypeName(dtype));
+      root.Report(fp16 == Switch::kOn ? "fp16" : bf16_key,
+                  "enabled true contradicts --dtype {}; use --dtype {} or change the config",
+                  DtypeName(*wanted), DtypeName(dtype));
     }
     return dtype;
   }
   if (wanted) {
     if (*wanted == Dtype::kF16 && fp16 == Switch::kOff) {
-      root.Fail("fp16", "enabled false contradicts --dtype fp16; enable it or drop --dtype");
+      root.Report("fp16", "enabled false contradicts --dtype fp16; enable it or drop --dtype");
     }
     if (*wanted == Dtype::kBF16 && bf16 == Switch::kOff) {
-      root.Fail(bf16_key, "enabled false contradicts --dtype bf16; enable it or drop --dtype");
+      root.Report(bf16_key, "enabled false contradicts --dtype bf16; enable it or drop --dtype");
     }
     return *wanted;
   }
-  if (bf16 == Switch::kAuto) return Dtype::kBF16;
+  if (bf16 == Switch::kAuto && state->context.has_bf16) return Dtype::kBF16;
   if (fp16 == Switch::kAuto) return Dtype::kF16;
+  if (bf16 == Switch::kAuto) {
+    if (fp16 == Switch::kAbsent) return Dtype::kF16;
+    root.Report(bf16_key,
+                "\"auto\" is not allowed: the GPU has no bf16 and fp16 is switched off; "
+                "enable fp16, or switch both off for fp32");
+  }
   if (fp16 == Switch::kAbsent && bf16 == Switch::kAbsent) {
     state->result.notes.push_back(
         "no fp16 or bf16 section: training in fp32, as DeepSpeed does; add \"bf16\": {\"enabled\": "
@@ -76,7 +83,8 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   state->NoEffect(bf16, "fp32_optimizer_states", "optimizer states are fp32 anyway");
 }
 
-// An open key is the fallback.
+}  // namespace
+
 Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
   constexpr const char* kAllowed = "\"fp32\", \"fp16\" or \"bf16\"";
   const std::optional<std::string> text = section->String(key, kAllowed);
@@ -84,9 +92,12 @@ Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
   try {
     return ParseDtype(*text, key);
   } catch (const Error&) {
-    section->FailValue(key, kAllowed);
+    section->ReportValue(key, kAllowed);
+    return fallback;
   }
 }
+
+namespace {
 
 void ReadDataTypes(ReaderState* state) {
   PrecisionConfig& out = state->result.setup.precision;
@@ -94,33 +105,13 @@ void ReadDataTypes(ReaderState* state) {
   out.grad_accum_dtype = ReadDtype(&types, "grad_accum_dtype", out.dtype);
   const Dtype params = ReadDtype(&types, "param_dtype", out.dtype);
   if (params != out.dtype) {
-    types.Fail("param_dtype",
-               "{} is not supported: parameters are kept in the compute dtype {}; "
-               "remove it",
-               DtypeName(params), DtypeName(out.dtype));
+    types.Report("param_dtype",
+                 "{} is not supported: parameters are kept in the compute dtype {}; "
+                 "remove it",
+                 DtypeName(params), DtypeName(out.dtype));
   }
-}
-
-void ReadCommunication(ReaderState* state) {
-  JsonSection& root = state->root();
-  const Dtype dtype = state->result.setup.precision.dtype;
-  const Dtype sent = ReadDtype(&root, "communication_data_type", dtype);
-  if (sent != dtype) {
-    root.Fail("communication_data_type",
-              "{} is not supported yet with {} training; use \"{}\" or remove the key",
-              DtypeName(sent), DtypeName(dtype), DtypeName(dtype));
-  }
-  if (root.Bool("fp32_allreduce").value_or(false) && dtype != Dtype::kF32) {
-    root.Fail("fp32_allreduce", "true is not supported yet with {} training; remove the key",
-              DtypeName(dtype));
-  }
-  state->OnlyDefault(&root, "prescale_gradients", false);
-  constexpr double kMax = std::numeric_limits<double>::max();
-  const double predivide = root.Number("gradient_predivide_factor", -kMax, kMax).value_or(1.0);
-  if (predivide != 1.0) {
-    root.Fail("gradient_predivide_factor", "{} is not supported yet; use 1.0 or remove the key",
-              predivide);
-  }
+  types.String("buffer_dtype");
+  state->NoEffect(&types, "buffer_dtype", "zeroplan's models have no buffers");
 }
 
 }  // namespace
@@ -129,7 +120,7 @@ void ReadPrecision(ReaderState* state) {
   JsonSection& root = state->root();
   const bool old_name = root.Value("bfloat16") != nullptr;
   if (old_name && root.Value("bf16") != nullptr) {
-    root.Fail("bfloat16", "is the old name of bf16, which is given too; keep bf16");
+    root.Report("bfloat16", "is the old name of bf16, which is given too; keep bf16");
   }
   const char* bf16_key = old_name ? "bfloat16" : "bf16";
   JsonSection& fp16 = state->Open(&root, "fp16");
@@ -142,7 +133,6 @@ void ReadPrecision(ReaderState* state) {
   ReadLossScale(state, &fp16);
   ReadBf16(state, &bf16);
   ReadDataTypes(state);
-  ReadCommunication(state);
 }
 
 }  // namespace zeroplan

@@ -1,17 +1,18 @@
 // zero_optimization and its offload sections.
+#include "core/config/reader_defaults.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
 namespace {
 
 // Keys of stage 3 go with and without their prefix. Returns the name that is used; both at once is
-// an error.
+// a problem.
 std::string Stage3Key(JsonSection* zero, const std::string& name) {
   const std::string prefixed = "stage3_" + name;
   const bool long_form = zero->Raw(prefixed) != nullptr;
   const bool short_form = zero->Raw(name) != nullptr;
   if (long_form && short_form) {
-    zero->Fail(name, "is also given as {}; keep one of them", prefixed);
+    zero->Report(name, "is also given as {}; keep one of them", prefixed);
   }
   return short_form ? name : prefixed;
 }
@@ -22,14 +23,16 @@ OffloadDevice ReadDevice(JsonSection* section) {
   if (device == "none") return OffloadDevice::kNone;
   if (device == "cpu") return OffloadDevice::kCpu;
   if (device == "nvme") return OffloadDevice::kNvme;
-  section->FailValue("device", kAllowed);
+  section->ReportValue("device", kAllowed);
+  return OffloadDevice::kNone;
 }
 
-// The folder, which nvme cannot do without.
+// The folder, which nvme cannot do without. Another device has no use for one.
 std::string ReadNvmePath(JsonSection* section, OffloadDevice device) {
   const std::string path = section->String("nvme_path", "a folder").value_or("");
-  if (device == OffloadDevice::kNvme && path.empty()) {
-    section->Fail("nvme_path", "is missing for device \"nvme\"; name a folder on the NVMe disk");
+  if (device != OffloadDevice::kNvme) return "";
+  if (path.empty()) {
+    section->Report("nvme_path", "is missing for device \"nvme\"; name a folder on the NVMe disk");
   }
   return path;
 }
@@ -56,7 +59,7 @@ void ReadOffloadOptimizer(ReaderState* state, JsonSection* zero) {
   state->NoEffect(&section, "fast_init", "zeroplan writes the states once, in place");
   section.Number("cpuadam_cores_perc", 0, 1);
   state->NoEffect(&section, "cpuadam_cores_perc", "zeroplan's host optimizer uses all its cores");
-  state->Reject(&section, "super_offload", "not yet", "remove it");
+  state->Reject(&section, "super_offload", "zeroplan cannot do this yet", "remove it");
 }
 
 void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
@@ -66,8 +69,9 @@ void ReadOffloadParam(ReaderState* state, JsonSection* zero) {
   out.nvme_path = ReadNvmePath(&section, out.device);
   out.pin_memory = section.Bool("pin_memory").value_or(true);
   out.buffer_count = static_cast<int>(section.Int("buffer_count", 1, 1024).value_or(5));
-  out.max_in_cpu_elements =
-      static_cast<uint64_t>(section.Int("max_in_cpu").value_or(1'000'000'000));
+  if (const std::optional<int64_t> in_cpu = section.Int("max_in_cpu")) {
+    out.max_in_cpu_elements = static_cast<uint64_t>(*in_cpu);
+  }
   section.Int("buffer_size", 1);
   state->NoEffect(&section, "buffer_size", "zeroplan's staging slots hold one unit (layer) each");
 }
@@ -82,8 +86,9 @@ void ReadDeprecatedOffload(ReaderState* state, JsonSection* zero) {
     if (!on) return;
     const JsonNode* given = zero->Value(section);
     if (given != nullptr && *device != OffloadDevice::kCpu) {
-      zero->Fail(key, "true contradicts {}.device {}; remove the deprecated {}", section,
-                 OffloadDeviceName(*device), key);
+      zero->Report(key, "true contradicts {}.device {}; remove the deprecated {}", section,
+                   OffloadDeviceName(*device), key);
+      return;
     }
     *device = OffloadDevice::kCpu;
     state->Note(*zero, key,
@@ -106,48 +111,62 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
     return value ? static_cast<uint64_t>(*value) : fallback;
   };
   const bool choose = zero->IsAuto(Stage3Key(zero, "prefetch_bucket_size"));
-  out.prefetch_bucket_elements = elements("prefetch_bucket_size", choose ? kAuto : 50'000'000);
-  out.param_persistence_threshold = elements("param_persistence_threshold", 100'000);
-  out.model_persistence_threshold = elements("model_persistence_threshold", kUnlimited);
-  out.max_live_parameters = elements("max_live_parameters", 1'000'000'000);
-  out.max_reuse_distance = elements("max_reuse_distance", 1'000'000'000);
+  out.prefetch_bucket_elements =
+      elements("prefetch_bucket_size", choose ? kAuto : out.prefetch_bucket_elements);
+  out.param_persistence_threshold =
+      elements("param_persistence_threshold", out.param_persistence_threshold);
+  out.model_persistence_threshold =
+      elements("model_persistence_threshold", out.model_persistence_threshold);
+  out.max_live_parameters = elements("max_live_parameters", out.max_live_parameters);
+  out.max_reuse_distance = elements("max_reuse_distance", out.max_reuse_distance);
 
   const std::string gather = Stage3Key(zero, "gather_16bit_weights_on_model_save");
   for (const std::string& key : {gather, std::string("stage3_gather_fp16_weights_on_model_save")}) {
     zero->Bool(key);
     state->NoEffect(zero, key, "zeroplan always saves whole weights as model.safetensors");
   }
-  for (const char* key : {"stage3_allgather_sequential", "stage3_use_all_reduce_for_fetch_params",
-                          "use_all_reduce_for_fetch_params", "stage3_module_granularity_threshold",
-                          "module_granularity_threshold", "log_trace_cache_warnings",
-                          "stage3_log_trace_cache_warnings", "enable_sanity_checks", "leaf_module",
-                          "override_module_apply", "memory_efficient_linear",
-                          "save_muon_momentum_buffer_in_memory"}) {
+  for (const char* key :
+       {"stage3_allgather_sequential", "allgather_sequential",
+        "stage3_use_all_reduce_for_fetch_params", "use_all_reduce_for_fetch_params",
+        "stage3_module_granularity_threshold", "module_granularity_threshold",
+        "log_trace_cache_warnings", "stage3_log_trace_cache_warnings", "enable_sanity_checks",
+        "leaf_module", "override_module_apply", "memory_efficient_linear",
+        "save_muon_momentum_buffer_in_memory"}) {
     state->NoEffect(zero, key, "it steers parts of DeepSpeed that zeroplan does not have");
   }
 }
 
 void ReadUnsupported(ReaderState* state, JsonSection* zero) {
-  state->OnlyDefault(zero, "round_robin_gradients", false);
+  zero->Bool("round_robin_gradients");
+  state->NoEffect(
+      zero, "round_robin_gradients",
+      "it only spreads DeepSpeed's own copies to the host over the ranks; zeroplan's are "
+      "even already");
   state->OnlyDefault(zero, "load_from_fp32_weights", true);
-  constexpr const char* kZeroPlusPlus = "ZeRO++ is not supported yet";
+  constexpr const char* kZeroPlusPlus = "zeroplan cannot do ZeRO++ yet";
   for (const char* key : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
                           "zero_quantized_gradients", "zeropp_loco_param"}) {
     state->Reject(zero, key, kZeroPlusPlus, "remove it");
   }
   if (zero->Int("zero_hpz_partition_size", 0).value_or(1) > 1) {
-    zero->Fail("zero_hpz_partition_size", "{}; use 1", kZeroPlusPlus);
+    zero->Report("zero_hpz_partition_size", "values above 1 are not supported: {}; use 1",
+                 kZeroPlusPlus);
   }
   if (zero->Int("mics_shard_size", -1).value_or(-1) > 0) {
-    zero->Fail("mics_shard_size", "MiCS is not supported yet; use -1 (off)");
+    zero->Report("mics_shard_size",
+                 "values above 0 are not supported: zeroplan cannot do MiCS yet; use -1 (off)");
   }
-  state->Reject(zero, "mics_hierarchical_params_gather", "MiCS is not supported yet", "remove it");
+  state->Reject(zero, "mics_hierarchical_params_gather", "zeroplan cannot do MiCS yet",
+                "remove it");
   state->Reject(zero, "zenflow", "zeroplan does not update asynchronously", "remove it");
   state->Reject(zero, "legacy_stage1", "this is DeepSpeed's retired stage 1", "remove it");
   state->Reject(zero, "elastic_checkpoint",
                 "zeroplan's checkpoints load at any number of ranks anyway", "remove it");
-  for (const char* key : {"ignore_unused_parameters", "use_multi_rank_bucket_allreduce"}) {
-    zero->Bool(key);
+  zero->Bool("ignore_unused_parameters");
+  if (zero->Bool("use_multi_rank_bucket_allreduce").value_or(false)) {
+    state->Note(*zero, "use_multi_rank_bucket_allreduce",
+                "has no effect: zeroplan reduces each rank's part only, where DeepSpeed's stage 2 "
+                "all-reduces whole buckets and sends about twice as much");
   }
   if (const JsonNode* node = zero->Value("ignore_unused_parameters");
       node && !IsSwitchedOn(*node)) {
@@ -179,20 +198,31 @@ void ReadZero(ReaderState* state) {
   JsonSection& zero = deprecated ? state->OpenNode(nullptr, state->root(), "zero_optimization")
                                  : state->Open(&state->root(), "zero_optimization");
   const int64_t stage = zero.Int("stage", 0, 3, "0, 1, 2 or 3").value_or(deprecated_stage);
-  out.stage = static_cast<int>(stage);
+  out = ReaderZeroDefaults(static_cast<int>(stage));
+  auto elements = [&](const char* key, uint64_t fallback) {
+    const std::optional<int64_t> value = zero.Int(key, 1);
+    return value ? static_cast<uint64_t>(*value) : fallback;
+  };
   const bool choose_bucket = zero.IsAuto("reduce_bucket_size");
-  const std::optional<int64_t> reduce_bucket = zero.Int("reduce_bucket_size", 1);
-  out.reduce_bucket_elements = reduce_bucket   ? static_cast<uint64_t>(*reduce_bucket)
-                               : choose_bucket ? kAuto
-                                               : 500'000'000;
-  out.allgather_bucket_elements =
-      static_cast<uint64_t>(zero.Int("allgather_bucket_size", 1).value_or(500'000'000));
-  out.sub_group_elements =
-      static_cast<uint64_t>(zero.Int("sub_group_size", 1).value_or(1'000'000'000));
+  out.reduce_bucket_elements =
+      elements("reduce_bucket_size", choose_bucket ? kAuto : out.reduce_bucket_elements);
+  out.allgather_bucket_elements = elements("allgather_bucket_size", out.allgather_bucket_elements);
+  out.sub_group_elements = elements("sub_group_size", out.sub_group_elements);
   out.contiguous_gradients = zero.Bool("contiguous_gradients").value_or(true);
   out.reduce_scatter = zero.Bool("reduce_scatter").value_or(true);
   out.allgather_partitions = zero.Bool("allgather_partitions").value_or(true);
-  out.overlap_comm = zero.Bool("overlap_comm").value_or(stage == 3);
+  out.overlap_comm = zero.Bool("overlap_comm").value_or(out.overlap_comm);
+  // The old form with a bool has its bucket at the top level.
+  const std::optional<int64_t> old_bucket = state->root().Int("allgather_size", 1);
+  if (old_bucket && deprecated) {
+    out.allgather_bucket_elements = static_cast<uint64_t>(*old_bucket);
+    state->Note(state->root(), "allgather_size",
+                "is deprecated; write \"allgather_bucket_size\" in zero_optimization");
+  } else if (old_bucket) {
+    state->Warn(
+        state->root(), "allgather_size",
+        "has no effect beside a section zero_optimization; write \"allgather_bucket_size\" there");
+  }
   ReadOffloadOptimizer(state, &zero);
   ReadOffloadParam(state, &zero);
   ReadDeprecatedOffload(state, &zero);

@@ -28,8 +28,9 @@ class ReaderState {
   // The same for a member that is known to be an object, or nullptr for an absent section.
   JsonSection& OpenNode(const JsonNode* node, const JsonSection& parent, std::string_view key);
 
-  // Adds "SOURCE:LINE: path.key: text".
+  // Each adds "SOURCE:LINE: path.key: text" to the list of its name.
   void Note(const JsonSection& section, std::string_view key, std::string_view text);
+  void Warn(const JsonSection& section, std::string_view key, std::string_view text);
   // A key that changes nothing here: a note where it is switched on.
   void NoEffect(JsonSection* section, std::string_view key, std::string_view why);
   // A key that is an error where it is switched on: "VALUE is not supported: WHY; FIX".
@@ -38,10 +39,15 @@ class ReaderState {
   // A switch that zeroplan honours in DeepSpeed's default position only, for now.
   void OnlyDefault(JsonSection* section, std::string_view key, bool supported);
 
-  // Throws for the first unknown key of a section; notes or throws for those of the root.
+  // Unknown keys of sections are problems; those of the root problems or warnings.
   void CheckUnknownKeys();
-  // Throws at `problem_key`, a dotted path from the root, with the line of its nearest ancestor.
-  [[noreturn]] void FailAt(std::string_view problem_key, std::string_view message) const;
+  // A problem at `key`, a dotted path from the root, with the line of its nearest ancestor.
+  void ReportAt(std::string_view key, std::string_view message);
+  // A problem whose text names its place itself.
+  void AddProblem(int line, std::string text) { problems_.push_back({line, std::move(text)}); }
+  bool HasProblems() const { return !problems_.empty(); }
+  // Throws Error(kUsage) with all problems, a line each, in the order of the text.
+  void ThrowProblems();
 
  private:
   void CheckSection(const JsonSection& section);
@@ -49,16 +55,26 @@ class ReaderState {
   // The path of the section that knows `key`, other than `asking`; "" if none.
   std::string HomeOf(std::string_view key, const JsonSection& asking) const;
 
+  // For a key of the root: the nearest known one there, else in a section that steers a run.
+  std::string NearestAnywhere(std::string_view key) const;
+
   const JsonNode& root_node_;
   std::string source_;
+  std::vector<JsonProblem> problems_;
   std::deque<JsonSection> sections_;  // the first is the root; references stay valid
 };
 
 // The parts, in the order in which they run; each reads its sections into state->result.
-void ReadPrecision(ReaderState* state);  // fp16, bf16, data_types, communication_data_type
-void ReadZero(ReaderState* state);       // zero_optimization and its offload sections
-void ReadOptimizer(ReaderState* state);  // optimizer, scheduler, gradient_clipping
-void ReadRecompute(ReaderState* state);  // activation_checkpointing
-void ReadOtherKeys(ReaderState* state);  // everything that does not steer a run
+void ReadBatch(ReaderState* state);          // the three sizes
+void ReadPrecision(ReaderState* state);      // fp16, bf16, data_types
+void ReadZero(ReaderState* state);           // zero_optimization and its offload sections
+void ReadCommunication(ReaderState* state);  // dtype and scaling of gradients on their way
+void ReadOptimizer(ReaderState* state);      // optimizer, gradient_clipping
+void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's lr
+void ReadRecompute(ReaderState* state);      // activation_checkpointing
+void ReadOtherKeys(ReaderState* state);      // everything that does not steer a run
+
+// "fp32", "fp16" or "bf16"; an open key is the fallback.
+Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback);
 
 }  // namespace zeroplan

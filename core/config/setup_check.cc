@@ -148,9 +148,32 @@ Problem CheckOptimizer(const OptimizerConfig& optimizer) {
         Value{"scheduler.params.cos_min_ratio", schedule.cos_min_ratio},
         Value{"scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio},
         Value{"scheduler.params.warmup_num_steps", static_cast<double>(schedule.warmup_steps)},
-        Value{"scheduler.params.total_num_steps", static_cast<double>(schedule.total_steps)}}) {
+        Value{"scheduler.params.total_num_steps", static_cast<double>(schedule.total_steps)},
+        Value{"scheduler.params.cycle_min_lr", schedule.one_cycle.min_lr},
+        Value{"scheduler.params.cycle_max_lr", schedule.one_cycle.max_lr},
+        Value{"scheduler.params.decay_lr_rate", schedule.one_cycle.decay_rate},
+        Value{"scheduler.params.lr_range_test_min_lr", schedule.range_test.min_lr},
+        Value{"scheduler.params.lr_range_test_step_rate", schedule.range_test.step_rate}}) {
     if (!AtLeast(v.value, 0)) {
       return Report(v.key, "{} is not allowed; use a finite number of at least 0", v.value);
+    }
+  }
+  struct Count {
+    const char* key;
+    int64_t value, min;
+  };
+  const OneCycleConfig& cycle = schedule.one_cycle;
+  for (const Count& c :
+       {Count{"scheduler.params.cycle_first_step_size", cycle.first_steps, 1},
+        Count{"scheduler.params.cycle_second_step_size", cycle.second_steps, 0},
+        Count{"scheduler.params.cycle_first_stair_count", cycle.first_stairs, 0},
+        Count{"scheduler.params.cycle_second_stair_count", cycle.second_stairs, 0},
+        Count{"scheduler.params.decay_step_size", cycle.decay_steps, 0},
+        Count{"scheduler.params.lr_range_test_step_size", schedule.range_test.step_size, 1}}) {
+    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+    if (c.value < c.min || c.value > kMax) {
+      return Report(c.key, "{} is not allowed; use a whole number from {} to {}", c.value, c.min,
+                    kMax);
     }
   }
   for (double beta : optimizer.betas) {

@@ -13,13 +13,25 @@ struct Misplaced {
 };
 
 // Slips seen in published configs that no edit distance finds.
-constexpr std::array<Misplaced, 12> kMisplaced = {{
+constexpr std::array<Misplaced, 24> kMisplaced = {{
     {"lr_scheduler", "use 'scheduler'"},
     {"max_grad_norm", "use 'gradient_clipping'"},
     {"clip_grad", "use 'gradient_clipping'"},
     {"micro_batch_size_per_gpu", "use 'train_micro_batch_size_per_gpu'"},
     {"micro_batch_size", "use 'train_micro_batch_size_per_gpu'"},
     {"batch_size", "use 'train_batch_size'"},
+    {"train_batch", "use 'train_batch_size'"},
+    {"per_device_train_batch_size", "use 'train_micro_batch_size_per_gpu'"},
+    {"global_batch_size", "use 'train_batch_size'"},
+    {"accumulation_steps", "use 'gradient_accumulation_steps'"},
+    {"grad_accumulation_steps", "use 'gradient_accumulation_steps'"},
+    {"mixed_precision", "use 'bf16' or 'fp16': {\"enabled\": true}"},
+    {"distributed_type", "this is a key of accelerate's own config; remove it"},
+    {"offload_optimizer_device", "use 'offload_optimizer': {\"device\": ...}"},
+    {"offload_param_device", "use 'offload_param': {\"device\": ...}"},
+    {"zero3_save_16bit_model", "use 'stage3_gather_16bit_weights_on_model_save'"},
+    {"opt_level", "this is a key of Apex's amp; remove it"},
+    {"grad_clip", "use 'gradient_clipping'"},
     {"zero3_init_flag", "this is a key of accelerate's own config; remove it"},
     {"zero_stage", "use 'zero_optimization': {\"stage\": ...}"},
     {"learning_rate", "use 'optimizer': {\"params\": {\"lr\": ...}}"},
@@ -27,6 +39,13 @@ constexpr std::array<Misplaced, 12> kMisplaced = {{
     {"allreduce_bucket_size", "use 'reduce_bucket_size'"},
     {"gradient_checkpointing", "use 'activation_checkpointing': {}"},
 }};
+
+// Keys of several sections, or words that people use for something of their own: naming one section
+// for them would mislead.
+constexpr std::array<std::string_view, 18> kCommonKeys = {
+    "enabled", "type",        "params",   "device",  "nvme_path", "pin_memory",
+    "debug",   "output_path", "job_name", "project", "verbose",   "buffer_count",
+    "writer",  "group",       "team",     "mode",    "online",    "profile"};
 
 std::string_view MisplacedFix(std::string_view key) {
   const auto* found = std::find_if(kMisplaced.begin(), kMisplaced.end(),
@@ -41,8 +60,7 @@ bool IsComment(std::string_view key) {
 }  // namespace
 
 std::string ReaderState::HomeOf(std::string_view key, const JsonSection& asking) const {
-  // Many sections have these; naming one of them would mislead.
-  if (key == "enabled" || key == "type" || key == "params") return "";
+  if (std::find(kCommonKeys.begin(), kCommonKeys.end(), key) != kCommonKeys.end()) return "";
   for (const JsonSection& section : sections_) {
     if (&section == &asking || section.path() == asking.path()) continue;
     const auto& known = section.known();
@@ -55,30 +73,53 @@ std::string ReaderState::HomeOf(std::string_view key, const JsonSection& asking)
 
 void ReaderState::CheckSection(const JsonSection& section) {
   for (const std::string& key : section.Unknown()) {
-    if (const std::string_view fix = MisplacedFix(key); !fix.empty()) {
-      section.Fail(key, "is not a known key; {}", fix);
-    }
-    if (const std::string home = HomeOf(key, section); !home.empty()) {
-      section.Fail(key, "is not a key of this section; move it to {}", home);
-    }
+    const std::string_view fix = MisplacedFix(key);
+    const std::string home = HomeOf(key, section);
     const std::string nearest = NearestName(key, section.known());
-    if (!nearest.empty()) section.Fail(key, "is not a known key; did you mean '{}'?", nearest);
-    section.Fail(key, "is not a known key; remove it (allowed here: {})",
-                 fmt::join(section.known(), ", "));
+    if (!fix.empty()) {
+      section.Report(key, "is not a known key; {}", fix);
+    } else if (!home.empty()) {
+      section.Report(key, "is not a key of this section; move it to {}", home);
+    } else if (!nearest.empty()) {
+      section.Report(key, "is not a known key; did you mean '{}'?", nearest);
+    } else {
+      section.Report(key, "is not a known key; remove it (allowed here: {})",
+                     fmt::join(section.known(), ", "));
+    }
   }
+}
+
+std::string ReaderState::NearestAnywhere(std::string_view key) const {
+  const std::string nearest = NearestName(key, sections_.front().known());
+  // A short word is near to too much.
+  if (!nearest.empty() || key.size() < 8) return nearest;
+  for (const JsonSection& section : sections_) {
+    const std::string_view path = section.path();
+    const bool steers = path.starts_with("zero_optimization") || path == "fp16" ||
+                        path == "optimizer.params" || path == "scheduler.params";
+    if (!steers) continue;
+    const std::string inner = NearestName(key, section.known());
+    if (!inner.empty()) return fmt::format("{}.{}", path, inner);
+  }
+  return "";
 }
 
 void ReaderState::CheckRootKey(const std::string& key) {
   if (IsComment(key)) return;
-  if (const std::string_view fix = MisplacedFix(key); !fix.empty()) {
-    root().Fail(key, "is not a known key; {}", fix);
+  const std::string_view fix = MisplacedFix(key);
+  const std::string home = HomeOf(key, root());
+  const std::string nearest = NearestAnywhere(key);
+  if (!fix.empty()) {
+    root().Report(key, "is not a known key; {}", fix);
+  } else if (!home.empty()) {
+    root().Report(key, "is not a key of the top level; move it to {}", home);
+  } else if (!nearest.empty()) {
+    root().Report(key, "is not a known key; did you mean '{}'?", nearest);
+  } else if (context.strict) {
+    root().Report(key, "is not a known key; remove it (DeepSpeed ignores it)");
+  } else {
+    Warn(root(), key, "is not a known key and is ignored, by DeepSpeed as well");
   }
-  if (const std::string home = HomeOf(key, root()); !home.empty()) {
-    root().Fail(key, "is not a key of the top level; move it to {}", home);
-  }
-  const std::string nearest = NearestName(key, root().known());
-  if (!nearest.empty()) root().Fail(key, "is not a known key; did you mean '{}'?", nearest);
-  Note(root(), key, "is not a known key and is ignored, by DeepSpeed as well");
 }
 
 void ReaderState::CheckUnknownKeys() {

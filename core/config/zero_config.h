@@ -60,6 +60,7 @@ struct ZeroConfig {
     bool pin_memory = true;  // transfer buffers page-locked (faster copies; locked-memory limit)
     int buffer_count = 4;    // staging slots between host, disk and GPU
     std::string nvme_path;   // folder of the swap file; to run with nvme (planning needs none)
+    bool operator==(const OffloadOptimizer&) const = default;
   } offload_optimizer;
   struct OffloadParam {  // stage 3 only
     OffloadDevice device = OffloadDevice::kNone;
@@ -68,16 +69,19 @@ struct ZeroConfig {
     // With nvme: elements of a rank's shards that stay in host memory, first units first.
     uint64_t max_in_cpu_elements = 0;
     std::string nvme_path;
+    bool operator==(const OffloadParam&) const = default;
   } offload_param;
   // Offloaded optimizer states are updated (and swapped, with nvme) this many elements at a time;
   // staging slots have this size. Larger: fewer, larger transfers and more host memory. Default
   // 2^24 (201 MB a slot of states); DeepSpeed's is 1e9.
   uint64_t sub_group_elements = 16'777'216;
+  bool operator==(const ZeroConfig&) const = default;
 };
 
 // Full activation recompute in segments of `every` layers; 0: none (all activations are kept).
 struct RecomputeConfig {
   int every = 0;
+  bool operator==(const RecomputeConfig&) const = default;
 };
 
 struct PrecisionConfig {
@@ -92,6 +96,7 @@ struct PrecisionConfig {
   int hysteresis = 2;                   // overflows tolerated before the scale halves
   bool consecutive_hysteresis = false;  // refill hysteresis at each good step
   double min_loss_scale = 1;
+  bool operator==(const PrecisionConfig&) const = default;
 };
 
 struct BatchSpec {
@@ -100,9 +105,39 @@ struct BatchSpec {
   int world_size = 1;       // ranks, N
   int64_t seq_len = 1024;   // tokens per sequence, T
   int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
+  bool operator==(const BatchSpec&) const = default;
 };
 
-enum class ScheduleKind : uint8_t { kConstant, kWarmup, kWarmupDecay, kWarmupCosine };
+enum class ScheduleKind : uint8_t {
+  kConstant,
+  kWarmup,
+  kWarmupDecay,
+  kWarmupCosine,
+  kOneCycle,
+  kRangeTest
+};
+
+// DeepSpeed's OneCycle: up from min_lr to max_lr, down again, then a decay below min_lr.
+struct OneCycleConfig {
+  double min_lr = 0;
+  double max_lr = 1e-3;
+  int64_t first_steps = 2000;   // of the way up, at least 1
+  int64_t second_steps = 2000;  // of the way down, 0: none
+  int64_t first_stairs = 0;     // the way up in so many stairs; 0: in a straight line
+  int64_t second_stairs = 0;    // the same, down
+  int64_t decay_steps = 0;      // unit of time of the decay; 0: no decay
+  double decay_rate = 0;  // lr = min_lr / (1 + decay_rate * steps past the cycle / decay_steps)
+  bool operator==(const OneCycleConfig&) const = default;
+};
+
+// DeepSpeed's LRRangeTest: lr = min_lr * (1 + step_rate * t / step_size).
+struct RangeTestConfig {
+  double min_lr = 1e-3;
+  int64_t step_size = 2000;
+  double step_rate = 1.0;
+  bool staircase = false;  // t / step_size rounded down
+  bool operator==(const RangeTestConfig&) const = default;
+};
 
 // lr(t) for t = optimizer steps taken so far (skipped steps do not count).
 struct ScheduleConfig {
@@ -114,6 +149,9 @@ struct ScheduleConfig {
   int64_t total_steps = 0;      // for decay and cosine; 0: the length of the run
   double cos_min_ratio = 1e-4;  // cosine: lr ends at this times lr
   double warmup_min_ratio = 0;  // cosine: lr starts at this times lr
+  OneCycleConfig one_cycle;
+  RangeTestConfig range_test;
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 struct OptimizerConfig {
@@ -125,6 +163,7 @@ struct OptimizerConfig {
   bool bias_correction = true;
   double gradient_clipping = 1.0;  // global norm; 0: off
   ScheduleConfig schedule;
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 // Everything of a training run that is neither model nor hardware.
@@ -134,6 +173,7 @@ struct TrainSetup {
   PrecisionConfig precision;
   BatchSpec batch;
   OptimizerConfig optimizer;
+  bool operator==(const TrainSetup&) const = default;
 };
 
 // Throws Error(kUsage) for combinations that cannot run (naming key, value and fix):

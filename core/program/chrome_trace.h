@@ -1,5 +1,6 @@
-// What ran and when, as Chrome trace events (chrome://tracing, ui.perfetto.dev). A measured trace of
-// the engine and a predicted one of the Timeline have the same form, so that they lie side by side.
+// What ran and when, as Chrome trace events (chrome://tracing, ui.perfetto.dev). A measured trace
+// of the engine and a predicted one of the Timeline have the same form, so that they lie side by
+// side.
 #pragma once
 
 #include <cstdint>

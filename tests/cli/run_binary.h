@@ -22,13 +22,15 @@ inline std::string ReadWhole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// `arguments` as a shell reads them.
-inline RunResult RunZeroplan(const std::string& arguments) {
+// `arguments` as a shell reads them. This machine's GPUs stay out of it, whatever they are, unless
+// `environment` is another.
+inline RunResult RunZeroplan(const std::string& arguments,
+                             const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
   const std::string scratch =
       (std::filesystem::temp_directory_path() / ("zeroplan_cli_" + std::to_string(getpid())))
           .string();
-  const std::string command =
-      std::string(ZEROPLAN_BINARY_DIR) + "/zeroplan " + arguments + " 2>" + scratch;
+  const std::string command = environment + " " + std::string(ZEROPLAN_BINARY_DIR) + "/zeroplan " +
+                              arguments + " 2>" + scratch;
   RunResult result;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;

@@ -35,8 +35,16 @@ TEST_CASE("bad input") {
       {"estimate --model gpt2 --gpus 4 --gpus 8", {"--gpus"}},
       {"estimate --model gpt2 --gpu 4", {"--gpus"}},
       {"estimate --model gpt2 --gpu-memory lots", {"--gpu-memory", "lots"}},
-      {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h200-141gb-sxm"}},
+      {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h100-80gb-sxm"}},
       {"estimate --model gpt2 --hw ./none.json", {"--hw", "none.json"}},
+      {"estimate --model gpt2 --hw rtx4090 --gpus 2", {"--network", "--gpus-per-node", "rtx4090"}},
+      {"estimate --model gpt2 --network ib-500", {"--network", "ib-500", "ib-400"}},
+      {"estimate --model gpt2 --network 25", {"--network", "25", "Gb/s"}},
+      {"estimate --model gpt2 --network 0Gb", {"--network", "0Gb"}},
+      {"estimate --model gpt2 --network 9x", {"--network", "9x"}},
+      {"estimate --model gpt2 --network 9000x400Gb", {"--network", "9000x400Gb"}},
+      {"estimate --model gpt2 --intra-node-bandwidth fast", {"--intra-node-bandwidth", "fast"}},
+      {"estimate --model gpt2 --intra-node-bandwidth 1Kb/s", {"--intra-node-bandwidth", "1Kb/s"}},
       {"estimate --model gpt2 --seq-len 2048", {"--seq-len", "2048", "1024"}},
       {"estimate --model gpt2 --micro-batch 2147483647", {"--micro-batch", "2147483647", "65536"}},
       {"estimate --model gpt2 --stage 4", {"--stage", "4", "0, 1, 2, 3, all"}},
@@ -91,6 +99,8 @@ TEST_CASE("version and help") {
                              "--gpus",
                              "--gpus-per-node",
                              "--hw",
+                             "--network",
+                             "--intra-node-bandwidth",
                              "--gpu-memory",
                              "--seq-len",
                              "--micro-batch",
@@ -120,13 +130,26 @@ TEST_CASE("model and hw") {
   }
   const RunResult show = RunZeroplan("model show gpt2");
   CHECK(show.out.find("124475904") != std::string::npos);  // 124,439,808 + 47 rows of 768
-  CHECK(RunZeroplan("hw list").out.find("h200-141gb-sxm") != std::string::npos);
+  const std::string machines = RunZeroplan("hw list").out;
+  for (const char* text : {"hgx-h200 *", "dgx-2 ", "rtx4090", "nvlink 450 GB/s", "eth-25"}) {
+    CHECK(machines.find(text) != std::string::npos);
+  }
 
   // What `hw show` prints is a profile that loads.
   const std::string file = "/tmp/zeroplan_cli_hw_" + std::to_string(getpid()) + ".json";
-  CHECK(RunZeroplan("hw show h200-141gb-sxm >" + file).exit_code == 0);
+  CHECK(RunZeroplan("hw show hgx-h200 >" + file).exit_code == 0);
   CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 --stage 0 --hw " + file).exit_code == 0);
   std::filesystem::remove(file);
+  CHECK(RunZeroplan("hw show ib-400").out.find("bandwidth_per_node") != std::string::npos);
+}
+
+TEST_CASE("what was taken for the hardware is said") {
+  const std::string small = " --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
+  CHECK(RunZeroplan("estimate" + small).out.find("--hw hgx-h200") != std::string::npos);
+  // Several nodes of one GPU, with a network from the command line.
+  CHECK(RunZeroplan("estimate --hw rtx4090 --gpus 2 --network 25Gb" + small).exit_code == 0);
+  CHECK(RunZeroplan("estimate --hw rtx4090 --gpus 2 --gpus-per-node 2" + small).exit_code == 0);
+  CHECK(RunZeroplan("estimate --intra-node-bandwidth 50GB/s" + small).exit_code == 0);
 }
 
 TEST_CASE("a full disk is a failure, not silence") {

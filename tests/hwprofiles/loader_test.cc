@@ -1,4 +1,4 @@
-// The built-in profile, and a corpus of broken ones: each a small change to the good one.
+// A corpus of broken profiles, each a small change to a good one; parts; files.
 #include "hwprofiles/loader.h"
 
 #include <doctest/doctest.h>
@@ -31,29 +31,6 @@ struct Broken {
   Json value;
   std::vector<const char*> said;
 };
-
-TEST_CASE("built-in profiles load") {
-  REQUIRE(!ProfileNames().empty());
-  for (const std::string& name : ProfileNames()) {
-    const HardwareProfile profile = LoadProfile(name);
-    CHECK(profile.name == name);
-    CHECK(profile.source == "built in");
-  }
-}
-
-TEST_CASE("the default profile's figures, in base units") {
-  const HardwareProfile h200 = LoadProfile(std::string(kDefaultProfile));
-  CHECK(h200.gpu.memory.value == 141e9);
-  CHECK(h200.gpu.memory.source == FigureSource::kDatasheet);
-  CHECK(h200.gpu.usable_memory.value == doctest::Approx(139.8 * (1 << 30)));
-  CHECK(h200.gpu.hbm_bandwidth.value == 4.8e12);
-  CHECK(h200.gpu.dense_peaks.at(Dtype::kBF16).value == doctest::Approx(989.4e12));
-  CHECK(h200.gpu.sm_count.value == 132);
-  CHECK(h200.node.gpus.value == 8);
-  CHECK(h200.node.pcie.both_all->value == doctest::Approx(235e9));
-  CHECK(h200.network->bandwidth_per_gpu.value == doctest::Approx(50e9));  // 400 Gb/s
-  CHECK(DefaultDtype(h200) == Dtype::kBF16);
-}
 
 TEST_CASE("runtime between measured world sizes is linear in the logarithm") {
   HardwareProfile profile;
@@ -106,12 +83,71 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       {"/gpu/peaks/bf16/dense/sparsity", "2:4", {"gpu.peaks.bf16.dense.sparsity", "2:4", "dense"}},
       {"/gpu/peaks/bf16/dense/sparsity", null, {"gpu.peaks.bf16.dense.sparsity", "missing"}},
       {"/gpu/peaks/bf16/sparse", 1979, {"gpu.peaks.bf16.sparse", "dense"}},
-      {"/gpu/peaks/bf16/measured/value", 995, {"gpu.peaks.bf16.measured.value", "995"}},
+      {"/gpu/peaks/bf16/reachable/value", 995, {"gpu.peaks.bf16.reachable.value", "995"}},
       {"/gpu/peaks/bf16", null, {"gpu.peaks.bf16.dense", "missing"}},
       {"/gpu/capabilities/bf16", "yes", {"gpu.capabilities.bf16", "yes", "true or false"}},
-      {"/node/gpus/value", 0, {"node.gpus.value", "0"}},
-      {"/node/pcie/to_device_all/value", 20, {"node.pcie.to_device_single", "to_device_all"}},
-      {"/network/bandwidth_per_gpu/unit", "Gb", {"network.bandwidth_per_gpu.unit", "Gb/s"}},
+      {"/gpu/peaks/bf16/measured", 700, {"gpu.peaks.bf16.measured", "unknown key"}},
+      {"/gpu/launch_overhead", null, {"gpu.launch_overhead", "missing"}},
+      {"/gpu/launch_overhead/unit", "GB", {"gpu.launch_overhead.unit", "GB", "us"}},
+      {"/gpu/launch_overhead/unit", "s", {"gpu.launch_overhead.value", "not physical"}},
+      {"/gpu/driver_names", "H200", {"gpu.driver_names", "list"}},
+      {"/gpus/value", 0, {"gpus.value", "0"}},
+      {"/host", null, {"host.memory", "missing"}},
+      {"/pcie/to_device_all/value", 20, {"pcie.to_device_single", "to_device_all"}},
+      {"/link/kind", null, {"link.kind", "missing"}},
+      {"/link/kind", "infinity-fabric", {"link.kind", "infinity-fabric", "nvlink or pcie"}},
+      {"/link/overlapped_compute/value", 1.2, {"link.overlapped_compute.value", "1.2"}},
+      {"/link/overlapped_compute/unit", "%", {"link.overlapped_compute.unit", "ratio"}},
+      {"/network/bandwidth_per_node/unit", "Gb", {"network.bandwidth_per_node.unit", "Gb/s"}},
+      {"/network/bandwidth_per_gpu", 5, {"network.bandwidth_per_gpu", "unknown key"}},
+      {"/network/latency", null, {"network.latency", "missing"}},
+      {"/network/latency/unit", "s", {"network.latency.value", "not physical"}},
+      {"/network/name", null, {"network.name", "missing"}},
+      // Tables.
+      {"/gpu/gemm", 5, {"gpu.gemm", "columns"}},
+      {"/gpu/gemm/unit", "us", {"gpu.gemm.unit", "us", "TFLOP/s"}},
+      {"/gpu/gemm/source", null, {"gpu.gemm.source", "missing"}},
+      {"/gpu/gemm/reference", "", {"gpu.gemm.reference"}},
+      {"/gpu/gemm/columns", null, {"gpu.gemm.columns", "missing"}},
+      {"/gpu/gemm/columns/0", "type", {"gpu.gemm.columns", "type", "kind"}},
+      {"/gpu/gemm/comment", "hello", {"gpu.gemm.comment", "unknown key"}},
+      {"/gpu/gemm/rows", Json::array(), {"gpu.gemm.rows", "at least one"}},
+      {"/gpu/gemm/rows/3", 7, {"gpu.gemm.rows.3", "7", "6 values"}},
+      {"/gpu/gemm/rows/3/5", null, {"gpu.gemm.rows.3", "6 values"}},
+      {"/gpu/gemm/rows/3/0", "backward", {"gpu.gemm.rows.3", "kind", "backward", "weight"}},
+      {"/gpu/gemm/rows/3/1", "fp8", {"gpu.gemm.rows.3", "dtype", "fp8", "bf16"}},
+      {"/gpu/gemm/rows/3/2", 0, {"gpu.gemm.rows.3", "m: 0", "whole"}},
+      {"/gpu/gemm/rows/3/2", 1.5, {"gpu.gemm.rows.3", "m: 1.5", "whole"}},
+      {"/gpu/gemm/rows/3/5", -1, {"gpu.gemm.rows.3", "rate: -1", "above 0"}},
+      {"/gpu/gemm/rows/3/5", "700", {"gpu.gemm.rows.3", "rate", "above 0"}},
+      {"/gpu/gemm/rows/3/5", 1100, {"gpu.gemm.rows.3", "1100", "dense bf16 peak"}},
+      {"/gpu/gemm/rows/3",
+       Json::array({"forward", "bf16", 2048, 768, 2304, 400}),
+       {"gpu.gemm.rows.3", "again", "row 0"}},
+      {"/gpu/attention/rows/2/4", 1100, {"gpu.attention.rows.2", "1100", "peak"}},
+      {"/gpu/attention/rows/2/3", -64, {"gpu.attention.rows.2", "head_dim: -64"}},
+      {"/gpu/capabilities/flash_attention", false, {"gpu.attention", "fused"}},
+      {"/gpu/memory_kernels/rows/3/1", 1, {"gpu.memory_kernels.rows.3", "hbm_bandwidth"}},
+      {"/gpu/memory_kernels/rows/0/0", 0, {"gpu.memory_kernels.rows.0", "bytes: 0"}},
+      {"/pcie/copies/rows/2/1", 1000, {"pcie.copies.rows.2", "pcie.to_device_single"}},
+      {"/pcie/copies/rows/2/2", 1000, {"pcie.copies.rows.2", "pcie.from_device_single"}},
+      {"/link/collectives/rows/0/0", "all_to_all", {"link.collectives.rows.0", "all_to_all"}},
+      {"/link/collectives/rows/0/1", 16, {"link.collectives.rows.0", "16", "2 to 8"}},
+      {"/link/collectives/rows/0/1", 1, {"link.collectives.rows.0", "1", "2 to 8"}},
+      {"/link/collectives/rows/5/3", 100, {"link.collectives.rows.5", "link.bandwidth"}},
+      // Parts.
+      {"/gpu", "h200-141gb-smx", {"gpu", "h200-141gb-smx", "did you mean \"h200-141gb-sxm\""}},
+      {"/network", "ib-9000", {"network", "ib-9000", "ib-400"}},
+      {"/gpu", Json{{"base", "h300"}}, {"gpu.base", "h300"}},
+      {"/gpu", Json{{"base", 5}}, {"gpu.base", "5"}},
+      {"/gpu", 5, {"gpu.name", "missing"}},
+      {"/gpu", Json::array(), {"gpu.name", "missing"}},
+      {"/link", Json::array({1, 2}), {"link", "missing"}},
+      {"/pcie/copies", Json::array(), {"pcie.copies", "table"}},
+      {"/runtime", "h200", {"runtime", "h200", "cuda-nccl"}},
+      {"/runtime", Json{{"value", 5}}, {"runtime", "list"}},
+      {"/runtime", Json::array({5}), {"runtime.0.world_size", "missing"}},
+      {"/runtime", Json{{"base", "cuda-nccl"}}, {"runtime.base", "list"}},
       {"/runtime", Json::array(), {"runtime", "at least one"}},
       {"/runtime/0/world_size", 0, {"runtime.0.world_size", "0"}},
       {"/runtime/0/world_size", 2, {"runtime.1.world_size", "rise"}},
@@ -122,7 +158,7 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
     Json json = Good();
     const Json::json_pointer pointer(broken.pointer);
     if (broken.value.is_null()) {
-      json.at(pointer.parent_pointer()).erase(pointer.back());
+      json = json.patch(Json::array({{{"op", "remove"}, {"path", broken.pointer}}}));
     } else {
       json[pointer] = broken.value;
     }
@@ -138,6 +174,8 @@ TEST_CASE("text that is no profile") {
   CHECK(ErrorOf("{").find("not valid JSON") != std::string::npos);
   CHECK(ErrorOf("[]").find("object") != std::string::npos);
   CHECK(ErrorOf("{}").find("schema") != std::string::npos);
+  CHECK(ErrorOf(R"({"schema": 1e999})").find("not valid JSON") != std::string::npos);
+  CHECK(ErrorOf(std::string(100000, '[')).find("levels deep") != std::string::npos);
   // Every prefix of a good profile is refused, and none crashes.
   const std::string text = ProfileText(std::string(kDefaultProfile));
   const size_t end = text.rfind('}');
@@ -146,10 +184,34 @@ TEST_CASE("text that is no profile") {
 
 TEST_CASE("unknown names suggest the known, files load") {
   CHECK_THROWS_WITH_AS(LoadProfile("h200-141gb-smx"), doctest::Contains("h200-141gb-sxm"), Error);
+  CHECK_THROWS_WITH_AS(LoadProfile("b200"), doctest::Contains("did you mean"), Error);
   CHECK_THROWS_WITH_AS(LoadProfile("/nowhere/x.json"), doctest::Contains("/nowhere/x.json"), Error);
   const std::string file = "/tmp/zeroplan_profile_test.json";
   std::ofstream(file) << ProfileText(std::string(kDefaultProfile));
   CHECK(LoadProfile(file).source == file);
+}
+
+TEST_CASE("a file names parts, changes them, or holds them in full") {
+  const std::string text = R"({
+    "schema": "zeroplan.hw/1", "name": "mine", "description": "two cards",
+    "gpus": {"value": 2, "unit": "count", "source": "measured", "reference": "counted"},
+    "gpu": {"base": "rtx4090", "usable_memory": {"value": 22, "unit": "GiB", "source": "measured",
+            "reference": "with a display"}, "driver_names": null},
+    "host": {"base": "generic-cpu", "nvme_capacity": null},
+    "pcie": "gen4-x16", "link": "pcie4-staged", "network": "eth-25", "runtime": "cuda-nccl"})";
+  const HardwareProfile mine = ParseProfile(text, "mine.json");
+  const HardwareProfile one = LoadProfile("rtx4090");
+  CHECK(mine.node.gpus.value == 2);
+  CHECK(mine.gpu.usable_memory.value == doctest::Approx(22.0 * (1 << 30)));
+  CHECK(mine.gpu.memory == one.gpu.memory);
+  CHECK(mine.node.pcie == one.node.pcie);
+  CHECK(!mine.node.nvme_capacity.has_value());
+  CHECK(*mine.network == LoadNetwork("eth-25"));
+  CHECK(mine.runtime == one.runtime);
+  // A changed figure needs its own source: half of an old one is none.
+  Json half = Json::parse(text);
+  half["gpu"]["usable_memory"].erase("reference");
+  CHECK(ErrorOf(half.dump()).find("gpu.usable_memory.reference") != std::string::npos);
 }
 
 }  // namespace

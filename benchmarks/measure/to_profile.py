@@ -1,0 +1,212 @@
+#!/usr/bin/env python3
+"""Puts measured rates into the hardware profiles.
+
+    python3 benchmarks/measure/to_profile.py          (rewrites hwprofiles/ from results/)
+    python3 benchmarks/measure/to_profile.py --check   (exit 1 if that would change anything)
+
+results/*.json come from measure_gpu.py and measure_collectives.py. A profile takes only some of
+their rows. The others are held out: the cost model never sees them, and its error is judged on
+them. Held out are
+
+    gemm            layer products with m of 1024, 4096, 10240; hidden sizes 1280, 2560, 5120;
+                    the 50304-wide head with m of 8192; squares of 2048 and 8192. (The bf16
+                    square of 4096 is a layer product too, measured twice: the mean is taken.)
+    attention       every second shape, from the second on
+    memory_kernels  copies of 4, 64, 256, 512 and 2048 MiB; all additions
+    copies (PCIe)   4, 64 and 1024 MiB
+    collectives     on 2 GPUs the sizes not in COLLECTIVE_BYTES; everything on 4 GPUs
+    overlap         the products with k of 4096, which the power limit already slows when alone
+
+For another GPU: measure, put the result beside the others, add a line to main().
+"""
+import json
+import pathlib
+import statistics
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "measure" / "results"
+PROFILES = ROOT / "hwprofiles"
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+GEMM_ROWS = (2048, 8192, 16384, 32768)
+GEMM_HIDDEN = (768, 1600, 4096)
+HEAD_COLUMNS, HEAD_ROWS = 50304, (2048, 16384)
+SQUARES = (1024, 4096, 16384)
+MEMORY_MIB = (1, 16, 128, 1024)
+COPY_MIB = (1, 16, 256)
+COLLECTIVE_BYTES = (16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB, GIB)
+OVERLAP_K = 1600
+# Bus bandwidth in GB/s of nccl-tests, NCCL 2.28 without NVLS, one 8 x H200 host.
+BUS_GBPS_8_GPUS = {GIB: {"all_reduce": 358, "all_gather": 342, "reduce_scatter": 341},
+                   16 * MIB: {"all_reduce": 216, "all_gather": 196, "reduce_scatter": 176}}
+
+
+def dump(node, indent=0, used=0):
+    """JSON as zeroplan writes it: what fits 100 columns, and each row of a table, on one line."""
+    if not isinstance(node, (dict, list)) or not node:
+        return json.dumps(node, ensure_ascii=False)
+    children = node.values() if isinstance(node, dict) else node
+    pad = " " * (indent + 2)
+    if not any(isinstance(child, (dict, list)) for child in children):
+        compact = json.dumps(node, ensure_ascii=False, separators=(",", ":"))
+        if isinstance(node, list) or indent + used + len(compact.encode()) < 100:
+            return json.dumps(node, ensure_ascii=False)
+        *first, last = (json.dumps(key) + ": " + json.dumps(value, ensure_ascii=False)
+                        for key, value in node.items())
+        return "{" + ", ".join(first) + ",\n" + pad + last + "}"
+    if isinstance(node, dict):
+        lines = []
+        for key, value in node.items():
+            label = json.dumps(key) + ": "
+            lines.append(pad + label + dump(value, indent + 2, len(label)))
+        return "{\n" + ",\n".join(lines) + "\n" + " " * indent + "}"
+    return "[\n" + ",\n".join(pad + dump(v, indent + 2) for v in node) + "\n" + " " * indent + "]"
+
+
+def four_digits(value):
+    return float(f"{value:.4g}")
+
+
+def result(name):
+    return json.loads((RESULTS / name).read_text())
+
+
+def table(unit, reference, columns, rows):
+    return {"unit": unit, "source": "measured", "reference": reference, "columns": columns,
+            "rows": rows}
+
+
+def in_gemm_table(row):
+    m, k, n = row["m"], row["k"], row["n"]
+    if m == k == n and row["kind"] == "forward" and m in SQUARES:
+        return True
+    if n == HEAD_COLUMNS:
+        return m in HEAD_ROWS
+    layer = any((k, n) in ((h, 3 * h), (h, h), (h, 4 * h), (4 * h, h)) for h in GEMM_HIDDEN)
+    return row["dtype"] == "bf16" and layer and m in GEMM_ROWS
+
+
+def gemm_table(measured, where):
+    times = {}
+    for row in filter(in_gemm_table, measured["gemm"]):
+        shape = (row["kind"], row["dtype"], row["m"], row["k"], row["n"])
+        times.setdefault(shape, []).append(row["seconds"])
+    rows = []
+    for (kind, dtype, m, k, n), seconds in times.items():
+        tflops = 2 * m * k * n / statistics.mean(seconds) / 1e12
+        rows.append([kind, dtype, m, k, n, four_digits(tflops)])
+    return table("TFLOP/s", f"torch.mm on random data, {where}",
+                 ["kind", "dtype", "m", "k", "n", "rate"], rows)
+
+
+def attention_table(measured, where):
+    rows = []
+    for row in measured["attention"][::2]:
+        # Causal: half of two products; the backward pass is 2.5 times that (as core/program counts).
+        flops = 2 * row["batch"] * row["heads"] * row["head_dim"] * row["seq"] ** 2
+        rows.append([row["batch"], row["heads"], row["seq"], row["head_dim"],
+                     four_digits(flops / row["forward_seconds"] / 1e12),
+                     four_digits(2.5 * flops / row["backward_seconds"] / 1e12)])
+    return table("TFLOP/s", f"cuDNN attention in bf16, causal, {where}",
+                 ["batch", "heads", "seq", "head_dim", "forward", "backward"], rows)
+
+
+def microseconds(seconds):
+    return four_digits(seconds * 1e6)
+
+
+def memory_table(measured, where):
+    sizes = [2 * mib * MIB for mib in MEMORY_MIB]  # a copy reads and writes
+    rows = [[row["bytes"], microseconds(row["seconds"])] for row in measured["memory"]
+            if row["op"] == "copy" and row["bytes"] in sizes]
+    return table("us", f"device-to-device copies, {where}", ["bytes", "time"], rows)
+
+
+def copy_table(measured, where):
+    sizes = [mib * MIB for mib in COPY_MIB]
+    rows = [[row["bytes"], microseconds(row["to_device_seconds"]),
+             microseconds(row["from_device_seconds"])] for row in measured["pcie"]
+            if row["bytes"] in sizes]
+    return table("us", f"pinned host memory, one GPU alone, {where}",
+                 ["bytes", "to_device", "from_device"], rows)
+
+
+def collective_table(measured):
+    rows = [[row["op"], measured["world_size"], row["bytes"], microseconds(row["seconds"])]
+            for row in measured["collectives"] if row["bytes"] in COLLECTIVE_BYTES]
+    ranks = 8
+    for size, bus in BUS_GBPS_8_GPUS.items():
+        for op, gbps in bus.items():
+            passes = 2 if op == "all_reduce" else 1
+            seconds = passes * size * (ranks - 1) / ranks / (gbps * 1e9)
+            rows.append([op, ranks, size, microseconds(seconds)])
+    rows.sort(key=lambda row: (row[1], row[0], row[2]))
+    return table("us", f"2 GPUs: NCCL {measured['nccl']}, measure_collectives.py; 8 GPUs: from the "
+                 "bus bandwidth of NCCL 2.28 on one 8 x H200 host; NVLS off",
+                 ["op", "world_size", "bytes", "time"], rows)
+
+
+def overlap(field, cap=None):
+    shares = []
+    for world in (2, 4):
+        for row in result(f"h200_collectives_{world}.json")["overlap"]:
+            if row["k"] == OVERLAP_K:
+                shares.append(row[f"{field}_alone_seconds"] / row[f"{field}_overlapped_seconds"])
+    if cap is not None:
+        shares = [min(cap, share) for share in shares]
+    return round(statistics.median(shares), 3)
+
+
+def figure(value, unit, reference, **more):
+    return {"value": value, "unit": unit, **more, "source": "measured", "reference": reference}
+
+
+def put_gpu(gpu, measured):
+    where = f"measure_gpu.py, PyTorch {measured['torch']}, {measured['gpu']}"
+    gpu["launch_overhead"] = figure(four_digits(measured["launch_seconds"] * 1e6), "us",
+                                    f"kernel to kernel on one stream, {where}")
+    for dtype, n in (("bf16", 16384), ("fp16", 16384), ("fp32", 4096)):
+        row = next(r for r in measured["gemm"]
+                   if r["dtype"] == dtype and r["m"] == r["k"] == r["n"] == n)
+        gpu["peaks"][dtype]["reachable"] = figure(
+            four_digits(2 * n**3 / row["seconds"] / 1e12), "TFLOP/s",
+            f"product of {n} x {n} matrices, {where}", sparsity="dense")
+    gpu["gemm"] = gemm_table(measured, where)
+    gpu["attention"] = attention_table(measured, where)
+    gpu["memory_kernels"] = memory_table(measured, where)
+
+
+def put_node(machine):
+    measured = result("h200_gpu.json")
+    where = f"measure_gpu.py, {measured['gpu']}"
+    machine["pcie"]["copies"] = copy_table(measured, where)
+    link = machine["link"]
+    what = (f"measure_collectives.py on 2 and 4 x H200, products with k = {OVERLAP_K}: median of "
+            "time alone / time side by side")
+    link["overlapped_compute"] = figure(overlap("gemm", cap=1), "ratio", what)
+    link["overlapped_collective"] = figure(overlap("collective"), "ratio", what)
+    link["collectives"] = collective_table(result("h200_collectives_2.json"))
+
+
+def main():
+    changed = []
+
+    def update(path, put):
+        node = json.loads(path.read_text())
+        put(node)
+        text = dump(node) + "\n"
+        if text != path.read_text():
+            changed.append(path.name)
+            if "--check" not in sys.argv[1:]:
+                path.write_text(text)
+
+    for name, source in (("h200-141gb-sxm", "h200_gpu.json"), ("h100-80gb-sxm", "h100_gpu.json")):
+        update(PROFILES / "gpus" / f"{name}.json", lambda gpu: put_gpu(gpu, result(source)))
+    update(PROFILES / "profiles" / "hgx-h200.json", put_node)
+    print("changed:", ", ".join(changed) or "nothing")
+    return 1 if changed and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

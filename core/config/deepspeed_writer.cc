@@ -1,0 +1,260 @@
+#include "core/config/deepspeed_writer.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/config/reader_defaults.h"
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Keys that are written only where their value is not what a config without them means.
+class KeyWriter {
+ public:
+  template <typename T>
+  void Put(const char* key, const T& value) {
+    json_[key] = value;
+  }
+  template <typename T>
+  void PutUnless(const char* key, const T& value, const T& left_out) {
+    if (!(value == left_out)) json_[key] = value;
+  }
+  bool empty() const { return json_.empty(); }
+  Json Take() { return std::move(json_); }
+
+ private:
+  Json json_ = Json::object();
+};
+
+void AddBatch(const BatchSpec& batch, Json* out) {
+  (*out)["train_batch_size"] = batch.global_batch();
+  (*out)["train_micro_batch_size_per_gpu"] = batch.micro_batch;
+  (*out)["gradient_accumulation_steps"] = batch.grad_accum;
+}
+
+Json OffloadOptimizer(const ZeroConfig::OffloadOptimizer& offload) {
+  const ZeroConfig::OffloadOptimizer open;
+  KeyWriter out;
+  out.Put("device", OffloadDeviceName(offload.device));
+  out.PutUnless("nvme_path", offload.nvme_path, open.nvme_path);
+  out.Put("pin_memory", offload.pin_memory);
+  out.PutUnless("buffer_count", offload.buffer_count, open.buffer_count);
+  out.PutUnless("ratio", offload.ratio, open.ratio);
+  return out.Take();
+}
+
+Json OffloadParam(const ZeroConfig::OffloadParam& offload) {
+  const ZeroConfig::OffloadParam open = ReaderZeroDefaults(3).offload_param;
+  KeyWriter out;
+  out.Put("device", OffloadDeviceName(offload.device));
+  out.PutUnless("nvme_path", offload.nvme_path, open.nvme_path);
+  out.Put("pin_memory", offload.pin_memory);
+  out.PutUnless("buffer_count", offload.buffer_count, open.buffer_count);
+  out.PutUnless("max_in_cpu", offload.max_in_cpu_elements, open.max_in_cpu_elements);
+  return out.Take();
+}
+
+Json Zero(const ZeroConfig& zero) {
+  const ZeroConfig open = ReaderZeroDefaults(zero.stage);
+  KeyWriter out;
+  out.Put("stage", zero.stage);
+  if (zero.offload_optimizer.device != OffloadDevice::kNone) {
+    out.Put("offload_optimizer", OffloadOptimizer(zero.offload_optimizer));
+  }
+  if (zero.offload_param.device != OffloadDevice::kNone) {
+    out.Put("offload_param", OffloadParam(zero.offload_param));
+  }
+  out.PutUnless("contiguous_gradients", zero.contiguous_gradients, open.contiguous_gradients);
+  out.Put("overlap_comm", zero.overlap_comm);
+  out.PutUnless("reduce_scatter", zero.reduce_scatter, open.reduce_scatter);
+  out.Put("reduce_bucket_size", zero.reduce_bucket_elements);
+  out.PutUnless("allgather_partitions", zero.allgather_partitions, open.allgather_partitions);
+  out.PutUnless("allgather_bucket_size", zero.allgather_bucket_elements,
+                open.allgather_bucket_elements);
+  out.PutUnless("sub_group_size", zero.sub_group_elements, open.sub_group_elements);
+  if (zero.stage == 3) {
+    out.Put("stage3_prefetch_bucket_size", zero.prefetch_bucket_elements);
+    out.Put("stage3_param_persistence_threshold", zero.param_persistence_threshold);
+    out.PutUnless("stage3_model_persistence_threshold", zero.model_persistence_threshold,
+                  open.model_persistence_threshold);
+    out.Put("stage3_max_live_parameters", zero.max_live_parameters);
+    out.Put("stage3_max_reuse_distance", zero.max_reuse_distance);
+    // zeroplan always saves whole weights.
+    out.Put("stage3_gather_16bit_weights_on_model_save", true);
+  }
+  return out.Take();
+}
+
+Json Fp16(const PrecisionConfig& precision) {
+  KeyWriter out;
+  out.Put("enabled", true);
+  out.Put("loss_scale", precision.loss_scale);
+  out.Put("initial_scale_power", precision.initial_scale_power);
+  out.Put("loss_scale_window", precision.loss_scale_window);
+  out.Put("hysteresis", precision.hysteresis);
+  out.PutUnless("consecutive_hysteresis", precision.consecutive_hysteresis, false);
+  // Whole, where it has an effect: DeepSpeed takes no other.
+  if (precision.min_loss_scale == std::floor(precision.min_loss_scale) &&
+      precision.min_loss_scale < 9e15) {
+    out.Put("min_loss_scale", static_cast<int64_t>(precision.min_loss_scale));
+  } else {
+    out.Put("min_loss_scale", precision.min_loss_scale);
+  }
+  return out.Take();
+}
+
+void AddPrecision(const TrainSetup& setup, Json* out) {
+  const PrecisionConfig& precision = setup.precision;
+  (*out)["bf16"] = {{"enabled", precision.dtype == Dtype::kBF16}};
+  (*out)["fp16"] = precision.dtype == Dtype::kF16 ? Fp16(precision) : Json{{"enabled", false}};
+  if (precision.grad_accum_dtype != precision.dtype) {
+    (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
+  }
+  // DeepSpeed sends the compute dtype unless told otherwise.
+  if (const Dtype sent = FullGradDtype(setup); sent != precision.dtype) {
+    (*out)["communication_data_type"] = DtypeName(sent);
+  }
+}
+
+Json Optimizer(const OptimizerConfig& optimizer) {
+  KeyWriter params;
+  params.Put("lr", optimizer.lr);
+  params.Put("betas", optimizer.betas);
+  params.Put("eps", optimizer.eps);
+  params.Put("weight_decay", optimizer.weight_decay);
+  params.PutUnless("bias_correction", optimizer.bias_correction, true);
+  params.PutUnless("adam_w_mode", optimizer.adam_w_mode, true);
+  KeyWriter out;
+  out.Put("type", optimizer.adam_w_mode ? "AdamW" : "Adam");
+  out.Put("params", params.Take());
+  return out.Take();
+}
+
+void PutWarmup(const ScheduleConfig& schedule, KeyWriter* params) {
+  params->Put("warmup_num_steps", schedule.warmup_steps);
+  params->Put("warmup_type", schedule.log_warmup ? "log" : "linear");
+}
+
+void PutRates(const ScheduleConfig& schedule, KeyWriter* params) {
+  params->Put("warmup_min_lr", schedule.warmup_min_lr);
+  params->Put("warmup_max_lr", schedule.warmup_max_lr);
+}
+
+const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
+  const OneCycleConfig& cycle = schedule.one_cycle;
+  const RangeTestConfig& test = schedule.range_test;
+  switch (schedule.kind) {
+    case ScheduleKind::kConstant:
+      return "";
+    case ScheduleKind::kWarmup:
+      PutRates(schedule, params);
+      PutWarmup(schedule, params);
+      return "WarmupLR";
+    case ScheduleKind::kWarmupDecay:
+      params->Put("total_num_steps", schedule.total_steps);
+      PutRates(schedule, params);
+      PutWarmup(schedule, params);
+      return "WarmupDecayLR";
+    case ScheduleKind::kWarmupCosine:
+      params->Put("total_num_steps", schedule.total_steps);
+      params->Put("warmup_min_ratio", schedule.warmup_min_ratio);
+      PutWarmup(schedule, params);
+      params->Put("cos_min_ratio", schedule.cos_min_ratio);
+      return "WarmupCosineLR";
+    case ScheduleKind::kOneCycle:
+      params->Put("cycle_min_lr", cycle.min_lr);
+      params->Put("cycle_max_lr", cycle.max_lr);
+      params->Put("cycle_first_step_size", cycle.first_steps);
+      params->Put("cycle_second_step_size", cycle.second_steps);
+      params->Put("cycle_first_stair_count", cycle.first_stairs);
+      params->Put("cycle_second_stair_count", cycle.second_stairs);
+      params->Put("decay_step_size", cycle.decay_steps);
+      params->Put("decay_lr_rate", cycle.decay_rate);
+      params->Put("cycle_momentum", false);
+      return "OneCycle";
+    case ScheduleKind::kRangeTest:
+      params->Put("lr_range_test_min_lr", test.min_lr);
+      params->Put("lr_range_test_step_size", test.step_size);
+      params->Put("lr_range_test_step_rate", test.step_rate);
+      params->Put("lr_range_test_staircase", test.staircase);
+      return "LRRangeTest";
+  }
+  return "";
+}
+
+void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
+  if (recompute.every == 0) return;
+  Json section = Json::object();
+  bool exact = recompute.every == 1;
+  if (layers > 0) {
+    const auto count =
+        CeilDiv(static_cast<uint64_t>(layers), static_cast<uint64_t>(recompute.every));
+    section["number_checkpoints"] = count;
+    exact = CeilDiv(static_cast<uint64_t>(layers), count) == static_cast<uint64_t>(recompute.every);
+  }
+  (*out)["activation_checkpointing"] = section;
+  if (!exact) (*out)["_zeroplan"] = {{"checkpoint_every", recompute.every}};
+}
+
+}  // namespace
+
+std::string WriteDeepSpeedConfig(const TrainSetup& given, int64_t layers) {
+  const TrainSetup setup = CanonicalSetup(given, layers);
+  const std::string cannot = DeepSpeedCannot(setup);
+  ZEROPLAN_CHECK(cannot.empty(), "{}", cannot);
+  ZEROPLAN_CHECK(
+      setup.zero.reduce_bucket_elements != kAuto && setup.zero.prefetch_bucket_elements != kAuto,
+      "kAuto is not resolved");
+  Json out = Json::object();
+  AddBatch(setup.batch, &out);
+  out["zero_optimization"] = Zero(setup.zero);
+  AddPrecision(setup, &out);
+  out["gradient_clipping"] = setup.optimizer.gradient_clipping;
+  out["optimizer"] = Optimizer(setup.optimizer);
+  KeyWriter params;
+  const std::string schedule = PutSchedule(setup.optimizer.schedule, &params);
+  if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
+  AddRecompute(setup.recompute, layers, &out);
+  return out.dump(2) + "\n";
+}
+
+std::string DeepSpeedCannot(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  const PrecisionConfig& precision = setup.precision;
+  const ScheduleConfig& schedule = setup.optimizer.schedule;
+  std::string out;
+  auto add = [&](const std::string& text) { out += (out.empty() ? "" : "; ") + text; };
+  const auto& optimizer = zero.offload_optimizer;
+  if (zero.stage < 3 && optimizer.device == OffloadDevice::kNvme) {
+    add("the optimizer on NVMe below stage 3");
+  }
+  if (zero.stage < 3 && optimizer.device != OffloadDevice::kNone && optimizer.ratio < 1) {
+    add(fmt::format("ratio {} below stage 3", optimizer.ratio));
+  }
+  // Its engine has no optimizer for this mix without ZeRO.
+  if (zero.stage == 0 && precision.grad_accum_dtype != precision.dtype) {
+    add(fmt::format("data_types.grad_accum_dtype {} with {} parameters at stage 0",
+                    DtypeName(precision.grad_accum_dtype), DtypeName(precision.dtype)));
+  }
+  const double floor = precision.min_loss_scale;
+  if (precision.dtype == Dtype::kF16 &&
+      (floor != std::floor(floor) || floor > 9e15 || (floor < 1 && precision.loss_scale == 0))) {
+    add(fmt::format("min_loss_scale {} (whole numbers from 1 on only)", floor));
+  }
+  const bool decays =
+      schedule.kind == ScheduleKind::kWarmupDecay || schedule.kind == ScheduleKind::kWarmupCosine;
+  if (decays && schedule.total_steps == 0) {
+    add("a schedule without total_num_steps");
+  }
+  if ((decays || schedule.kind == ScheduleKind::kWarmup) && schedule.warmup_steps == 0) {
+    add("warmup_num_steps 0");
+  }
+  return out;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,210 @@
+#include "core/config/effective_values.h"
+
+#include <fmt/format.h>
+
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+namespace {
+
+class Table {
+ public:
+  explicit Table(const JsonNode& root) : root_(root) {}
+
+  // `key` is dotted; `aliases` are other places where the config may say it. `otherwise`: the
+  // origin of a value that the config leaves out.
+  template <typename T>
+  void Add(const char* key, const T& value, std::initializer_list<const char*> aliases = {},
+           const char* otherwise = "default") {
+    const JsonNode* node = Find(key);
+    for (const char* alias : aliases) {
+      if (node == nullptr) node = Find(alias);
+    }
+    std::string origin = otherwise;
+    if (node != nullptr && !node->is_null()) {
+      const bool open = node->is_string() && node->scalar == "auto";
+      origin = open ? "auto" : fmt::format("line {}", node->line);
+    }
+    rows.push_back({key, fmt::format("{}", value), std::move(origin)});
+  }
+
+  // A size in elements, which zeroplan may choose later.
+  void AddElements(const char* key, uint64_t value,
+                   std::initializer_list<const char*> aliases = {}) {
+    if (value == kAuto) return Add(key, "auto", aliases);
+    if (value == kUnlimited) return Add(key, "unlimited", aliases);
+    Add(key, value, aliases);
+  }
+
+  std::vector<EffectiveValue> rows;
+
+ private:
+  const JsonNode* Find(std::string_view key) const {
+    const JsonNode* node = &root_;
+    while (node != nullptr) {
+      const size_t dot = key.find('.');
+      node = node->Find(key.substr(0, dot));
+      if (dot == std::string_view::npos) break;
+      key.remove_prefix(dot + 1);
+      // A section that is left open opens all its keys.
+      if (node != nullptr && node->is_string() && node->scalar == "auto") break;
+      if (node != nullptr && !node->is_object()) return nullptr;
+    }
+    return node;
+  }
+
+  const JsonNode& root_;
+};
+
+void AddOffload(const ZeroConfig& zero, Table* table) {
+  const auto& optimizer = zero.offload_optimizer;
+  table->Add("zero_optimization.offload_optimizer.device", OffloadDeviceName(optimizer.device),
+             {"zero_optimization.cpu_offload"});
+  if (optimizer.device != OffloadDevice::kNone) {
+    table->Add("zero_optimization.offload_optimizer.ratio", optimizer.ratio);
+    table->Add("zero_optimization.offload_optimizer.pin_memory", optimizer.pin_memory,
+               {"zero_optimization.cpu_offload_use_pin_memory"});
+    table->Add("zero_optimization.offload_optimizer.buffer_count", optimizer.buffer_count);
+  }
+  if (optimizer.device == OffloadDevice::kNvme) {
+    table->Add("zero_optimization.offload_optimizer.nvme_path", optimizer.nvme_path);
+  }
+  if (zero.stage < 3) return;
+  const auto& param = zero.offload_param;
+  table->Add("zero_optimization.offload_param.device", OffloadDeviceName(param.device),
+             {"zero_optimization.cpu_offload_param"});
+  if (param.device == OffloadDevice::kNone) return;
+  table->Add("zero_optimization.offload_param.pin_memory", param.pin_memory,
+             {"zero_optimization.cpu_offload_use_pin_memory"});
+  table->Add("zero_optimization.offload_param.buffer_count", param.buffer_count);
+  if (param.device != OffloadDevice::kNvme) return;
+  table->AddElements("zero_optimization.offload_param.max_in_cpu", param.max_in_cpu_elements);
+  table->Add("zero_optimization.offload_param.nvme_path", param.nvme_path);
+}
+
+void AddZero(const ZeroConfig& zero, Table* table) {
+  table->Add("zero_optimization.stage", zero.stage, {"zero_optimization"});
+  if (zero.stage >= 1) {
+    table->AddElements("zero_optimization.reduce_bucket_size", zero.reduce_bucket_elements);
+    table->Add("zero_optimization.overlap_comm", zero.overlap_comm);
+    table->Add("zero_optimization.reduce_scatter", zero.reduce_scatter);
+  }
+  if (zero.stage >= 2) {
+    table->Add("zero_optimization.contiguous_gradients", zero.contiguous_gradients);
+  }
+  if (zero.stage == 1 || zero.stage == 2) {
+    table->Add("zero_optimization.allgather_partitions", zero.allgather_partitions);
+    table->AddElements("zero_optimization.allgather_bucket_size", zero.allgather_bucket_elements,
+                       {"allgather_size"});
+  }
+  if (zero.stage == 3) {
+    table->AddElements("zero_optimization.stage3_prefetch_bucket_size",
+                       zero.prefetch_bucket_elements, {"zero_optimization.prefetch_bucket_size"});
+    table->AddElements("zero_optimization.stage3_param_persistence_threshold",
+                       zero.param_persistence_threshold,
+                       {"zero_optimization.param_persistence_threshold"});
+    table->AddElements("zero_optimization.stage3_model_persistence_threshold",
+                       zero.model_persistence_threshold,
+                       {"zero_optimization.model_persistence_threshold"});
+    table->AddElements("zero_optimization.stage3_max_live_parameters", zero.max_live_parameters,
+                       {"zero_optimization.max_live_parameters"});
+    table->AddElements("zero_optimization.stage3_max_reuse_distance", zero.max_reuse_distance,
+                       {"zero_optimization.max_reuse_distance"});
+  }
+  if (zero.stage == 0) return;
+  AddOffload(zero, table);
+  if (zero.offload_optimizer.device != OffloadDevice::kNone) {
+    table->AddElements("zero_optimization.sub_group_size", zero.sub_group_elements);
+  }
+}
+
+void AddPrecision(const TrainSetup& setup, Table* table) {
+  const PrecisionConfig& precision = setup.precision;
+  const bool fp16 = precision.dtype == Dtype::kF16;
+  table->Add("bf16.enabled", precision.dtype == Dtype::kBF16, {"bfloat16.enabled"});
+  table->Add("fp16.enabled", fp16);
+  if (fp16) {
+    table->Add("fp16.loss_scale", precision.loss_scale);
+    table->Add("fp16.initial_scale_power", precision.initial_scale_power);
+    table->Add("fp16.loss_scale_window", precision.loss_scale_window);
+    table->Add("fp16.hysteresis", precision.hysteresis);
+    table->Add("fp16.consecutive_hysteresis", precision.consecutive_hysteresis);
+    table->Add("fp16.min_loss_scale", precision.min_loss_scale);
+  }
+  table->Add("data_types.grad_accum_dtype", DtypeName(precision.grad_accum_dtype), {}, "derived");
+  table->Add("communication_data_type", DtypeName(FullGradDtype(setup)), {}, "derived");
+}
+
+void AddSchedule(const ScheduleConfig& schedule, Table* table) {
+  constexpr const char* kNames[] = {"constant",       "WarmupLR", "WarmupDecayLR",
+                                    "WarmupCosineLR", "OneCycle", "LRRangeTest"};
+  const ScheduleKind kind = schedule.kind;
+  table->Add("scheduler.type", kNames[static_cast<size_t>(kind)]);
+  const bool decays = kind == ScheduleKind::kWarmupDecay || kind == ScheduleKind::kWarmupCosine;
+  if (kind == ScheduleKind::kWarmup || kind == ScheduleKind::kWarmupDecay) {
+    table->Add("scheduler.params.warmup_min_lr", schedule.warmup_min_lr);
+    table->Add("scheduler.params.warmup_max_lr", schedule.warmup_max_lr);
+  }
+  if (kind == ScheduleKind::kWarmup || decays) {
+    table->Add("scheduler.params.warmup_num_steps", schedule.warmup_steps);
+    table->Add("scheduler.params.warmup_type", schedule.log_warmup ? "log" : "linear");
+  }
+  if (decays) {
+    table->Add("scheduler.params.total_num_steps", schedule.total_steps == 0
+                                                       ? std::string("the run's length")
+                                                       : std::to_string(schedule.total_steps));
+  }
+  if (kind == ScheduleKind::kWarmupCosine) {
+    table->Add("scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio);
+    table->Add("scheduler.params.cos_min_ratio", schedule.cos_min_ratio);
+  }
+  if (kind == ScheduleKind::kOneCycle) {
+    const OneCycleConfig& cycle = schedule.one_cycle;
+    table->Add("scheduler.params.cycle_min_lr", cycle.min_lr);
+    table->Add("scheduler.params.cycle_max_lr", cycle.max_lr);
+    table->Add("scheduler.params.cycle_first_step_size", cycle.first_steps);
+    table->Add("scheduler.params.cycle_second_step_size", cycle.second_steps);
+    table->Add("scheduler.params.cycle_first_stair_count", cycle.first_stairs);
+    table->Add("scheduler.params.cycle_second_stair_count", cycle.second_stairs);
+    table->Add("scheduler.params.decay_step_size", cycle.decay_steps);
+    table->Add("scheduler.params.decay_lr_rate", cycle.decay_rate);
+  }
+  if (kind == ScheduleKind::kRangeTest) {
+    const RangeTestConfig& test = schedule.range_test;
+    table->Add("scheduler.params.lr_range_test_min_lr", test.min_lr);
+    table->Add("scheduler.params.lr_range_test_step_size", test.step_size);
+    table->Add("scheduler.params.lr_range_test_step_rate", test.step_rate);
+    table->Add("scheduler.params.lr_range_test_staircase", test.staircase);
+  }
+}
+
+}  // namespace
+
+std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonNode& root) {
+  Table table(root);
+  const BatchSpec& batch = setup.batch;
+  table.Add("train_batch_size", batch.global_batch(), {}, "derived");
+  table.Add("train_micro_batch_size_per_gpu", batch.micro_batch, {}, "derived");
+  table.Add("gradient_accumulation_steps", batch.grad_accum, {}, "derived");
+  AddZero(setup.zero, &table);
+  AddPrecision(setup, &table);
+  const OptimizerConfig& optimizer = setup.optimizer;
+  table.Add("gradient_clipping", optimizer.gradient_clipping);
+  table.Add("optimizer.type", optimizer.adam_w_mode ? "AdamW" : "Adam");
+  table.Add("optimizer.params.lr", optimizer.lr);
+  table.Add("optimizer.params.betas",
+            fmt::format("[{}, {}]", optimizer.betas[0], optimizer.betas[1]));
+  table.Add("optimizer.params.eps", optimizer.eps);
+  table.Add("optimizer.params.weight_decay", optimizer.weight_decay);
+  table.Add("optimizer.params.bias_correction", optimizer.bias_correction);
+  AddSchedule(optimizer.schedule, &table);
+  const int every = setup.recompute.every;
+  table.Add("activation_checkpointing",
+            every == 0   ? std::string("off")
+            : every == 1 ? std::string("every layer")
+                         : fmt::format("segments of {} layers", every),
+            {});
+  return std::move(table.rows);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,23 @@
+// What a config comes to, key by key, and where each value comes from.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+
+struct EffectiveValue {
+  std::string key;    // "zero_optimization.stage"
+  std::string value;  // "2"; "auto" where zeroplan chooses when it knows the model
+  // "line 3" of the config; "auto"; "default"; or "derived" from other keys or the command line.
+  std::string origin;
+};
+
+// Of the settings that have an effect in `setup`, which was read from the config `root`.
+std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonNode& root);
+
+}  // namespace zeroplan

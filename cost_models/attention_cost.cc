@@ -1,0 +1,134 @@
+#include "cost_models/attention_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace zeroplan {
+namespace {
+
+constexpr double kBlockRows = 128;
+// Fitted on the H200's rows of the fit set.
+constexpr double kForwardDiagonal = 585, kForwardFill = 1.59;
+constexpr double kBackwardDiagonal = 582, kBackwardFill = 0.789;
+// Fused rates of the H200 over the 702 TFLOP/s that its products sustain, heads of at most 64 and
+// larger ones; and the start of each pass.
+constexpr std::array<double, 2> kForwardShare = {0.69, 0.99}, kBackwardShare = {0.51, 0.64};
+// Softmax over rows of scores moves its bytes slower than a copy does: PyTorch's kernels on an
+// H200, 1024 tokens, forward 2.67 and backward 1.9 TB/s where a copy reaches 4.25.
+constexpr double kSoftmaxForwardSlowdown = 1.6, kSoftmaxBackwardSlowdown = 2.2;
+constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
+
+size_t HeadClass(const AttentionShape& shape) { return shape.head_dim() <= 64 ? 0 : 1; }
+double PaddedHead(const AttentionShape& shape) {
+  return std::ceil(static_cast<double>(shape.head_dim()) / 64) * 64;
+}
+
+AttentionShape ShapeOf(const AttentionRate& row) {
+  return {row.batch, row.seq, row.heads * row.head_dim, row.heads};
+}
+
+double ForwardFlops(const AttentionShape& shape) {
+  const auto tokens = static_cast<double>(shape.seq);
+  return 2 * static_cast<double>(shape.batch) * tokens * tokens *
+         static_cast<double>(shape.channels);
+}
+
+LocalCorrection::Position Position(const AttentionShape& shape) {
+  return {std::log2(static_cast<double>(shape.batch * shape.heads)),
+          std::log2(static_cast<double>(shape.seq)),
+          std::log2(static_cast<double>(shape.head_dim()))};
+}
+
+}  // namespace
+
+AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
+    : multiprocessors_(std::max(1.0, gpu.sm_count.value)) {
+  const Dtype dtype = gpu.bf16 ? Dtype::kBF16 : gpu.fp16 ? Dtype::kF16 : Dtype::kF32;
+  dense_peak_ = gemm.DensePeak(dtype);
+  forward_.diagonal = kForwardDiagonal;
+  forward_.fill = kForwardFill;
+  backward_.flops_factor = kBackwardFlops;
+  backward_.diagonal = kBackwardDiagonal;
+  backward_.fill = kBackwardFill;
+  for (size_t i = 0; i < 2; ++i) {
+    forward_.seconds_per_flop[i] = 1 / (kForwardShare[i] * gemm.Sustained(dtype));
+    backward_.seconds_per_flop[i] = 1 / (kBackwardShare[i] * gemm.Sustained(dtype));
+  }
+  forward_.start_seconds = backward_.start_seconds = gpu.launch_overhead.value;
+  Fit(gpu, &AttentionRate::forward_flops_per_second, forward_);
+  Fit(gpu, &AttentionRate::backward_flops_per_second, backward_);
+}
+
+double AttentionCost::Work(const Pass& pass, const AttentionShape& shape) const {
+  const auto tokens = static_cast<double>(shape.seq);
+  const double padding = PaddedHead(shape) / static_cast<double>(shape.head_dim());
+  const double waves = static_cast<double>(shape.batch * shape.heads) *
+                       std::ceil(tokens / kBlockRows) / multiprocessors_;
+  return pass.flops_factor * ForwardFlops(shape) * padding * (1 + pass.diagonal / tokens) *
+         (1 + pass.fill / waves);
+}
+
+double AttentionCost::Formula(const Pass& pass, const AttentionShape& shape) const {
+  return pass.start_seconds + Work(pass, shape) * pass.seconds_per_flop[HeadClass(shape)];
+}
+
+double AttentionCost::Seconds(const Pass& pass, const AttentionShape& shape) const {
+  const double factor = pass.correction[HeadClass(shape)].Factor(Position(shape));
+  return std::max({Formula(pass, shape) * factor, pass.floor_seconds,
+                   pass.flops_factor * ForwardFlops(shape) / dense_peak_});
+}
+
+// The fastest row may measure a call's cost instead of the kernel: then the formula, fitted to the
+// other rows, says that the kernel takes less. If it says more, the row counts as any other.
+void AttentionCost::Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const {
+  if (!gpu.attention) return;
+  std::vector<Timed> rows;
+  for (const AttentionRate& row : gpu.attention->rows) {
+    const AttentionShape shape = ShapeOf(row);
+    rows.push_back({shape, pass.flops_factor * ForwardFlops(shape) / (row.*rate)});
+  }
+  if (rows.size() < 5) return;
+  const auto fastest =
+      std::min_element(rows.begin(), rows.end(),
+                       [](const Timed& a, const Timed& b) { return a.seconds < b.seconds; });
+  std::vector<Timed> others = rows;
+  others.erase(others.begin() + (fastest - rows.begin()));
+  FitRates(others, pass);
+  const bool is_a_call = Formula(pass, fastest->shape) <= fastest->seconds;
+  if (!is_a_call) FitRates(rows, pass);
+  pass.floor_seconds = fastest->seconds;
+  for (const Timed& row : is_a_call ? others : rows) {
+    pass.correction[HeadClass(row.shape)].Add(Position(row.shape),
+                                              row.seconds / Formula(pass, row.shape));
+  }
+}
+
+void AttentionCost::FitRates(const std::vector<Timed>& rows, Pass& pass) const {
+  std::vector<FitRow> fit;
+  for (const Timed& row : rows) {
+    std::vector<double> terms = {1, 0, 0};
+    terms[1 + HeadClass(row.shape)] = Work(pass, row.shape);
+    fit.push_back({std::move(terms), row.seconds});
+  }
+  const std::vector<double> fitted = FitRelative(fit);
+  pass.start_seconds = fitted[0];
+  for (size_t i = 0; i < 2; ++i) {
+    if (fitted[1 + i] > 0) pass.seconds_per_flop[i] = fitted[1 + i];
+  }
+}
+
+double UnfusedAttentionSeconds(const GemmCost& gemm, const MemoryCost& memory, Dtype dtype,
+                               const AttentionShape& shape, bool backward) {
+  const double squares = static_cast<double>(shape.batch * shape.heads);
+  const auto tokens = static_cast<double>(shape.seq);
+  const auto head = static_cast<double>(shape.head_dim());
+  const double square_bytes = squares * tokens * tokens * static_cast<double>(DtypeBytes(dtype));
+  // Into the square (Q*K^T, dO*V^T) and out of it (P*V, P^T*dO, dS*K, dS^T*Q).
+  const double into = gemm.Seconds(dtype, Product{tokens, tokens, head, squares});
+  const double out_of = gemm.Seconds(dtype, Product{tokens, head, tokens, squares});
+  if (!backward) return into + memory.Seconds(kSoftmaxForwardSlowdown * 2 * square_bytes) + out_of;
+  return into + memory.Seconds(kSoftmaxBackwardSlowdown * 3 * square_bytes) + 3 * out_of;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,69 @@
+// Seconds of causal attention.
+//
+// Fused (FlashAttention, Dao et al. 2022; cuDNN): blocks of 128 query rows of a head, each over the
+// keys up to its own, so that
+//
+//   t = start + F / rate(D) * (1 + kDiagonal / T) * (1 + kFill / q),
+//   q = B * H * ceil(T / 128) / SMs
+//
+// F: FLOPs of the causal half over the padded head size (64, 128, ...). 1/T: the diagonal blocks,
+// which are computed whole, and a head's start and end. 1/q: the last wave, of which on average a
+// part idles. `start` and the rate of small and of large heads are fitted, each pass by itself.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "cost_models/calibration.h"
+#include "cost_models/gemm_cost.h"
+#include "cost_models/memory_cost.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+struct AttentionShape {
+  int64_t batch = 1, seq = 1, channels = 1, heads = 1;
+  int64_t head_dim() const { return channels / heads; }
+};
+
+class AttentionCost {
+ public:
+  // Without rows: the H200's rates in proportion to what products sustain in 16 bit. REQUIRES:
+  // `gemm` of the same GPU; used here only.
+  AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
+
+  double ForwardSeconds(const AttentionShape& shape) const { return Seconds(forward_, shape); }
+  double BackwardSeconds(const AttentionShape& shape) const { return Seconds(backward_, shape); }
+
+ private:
+  struct Pass {
+    double flops_factor = 1, diagonal = 0, fill = 0;
+    double start_seconds = 0, floor_seconds = 0;
+    std::array<double, 2> seconds_per_flop{};  // heads of at most 64, larger ones
+    std::array<LocalCorrection, 2> correction;
+  };
+  struct Timed {
+    AttentionShape shape;
+    double seconds;
+  };
+  double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs with their overheads
+  double Formula(const Pass& pass, const AttentionShape& shape) const;
+  double Seconds(const Pass& pass, const AttentionShape& shape) const;
+  void Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const;
+  void FitRates(const std::vector<Timed>& rows, Pass& pass) const;
+
+  double multiprocessors_ = 1;
+  double dense_peak_ = 0;
+  Pass forward_, backward_;
+};
+
+// Attention that writes the T*T scores of each head, whole squares, mask or not (GPUs without fused
+// kernels). Forward: Q*K^T, softmax (one read and one write of the square), P*V. Backward, with P
+// kept: dP = dO*V^T, dV = P^T*dO, softmax backward (reads P and dP, writes dS), dQ = dS*K,
+// dK = dS^T*Q.
+// Source: Dao et al. 2022, algorithms 0 and 3 ("standard attention").
+double UnfusedAttentionSeconds(const GemmCost& gemm, const MemoryCost& memory, Dtype dtype,
+                               const AttentionShape& shape, bool backward);
+
+}  // namespace zeroplan

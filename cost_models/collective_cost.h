@@ -1,0 +1,72 @@
+// Seconds of a collective, alone on its links.
+//
+// One node: rings, in the cheapest of NCCL's three protocols (share of the link, seconds a step):
+//
+//   t = max(floor, base + steps * step + (sent / link + part * copy) / share + pipeline *
+//   sqrt(part))
+//
+// steps N-1, for an all-reduce 2(N-1); sent S(N-1)/N, for an all-reduce twice that; part S/N. copy:
+// the rank's own part, which is copied or summed in its own memory, by operation. pipeline: a part
+// goes in chunks; few chunks fill the pipe slowly, many cost a step each, and the best count leaves
+// 2*sqrt(step * part / link). floor: what one call costs.
+//
+// Several nodes of n ranks (M of them): the cheapest of
+//   flat ring     every byte of a ring leaves and enters each node once: the larger of
+//                 sent / link and sent / network, M of the N-1 steps (of each half) on the network
+//   hierarchical  all-gather: between nodes S(M-1)/M bytes into each node over all its adapters,
+//                 then a ring inside it over S; reduce-scatter the other way round; all-reduce:
+//                 reduce-scatter inside, all-reduce between, all-gather inside
+//   tree          all-reduce only: 2S through each node's adapters, 2*log2(M) messages
+//
+// Sources: Hockney 1994 (alpha + beta); Thakur, Rabenseifner and Gropp 2005, sections 4.1 to 4.5
+// (ring and tree costs); Patarasuk and Yuan 2009 (the ring's bytes are least); Sanders, Speck and
+// Traeff 2009 (pipelined chunks, double binary trees); NCCL's src/graph/tuning.cc (seconds a step
+// by protocol, LL128's share of 120/128).
+#pragma once
+
+#include <array>
+
+#include "core/program/program.h"
+#include "cost_models/cluster_shape.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+// What a node's rings are made of; fitted, or derived from the link.
+struct RingConstants {
+  double base_seconds = 0;
+  double link_seconds_per_byte = 0;               // one rank to the next
+  std::array<double, 3> copy_seconds_per_byte{};  // by CollectiveOp, of the rank's own part
+  double pipeline_seconds_per_root_byte = 0;
+  std::array<double, 3> floor_seconds{};  // by CollectiveOp
+  bool nvlink = true;
+};
+RingConstants FitRings(const HardwareProfile& profile, int ranks_per_node);
+// Without the floor.
+double RingSeconds(const RingConstants& rings, CollectiveOp op, double full_bytes, int ranks);
+
+class CollectiveCost {
+ public:
+  // Throws Error(kUsage) if the shape has several nodes and the profile no network.
+  CollectiveCost(const HardwareProfile& profile, const ClusterShape& shape);
+
+  // `full_bytes` as CollectiveTime counts them; `segments` of one group: the host issues them one
+  // by one while the links work, so the longer of the two counts.
+  double Seconds(CollectiveOp op, double full_bytes, size_t segments = 1) const;
+  double Seconds(const Program& program, const Collective& collective) const;
+
+  // Upper limit of bytes sent by one rank (RingSentBytes) over Seconds().
+  double BytesPerSecond() const;
+
+ private:
+  double FlatSeconds(CollectiveOp op, double full_bytes) const;
+  double HierarchicalSeconds(CollectiveOp op, double full_bytes) const;
+  double TreeSeconds(double full_bytes) const;
+
+  RingConstants rings_;
+  int ranks_ = 1, ranks_per_node_ = 1, nodes_ = 1;
+  double network_seconds_per_byte_ = 0;  // a node's adapters together, each direction
+  double message_seconds_ = 0;           // between two nodes
+};
+
+}  // namespace zeroplan

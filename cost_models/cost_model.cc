@@ -1,0 +1,104 @@
+#include "cost_models/cost_model.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "cost_models/collective_cost.h"
+#include "cost_models/host_cost.h"
+#include "cost_models/kernel_cost.h"
+#include "cost_models/storage_cost.h"
+#include "cost_models/transfer_cost.h"
+
+namespace zeroplan {
+namespace {
+
+// Products beside collectives, medians of six pairs on 2 H200 (benchmarks/measure/results,
+// "overlap"): the products keep all of their speed, the collective two thirds of its.
+constexpr double kComputeBesideCollective = 1.0;
+constexpr double kCollectiveBesideCompute = 0.66;
+
+double Share(const std::optional<Figure>& figure, double otherwise) {
+  return std::clamp(figure ? figure->value : otherwise, 0.01, 1.0);
+}
+
+}  // namespace
+
+struct CostModel::Impl {
+  Impl(const HardwareProfile& profile, const ClusterShape& cluster)
+      : shape(cluster),
+        kernels(profile.gpu),
+        collectives(profile, cluster),
+        transfers(profile, cluster.ranks_per_node()),
+        host(profile, cluster.ranks_per_node()),
+        storage(profile, cluster.ranks_per_node()) {
+    rates.compute_beside_collective =
+        Share(profile.node.overlapped_compute, kComputeBesideCollective);
+    rates.collective_beside_compute =
+        Share(profile.node.overlapped_collective, kCollectiveBesideCompute);
+    rates.pcie_both = transfers.BothShare();
+  }
+
+  double LaunchSeconds(const Program& program, const LaunchKernel& launch, Stream stream) const {
+    if (stream != Stream::kHost) return kernels.Seconds(program, launch);
+    const double bytes = LaunchBytes(program, launch);
+    return launch.kernel == KernelId::kAdamW ? host.AdamSeconds(bytes) : host.Seconds(bytes);
+  }
+
+  double CopySeconds(const Program& program, const Copy& copy) const {
+    const Space from = program.buffers[copy.src.buffer].space;
+    const Space to = program.buffers[copy.dst.buffer].space;
+    const auto bytes = static_cast<double>(copy.src.bytes);
+    const bool pageable = from == Space::kPageable || to == Space::kPageable;
+    if (from == Space::kDevice && to == Space::kDevice) return kernels.memory().Seconds(2 * bytes);
+    if (from != Space::kDevice && to != Space::kDevice) return host.Seconds(2 * bytes);
+    return transfers.Seconds(to == Space::kDevice, bytes, pageable);
+  }
+
+  ClusterShape shape;
+  KernelCost kernels;
+  CollectiveCost collectives;
+  TransferCost transfers;
+  HostCost host;
+  StorageCost storage;
+  OverlapRates rates;
+};
+
+CostModel::CostModel(const HardwareProfile& profile, const ClusterShape& shape)
+    : impl_(std::make_unique<Impl>(profile, shape)) {}
+CostModel::~CostModel() = default;
+CostModel::CostModel(CostModel&&) noexcept = default;
+CostModel& CostModel::operator=(CostModel&&) noexcept = default;
+
+double CostModel::Seconds(const Program& program, const Instruction& instruction) const {
+  return std::visit(
+      Overload{[&](const LaunchKernel& launch) {
+                 return impl_->LaunchSeconds(program, launch, instruction.stream);
+               },
+               [&](const Collective& collective) {
+                 return impl_->collectives.Seconds(program, collective);
+               },
+               [&](const Copy& copy) { return impl_->CopySeconds(program, copy); },
+               [&](const FileIo& io) {
+                 return impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes));
+               },
+               [](const Alloc&) { return 0.0; }, [](const Free&) { return 0.0; },
+               [](const RecordEvent&) { return 0.0; }, [](const WaitEvent&) { return 0.0; }},
+      instruction.op);
+}
+
+const OverlapRates& CostModel::overlap() const { return impl_->rates; }
+const ClusterShape& CostModel::shape() const { return impl_->shape; }
+double CostModel::CollectiveSeconds(CollectiveOp op, double full_bytes) const {
+  return impl_->collectives.Seconds(op, full_bytes);
+}
+double CostModel::CollectiveBytesPerSecond() const { return impl_->collectives.BytesPerSecond(); }
+double CostModel::PcieBytesPerSecond() const {
+  return std::max(impl_->transfers.BytesPerSecond(true), impl_->transfers.BytesPerSecond(false));
+}
+double CostModel::HbmBytesPerSecond() const { return impl_->kernels.HbmBytesPerSecond(); }
+double CostModel::HostBytesPerSecond() const { return impl_->host.BytesPerSecond(); }
+double CostModel::StorageReadBytesPerSecond() const { return impl_->storage.BytesPerSecond(false); }
+double CostModel::StorageWriteBytesPerSecond() const { return impl_->storage.BytesPerSecond(true); }
+double CostModel::DensePeak(Dtype dtype) const { return impl_->kernels.gemm().DensePeak(dtype); }
+
+}  // namespace zeroplan

@@ -1,0 +1,228 @@
+#include "cost_models/gemm_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+// Fitted once on the H200's bf16 rows of the fit set (soft L1 loss of log errors).
+constexpr double kRamp = 387;           // contraction elements that a tile's start and end cost
+constexpr double kMemoryShare = 0.378;  // of the HBM bandwidth, for a product's operands
+// Batches of products that mostly write or read a large square: measured for Q*K^T and P*V of 1024
+// tokens on an H200, 2.8 to 3.2 of 4.8 TB/s.
+constexpr double kBatchedMemoryShare = 0.63;
+constexpr double kSharpness = 5.23;
+constexpr double kSplitTraffic = 5.0;  // times one fp32 write and read of the output
+constexpr double kSplitBelow = 0.7;    // utilisation below which the library splits
+constexpr double kSplitUtilisation = 0.95;
+// Sustained over dense peak, H200 bf16: 702 of 989.4 TFLOP/s.
+constexpr double kSustainedShare = 0.71;
+
+// penalty: (32768 / area)^0.0735, fitted too.
+struct Tile {
+  double rows, columns, penalty;
+};
+constexpr double kLargestTile = 128 * 256;
+constexpr double kHalf = 1.0523, kThreeQuarters = 1.0214, kQuarter = 1.1073;  // of kLargestTile
+constexpr std::array<Tile, 7> kTiles = {{{128, 256, 1},
+                                         {256, 128, 1},
+                                         {128, 128, kHalf},
+                                         {128, 192, kThreeQuarters},
+                                         {192, 128, kThreeQuarters},
+                                         {64, 128, kQuarter},
+                                         {128, 64, kQuarter}}};
+
+double BestTilingSeconds(const GemmMachine& machine, const Product& product) {
+  const double rate = machine.dense_peak / machine.multiprocessors;
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles) {
+    const double area = tile.rows * tile.columns;
+    const double tiles = product.count * std::ceil(product.rows / tile.rows) *
+                         std::ceil(product.columns / tile.columns);
+    const double waves = std::ceil(tiles / machine.multiprocessors);
+    best = std::min(best, waves * 2 * area * (product.depth + kRamp) / rate * tile.penalty);
+  }
+  return best;
+}
+
+double SplitSeconds(const GemmMachine& machine, const Product& product) {
+  const double rate = machine.dense_peak / machine.multiprocessors;
+  const double outputs = product.count * product.rows * product.columns;
+  return product.flops() / machine.dense_peak / kSplitUtilisation +
+         kSplitTraffic * outputs * 2 * sizeof(float) / (kMemoryShare * machine.memory_bandwidth) +
+         2 * kLargestTile * kRamp / rate;
+}
+
+size_t Index(GemmKind kind) { return static_cast<size_t>(kind); }
+
+LocalCorrection::Position Position(const Product& product) {
+  return {std::log2(product.rows), std::log2(product.columns), std::log2(product.depth)};
+}
+
+std::vector<GemmRate> RowsOf(const GpuProfile& gpu, Dtype dtype) {
+  std::vector<GemmRate> rows;
+  if (!gpu.gemm) return rows;
+  for (const GemmRate& row : gpu.gemm->rows) {
+    if (row.dtype == dtype) rows.push_back(row);
+  }
+  return rows;
+}
+
+double RowSeconds(const GemmRate& row) {
+  return LayerProduct(row.kind, row.m, row.k, row.n).flops() / row.flops_per_second;
+}
+
+// What the formula adds up before the power term, to the power of kSharpness.
+double OtherTerms(const GemmMachine& machine, const Product& product) {
+  double waves = BestTilingSeconds(machine, product);
+  if (product.flops() / machine.dense_peak < kSplitBelow * waves) {
+    waves = std::min(waves, SplitSeconds(machine, product));
+  }
+  const double memory =
+      product.elements() * machine.element_bytes / (kMemoryShare * machine.memory_bandwidth);
+  return std::pow(waves, kSharpness) + std::pow(memory, kSharpness);
+}
+double WithPower(const GemmMachine& machine, const Product& product, double other_terms) {
+  const double power = std::pow(product.flops() / machine.sustained, kSharpness);
+  return machine.launch_seconds + std::pow(other_terms + power, 1 / kSharpness);
+}
+
+// The sustained rate that minimises the sum of |log(formula / measured)|, by golden section between
+// 0.3 and 1 of the dense peak. Absolute errors, so that a few odd shapes do not pull it.
+double FitSustained(GemmMachine machine, const std::vector<GemmRate>& rows) {
+  struct Sample {
+    Product product;
+    double seconds, other_terms;
+  };
+  std::vector<Sample> samples;
+  double largest = 0;
+  for (const GemmRate& row : rows) {
+    const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
+    samples.push_back({product, RowSeconds(row), OtherTerms(machine, product)});
+    largest = std::max(largest, product.flops());
+  }
+  // Small products say nothing about power.
+  std::erase_if(samples, [&](const Sample& s) { return s.product.flops() < largest / 1024; });
+  auto loss = [&](double share) {
+    machine.sustained = share * machine.dense_peak;
+    double sum = 0;
+    for (const Sample& s : samples) {
+      sum += std::abs(std::log(WithPower(machine, s.product, s.other_terms) / s.seconds));
+    }
+    return sum;
+  };
+  constexpr double kGolden = 0.6180339887498949;
+  double low = 0.3, high = 1;
+  double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
+  double loss_a = loss(a), loss_b = loss(b);
+  while (high - low > 2e-3) {
+    if (loss_a < loss_b) {
+      high = b, b = a, loss_b = loss_a;
+      a = high - kGolden * (high - low), loss_a = loss(a);
+    } else {
+      low = a, a = b, loss_a = loss_b;
+      b = low + kGolden * (high - low), loss_b = loss(b);
+    }
+  }
+  return (low + high) / 2 * machine.dense_peak;
+}
+
+}  // namespace
+
+Product LayerProduct(GemmKind kind, int64_t m, int64_t k, int64_t n) {
+  const auto dm = static_cast<double>(m), dk = static_cast<double>(k), dn = static_cast<double>(n);
+  switch (kind) {
+    case GemmKind::kForward:
+      return {dm, dn, dk};
+    case GemmKind::kData:
+      return {dm, dk, dn};
+    case GemmKind::kWeight:
+      return {dk, dn, dm};
+  }
+  return {};
+}
+
+double TiledProductSeconds(const GemmMachine& machine, const Product& product) {
+  return WithPower(machine, product, OtherTerms(machine, product));
+}
+
+GemmCost::GemmCost(const GpuProfile& gpu) : gpu_name_(gpu.name) {
+  constexpr std::array<Dtype, 3> kDtypes = {Dtype::kF32, Dtype::kBF16, Dtype::kF16};
+  for (size_t i = 0; i < kDtypes.size(); ++i) fitted_[i] = Fit(gpu, kDtypes[i]);
+}
+
+GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
+  Fitted fitted;
+  const auto peak = gpu.dense_peaks.find(dtype);
+  if (peak == gpu.dense_peaks.end()) return fitted;
+  GemmMachine& machine = fitted.machine;
+  machine.multiprocessors = std::max(1.0, gpu.sm_count.value);
+  machine.dense_peak = peak->second.value;
+  machine.memory_bandwidth = gpu.hbm_bandwidth.value;
+  machine.element_bytes = static_cast<double>(DtypeBytes(dtype));
+  machine.launch_seconds = gpu.launch_overhead.value;
+  const auto reachable = gpu.reachable_peaks.find(dtype);
+  machine.sustained = reachable != gpu.reachable_peaks.end() ? reachable->second.value
+                                                             : kSustainedShare * machine.dense_peak;
+  std::vector<GemmRate> rows = RowsOf(gpu, dtype);
+  // Few rows of one's own (a check that fp16 is as fast as bf16) say less than the other's many.
+  const Dtype other = dtype == Dtype::kBF16 ? Dtype::kF16 : Dtype::kBF16;
+  if (dtype != Dtype::kF32) {
+    std::vector<GemmRate> others = RowsOf(gpu, other);
+    if (others.size() > rows.size()) rows = std::move(others);
+  }
+  if (rows.empty()) return fitted;
+
+  machine.sustained = FitSustained(machine, rows);
+  double least = std::numeric_limits<double>::infinity();
+  std::array<double, 3> floors = {least, least, least};
+  for (const GemmRate& row : rows) {
+    const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
+    const double seconds = RowSeconds(row);
+    floors[Index(row.kind)] = std::min(floors[Index(row.kind)], seconds);
+    least = std::min(least, seconds);
+    const double formula = TiledProductSeconds(machine, product);
+    fitted.correction[Index(row.kind)].Add(Position(product), seconds / formula);
+  }
+  for (size_t i = 0; i < floors.size(); ++i) {
+    fitted.floor_seconds[i] = std::isfinite(floors[i]) ? floors[i] : least;
+  }
+  return fitted;
+}
+
+const GemmCost::Fitted& GemmCost::Of(Dtype dtype) const {
+  const Fitted& fitted = fitted_[dtype == Dtype::kBF16 ? 1 : dtype == Dtype::kF16 ? 2 : 0];
+  if (fitted.machine.dense_peak <= 0) {
+    ThrowUsage(
+        "hardware profile of {}: gpu.peaks.{} is missing, so no product in {} can be timed; "
+        "add the dense peak, or choose a dtype that the GPU has",
+        gpu_name_, DtypeName(dtype), DtypeName(dtype));
+  }
+  return fitted;
+}
+
+double GemmCost::Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n) const {
+  const Fitted& fitted = Of(dtype);
+  const Product product = LayerProduct(kind, m, k, n);
+  const double formula = TiledProductSeconds(fitted.machine, product) *
+                         fitted.correction[Index(kind)].Factor(Position(product));
+  return std::max(
+      {formula, fitted.floor_seconds[Index(kind)], product.flops() / fitted.machine.dense_peak});
+}
+
+double GemmCost::Seconds(Dtype dtype, const Product& product) const {
+  const Fitted& fitted = Of(dtype);
+  GemmMachine machine = fitted.machine;
+  machine.memory_bandwidth *= kBatchedMemoryShare / kMemoryShare;
+  return std::max(TiledProductSeconds(machine, product), fitted.floor_seconds[0]);
+}
+
+double GemmCost::DensePeak(Dtype dtype) const { return Of(dtype).machine.dense_peak; }
+double GemmCost::Sustained(Dtype dtype) const { return Of(dtype).machine.sustained; }
+
+}  // namespace zeroplan

@@ -1,0 +1,63 @@
+// Seconds of a kernel of the program on the GPU: which cost function it goes to, and the bytes it
+// moves.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/program/program.h"
+#include "cost_models/attention_cost.h"
+#include "cost_models/gemm_cost.h"
+#include "cost_models/memory_cost.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+// Bytes a launch reads and writes (both, where it does both), by its arguments. What does not
+// follow from them:
+//   embed_forward, embed_backward, select_row   only the rows that are named, not the table
+//   cross_entropy        the logits twice in, once out (a row is read for its maximum and sum, then
+//                        for the gradient); forward only: once in
+//   layer_norm_backward  its workspace is written, then read
+//   workspaces of matmuls and attention         not counted: measured with the kernel
+double LaunchBytes(const Program& program, const LaunchKernel& launch);
+
+class KernelCost {
+ public:
+  explicit KernelCost(const GpuProfile& gpu);
+
+  // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
+  // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
+  // more. A bias gradient counts as one more read of dy.
+  double Seconds(const Program& program, const LaunchKernel& launch) const;
+
+  const GemmCost& gemm() const { return gemm_; }
+  const MemoryCost& memory() const { return memory_; }
+  double HbmBytesPerSecond() const;  // never exceeded by LaunchBytes over Seconds
+
+ private:
+  struct Key {
+    KernelDims dims{};
+    uint64_t bytes = 0;
+    KernelId kernel = KernelId::kCount;
+    Dtype dtype = Dtype::kU8;
+    bool operator==(const Key&) const = default;
+  };
+  struct Slot {
+    Key key;
+    double seconds = -1;  // < 0: free
+  };
+  double Compute(const Key& key) const;
+  double ProductSeconds(GemmKind kind, const Key& key) const;
+  static uint64_t Hash(const Key& key);
+  void Grow() const;
+
+  GemmCost gemm_;
+  MemoryCost memory_;
+  AttentionCost attention_;
+  double hbm_seconds_per_byte_ = 0;
+  mutable std::vector<Slot> slots_;  // a power of two of them, linear probing
+  mutable size_t used_ = 0;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,141 @@
+#include "hwprofiles/detect.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "core/base/error.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/parts.h"
+#include "hwprofiles/units.h"
+
+namespace zeroplan {
+namespace {
+
+// "NVIDIA A100-SXM4-40GB" and "A100-SXM4-40GB" are the same card under newer and older drivers.
+std::string_view WithoutBrand(std::string_view name) {
+  for (const std::string_view brand : {"NVIDIA ", "Tesla "}) {
+    if (name.starts_with(brand)) name.remove_prefix(brand.size());
+  }
+  return name;
+}
+
+const PartKind& GpuKind() {
+  const auto kinds = PartKinds();
+  const auto found = std::find_if(kinds.begin(), kinds.end(),
+                                  [](const PartKind& kind) { return kind.section == "gpu"; });
+  ZEROPLAN_CHECK(found != kinds.end());
+  return *found;
+}
+
+// The built-in machine of `count` GPUs that are `part`, or "".
+std::string MachineName(const std::string& part, double count) {
+  for (const std::string& name : ProfileNames()) {
+    const ProfileJson json = ParseJson(EmbeddedText("profiles", name), name);
+    if (PartName(json, "gpu") != part) continue;
+    if (json.at("gpus").at("value").get<double>() == count) return name;
+  }
+  return "";
+}
+
+Figure Found(double value, double written, const char* unit, const char* reference) {
+  Figure figure;
+  figure.value = value;
+  figure.written = written;
+  figure.unit = unit;
+  figure.source = FigureSource::kMeasured;
+  figure.reference = reference;
+  return figure;
+}
+
+}  // namespace
+
+DetectedHost QueryHost() {
+  DetectedHost host;
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string word; meminfo >> word;) {
+    if (word != "MemTotal:") continue;
+    double kib = 0;
+    if (meminfo >> kib) host.memory_bytes = kib * 1024;
+    break;
+  }
+  // "max" where there is no limit; control groups of version 1 write a very large number.
+  for (const char* file :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    double limit = 0;
+    if (std::ifstream(file) >> limit && limit > 0) {
+      host.memory_bytes = host.memory_bytes > 0 ? std::min(host.memory_bytes, limit) : limit;
+    }
+  }
+  cpu_set_t cores;
+  host.cores = sched_getaffinity(0, sizeof cores, &cores) == 0
+                   ? CPU_COUNT(&cores)
+                   : static_cast<int>(std::thread::hardware_concurrency());
+  return host;
+}
+
+std::string MatchGpu(const DetectedGpu& gpu) {
+  constexpr double kTolerance = 0.1;  // GB or GiB, and what ECC takes
+  const PartKind& kind = GpuKind();
+  for (const std::string& name : EmbeddedNames(kind.folder)) {
+    const ProfileJson part = ComposePart(kind, ProfileJson(name), name);
+    if (!part.contains("driver_names")) continue;
+    const auto scale =
+        UnitScale(Dimension::kBytes, part.at("memory").at("unit").get<std::string>());
+    const double memory = part.at("memory").at("value").get<double>() * scale.value_or(1);
+    if (std::abs(gpu.memory_bytes - memory) > kTolerance * memory) continue;
+    for (const ProfileJson& known : part.at("driver_names")) {
+      if (known.get<std::string>() == WithoutBrand(gpu.name)) return name;
+    }
+  }
+  return "";
+}
+
+DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const DetectedHost& host) {
+  ZEROPLAN_CHECK(!gpus.empty());
+  DetectedMachine machine;
+  machine.found = fmt::format("{} x {}", gpus.size(), gpus[0].name);
+  const std::string part = MatchGpu(gpus[0]);
+  for (const DetectedGpu& gpu : gpus) {
+    if (gpu.name == gpus[0].name || MatchGpu(gpu) == part) continue;
+    machine.found =
+        fmt::format("{} GPUs, among them {} and {}", gpus.size(), gpus[0].name, gpu.name);
+    machine.note =
+        fmt::format("This machine has {}: a plan is for GPUs of one kind.", machine.found);
+    return machine;
+  }
+  if (part.empty()) {
+    machine.note = fmt::format(
+        "This machine has {} ({:.0f} GB), which no built-in profile describes; see 'zeroplan hw "
+        "list'.",
+        machine.found, gpus[0].memory_bytes / 1e9);
+    return machine;
+  }
+  const auto count = static_cast<double>(gpus.size());
+  const std::string built_in = gpus.size() > 1 ? MachineName(part, count) : "";
+  HardwareProfile profile = LoadProfile(built_in.empty() ? part : built_in);
+  if (built_in.empty()) {
+    profile.node.gpus = Found(count, count, "count", "GPUs of this machine, as the driver says");
+    profile.description = fmt::format("{} in this machine, other figures generic", machine.found);
+    if (gpus.size() > 1) profile.name = fmt::format("{}x-{}", gpus.size(), part);
+  }
+  if (host.memory_bytes > 0) {
+    constexpr double kGib = 1024.0 * 1024 * 1024;
+    profile.node.host_memory =
+        Found(host.memory_bytes, host.memory_bytes / kGib, "GiB",
+              "memory of this machine, or of the control group zeroplan runs in");
+  }
+  if (host.cores > 0) {
+    profile.node.cores =
+        Found(host.cores, host.cores, "count", "cores of this machine that zeroplan may use");
+  }
+  profile.source = "this machine";
+  machine.profile = std::move(profile);
+  return machine;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,84 @@
+#include "hwprofiles/overrides.h"
+
+#include <fmt/ranges.h>
+
+#include <cctype>
+
+#include "core/base/error.h"
+#include "core/base/nearest_name.h"
+#include "core/base/units.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/parts.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kNetworkOption = "--network";
+constexpr std::string_view kLinkOption = "--intra-node-bandwidth";
+// As the loader allows for a network and a link.
+constexpr double kLowNetwork = 1e7, kLowLink = 1e9, kHighNetwork = 1e12, kHighLink = 1e13;
+
+// The count before "x" in "8x400Gb", which is cut off; 1 where there is none.
+int TakeCount(std::string_view& rate) {
+  size_t digits = 0;
+  while (digits < rate.size() && std::isdigit(static_cast<unsigned char>(rate[digits]))) ++digits;
+  if (digits == 0 || digits > 3 || digits + 1 >= rate.size() || rate[digits] != 'x') return 1;
+  const int count = std::stoi(std::string(rate.substr(0, digits)));
+  if (count == 0) return 1;  // the rate that follows is then refused with its "0x"
+  rate.remove_prefix(digits + 1);
+  return count;
+}
+
+Figure FromCommandLine(double bytes_per_second, std::string_view option, const std::string& text) {
+  Figure figure;
+  figure.value = bytes_per_second;
+  figure.written = bytes_per_second / 1e9;
+  figure.unit = "GB/s";
+  figure.source = FigureSource::kDerived;
+  figure.reference = fmt::format("{} {}", option, text);
+  return figure;
+}
+
+void CheckRange(double value, double low, double high, std::string_view option,
+                const std::string& text) {
+  if (value >= low && value <= high) return;
+  ThrowUsage("{}: {} is not physical; use {:g} to {:g} GB/s (1 GB/s is 8 Gb/s)", option, text,
+             low / 1e9, high / 1e9);
+}
+
+}  // namespace
+
+void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
+  const std::vector<std::string> names = EmbeddedNames("networks");
+  for (const std::string& name : names) {
+    if (name != text) continue;
+    profile.network = LoadNetwork(name);
+    return;
+  }
+  const bool starts_as_rate = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0]));
+  if (!starts_as_rate) {
+    const std::string nearest = NearestName(text, names);
+    ThrowUsage("{}: \"{}\" is no built-in network{}; use {}, or a rate such as 25Gb or 8x400Gb",
+               kNetworkOption, text,
+               nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+               fmt::join(names, ", "));
+  }
+  std::string_view rate = text;
+  const int adapters = TakeCount(rate);
+  const double bandwidth = adapters * ParseBandwidth(rate, kNetworkOption);
+  CheckRange(bandwidth, kLowNetwork, kHighNetwork, kNetworkOption, text);
+  NetworkProfile network;
+  network.name = text;
+  network.bandwidth_per_node = FromCommandLine(bandwidth, kNetworkOption, text);
+  network.latency = profile.network ? profile.network->latency : LoadNetwork("eth-10").latency;
+  profile.network = std::move(network);
+}
+
+void ApplyGpuLink(HardwareProfile& profile, const std::string& text) {
+  const double bandwidth = ParseBandwidth(text, kLinkOption);
+  CheckRange(bandwidth, kLowLink, kHighLink, kLinkOption, text);
+  profile.node.gpu_link = FromCommandLine(bandwidth, kLinkOption, text);
+  profile.node.collectives.reset();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,203 @@
+#include "hwprofiles/parts.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "core/base/error.h"
+#include "core/base/nearest_name.h"
+#include "hwprofiles/embedded.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::array<PartKind, 6> kPartKinds = {{{"gpu", "gpus"},
+                                                 {"host", "hosts"},
+                                                 {"pcie", "pcie"},
+                                                 {"link", "links"},
+                                                 {"network", "networks"},
+                                                 {"runtime", "runtimes"}}};
+
+// What walks a profile calls itself once a level.
+constexpr int kMostLevels = 64;
+bool IsShallow(std::string_view text) {
+  int levels = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++levels > kMostLevels) return false;
+    } else if (c == '}' || c == ']') {
+      --levels;
+    }
+  }
+  return true;
+}
+
+// A figure or a table is one thing: half of an old one and half of a new one is neither.
+bool IsWhole(const ProfileJson& json) {
+  return !json.is_object() || json.contains("value") || json.contains("rows");
+}
+
+void Merge(ProfileJson& base, const ProfileJson& changes) {
+  for (const auto& [key, value] : changes.items()) {
+    if (key == "base") continue;
+    if (value.is_null()) {
+      base.erase(key);
+    } else if (base.contains(key) && !IsWhole(base[key]) && !IsWhole(value)) {
+      Merge(base[key], value);
+    } else {
+      base[key] = value;
+    }
+  }
+}
+
+ProfileJson NamedPart(const PartKind& kind, const std::string& name, const std::string& path,
+                      std::string_view source) {
+  const std::string_view text = EmbeddedText(kind.folder, name);
+  if (text.empty()) {
+    const std::vector<std::string> names = EmbeddedNames(kind.folder);
+    const std::string nearest = NearestName(name, names);
+    ThrowUsage("{}: {}: \"{}\" is no built-in {}{}; use {}, or write it in full", source, path,
+               name, kind.section,
+               nearest.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", nearest),
+               fmt::join(names, ", "));
+  }
+  // Built-in parts may start from each other; a test loads them all, so this ends.
+  return ComposePart(kind, ParseJson(text, fmt::format("built-in {} {}", kind.section, name)),
+                     source);
+}
+
+// The members of a list or an object of scalars, the last apart if `break_last`.
+void FormatFlat(const ProfileJson& json, size_t indent, bool break_last, std::string& out) {
+  const bool object = json.is_object();
+  out += object ? '{' : '[';
+  size_t left = json.size();
+  for (const auto& [key, value] : json.items()) {
+    if (left != json.size()) out += left == 1 && break_last ? "," : ", ";
+    if (left == 1 && break_last) {
+      out += '\n';
+      out.append(indent + 2, ' ');
+    }
+    if (object) out += ProfileJson(key).dump() + ": ";
+    out += value.dump();
+    --left;
+  }
+  out += object ? '}' : ']';
+}
+
+// `used`: characters before the value on its line, beside the indent.
+void Format(const ProfileJson& json, size_t indent, size_t used, std::string& out) {
+  constexpr size_t kWidth = 100;
+  if (!json.is_structured() || json.empty()) {
+    out += json.dump();
+    return;
+  }
+  bool flat = true;
+  for (const auto& item : json) flat = flat && !item.is_structured();
+  if (flat) {
+    // A row of a table is one line however long; a figure's reference may stand on a second.
+    const bool fits = indent + used + json.dump().size() < kWidth;
+    FormatFlat(json, indent, !fits && json.is_object(), out);
+    return;
+  }
+  const bool object = json.is_object();
+  out += object ? "{\n" : "[\n";
+  bool first = true;
+  for (const auto& [key, value] : json.items()) {
+    if (!first) out += ",\n";
+    first = false;
+    out.append(indent + 2, ' ');
+    const std::string label = object ? ProfileJson(key).dump() + ": " : "";
+    out += label;
+    Format(value, indent + 2, label.size(), out);
+  }
+  out += '\n';
+  out.append(indent, ' ');
+  out += object ? '}' : ']';
+}
+
+}  // namespace
+
+std::span<const PartKind> PartKinds() { return kPartKinds; }
+
+std::vector<std::string> EmbeddedNames(std::string_view folder) {
+  std::vector<std::string> names;
+  for (const EmbeddedFile& file : EmbeddedFiles()) {
+    if (file.folder == folder) names.emplace_back(file.name);
+  }
+  return names;
+}
+
+std::string_view EmbeddedText(std::string_view folder, std::string_view name) {
+  for (const EmbeddedFile& file : EmbeddedFiles()) {
+    if (file.folder == folder && file.name == name) return file.json;
+  }
+  return {};
+}
+
+ProfileJson ParseJson(std::string_view text, std::string_view source) {
+  if (!IsShallow(text)) {
+    ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostLevels);
+  }
+  try {
+    return ProfileJson::parse(text);
+  } catch (const ProfileJson::exception& error) {  // also numbers past a double
+    ThrowUsage("{}: not valid JSON: {}", source, error.what());
+  }
+}
+
+ProfileJson ComposePart(const PartKind& kind, const ProfileJson& part, std::string_view source) {
+  const std::string path(kind.section);
+  if (part.is_string()) return NamedPart(kind, part.get<std::string>(), path, source);
+  if (!part.is_object() || !part.contains("base")) return part;
+  const ProfileJson& base = part["base"];
+  if (!base.is_string()) {
+    ThrowUsage("{}: {}.base: {} is not allowed; name a built-in {}", source, path, base.dump(),
+               kind.section);
+  }
+  ProfileJson composed = NamedPart(kind, base.get<std::string>(), path + ".base", source);
+  if (!composed.is_object()) {
+    ThrowUsage("{}: {}.base: not allowed: a {} is a list; write it in full", source, path,
+               kind.section);
+  }
+  Merge(composed, part);
+  return composed;
+}
+
+ProfileJson ComposeProfile(ProfileJson profile, std::string_view source) {
+  if (!profile.is_object()) {
+    ThrowUsage("{}: a hardware profile is a JSON object, this is {}", source, profile.type_name());
+  }
+  for (const PartKind& kind : PartKinds()) {
+    const std::string section(kind.section);
+    if (profile.contains(section)) {
+      profile[section] = ComposePart(kind, profile[section], source);
+    }
+  }
+  return profile;
+}
+
+std::string PartName(const ProfileJson& profile, std::string_view section) {
+  const std::string key(section);
+  if (!profile.is_object() || !profile.contains(key)) return "";
+  const ProfileJson& part = profile[key];
+  if (part.is_string()) return part.get<std::string>();
+  if (part.is_object() && part.contains("base") && part["base"].is_string()) {
+    return part["base"].get<std::string>();
+  }
+  return "";
+}
+
+std::string FormatProfileJson(const ProfileJson& json) {
+  std::string out;
+  Format(json, 0, 0, out);
+  return out + "\n";
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,42 @@
+// A machine is put together from parts: hwprofiles/gpus, hosts, pcie, links, networks and runtimes
+// hold them, hwprofiles/profiles the machines. A profile names a part ("gpu": "rtx4090"), changes
+// one ({"base": "rtx4090", "usable_memory": {...}}; null takes a key away) or holds it in full.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zeroplan {
+
+// Keys stay in the order of the file, for people who read it.
+using ProfileJson = nlohmann::ordered_json;
+
+struct PartKind {
+  std::string_view section;  // key of a profile
+  std::string_view folder;   // of hwprofiles/
+};
+std::span<const PartKind> PartKinds();
+
+// Built-in names of one folder, sorted.
+std::vector<std::string> EmbeddedNames(std::string_view folder);
+// The text of a built-in file, or nothing ("").
+std::string_view EmbeddedText(std::string_view folder, std::string_view name);
+
+// Throws Error(kUsage) "SOURCE: not valid JSON: ...".
+ProfileJson ParseJson(std::string_view text, std::string_view source);
+
+// `profile` with every section in full. Throws Error(kUsage) "SOURCE: SECTION: ..." for a part that
+// is not built in.
+ProfileJson ComposeProfile(ProfileJson profile, std::string_view source);
+// One part in full. `part`: a name, or an object with "base".
+ProfileJson ComposePart(const PartKind& kind, const ProfileJson& part, std::string_view source);
+// The name a section of a profile starts from, or "" if it is held in full.
+std::string PartName(const ProfileJson& profile, std::string_view section);
+
+// Indented by two; what fits a line, and each row of a table, on one line. Ends with a newline.
+std::string FormatProfileJson(const ProfileJson& json);
+
+}  // namespace zeroplan

@@ -1,0 +1,67 @@
+// zeroplan config check, as a user runs it.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+class ConfigFile {
+ public:
+  explicit ConfigFile(const char* text)
+      : path_((std::filesystem::temp_directory_path() /
+               ("zeroplan_config_" + std::to_string(getpid()) + ".json"))
+                  .string()) {
+    std::ofstream(path_) << text;
+  }
+  ~ConfigFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("config check: warnings and effective values") {
+  const ConfigFile file(
+      "train_batch_size: 32\n"
+      "zero_optimization: {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": "
+      "0.5}}\n"
+      "my_run: second\n"
+      "activation_checkpointing: {\"number_checkpoints\": 6}\n");
+  const RunResult run = RunZeroplan("config check " + file.path() + " --gpus 8 --model gpt2");
+  CHECK(run.exit_code == 0);
+  CHECK(run.err.empty());
+  CHECK(Has(run.out, "warning: " + file.path() + ":3: my_run: is not a known key"));
+  CHECK(Has(run.out, "DeepSpeed itself does not: ratio 0.5 below stage 3"));
+  CHECK(Has(run.out, "line 2\n"));
+  CHECK(Has(run.out, "segments of 2 layers"));
+  CHECK(Has(run.out, "no errors, 2 warnings, 8 GPUs"));
+  const RunResult strict = RunZeroplan("config check " + file.path() + " --gpus 8 --strict");
+  CHECK(strict.exit_code == 2);
+  CHECK(Has(strict.err, ":3: my_run: is not a known key; remove it"));
+}
+
+TEST_CASE("config check: all errors, exit code 2") {
+  const ConfigFile file(
+      "{\"zero_optimization\": {\"satge\": 2},\n\"fp16\": {\"enabled\": \"maybe\"}}");
+  const RunResult run = RunZeroplan("config check " + file.path());
+  CHECK(run.exit_code == 2);
+  CHECK(run.out.empty());
+  CHECK(Has(run.err, ":1: zero_optimization.satge: is not a known key; did you mean 'stage'?"));
+  CHECK(Has(run.err, ":2: fp16.enabled: \"maybe\" is not allowed"));
+  CHECK(RunZeroplan("config check /no/such/file.json").exit_code == 2);
+  CHECK(RunZeroplan("config check").exit_code == 2);
+}
+
+}  // namespace
+}  // namespace zeroplan

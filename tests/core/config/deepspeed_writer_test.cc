@@ -1,0 +1,179 @@
+#include "core/config/deepspeed_writer.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/config/deepspeed_reader.h"
+#include "core/lowering/lower.h"
+#include "core/program/format.h"
+#include "tests/core/config/random_setup.h"
+#include "tests/core/lowering/matrix.h"
+
+namespace zeroplan {
+namespace {
+
+TrainSetup ReadBack(const std::string& text, const BatchSpec& batch, int64_t layers) {
+  ReadContext context;
+  context.world_size = batch.world_size;
+  context.seq_len = batch.seq_len;
+  context.layers = layers;
+  context.strict = true;
+  return ReadDeepSpeedConfig(text, "written", context).setup;
+}
+
+TEST_CASE("writer: what is written is read back exactly") {
+  testing::RandomSetup random(7);
+  for (int i = 0; i < 3000; ++i) {
+    const int64_t layers = 1 + i % 50;
+    const TrainSetup setup = random.Next(layers);
+    ValidateSetup(setup, "random");
+    const std::string text = WriteDeepSpeedConfig(setup, layers);
+    CAPTURE(text);
+    // Strict JSON: the library accepts no comments and no trailing commas.
+    REQUIRE(nlohmann::json::accept(text));
+    const TrainSetup canonical = CanonicalSetup(setup, layers);
+    const TrainSetup back = ReadBack(text, setup.batch, layers);
+    CHECK(back.zero == canonical.zero);
+    CHECK(back.precision == canonical.precision);
+    CHECK(back.batch == canonical.batch);
+    CHECK(back.recompute == canonical.recompute);
+    CHECK(back.optimizer == canonical.optimizer);
+    CHECK(back == canonical);
+    CHECK(CanonicalSetup(back, layers) == back);
+    CHECK(WriteDeepSpeedConfig(back, layers) == text);
+  }
+}
+
+TEST_CASE("writer: what it leaves out has no effect: the same program comes out") {
+  testing::RandomSetup random(11);
+  for (int i = 0; i < 60; ++i) {
+    TrainSetup setup = random.Next(3);
+    setup.batch = {2, 1 + i % 3, 1 + i % 4, 8};
+    // Sizes at which a tiny model shards, cuts and gathers.
+    setup.zero.reduce_bucket_elements = setup.zero.sub_group_elements = 5000;
+    const ModelSpec model = testing::TinyModel(3);
+    const TrainSetup back =
+        ReadBack(WriteDeepSpeedConfig(setup, model.layers), setup.batch, model.layers);
+    CHECK(FormatProgram(Lower(model, back)) == FormatProgram(Lower(model, setup)));
+  }
+}
+
+TEST_CASE("writer: a common setup reads like one") {
+  TrainSetup setup;
+  setup.zero.stage = 3;
+  setup.zero.reduce_bucket_elements = 201'326'592;
+  setup.zero.prefetch_bucket_elements = 50'331'648;
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.batch = {4, 2, 8, 2048};
+  setup.recompute.every = 1;
+  CHECK(WriteDeepSpeedConfig(setup, 24) == R"({
+  "train_batch_size": 64,
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 2,
+  "zero_optimization": {
+    "stage": 3,
+    "offload_optimizer": {
+      "device": "cpu",
+      "pin_memory": true
+    },
+    "overlap_comm": true,
+    "reduce_bucket_size": 201326592,
+    "sub_group_size": 16777216,
+    "stage3_prefetch_bucket_size": 50331648,
+    "stage3_param_persistence_threshold": 100000,
+    "stage3_max_live_parameters": 1000000000,
+    "stage3_max_reuse_distance": 0,
+    "stage3_gather_16bit_weights_on_model_save": true
+  },
+  "bf16": {
+    "enabled": true
+  },
+  "fp16": {
+    "enabled": false
+  },
+  "gradient_clipping": 1.0,
+  "optimizer": {
+    "type": "AdamW",
+    "params": {
+      "lr": 0.001,
+      "betas": [
+        0.9,
+        0.999
+      ],
+      "eps": 1e-08,
+      "weight_decay": 0.0
+    }
+  },
+  "activation_checkpointing": {
+    "number_checkpoints": 24
+  }
+}
+)");
+}
+
+TEST_CASE("writer: segments that no number of checkpoints gives") {
+  TrainSetup setup;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.recompute.every = 6;
+  const auto json = nlohmann::json::parse(WriteDeepSpeedConfig(setup, 10));
+  CHECK(json["activation_checkpointing"]["number_checkpoints"] == 2);
+  CHECK(json["_zeroplan"]["checkpoint_every"] == 6);
+  CHECK(ReadBack(json.dump(), setup.batch, 10).recompute.every == 6);
+  auto edited = json;
+  edited["activation_checkpointing"]["number_checkpoints"] = 5;  // by hand: that is what counts
+  CHECK(ReadBack(edited.dump(), setup.batch, 10).recompute.every == 2);
+  setup.recompute.every = 5;
+  CHECK_FALSE(nlohmann::json::parse(WriteDeepSpeedConfig(setup, 10)).contains("_zeroplan"));
+}
+
+TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
+  TrainSetup good;
+  good.zero.reduce_bucket_elements = good.zero.prefetch_bucket_elements = 1000;
+  CHECK(DeepSpeedCannot(good).empty());
+  struct Case {
+    void (*change)(TrainSetup*);
+    const char* text;
+  };
+  const Case cases[] = {
+      {[](TrainSetup* s) {
+         s->zero.stage = 2;
+         s->zero.offload_optimizer.device = OffloadDevice::kNvme;
+         s->zero.offload_optimizer.nvme_path = "/d";
+       },
+       "the optimizer on NVMe below stage 3"},
+      {[](TrainSetup* s) {
+         s->zero.stage = 1;
+         s->zero.offload_optimizer.device = OffloadDevice::kCpu;
+         s->zero.offload_optimizer.ratio = 0.4;
+       },
+       "ratio 0.4 below stage 3"},
+      {[](TrainSetup* s) { s->precision.grad_accum_dtype = Dtype::kF32; },
+       "data_types.grad_accum_dtype fp32 with bf16 parameters at stage 0"},
+      {[](TrainSetup* s) {
+         s->precision.dtype = s->precision.grad_accum_dtype = Dtype::kF16;
+         s->precision.min_loss_scale = 0.5;
+       },
+       "min_loss_scale 0.5"},
+      {[](TrainSetup* s) { s->optimizer.schedule.kind = ScheduleKind::kWarmupDecay; },
+       "a schedule without total_num_steps"},
+      {[](TrainSetup* s) {
+         s->optimizer.schedule.kind = ScheduleKind::kWarmup;
+         s->optimizer.schedule.warmup_steps = 0;
+       },
+       "warmup_num_steps 0"},
+  };
+  for (const Case& c : cases) {
+    TrainSetup setup = good;
+    c.change(&setup);
+    CAPTURE(c.text);
+    CHECK(DeepSpeedCannot(setup).find(c.text) == 0);
+    CHECK_THROWS_AS(WriteDeepSpeedConfig(setup, 0), CheckFailure);
+  }
+  good.zero.reduce_bucket_elements = kAuto;
+  CHECK_THROWS_AS(WriteDeepSpeedConfig(good, 0), CheckFailure);
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,68 @@
+#include "core/config/effective_values.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/config/deepspeed_reader.h"
+
+namespace zeroplan {
+namespace {
+
+std::vector<EffectiveValue> Values(std::string_view text, const ReadContext& context = {}) {
+  return EffectiveValues(ReadDeepSpeedConfig(text, "c", context).setup, ParseJsonText(text, "c"));
+}
+
+// "VALUE from ORIGIN", or "" if the key is not listed.
+std::string Find(const std::vector<EffectiveValue>& values, std::string_view key) {
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [&](const EffectiveValue& v) { return v.key == key; });
+  return found == values.end() ? "" : found->value + " from " + found->origin;
+}
+
+TEST_CASE("effective values: where each comes from") {
+  ReadContext context;
+  context.world_size = 4;
+  const auto values = Values(R"({
+    "train_batch_size": 32,
+    "gradient_accumulation_steps": "auto",
+    "bfloat16": {"enabled": true},
+    "zero_optimization": {
+      "stage": 3,
+      "reduce_bucket_size": "auto",
+      "max_live_parameters": 1e6,
+      "cpu_offload": true
+    },
+    "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}
+  })",
+                             context);
+  CHECK(Find(values, "train_batch_size") == "32 from line 2");
+  CHECK(Find(values, "train_micro_batch_size_per_gpu") == "8 from derived");
+  CHECK(Find(values, "gradient_accumulation_steps") == "1 from auto");
+  CHECK(Find(values, "bf16.enabled") == "true from line 4");
+  CHECK(Find(values, "fp16.enabled") == "false from default");
+  CHECK(Find(values, "fp16.loss_scale") == "");
+  CHECK(Find(values, "zero_optimization.stage") == "3 from line 6");
+  CHECK(Find(values, "zero_optimization.reduce_bucket_size") == "auto from auto");
+  CHECK(Find(values, "zero_optimization.stage3_max_live_parameters") == "1000000 from line 8");
+  CHECK(Find(values, "zero_optimization.stage3_model_persistence_threshold") ==
+        "unlimited from default");
+  CHECK(Find(values, "zero_optimization.offload_optimizer.device") == "cpu from line 9");
+  CHECK(Find(values, "zero_optimization.offload_optimizer.ratio") == "1 from default");
+  CHECK(Find(values, "zero_optimization.allgather_bucket_size") == "");  // stages 1 and 2 only
+  CHECK(Find(values, "scheduler.type") == "WarmupDecayLR from line 11");
+  CHECK(Find(values, "scheduler.params.total_num_steps") == "the run's length from auto");
+  CHECK(Find(values, "communication_data_type") == "bf16 from derived");
+  CHECK(Find(values, "activation_checkpointing") == "off from default");
+}
+
+TEST_CASE("effective values: sections left open or in an old form") {
+  const auto values = Values(R"({"zero_optimization": true, "optimizer": "auto"})");
+  CHECK(Find(values, "zero_optimization.stage") == "1 from line 1");
+  CHECK(Find(values, "optimizer.params.lr") == "0.001 from auto");
+  const auto recompute = Values("{\n\"activation_checkpointing\": {}}");
+  CHECK(Find(recompute, "activation_checkpointing") == "every layer from line 2");
+}
+
+}  // namespace
+}  // namespace zeroplan

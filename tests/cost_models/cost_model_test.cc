@@ -1,0 +1,204 @@
+// The facade: every instruction of lowered programs has a time, and none is faster than the rates
+// that bounds are made of.
+#include "cost_models/cost_model.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "core/lowering/lower.h"
+#include "cost_models/kernel_cost.h"
+#include "cost_models/traffic.h"
+#include "tests/core/lowering/matrix.h"
+#include "tests/cost_models/measured_rows.h"
+#include "tests/cost_models/plain_profile.h"
+#include "tests/cost_models/tiny_program.h"
+
+namespace zeroplan {
+namespace {
+
+using doctest::Approx;
+
+HardwareProfile Measured() {
+  HardwareProfile profile = measured::FittedProfile(
+      std::string(ZEROPLAN_SOURCE_DIR) + "/benchmarks/measure/results", "h200");
+  profile.network = NetworkProfile{"8 x 400 Gb/s", Number(400e9), Number(3e-6)};
+  return profile;
+}
+
+// A model whose products and collectives are large enough that rates, not launches, decide.
+ModelSpec LargeModel() {
+  ModelSpec spec = testing::TinyModel(2);
+  spec.hidden = 2048;
+  spec.heads = 16;
+  spec.ffn = 8192;
+  spec.vocab = 50257;
+  spec.padded_vocab = 50304;
+  spec.positions = 1024;
+  return spec;
+}
+
+struct Limits {
+  const CostModel& model;
+  int ranks;
+
+  void Check(const Program& program, const Instruction& instruction) const {
+    const double seconds = model.Seconds(program, instruction);
+    CHECK(std::isfinite(seconds));
+    CHECK(seconds >= 0);
+    constexpr double kRounding = 1 + 1e-9;
+    std::visit(
+        Overload{[&](const LaunchKernel& launch) {
+                   CHECK(seconds > 0);
+                   const double bytes = LaunchBytes(program, launch);
+                   if (instruction.stream == Stream::kHost) {
+                     CHECK(bytes / seconds <= model.HostBytesPerSecond() * kRounding);
+                     return;
+                   }
+                   CHECK(bytes / seconds <= model.HbmBytesPerSecond() * kRounding);
+                   const KernelRow& row = KernelInfo(launch.kernel);
+                   const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
+                   if (dtype != Dtype::kBF16 && dtype != Dtype::kF16) return;
+                   CHECK(row.flops(launch.dims) / seconds <= model.DensePeak(dtype) * kRounding);
+                 },
+                 [&](const Collective& collective) {
+                   const double sent = static_cast<double>(RingSentBytes(
+                       collective.kind, CollectiveFullBytes(program, collective), ranks));
+                   if (ranks > 1)
+                     CHECK(sent / seconds <= model.CollectiveBytesPerSecond() * kRounding);
+                 },
+                 [&](const Copy& copy) {
+                   const bool device = program.buffers[copy.src.buffer].space == Space::kDevice;
+                   if (device == (program.buffers[copy.dst.buffer].space == Space::kDevice)) return;
+                   CHECK(static_cast<double>(copy.src.bytes) / seconds <=
+                         model.PcieBytesPerSecond() * kRounding);
+                 },
+                 [&](const FileIo& io) {
+                   CHECK(static_cast<double>(io.host.bytes) / seconds <=
+                         (io.write ? model.StorageWriteBytesPerSecond()
+                                   : model.StorageReadBytesPerSecond()) *
+                             kRounding);
+                 },
+                 [&](const Alloc&) { CHECK(seconds == 0); },
+                 [&](const Free&) { CHECK(seconds == 0); },
+                 [&](const RecordEvent&) { CHECK(seconds == 0); },
+                 [&](const WaitEvent&) { CHECK(seconds == 0); }},
+        instruction.op);
+  }
+};
+
+TEST_CASE("no instruction is faster than the rates that bounds use") {
+  LowerOptions options;
+  options.backend = Backend::kCuda;
+  for (const bool rows : {true, false}) {
+    HardwareProfile profile = rows ? Measured() : PlainProfile();
+    profile.gpu.dense_peaks[Dtype::kF32] = Number(67e12);
+    profile.network = NetworkProfile{"plain", Number(400e9), Number(3e-6)};
+    for (const ModelSpec& spec : {testing::TinyModel(), LargeModel()}) {
+      for (const testing::Cell& cell : testing::AllCells({1, 4, 16}, {Dtype::kBF16}, {3})) {
+        CAPTURE(cell.name);
+        TrainSetup setup = cell.setup;
+        if (spec.hidden > 1000) {
+          if (setup.recompute.every != 0) continue;  // enough programs without
+          setup.batch.seq_len = 1024;
+          setup.zero.reduce_bucket_elements = kAuto;
+          setup.zero.sub_group_elements = 1 << 24;
+        }
+        const int ranks = setup.batch.world_size;
+        const Program program = Lower(spec, setup, options);
+        const CostModel model(profile, {ranks, 8});
+        const Limits limits{model, ranks};
+        for (const auto& section : program.sections) {
+          for (const Instruction& instruction : section) limits.Check(program, instruction);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("bytes, stream and space decide which function times an instruction") {
+  HardwareProfile profile = PlainProfile();
+  const CostModel model(profile, {8, 8});
+  TinyProgram tiny(8, 1);
+  const BufferId device = tiny.Add("device", 1 << 30, MemoryClass::kBuffers);
+  const BufferId pinned = tiny.Add("pinned", 1 << 30, MemoryClass::kBuffers, Space::kPinned);
+  const BufferId pageable = tiny.Add("page", 1 << 30, MemoryClass::kBuffers, Space::kPageable);
+  auto copy = [&](BufferId from, BufferId to) {
+    Instruction instruction;
+    instruction.op = Copy{{from, 0, 1'000'000'000, 0}, {to, 0, 1'000'000'000, 0}};
+    return model.Seconds(tiny.program, instruction);
+  };
+  CHECK(copy(pinned, device) == Approx(3.2e-6 + 1 / 20.0));
+  CHECK(copy(device, pinned) == Approx(3.2e-6 + 1 / 10.0));
+  CHECK(copy(pageable, device) == Approx(3.2e-6 + 1 / 20.0 + 1 / 6.25));
+  CHECK(copy(device, device) == Approx(1e-6 + 2e9 / 0.885e12));
+  CHECK(copy(pinned, pageable) == Approx(2 / 12.5));  // read and written, an eighth of the triad
+
+  auto launch = [&](KernelId kernel, Stream stream, std::initializer_list<Ref> args) {
+    LaunchKernel op;
+    op.kernel = kernel;
+    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
+    op.arg_count = static_cast<uint16_t>(args.size());
+    tiny.program.refs.insert(tiny.program.refs.end(), args);
+    Instruction instruction;
+    instruction.op = op;
+    instruction.stream = stream;
+    return model.Seconds(tiny.program, instruction);
+  };
+  // AdamW: gradient and state read; master, m, v read and written; the parameter written.
+  auto adam = [&](BufferId at, Stream stream) {
+    auto part = [&](uint64_t bytes) { return Ref{at, 0, bytes, 0}; };
+    return launch(KernelId::kAdamW, stream,
+                  {part(200'000'000), part(0), part(400'000'000), part(400'000'000),
+                   part(400'000'000), part(200'000'000)});
+  };
+  CHECK(adam(pinned, Stream::kHost) == Approx(2.8 / 15));  // an eighth of 120 GB/s
+  CHECK(adam(device, Stream::kCompute) == Approx(1e-6 + 2.8e9 / 0.885e12));
+  CHECK(launch(KernelId::kFill, Stream::kHost, {{pinned, 0, 1'000'000'000, 0}}) ==
+        Approx(1 / 12.5));
+}
+
+TEST_CASE("bias, residual and accumulation cost their bytes") {
+  const KernelCost kernels(PlainProfile().gpu);
+  TinyProgram tiny(1, 1);
+  tiny.Add("any", 1 << 30, MemoryClass::kBuffers);
+  tiny.program.buffers[0].dtype = Dtype::kBF16;
+  auto ref = [](uint64_t elements) { return Ref{0, 0, 2 * elements, 0}; };
+  constexpr uint64_t kM = 4096, kK = 1024, kN = 2048;
+  auto seconds = [&](KernelId kernel, uint8_t flags, std::initializer_list<Ref> args) {
+    LaunchKernel op;
+    op.kernel = kernel;
+    op.flags = flags;
+    op.dims = {kM, kK, kN};
+    op.first_arg = static_cast<uint32_t>(tiny.program.refs.size());
+    op.arg_count = static_cast<uint16_t>(args.size());
+    tiny.program.refs.insert(tiny.program.refs.end(), args);
+    return kernels.Seconds(tiny.program, op);
+  };
+  const Ref null{};
+  const double bare =
+      seconds(KernelId::kMatmulForward, 0, {ref(kM * kK), ref(kK * kN), null, null, ref(kM * kN)});
+  CHECK(bare == kernels.gemm().Seconds(GemmKind::kForward, Dtype::kBF16, kM, kK, kN));
+  const double bandwidth = 0.885e12;
+  CHECK(seconds(KernelId::kMatmulForward, 0,
+                {ref(kM * kK), ref(kK * kN), ref(kN), ref(kM * kN), ref(kM * kN)}) ==
+        Approx(bare + 2.0 * (kN + kM * kN) / bandwidth));
+  const auto weight = {ref(kM * kK), ref(kM * kN), ref(kK * kN), null};
+  CHECK(seconds(KernelId::kMatmulBackwardWeight, kAccumulate, weight) ==
+        Approx(seconds(KernelId::kMatmulBackwardWeight, 0, weight) + 2.0 * kK * kN / bandwidth));
+}
+
+TEST_CASE("overlap comes from the profile, or from what was measured on 2 GPUs") {
+  HardwareProfile profile = PlainProfile();
+  CHECK(CostModel(profile, {8, 8}).overlap().pcie_both == Approx(25.0 / 30));
+  CHECK(CostModel(profile, {1, 8}).overlap().compute_beside_collective == 1);
+  CHECK(CostModel(profile, {1, 8}).overlap().collective_beside_compute == Approx(0.66));
+  profile.node.overlapped_compute = Number(0.9);
+  profile.node.overlapped_collective = Number(0.5);
+  CHECK(CostModel(profile, {1, 8}).overlap().compute_beside_collective == Approx(0.9));
+  CHECK(CostModel(profile, {1, 8}).overlap().collective_beside_compute == Approx(0.5));
+}
+
+}  // namespace
+}  // namespace zeroplan

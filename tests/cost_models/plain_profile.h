@@ -1,0 +1,39 @@
+// A node of round numbers without measured rows: 100 multiprocessors, 100 TFLOP/s, 1 TB/s.
+#pragma once
+
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+inline Figure Number(double value) {
+  Figure figure;
+  figure.value = value;
+  return figure;
+}
+
+inline HardwareProfile PlainProfile() {
+  HardwareProfile profile;
+  profile.name = "plain";
+  profile.gpu.name = "plain GPU";
+  profile.gpu.bf16 = profile.gpu.fp16 = profile.gpu.flash_attention = true;
+  profile.gpu.hbm_bandwidth = Number(1e12);
+  profile.gpu.sm_count = Number(100);
+  profile.gpu.launch_overhead = Number(1e-6);
+  profile.gpu.dense_peaks[Dtype::kBF16] = Number(100e12);
+  NodeProfile& node = profile.node;
+  node.gpus = Number(8);
+  node.gpu_link = Number(100e9);
+  node.triad_bandwidth = Number(100e9);
+  node.adam_bandwidth = Number(120e9);
+  node.nvme_read = Number(4e9);
+  node.nvme_write = Number(2e9);
+  node.pcie.to_device_single = Number(50e9);
+  node.pcie.from_device_single = Number(40e9);
+  node.pcie.both_single = Number(80e9);
+  node.pcie.to_device_all = Number(160e9);
+  node.pcie.from_device_all = Number(80e9);
+  node.pcie.both_all = Number(200e9);
+  return profile;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,106 @@
+// Usage: write_deepspeed_configs FOLDER COUNT. Writes COUNT random setups as N.json, and what
+// DeepSpeed must make of each as N.expected.json.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "executor/optimizer/schedule.h"
+#include "tests/core/config/random_setup.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json Offload(OffloadDevice device, bool pin_memory, int buffer_count, const std::string& path) {
+  if (device == OffloadDevice::kNone) return nullptr;
+  Json out = {{"device", OffloadDeviceName(device)},
+              {"pin_memory", pin_memory},
+              {"buffer_count", buffer_count}};
+  out["nvme_path"] = path.empty() ? Json() : Json(path);
+  return out;
+}
+
+Json Zero(const ZeroConfig& zero) {
+  Json out = {{"stage", zero.stage},
+              {"reduce_bucket_size", zero.reduce_bucket_elements},
+              {"allgather_bucket_size", zero.allgather_bucket_elements},
+              {"contiguous_gradients", zero.contiguous_gradients},
+              {"reduce_scatter", zero.reduce_scatter},
+              {"allgather_partitions", zero.allgather_partitions},
+              {"overlap_comm", zero.overlap_comm},
+              {"sub_group_size", zero.sub_group_elements},
+              {"prefetch_bucket_size", zero.prefetch_bucket_elements},
+              {"param_persistence_threshold", zero.param_persistence_threshold},
+              {"model_persistence_threshold", zero.model_persistence_threshold},
+              {"max_live_parameters", zero.max_live_parameters},
+              {"max_reuse_distance", zero.max_reuse_distance}};
+  const auto& optimizer = zero.offload_optimizer;
+  out["offload_optimizer"] =
+      Offload(optimizer.device, optimizer.pin_memory, optimizer.buffer_count, optimizer.nvme_path);
+  if (optimizer.device != OffloadDevice::kNone) {
+    out["offload_optimizer"]["ratio"] = optimizer.ratio;
+  }
+  const auto& param = zero.offload_param;
+  out["offload_param"] =
+      Offload(param.device, param.pin_memory, param.buffer_count, param.nvme_path);
+  if (param.device != OffloadDevice::kNone) {
+    out["offload_param"]["max_in_cpu"] = param.max_in_cpu_elements;
+  }
+  return out;
+}
+
+Json Expected(const TrainSetup& setup, int64_t layers) {
+  const PrecisionConfig& precision = setup.precision;
+  const OptimizerConfig& optimizer = setup.optimizer;
+  Json out = {{"world_size", setup.batch.world_size},
+              {"train_batch_size", setup.batch.global_batch()},
+              {"train_micro_batch_size_per_gpu", setup.batch.micro_batch},
+              {"gradient_accumulation_steps", setup.batch.grad_accum},
+              {"zero", Zero(setup.zero)},
+              {"bf16", precision.dtype == Dtype::kBF16},
+              {"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)},
+              {"dtype", DtypeName(precision.dtype)},
+              {"gradient_clipping", optimizer.gradient_clipping}};
+  out["fp16"] = {{"enabled", precision.dtype == Dtype::kF16},
+                 {"loss_scale", precision.loss_scale},
+                 {"initial_scale_power", precision.initial_scale_power},
+                 {"loss_scale_window", precision.loss_scale_window},
+                 {"hysteresis", precision.hysteresis},
+                 {"consecutive_hysteresis", precision.consecutive_hysteresis},
+                 {"min_loss_scale", precision.min_loss_scale}};
+  out["optimizer"] = {{"type", optimizer.adam_w_mode ? "adamw" : "adam"},
+                      {"lr", optimizer.lr},
+                      {"betas", optimizer.betas},
+                      {"eps", optimizer.eps},
+                      {"weight_decay", optimizer.weight_decay}};
+  const int every = setup.recompute.every;
+  out["number_checkpoints"] = every == 0 ? Json() : Json((layers + every - 1) / every);
+  out["learning_rates"] = Json::array();
+  for (int64_t step :
+       {0, 1, 2, 3, 4, 5, 7, 10, 30, 100, 999, 1000, 1001, 2500, 6000, 20000, 99999}) {
+    out["learning_rates"].push_back({step, LearningRate(optimizer, step)});
+  }
+  return out;
+}
+
+}  // namespace
+}  // namespace zeroplan
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: %s FOLDER COUNT\n", argv[0]);
+    return 2;
+  }
+  zeroplan::testing::RandomSetup random(2026);
+  for (int i = 0; i < std::atoi(argv[2]); ++i) {
+    const int64_t layers = 1 + i % 50;
+    const zeroplan::TrainSetup setup = zeroplan::CanonicalSetup(random.Next(layers), layers);
+    const std::string stem = std::string(argv[1]) + "/" + std::to_string(i);
+    std::ofstream(stem + ".json") << zeroplan::WriteDeepSpeedConfig(setup, layers);
+    std::ofstream(stem + ".expected.json") << zeroplan::Expected(setup, layers).dump(1);
+  }
+  return 0;
+}
