@@ -167,33 +167,45 @@ std::string Lanes(const Program& program, const std::vector<Part>& parts) {
   return text + Wrap("  " + LaneLegend(rows), 2);
 }
 
+// Waits of one kind, such as for the gathers of parameters in the backward pass.
+struct WaitGroup {
+  double seconds = 0;  // in one step
+  int64_t count = 0;
+  double longest_seconds = 0;  // of one wait
+  std::string longest;         // what that was for
+};
+
 std::string LayerName(int layer, int64_t layers) {
-  if (layer == kEmbeddingLayer) return "embeddings, ";
-  if (layer >= 0 && layer == layers) return "final norm, ";
-  return layer >= 0 ? fmt::format("layer {}, ", layer) : "";
+  if (layer == kEmbeddingLayer) return ", embeddings";
+  if (layer >= 0 && layer == layers) return ", final norm";
+  return layer >= 0 ? fmt::format(", layer {}", layer) : "";
 }
 
-// "all_gather of params.unit[13] (layer 12, backward)"
-std::string WaitName(const Program& program, Section section, int64_t index) {
-  if (index < 0) return "what no instruction explains";
+// The kind ("all_gather of gathered, backward") and the very one ("gathered.unit[13], layer 12").
+std::pair<std::string, std::string> WaitNames(const Program& program, Section section,
+                                              int64_t index) {
+  if (index < 0) return {"what no instruction explains", ""};
   const Instruction& instruction = program.section(section)[static_cast<size_t>(index)];
   BufferId written = kNoBuffer;
   ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode mode) {
     if (written == kNoBuffer && Writes(mode)) written = ref.buffer;
   });
   // A collective's name says its stream.
-  const std::string stream = std::holds_alternative<Collective>(instruction.op)
-                                 ? ""
-                                 : fmt::format("{} ", StreamName(instruction.stream));
-  return fmt::format("{}{}{} ({}{})", stream, InstructionName(instruction),
-                     written == kNoBuffer ? "" : " of " + BufferName(program.buffers[written]),
-                     LayerName(instruction.layer, program.model.layers),
-                     PhaseName(instruction.phase));
+  std::string kind = std::holds_alternative<Collective>(instruction.op)
+                         ? ""
+                         : fmt::format("{} ", StreamName(instruction.stream));
+  kind += InstructionName(instruction);
+  const std::string layer = LayerName(instruction.layer, program.model.layers);
+  if (written == kNoBuffer)
+    return {fmt::format("{}, {}", kind, PhaseName(instruction.phase)), layer};
+  const Buffer& buffer = program.buffers[written];
+  return {fmt::format("{} of {}, {}", kind, buffer.label, PhaseName(instruction.phase)),
+          BufferName(buffer) + layer};
 }
 
 std::string Waits(const Program& program, const std::vector<Part>& parts) {
   constexpr size_t kShown = 8;
-  std::map<std::string, double> by_name;
+  std::map<std::string, WaitGroup> by_kind;
   double exposed = 0, waited = 0, total = 0;
   for (const Part& part : parts) {
     const auto times = static_cast<double>(part.times);
@@ -201,32 +213,41 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
     total += times * time.total_seconds;
     exposed += times * (time.total_seconds - time.compute_seconds - time.optimizer_seconds);
     for (const ComputeWait& wait : ComputeWaits(program, part.played)) {
-      by_name[WaitName(program, part.played.section, wait.waited_for)] += times * wait.seconds;
+      const auto [kind, one] = WaitNames(program, part.played.section, wait.waited_for);
+      WaitGroup& group = by_kind[kind];
+      group.seconds += times * wait.seconds;
+      group.count += part.times;
+      if (wait.seconds > group.longest_seconds) {
+        group.longest_seconds = wait.seconds;
+        group.longest = one;
+      }
       waited += times * wait.seconds;
     }
   }
-  const double least = 1e-9 * total;
-  if (exposed <= least) return "\nThe compute stream never waits.\n";
-  std::vector<std::pair<double, std::string>> longest;
-  for (const auto& [name, seconds] : by_name) longest.emplace_back(seconds, name);
-  std::sort(longest.rbegin(), longest.rend());
-  std::string text = fmt::format("\nWhat the compute stream waits for, {} of the step ({:.1f} %)\n",
+  const double least = kLeastShare * total;
+  if (exposed < least) return "\nThe compute stream hardly ever waits.\n";
+  std::vector<std::pair<std::string, WaitGroup>> kinds(by_kind.begin(), by_kind.end());
+  std::stable_sort(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
+    return a.second.seconds > b.second.seconds;
+  });
+  std::string text = fmt::format("\nWhat the compute stream waits for: {} of the step ({:.1f} %)\n",
                                  FormatSeconds(exposed), 100 * exposed / total);
   double rest = 0;
-  size_t rest_count = 0;
-  for (size_t i = 0; i < longest.size(); ++i) {
-    const auto& [seconds, name] = longest[i];
-    if (i >= kShown || seconds < kLeastShare * total) {
-      rest += seconds;
-      ++rest_count;
-    } else {
-      text += Wrap(fmt::format("  {:>9.3f} ms  {}", 1e3 * seconds, name), 16);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const auto& [kind, group] = kinds[i];
+    if (i >= kShown || group.seconds < least) {
+      rest += group.seconds;
+      continue;
     }
+    std::string line = fmt::format("  {:>9.3f} ms  {}", 1e3 * group.seconds, kind);
+    if (group.count > 1) {
+      line += fmt::format(": {} waits, the longest {:.3f} ms", group.count,
+                          1e3 * group.longest_seconds);
+    }
+    if (!group.longest.empty()) line += fmt::format(" ({})", group.longest);
+    text += Wrap(line, 16);
   }
-  if (rest > 0) {
-    text += fmt::format("  {:>9.3f} ms  {} other{}\n", 1e3 * rest, rest_count,
-                        rest_count == 1 ? "" : "s");
-  }
+  if (rest > 0) text += fmt::format("  {:>9.3f} ms  others\n", 1e3 * rest);
   if (exposed - waited > least) {
     text += fmt::format("  {:>9.3f} ms  kernels slowed down by collectives beside them\n",
                         1e3 * (exposed - waited));

@@ -62,6 +62,36 @@ TEST_CASE("plan: everything comes back, and the program is the planned one") {
   CHECK(json["search"]["candidates"] == 100);
 }
 
+TEST_CASE("plan: the setup goes through the DeepSpeed writer and back to the same program") {
+  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  const CostModel costs(hardware, ClusterShape{2, 2});
+  int written = 0;
+  for (int stage : {0, 1, 2, 3}) {
+    for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme}) {
+      for (int recompute : {0, 1, 2}) {
+        Plan plan = SmallPlan();
+        plan.setup.zero.stage = stage;
+        plan.setup.zero.offload_optimizer.device = stage > 0 ? device : OffloadDevice::kNone;
+        plan.setup.zero.offload_param.device = stage == 3 ? device : OffloadDevice::kNone;
+        plan.setup.zero.offload_optimizer.nvme_path = plan.setup.zero.offload_param.nvme_path =
+            "/nvme";
+        plan.setup.recompute.every = recompute;
+        plan.setup.zero.prefetch_bucket_elements = 20'000;
+        if (!DeepSpeedCannot(plan.setup).empty()) continue;
+        CAPTURE(stage);
+        CAPTURE(recompute);
+        const Program program = Lower(plan.model, plan.setup, plan.lower);
+        plan.choice = EstimateProgram(program, plan.cluster, &costs);
+        const std::string text = WritePlan(plan);
+        CHECK(Complaint(text) == "");
+        CHECK(Fingerprint(CheckedProgram(ReadPlan(text, "plan.json"))) == Fingerprint(program));
+        ++written;
+      }
+    }
+  }
+  CHECK(written >= 24);
+}
+
 TEST_CASE("plan: unknown times are null") {
   Plan plan = SmallPlan();
   plan.choice.time = {};
