@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
+#include "core/base/version.h"
 
 namespace zeroplan {
 namespace {
@@ -59,7 +60,7 @@ int RunApp(int argc, const char* const* argv) {
   CLI::App app("Plans and runs ZeRO training of transformers: what fits, how fast, and doing it.",
                "zeroplan");
   app.footer(kFooter);
-  app.set_version_flag("--version", std::string("zeroplan ") + kVersion, "Print the version");
+  app.set_version_flag("--version", "zeroplan " + std::string(kVersion), "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   RegisterEstimate(app);
@@ -68,6 +69,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterHardware(app);
   RegisterData(app);
   RegisterTrain(app);
+  RegisterExplain(app);
   RegisterGenerate(app);
   try {
     app.parse(argc, argv);

@@ -10,8 +10,6 @@ class App;
 
 namespace zeroplan {
 
-inline constexpr const char* kVersion = "0.1.0";
-
 // How a subcommand joins: it adds itself to `app`, keeps its options in a shared_ptr that its
 // callback holds, and does its work in that callback. A callback reports results on stdout,
 // messages on stderr, and ends unsuccessfully by throwing Error with the exit code. A new command
@@ -22,6 +20,7 @@ void RegisterModel(CLI::App& app);
 void RegisterHardware(CLI::App& app);
 void RegisterData(CLI::App& app);
 void RegisterTrain(CLI::App& app);
+void RegisterExplain(CLI::App& app);
 void RegisterGenerate(CLI::App& app);
 
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).

@@ -1,4 +1,4 @@
-// zeroplan estimate: every ZeRO stage and offload choice, its memory and its traffic.
+// zeroplan estimate: every ZeRO stage and offload choice, its memory, its traffic and its time.
 #include "planner/estimate.h"
 
 #include <CLI/CLI.hpp>
@@ -8,6 +8,8 @@
 #include "cli/common_options.h"
 #include "cli/output.h"
 #include "cli/parse.h"
+#include "cli/predicted_trace.h"
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "planner/report.h"
 
@@ -19,14 +21,28 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan estimate --model gpt2-10b --gpu-memory 32GB --micro-batch 10 --checkpointing full
   zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
   zeroplan estimate --model gpt2 --gpus 2 --config ds_config.json
+  zeroplan estimate --model gpt2-xl --stage 2 --offload-optimizer cpu --trace step.json
 Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
-libraries) is the hardware profile's. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
+libraries) is the hardware profile's. Times come from the step program played over its streams with
+the profile's rates. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
 
 struct EstimateOptions {
   CommonOptions common;
   std::string format = "table";
-  std::string output;
+  std::string output, trace;
 };
+
+// The predicted trace of the one choice that was asked for.
+void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
+  if (inputs.setups.size() != 1) {
+    ThrowUsage(
+        "--trace: a trace shows one choice, not {}; give --stage, --offload-optimizer, "
+        "--offload-param and --checkpointing one value each, or --config",
+        inputs.setups.size());
+  }
+  WritePredictedTrace(Lower(inputs.model, inputs.setups.front(), inputs.lower), *inputs.costs,
+                      file);
+}
 
 void RunEstimate(const EstimateOptions& options) {
   const size_t format = ParseWord(options.format, "--format", {"table", "json", "csv"});
@@ -37,6 +53,9 @@ void RunEstimate(const EstimateOptions& options) {
   inputs.model = ResolveModel(common, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
   inputs.lower.backend = Backend::kCuda;
+  inputs.lower.flash_attention = hardware.gpu.flash_attention;
+  const CostModel costs(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
+  inputs.costs = &costs;
   const int gpus = inputs.cluster.gpus;
   if (common.config.empty()) {
     TrainSetup base = ResolveBaseSetup(common, inputs.model, hardware, gpus, assumptions);
@@ -45,6 +64,7 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
+  if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
 
   if (format != 0) {
@@ -61,8 +81,8 @@ void RunEstimate(const EstimateOptions& options) {
 
 void RegisterEstimate(CLI::App& app) {
   auto options = std::make_shared<EstimateOptions>();
-  CLI::App* command = app.add_subcommand(
-      "estimate", "Memory and communication of every ZeRO stage and offload choice");
+  CLI::App* command =
+      app.add_subcommand("estimate", "Memory and step time of every ZeRO stage and offload choice");
   command->footer(kFooter);
   AddModelOptions(*command, options->common);
   AddClusterOptions(*command, options->common);
@@ -73,6 +93,9 @@ void RegisterEstimate(CLI::App& app) {
             "(default table)");
   AddOption(*command, "Output", "-o,--output", options->output, "FILE",
             "File for the result (default: stdout)");
+  AddOption(*command, "Output", "--trace", options->trace, "FILE.json",
+            "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); with "
+            "one choice only");
   command->callback([options] { RunEstimate(*options); });
 }
 

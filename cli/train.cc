@@ -1,4 +1,4 @@
-// zeroplan train: runs a config.
+// zeroplan train: runs a plan or a config.
 #include <CLI/CLI.hpp>
 #include <memory>
 
@@ -7,6 +7,7 @@
 #include "cli/host_fit.h"
 #include "cli/parse.h"
 #include "cli/progress.h"
+#include "cli/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
@@ -25,11 +26,13 @@ namespace {
 
 constexpr const char* kFooter = R"(Examples:
   zeroplan train --model gpt2 --data corpus.txt --stage 2 --gpus 2 --steps 100 --save out
+  zeroplan train --plan plan.json --data corpus.bin --save out
   zeroplan train --model out --config ds_config.json --data corpus.bin --save out --resume
 The CPU backend runs ranks as threads; Ctrl-C saves and exits 130, --resume continues.)";
 
 struct TrainCommand {
   CommonOptions common;
+  std::string plan;
   std::vector<std::string> data;
   std::string backend = "cpu";
   std::string steps = "100", save_every, validate_every, seed, threads, lr;
@@ -52,12 +55,15 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
                  const char* help) {
     command.add_option(name, value, help)->type_name(type)->group(group);
   };
+  add("Plan", "--plan", options.plan, "FILE",
+      "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the plan's, and "
+      "the program is the planned one or nothing runs");
   const char* run = "Run";
   add(run, "--backend", options.backend, "cpu|cuda", "Where it runs (default cpu)");
   add(run, "--steps", options.steps, "COUNT",
       "Optimizer steps, those before a resume included (default 100)");
   add(run, "--lr", options.lr, "RATE",
-      "Constant learning rate (default 1e-3; --config decides otherwise)");
+      "Constant learning rate (default 1e-3; --config or --plan decides otherwise)");
   add(run, "--seed", options.seed, "NUMBER", "Of weights and data order (default 1)");
   add(run, "--threads", options.threads, "COUNT", "CPU threads a rank (default: cores / ranks)");
   add(run, "--nvme-path", options.nvme_path, "DIR",
@@ -139,7 +145,60 @@ std::string SwapDir(const TrainSetup& setup) {
   return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;
 }
 
-TrainOptions MakeTrainOptions(const TrainCommand& command, const TrainSetup& setup) {
+// What is run, and what a checkpoint remembers it by.
+struct Work {
+  ModelSpec model;
+  TrainSetup setup;
+  LowerOptions lower;
+  std::optional<PlanFile> plan;
+  std::string config_digest;
+};
+
+Work WorkOfPlan(const TrainCommand& command, Assumptions& assumptions) {
+  Work work;
+  work.plan = ResolvePlan(command.plan, command.common, command.lr, assumptions);
+  const PlanFile& plan = *work.plan;
+  work.model = plan.model;
+  work.setup = plan.setup;
+  work.lower = plan.lower;
+  work.config_digest = DigestText(plan.config_text);
+  const bool wants_checkpoints = !command.save.empty() || !command.init_from.empty();
+  if (wants_checkpoints && !plan.lower.checkpoints) {
+    ThrowUsage("{}: {} was planned without checkpoints; leave the option out, or plan again",
+               command.save.empty() ? "--init-from" : "--save", command.plan);
+  }
+  if (!command.nvme_path.empty()) {
+    work.setup.zero.offload_optimizer.nvme_path = work.setup.zero.offload_param.nvme_path =
+        command.nvme_path;
+  }
+  if (plan.lower.backend == Backend::kCuda) {
+    assumptions.notes.push_back(
+        fmt::format("Rehearsal: the program planned for {} x {} runs on the CPU.",
+                    plan.cluster.gpus, plan.cluster.gpu_name));
+  }
+  return work;
+}
+
+Work WorkOfConfig(TrainCommand& command, Assumptions& assumptions) {
+  Work work;
+  work.model = ResolveModel(command.common, assumptions);
+  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  work.setup = ResolveSetup(command, work.model, hardware, assumptions);
+  work.lower.checkpoints = !command.save.empty() || !command.init_from.empty();
+  const std::string& config = command.common.config;
+  work.config_digest = DigestText(config.empty() ? SetupLabel(work.setup) : ReadTextFile(config));
+  return work;
+}
+
+Program LowerWork(const Work& work) {
+  if (!work.plan) return Lower(work.model, work.setup, work.lower);
+  Program program = CheckedProgram(*work.plan);
+  // What the program does not depend on, such as the swap folder and the schedule's length.
+  program.setup = work.setup;
+  return program;
+}
+
+TrainOptions MakeTrainOptions(const TrainCommand& command, const Work& work) {
   TrainOptions options;
   options.data = command.data;
   options.steps = ParseWhole(command.steps, "--steps", 1, kMaxBatch);
@@ -159,10 +218,9 @@ TrainOptions MakeTrainOptions(const TrainCommand& command, const TrainSetup& set
       ParseOptionalWhole(command.validate_every, "--validate-every", 1, kMaxBatch).value_or(0);
   options.threads_per_rank =
       static_cast<int>(ParseOptionalWhole(command.threads, "--threads", 1, 1024).value_or(0));
-  options.swap_dir = SwapDir(setup);
+  options.swap_dir = SwapDir(work.setup);
   options.trace_file = command.trace;
-  options.config_digest = DigestText(
-      command.common.config.empty() ? SetupLabel(setup) : ReadTextFile(command.common.config));
+  options.config_digest = work.config_digest;
   return options;
 }
 
@@ -174,17 +232,14 @@ void RunTrain(TrainCommand& command) {
         command.backend);
   }
   Assumptions assumptions;
-  const ModelSpec model = ResolveModel(command.common, assumptions);
-  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
-  TrainSetup setup = ResolveSetup(command, model, hardware, assumptions);
+  Work work =
+      command.plan.empty() ? WorkOfConfig(command, assumptions) : WorkOfPlan(command, assumptions);
   for (const std::string& note : assumptions.notes) LogInfo("{}", note);
-  const TrainOptions options = MakeTrainOptions(command, setup);
+  const TrainOptions options = MakeTrainOptions(command, work);
   // A schedule without a length of its own ends with the run.
-  ScheduleConfig& schedule = setup.optimizer.schedule;
+  ScheduleConfig& schedule = work.setup.optimizer.schedule;
   if (schedule.total_steps == 0) schedule.total_steps = options.steps;
-  LowerOptions lower;
-  lower.checkpoints = !command.save.empty() || !command.init_from.empty();
-  const Program program = Lower(model, setup, lower);
+  const Program program = LowerWork(work);
   VerifyOrThrow(program);
   CheckFitsHost(program, AvailableHostBytes());
   const MemoryReport memory = WalkMemory(program);
@@ -212,7 +267,8 @@ void RegisterTrain(CLI::App& app) {
   AddModelOptions(*command, options->common);
   AddTrainOptions(*command, *options);
   command
-      ->add_option("--gpus", options->common.gpus, "Ranks; on the CPU backend threads (default 1)")
+      ->add_option("--gpus", options->common.gpus,
+                   "Ranks; on the CPU backend threads (default 1, or the plan's)")
       ->type_name("COUNT")
       ->group("Run");
   AddBatchOptions(*command, options->common);

@@ -42,6 +42,7 @@ TimeEstimate Times(const Program& program, const CostModel& costs) {
   estimate.tokens_per_second = tokens;
   estimate.mfu = ModelFlopsUtilisation(program.model, batch.seq_len, tokens, batch.world_size,
                                        costs.DensePeak(program.setup.precision.dtype));
+  estimate.by_stream = time.by_stream;
   return estimate;
 }
 

@@ -27,7 +27,8 @@ struct HostBytes {
 struct TimeEstimate {
   std::optional<double> compute_seconds, exposed_comm_seconds, exposed_offload_seconds,
       optimizer_seconds, total_seconds;
-  std::optional<double> tokens_per_second, mfu;
+  std::optional<double> tokens_per_second, mfu;  // tokens of all GPUs together
+  std::optional<SectionTime> by_stream;          // of the whole step: busy and exposed streams
 };
 
 // Settings after zeroplan's own choices; what a ZeroConfig field may leave to "auto".

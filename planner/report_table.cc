@@ -1,3 +1,4 @@
+// Two tables with the same rows: what a choice takes of memory, and what its step takes of time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,124 +7,168 @@
 #include "core/base/units.h"
 #include "planner/choices.h"
 #include "planner/report.h"
+#include "planner/report_columns.h"
+#include "planner/report_details.h"
 #include "planner/report_rows.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr const char* kRed = "\x1b[31m";
-constexpr const char* kGreen = "\x1b[32m";
-constexpr const char* kBold = "\x1b[1m";
-constexpr const char* kReset = "\x1b[0m";
-
-struct Column {
-  const char* title;
-  int width;
-  bool left;
-};
-constexpr Column kColumns[] = {
-    {"ZeRO", 4, true},     {"opt", 4, true},      {"param", 5, true},  {"recomp", 6, true},
-    {"params", 6, false},  {"grads", 5, false},   {"optim", 5, false}, {"activ", 5, false},
-    {"buffers", 7, false}, {"runtime", 7, false}, {"total", 5, false}, {"host", 5, false},
-    {"nvme", 5, false},    {"comm", 5, false},    {"pcie", 5, false},  {"fits", 4, false}};
-
-std::string Paint(const std::string& text, const char* code, bool colour) {
-  return colour ? code + text + kReset : text;
-}
-
-std::string Line(const std::vector<std::string>& cells) {
-  std::string line;
-  for (size_t i = 0; i < std::size(kColumns); ++i) {
-    if (i > 0) line += ' ';
-    line += kColumns[i].left ? fmt::format("{:<{}}", cells[i], kColumns[i].width)
-                             : fmt::format("{:>{}}", cells[i], kColumns[i].width);
-  }
-  return line;
-}
-
-// Two lines: what groups of columns have in common, then their names.
-std::string Header(const ByteUnit& unit, bool colour) {
-  size_t gpu_begin = 0, gpu_end = 0;
-  std::vector<std::string> titles;
-  for (size_t i = 0, at = 0; i < std::size(kColumns); ++i) {
-    titles.emplace_back(kColumns[i].title);
-    if (i == 4) gpu_begin = at;
-    if (i == 11) gpu_end = at;
-    at += static_cast<size_t>(kColumns[i].width) + 1;
-  }
-  std::string groups = fmt::format("     {:<{}}", "offload to", gpu_begin - 5);
-  const std::string gpu = fmt::format(" {} on one GPU at its peak ", unit.name);
-  groups += fmt::format("{:-^{}}", gpu, gpu_end - 1 - gpu_begin);
-  groups += fmt::format(" {:-^11} {:-^11}", fmt::format(" {}/node ", unit.name),
-                        fmt::format(" {}/step ", unit.name));
-  return groups + '\n' + Paint(Line(titles), kBold, colour) + '\n';
-}
 
 std::string RecomputeName(int every) {
   if (every == 0) return "none";
   return every == 1 ? "full" : fmt::format("full/{}", every);
 }
 
-std::string Row(const ChoiceEstimate& choice, const ByteUnit& unit, bool colour) {
-  auto bytes = [&](uint64_t value) { return ByteCell(value, unit); };
-  const ZeroConfig& zero = choice.setup.zero;
-  std::string line = Line(
-      {std::to_string(zero.stage), std::string(OffloadDeviceName(zero.offload_optimizer.device)),
-       std::string(OffloadDeviceName(zero.offload_param.device)),
-       RecomputeName(choice.setup.recompute.every), bytes(choice.memory.of(MemoryClass::kParams)),
-       bytes(choice.memory.of(MemoryClass::kGrads)),
-       bytes(choice.memory.of(MemoryClass::kOptimizer)),
-       bytes(choice.memory.of(MemoryClass::kActivations)),
-       bytes(choice.memory.of(MemoryClass::kBuffers)), bytes(choice.runtime_bytes),
-       bytes(choice.gpu_total_bytes), bytes(choice.host.total()), bytes(choice.nvme_bytes),
-       bytes(choice.traffic.collective_bytes), bytes(choice.traffic.pcie_bytes()), ""});
+// The columns that both tables begin with.
+void AddChoiceColumns(ReportColumns& columns) {
+  columns.BeginGroup("");
+  columns.Add("ZeRO", 4, true);
+  columns.BeginGroup("offload to");
+  columns.Add("opt", 4, true);
+  columns.Add("param", 5, true);
+  columns.BeginGroup("");
+  columns.Add("recomp", 6, true);
+}
+
+std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
+  return {std::to_string(setup.zero.stage),
+          std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
+          std::string(OffloadDeviceName(setup.zero.offload_param.device)),
+          RecomputeName(setup.recompute.every)};
+}
+
+// The row, its verdict in colour, and all of it faint if it does not fit.
+std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells, bool fits,
+                      const Paints& paints) {
+  cells.emplace_back("");
+  std::string line = columns.Row(cells);
   line.resize(line.size() - 4);
-  return line + Paint(choice.fits ? " yes" : "  no", choice.fits ? kGreen : kRed, colour) + '\n';
+  return fits ? fmt::format("{}{} yes{}\n", line, paints.green, paints.reset)
+              : fmt::format("{}{}{}{}  no{}\n", paints.dim, line, paints.reset, paints.red,
+                            paints.reset);
 }
 
-std::string Headline(const Estimate& estimate, bool colour) {
-  const ModelSpec& model = estimate.model;
-  const Cluster& cluster = estimate.cluster;
-  const TrainSetup& setup = estimate.choices.front().setup;
-  std::string text = Wrap(
-      fmt::format("{}: {} parameters, {} layers, hidden {}, {} heads, vocabulary {}, sequence {}",
-                  model.name, FormatCount(model.ParamCount()), model.layers, model.hidden,
-                  model.heads, model.vocab, estimate.seq_len),
-      2);
-  if (colour) text = kBold + text.substr(0, text.size() - 1) + kReset + '\n';
-  const std::string host =
-      cluster.host_capacity_bytes
-          ? fmt::format(", {} of host memory a node", FormatBytes(*cluster.host_capacity_bytes))
-          : "";
-  const std::string nodes =
-      cluster.nodes() == 1 ? "one node"
-                           : fmt::format("{} nodes of {}", cluster.nodes(), cluster.gpus_per_node);
-  text += Wrap(fmt::format("{} x {}, {}, {} a GPU{}", cluster.gpus, cluster.gpu_name, nodes,
-                           FormatBytes(cluster.gpu_capacity_bytes), host),
-               2);
-  const auto tokens = static_cast<uint64_t>(setup.batch.global_batch() * setup.batch.seq_len);
-  text += Wrap(
-      fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequence{}, {} tokens",
-                  DtypeName(setup.precision.dtype), setup.batch.micro_batch, setup.batch.grad_accum,
-                  setup.batch.grad_accum == 1 ? "" : "s", setup.batch.global_batch(),
-                  setup.batch.global_batch() == 1 ? "" : "s", FormatCount(tokens)),
-      2);
-  return text + '\n';
-}
-
-// Device peaks of one choice by phase, with the buffers that make them.
-std::string Phases(const ChoiceEstimate& choice) {
-  std::string text = "\nPeak of each phase on one GPU (without runtime), largest buffers first:\n";
-  for (int p = 0; p < kPhases; ++p) {
-    const PhasePeak& peak = choice.memory.phases[static_cast<size_t>(p)];
-    if (peak.bytes == 0) continue;
-    std::vector<std::string> parts;
-    for (const Culprit& culprit : peak.culprits) {
-      parts.push_back(fmt::format("{} {}", CulpritName(culprit), FormatBytes(culprit.bytes)));
+std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
+  const ByteUnit unit = CommonUnit(estimate);
+  ReportColumns columns;
+  AddChoiceColumns(columns);
+  columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
+  for (const auto& [title, width] :
+       std::initializer_list<std::pair<const char*, size_t>>{{"params", 6},
+                                                             {"grads", 5},
+                                                             {"optim", 5},
+                                                             {"activ", 5},
+                                                             {"buffers", 7},
+                                                             {"runtime", 7},
+                                                             {"total", 5}}) {
+    columns.Add(title, width);
+  }
+  columns.BeginGroup(fmt::format("{}/node", unit.name));
+  columns.Add("host", 5);
+  columns.Add("nvme", 5);
+  columns.BeginGroup("");
+  columns.Add("fits", 4);
+  std::string text = columns.Header(paints);
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    for (const uint64_t bytes : choice.memory.class_bytes) cells.push_back(ByteCell(bytes, unit));
+    for (const uint64_t bytes :
+         {choice.runtime_bytes, choice.gpu_total_bytes, choice.host.total(), choice.nvme_bytes}) {
+      cells.push_back(ByteCell(bytes, unit));
     }
-    text += Wrap(fmt::format("  {:<9}{:>9}:  {}", PhaseName(static_cast<Phase>(p)),
-                             FormatBytes(peak.bytes), fmt::join(parts, ", ")),
-                 22);
+    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+  }
+  return text;
+}
+
+bool UsesDisk(const Estimate& estimate) {
+  return std::any_of(estimate.choices.begin(), estimate.choices.end(), [](const auto& choice) {
+    return choice.traffic.file_read_bytes > 0 || choice.traffic.file_write_bytes > 0;
+  });
+}
+
+bool TimesKnown(const Estimate& estimate) {
+  return std::any_of(estimate.choices.begin(), estimate.choices.end(),
+                     [](const auto& choice) { return choice.time.total_seconds.has_value(); });
+}
+
+std::string TokensCell(const std::optional<double>& tokens) {
+  if (!tokens) return "?";
+  return *tokens < 9999.5 ? fmt::format("{:.0f}", *tokens)
+                          : FormatCount(static_cast<uint64_t>(*tokens + 0.5));
+}
+
+std::string TimeTable(const Estimate& estimate, const Paints& paints) {
+  const ByteUnit bytes = CommonUnit(estimate);
+  const TimeUnit seconds = CommonTimeUnit(estimate);
+  const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
+  ReportColumns columns;
+  AddChoiceColumns(columns);
+  columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
+  columns.Add("comm", 5);
+  columns.Add("pcie", 5);
+  if (disk) {
+    columns.Add("read", 5);
+    columns.Add("write", 5);
+  }
+  if (times) {
+    columns.BeginGroup(fmt::format("in {}", seconds.name));
+    columns.Add("compute", 7);
+    columns.BeginGroup("exposed");
+    columns.Add("comm", 6);
+    columns.Add("offload", 7);
+    columns.BeginGroup(fmt::format("in {}", seconds.name));
+    columns.Add("optim", 6);
+    columns.Add("step", 6);
+    columns.BeginGroup("all GPUs");
+    columns.Add("tok/s", 6);
+    columns.Add("MFU%", 4);
+  }
+  columns.BeginGroup("");
+  columns.Add("fits", 4);
+  std::string text = columns.Header(paints);
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    const StepTraffic& traffic = choice.traffic;
+    const TimeEstimate& time = choice.time;
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    cells.push_back(ByteCell(traffic.collective_bytes, bytes));
+    cells.push_back(ByteCell(traffic.pcie_bytes(), bytes));
+    if (disk) {
+      cells.push_back(ByteCell(traffic.file_read_bytes, bytes));
+      cells.push_back(ByteCell(traffic.file_write_bytes, bytes));
+    }
+    if (times) {
+      for (const auto& part :
+           {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
+            time.optimizer_seconds, time.total_seconds}) {
+        cells.push_back(SecondsCell(part, seconds));
+      }
+      cells.push_back(TokensCell(time.tokens_per_second));
+      cells.push_back(time.mfu ? fmt::format("{:.1f}", 100 * *time.mfu) : "?");
+    }
+    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+  }
+  return text;
+}
+
+std::string Headline(const Estimate& estimate, const Paints& paints) {
+  std::string text = Wrap(ModelLine(estimate.model, estimate.seq_len), 2);
+  text.pop_back();
+  text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
+  text += Wrap(ClusterLine(estimate.cluster), 2);
+  return text + Wrap(BatchLine(estimate.choices.front().setup), 2) + '\n';
+}
+
+std::string Misfits(const Estimate& estimate) {
+  std::string text;
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    if (choice.fits) continue;
+    if (text.empty()) {
+      text = TimesKnown(estimate)
+                 ? "\nWhy not (their times are what they would take if they did):\n"
+                 : "\nWhy not:\n";
+    }
+    text += Wrap(fmt::format("  {}: {}", SetupLabel(choice.setup), choice.why_not), 4);
   }
   return text;
 }
@@ -131,19 +176,15 @@ std::string Phases(const ChoiceEstimate& choice) {
 }  // namespace
 
 std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
-  const ByteUnit unit = CommonUnit(estimate);
-  std::string text = Headline(estimate, style.colour) + Header(unit, style.colour);
-  for (const ChoiceEstimate& choice : estimate.choices) text += Row(choice, unit, style.colour);
-  if (estimate.choices.size() == 1) text += Phases(estimate.choices.front());
-
-  bool first = true;
-  for (const ChoiceEstimate& choice : estimate.choices) {
-    if (choice.fits) continue;
-    if (first) text += "\nWhy not:\n";
-    first = false;
-    text += Wrap(fmt::format("  {}: {}", SetupLabel(choice.setup), choice.why_not), 4);
+  const Paints paints(style.colour);
+  std::string text = Headline(estimate, paints);
+  text += MemoryTable(estimate, paints) + '\n' + TimeTable(estimate, paints);
+  if (estimate.choices.size() == 1) {
+    const ChoiceEstimate& choice = estimate.choices.front();
+    text += '\n' + PhasePeaks(choice);
+    if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
   }
-  text += '\n';
+  text += Misfits(estimate) + '\n';
   if (!style.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2);
   }

@@ -77,6 +77,19 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
       sum += gpu[name].get<uint64_t>();
     }
     CHECK(sum == gpu["total"].get<uint64_t>());
+    const Json& seconds = choice["step_seconds"];
+    double parts = 0;
+    for (const char* name : {"compute", "exposed_comm", "exposed_offload", "optimizer"}) {
+      parts += seconds[name].get<double>();
+    }
+    const double total = seconds["total"];
+    CHECK(total > 0);
+    CHECK(parts == doctest::Approx(total));
+    CHECK(choice["tokens_per_second"].get<double>() == doctest::Approx(2 * 128 / total));
+    CHECK(choice["mfu"].get<double>() > 0);
+    CHECK(choice["mfu"].get<double>() < 1);
+    const bool waits = choice["offload_optimizer"] != "none" || choice["offload_param"] != "none";
+    CHECK((seconds["exposed_offload"].get<double>() > 0.001 * total) == waits);
     CHECK(choice["fits"] == true);
     CHECK(choice["why_not"].is_null());
   }
@@ -185,10 +198,62 @@ TEST_CASE("table: 100 columns, no colour in a pipe, all choices, reasons and ass
     CHECK(run.out.find('\x1b') == std::string::npos);
     for (const std::string& line : Lines(run.out)) CHECK(line.size() <= 100);
     for (const char* column : {"params", "grads", "optim", "activ", "buffers", "runtime", "total",
-                               "host", "nvme", "comm", "pcie", "fits", "Assumed:"}) {
+                               "host", "nvme", "comm", "pcie", "compute", "exposed", "offload",
+                               "step", "tok/s", "MFU%", "fits", "Assumed:"}) {
       CHECK(run.out.find(column) != std::string::npos);
     }
   }
+}
+
+TEST_CASE("table: disk columns only where a disk is used; details of one choice alone") {
+  const std::string gpt2 = "estimate --model gpt2 --seq-len 64 --gpus 2 --stage 2 ";
+  auto says = [](const RunResult& run, const char* text) {
+    return run.out.find(text) != std::string::npos;
+  };
+  const RunResult several = RunZeroplan(gpt2);
+  CHECK(says(several, " read "));
+  CHECK(says(several, " write "));
+  CHECK(!says(several, "Peak of each phase"));
+  CHECK(!says(several, "Each stream in one step"));
+  const RunResult one = RunZeroplan(gpt2 + "--offload-optimizer cpu");
+  CHECK(!says(one, " write "));
+  CHECK(says(one, "Peak of each phase"));
+  CHECK(says(one, "Each stream in one step"));
+  CHECK(says(one, "device_to_host busy"));
+  CHECK(!says(one, "storage"));
+  for (const std::string& line : Lines(one.out)) CHECK(line.size() <= 100);
+  // A row that does not fit says so in both tables, and its reason below.
+  const RunResult none = RunZeroplan(gpt2 + "--offload-optimizer none --gpu-memory 1MB");
+  size_t marked = 0;
+  for (const std::string& line : Lines(none.out)) marked += line.ends_with("  no");
+  CHECK(marked == 2);
+  CHECK(says(none, "Why not (their times"));
+}
+
+TEST_CASE("--trace shows the one choice's step, with two of its middle micro-steps") {
+  const std::string file = "/tmp/zeroplan_cli_trace_" + std::to_string(getpid()) + ".json";
+  auto events = [&](int grad_accum) {
+    const RunResult run = RunZeroplan(
+        "estimate --model gpt2 --seq-len 64 --gpus 2 --stage 2 --offload-optimizer cpu --trace " +
+        file + " --grad-accum " + std::to_string(grad_accum));
+    INFO(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(run.out.find("Each stream") != std::string::npos);
+    const Json trace = Json::parse(ReadWhole(file));
+    size_t spans = 0;
+    for (const Json& event : trace["traceEvents"]) spans += event["ph"] == "X";
+    return spans;
+  };
+  const size_t three = events(3), four = events(4), many = events(40);
+  CHECK(three > 500);
+  CHECK(four > three);
+  CHECK(many == four);
+  std::filesystem::remove(file);
+  const RunResult several = RunZeroplan("estimate --model gpt2 --seq-len 64 --trace " + file);
+  CHECK(several.exit_code == 2);
+  CHECK(several.err.find("--stage") != std::string::npos);
+  CHECK(!std::filesystem::exists(file));
+  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 4);
 }
 
 TEST_CASE("csv: every line has the header's fields") {

@@ -1,0 +1,73 @@
+// zeroplan explain: a plan's step, what it holds, does and waits for.
+#include "planner/explain.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/app.h"
+#include "cli/common_options.h"
+#include "cli/output.h"
+#include "cli/predicted_trace.h"
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "hwprofiles/loader.h"
+#include "planner/plan_file.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  zeroplan explain plan.json
+  zeroplan explain plan.json --trace step.json
+The program is lowered again and must be the planned one. With --hw times follow that profile's
+rates; capacities stay the plan's.)";
+
+struct ExplainOptions {
+  std::string plan, hardware, trace, output;
+};
+
+HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted) {
+  if (!wanted.empty()) return LoadProfile(wanted);
+  const std::string& name = plan.cluster.hardware;
+  const std::vector<std::string> known = ProfileNames();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    ThrowUsage("{}: cluster.hw: {} is not a built-in profile; give its file with --hw FILE",
+               plan.source, name);
+  }
+  return LoadProfile(name);
+}
+
+void RunExplain(const ExplainOptions& options) {
+  const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
+  const Program program = CheckedProgram(plan);
+  const HardwareProfile hardware = PlannedHardware(plan, options.hardware);
+  const CostModel costs(hardware, ClusterShape{plan.cluster.gpus, plan.cluster.gpus_per_node});
+  Cluster cluster = plan.cluster;
+  cluster.hardware = hardware.name;
+  cluster.gpu_name = hardware.gpu.name;
+  const ChoiceEstimate choice = EstimateProgram(program, cluster, &costs);
+  if (!options.trace.empty()) WritePredictedTrace(program, costs, options.trace);
+  WriteOutput(options.output, Explain(program, choice, cluster, costs));
+}
+
+}  // namespace
+
+void RegisterExplain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "explain", "A plan's step: what it holds, what it does when, what it waits for");
+  auto options = std::make_shared<ExplainOptions>();
+  command->add_option("plan", options->plan, "What 'zeroplan plan --plan-out' wrote")
+      ->type_name("PLAN")
+      ->required();
+  AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",
+            "Hardware profile whose rates give the times (default: the plan's)");
+  AddOption(*command, "Output", "--trace", options->trace, "FILE.json",
+            "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)");
+  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
+            "File for the text (default: stdout)");
+  command->footer(kFooter);
+  command->callback([options] { RunExplain(*options); });
+}
+
+}  // namespace zeroplan

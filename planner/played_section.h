@@ -1,0 +1,37 @@
+// One section of a program as the time model plays it, with what it was played from.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/program/program.h"
+#include "cost_models/cost_model.h"
+#include "cost_models/timeline.h"
+
+namespace zeroplan {
+
+struct PlayedSection {
+  Section section = Section::kMicroStep;
+  uint8_t kinds = kEvery;
+  SectionTime time;
+  std::vector<double> seconds;    // of each instruction of the section, alone on its stream
+  std::vector<PlayedSpan> spans;  // by end; what takes time alone
+};
+
+PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds,
+                          const CostModel& costs);
+
+// Time that the compute stream stood still for one instruction of another stream.
+struct ComputeWait {
+  double seconds = 0;
+  // Into the section; -1: none was found.
+  int64_t waited_for = -1;
+};
+
+// The waits of the compute stream in order, a last one until the section's end included. A wait is
+// taken apart by what was going on meanwhile, back from its end: the instruction whose end ended
+// it, what that one had waited for, and so on. They and the time lost beside collectives
+// (OverlapRates) make the exposed seconds.
+std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedSection& played);
+
+}  // namespace zeroplan

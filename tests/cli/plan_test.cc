@@ -1,0 +1,221 @@
+// train --plan and explain as a user runs them.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/model/model_spec.h"
+#include "tests/cli/run_binary.h"
+#include "tests/planner/plan_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+// A folder with a plan of the small model and the model's config.json.
+class PlanFolder {
+ public:
+  explicit PlanFolder(const Plan& plan = SmallPlan(), const std::string& config = kSmallConfig) {
+    std::string name = (fs::temp_directory_path() / "zeroplan_plan_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    root_ = name;
+    text_ = WritePlan(plan, config);
+    Write("plan.json", text_);
+    Write("config.json", WriteHuggingFaceConfig(plan.model));
+  }
+  ~PlanFolder() {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(root_ / name) << text;
+  }
+  // The plan with one value changed, as edited.json.
+  std::string Edited(const std::string& pointer, const Json& value) const {
+    Json json = Json::parse(text_);
+    json[Json::json_pointer(pointer)] = value;
+    Write("edited.json", json.dump(2));
+    return path("edited.json");
+  }
+  std::string Train(const std::string& more) const {
+    return "train --data " ZEROPLAN_SOURCE_DIR "/LICENSE --threads 1 --steps 8 " + more;
+  }
+
+ private:
+  fs::path root_;
+  std::string text_;
+};
+
+std::vector<double> Losses(const std::string& metrics) {
+  std::vector<double> losses;
+  std::istringstream lines(ReadWhole(metrics));
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line);
+    if (json["event"] == "step") losses.push_back(json["loss"]);
+  }
+  return losses;
+}
+
+TEST_CASE("train --plan runs the planned program, as --config with its config does") {
+  const PlanFolder folder;
+  const RunResult run =
+      RunZeroplan(folder.Train("--plan " + folder.path("plan.json") + " --metrics " +
+                               folder.path("plan.jsonl") + " --save " + folder.path("out")));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.err.find("Rehearsal: the program planned for 2 x NVIDIA H200 SXM runs on the CPU.") !=
+        std::string::npos);
+  CHECK(fs::exists(folder.path("out/model.safetensors")));
+
+  std::istringstream lines(ReadWhole(folder.path("plan.jsonl")));
+  std::string line;
+  std::getline(lines, line);
+  const Json start = Json::parse(line);
+  const Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
+  CHECK(start["plan"]["gpus"] == 2);
+  CHECK(start["plan"]["grad_accum"] == 3);
+  for (const char* memory_class : {"params", "grads", "optimizer", "activations", "buffers"}) {
+    CHECK(start["planned_bytes"]["gpu"][memory_class] ==
+          plan["predicted"]["gpu_bytes"][memory_class]);
+  }
+  Json end;
+  while (std::getline(lines, line)) end = Json::parse(line);
+  CHECK(end["event"] == "end");
+  CHECK(end["high_water_bytes"] == plan["predicted"]["rank_arena_bytes"]);
+
+  // The same choice from its config, lowered for the CPU: other places, the same numbers.
+  folder.Write("ds.json", kSmallConfig);
+  const RunResult config =
+      RunZeroplan(folder.Train("--model " + folder.path("config.json") + " --gpus 2 --config " +
+                               folder.path("ds.json") + " --metrics " + folder.path("ds.jsonl")));
+  CAPTURE(config.err);
+  REQUIRE(config.exit_code == 0);
+  const std::vector<double> planned = Losses(folder.path("plan.jsonl"));
+  const std::vector<double> control = Losses(folder.path("ds.jsonl"));
+  REQUIRE(planned.size() == 8);
+  REQUIRE(control.size() == 8);
+  // Chunks of logits differ in size, and with them the order in which the head's gradient is added.
+  for (size_t i = 0; i < 8; ++i) CHECK(planned[i] == doctest::Approx(control[i]).epsilon(1e-4));
+}
+
+TEST_CASE("train --plan takes the model and the ranks that it was planned for, and no others") {
+  const PlanFolder folder;
+  const std::string plan = " --plan " + folder.path("plan.json");
+  CHECK(RunZeroplan(folder.Train(plan + " --gpus 2 --model " + folder.path("config.json")))
+            .exit_code == 0);
+  ModelSpec wider = SmallModel();
+  wider.hidden = 64;
+  wider.ffn = 256;
+  folder.Write("wider.json", WriteHuggingFaceConfig(wider));
+  ModelSpec longer = SmallModel();
+  longer.positions = 48;
+  folder.Write("longer.json", WriteHuggingFaceConfig(longer));
+  const struct {
+    std::string arguments;
+    std::vector<std::string> said;
+  } cases[] = {
+      {"--gpus 4" + plan, {"--gpus: 4", "2"}},
+      {"--model " + folder.path("wider.json") + plan, {"hidden", "has 32", "64"}},
+      {"--model " + folder.path("longer.json") + plan, {"positions", "has 32", "48"}},
+      {"--stage 2" + plan, {"--stage: 2", "--plan"}},
+      {"--micro-batch 2" + plan, {"--micro-batch: 2", "--plan"}},
+      {"--lr 0.1" + plan, {"--lr: 0.1", "--plan"}},
+      {"--dtype fp32" + plan, {"--dtype: fp32", "--plan"}},
+      {"--seq-len 32" + plan, {"--seq-len: 32", "--plan"}},
+      {"--config x.json" + plan, {"--config: x.json", "--plan"}},
+      {"--plan /no/such/plan.json", {"/no/such/plan.json"}},
+      {"--plan " + folder.path("config.json"), {"config.json", "schema"}},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.arguments);
+    const RunResult run = RunZeroplan(folder.Train(c.arguments));
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    for (const std::string& word : c.said) CHECK(run.err.find(word) != std::string::npos);
+  }
+}
+
+TEST_CASE("a plan that was edited or is another version's is refused, by train and explain") {
+  const PlanFolder folder;
+  const std::tuple<const char*, Json, const char*> edits[] = {
+      {"/zeroplan", "9.9.9", "made by zeroplan 9.9.9"},
+      {"/schema", "zeroplan.plan/9", "zeroplan.plan/1"},
+      {"/config/zero_optimization/stage", 1, "the program lowered from this plan differs"},
+      {"/lower/logits_chunk_bytes", 4096, "the program lowered from this plan differs"},
+      {"/model/layers", 0, "model.layers: 0"},
+  };
+  for (const auto& [pointer, value, said] : edits) {
+    const std::string file = folder.Edited(pointer, value);
+    for (const std::string& command :
+         {folder.Train("--plan " + file), std::string("explain " + file)}) {
+      CAPTURE(command);
+      const RunResult run = RunZeroplan(command);
+      CAPTURE(run.err);
+      CHECK(run.exit_code == 2);
+      CHECK(run.out.empty());
+      CHECK(run.err.find(said) != std::string::npos);
+      CHECK(run.err.find("edited.json") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("train --plan: without checkpoints nothing is saved; the swap folder is the run's own") {
+  Plan plan = SmallPlan();
+  plan.lower.checkpoints = false;
+  {
+    const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+    const CostModel costs(hardware, ClusterShape{2, 2});
+    plan.choice = EstimateProgram(Lower(plan.model, plan.setup, plan.lower), plan.cluster, &costs);
+  }
+  const PlanFolder folder(plan);
+  const RunResult run = RunZeroplan(
+      folder.Train("--plan " + folder.path("plan.json") + " --save " + folder.path("out")));
+  CHECK(run.exit_code == 2);
+  CHECK(run.err.find("--save") != std::string::npos);
+  CHECK(RunZeroplan(folder.Train("--plan " + folder.path("plan.json"))).exit_code == 0);
+
+  const std::string nvme = R"({
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_optimization": {"stage": 2,
+      "offload_optimizer": {"device": "nvme", "nvme_path": "/no/such/folder"}}})";
+  const PlanFolder swapping(SmallPlan(nvme), nvme);
+  const std::string train = swapping.Train("--plan " + swapping.path("plan.json"));
+  CHECK(RunZeroplan(train).exit_code == 2);
+  const RunResult moved = RunZeroplan(train + " --nvme-path " + swapping.path("."));
+  CAPTURE(moved.err);
+  CHECK(moved.exit_code == 0);
+}
+
+TEST_CASE("explain prints the step and writes its trace") {
+  const PlanFolder folder;
+  const std::string plan = folder.path("plan.json");
+  const RunResult run = RunZeroplan("explain " + plan + " --trace " + folder.path("t.json"));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.err.empty());
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+  for (const char* said : {"ZeRO stage 2, optimizer on cpu", "Memory", "Time of one step",
+                           "The update, stream by stream", "80.0 GB a GPU"}) {
+    CHECK(run.out.find(said) != std::string::npos);
+  }
+  const Json trace = Json::parse(ReadWhole(folder.path("t.json")));
+  CHECK(trace["traceEvents"].size() > 100);
+
+  CHECK(RunZeroplan("explain " + plan + " --hw h200-141gb-sxm").out == run.out);
+  CHECK(RunZeroplan("explain " + plan + " --hw nothing").exit_code == 2);
+  const std::string elsewhere = folder.Edited("/cluster/hw", "my-cluster");
+  const RunResult unknown = RunZeroplan("explain " + elsewhere);
+  CHECK(unknown.exit_code == 2);
+  CHECK(unknown.err.find("my-cluster") != std::string::npos);
+  CHECK(unknown.err.find("--hw FILE") != std::string::npos);
+  CHECK(RunZeroplan("explain " + elsewhere + " --hw h200-141gb-sxm").exit_code == 0);
+  CHECK(RunZeroplan("explain " + plan + " --trace /no/such/t.json").exit_code == 4);
+  CHECK(RunZeroplan("explain").exit_code == 2);
+}
+
+}  // namespace
+}  // namespace zeroplan
