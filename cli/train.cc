@@ -53,7 +53,7 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
       ->group("Data");
   auto add = [&](const char* group, const char* name, std::string& value, const char* type,
                  const char* help) {
-    command.add_option(name, value, help)->type_name(type)->group(group);
+    AddOption(command, group, name, value, type, help);
   };
   add("Plan", "--plan", options.plan, "FILE",
       "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the plan's, and "

@@ -89,7 +89,10 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
     CHECK(choice["mfu"].get<double>() > 0);
     CHECK(choice["mfu"].get<double>() < 1);
     const bool waits = choice["offload_optimizer"] != "none" || choice["offload_param"] != "none";
-    CHECK((seconds["exposed_offload"].get<double>() > 0.001 * total) == waits);
+    // Without offload only tokens and step state cross PCIe.
+    const double exposed = seconds["exposed_offload"].get<double>() / total;
+    CHECK((exposed > 0.1) == waits);
+    CHECK((exposed < 0.01) == !waits);
     CHECK(choice["fits"] == true);
     CHECK(choice["why_not"].is_null());
   }

@@ -205,14 +205,22 @@ TEST_CASE("explain prints the step and writes its trace") {
   const Json trace = Json::parse(ReadWhole(folder.path("t.json")));
   CHECK(trace["traceEvents"].size() > 100);
 
-  CHECK(RunZeroplan("explain " + plan + " --hw h200-141gb-sxm").out == run.out);
+  const std::string planned = " --hw " + std::string(kDefaultProfile);
+  CHECK(RunZeroplan("explain " + plan + planned).out == run.out);
+  // Another GPU's rates; the capacities stay.
+  const RunResult other = RunZeroplan("explain " + plan + " --hw v100-32gb-sxm3");
+  CAPTURE(other.err);
+  CHECK(other.exit_code == 0);
+  CHECK(other.out != run.out);
+  CHECK(other.out.find("V100") != std::string::npos);
+  CHECK(other.out.find("80.0 GB a GPU") != std::string::npos);
   CHECK(RunZeroplan("explain " + plan + " --hw nothing").exit_code == 2);
   const std::string elsewhere = folder.Edited("/cluster/hw", "my-cluster");
   const RunResult unknown = RunZeroplan("explain " + elsewhere);
   CHECK(unknown.exit_code == 2);
   CHECK(unknown.err.find("my-cluster") != std::string::npos);
   CHECK(unknown.err.find("--hw FILE") != std::string::npos);
-  CHECK(RunZeroplan("explain " + elsewhere + " --hw h200-141gb-sxm").exit_code == 0);
+  CHECK(RunZeroplan("explain " + elsewhere + planned).exit_code == 0);
   CHECK(RunZeroplan("explain " + plan + " --trace /no/such/t.json").exit_code == 4);
   CHECK(RunZeroplan("explain").exit_code == 2);
 }

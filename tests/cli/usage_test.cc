@@ -83,7 +83,7 @@ TEST_CASE("version and help") {
   const RunResult version = RunZeroplan("--version");
   CHECK(version.exit_code == 0);
   CHECK(version.out.starts_with("zeroplan "));
-  for (const char* command : {"", "estimate ", "model ", "model show ", "hw ", "data tokenize "}) {
+  for (const char* command : {"", "estimate ", "model ", "model show ", "hw ", "explain ", "train ", "data tokenize "}) {
     const RunResult help = RunZeroplan(std::string(command) + "--help");
     CHECK(help.exit_code == 0);
     CHECK(help.err.empty());
