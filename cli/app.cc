@@ -64,6 +64,7 @@ int RunApp(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   RegisterEstimate(app);
+  RegisterPlan(app);
   RegisterConfig(app);
   RegisterModel(app);
   RegisterHardware(app);

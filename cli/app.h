@@ -15,6 +15,7 @@ namespace zeroplan {
 // messages on stderr, and ends unsuccessfully by throwing Error with the exit code. A new command
 // is a file that defines its Register function, a declaration here, and a line in RunApp.
 void RegisterEstimate(CLI::App& app);
+void RegisterPlan(CLI::App& app);
 void RegisterConfig(CLI::App& app);
 void RegisterModel(CLI::App& app);
 void RegisterHardware(CLI::App& app);

@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "planner/choices.h"
 #include "planner/flips.h"
+#include "planner/report_rows.h"
 
 namespace zeroplan {
 namespace {
@@ -230,12 +231,6 @@ void AddBandwidthFlips(Searcher& searcher, const Found& now, const HardwareProfi
 }
 
 }  // namespace
-
-std::string FormatSeconds(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.3g} ms", 1e3 * seconds)
-                         : fmt::format("{:.3g} us", 1e6 * seconds);
-}
 
 std::string FormatBandwidth(double bytes_per_second, bool bits) {
   const double giga = bytes_per_second / 1e9 * (bits ? 8 : 1);

@@ -15,8 +15,6 @@ namespace zeroplan {
 std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
                                 const HardwareProfile& hardware);
 
-// "1.25 s", "38.2 ms".
-std::string FormatSeconds(double seconds);
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
 std::string FormatBandwidth(double bytes_per_second, bool bits);
 

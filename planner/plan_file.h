@@ -34,7 +34,7 @@ struct PlanFile {
 // that back does not lower to the plan's program: a choice that a DeepSpeed config cannot express.
 std::string WritePlan(const Plan& plan, std::string_view deepspeed_config);
 inline std::string WritePlan(const Plan& plan) {
-  return WritePlan(plan, WriteDeepSpeedConfig(plan.setup, plan.model.layers));
+  return WritePlan(plan, WriteConfig(plan.setup, plan.model.layers));
 }
 
 // Throws Error(kUsage) "SOURCE:LINE: key: ..." for what is missing, unknown or out of range, for

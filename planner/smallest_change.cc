@@ -11,7 +11,7 @@ namespace {
 constexpr int kFreedoms = 4;  // micro-batch, recompute, stage, offload
 
 // What of `asked` bit i frees.
-void Free(int freedom, const SearchSpace& full, SearchSpace& space) {
+void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
   switch (freedom) {
     case 0:
       space.micro_batches = full.micro_batches;
@@ -32,7 +32,7 @@ void Free(int freedom, const SearchSpace& full, SearchSpace& space) {
 
 bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
   SearchSpace freed = asked;
-  Free(freedom, full, freed);
+  SetFree(freedom, full, freed);
   switch (freedom) {
     case 0:
       return freed.micro_batches == asked.micro_batches && freed.grad_accums == asked.grad_accums;
@@ -100,7 +100,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       if ((set & ~pinned) != 0 || std::popcount(set) != count) continue;
       SearchInputs inputs = asked;
       for (int f = 0; f < kFreedoms; ++f) {
-        if ((set >> f & 1) != 0) Free(f, full, inputs.space);
+        if ((set >> f & 1) != 0) SetFree(f, full, inputs.space);
       }
       Searcher searcher(inputs);
       const std::optional<Found> found = searcher.Best(fastest);
