@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -248,11 +249,18 @@ std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
   std::vector<std::string> lines;
   lines.push_back(Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate)));
   lines.push_back(TimeShares(best.estimate));
-  AddOthers(searcher, result, lines);
-  AddMemoryFlips(searcher, now, lines);
-  AddBatchFlips(searcher, now, lines);
+  auto T = [&](const char* n, auto f) {
+    auto a = std::chrono::steady_clock::now();
+    f();
+    if (getenv("DBG"))
+      fmt::print(stderr, "{} {:.0f} ms\n", n,
+                 std::chrono::duration<double>(std::chrono::steady_clock::now() - a).count() * 1e3);
+  };
+  T("others", [&] { AddOthers(searcher, result, lines); });
+  T("memory", [&] { AddMemoryFlips(searcher, now, lines); });
+  T("batch", [&] { AddBatchFlips(searcher, now, lines); });
   if (inputs.objective == Objective::kThroughput) {
-    AddBandwidthFlips(searcher, now, hardware, lines);
+    T("bw", [&] { AddBandwidthFlips(searcher, now, hardware, lines); });
   }
   return lines;
 }

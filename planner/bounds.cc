@@ -178,6 +178,9 @@ Bounds::Terms Bounds::TermsOf(const Candidate& group) {
   t.whole = t.sharded ? ShardingOf(group.gpus).persistent : 0;
   t.away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
   t.in_place = group.stage <= 1 || (group.gpus == 1 && t.away == 0);
+  const Sharding& sharding = ShardingOf(group.gpus);
+  // Units of stages below 3 hold a whole layer, and a rank's padding.
+  t.largest_unit = 1.01 * std::max(sharding.layer, sharding.embedding);
   t.reused = base_.zero.max_reuse_distance > 0 ? t.psi - t.whole : 0;
   t.gathered_after = group.stage == 0 ? 0 : (t.sharded ? t.whole : t.psi) * t.param_bytes;
   return t;
@@ -249,9 +252,10 @@ double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostM
   }
   if (t.n > 1) {
     const double bucket =
-        2 * static_cast<double>(base_.zero.allgather_bucket_elements) * t.param_bytes;
-    seconds =
-        std::max(seconds, PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
+        t.param_bytes *
+        std::max(static_cast<double>(base_.zero.allgather_bucket_elements), t.largest_unit);
+    seconds = std::max(seconds,
+                       PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
   }
   if (group.optimizer.device == OffloadDevice::kNvme) {
     const double states = (fp32 ? 8 : 12) * there;

@@ -75,6 +75,7 @@ class Bounds {
     double away = 0;                        // share of the states on host or disk
     double param_bytes = 2;                 // of the compute dtype
     double gathered_after = 0;              // bytes of the gather after the update
+    double largest_unit = 0;                // elements
     bool params_away = false, sharded = false, in_place = false;
   };
   Terms TermsOf(const Candidate& group);

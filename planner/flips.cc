@@ -6,15 +6,21 @@
 namespace zeroplan {
 namespace {
 
-// Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets; and
-// everything of the present answer's kind.
+// One answer of many, so that less will do.
+constexpr uint64_t kBudget = kInstructionBudget / 6;
+
+// Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
+// besides what the present answer has of these.
 std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Candidate& now) {
   const uint64_t reduce = space.reduce_bucket_elements.front();
   const uint64_t prefetch = space.prefetch_bucket_elements.front();
   return [=](const Candidate& c) {
-    if (SameKind(c, now)) return true;
-    return c.recompute_every <= 1 && c.optimizer.ratio == 1 && c.reduce_bucket_elements == reduce &&
-           c.prefetch_bucket_elements == prefetch;
+    return (c.recompute_every <= 1 || c.recompute_every == now.recompute_every) &&
+           (c.optimizer.ratio == 1 || c.optimizer.ratio == now.optimizer.ratio) &&
+           (c.reduce_bucket_elements == reduce ||
+            c.reduce_bucket_elements == now.reduce_bucket_elements) &&
+           (c.prefetch_bucket_elements == prefetch ||
+            c.prefetch_bucket_elements == now.prefetch_bucket_elements);
   };
 }
 
@@ -38,6 +44,7 @@ bool SameKind(const Candidate& a, const Candidate& b) {
 std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger) {
   Question question;
   question.objective = searcher.inputs().objective;
+  question.instruction_budget = kBudget;
   question.among = Coarse(searcher.inputs().space, now.candidate);
   auto answer = [&](double bytes) {
     question.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
@@ -65,6 +72,7 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
 std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger) {
   Question question;
   question.objective = searcher.inputs().objective;
+  question.instruction_budget = kBudget;
   const Candidate& c = now.candidate;
   int64_t batch = c.micro_batch * c.grad_accum * c.gpus;
   for (int i = 0; i < 6; ++i) {
@@ -88,12 +96,14 @@ class Pool {
  public:
   Pool(Searcher& searcher, const Found& now) : searcher_(searcher) {
     Add(now.candidate);
+    const auto coarse = Coarse(searcher.inputs().space, now.candidate);
     for (int stage : searcher.inputs().space.stages) {
       for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
         for (bool recompute : {false, true}) {
           Question question;
+          question.instruction_budget = kBudget;
           question.among = [&](const Candidate& c) {
-            return c.gpus == now.candidate.gpus && c.stage == stage &&
+            return coarse(c) && c.gpus == now.candidate.gpus && c.stage == stage &&
                    c.optimizer.device == device && c.param == OffloadDevice::kNone &&
                    (c.recompute_every > 0) == recompute;
           };
@@ -129,7 +139,7 @@ class Pool {
   std::vector<Program> programs_;
 };
 
-// The whole space's answer with links of that scale.
+// The answer with links of that scale.
 std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
                                   const CostModel& costs) {
   SearchInputs scaled = inputs;
@@ -140,6 +150,7 @@ std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
   scaled.clusters = {cluster};
   Question question;
   question.objective = inputs.objective;
+  question.instruction_budget = kBudget;
   return Searcher(std::move(scaled)).Best(question);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -138,7 +139,7 @@ struct Searcher::Impl {
     return pairs;
   }
 
-  // The candidates that may answer, as a heap by score bound.
+  // The candidates that may answer.
   std::vector<Item> Open(const Question& question, bool brute_force) {
     std::vector<Item> items;
     const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
@@ -168,26 +169,35 @@ struct Searcher::Impl {
                          g, pairs[i]});
       }
     }
-    std::make_heap(items.begin(), items.end());
     return items;
   }
 
-  // With `winner`, gives up after kLoserBudget candidates where none left can beat it; `proven`
-  // says whether it came to that.
-  std::optional<Found> Best(const Question& question, bool brute_force,
-                            const Score* winner = nullptr, bool* proven = nullptr) {
+  // What a question has come to.
+  struct Progress {
     std::optional<Found> best;
-    Score best_score;
-    std::vector<Item> heap = Open(question, brute_force);
+    Score score;
     int tried = 0;
+    uint64_t instructions = 0;
+    bool proven = true;
+    double gap = 0;
+  };
+
+  // Judges candidates by falling bound until none left can win. With `winner`, gives up after
+  // kLoserBudget candidates where none left can beat it.
+  void Judge(std::vector<Item> heap, const Question& question, bool brute_force,
+             const Score* winner, Progress& run) {
     while (!heap.empty()) {
-      if (!brute_force && best && !(best_score < heap.front().score)) {
+      const Score& next = heap.front().score;
+      if (!brute_force && run.best && !(run.score < next)) {
         stats.cut_by_score += heap.size();
-        break;
+        return;
       }
-      if (best && winner != nullptr && tried++ >= kLoserBudget && heap.front().score < *winner) {
-        *proven = false;
-        break;
+      const bool hopeless = winner != nullptr && run.tried >= kLoserBudget && next < *winner;
+      const bool spent = !brute_force && run.instructions > question.instruction_budget;
+      if (run.best && (hopeless || spent)) {
+        run.proven = false;
+        run.gap = std::max(run.gap, std::abs(next.primary / run.score.primary - 1));
+        return;
       }
       std::pop_heap(heap.begin(), heap.end());
       const Item item = heap.back();
@@ -197,11 +207,12 @@ struct Searcher::Impl {
         ++stats.cut_by_memory;
         continue;
       }
+      ++stats.judged;
+      ++run.tried;
       Candidate candidate = group.candidate;
       candidate.micro_batch = item.batch.micro_batch;
       candidate.grad_accum = item.batch.grad_accum;
-      const Judged& judged = Judge(item.group, candidate);
-      ++stats.judged;
+      const Judged& judged = JudgedOf(item.group, candidate, &run.instructions);
       if (!Fits(group, question, {judged.live_gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
         group.too_large = std::min(group.too_large, candidate.micro_batch);
         continue;
@@ -212,13 +223,29 @@ struct Searcher::Impl {
       const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
       const double rate = Tokens(candidate, item.batch) / seconds;
       if (rate < question.min_tokens_per_second) continue;
-      const Score score = MakeScore(question.objective, rate, static_cast<double>(judged.gpu_bytes),
-                                    candidate.gpus);
-      if (best && !(best_score < score)) continue;
-      best_score = score;
-      best = Found{candidate, rate, seconds, judged.gpu_bytes};
+      const Found found{candidate, rate, seconds, judged.gpu_bytes};
+      const Score score = ScoreOf(question.objective, found);
+      if (run.best && !(run.score < score)) continue;
+      run.score = score;
+      run.best = found;
     }
-    return best;
+  }
+
+  // Choices without offload first: where they fit, few of the many others can still win.
+  Progress Answer(const Question& question, bool brute_force, const Score* winner = nullptr) {
+    std::vector<Item> here, away;
+    for (Item& item : Open(question, brute_force)) {
+      const Candidate& c = groups[item.group].candidate;
+      const bool offloads =
+          c.optimizer.device != OffloadDevice::kNone || c.param != OffloadDevice::kNone;
+      (offloads ? away : here).push_back(item);
+    }
+    std::make_heap(here.begin(), here.end());
+    std::make_heap(away.begin(), away.end());
+    Progress run;
+    Judge(std::move(here), question, brute_force, winner, run);
+    Judge(std::move(away), question, brute_force, winner, run);
+    return run;
   }
 
   StageBest BestOfStage(int stage, const std::optional<Found>& winner, bool brute_force) {
@@ -231,12 +258,12 @@ struct Searcher::Impl {
     const Score to_beat = winner ? ScoreOf(in.objective, *winner) : Score{};
     if (winner && winner->candidate.stage == stage) {
       shown = best.candidate = winner->candidate;
-    } else if (const std::optional<Found> found =
-                   Best(question, brute_force, winner && !brute_force ? &to_beat : nullptr,
-                        &best.proven)) {
-      shown = best.candidate = found->candidate;
     } else {
-      shown = Closest(question);
+      const Progress run =
+          Answer(question, brute_force, winner && !brute_force ? &to_beat : nullptr);
+      best.proven = run.proven;
+      if (run.best) best.candidate = run.best->candidate;
+      shown = run.best ? best.candidate : Closest(question);
     }
     if (shown) best.estimate = Estimate(*shown);
     return best;
@@ -260,7 +287,7 @@ struct Searcher::Impl {
     return closest;
   }
 
-  const Judged& Judge(uint32_t index, Candidate candidate) {
+  const Judged& JudgedOf(uint32_t index, Candidate candidate, uint64_t* instructions) {
     // From three micro-steps on the program is the same.
     candidate.grad_accum = std::min<int64_t>(candidate.grad_accum, 3);
     const auto [entry, fresh] =
@@ -269,6 +296,7 @@ struct Searcher::Impl {
     ++stats.lowered;
     const SearchCluster& at = *groups[index].cluster;
     const Program program = LowerIt(candidate);
+    for (const auto& section : program.sections) *instructions += section.size();
     auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
     const auto ranks = static_cast<uint64_t>(at.cluster.ranks_per_node());
     Judged& result = entry->second;
@@ -296,7 +324,9 @@ struct Searcher::Impl {
     SearchResult result;
     Question all;
     all.objective = in.objective;
-    const std::optional<Found> winner = Best(all, brute_force);
+    const Progress run = Answer(all, brute_force);
+    const std::optional<Found>& winner = run.best;
+    result.gap = run.gap;
     const SearchStats of_all = stats;
     for (int stage : in.space.stages) {
       if (winner && winner->candidate.stage == stage) result.best = result.stages.size();
@@ -322,7 +352,7 @@ Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
 std::optional<Found> Searcher::Best(const Question& question) {
-  return impl_->Best(question, false);
+  return impl_->Answer(question, false).best;
 }
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
   return impl_->LowerIt(candidate);

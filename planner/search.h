@@ -63,10 +63,16 @@ struct StageBest {
   bool proven = true;
 };
 inline constexpr int kLoserBudget = 48;
+// A question is given up, with the best so far, after lowering so many instructions: a thousand
+// programs of 50 layers, some seconds.
+inline constexpr uint64_t kInstructionBudget = 6'000'000;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
   std::vector<StageBest> stages;
+  // 0 where the best is proven; else how much better, at most, a choice that was not judged could
+  // be (see kInstructionBudget): 0.05 for 5 %.
+  double gap = 0;
   SearchStats stats;
 };
 
@@ -76,6 +82,7 @@ struct Question {
   std::optional<uint64_t> gpu_capacity_bytes;
   std::optional<int64_t> global_batch;
   double min_tokens_per_second = 0;
+  uint64_t instruction_budget = kInstructionBudget;
   std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
 };
 
