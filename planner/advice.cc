@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -127,10 +126,13 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
 // Where a step's time goes.
 std::string TimeShares(const ChoiceEstimate& best) {
   const TimeEstimate& t = best.time;
-  auto share = [&](const std::optional<double>& part) { return 100 * *part / *t.total_seconds; };
+  auto share = [&](const std::optional<double>& part) {
+    const double percent = 100 * *part / *t.total_seconds;
+    return fmt::format("{:.{}f}", percent, percent < 9.95 ? 2 : 1);
+  };
   return fmt::format(
-      "A step is {:.3g} % compute, {:.3g} % waiting for communication, {:.3g} % waiting for "
-      "offload, {:.3g} % optimizer.",
+      "A step is {} % compute, {} % waiting for communication, {} % waiting for offload, {} % "
+      "optimizer.",
       share(t.compute_seconds), share(t.exposed_comm_seconds), share(t.exposed_offload_seconds),
       share(t.optimizer_seconds));
 }
@@ -140,6 +142,7 @@ std::string FitsFrom(Searcher& searcher, int stage) {
   Question question;
   question.objective = Objective::kHeadroom;
   question.gpu_capacity_bytes = UINT64_MAX / 4;
+  question.instruction_budget = kInstructionBudget / 20;
   question.among = [stage](const Candidate& c) { return c.stage == stage; };
   const std::optional<Found> found = searcher.Best(question);
   if (!found) return "";
@@ -200,35 +203,98 @@ void AddBatchFlips(Searcher& searcher, const Found& now, std::vector<std::string
   }
 }
 
-void AddBandwidthFlips(Searcher& searcher, const Found& now, const HardwareProfile& hardware,
-                       std::vector<std::string>& lines) {
-  const Cluster& cluster = searcher.ClusterOf(now.candidate).cluster;
-  if (now.candidate.gpus == 1) return;
-  const bool network = now.candidate.gpus > cluster.gpus_per_node;
-  const double present =
-      network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value;
-  const ScaledCosts costs = [&](int gpus, double scale) {
+// The scarcest link of the plan's GPUs: the network where there are several nodes.
+struct Link {
+  bool network = false;
+  double bytes_per_second = 0;
+  ScaledCosts costs;
+
+  std::string Name() const {
+    return network ? "between nodes (each node, each direction)"
+                   : "between the GPUs (each one, each direction)";
+  }
+};
+
+Link LinkOf(const Searcher& searcher, const Candidate& candidate, const HardwareProfile& hardware) {
+  const int per_node = searcher.ClusterOf(candidate).cluster.gpus_per_node;
+  Link link;
+  link.network = candidate.gpus > per_node;
+  link.bytes_per_second =
+      link.network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value;
+  link.costs = [&hardware, per_node, network = link.network](int gpus, double scale) {
     HardwareProfile scaled = hardware;
     if (network) scaled.network->bandwidth_per_node.value *= scale;
-    return CostModel(scaled, {gpus, std::min(gpus, cluster.gpus_per_node)}, network ? 1 : scale);
+    return CostModel(scaled, {gpus, std::min(gpus, per_node)}, network ? 1 : scale);
   };
-  const std::string what = network ? "between nodes (each node, each direction)"
-                                   : "between the GPUs (each one, each direction)";
+  return link;
+}
+
+// "below 114 Gb/s between nodes (each node, each direction) the answer is ... (now 1600 Gb/s)".
+std::string CrossoverText(const SearchInputs& inputs, const Link& link, const Flip& flip) {
+  return fmt::format("{} {} {} {} (now {})", flip.at > 1 ? "above" : "below",
+                     FormatBandwidth(flip.at * link.bytes_per_second, link.network), link.Name(),
+                     FlipText(inputs, flip), FormatBandwidth(link.bytes_per_second, link.network));
+}
+
+std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
+                                    const HardwareProfile& hardware,
+                                    std::vector<std::string>& lines) {
+  const Link link = LinkOf(searcher, now.candidate, hardware);
+  std::vector<Flip> flips;
+  for (const bool faster : {true, false}) {
+    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.costs, faster);
+    if (!flip) continue;
+    flips.push_back(*flip);
+    lines.push_back(fmt::format("Crossover: {}.", CrossoverText(searcher.inputs(), link, *flip)));
+  }
+  if (flips.empty()) {
+    lines.push_back(fmt::format(
+        "No crossover: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the answer; "
+        "what changes it is named above.",
+        link.Name(), FormatBandwidth(link.bytes_per_second, link.network), now.candidate.stage));
+  }
+  return flips;
+}
+
+// The question that teams argue about, where the crossovers above do not answer it.
+void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const Found& now,
+                   const std::vector<Flip>& flips, const HardwareProfile& hardware,
+                   std::vector<std::string>& lines) {
+  auto two_or_three = [](const Candidate& c) { return c.stage == 2 || c.stage == 3; };
+  const auto fitting =
+      std::count_if(result.stages.begin(), result.stages.end(),
+                    [&](const StageBest& s) { return s.candidate && two_or_three(*s.candidate); });
+  const bool answered =
+      two_or_three(now.candidate) && std::any_of(flips.begin(), flips.end(), [&](const Flip& f) {
+        return f.after && two_or_three(f.after->candidate);
+      });
+  if (fitting < 2 || result.stages.size() == 2 || answered) return;
+  SearchInputs inputs = searcher.inputs();
+  inputs.space.stages = {2, 3};
+  Searcher duo(inputs);
+  Question question;
+  question.instruction_budget = kInstructionBudget / 6;
+  const std::optional<Found> best = duo.Best(question);
+  if (!best) return;
+  const Link link = LinkOf(duo, best->candidate, hardware);
+  std::string text = fmt::format("Of stages 2 and 3 alone: {}", KindText(inputs, best->candidate));
   bool any = false;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(searcher, now, costs, faster);
+    const std::optional<Flip> flip = BandwidthFlip(duo, *best, link.costs, faster);
     if (!flip) continue;
     any = true;
-    lines.push_back(fmt::format("Crossover: {} {} {} {} (now {}).", faster ? "above" : "below",
-                                FormatBandwidth(flip->at * present, network), what,
-                                FlipText(searcher.inputs(), *flip),
-                                FormatBandwidth(present, network)));
+    text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
   }
-  if (any) return;
-  lines.push_back(fmt::format(
-      "No crossover: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the "
-      "answer; what changes it is named above.",
-      what, FormatBandwidth(present, network), now.candidate.stage));
+  if (!any) {
+    text += fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
+                        link.Name());
+    const std::optional<Flip> batch = BatchFlip(duo, *best, true);
+    if (batch && batch->after->candidate.stage != best->candidate.stage) {
+      text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),
+                          KindText(inputs, batch->after->candidate));
+    }
+  }
+  lines.push_back(text + ".");
 }
 
 }  // namespace
@@ -249,18 +315,19 @@ std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
   std::vector<std::string> lines;
   lines.push_back(Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate)));
   lines.push_back(TimeShares(best.estimate));
-  auto T = [&](const char* n, auto f) {
-    auto a = std::chrono::steady_clock::now();
-    f();
-    if (getenv("DBG"))
-      fmt::print(stderr, "{} {:.0f} ms\n", n,
-                 std::chrono::duration<double>(std::chrono::steady_clock::now() - a).count() * 1e3);
-  };
-  T("others", [&] { AddOthers(searcher, result, lines); });
-  T("memory", [&] { AddMemoryFlips(searcher, now, lines); });
-  T("batch", [&] { AddBatchFlips(searcher, now, lines); });
-  if (inputs.objective == Objective::kThroughput) {
-    T("bw", [&] { AddBandwidthFlips(searcher, now, hardware, lines); });
+  if (result.gap > 0) {
+    lines.push_back(
+        fmt::format("Not proven: the search stopped at its budget; a choice left over could be at "
+                    "most {:.2g} % "
+                    "better.",
+                    100 * result.gap));
+  }
+  AddOthers(searcher, result, lines);
+  AddMemoryFlips(searcher, now, lines);
+  AddBatchFlips(searcher, now, lines);
+  if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
+    const std::vector<Flip> flips = AddBandwidthFlips(searcher, now, hardware, lines);
+    AddTwoOrThree(searcher, result, now, flips, hardware, lines);
   }
   return lines;
 }
