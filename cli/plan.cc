@@ -66,7 +66,9 @@ class PlanRequest {
     }
     if (!options.deepspeed_file.empty()) {
       inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
-      inputs_.memory_factor = DeepSpeedMemoryFactor;
+      inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
+        return DeepSpeedExtraMemory(model, s);
+      };
     }
     for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
   }
@@ -256,12 +258,14 @@ std::string StatsLine(const SearchStats& stats) {
 
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   WriteOutput(options.deepspeed_file, WriteDeepSpeedConfig(plan.setup, plan.model.layers));
+  const ExtraMemory extra = DeepSpeedExtraMemory(plan.model, plan.setup);
+  const uint64_t headroom =
+      extra.fixed_bytes +
+      static_cast<uint64_t>(plan.setup.batch.micro_batch) * extra.bytes_per_sequence;
   LogInfo(
-      "--out {}: DeepSpeed needs more GPU memory than zeroplan for the same choice; this one "
-      "leaves "
-      "{:.2f} times its {} free for that, as measured runs of DeepSpeed 0.19.6 took",
-      options.deepspeed_file, DeepSpeedMemoryFactor(plan.setup),
-      FormatBytes(plan.choice.gpu_total_bytes));
+      "--out {}: DeepSpeed needs more GPU memory than zeroplan's {} for the same choice; this plan "
+      "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",
+      options.deepspeed_file, FormatBytes(plan.choice.gpu_total_bytes), FormatBytes(headroom));
   if (plan.setup.recompute.every > 0) {
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed",
             options.deepspeed_file);

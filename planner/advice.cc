@@ -157,9 +157,15 @@ void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::
     const StageBest& other = result.stages[s];
     if (other.estimate.gpu_total_bytes == 0) continue;  // nothing of it can run
     if (!other.candidate) {
-      lines.push_back(fmt::format("Stage {} does not fit. Closest: {}: {}{}.", other.stage,
+      const std::string why = other.estimate.fits
+                                  ? fmt::format(
+                                        "takes {}, and what is to be left free beside it does "
+                                        "not fit",
+                                        FormatBytes(other.estimate.gpu_total_bytes))
+                                  : other.estimate.why_not + FitsFrom(searcher, other.stage);
+      lines.push_back(fmt::format("Stage {} does not fit. Closest: {}: {}.", other.stage,
                                   KindText(searcher.inputs(), CandidateOf(other.estimate.setup)),
-                                  other.estimate.why_not, FitsFrom(searcher, other.stage)));
+                                  why));
       continue;
     }
     lines.push_back(fmt::format(

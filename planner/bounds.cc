@@ -254,8 +254,8 @@ double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostM
     const double bucket =
         t.param_bytes *
         std::max(static_cast<double>(base_.zero.allgather_bucket_elements), t.largest_unit);
-    seconds = std::max(seconds,
-                       PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
+    seconds =
+        std::max(seconds, PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
   }
   if (group.optimizer.device == OffloadDevice::kNvme) {
     const double states = (fp32 ? 8 : 12) * there;

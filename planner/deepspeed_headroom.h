@@ -2,12 +2,15 @@
 #pragma once
 
 #include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "planner/search.h"
 
 namespace zeroplan {
 
-// The largest ratio of device memory that DeepSpeed 0.19.6 used to the total that zeroplan plans,
-// over measured runs of the same stage and offload (docs/cost-model.md lists them): what a plan
-// multiplies its bytes by before it hands out a config. At least 1.
-double DeepSpeedMemoryFactor(const TrainSetup& setup);
+// GPU memory that DeepSpeed 0.19.6 may use beyond zeroplan's planned total: an upper limit of what
+// 20 measured runs of GPT-2 models used (tests/planner/deepspeed_headroom_test.cc holds them). A
+// PyTorch model keeps fp32 logits, their gradient and copies, 20 bytes a logit; its allocator and
+// DeepSpeed's buffers grow with the parameters, most while stages up to 2 initialise.
+ExtraMemory DeepSpeedExtraMemory(const ModelSpec& model, const TrainSetup& setup);
 
 }  // namespace zeroplan

@@ -56,8 +56,7 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
   };
   const auto capacity =
       static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
-  // Down to what the answer holds, nothing can change.
-  const double low = larger ? capacity : static_cast<double>(now.gpu_bytes);
+  const double low = capacity;
   const double high = larger ? 16 * capacity : capacity / 64;
   if (!changed(high)) return std::nullopt;
   double at = Bisect(low, high, changed);

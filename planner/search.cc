@@ -50,7 +50,7 @@ struct Group {
   Candidate candidate;  // batch 1 x 1
   const SearchCluster* cluster = nullptr;
   GroupBound bound;
-  double memory_factor = 1;
+  ExtraMemory extra;
   int64_t too_large =
       std::numeric_limits<int64_t>::max();  // micro-batch whose live bytes do not fit
 };
@@ -80,7 +80,7 @@ struct Searcher::Impl {
     group.cluster = &ClusterOf(candidate);
     const TrainSetup setup = SetupOf(candidate, in.base);
     if (in.excluded && in.excluded(setup)) return;
-    if (in.memory_factor) group.memory_factor = in.memory_factor(setup);
+    if (in.extra_memory) group.extra = in.extra_memory(setup);
     group.bound = bounds.Group(candidate, group.cluster->cluster, *group.cluster->costs);
     groups.push_back(std::move(group));
   }
@@ -99,21 +99,25 @@ struct Searcher::Impl {
     return bounds.Compute(micro_batch, group.candidate.recompute_every, *group.cluster->costs);
   }
 
-  static bool Fits(const Group& group, const Question& question, const MemoryBound& bytes) {
-    return Excess(group, question, bytes) <= 1;
+  static bool Fits(const Group& group, int64_t micro_batch, const Question& question,
+                   const MemoryBound& bytes) {
+    return Excess(group, micro_batch, question, bytes) <= 1;
   }
 
   // By how much the scarcest memory is exceeded, as a factor.
-  static double Excess(const Group& group, const Question& question, const MemoryBound& bytes) {
+  static double Excess(const Group& group, int64_t micro_batch, const Question& question,
+                       const MemoryBound& bytes) {
     const Cluster& cluster = group.cluster->cluster;
     auto over = [](uint64_t need, uint64_t has) {
-      if (need <= has) return static_cast<double>(need) / static_cast<double>(has + 1);
-      return static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(has, 1));
+      // Exact around 1, where a double may round.
+      const double share =
+          static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(has, 1));
+      return need <= has ? std::min(1.0, share) : std::max(std::nextafter(1.0, 2.0), share);
     };
-    const auto gpu_needs =
-        static_cast<uint64_t>(static_cast<double>(bytes.gpu_bytes) * group.memory_factor);
-    const uint64_t gpu_has = question.gpu_capacity_bytes.value_or(cluster.gpu_capacity_bytes);
-    double excess = over(group.memory_factor == 1 ? bytes.gpu_bytes : gpu_needs, gpu_has);
+    const uint64_t extra = group.extra.fixed_bytes +
+                           static_cast<uint64_t>(micro_batch) * group.extra.bytes_per_sequence;
+    double excess = over(bytes.gpu_bytes + extra,
+                         question.gpu_capacity_bytes.value_or(cluster.gpu_capacity_bytes));
     if (cluster.host_capacity_bytes) {
       excess = std::max(excess, over(bytes.host_bytes, *cluster.host_capacity_bytes));
     }
@@ -151,7 +155,8 @@ struct Searcher::Impl {
       stats.candidates += pairs.size();
       for (size_t i = 0; i < pairs.size(); ++i) {
         const MemoryBound memory = BoundOf(group, pairs[i].micro_batch);
-        if (!brute_force && !Fits(group, question, memory)) {  // nor does any larger micro-batch
+        if (!brute_force && !Fits(group, pairs[i].micro_batch, question,
+                                  memory)) {  // nor does any larger micro-batch
           stats.cut_by_memory += pairs.size() - i;
           break;
         }
@@ -213,11 +218,13 @@ struct Searcher::Impl {
       candidate.micro_batch = item.batch.micro_batch;
       candidate.grad_accum = item.batch.grad_accum;
       const Judged& judged = JudgedOf(item.group, candidate, &run.instructions);
-      if (!Fits(group, question, {judged.live_gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
+      if (!Fits(group, candidate.micro_batch, question,
+                {judged.live_gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
         group.too_large = std::min(group.too_large, candidate.micro_batch);
         continue;
       }
-      if (!Fits(group, question, {judged.gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
+      if (!Fits(group, candidate.micro_batch, question,
+                {judged.gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
         continue;
       }
       const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
@@ -277,7 +284,8 @@ struct Searcher::Impl {
     for (const Group& group : groups) {
       const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
       if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
-      const double excess = Excess(group, question, BoundOf(group, pairs.front().micro_batch));
+      const double excess = Excess(group, pairs.front().micro_batch, question,
+                                   BoundOf(group, pairs.front().micro_batch));
       if (excess >= least) continue;
       least = excess;
       closest = group.candidate;
@@ -392,7 +400,7 @@ std::vector<CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit) 
     for (const BatchPair& batch :
          pairs[static_cast<size_t>(group.cluster - search.in.clusters.data())]) {
       const MemoryBound bound = search.BoundOf(group, batch.micro_batch);
-      if (Searcher::Impl::Fits(group, {}, bound)) continue;
+      if (Searcher::Impl::Fits(group, batch.micro_batch, {}, bound)) continue;
       Candidate candidate = group.candidate;
       candidate.micro_batch = batch.micro_batch;
       candidate.grad_accum = batch.grad_accum;

@@ -28,6 +28,12 @@ struct SearchCluster {
   const CostModel* costs = nullptr;
 };
 
+// Of one GPU.
+struct ExtraMemory {
+  uint64_t fixed_bytes = 0;
+  uint64_t bytes_per_sequence = 0;  // of the micro-batch
+};
+
 struct SearchInputs {
   ModelSpec model;
   TrainSetup base;  // what the space leaves open: sequence length, precision, optimizer
@@ -35,9 +41,8 @@ struct SearchInputs {
   std::vector<SearchCluster> clusters;  // one for each of space.gpus, in that order
   LowerOptions lower;
   Objective objective = Objective::kThroughput;
-  // GPU memory that another executor takes for the same choice, as a factor of ours (1 or more), by
-  // stage and offload. Unset: 1.
-  std::function<double(const TrainSetup&)> memory_factor;
+  // GPU memory to leave free for what another executor takes beyond ours. Unset: none.
+  std::function<ExtraMemory(const TrainSetup&)> extra_memory;
   // Choices that must not be taken although they run here. Unset: none.
   std::function<bool(const TrainSetup&)> excluded;
 };

@@ -183,7 +183,7 @@ TEST_CASE("Search: nothing fits is a value, with what comes closest") {
   }
 }
 
-TEST_CASE("Search: excluded choices are not taken; a memory factor makes room") {
+TEST_CASE("Search: excluded choices are not taken; extra memory is left free") {
   SearchFixture fixture("gpt2", 2);
   Shrink(fixture.inputs.space);
   fixture.inputs.excluded = [](const TrainSetup& setup) { return setup.zero.stage != 3; };
@@ -196,11 +196,13 @@ TEST_CASE("Search: excluded choices are not taken; a memory factor makes room") 
     const SearchResult r = Search(fixture.inputs);
     return r.stages[*r.best].estimate.gpu_total_bytes;
   }();
-  fixture.inputs.memory_factor = [](const TrainSetup&) { return 2.0; };
+  fixture.inputs.extra_memory = [](const TrainSetup&) { return ExtraMemory{kGB, kGB / 2}; };
   result = Search(fixture.inputs);
   REQUIRE(result.best);
-  CHECK(plain > 4 * kGB);
-  CHECK(result.stages[*result.best].estimate.gpu_total_bytes * 2 <= 8 * kGB);
+  const ChoiceEstimate& best = result.stages[*result.best].estimate;
+  const auto sequences = static_cast<uint64_t>(best.setup.batch.micro_batch);
+  CHECK(plain > 6 * kGB);
+  CHECK(best.gpu_total_bytes + kGB + sequences * kGB / 2 <= 8 * kGB);
 }
 
 TEST_CASE("SearchSpace: a given global batch is met exactly; else steps stay within the limit") {
