@@ -60,7 +60,11 @@ struct Item {
   uint32_t group = 0;
   BatchPair batch{};
 
-  bool operator<(const Item& other) const { return score < other.score; }
+  // Of equals the group that comes first, which is the simpler one, is better.
+  bool operator<(const Item& other) const {
+    if (score < other.score || other.score < score) return score < other.score;
+    return group > other.group;
+  }
 };
 
 }  // namespace
