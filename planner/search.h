@@ -68,9 +68,9 @@ struct StageBest {
   bool proven = true;
 };
 inline constexpr int kLoserBudget = 48;
-// A question is given up, with the best so far, after lowering so many instructions: a thousand
-// programs of 50 layers, some seconds.
-inline constexpr uint64_t kInstructionBudget = 6'000'000;
+// A question is given up, with the best so far, after lowering so many instructions: some hundred
+// programs of 50 layers, a second or two.
+inline constexpr uint64_t kInstructionBudget = 3'000'000;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
