@@ -165,6 +165,8 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   Cluster cluster;
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
+  cluster.network = options.network;
+  cluster.intra_node_bandwidth = options.intra_node_bandwidth;
   const int default_gpus = assumptions.detected_gpus.value_or(1);
   if (options.gpus.empty()) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
   cluster.gpus = static_cast<int>(

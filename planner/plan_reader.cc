@@ -43,6 +43,7 @@ class PlanSection {
   }
   bool Bool(std::string_view key) { return Required(key, section_.Bool(key)); }
   std::string String(std::string_view key) { return Required(key, section_.String(key)); }
+  std::optional<std::string> StringOrNull(std::string_view key) { return section_.String(key); }
 
   // Refuses what was never asked for.
   void Finish() const {
@@ -112,6 +113,8 @@ Cluster ReadCluster(PlanSection section) {
   Cluster cluster;
   cluster.hardware = section.String("hw");
   cluster.gpu_name = section.String("gpu");
+  cluster.network = section.StringOrNull("network").value_or("");
+  cluster.intra_node_bandwidth = section.StringOrNull("intra_node_bandwidth").value_or("");
   cluster.gpus = static_cast<int>(section.Int("gpus", 1, kMaxRanks));
   cluster.gpus_per_node = static_cast<int>(section.Int("gpus_per_node", 1, kMaxRanks));
   cluster.gpu_capacity_bytes = section.Bytes("gpu_capacity_bytes");
