@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/model/model_flops.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
 #include "planner/choices.h"
@@ -53,7 +54,8 @@ Row ReadRow(const nlohmann::json& json, const HardwareProfile& hardware) {
   setup.zero.offload_param.device = DeviceNamed(json.at("offload_param"));
   setup.recompute.every = json.at("full_recompute").get<bool>() ? 1 : 0;
   const std::string dtype = json.at("dtype");
-  setup.precision.dtype = dtype == "fp16" ? Dtype::kF16 : Dtype::kBf16;
+  setup.precision.dtype = dtype == "fp16" ? Dtype::kF16 : Dtype::kBF16;
+  setup.precision.grad_accum_dtype = setup.precision.dtype;
   const int gpus = json.at("gpus");
   setup.batch.world_size = gpus;
   setup.batch.micro_batch = json.at("micro_batch");
@@ -94,27 +96,63 @@ std::string Choice(const Row& row) {
 }
 
 void PrintThroughput(const std::vector<Row>& rows) {
-  fmt::print("{:<10} {:<28} {:<62} {:>9} {:>9} {:>6}\n", "executor", "its settings",
+  fmt::print("{:<10} {:<28} {:<84} {:>9} {:>9} {:>6}\n", "executor", "its settings",
              "GPUs x model, micro-batch x micro-steps, choice", "measured", "zeroplan", "ratio");
   for (const Row& row : rows) {
     const double predicted = *row.predicted.time.tokens_per_second / row.setup.batch.world_size;
-    fmt::print("{:<10} {:<28} {:<62} {:>9.0f} {:>9.0f} {:>6.2f}\n", row.executor, row.settings,
+    fmt::print("{:<10} {:<28} {:<84} {:>9.0f} {:>9.0f} {:>6.2f}\n", row.executor, row.settings,
                Choice(row), row.measured_tokens_per_second, predicted,
                predicted / row.measured_tokens_per_second);
   }
 }
 
 void PrintMemory(const std::vector<Row>& rows) {
-  fmt::print("{:<10} {:<62} {:>8} {:>8} {:>6} {:>11}\n", "executor",
+  fmt::print("{:<10} {:<84} {:>8} {:>8} {:>6} {:>11}\n", "executor",
              "GPUs x model, micro-batch x micro-steps, choice", "used GB", "zeroplan", "ratio",
              "more, GB");
   for (const Row& row : rows) {
     if (row.device_used_bytes == 0) continue;
     const auto planned = static_cast<double>(row.predicted.gpu_total_bytes);
-    fmt::print("{:<10} {:<62} {:>8.1f} {:>8.1f} {:>6.2f} {:>11.1f}\n", row.executor, Choice(row),
+    fmt::print("{:<10} {:<84} {:>8.1f} {:>8.1f} {:>6.2f} {:>11.1f}\n", row.executor, Choice(row),
                row.device_used_bytes / 1e9, planned / 1e9, row.device_used_bytes / planned,
                (row.device_used_bytes - planned) / 1e9);
   }
+}
+
+// ZeRO-Offload (Ren et al. 2021, section 6): GPT-2 10B on one V100-32GB of a DGX-2, batch 512 by
+// micro-batches of 10, counted as executed FLOPs with recompute.
+void PrintPublished() {
+  const HardwareProfile hardware = LoadProfile("dgx-2");
+  EstimateInputs inputs;
+  inputs.model = LoadModel("gpt2-10b");
+  inputs.cluster.gpus = inputs.cluster.gpus_per_node = 1;
+  inputs.cluster.gpu_capacity_bytes = static_cast<uint64_t>(hardware.gpu.usable_memory.value);
+  inputs.cluster.runtime_bytes = RuntimeBytes(hardware, 1);
+  inputs.lower.backend = Backend::kCuda;
+  inputs.lower.flash_attention = hardware.gpu.flash_attention;
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.recompute.every = 1;
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF16;
+  setup.batch.micro_batch = 10;
+  setup.batch.grad_accum = 51;
+  setup.batch.seq_len = 1024;
+  ValidateSetup(setup, "ZeRO-Offload");
+  inputs.setups = {setup};
+  const CostModel costs(hardware, ClusterShape{1, 1});
+  inputs.costs = &costs;
+  const double tokens = *EstimateChoices(inputs).choices.front().time.tokens_per_second;
+  const double flops = HardwareFlopsPerToken(inputs.model, 1024, true);
+  constexpr double kPublished = 40e12;
+  fmt::print(
+      "\nGPT-2 10B on one V100-32GB, stage 2, optimizer on the CPU, full recompute, 10 x 51 "
+      "sequences;\n{:.2f} GFLOP a token are executed, recompute included. ZeRO-Offload's paper: "
+      "{:.0f} TFLOP/s ({:.0f} tokens/s).\nzeroplan predicts {:.1f} TFLOP/s ({:.0f} tokens/s), "
+      "{:.2f} "
+      "times that.\n",
+      flops / 1e9, kPublished / 1e12, kPublished / flops, tokens * flops / 1e12, tokens,
+      tokens * flops / kPublished);
 }
 
 void Run(const std::string& file) {
@@ -134,6 +172,7 @@ void Run(const std::string& file) {
       "zeroplan's "
       "planned total.\n\n");
   PrintMemory(rows);
+  PrintPublished();
 }
 
 }  // namespace
