@@ -18,7 +18,7 @@ struct Flip {
   std::optional<Found> after;  // the answer beyond it; none: nothing fits
 };
 
-// GPU memory from which on a choice fits: its own, times the inputs' memory_factor.
+// GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
 // The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
