@@ -35,14 +35,22 @@ void ResolveBatch(const CommonOptions& options, BatchSpec& batch, Assumptions& a
   // With both given this checks the product; else it is what the missing part must divide into.
   const bool find_accum = micro.has_value() && !accum;
   const bool find_micro = !micro;
-  const int64_t known = batch.world_size * (find_micro ? batch.grad_accum : batch.micro_batch) *
-                        (find_micro || find_accum ? 1 : batch.grad_accum);
+  const auto exact = static_cast<__int128>(batch.world_size) *
+                     (find_micro ? batch.grad_accum : batch.micro_batch) *
+                     (find_micro || find_accum ? 1 : batch.grad_accum);
   const std::string product = fmt::format(
       "{}--gpus {}",
       find_micro   ? (accum ? fmt::format("--grad-accum {} x ", *accum) : "")
       : find_accum ? fmt::format("--micro-batch {} x ", *micro)
                    : fmt::format("--micro-batch {} x --grad-accum {} x ", *micro, *accum),
       batch.world_size);
+  if (exact > kMaxBatch) {
+    ThrowUsage(
+        "--global-batch: {} is less than {}, which is more than the {} sequences allowed; use "
+        "smaller values",
+        *global, product, kMaxBatch);
+  }
+  const auto known = static_cast<int64_t>(exact);
   if (!find_micro && !find_accum) {
     if (*global != known) {
       ThrowUsage("--global-batch: {} is not {}; use {}, or leave one of the three out", *global,
