@@ -9,6 +9,7 @@
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "planner/search_space.h"
 
 namespace zeroplan {
 namespace {
@@ -107,17 +108,6 @@ ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
   return context;
 }
 
-// A program has one instruction a chunk of logits: past this it takes minutes and gigabytes to
-// lower, for a micro-step that no GPU holds.
-void CheckTokens(const BatchSpec& batch) {
-  constexpr int64_t kMaxTokens = int64_t{1} << 26;
-  if (batch.micro_batch <= kMaxTokens / batch.seq_len) return;
-  ThrowUsage(
-      "--micro-batch: {} sequences of {} tokens are not allowed; use at most {} sequences "
-      "(2^26 tokens a GPU and micro-step) and more micro-steps (--grad-accum)",
-      batch.micro_batch, batch.seq_len, std::max<int64_t>(1, kMaxTokens / batch.seq_len));
-}
-
 void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
   if (dtype == Dtype::kBF16 && !hardware.gpu.bf16) {
     ThrowUsage("{}: bf16 is not allowed: {} has none; use fp16 or fp32", option, hardware.gpu.name);
@@ -210,7 +200,7 @@ TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model
   setup.batch.world_size = gpus;
   setup.batch.seq_len = ResolveSeqLen(options, model, assumptions);
   ResolveBatch(options, setup.batch, assumptions);
-  CheckTokens(setup.batch);
+  CheckMicroBatch(setup.batch.micro_batch, setup.batch.seq_len);
   Dtype dtype = DefaultDtype(hardware);
   if (options.dtype.empty()) {
     Assume(assumptions, fmt::format("--dtype {}", DtypeName(dtype)));
@@ -281,7 +271,7 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   const ReadContext context = ConfigContext(options, model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
-  CheckTokens(result.setup.batch);
+  CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
   for (const auto* lines : {&result.warnings, &result.notes}) {
     assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
   }

@@ -71,7 +71,20 @@ struct Searcher::Impl {
         tensors(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model))),
         bounds(in.model, tensors, in.base, in.lower) {
     ZEROPLAN_CHECK(in.clusters.size() == in.space.gpus.size());
+    CheckBatches();
     for (const Candidate& candidate : Groups(in.space)) AddGroup(candidate);
+  }
+
+  // What the caller has pinned may be more than can be planned.
+  void CheckBatches() const {
+    const SearchSpace& space = in.space;
+    if (space.micro_batches.empty() || space.grad_accums.empty()) return;
+    CheckMicroBatch(space.micro_batches.front(), in.base.batch.seq_len);
+    TrainSetup least = in.base;
+    least.batch.world_size = space.gpus.back();
+    least.batch.micro_batch = space.micro_batches.front();
+    least.batch.grad_accum = space.grad_accums.front();
+    ValidateSetup(least, "command line");
   }
 
   void AddGroup(const Candidate& candidate) {
