@@ -211,6 +211,7 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
   bound.forward_comm_seconds += half;
   if (t.reused > 0) return;
   bound.backward_comm_seconds += half;
+  if (sharding.embedding_gather <= 0) return;
   // The head gathers the embedding again.
   bound.forward_comm_seconds +=
       costs.CollectiveSeconds(CollectiveOp::kAllGather, sharding.embedding_gather * t.param_bytes);
