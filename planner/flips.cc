@@ -64,8 +64,17 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
   question.among = nullptr;
   const std::optional<Found> after = answer(at);
   if (after && SameKind(after->candidate, now.candidate)) return std::nullopt;
-  // It needs exactly what its program holds.
-  if (larger) at = std::min(at, static_cast<double>(after->gpu_bytes));
+  // It needs exactly what its program holds, and what is to be left free.
+  if (larger && after) {
+    ExtraMemory extra;
+    if (const auto& extra_memory = searcher.inputs().extra_memory) {
+      extra = extra_memory(SetupOf(after->candidate, searcher.inputs().base));
+    }
+    const uint64_t needs =
+        after->gpu_bytes + extra.fixed_bytes +
+        static_cast<uint64_t>(after->candidate.micro_batch) * extra.bytes_per_sequence;
+    at = std::min(at, static_cast<double>(needs));
+  }
   return Flip{at, after};
 }
 
