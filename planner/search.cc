@@ -39,6 +39,12 @@ Score ScoreOf(Objective objective, const Found& found) {
                    found.candidate.gpus);
 }
 
+// By how much `bound` is better than `score`, as a share of what they differ in first.
+double GapOf(const Score& score, const Score& bound) {
+  return bound.primary != score.primary ? std::abs(bound.primary / score.primary - 1)
+                                        : std::abs(bound.secondary / score.secondary - 1);
+}
+
 // What a program says of a choice, for any accumulation of its kind.
 struct Judged {
   uint64_t gpu_bytes = 0, host_bytes = 0, nvme_bytes = 0;
@@ -214,7 +220,7 @@ struct Searcher::Impl {
       const bool spent = !brute_force && run.instructions > question.instruction_budget;
       if (run.best && (hopeless || spent)) {
         run.proven = false;
-        run.gap = std::max(run.gap, std::abs(next.primary / run.score.primary - 1));
+        run.gap = std::max(run.gap, GapOf(run.score, next));
         return;
       }
       std::pop_heap(heap.begin(), heap.end());
