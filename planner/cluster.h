@@ -8,6 +8,9 @@
 
 namespace zeroplan {
 
+// The most GPUs that are planned for.
+inline constexpr int64_t kMaxPlannedGpus = 1'000'000;
+
 struct Cluster {
   std::string hardware;  // name of the profile
   std::string gpu_name;

@@ -8,6 +8,7 @@ namespace {
 
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 6;
+constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
 // Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
 // besides what the present answer has of these.
@@ -141,6 +142,7 @@ std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger)
   int64_t batch = c.micro_batch * c.grad_accum * c.gpus;
   for (int i = 0; i < 6; ++i) {
     if (!larger && (batch % 2 != 0 || batch / 2 < c.gpus)) return std::nullopt;
+    if (larger && batch > kMaxBatch / 2) return std::nullopt;
     batch = larger ? batch * 2 : batch / 2;
     question.global_batch = batch;
     question.among = Coarse(searcher.inputs().space, c);

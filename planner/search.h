@@ -102,7 +102,8 @@ struct Found {
 // Keeps what it has lowered, so that further questions about the same space are cheap.
 class Searcher {
  public:
-  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup.
+  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup, batches apart.
+  // Throws Error(kUsage) if even the smallest batch is more than can be planned.
   explicit Searcher(SearchInputs inputs);
   ~Searcher();
   Searcher(const Searcher&) = delete;
