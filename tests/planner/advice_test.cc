@@ -128,7 +128,7 @@ TEST_CASE("Advise: every other stage has its paragraph, with its loss or its sho
   int absent = 0;
   for (const AdviceCase& c : {AdviceCase{"gpt2", 2, "hgx-h200", 6 * kGB, 64},
                               {"gpt2-medium", 1, "dgx-2", 5 * kGB, 32},
-                              {"gpt2-xl", 16, "dgx-a100-40gb", 6 * kGB, 64}}) {
+                              {"gpt2-large", 16, "dgx-a100-40gb", 4 * kGB, 64}}) {
     CAPTURE(c.model);
     const Advised advised(c);
     absent += CheckOthers(advised);
@@ -172,7 +172,7 @@ void CheckCrossovers(const Advised& advised, bool network) {
 }
 
 TEST_CASE("Advise: the crossover over the network has BandwidthFlip's numbers") {
-  const Advised advised({"gpt2-large", 16, "dgx-a100-40gb", 42 * kGB, 64});
+  const Advised advised({"gpt2-medium", 16, "dgx-a100-40gb", 42 * kGB, 64});
   CheckCrossovers(advised, true);
   CHECK(!advised.Beginning("Crossover: ").empty());
 }
