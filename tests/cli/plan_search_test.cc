@@ -158,6 +158,7 @@ TEST_CASE("plan --plan-out, then train --plan") {
     CHECK(last["steps"] == 4);
     CHECK(last["high_water_bytes"] ==
           Json::parse(ReadWhole(plan))["predicted"]["rank_arena_bytes"]);
+    fs::remove_all(folder.path("out"));  // a run of another plan must not take it for its own
   }
 }
 
