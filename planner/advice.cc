@@ -182,29 +182,38 @@ std::string FlipText(const SearchInputs& inputs, const Flip& flip) {
                      RateText(flip.after->tokens_per_second));
 }
 
+constexpr const char* kGaveUp =
+    "Not looked further for where {} would change the answer: programs of this size take too long.";
+
 void AddMemoryFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
+  bool gave_up = false;
   for (const bool larger : {true, false}) {
-    const std::optional<Flip> flip = MemoryFlip(searcher, now, larger);
+    const std::optional<Flip> flip = MemoryFlip(searcher, now, larger, &gave_up);
     if (!flip) {
-      if (larger) lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
+      if (larger && !gave_up) {
+        lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
+      }
       continue;
     }
     lines.push_back(fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
                                 FormatBytes(static_cast<uint64_t>(flip->at)),
                                 FlipText(searcher.inputs(), *flip)));
   }
+  if (gave_up) lines.push_back(fmt::format(fmt::runtime(kGaveUp), "GPU memory"));
 }
 
 void AddBatchFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
-  bool any = false;
+  bool any = false, gave_up = false;
   for (const bool larger : {true, false}) {
-    const std::optional<Flip> flip = BatchFlip(searcher, now, larger);
+    const std::optional<Flip> flip = BatchFlip(searcher, now, larger, &gave_up);
     if (!flip) continue;
     any = true;
     lines.push_back(fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
                                 FlipText(searcher.inputs(), *flip)));
   }
-  if (!any) {
+  if (gave_up) {
+    lines.push_back(fmt::format(fmt::runtime(kGaveUp), "the batch"));
+  } else if (!any) {
     lines.push_back(
         "More or less accumulation (up to 64 times the batch either way) would not change it.");
   }

@@ -48,16 +48,43 @@ bool SameKind(const Candidate& a, const Candidate& b) {
 
 namespace {
 
+// Thrown within this file where a flip costs too much.
+struct BudgetSpent {};
+
+class Budget {
+ public:
+  explicit Budget(const Searcher& searcher)
+      : searcher_(searcher), end_(searcher.instructions_lowered() + kFlipBudget) {}
+  void Check() const {
+    if (searcher_.instructions_lowered() > end_) throw BudgetSpent{};
+  }
+
+ private:
+  const Searcher& searcher_;
+  const uint64_t end_;
+};
+
+std::optional<Flip> WithinBudget(const std::function<std::optional<Flip>()>& find, bool* gave_up) {
+  try {
+    return find();
+  } catch (const BudgetSpent&) {
+    if (gave_up != nullptr) *gave_up = true;
+    return std::nullopt;
+  }
+}
+
 // The answer by GPU memory.
 class ByMemory {
  public:
-  ByMemory(Searcher& searcher, const Found& now) : searcher_(searcher), now_(now) {
+  ByMemory(Searcher& searcher, const Found& now)
+      : searcher_(searcher), now_(now), budget_(searcher) {
     question_.objective = searcher.inputs().objective;
     question_.instruction_budget = kBudget;
   }
 
   void Among(std::function<bool(const Candidate&)> among) { question_.among = std::move(among); }
   std::optional<Found> Answer(double bytes) {
+    budget_.Check();
     question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
     return searcher_.Best(question_);
   }
@@ -106,6 +133,7 @@ class ByMemory {
  private:
   Searcher& searcher_;
   const Found& now_;
+  const Budget budget_;
   Question question_;
 };
 
@@ -118,41 +146,54 @@ uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
          static_cast<uint64_t>(found.candidate.micro_batch) * extra.bytes_per_sequence;
 }
 
-std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger) {
-  ByMemory by(searcher, now);
-  const auto capacity =
-      static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
-  // Down to what the answer holds, nothing can change.
-  const double start = larger ? capacity : by.Needed(now);
-  const double limit = larger ? 16 * capacity : capacity / 64;
-  by.Among(Coarse(searcher.inputs().space, now.candidate));
-  if (!by.Changed(limit)) return std::nullopt;
-  const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
-  by.Among(nullptr);
-  const std::optional<Sides> sides = by.Confirm(coarse, start, limit);
-  if (!sides) return std::nullopt;
-  return larger ? by.Upward(*sides) : by.Downward(*sides);
+std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {
+  return WithinBudget(
+      [&]() -> std::optional<Flip> {
+        ByMemory by(searcher, now);
+        const auto capacity =
+            static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
+        // Down to what the answer holds, nothing can change.
+        const double start = larger ? capacity : by.Needed(now);
+        const double limit = larger ? 16 * capacity : capacity / 64;
+        by.Among(Coarse(searcher.inputs().space, now.candidate));
+        if (!by.Changed(limit)) return std::nullopt;
+        const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
+        by.Among(nullptr);
+        const std::optional<Sides> sides = by.Confirm(coarse, start, limit);
+        if (!sides) return std::nullopt;
+        return larger ? by.Upward(*sides) : by.Downward(*sides);
+      },
+      gave_up);
 }
 
-std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger) {
+namespace {
+
+std::optional<Flip> FindBatchFlip(Searcher& searcher, const Candidate& now, bool larger) {
+  const Budget budget(searcher);
   Question question;
   question.objective = searcher.inputs().objective;
   question.instruction_budget = kBudget;
-  const Candidate& c = now.candidate;
-  int64_t batch = c.micro_batch * c.grad_accum * c.gpus;
+  int64_t batch = now.micro_batch * now.grad_accum * now.gpus;
   for (int i = 0; i < 6; ++i) {
-    if (!larger && (batch % 2 != 0 || batch / 2 < c.gpus)) return std::nullopt;
+    if (!larger && (batch % 2 != 0 || batch / 2 < now.gpus)) return std::nullopt;
     if (larger && batch > kMaxBatch / 2) return std::nullopt;
     batch = larger ? batch * 2 : batch / 2;
+    budget.Check();
     question.global_batch = batch;
-    question.among = Coarse(searcher.inputs().space, c);
+    question.among = Coarse(searcher.inputs().space, now);
     std::optional<Found> found = searcher.Best(question);
-    if (found && SameKind(found->candidate, c)) continue;
+    if (found && SameKind(found->candidate, now)) continue;
     question.among = nullptr;
     found = searcher.Best(question);
-    if (found && !SameKind(found->candidate, c)) return Flip{static_cast<double>(batch), found};
+    if (found && !SameKind(found->candidate, now)) return Flip{static_cast<double>(batch), found};
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {
+  return WithinBudget([&] { return FindBatchFlip(searcher, now.candidate, larger); }, gave_up);
 }
 
 namespace {

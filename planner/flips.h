@@ -18,16 +18,23 @@ struct Flip {
   std::optional<Found> after;  // the answer beyond it; none: nothing fits
 };
 
+// What one flip may cost: instructions lowered before it is given up. More than programs of
+// ordinary depth need.
+inline constexpr uint64_t kFlipBudget = 4'500'000;
+
 // GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
 // The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
-// another kind wins: "from `at` on", "below `at`", exact to the byte.
-std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger);
+// another kind wins: "from `at` on", "below `at`", exact to the byte. `gave_up`, if given, says
+// whether nothing was found because of kFlipBudget.
+std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger,
+                               bool* gave_up = nullptr);
 
 // The global batch (sequences; the present one doubled or halved up to six times) at which another
 // kind wins.
-std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger);
+std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger,
+                              bool* gave_up = nullptr);
 
 // Makes the cost model of `gpus` GPUs whose scarcest link, between nodes or within the one node,
 // has its bandwidth times `scale`.

@@ -327,7 +327,10 @@ struct Searcher::Impl {
     ++stats.lowered;
     const SearchCluster& at = *groups[index].cluster;
     const Program program = LowerIt(candidate);
-    for (const auto& section : program.sections) *instructions += section.size();
+    for (const auto& section : program.sections) {
+      *instructions += section.size();
+      instructions_lowered += section.size();
+    }
     auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
     const auto ranks = static_cast<uint64_t>(at.cluster.ranks_per_node());
     Judged& result = entry->second;
@@ -376,6 +379,7 @@ struct Searcher::Impl {
   std::vector<Group> groups;
   std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged;
   SearchStats stats;
+  uint64_t instructions_lowered = 0;
 };
 
 Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move(inputs))) {}
@@ -392,6 +396,7 @@ ChoiceEstimate Searcher::EstimateCandidate(const Candidate& candidate) const {
   return impl_->Estimate(candidate);
 }
 const SearchInputs& Searcher::inputs() const { return impl_->in; }
+uint64_t Searcher::instructions_lowered() const { return impl_->instructions_lowered; }
 const SearchCluster& Searcher::ClusterOf(const Candidate& candidate) const {
   return impl_->ClusterOf(candidate);
 }

@@ -118,6 +118,8 @@ class Searcher {
   Program LowerCandidate(const Candidate& candidate) const;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
   const SearchInputs& inputs() const;
+  // Of all questions so far: what their answers cost.
+  uint64_t instructions_lowered() const;
   const SearchCluster& ClusterOf(const Candidate& candidate) const;
 
  private:
