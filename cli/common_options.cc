@@ -69,24 +69,25 @@ void AddClusterOptions(CLI::App& command, CommonOptions& options) {
             "Disk space of one node for offload (default: the profile's; without it, not checked)");
 }
 
-void AddBatchOptions(CLI::App& command, CommonOptions& options) {
+void AddBatchOptions(CLI::App& command, CommonOptions& options, bool searched) {
+  const std::string one = searched ? " (default: searched)" : " (default 1)";
   const char* group = "Batch and precision";
   AddOption(command, group, "--seq-len", options.seq_len, "TOKENS",
             "Tokens a sequence (default: the model's longest; 1024 with --params)");
-  AddOption(
-      command, group, "--micro-batch", options.micro_batch, "SEQUENCES",
-      "Sequences a GPU and micro-step (default 1); more is faster and takes more activations");
+  AddOption(command, group, "--micro-batch", options.micro_batch, "SEQUENCES",
+            "Sequences a GPU and micro-step" + one + "; more is faster and takes more activations");
   AddOption(command, group, "--grad-accum", options.grad_accum, "COUNT",
-            "Micro-steps an optimizer step (default 1)");
+            "Micro-steps an optimizer step" + one);
   AddOption(
       command, group, "--global-batch", options.global_batch, "SEQUENCES",
       "Sequences an optimizer step over all GPUs: micro-batch x grad-accum x gpus; with one of the "
-      "two the other follows, alone it means grad-accum 1");
+      "two the other follows" +
+          std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"));
   AddOption(command, group, "--dtype", options.dtype, "bf16|fp16|fp32",
             "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)");
 }
 
-void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default) {
+void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
   const std::string all = all_default ? " (default all)" : " (default none)";
   AddOption(
@@ -97,15 +98,21 @@ void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default)
             "Where optimizer states live, from stage 1" + all);
   AddOption(command, group, "--offload-ratio", options.offload_ratio, "RATIO",
             "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the GPU "
-            "(default 1; cpu only)");
+            "(default " +
+                std::string(searched ? "searched" : "1") + "; cpu only)");
   AddOption(command, group, "--offload-param", options.offload_param, "none|cpu|nvme|all",
             "Where parameter shards live, stage 3" + all);
   AddOption(command, group, "--checkpointing", options.checkpointing, "none|full|all",
-            "Activations: keep all, or recompute whole layers in the backward pass (default none)");
+            std::string("Activations: keep all, or recompute whole layers in the backward pass") +
+                (searched ? " (default all)" : " (default none)"));
   AddOption(command, group, "--checkpoint-every", options.checkpoint_every, "LAYERS",
-            "Layers that are recomputed together (default 1; implies --checkpointing full)");
+            std::string("Layers that are recomputed together (default ") +
+                (searched ? "searched" : "1") + "; implies --checkpointing full)");
   AddOption(command, group, "--config", options.config, "FILE",
-            "A DeepSpeed JSON config: exactly this choice, instead of the options above");
+            searched
+                ? "A DeepSpeed JSON config: what it sets stays, what it leaves to \"auto\" is "
+                  "searched"
+                : "A DeepSpeed JSON config: exactly this choice, instead of the options above");
 }
 
 }  // namespace zeroplan

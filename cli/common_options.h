@@ -38,10 +38,12 @@ void AddOption(CLI::App& command, const char* group, const char* name, std::stri
 // Each adds a group of options to `command`. `options` must outlive it.
 void AddModelOptions(CLI::App& command, CommonOptions& options);
 void AddClusterOptions(CLI::App& command, CommonOptions& options);
-void AddBatchOptions(CLI::App& command, CommonOptions& options);
+// `searched`: what is left out is searched (plan); else it is 1.
+void AddBatchOptions(CLI::App& command, CommonOptions& options, bool searched = false);
 // `all_default`: "all" is the default of stage and offloads (estimate, plan); else 0 and none
 // (train).
-void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default);
+void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default,
+                    bool searched = false);
 
 // What resolving assumed ("--micro-batch 1") and other lines for the user.
 struct Assumptions {

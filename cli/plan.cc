@@ -132,13 +132,15 @@ class PlanRequest {
     for (int gpus : space.gpus) {
       if (!BatchPairs(space, gpus).empty()) return;
     }
-    ThrowUsage(
-        "--global-batch: {} is not a micro-batch times accumulation times --gpus {}; use a "
-        "multiple "
-        "of {}",
-        *global, cluster_.gpus,
-        cluster_.gpus * (options_.micro_batch.empty() ? 1 : space.micro_batches.front()) *
-            (options_.grad_accum.empty() ? 1 : space.grad_accums.front()));
+    // Of __int128: each factor may be two billion.
+    const auto unit = static_cast<__int128>(cluster_.gpus) *
+                      (options_.micro_batch.empty() ? 1 : space.micro_batches.front()) *
+                      (options_.grad_accum.empty() ? 1 : space.grad_accums.front());
+    const std::string fix = unit <= kMaxBatch
+                                ? fmt::format("use a multiple of {}", static_cast<int64_t>(unit))
+                                : "use smaller parts";
+    ThrowUsage("--global-batch: {} is not a micro-batch times accumulation times --gpus {}; {}",
+               *global, cluster_.gpus, fix);
   }
 
   void PinOptimizer() {
@@ -220,13 +222,25 @@ class PlanRequest {
 [[noreturn]] void ThrowNothingFits(PlanRequest& request, const SearchResult& result) {
   std::string closest;
   for (const StageBest& stage : result.stages) {
-    if (stage.estimate.why_not.empty()) continue;
+    if (stage.estimate.gpu_total_bytes == 0) continue;  // nothing of it can run
+    const std::string why =
+        stage.estimate.fits
+            ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
+                          FormatBytes(stage.estimate.gpu_total_bytes))
+            : stage.estimate.why_not;
     closest += fmt::format("\n  {}, micro-batch {}: {}", SetupLabel(stage.estimate.setup),
-                           stage.estimate.setup.batch.micro_batch, stage.estimate.why_not);
+                           stage.estimate.setup.batch.micro_batch, why);
   }
   const std::optional<Change> change = SmallestChange(
       request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
-  std::string fix = "no choice fits, nor does any on 1024 times the GPUs; try a smaller model";
+  std::string fix = result.gave_up
+                        ? fmt::format(
+                              "the search gave up after {} programs; pin some choices (--stage, "
+                              "--checkpointing, --offload-optimizer) to look at the others",
+                              result.stats.lowered)
+                        : "no change was found that fits, more GPUs as far as the hardware profile "
+                          "goes included; "
+                          "try a smaller model or another --hw";
   if (change) {
     fix =
         fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
@@ -327,8 +341,8 @@ void RegisterPlan(CLI::App& app) {
   command->footer(kFooter);
   AddModelOptions(*command, options->common);
   AddClusterOptions(*command, options->common);
-  AddBatchOptions(*command, options->common);
-  AddZeroOptions(*command, options->common, /*all_default=*/true);
+  AddBatchOptions(*command, options->common, /*searched=*/true);
+  AddZeroOptions(*command, options->common, /*all_default=*/true, /*searched=*/true);
   AddOption(*command, "Search", "--objective", options->objective,
             "throughput|headroom|fewest-gpus",
             "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "

@@ -86,7 +86,10 @@ class ByMemory {
   std::optional<Found> Answer(double bytes) {
     budget_.Check();
     question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
-    return searcher_.Best(question_);
+    bool gave_up = false;
+    const std::optional<Found> found = searcher_.Best(question_, &gave_up);
+    if (gave_up) throw BudgetSpent{};
+    return found;
   }
   bool Changed(double bytes) { return !Same(Answer(bytes)); }
   bool Same(const std::optional<Found>& found) const {

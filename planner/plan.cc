@@ -16,7 +16,9 @@ TrainSetup ResolveAuto(const Program& program) {
     for (const Unit& unit : program.layout.units) {
       if (!unit.persistent) smallest = std::min(smallest, unit.param_elements);
     }
-    setup.zero.prefetch_bucket_elements = std::max<uint64_t>(1, smallest - 1);
+    constexpr uint64_t kNothingToGather = 50'000'000;  // DeepSpeed's default
+    setup.zero.prefetch_bucket_elements =
+        smallest == UINT64_MAX ? kNothingToGather : std::max<uint64_t>(1, smallest - 1);
   }
   return setup;
 }

@@ -207,6 +207,7 @@ struct Searcher::Impl {
     int tried = 0;
     uint64_t instructions = 0;
     bool proven = true;
+    bool gave_up = false;  // nothing that fits was found in time
     double gap = 0;
   };
 
@@ -222,6 +223,13 @@ struct Searcher::Impl {
       }
       const bool hopeless = winner != nullptr && run.tried >= kLoserBudget && next < *winner;
       const bool spent = !brute_force && run.instructions > question.instruction_budget;
+      // While nothing fits there is nothing to hand out: look longer.
+      const bool lost =
+          !brute_force && !run.best && run.instructions > 4 * question.instruction_budget;
+      if (lost) {
+        run.gave_up = true;
+        return;
+      }
       if (run.best && (hopeless || spent)) {
         run.proven = false;
         run.gap = std::max(run.gap, GapOf(run.score, next));
@@ -275,6 +283,7 @@ struct Searcher::Impl {
     Progress run;
     Judge(std::move(here), question, brute_force, winner, run);
     Judge(std::move(away), question, brute_force, winner, run);
+    if (run.best) run.gave_up = false;
     return run;
   }
 
@@ -361,6 +370,7 @@ struct Searcher::Impl {
     const Progress run = Answer(all, brute_force);
     const std::optional<Found>& winner = run.best;
     result.gap = run.gap;
+    result.gave_up = run.gave_up;
     const SearchStats of_all = stats;
     for (int stage : in.space.stages) {
       if (winner && winner->candidate.stage == stage) result.best = result.stages.size();
@@ -386,8 +396,10 @@ Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move
 Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
-std::optional<Found> Searcher::Best(const Question& question) {
-  return impl_->Answer(question, false).best;
+std::optional<Found> Searcher::Best(const Question& question, bool* gave_up) {
+  const Impl::Progress run = impl_->Answer(question, false);
+  if (gave_up != nullptr) *gave_up = run.gave_up;
+  return run.best;
 }
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
   return impl_->LowerIt(candidate);

@@ -75,6 +75,7 @@ inline constexpr uint64_t kInstructionBudget = 3'000'000;
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
   std::vector<StageBest> stages;
+  bool gave_up = false;  // nothing that fits was found within four times the budget
   // 0 where the best is proven; else how much better, at most, a choice that was not judged could
   // be (see kInstructionBudget): 0.05 for 5 %.
   double gap = 0;
@@ -111,8 +112,9 @@ class Searcher {
 
   // The best of each stage and of all.
   SearchResult Run();
-  // The best answer; none if nothing fits.
-  std::optional<Found> Best(const Question& question);
+  // The best answer; none if nothing fits. `gave_up`, if given, says whether nothing that fits was
+  // found within four times the budget.
+  std::optional<Found> Best(const Question& question, bool* gave_up = nullptr);
 
   // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
   Program LowerCandidate(const Candidate& candidate) const;

@@ -96,7 +96,7 @@ TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") 
   const Folder folder;
   const std::string file = folder.path("ds.json");
   for (const auto& [choice, gpus] :
-       {std::pair{"--model gpt2-medium --hw dgx-2 --gpus 4 --gpu-memory 5GB --global-batch 64", 4},
+       {std::pair{"--model gpt2-medium --hw dgx-2 --gpus 4 --gpu-memory 9GB --global-batch 64", 4},
         {"--model gpt2 --gpus 2 --global-batch 64", 2},
         {"--model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --global-batch 16", 2}}) {
     CAPTURE(choice);
