@@ -90,9 +90,9 @@ void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default)
   const char* group = "ZeRO, offload and recompute";
   const std::string all = all_default ? " (default all)" : " (default none)";
   AddOption(
-      command, group, "--stage", options.stage, "0|1|2|3|all",
+      command, group, "--stage", options.stage, all_default ? "0|1|2|3|all" : "0|1|2|3",
       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too") +
-          (all_default ? " (default all)" : " (default 0)"));
+          (all_default ? "; or some, such as 2,3 (default all)" : " (default 0)"));
   AddOption(command, group, "--offload-optimizer", options.offload_optimizer, "none|cpu|nvme|all",
             "Where optimizer states live, from stage 1" + all);
   AddOption(command, group, "--offload-ratio", options.offload_ratio, "RATIO",

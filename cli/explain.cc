@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
 #include "planner/plan_file.h"
 
 namespace zeroplan {
@@ -21,7 +22,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan explain plan.json
   zeroplan explain plan.json --trace step.json
 The program is lowered again and must be the planned one. With --hw times follow that profile's
-rates; capacities stay the plan's.)";
+rates and links; capacities stay the plan's.)";
 
 struct ExplainOptions {
   std::string plan, hardware, trace, output;
@@ -38,10 +39,26 @@ HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted)
   return LoadProfile(name);
 }
 
+// The links that the plan was made for, where `hardware` is its profile; another profile has its
+// own.
+void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
+  const Cluster& cluster = plan.cluster;
+  if (hardware.name != cluster.hardware) return;
+  try {
+    if (!cluster.network.empty()) ApplyNetwork(hardware, cluster.network);
+    if (!cluster.intra_node_bandwidth.empty()) {
+      ApplyGpuLink(hardware, cluster.intra_node_bandwidth);
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: cluster: {}", plan.source, error.what()));
+  }
+}
+
 void RunExplain(const ExplainOptions& options) {
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
   const Program program = CheckedProgram(plan);
-  const HardwareProfile hardware = PlannedHardware(plan, options.hardware);
+  HardwareProfile hardware = PlannedHardware(plan, options.hardware);
+  ApplyPlannedLinks(plan, hardware);
   const CostModel costs(hardware, ClusterShape{plan.cluster.gpus, plan.cluster.gpus_per_node});
   Cluster cluster = plan.cluster;
   cluster.hardware = hardware.name;

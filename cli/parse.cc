@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/base/error.h"
@@ -45,9 +46,21 @@ size_t ParseWord(const std::string& text, std::string_view option,
 }
 
 std::vector<int> ParseStages(const std::string& text, std::string_view option) {
-  const size_t index = ParseWord(text, option, {"0", "1", "2", "3", "all"});
-  if (index == 4) return {0, 1, 2, 3};
-  return {static_cast<int>(index)};
+  if (text == "all") return {0, 1, 2, 3};
+  std::vector<int> stages;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string one = text.substr(begin, end - begin);
+    const bool known = one.size() == 1 && one[0] >= '0' && one[0] <= '3';
+    const int stage = known ? one[0] - '0' : -1;
+    if (!known || std::find(stages.begin(), stages.end(), stage) != stages.end()) {
+      ThrowUsage("{}: {} is not allowed; use 0, 1, 2, 3, all, or some of them such as 2,3", option,
+                 text);
+    }
+    stages.push_back(stage);
+  }
+  std::sort(stages.begin(), stages.end());
+  return stages;
 }
 
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {

@@ -23,7 +23,7 @@ double ParseRatio(const std::string& text, std::string_view option);
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);
 
-// "0".."3" or "all".
+// "0".."3", several of them ("2,3"; each once, in any order) or "all". Rising.
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
 // "none", "cpu", "nvme" or "all".
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);

@@ -272,6 +272,22 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   }
 }
 
+// Where to swap is no part of a choice, but a file that leaves it out cannot be run.
+void SetSwapFolder(TrainSetup& setup) {
+  constexpr const char* kSwapFolder = "/local_nvme";
+  bool set = false;
+  auto fill = [&](auto& offload) {
+    if (offload.device != OffloadDevice::kNvme || !offload.nvme_path.empty()) return;
+    offload.nvme_path = kSwapFolder;
+    set = true;
+  };
+  fill(setup.zero.offload_optimizer);
+  fill(setup.zero.offload_param);
+  if (set) {
+    LogInfo("The plan swaps to {}: edit nvme_path, or give train --nvme-path DIR", kSwapFolder);
+  }
+}
+
 void RunPlan(const PlanOptions& options) {
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
@@ -297,6 +313,7 @@ void RunPlan(const PlanOptions& options) {
     }
   }
   WriteOutput("", text);
+  if (!options.plan_file.empty() || !options.deepspeed_file.empty()) SetSwapFolder(plan.setup);
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }

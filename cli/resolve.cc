@@ -9,6 +9,7 @@
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "planner/search_space.h"
 
 namespace zeroplan {
 namespace {
@@ -35,14 +36,22 @@ void ResolveBatch(const CommonOptions& options, BatchSpec& batch, Assumptions& a
   // With both given this checks the product; else it is what the missing part must divide into.
   const bool find_accum = micro.has_value() && !accum;
   const bool find_micro = !micro;
-  const int64_t known = batch.world_size * (find_micro ? batch.grad_accum : batch.micro_batch) *
-                        (find_micro || find_accum ? 1 : batch.grad_accum);
+  const auto exact = static_cast<__int128>(batch.world_size) *
+                     (find_micro ? batch.grad_accum : batch.micro_batch) *
+                     (find_micro || find_accum ? 1 : batch.grad_accum);
   const std::string product = fmt::format(
       "{}--gpus {}",
       find_micro   ? (accum ? fmt::format("--grad-accum {} x ", *accum) : "")
       : find_accum ? fmt::format("--micro-batch {} x ", *micro)
                    : fmt::format("--micro-batch {} x --grad-accum {} x ", *micro, *accum),
       batch.world_size);
+  if (exact > kMaxBatch) {
+    ThrowUsage(
+        "--global-batch: {} is less than {}, which is more than the {} sequences allowed; use "
+        "smaller values",
+        *global, product, kMaxBatch);
+  }
+  const auto known = static_cast<int64_t>(exact);
   if (!find_micro && !find_accum) {
     if (*global != known) {
       ThrowUsage("--global-batch: {} is not {}; use {}, or leave one of the three out", *global,
@@ -97,17 +106,6 @@ ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
   if (!options.dtype.empty()) context.dtype = ParseDtype(options.dtype, "--dtype");
   context.has_bf16 = hardware.gpu.bf16;
   return context;
-}
-
-// A program has one instruction a chunk of logits: past this it takes minutes and gigabytes to
-// lower, for a micro-step that no GPU holds.
-void CheckTokens(const BatchSpec& batch) {
-  constexpr int64_t kMaxTokens = int64_t{1} << 26;
-  if (batch.micro_batch <= kMaxTokens / batch.seq_len) return;
-  ThrowUsage(
-      "--micro-batch: {} sequences of {} tokens are not allowed; use at most {} sequences "
-      "(2^26 tokens a GPU and micro-step) and more micro-steps (--grad-accum)",
-      batch.micro_batch, batch.seq_len, std::max<int64_t>(1, kMaxTokens / batch.seq_len));
 }
 
 void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
@@ -165,6 +163,8 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   Cluster cluster;
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
+  cluster.network = options.network;
+  cluster.intra_node_bandwidth = options.intra_node_bandwidth;
   const int default_gpus = assumptions.detected_gpus.value_or(1);
   if (options.gpus.empty()) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
   cluster.gpus = static_cast<int>(
@@ -202,7 +202,7 @@ TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model
   setup.batch.world_size = gpus;
   setup.batch.seq_len = ResolveSeqLen(options, model, assumptions);
   ResolveBatch(options, setup.batch, assumptions);
-  CheckTokens(setup.batch);
+  CheckMicroBatch(setup.batch.micro_batch, setup.batch.seq_len);
   Dtype dtype = DefaultDtype(hardware);
   if (options.dtype.empty()) {
     Assume(assumptions, fmt::format("--dtype {}", DtypeName(dtype)));
@@ -273,7 +273,7 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   const ReadContext context = ConfigContext(options, model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
-  CheckTokens(result.setup.batch);
+  CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
   for (const auto* lines : {&result.warnings, &result.notes}) {
     assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
   }

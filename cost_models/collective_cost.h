@@ -12,7 +12,8 @@
 //
 // Several nodes of n ranks (M of them): the cheapest of
 //   flat ring     every byte of a ring leaves and enters each node once: the larger of
-//                 sent / link and sent / network, M of the N-1 steps (of each half) on the network
+//                 sent / link and sent / network; M-1 of the N-1 steps (of each half) cross to
+//                 another node and take a message more
 //   hierarchical  all-gather: between nodes S(M-1)/M bytes into each node over all its adapters,
 //                 then a ring inside it over S; reduce-scatter the other way round; all-reduce:
 //                 reduce-scatter inside, all-reduce between, all-gather inside

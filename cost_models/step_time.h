@@ -25,7 +25,7 @@ struct StepTime {
 // The parts a step is made of. They do not depend on how many micro-steps lie in the middle, so
 // that one program lowered for 3 or more micro-steps gives the time of any such number.
 struct StepParts {
-  int64_t grad_accum = 1;  // 1, 2 or (for all that is more) 3: of the program played
+  int64_t grad_accum = 1;  // of the program played
   SectionTime first, middle, last, step;
 
   // REQUIRES: grad_accum is the program's, or both are 3 and more.

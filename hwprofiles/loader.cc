@@ -3,10 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/base/nearest_name.h"
 #include "hwprofiles/figure_reader.h"
 #include "hwprofiles/parts.h"
@@ -181,13 +181,12 @@ HardwareProfile ReadProfile(ProfileJson json, std::string_view source) {
 }
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
     ThrowUsage("--hw: cannot read \"{}\"; give a built-in name ({}) or a readable .json file", path,
                fmt::join(ProfileNames(), ", "));
   }
-  return text;
+  return ReadTextFile(path);
 }
 
 [[noreturn]] void FailName(std::string_view option, const std::string& name,

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <tuple>
 
@@ -54,10 +53,12 @@ class Row {
     ++column_;
     return cell.get<int64_t>();
   }
+  // Bytes, rates and times past these are no measurements, and overflow what is made of them.
   double TakeNumber() {
+    constexpr double kLeast = 1e-9, kMost = 1e18;
     const ProfileJson& cell = cells_[column_];
-    if (!cell.is_number() || !(cell.get<double>() > 0) || !std::isfinite(cell.get<double>())) {
-      FailCell("use a number above 0");
+    if (!cell.is_number() || !(cell.get<double>() >= kLeast && cell.get<double>() <= kMost)) {
+      FailCell(fmt::format("use a number from {:g} to {:g}", kLeast, kMost));
     }
     ++column_;
     return cell.get<double>();

@@ -146,7 +146,8 @@ std::string FitsFrom(Searcher& searcher, int stage) {
   question.among = [stage](const Candidate& c) { return c.stage == stage; };
   const std::optional<Found> found = searcher.Best(question);
   if (!found) return "";
-  return fmt::format("; it would fit from {} a GPU on, as {}", FormatBytes(found->gpu_bytes),
+  return fmt::format("; it would fit from {} a GPU on, as {}",
+                     FormatBytes(GpuBytesNeeded(searcher.inputs(), *found)),
                      KindText(searcher.inputs(), found->candidate));
 }
 

@@ -191,7 +191,6 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
   const Sharding& sharding = ShardingOf(group.gpus);
   const auto layers = static_cast<double>(model_.layers);
   const double layer = sharding.layer * t.param_bytes;
-  const double embedding = sharding.embedding * t.param_bytes;
   const double bucket =
       group.reduce_bucket_elements == kAuto
           ? layer
@@ -200,10 +199,6 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
   const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
   (t.stage <= 1 ? bound.last_comm_seconds : bound.backward_comm_seconds) +=
       PiecesSeconds(costs, op, layers * layer, bucket);
-  // The embedding's gradient is complete when all compute is over.
-  const double largest = std::max(bucket, embedding);
-  (t.stage <= 1 ? bound.last_tail_seconds : bound.tail_seconds) +=
-      embedding / largest * costs.CollectiveSeconds(op, largest);
   if (!t.sharded || sharding.layer_gather <= 0) return;
   const double gathered = sharding.layer_gather * t.param_bytes;
   const double gather = costs.CollectiveSeconds(CollectiveOp::kAllGather, gathered);
@@ -216,11 +211,10 @@ void Bounds::AddCollectives(const Terms& t, const Candidate& group, const CostMo
   bound.forward_comm_seconds += half;
   if (t.reused > 0) return;
   bound.backward_comm_seconds += half;
-  // Nothing can be computed before the embedding is there; the head gathers it again.
-  const double head =
+  if (sharding.embedding_gather <= 0) return;
+  // The head gathers the embedding again.
+  bound.forward_comm_seconds +=
       costs.CollectiveSeconds(CollectiveOp::kAllGather, sharding.embedding_gather * t.param_bytes);
-  bound.tail_seconds += head;
-  bound.forward_comm_seconds += head;
 }
 
 void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,

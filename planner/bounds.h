@@ -36,8 +36,6 @@ struct GroupBound {
   uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
   // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
   double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
-  // Before the first kernel or after the last one: of each micro-step, and of the last one only.
-  double tail_seconds = 0, last_tail_seconds = 0;
   double gradient_copy_seconds = 0;  // to the host, in each backward half
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double update_seconds = 0;         // the optimizer section

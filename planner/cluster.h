@@ -8,9 +8,15 @@
 
 namespace zeroplan {
 
+// The most GPUs that are planned for.
+inline constexpr int64_t kMaxPlannedGpus = 1'000'000;
+
 struct Cluster {
   std::string hardware;  // name of the profile
   std::string gpu_name;
+  // The options --network and --intra-node-bandwidth as they were given (hwprofiles/overrides.h);
+  // empty: the links are the profile's.
+  std::string network, intra_node_bandwidth;
   int gpus = 1;
   int gpus_per_node = 1;
   uint64_t gpu_capacity_bytes = 0;

@@ -8,6 +8,7 @@ namespace {
 
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 6;
+constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
 // Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
 // besides what the present answer has of these.
@@ -24,14 +25,18 @@ std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Can
   };
 }
 
-// The least x in (low, high] for which `changed`, to 0.5 %. REQUIRES: !changed(low), changed(high);
-// `low` may be above `high`.
-double Bisect(double low, double high, const std::function<bool(double)>& changed) {
-  while (std::abs(high - low) > 0.005 * std::min(low, high)) {
-    const double middle = std::sqrt(low * high);
-    (changed(middle) ? high : low) = middle;
+// Two sides of a change, at most 0.5 % apart.
+struct Sides {
+  double same, changed;
+};
+
+// REQUIRES: !changed(same), changed(other); either may be the larger.
+Sides Bisect(double same, double other, const std::function<bool(double)>& changed) {
+  while (std::abs(other - same) > 0.005 * std::min(same, other)) {
+    const double middle = std::sqrt(same * other);
+    (changed(middle) ? other : same) = middle;
   }
-  return high;
+  return {same, other};
 }
 
 }  // namespace
@@ -41,31 +46,92 @@ bool SameKind(const Candidate& a, const Candidate& b) {
          (a.recompute_every > 0) == (b.recompute_every > 0);
 }
 
+namespace {
+
+// The answer by GPU memory.
+class ByMemory {
+ public:
+  ByMemory(Searcher& searcher, const Found& now) : searcher_(searcher), now_(now) {
+    question_.objective = searcher.inputs().objective;
+    question_.instruction_budget = kBudget;
+  }
+
+  void Among(std::function<bool(const Candidate&)> among) { question_.among = std::move(among); }
+  std::optional<Found> Answer(double bytes) {
+    question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
+    return searcher_.Best(question_);
+  }
+  bool Changed(double bytes) { return !Same(Answer(bytes)); }
+  bool Same(const std::optional<Found>& found) const {
+    return found && SameKind(found->candidate, now_.candidate);
+  }
+
+  double Needed(const Found& found) const {
+    return static_cast<double>(GpuBytesNeeded(searcher_.inputs(), found));
+  }
+
+  // Two sides of a change between `same` and `changed`, where a bisection of fewer choices saw it.
+  // None: `limit` has the present kind too.
+  std::optional<Sides> Confirm(Sides sides, double start, double limit) {
+    auto changed = [this](double bytes) { return Changed(bytes); };
+    if (Changed(sides.same)) return Bisect(start, sides.same, changed);
+    if (Changed(sides.changed)) return sides;
+    if (!Changed(limit)) return std::nullopt;
+    return Bisect(sides.changed, limit, changed);
+  }
+
+  // The very byte: an answer stays one down to what its program holds.
+  std::optional<Flip> Upward(Sides sides) {
+    std::optional<Found> after = Answer(sides.changed);
+    if (!after) return std::nullopt;
+    for (;;) {
+      const auto at = Needed(*after);
+      if (at <= sides.same) return Flip{at, after};
+      const std::optional<Found> below = Answer(at - 1);
+      if (Same(below)) return Flip{at, after};
+      after = below;
+    }
+  }
+  std::optional<Flip> Downward(Sides sides) {
+    std::optional<Found> before = Answer(sides.same);
+    if (!before) return std::nullopt;
+    for (;;) {
+      const auto at = Needed(*before);
+      const std::optional<Found> below = Answer(at - 1);
+      if (!Same(below)) return Flip{at, below};
+      before = below;
+    }
+  }
+
+ private:
+  Searcher& searcher_;
+  const Found& now_;
+  Question question_;
+};
+
+}  // namespace
+
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
+  if (!inputs.extra_memory) return found.gpu_bytes;
+  const ExtraMemory extra = inputs.extra_memory(SetupOf(found.candidate, inputs.base));
+  return found.gpu_bytes + extra.fixed_bytes +
+         static_cast<uint64_t>(found.candidate.micro_batch) * extra.bytes_per_sequence;
+}
+
 std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger) {
-  Question question;
-  question.objective = searcher.inputs().objective;
-  question.instruction_budget = kBudget;
-  question.among = Coarse(searcher.inputs().space, now.candidate);
-  auto answer = [&](double bytes) {
-    question.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
-    return searcher.Best(question);
-  };
-  auto changed = [&](double bytes) {
-    const std::optional<Found> found = answer(bytes);
-    return !found || !SameKind(found->candidate, now.candidate);
-  };
+  ByMemory by(searcher, now);
   const auto capacity =
       static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
-  const double low = capacity;
-  const double high = larger ? 16 * capacity : capacity / 64;
-  if (!changed(high)) return std::nullopt;
-  double at = Bisect(low, high, changed);
-  question.among = nullptr;
-  const std::optional<Found> after = answer(at);
-  if (after && SameKind(after->candidate, now.candidate)) return std::nullopt;
-  // It needs exactly what its program holds.
-  if (larger) at = std::min(at, static_cast<double>(after->gpu_bytes));
-  return Flip{at, after};
+  // Down to what the answer holds, nothing can change.
+  const double start = larger ? capacity : by.Needed(now);
+  const double limit = larger ? 16 * capacity : capacity / 64;
+  by.Among(Coarse(searcher.inputs().space, now.candidate));
+  if (!by.Changed(limit)) return std::nullopt;
+  const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
+  by.Among(nullptr);
+  const std::optional<Sides> sides = by.Confirm(coarse, start, limit);
+  if (!sides) return std::nullopt;
+  return larger ? by.Upward(*sides) : by.Downward(*sides);
 }
 
 std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger) {
@@ -76,6 +142,7 @@ std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger)
   int64_t batch = c.micro_batch * c.grad_accum * c.gpus;
   for (int i = 0; i < 6; ++i) {
     if (!larger && (batch % 2 != 0 || batch / 2 < c.gpus)) return std::nullopt;
+    if (larger && batch > kMaxBatch / 2) return std::nullopt;
     batch = larger ? batch * 2 : batch / 2;
     question.global_batch = batch;
     question.among = Coarse(searcher.inputs().space, c);
@@ -170,7 +237,7 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
       next = faster ? next * 2 : next / 2;
     } while (!changed(next) && next < 64 && next > 1.0 / 64);
     const bool found = changed(next);
-    const double at = found ? Bisect(last, next, changed) : next;
+    const double at = found ? Bisect(last, next, changed).changed : next;
     const double margin = faster ? 1.01 : 1 / 1.01;
     const std::optional<Found> beyond =
         SearchScaled(searcher.inputs(), now, costs(gpus, at * margin));

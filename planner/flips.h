@@ -18,8 +18,11 @@ struct Flip {
   std::optional<Found> after;  // the answer beyond it; none: nothing fits
 };
 
+// GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
+
 // The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
-// another kind wins.
+// another kind wins: "from `at` on", "below `at`", exact to the byte.
 std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger);
 
 // The global batch (sequences; the present one doubled or halved up to six times) at which another

@@ -15,7 +15,6 @@ namespace zeroplan {
 namespace {
 
 constexpr double kMost = 1e300;
-constexpr int64_t kMaxRanks = 1'000'000;
 
 // Reads required members; those of a plan are written by zeroplan, so none is optional.
 class PlanSection {
@@ -43,6 +42,7 @@ class PlanSection {
   }
   bool Bool(std::string_view key) { return Required(key, section_.Bool(key)); }
   std::string String(std::string_view key) { return Required(key, section_.String(key)); }
+  std::optional<std::string> StringOrNull(std::string_view key) { return section_.String(key); }
 
   // Refuses what was never asked for.
   void Finish() const {
@@ -112,8 +112,10 @@ Cluster ReadCluster(PlanSection section) {
   Cluster cluster;
   cluster.hardware = section.String("hw");
   cluster.gpu_name = section.String("gpu");
-  cluster.gpus = static_cast<int>(section.Int("gpus", 1, kMaxRanks));
-  cluster.gpus_per_node = static_cast<int>(section.Int("gpus_per_node", 1, kMaxRanks));
+  cluster.network = section.StringOrNull("network").value_or("");
+  cluster.intra_node_bandwidth = section.StringOrNull("intra_node_bandwidth").value_or("");
+  cluster.gpus = static_cast<int>(section.Int("gpus", 1, kMaxPlannedGpus));
+  cluster.gpus_per_node = static_cast<int>(section.Int("gpus_per_node", 1, kMaxPlannedGpus));
   cluster.gpu_capacity_bytes = section.Bytes("gpu_capacity_bytes");
   cluster.host_capacity_bytes = section.BytesOrNull("host_capacity_bytes");
   cluster.nvme_capacity_bytes = section.BytesOrNull("nvme_capacity_bytes");

@@ -34,8 +34,13 @@ Json ModelJson(const ModelSpec& m) {
 }
 
 Json ClusterJson(const Cluster& c) {
+  auto given = [](const std::string& option) {
+    return option.empty() ? Json(nullptr) : Json(option);
+  };
   return {{"hw", c.hardware},
           {"gpu", c.gpu_name},
+          {"network", given(c.network)},
+          {"intra_node_bandwidth", given(c.intra_node_bandwidth)},
           {"gpus", c.gpus},
           {"gpus_per_node", c.gpus_per_node},
           {"gpu_capacity_bytes", c.gpu_capacity_bytes},

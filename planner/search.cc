@@ -39,6 +39,12 @@ Score ScoreOf(Objective objective, const Found& found) {
                    found.candidate.gpus);
 }
 
+// By how much `bound` is better than `score`, as a share of what they differ in first.
+double GapOf(const Score& score, const Score& bound) {
+  return bound.primary != score.primary ? std::abs(bound.primary / score.primary - 1)
+                                        : std::abs(bound.secondary / score.secondary - 1);
+}
+
 // What a program says of a choice, for any accumulation of its kind.
 struct Judged {
   uint64_t gpu_bytes = 0, host_bytes = 0, nvme_bytes = 0;
@@ -60,7 +66,11 @@ struct Item {
   uint32_t group = 0;
   BatchPair batch{};
 
-  bool operator<(const Item& other) const { return score < other.score; }
+  // Of equals the group that comes first, which is the simpler one, is better.
+  bool operator<(const Item& other) const {
+    if (score < other.score || other.score < score) return score < other.score;
+    return group > other.group;
+  }
 };
 
 }  // namespace
@@ -71,7 +81,20 @@ struct Searcher::Impl {
         tensors(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model))),
         bounds(in.model, tensors, in.base, in.lower) {
     ZEROPLAN_CHECK(in.clusters.size() == in.space.gpus.size());
+    CheckBatches();
     for (const Candidate& candidate : Groups(in.space)) AddGroup(candidate);
+  }
+
+  // What the caller has pinned may be more than can be planned.
+  void CheckBatches() const {
+    const SearchSpace& space = in.space;
+    if (space.micro_batches.empty() || space.grad_accums.empty()) return;
+    CheckMicroBatch(space.micro_batches.front(), in.base.batch.seq_len);
+    TrainSetup least = in.base;
+    least.batch.world_size = space.gpus.back();
+    least.batch.micro_batch = space.micro_batches.front();
+    least.batch.grad_accum = space.grad_accums.front();
+    ValidateSetup(least, "command line");
   }
 
   void AddGroup(const Candidate& candidate) {
@@ -201,7 +224,7 @@ struct Searcher::Impl {
       const bool spent = !brute_force && run.instructions > question.instruction_budget;
       if (run.best && (hopeless || spent)) {
         run.proven = false;
-        run.gap = std::max(run.gap, std::abs(next.primary / run.score.primary - 1));
+        run.gap = std::max(run.gap, GapOf(run.score, next));
         return;
       }
       std::pop_heap(heap.begin(), heap.end());

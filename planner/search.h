@@ -68,9 +68,9 @@ struct StageBest {
   bool proven = true;
 };
 inline constexpr int kLoserBudget = 48;
-// A question is given up, with the best so far, after lowering so many instructions: a thousand
-// programs of 50 layers, some seconds.
-inline constexpr uint64_t kInstructionBudget = 6'000'000;
+// A question is given up, with the best so far, after lowering so many instructions: some hundred
+// programs of 50 layers, a second or two.
+inline constexpr uint64_t kInstructionBudget = 3'000'000;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
@@ -102,7 +102,8 @@ struct Found {
 // Keeps what it has lowered, so that further questions about the same space are cheap.
 class Searcher {
  public:
-  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup.
+  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup, batches apart.
+  // Throws Error(kUsage) if even the smallest batch is more than can be planned.
   explicit Searcher(SearchInputs inputs);
   ~Searcher();
   Searcher(const Searcher&) = delete;

@@ -74,12 +74,23 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   return space;
 }
 
+void CheckMicroBatch(int64_t micro_batch, int64_t seq_len) {
+  if (micro_batch <= kMaxMicroStepTokens / seq_len) return;
+  ThrowUsage(
+      "--micro-batch: {} sequences of {} tokens are not allowed; use at most {} sequences "
+      "(2^26 tokens a GPU and micro-step) and more micro-steps (--grad-accum)",
+      micro_batch, seq_len, std::max<int64_t>(1, kMaxMicroStepTokens / seq_len));
+}
+
 void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len) {
   space.global_batch = global_batch;
   space.micro_batches.clear();
   space.grad_accums.clear();
   if (global_batch) {
     space.micro_batches = space.grad_accums = Divisors(*global_batch);
+    std::erase_if(space.micro_batches, [&](int64_t micro) {
+      return micro > std::max<int64_t>(1, kMaxMicroStepTokens / seq_len);
+    });
     return;
   }
   for (uint64_t micro = 1; micro <= 1024;

@@ -43,9 +43,15 @@ struct SearchSpace {
 // below it and the multiples of a node too. Batch: see DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
-// Fills the batch of `space`. With a global batch: its divisors. Without: micro-batches from 1 to
-// 1024 in steps of at most a half, four to an octave; accumulation by powers of two, in steps of at
-// most kDefaultStepTokens tokens.
+// A program has one instruction a chunk of logits: past so many tokens a GPU and micro-step it
+// takes minutes and gigabytes to lower, for a micro-step that no GPU holds.
+inline constexpr int64_t kMaxMicroStepTokens = int64_t{1} << 26;
+// Throws Error(kUsage) naming --micro-batch if it has more.
+void CheckMicroBatch(int64_t micro_batch, int64_t seq_len);
+
+// Fills the batch of `space`. With a global batch: its divisors; none past kMaxMicroStepTokens.
+// Without: micro-batches from 1 to 1024 in steps of at most a half, four to an octave; accumulation
+// by powers of two, in steps of at most kDefaultStepTokens tokens.
 void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len);
 
 // The smallest batch that the GPT-3 paper trains with (Brown et al. 2020, table 2.1): 0.5M tokens.

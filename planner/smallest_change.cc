@@ -1,6 +1,6 @@
 #include "planner/smallest_change.h"
 
-#include <array>
+#include <algorithm>
 #include <bit>
 
 #include "core/base/error.h"
@@ -81,6 +81,14 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   return text;
 }
 
+// The machines of `gpus` GPUs, or of as many more as fill the last node.
+SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpus)>& cluster_of) {
+  const SearchCluster found = cluster_of(static_cast<int>(gpus));
+  const int per_node = found.cluster.gpus_per_node;
+  if (gpus % per_node == 0) return found;
+  return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
+}
+
 Change Describe(const Searcher& searcher, const Found& found, const SearchSpace& asked) {
   return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
 }
@@ -109,18 +117,19 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     }
     if (best) return best;
   }
-  const int gpus = asked.space.gpus.back();
+  const int64_t gpus = asked.space.gpus.back();
   for (const bool free_all : {false, true}) {
-    for (int64_t n = 2 * static_cast<int64_t>(gpus); n <= 1024 * static_cast<int64_t>(gpus);
-         n *= 2) {
+    for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {
       SearchInputs inputs = asked;
       if (free_all) inputs.space = full;
-      inputs.space.gpus = {static_cast<int>(n)};
       try {
-        inputs.clusters = {cluster_of(static_cast<int>(n))};
+        inputs.clusters = {WholeNodes(n, cluster_of)};
       } catch (const Error&) {  // the hardware does not go that far
         break;
       }
+      n = inputs.clusters.front().cluster.gpus;
+      if (n > kMaxPlannedGpus) break;
+      inputs.space.gpus = {static_cast<int>(n)};
       Searcher searcher(inputs);
       if (const std::optional<Found> found = searcher.Best(fastest)) {
         return Describe(searcher, *found, asked.space);

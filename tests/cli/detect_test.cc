@@ -9,8 +9,9 @@ namespace {
 const std::string kSmall = "estimate --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
 
 RunResult RunWith(const std::string& gpus, const std::string& arguments = kSmall) {
-  return RunZeroplan(arguments, "LD_LIBRARY_PATH=" + std::string(ZEROPLAN_BINARY_DIR) +
-                                    "/fake_nvml:$LD_LIBRARY_PATH " + gpus);
+  return RunZeroplan(arguments,
+                     "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + std::string(ZEROPLAN_BINARY_DIR) +
+                         "/fake_nvml:$LD_LIBRARY_PATH " + gpus);
 }
 
 bool Says(const RunResult& run, const std::string& text) {

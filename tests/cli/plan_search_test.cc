@@ -1,0 +1,290 @@
+// plan as a user runs it: what it answers, writes and refuses.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/config/deepspeed_reader.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/model/model_spec.h"
+#include "tests/cli/run_binary.h"
+#include "tests/planner/plan_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "zeroplan_search_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    root_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(root_, ignored);
+  }
+  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  // The tiny model's config.json.
+  std::string Model() const {
+    std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel());
+    return path("config.json");
+  }
+
+ private:
+  fs::path root_;
+};
+
+// Paragraphs are wrapped with a hanging indent.
+std::string Unwrapped(const std::string& text) {
+  std::string flat;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, 3, "\n  ") == 0 && i + 3 < text.size() && text[i + 3] != ' ') {
+      flat += ' ';
+      i += 2;
+    } else {
+      flat += text[i];
+    }
+  }
+  return flat;
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  const bool has = text.find(part) != std::string::npos;
+  CHECK(has);
+  return has;
+}
+
+TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and says why") {
+  const RunResult run = RunZeroplan("plan --model gpt2-10b --gpu-memory 32GB");
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const std::string text = Unwrapped(run.out);
+  const size_t at = text.find("Chosen: stage ");
+  REQUIRE(at != std::string::npos);
+  const std::string chosen = text.substr(at, text.find('\n', at) - at);
+  CAPTURE(chosen);
+  CHECK((chosen[14] == '2' || chosen[14] == '3'));
+  CHECK((chosen.find("optimizer on cpu") != std::string::npos ||
+         chosen.find("optimizer and parameters on cpu") != std::string::npos));
+  Has(text, "Stage 0 does not fit");
+  Has(text, "Stage 1 does not fit");
+  Has(text, "GPU memory short by");
+  Has(text, "% slower: ");
+  Has(text, " of 32.0 GB a GPU");
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+}
+
+TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
+  for (const char* model : {"gpt2-10b", "gpt3-13b"}) {
+    const RunResult run = RunZeroplan(std::string("plan --hw dgx-2 --model ") + model);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 0);
+    Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB");
+    Has(Unwrapped(run.out), "on cpu");
+  }
+}
+
+TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") {
+  const Folder folder;
+  const std::string file = folder.path("ds.json");
+  for (const auto& [choice, gpus] :
+       {std::pair{"--model gpt2-medium --hw dgx-2 --gpus 4 --gpu-memory 5GB --global-batch 64", 4},
+        {"--model gpt2 --gpus 2 --global-batch 64", 2},
+        {"--model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --global-batch 16", 2}}) {
+    CAPTURE(choice);
+    const RunResult run = RunZeroplan(std::string("plan ") + choice + " --out " + file);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
+    CAPTURE(check.err);
+    CHECK(check.exit_code == 0);
+    ReadContext context;
+    context.world_size = gpus;
+    context.seq_len = 1024;
+    CHECK(DeepSpeedCannot(ReadDeepSpeedConfigFile(file, context).setup).empty());
+  }
+}
+
+TEST_CASE("plan: where states go to disk, the files name a folder and a line says so") {
+  const Folder folder;
+  const RunResult run = RunZeroplan(
+      "plan --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --offload-param nvme --out " +
+      folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  Has(run.err, "The plan swaps to /local_nvme");
+  Has(run.err, "--nvme-path");
+  const Json config = Json::parse(ReadWhole(folder.path("ds.json")));
+  const Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
+  for (const Json* zero : {&config["zero_optimization"], &plan["config"]["zero_optimization"]}) {
+    CHECK((*zero)["offload_optimizer"]["nvme_path"] == "/local_nvme");
+    CHECK((*zero)["offload_param"]["nvme_path"] == "/local_nvme");
+  }
+  const RunResult host = RunZeroplan("plan --model gpt2 --stage 2 --offload-optimizer cpu --out " +
+                                     folder.path("cpu.json"));
+  CHECK(host.exit_code == 0);
+  CHECK(host.err.find("swaps") == std::string::npos);
+  CHECK(ReadWhole(folder.path("cpu.json")).find("nvme_path") == std::string::npos);
+}
+
+TEST_CASE("plan --plan-out, then train --plan") {
+  const Folder folder;
+  const std::string plan = folder.path("plan.json");
+  const std::string model = folder.Model();
+  for (const char* choice : {"", " --stage 3", " --stage 2 --offload-optimizer cpu"}) {
+    CAPTURE(choice);
+    const RunResult planned = RunZeroplan("plan --model " + model + " --gpus 2 --global-batch 8" +
+                                          choice + " --plan-out " + plan);
+    CAPTURE(planned.err);
+    REQUIRE(planned.exit_code == 0);
+    const RunResult trained = RunZeroplan(
+        "train --plan " + plan +
+        " --data " ZEROPLAN_SOURCE_DIR "/LICENSE --threads 1 --backend cpu --steps 4 --save " +
+        folder.path("out") + " --metrics " + folder.path("m.jsonl"));
+    CAPTURE(trained.err);
+    REQUIRE(trained.exit_code == 0);
+    std::istringstream lines(ReadWhole(folder.path("m.jsonl")));
+    Json last;
+    for (std::string line; std::getline(lines, line);) last = Json::parse(line);
+    CHECK(last["event"] == "end");
+    CHECK(last["steps"] == 4);
+    CHECK(last["high_water_bytes"] ==
+          Json::parse(ReadWhole(plan))["predicted"]["rank_arena_bytes"]);
+    fs::remove_all(folder.path("out"));  // a run of another plan must not take it for its own
+  }
+}
+
+TEST_CASE(
+    "plan --explain prints the step's streams as lanes; explain of its file prints the same") {
+  const Folder folder;
+  const std::string plan = folder.path("plan.json");
+  const RunResult run =
+      RunZeroplan("plan --model gpt2 --gpus 2 --explain --stage 2,3 --plan-out " + plan);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  for (const char* said : {"Time of one step", "stream by stream", "compute", "reduce"}) {
+    Has(run.out, said);
+  }
+  const RunResult explained = RunZeroplan("explain " + plan);
+  REQUIRE(explained.exit_code == 0);
+  CHECK(run.out.find(explained.out) != std::string::npos);
+}
+
+TEST_CASE("plan keeps the links it was made for: explain has its times") {
+  const Folder folder;
+  const std::string file = folder.path("plan.json");
+  const std::string model =
+      "plan --model gpt2 --hw dgx-a100-40gb --gpus 16 --global-batch 64 "
+      "--stage 3 --offload-optimizer none ";
+  std::string unchanged;
+  for (const std::string links : {"", "--network 10Gb", "--intra-node-bandwidth 20GB/s",
+                                  "--network eth-25 --intra-node-bandwidth 50GB/s"}) {
+    CAPTURE(links);
+    const RunResult run = RunZeroplan(model + links + " --explain --plan-out " + file);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    const RunResult explained = RunZeroplan("explain " + file);
+    CAPTURE(explained.err);
+    REQUIRE(explained.exit_code == 0);
+    CHECK(run.out.find(explained.out) != std::string::npos);
+    // The profile by name is the plan's still; another one has its own links.
+    CHECK(RunZeroplan("explain " + file + " --hw dgx-a100-40gb").out == explained.out);
+    const Json cluster = Json::parse(ReadWhole(file))["cluster"];
+    CHECK(cluster["network"].is_null() == (links.find("--network") == std::string::npos));
+    CHECK(cluster["intra_node_bandwidth"].is_null() ==
+          (links.find("--intra") == std::string::npos));
+    if (links.empty()) unchanged = explained.out;
+    if (!links.empty()) CHECK(explained.out != unchanged);
+  }
+  Json edited = Json::parse(ReadWhole(file));
+  edited["cluster"]["network"] = "25 parsecs";
+  std::ofstream(file) << edited.dump(2);
+  const RunResult refused = RunZeroplan("explain " + file);
+  CHECK(refused.exit_code == 2);
+  Has(refused.err, "plan.json: cluster: ");
+  Has(refused.err, "25 parsecs");
+}
+
+TEST_CASE("plan --objective: fewest GPUs, most memory left") {
+  const RunResult fewest =
+      RunZeroplan("plan --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
+  CAPTURE(fewest.err);
+  REQUIRE(fewest.exit_code == 0);
+  Has(Unwrapped(fewest.out), "on 1 GPU: the fewest GPUs of all that fits");
+  const RunResult headroom = RunZeroplan(
+      "plan --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective headroom");
+  CAPTURE(headroom.err);
+  REQUIRE(headroom.exit_code == 0);
+  Has(Unwrapped(headroom.out), "Chosen: stage 1, ");
+  Has(Unwrapped(headroom.out), "micro-batch 1 ");
+  Has(Unwrapped(headroom.out), "what leaves most GPU memory of all that fits");
+}
+
+TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fits") {
+  const std::string asked =
+      "plan --model gpt2-xl --gpu-memory 20GB --micro-batch 4 --grad-accum 1 "
+      "--checkpointing none --offload-param none --stage 2 ";
+  const RunResult run = RunZeroplan(asked + "--offload-optimizer none");
+  CHECK(run.exit_code == 3);
+  CHECK(run.out.empty());
+  Has(run.err, "smallest change that fits: --offload-optimizer cpu");
+  Has(run.err, "GPU memory short by");
+  CHECK(RunZeroplan(asked + "--offload-optimizer cpu").exit_code == 0);
+  const RunResult never = RunZeroplan("plan --model gpt2 --gpu-memory 100MB");
+  CHECK(never.exit_code == 3);
+  Has(never.err, "no choice fits");
+}
+
+TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what is allowed") {
+  const struct {
+    const char* arguments;
+    std::vector<std::string> said;
+  } cases[] = {
+      {"--model gpt2 --objective speed", {"--objective", "speed", "throughput"}},
+      {"--model gpt2 --gpus 8 --global-batch 12", {"--global-batch", "12", "8"}},
+      {"--model gpt2 --gpus 2 --global-batch 10 --micro-batch 4", {"--global-batch", "10", "8"}},
+      {"--model gpt2 --global-batch none", {"--global-batch", "none"}},
+      {"--model gpt2 --stage 2,4", {"--stage", "2,4", "0, 1, 2, 3, all"}},
+      {"--model gpt2 --stage 2,", {"--stage", "2,"}},
+      {"--model gpt2 --stage 2,2", {"--stage", "2,2"}},
+      {"--model gpt2 --stage 2,all", {"--stage", "2,all"}},
+      {"--model gpt2 --offload-ratio 0", {"--offload-ratio", "0"}},
+      {"--model gpt2 --config /nowhere.json", {"/nowhere.json"}},
+      {"", {"--model"}},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.arguments);
+    const RunResult run = RunZeroplan(std::string("plan ") + c.arguments);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+    for (const std::string& word : c.said) Has(run.err, word);
+  }
+}
+
+TEST_CASE("--stage takes several for estimate too, in any order; train takes one") {
+  const RunResult run = RunZeroplan(
+      "estimate --model gpt2 --gpus 2 --stage 3,1 --offload-optimizer none "
+      "--offload-param none --format json");
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const Json choices = Json::parse(run.out)["choices"];
+  REQUIRE(choices.size() == 2);
+  CHECK(choices[0]["stage"] == 1);
+  CHECK(choices[1]["stage"] == 3);
+  const RunResult train = RunZeroplan("train --model gpt2 --data " ZEROPLAN_SOURCE_DIR
+                                      "/LICENSE --stage 2,3 --steps 1");
+  CHECK(train.exit_code == 2);
+  Has(train.err, "one choice");
+}
+
+}  // namespace
+}  // namespace zeroplan
