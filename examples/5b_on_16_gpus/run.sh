@@ -19,5 +19,6 @@ for network in 157Gb 155Gb; do show plan "${machine[@]}" --network "$network"; d
 for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
+for network in 20Gb 17Gb; do show plan "${machine[@]}" --network "$network" --stage 2,3; done
 show plan "${machine[@]}" --config "$here/ds_config.json"
 show plan "${machine[@]}" --out "${OUT:-/dev/null}"
