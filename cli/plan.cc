@@ -262,11 +262,13 @@ std::string Headline(const Plan& plan) {
 }
 
 std::string StatsLine(const SearchStats& stats) {
+  const std::string left =
+      stats.left > 0 ? fmt::format(", {} left when its budget was spent", stats.left) : "";
   return Wrap(
       fmt::format("Searched {} choices in {}: {} cut by a bound on memory, {} by a bound on "
-                  "their score, {} judged by their program; {} programs lowered.",
+                  "their score, {} judged by their program{}; {} programs lowered.",
                   stats.candidates, FormatSeconds(stats.seconds), stats.cut_by_memory,
-                  stats.cut_by_score, stats.judged, stats.lowered),
+                  stats.cut_by_score, stats.judged, left, stats.lowered),
       2);
 }
 

@@ -7,7 +7,7 @@ namespace zeroplan {
 namespace {
 
 // One answer of many, so that less will do.
-constexpr uint64_t kBudget = kInstructionBudget / 6;
+constexpr uint64_t kBudget = kInstructionBudget / 12;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
 // Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,

@@ -20,7 +20,7 @@ struct Flip {
 
 // What one flip may cost: instructions lowered before it is given up. More than programs of
 // ordinary depth need.
-inline constexpr uint64_t kFlipBudget = 4'500'000;
+inline constexpr uint64_t kFlipBudget = 6'000'000;
 
 // GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);

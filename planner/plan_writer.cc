@@ -97,6 +97,7 @@ Json SearchJson(const Plan& plan) {
           {"cut_by_memory", stats.cut_by_memory},
           {"cut_by_score", stats.cut_by_score},
           {"judged", stats.judged},
+          {"left", stats.left},
           {"lowered", stats.lowered},
           {"seconds", stats.seconds}};
 }

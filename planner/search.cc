@@ -227,10 +227,12 @@ struct Searcher::Impl {
       const bool lost =
           !brute_force && !run.best && run.instructions > 4 * question.instruction_budget;
       if (lost) {
+        stats.left += heap.size();
         run.gave_up = true;
         return;
       }
       if (run.best && (hopeless || spent)) {
+        stats.left += heap.size();
         run.proven = false;
         run.gap = std::max(run.gap, GapOf(run.score, next));
         return;

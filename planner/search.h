@@ -47,12 +47,13 @@ struct SearchInputs {
   std::function<bool(const TrainSetup&)> excluded;
 };
 
-// Of the search over all stages; the first four say what became of every candidate.
+// Of the search over all stages; `cut_by_...`, judged and left say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
   uint64_t cut_by_score = 0;   // bound no better than a choice that was lowered
   uint64_t judged = 0;         // by their program
+  uint64_t left = 0;           // when the budget was spent
   // Programs, those for the other stages' best included; one serves all accumulations of 3 and
   // more.
   uint64_t lowered = 0;
@@ -70,7 +71,7 @@ struct StageBest {
 inline constexpr int kLoserBudget = 48;
 // A question is given up, with the best so far, after lowering so many instructions: some hundred
 // programs of 50 layers, a second or two.
-inline constexpr uint64_t kInstructionBudget = 3'000'000;
+inline constexpr uint64_t kInstructionBudget = 4'000'000;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits

@@ -240,7 +240,7 @@ TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fit
   CHECK(RunZeroplan(asked + "--offload-optimizer cpu").exit_code == 0);
   const RunResult never = RunZeroplan("plan --model gpt2 --gpu-memory 100MB");
   CHECK(never.exit_code == 3);
-  Has(never.err, "no choice fits");
+  Has(never.err, "no change was found that fits");
 }
 
 TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what is allowed") {
