@@ -265,7 +265,7 @@ std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
   }
   if (flips.empty()) {
     lines.push_back(fmt::format(
-        "No crossover: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the answer; "
+        "No crossover found: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the answer; "
         "what changes it is named above.",
         link.Name(), FormatBandwidth(link.bytes_per_second, link.network), now.candidate.stage));
   }

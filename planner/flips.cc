@@ -8,6 +8,8 @@ namespace {
 
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 12;
+// Of the few whole searches beside a crossover of bandwidth, where communication makes bounds loose.
+constexpr uint64_t kLinkBudget = kInstructionBudget / 5;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
 // Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
@@ -211,7 +213,7 @@ class Pool {
       for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
         for (bool recompute : {false, true}) {
           Question question;
-          question.instruction_budget = kBudget;
+          question.instruction_budget = kLinkBudget;
           question.among = [&](const Candidate& c) {
             return coarse(c) && c.gpus == now.candidate.gpus && c.stage == stage &&
                    c.optimizer.device == device && c.param == OffloadDevice::kNone &&
@@ -260,7 +262,7 @@ std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
   scaled.clusters = {cluster};
   Question question;
   question.objective = inputs.objective;
-  question.instruction_budget = kBudget;
+  question.instruction_budget = kLinkBudget;
   return Searcher(std::move(scaled)).Best(question);
 }
 
