@@ -186,20 +186,20 @@ constexpr const char* kGaveUp =
     "Not looked further for where {} would change the answer: programs of this size take too long.";
 
 void AddMemoryFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
-  bool gave_up = false;
   for (const bool larger : {true, false}) {
+    bool gave_up = false;
     const std::optional<Flip> flip = MemoryFlip(searcher, now, larger, &gave_up);
-    if (!flip) {
-      if (larger && !gave_up) {
-        lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
-      }
-      continue;
+    if (flip) {
+      lines.push_back(fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
+                                  FormatBytes(static_cast<uint64_t>(flip->at)),
+                                  FlipText(searcher.inputs(), *flip)));
+    } else if (gave_up) {
+      lines.push_back(
+          fmt::format(fmt::runtime(kGaveUp), larger ? "more GPU memory" : "less GPU memory"));
+    } else if (larger) {
+      lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
     }
-    lines.push_back(fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
-                                FormatBytes(static_cast<uint64_t>(flip->at)),
-                                FlipText(searcher.inputs(), *flip)));
   }
-  if (gave_up) lines.push_back(fmt::format(fmt::runtime(kGaveUp), "GPU memory"));
 }
 
 void AddBatchFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
@@ -265,7 +265,8 @@ std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
   }
   if (flips.empty()) {
     lines.push_back(fmt::format(
-        "No crossover found: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the answer; "
+        "No crossover found: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the "
+        "answer; "
         "what changes it is named above.",
         link.Name(), FormatBandwidth(link.bytes_per_second, link.network), now.candidate.stage));
   }
