@@ -274,10 +274,8 @@ std::string StatsLine(const SearchStats& stats) {
 
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   WriteOutput(options.deepspeed_file, WriteDeepSpeedConfig(plan.setup, plan.model.layers));
-  const ExtraMemory extra = DeepSpeedExtraMemory(plan.model, plan.setup);
   const uint64_t headroom =
-      extra.fixed_bytes +
-      static_cast<uint64_t>(plan.setup.batch.micro_batch) * extra.bytes_per_sequence;
+      DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
   LogInfo(
       "--out {}: DeepSpeed needs more GPU memory than zeroplan's {} for the same choice; this plan "
       "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",

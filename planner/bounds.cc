@@ -174,10 +174,11 @@ Bounds::Terms Bounds::TermsOf(const Candidate& group) {
   t.psi = static_cast<double>(model_.ParamCount());
   t.param_bytes = static_cast<double>(DtypeBytes(base_.precision.dtype));
   t.params_away = group.param != OffloadDevice::kNone;
-  t.sharded = group.stage == 3 && (group.gpus > 1 || t.params_away);
+  const TrainSetup setup = SetupOf(group, base_);
+  t.sharded = ParamsSharded(setup);
   t.whole = t.sharded ? ShardingOf(group.gpus).persistent : 0;
   t.away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
-  t.in_place = group.stage <= 1 || (group.gpus == 1 && t.away == 0);
+  t.in_place = GradsInPlace(setup);
   const Sharding& sharding = ShardingOf(group.gpus);
   // Units of stages below 3 hold a whole layer, and a rank's padding.
   t.largest_unit = 1.01 * std::max(sharding.layer, sharding.embedding);

@@ -3,7 +3,6 @@
 #include "core/base/error.h"
 
 namespace zeroplan {
-namespace {
 
 bool CanRun(const ZeroConfig& zero) {
   const OffloadDevice optimizer = zero.offload_optimizer.device;
@@ -11,8 +10,6 @@ bool CanRun(const ZeroConfig& zero) {
   if (zero.offload_param.device != OffloadDevice::kNone && zero.stage != 3) return false;
   return zero.offload_optimizer.ratio >= 1 || optimizer != OffloadDevice::kNvme;
 }
-
-}  // namespace
 
 std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space) {
   std::vector<TrainSetup> all, runnable;

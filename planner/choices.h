@@ -17,6 +17,10 @@ struct ChoiceSpace {
   std::vector<int> recompute_every = {0};  // RecomputeConfig::every
 };
 
+// Whether stage and offloads go together: optimizer offload from stage 1, parameter offload at
+// stage 3, a ratio below 1 with the CPU only.
+bool CanRun(const ZeroConfig& zero);
+
 // `base` with each combination that can run (optimizer offload from stage 1, parameter offload at
 // stage 3; a ratio below 1 with the CPU only), by stage, offload_optimizer, offload_param,
 // recompute. If not one can run, throws the Error(kUsage) of the first, which names key and fix.

@@ -8,7 +8,8 @@ namespace {
 
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 12;
-// Of the few whole searches beside a crossover of bandwidth, where communication makes bounds loose.
+// Of the few whole searches beside a crossover of bandwidth, where communication makes bounds
+// loose.
 constexpr uint64_t kLinkBudget = kInstructionBudget / 5;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
@@ -146,9 +147,8 @@ class ByMemory {
 
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
   if (!inputs.extra_memory) return found.gpu_bytes;
-  const ExtraMemory extra = inputs.extra_memory(SetupOf(found.candidate, inputs.base));
-  return found.gpu_bytes + extra.fixed_bytes +
-         static_cast<uint64_t>(found.candidate.micro_batch) * extra.bytes_per_sequence;
+  return found.gpu_bytes +
+         inputs.extra_memory(SetupOf(found.candidate, inputs.base)).Of(found.candidate.micro_batch);
 }
 
 std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {

@@ -171,7 +171,8 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
 
 void ReadSearch(PlanSection section) {
   section.String("objective");
-  for (const char* key : {"candidates", "cut_by_memory", "cut_by_score", "judged", "left", "lowered"}) {
+  for (const char* key :
+       {"candidates", "cut_by_memory", "cut_by_score", "judged", "left", "lowered"}) {
     section.Int(key);
   }
   section.Number("seconds", 0, kMost);

@@ -5,17 +5,13 @@
 #include "core/base/error.h"
 #include "core/base/version.h"
 #include "core/program/fingerprint.h"
+#include "planner/choice_json.h"
 #include "planner/plan_file.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename T>
-Json Nullable(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 // The shortest decimal that reads back as this very float.
 Json FloatJson(float value) { return Json::parse(fmt::format("{}", value)); }
@@ -60,14 +56,7 @@ Json LowerJson(const LowerOptions& lower) {
 Json PredictedJson(const ChoiceEstimate& choice) {
   const MemoryReport& memory = choice.memory;
   const TimeEstimate& time = choice.time;
-  return {{"gpu_bytes",
-           {{"params", memory.of(MemoryClass::kParams)},
-            {"grads", memory.of(MemoryClass::kGrads)},
-            {"optimizer", memory.of(MemoryClass::kOptimizer)},
-            {"activations", memory.of(MemoryClass::kActivations)},
-            {"buffers", memory.of(MemoryClass::kBuffers)},
-            {"runtime", choice.runtime_bytes},
-            {"total", choice.gpu_total_bytes}}},
+  return {{"gpu_bytes", GpuBytesJson(choice)},
           {"rank_arena_bytes",
            {{"device", memory.arena(Space::kDevice)},
             {"pinned", memory.arena(Space::kPinned)},
@@ -80,12 +69,7 @@ Json PredictedJson(const ChoiceEstimate& choice) {
           {"nvme_bytes", choice.nvme_bytes},
           {"comm_bytes_per_step", choice.traffic.collective_bytes},
           {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
-          {"step_seconds",
-           {{"compute", Nullable(time.compute_seconds)},
-            {"exposed_comm", Nullable(time.exposed_comm_seconds)},
-            {"exposed_offload", Nullable(time.exposed_offload_seconds)},
-            {"optimizer", Nullable(time.optimizer_seconds)},
-            {"total", Nullable(time.total_seconds)}}},
+          {"step_seconds", StepSecondsJson(time)},
           {"tokens_per_second", Nullable(time.tokens_per_second)},
           {"mfu", Nullable(time.mfu)}};
 }

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "planner/choice_json.h"
 #include "planner/report.h"
 
 namespace zeroplan {
@@ -7,20 +8,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <typename T>
-Json Nullable(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 Json GpuBytes(const ChoiceEstimate& choice, const Cluster& cluster) {
-  return {{"params", choice.memory.of(MemoryClass::kParams)},
-          {"grads", choice.memory.of(MemoryClass::kGrads)},
-          {"optimizer", choice.memory.of(MemoryClass::kOptimizer)},
-          {"activations", choice.memory.of(MemoryClass::kActivations)},
-          {"buffers", choice.memory.of(MemoryClass::kBuffers)},
-          {"runtime", choice.runtime_bytes},
-          {"total", choice.gpu_total_bytes},
-          {"capacity", cluster.gpu_capacity_bytes}};
+  Json bytes = GpuBytesJson(choice);
+  bytes["capacity"] = cluster.gpu_capacity_bytes;
+  return bytes;
 }
 
 Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
@@ -53,12 +44,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
       {"nvme_bytes", choice.nvme_bytes},
       {"comm_bytes_per_step", choice.traffic.collective_bytes},
       {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
-      {"step_seconds",
-       {{"compute", Nullable(time.compute_seconds)},
-        {"exposed_comm", Nullable(time.exposed_comm_seconds)},
-        {"exposed_offload", Nullable(time.exposed_offload_seconds)},
-        {"optimizer", Nullable(time.optimizer_seconds)},
-        {"total", Nullable(time.total_seconds)}}},
+      {"step_seconds", StepSecondsJson(time)},
       {"tokens_per_second", Nullable(time.tokens_per_second)},
       {"mfu", Nullable(time.mfu)},
       {"fits", choice.fits},

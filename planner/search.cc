@@ -137,8 +137,7 @@ struct Searcher::Impl {
           static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(has, 1));
       return need <= has ? std::min(1.0, share) : std::max(std::nextafter(1.0, 2.0), share);
     };
-    const uint64_t extra = group.extra.fixed_bytes +
-                           static_cast<uint64_t>(micro_batch) * group.extra.bytes_per_sequence;
+    const uint64_t extra = group.extra.Of(micro_batch);
     double excess = over(bytes.gpu_bytes + extra,
                          question.gpu_capacity_bytes.value_or(cluster.gpu_capacity_bytes));
     if (cluster.host_capacity_bytes) {
@@ -188,10 +187,6 @@ struct Searcher::Impl {
         // Bounds and programs add the same numbers up in another order.
         constexpr double kRounding = 1 + 1e-9;
         const double rate = kRounding * Tokens(group.candidate, pairs[i]) / seconds;
-        if (rate < question.min_tokens_per_second) {
-          ++stats.cut_by_score;
-          continue;
-        }
         items.push_back({MakeScore(question.objective, rate, static_cast<double>(memory.gpu_bytes),
                                    group.candidate.gpus),
                          g, pairs[i]});
@@ -262,7 +257,6 @@ struct Searcher::Impl {
       }
       const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
       const double rate = Tokens(candidate, item.batch) / seconds;
-      if (rate < question.min_tokens_per_second) continue;
       const Found found{candidate, rate, seconds, judged.gpu_bytes};
       const Score score = ScoreOf(question.objective, found);
       if (run.best && !(run.score < score)) continue;

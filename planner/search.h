@@ -32,6 +32,10 @@ struct SearchCluster {
 struct ExtraMemory {
   uint64_t fixed_bytes = 0;
   uint64_t bytes_per_sequence = 0;  // of the micro-batch
+
+  uint64_t Of(int64_t micro_batch) const {
+    return fixed_bytes + static_cast<uint64_t>(micro_batch) * bytes_per_sequence;
+  }
 };
 
 struct SearchInputs {
@@ -88,7 +92,6 @@ struct Question {
   Objective objective = Objective::kThroughput;
   std::optional<uint64_t> gpu_capacity_bytes;
   std::optional<int64_t> global_batch;
-  double min_tokens_per_second = 0;
   uint64_t instruction_budget = kInstructionBudget;
   std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
 };

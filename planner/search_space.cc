@@ -4,7 +4,9 @@
 #include <bit>
 
 #include "core/base/error.h"
+#include "core/lowering/passes.h"
 #include "core/model/param_table.h"
+#include "planner/choices.h"
 
 namespace zeroplan {
 namespace {
@@ -32,15 +34,6 @@ uint64_t LayerElements(const ModelSpec& model) {
     if (tensor.layer == 0) elements += tensor.elements();
   }
   return elements;
-}
-
-bool CanRun(const Candidate& candidate) {
-  if (candidate.optimizer.device != OffloadDevice::kNone && candidate.stage == 0) return false;
-  return candidate.param == OffloadDevice::kNone || candidate.stage == 3;
-}
-
-bool Gathers(const Candidate& candidate) {
-  return candidate.stage == 3 && (candidate.gpus > 1 || candidate.param != OffloadDevice::kNone);
 }
 
 }  // namespace
@@ -150,11 +143,12 @@ std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
 std::vector<Candidate> Groups(const SearchSpace& space) {
   std::vector<Candidate> groups;
   Candidate c;
+  bool gathers = false;
   auto each_bucket = [&] {
     for (size_t r = 0; r < space.reduce_bucket_elements.size(); ++r) {
       if (r > 0 && c.gpus == 1) break;
       for (size_t p = 0; p < space.prefetch_bucket_elements.size(); ++p) {
-        if (p > 0 && !Gathers(c)) break;
+        if (p > 0 && !gathers) break;
         c.reduce_bucket_elements = space.reduce_bucket_elements[r];
         c.prefetch_bucket_elements = space.prefetch_bucket_elements[p];
         groups.push_back(c);
@@ -171,7 +165,9 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
             c.optimizer = optimizer;
             c.param = param;
             c.recompute_every = every;
-            if (CanRun(c)) each_bucket();
+            const TrainSetup setup = SetupOf(c, {});
+            gathers = ParamsSharded(setup);
+            if (CanRun(setup.zero)) each_bucket();
           }
         }
       }
