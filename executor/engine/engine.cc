@@ -79,6 +79,9 @@ Engine::Engine(const Program& program, const EngineOptions& options)
 
 Engine::~Engine() = default;
 
+int Engine::first_local_rank() const { return 0; }
+int Engine::local_rank_count() const { return impl_->world_size(); }
+
 void Engine::Init() {
   impl_->OnEveryRank([this](RankEngine& rank, int) {
     rank.host_state() = InitialStepState(impl_->program.setup);

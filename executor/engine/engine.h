@@ -17,7 +17,16 @@
 
 namespace zeroplan {
 
+class ProcessGroup;
+
 struct EngineOptions {
+  // What the program runs on, whatever it was lowered for. kCpu: all ranks, as threads of this
+  // process. kCuda: one rank of `group` on one GPU.
+  Backend backend = Backend::kCpu;
+  // kCuda: the processes of the run, one a rank; outlives the engine. Null: this process is all.
+  ProcessGroup* group = nullptr;
+  // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
+  bool deterministic = false;
   uint64_t seed = 1;
   int threads_per_rank = 0;  // 0: cores / ranks, at least 1
   std::string swap_dir;      // folder of the file arenas; needed if the program has any
@@ -61,8 +70,12 @@ class Engine {
   // After Init: replaces master weights (and Adam states where `with_optimizer`) from `source`;
   // restores `state` where given.
   void Load(const StateSource& source, bool with_optimizer, const StepState* state);
-  // Runs section save: rank r's shards go to sinks[r]. At stage 0 only rank 0 has anything to
-  // write.
+  // The ranks that this process runs: all of them on the CPU, one on a GPU.
+  int first_local_rank() const;
+  int local_rank_count() const;
+
+  // Runs section save: the shards of this process's ranks go to `sinks`, one a local rank, in
+  // order. At stage 0 only rank 0 has anything to write.
   void Save(std::span<StateSink* const> sinks);
 
   // One optimizer step: grad_accum micro-steps and the update. Returns the state after it (the same

@@ -10,6 +10,7 @@
 namespace zeroplan {
 
 class ThreadPool;
+struct CudaLaunch;  // executor/kernels/cuda/cuda_launch.h
 
 // One argument, resolved to an address. data == nullptr: absent (a null Ref).
 struct KernelArg {
@@ -27,7 +28,8 @@ struct KernelContext {
   const Program* program = nullptr;  // units (decay, init), optimizer and precision settings
   int rank = 0;
   uint64_t seed = 0;           // of kParamInit
-  ThreadPool* pool = nullptr;  // CPU backend: the rank's threads and their scratch
+  ThreadPool* pool = nullptr;  // CPU kernels: the rank's threads and their scratch
+  CudaLaunch* cuda = nullptr;  // CUDA kernels: stream and libraries
 };
 
 // Arguments are in the order of KernelId's comment; dims too.
@@ -46,8 +48,11 @@ using KernelFn = void (*)(const KernelCall&);
 // One row per KernelId.
 struct KernelTable {
   std::array<KernelFn, kKernelCount> rows;
+  // What an engine calls once for each launch before the first step; null: nothing to prepare.
+  std::array<KernelFn, kKernelCount> prepare{};
 };
 
 const KernelTable& CpuKernels();
+const KernelTable& CudaKernels();  // in a build with CUDA
 
 }  // namespace zeroplan

@@ -1,0 +1,52 @@
+// The processes of one training run, one a GPU: who they are, and a control channel between them.
+//
+// The channel is TCP through rank 0. It carries what is exchanged once (NCCL's id, checkpoint file
+// lists), barriers around files, and bad news: a rank that fails tells rank 0, which tells all.
+// Training data never goes through it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace zeroplan {
+
+// Where a process stands in its run.
+struct ProcessPlace {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;       // among the ranks of this host: its GPU
+  int local_world_size = 1;
+  std::string address;      // of rank 0's host; empty with one rank
+  int port = 0;             // where rank 0 listens
+};
+
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+
+  virtual const ProcessPlace& place() const = 0;
+  int rank() const { return place().rank; }
+  int world_size() const { return place().world_size; }
+
+  // All ranks call these in the same order, from one thread each. They block until every rank has
+  // come, and throw Error(kRuntime) with the first failed rank's message once the run has failed.
+  virtual void Barrier() = 0;
+  // Rank 0's bytes to all: in on rank 0, out on the others (same size everywhere).
+  virtual void Broadcast(std::span<std::byte> bytes) = 0;
+  // Every rank's text, by rank, on every rank.
+  virtual std::vector<std::string> AllGather(const std::string& text) = 0;
+
+  // Tells every rank that this one has failed and why. Never blocks for long, never throws. Only
+  // the first message of a run counts.
+  virtual void Fail(const std::string& message) noexcept = 0;
+  // True once any rank has failed or vanished; cheap, any thread. A training loop asks while it
+  // waits for its GPU.
+  virtual bool failed() const noexcept = 0;
+  // The first failed rank's message, "rank 3: ..."; empty while all is well.
+  virtual std::string failure() const = 0;
+};
+
+}  // namespace zeroplan
