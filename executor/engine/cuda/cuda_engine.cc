@@ -17,6 +17,10 @@
 namespace zeroplan {
 namespace {
 
+// Graphs replace single launches where issuing a step takes more than this share of it.
+constexpr int64_t kStepsBeforeGraphs = 3;
+constexpr double kIssueShare = 0.7;
+
 constexpr uint64_t kPatternBlock = uint64_t{16} << 20;
 
 // The GPU of this process: its rank's among those of the host, or the only one it may see.
@@ -81,6 +85,7 @@ class CudaEngine : public EngineBackend {
 
   StepState Step(const FillBatch& fill) override {
     Guard([&] {
+      const auto begin = StepClock::Host::now();
       const int64_t grad_accum = program_.setup.batch.grad_accum;
       for (int64_t m = 0; m < grad_accum; ++m) {
         rank_->FillTokens(fill, m);
@@ -88,9 +93,17 @@ class CudaEngine : public EngineBackend {
       }
       // Its own number is the rank's; the step's reduction of the scalars tells the others.
       rank_->host_state().stop_requested = stop_requested_.load() ? 1 : 0;
-      rank_->Run(Section::kOptimizerStep);
+      rank_->Issue(Section::kOptimizerStep);
+      const auto issued = StepClock::Host::now();
+      rank_->Finish();
       carries_work_ = true;
       step_times_ = rank_->clock().Settle();
+      ++steps_;
+      const auto over = StepClock::Host::now();
+      // Once what is loaded at first use is there.
+      if (steps_ == kStepsBeforeGraphs && issued - begin > kIssueShare * (over - begin)) {
+        rank_->ReplayGraphs();
+      }
     });
     return state();
   }
@@ -186,6 +199,7 @@ class CudaEngine : public EngineBackend {
   bool carries_work_ = false;
   std::atomic<bool> stop_requested_ = false;
   StepTimes step_times_;
+  int64_t steps_ = 0;  // of this engine
   mutable std::map<BufferId, std::vector<std::byte>> peeked_;
 };
 
