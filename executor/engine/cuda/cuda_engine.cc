@@ -86,6 +86,7 @@ class CudaEngine : public EngineBackend {
   StepState Step(const FillBatch& fill) override {
     Guard([&] {
       const auto begin = StepClock::Host::now();
+      rank_->TakeIssueSeconds();
       const int64_t grad_accum = program_.setup.batch.grad_accum;
       for (int64_t m = 0; m < grad_accum; ++m) {
         rank_->FillTokens(fill, m);
@@ -93,15 +94,14 @@ class CudaEngine : public EngineBackend {
       }
       // Its own number is the rank's; the step's reduction of the scalars tells the others.
       rank_->host_state().stop_requested = stop_requested_.load() ? 1 : 0;
-      rank_->Issue(Section::kOptimizerStep);
-      const auto issued = StepClock::Host::now();
-      rank_->Finish();
+      rank_->Run(Section::kOptimizerStep);
       carries_work_ = true;
       step_times_ = rank_->clock().Settle();
       ++steps_;
-      const auto over = StepClock::Host::now();
+      const std::chrono::duration<double> seconds = StepClock::Host::now() - begin;
       // Once what is loaded at first use is there.
-      if (steps_ == kStepsBeforeGraphs && issued - begin > kIssueShare * (over - begin)) {
+      if (steps_ == kStepsBeforeGraphs &&
+          rank_->TakeIssueSeconds() > kIssueShare * seconds.count()) {
         rank_->ReplayGraphs();
       }
     });

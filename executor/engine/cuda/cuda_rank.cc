@@ -121,11 +121,13 @@ void CudaRank::Prepare() {
 }
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
+  const auto begin = StepClock::Host::now();
   if (replays_ && CanReplay(section)) {
     Replay(section, kind, repetition);
   } else {
     IssueAll(section, kind, repetition);
   }
+  issue_seconds_ += std::chrono::duration<double>(StepClock::Host::now() - begin).count();
 }
 
 void CudaRank::ReplayGraphs() { replays_ = world_size() == 1 && !record_trace_; }

@@ -49,6 +49,8 @@ class CudaRank {
   // From now on micro-steps and updates replay as CUDA graphs where they can: where one rank has
   // nothing on the host's streams. Worth it where issuing takes longer than running.
   void ReplayGraphs();
+  // Time that Issue took since the last call.
+  double TakeIssueSeconds() { return std::exchange(issue_seconds_, 0); }
   // Returns once the compute stream has done all that was issued, and with it all that sections
   // join at their ends. Throws what a host stream threw, what NCCL found, or the first failed
   // rank's message.
@@ -121,6 +123,7 @@ class CudaRank {
   std::array<uint64_t, kSpaces> touched_bytes_{};
   Engine::Traffic traffic_;
   std::atomic<uint64_t> file_read_bytes_{0}, file_write_bytes_{0};
+  double issue_seconds_ = 0;
   std::vector<ExecutedInstruction> executed_;
   std::atomic<bool> aborted_{false};
   HostWorker host_, storage_;  // last: their threads use the rest
