@@ -3,10 +3,8 @@
 
 namespace zeroplan::cuda {
 
-void LayerNormForward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void CrossEntropy(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void LossReduce(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void LayerNormBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void EmbedBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void NormSq(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void StepScalars(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
