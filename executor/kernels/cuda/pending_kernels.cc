@@ -3,10 +3,7 @@
 
 namespace zeroplan::cuda {
 
-void CrossEntropy(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void LossReduce(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void EmbedBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void NormSq(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void StepScalars(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void AdamW(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void ParamInit(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
