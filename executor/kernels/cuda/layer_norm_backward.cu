@@ -14,6 +14,15 @@ struct Inputs {
   const float* stats_M2;
 };
 
+// Keeps the compiler from holding what it computed from `pack` in registers for later: computing it
+// again from 4 registers is cheaper than 8 more.
+template <typename T>
+__device__ inline void Recompute(Pack<T, kVector>& pack) {
+  auto* words = reinterpret_cast<uint32_t*>(&pack);
+#pragma unroll
+  for (size_t i = 0; i < sizeof(pack) / 4; ++i) asm volatile("" : "+r"(words[i]));
+}
+
 // blockDim.x threads (whole warps) work on a row, kVecs vectors each; blockDim.y rows at a time.
 // Every thread keeps the sums of dw and db of its columns in registers. A block leaves them in
 // partials[block][2][C].
@@ -99,6 +108,11 @@ __global__ void __launch_bounds__(kMaxThreads)
     for (int k = 0; k < kVecs; ++k) {
       const int v = threadIdx.x + k * blockDim.x;
       if (!active || v >= vecs) continue;
+      if constexpr (sizeof(T) == 2) {
+        Recompute(dy[k]);
+        Recompute(x[k]);
+        Recompute(w[k]);
+      }
       T* to = dx_MC + m * C + v * kVector;
       Vec old;
       if (add_to_dx) old = LoadPack<T, kVector>(to);

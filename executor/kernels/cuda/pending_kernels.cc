@@ -4,8 +4,5 @@
 namespace zeroplan::cuda {
 
 void EmbedBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void StepScalars(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void AdamW(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void ParamInit(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 
 }  // namespace zeroplan::cuda
