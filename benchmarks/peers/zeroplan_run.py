@@ -3,6 +3,7 @@ and numpy only."""
 import json
 import os
 import pathlib
+import signal
 import subprocess
 
 import numpy as np
@@ -81,8 +82,12 @@ def run_command(command, timeout, env=None):
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)  # with what it started: our own session
-            out, err = process.communicate()
+            process.terminate()  # torchrun ends its workers, which have sessions of their own
+            try:
+                out, err = process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
             raise Failed(f"no end after {timeout} s\n{last_lines(out + err)}") from None
     if process.returncode != 0:
         raise Failed(f"exit code {process.returncode}\n{last_lines(out + err)}")
