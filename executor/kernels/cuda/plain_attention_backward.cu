@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* ds_tile = v + Tile::kHeadFloats;
   float* lse = ds_tile + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const HeadPlace head(dims, blockIdx.y);
-  const int64_t q0 = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const HeadPlace head(dims, blockIdx.x);
+  const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
   const int64_t stride = 3 * head.C;
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* scores = dout + Tile::kHeadFloats;  // p, then ds
   float* lse = scores + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const HeadPlace head(dims, blockIdx.y);
-  const int64_t k0 = static_cast<int64_t>(blockIdx.x) * kTile;
+  const HeadPlace head(dims, blockIdx.x);
+  const int64_t k0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int keys = head.RowsFrom(k0, kTile);
   const int64_t stride = 3 * head.C;
@@ -163,7 +163,7 @@ cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatA
     using Tile = decltype(tiles);
     constexpr int kShared =
         (4 * Tile::kHeadFloats + Tile::kScoreFloats + 2 * Tile::kTile) * sizeof(float);
-    const dim3 grid(GridOf(dims.T, Tile::kTile), static_cast<unsigned>(dims.B * dims.H));
+    const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
     for (auto* kernel : {&QueriesKernel<Tile>, &KeysKernel<Tile>}) {
       const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);

@@ -16,9 +16,9 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* q = reinterpret_cast<float*>(shared4);
   float* kv = q + Tile::kHeadFloats;  // keys, then values
   float* p = kv + Tile::kHeadFloats;
-  const HeadPlace head(dims, blockIdx.y);
+  const HeadPlace head(dims, blockIdx.x);
   // Last tiles first: they take longest.
-  const int64_t q0 = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
   const int64_t stride = 3 * head.C;
@@ -98,7 +98,7 @@ cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatAr
     const cudaError_t error = cudaFuncSetAttribute(
         ForwardKernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (error != cudaSuccess) return error;
-    const dim3 grid(GridOf(dims.T, Tile::kTile), static_cast<unsigned>(dims.B * dims.H));
+    const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
     ForwardKernel<Tile><<<grid, kAttentionThreads, kShared, stream>>>(
         dims, Runtime(qkv_BT3C), Runtime(out_BTC), lse_BHT, scale);
     return cudaSuccess;
