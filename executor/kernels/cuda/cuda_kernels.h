@@ -33,8 +33,8 @@ void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
 
-// Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for fp32,
-// and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
+// Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for
+// fp32, and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
 void PlainAttentionForward(const KernelCall& call);
 void PlainAttentionBackward(const KernelCall& call);
 

@@ -1,7 +1,7 @@
-// The positions are sorted by token (a stable sort: in order within a token), and the sorted list is
-// cut into segments of equal length. A warp walks a segment in some columns and adds each run of one
-// token to dwte. Runs that cross a border leave partial sums, which a second kernel joins: a token
-// that makes up most of a batch is summed by as many warps as any other.
+// The positions are sorted by token (a stable sort: in order within a token), and the sorted list
+// is cut into segments of equal length. A warp walks a segment in some columns and adds each run of
+// one token to dwte. Runs that cross a border leave partial sums, which a second kernel joins: a
+// token that makes up most of a batch is summed by as many warps as any other.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "core/program/kernel_workspace.h"

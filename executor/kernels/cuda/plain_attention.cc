@@ -9,8 +9,9 @@ namespace {
 AttentionDims DimsOf(const KernelCall& call) {
   const auto [B, T, C, H] = call.dims;
   if (C / H > kMostHeadSize) {
-    ThrowRuntime("attention without cuDNN takes heads of at most {} channels, not {}; use more heads",
-                 kMostHeadSize, C / H);
+    ThrowRuntime(
+        "attention without cuDNN takes heads of at most {} channels, not {}; use more heads",
+        kMostHeadSize, C / H);
   }
   return {B, T, C, H};
 }

@@ -1,5 +1,5 @@
-// A block has a tile of queries and meets the tiles of keys one by one with an online softmax (as in
-// FlashAttention), so that scores of a whole row never exist.
+// A block has a tile of queries and meets the tiles of keys one by one with an online softmax (as
+// in FlashAttention), so that scores of a whole row never exist.
 #include <cmath>
 
 #include "executor/kernels/cuda/attention_tiles.cuh"

@@ -1,7 +1,7 @@
 #include <cfloat>
 
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/unfused_softmax.h"
+#include "executor/kernels/cuda/causal_softmax.h"
 
 namespace zeroplan::cuda {
 namespace {
