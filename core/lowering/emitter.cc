@@ -10,7 +10,8 @@ bool SharesMatmulWorkspace(KernelId kernel) {
   return kernel == KernelId::kMatmulForward || kernel == KernelId::kMatmulBackwardData ||
          kernel == KernelId::kMatmulBackwardWeight ||
          kernel == KernelId::kUnfusedAttentionForward ||
-         kernel == KernelId::kUnfusedAttentionBackward;
+         kernel == KernelId::kUnfusedAttentionBackward ||
+         kernel == KernelId::kMatmulGeluForward || kernel == KernelId::kMatmulGeluBackward;
 }
 
 }  // namespace

@@ -48,6 +48,12 @@ double UnfusedAttentionBackwardFlops(const KernelDims& d) { return 2 * Attention
 // x*(1+tanh(s*(x+k*x^3)))/2, tanh as one.
 double GeluForwardFlops(const KernelDims& d) { return 9 * Product(d, 1); }
 double GeluBackwardFlops(const KernelDims& d) { return 18 * Product(d, 1); }
+double MatmulGeluForwardFlops(const KernelDims& d) {
+  return MatmulFlops(d) + GeluForwardFlops({d[0] * d[2]});
+}
+double MatmulGeluBackwardFlops(const KernelDims& d) {
+  return MatmulFlops(d) + GeluBackwardFlops({d[0] * d[1]});
+}
 // A logit: maximum, difference, exponential, sum; then quotient, difference, scaling.
 double CrossEntropyFlops(const KernelDims& d) { return 7 * Product(d, 2); }
 double OnePerElement(const KernelDims& d) { return Product(d, 1); }
@@ -189,6 +195,18 @@ constexpr std::array<KernelRow, kKernelCount> kTable = {{
      {kIn, kIn, kIn, kOut, kOut, kScratch},
      6,
      UnfusedAttentionBackwardFlops,
+     MatmulWorkspace},
+    {KernelId::kMatmulGeluForward,
+     "matmul_gelu_forward",
+     {kIn, kIn, kIn, kOut, kOut, kScratch},
+     6,
+     MatmulGeluForwardFlops,
+     MatmulWorkspace},
+    {KernelId::kMatmulGeluBackward,
+     "matmul_gelu_backward",
+     {kIn, kIn, kIn, kOut, kScratch},
+     5,
+     MatmulGeluBackwardFlops,
      MatmulWorkspace},
 }};
 

@@ -55,6 +55,11 @@ enum class KernelId : uint8_t {
   kUnfusedAttentionBackward,  // dims B,T,C,H : dout_BTC qkv_BT3C probs_BHTT -> dqkv_BT3C
                               //   dprobs_BHTT [workspace]. dprobs holds the gradient of the
                               //   probabilities, then that of the scores; of no use afterwards.
+  // GELU on the fp32 sums of a product, before they are rounded. w as in the other products.
+  kMatmulGeluForward,   // dims M,K,N : a_MK w bias_N -> pre_MN y_MN [workspace]
+                        //   pre = a*w + bias, y = gelu(pre)
+  kMatmulGeluBackward,  // dims M,K,N : dy_MN w pre_MK -> dx_MK [workspace]
+                        //   dx = (dy*w^T) * gelu'(pre)
   kCount
 };
 inline constexpr int kKernelCount = static_cast<int>(KernelId::kCount);

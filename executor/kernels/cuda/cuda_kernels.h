@@ -32,6 +32,8 @@ void ParamInit(const KernelCall& call);
 void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
+void MatmulGeluForward(const KernelCall& call);
+void MatmulGeluBackward(const KernelCall& call);
 
 // Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for
 // fp32, and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
@@ -43,6 +45,8 @@ void PlainAttentionBackward(const KernelCall& call);
 void PrepareMatmulForward(const KernelCall& call);
 void PrepareMatmulBackwardData(const KernelCall& call);
 void PrepareMatmulBackwardWeight(const KernelCall& call);
+void PrepareMatmulGeluForward(const KernelCall& call);
+void PrepareMatmulGeluBackward(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
 
