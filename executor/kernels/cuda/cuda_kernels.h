@@ -33,6 +33,17 @@ void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
 
+// Matrix products with a GELU (tanh form), dtypes of pre and y (dx) equal; w as in kMatmulForward.
+// Dims M,K,N : a_MK w bias_N -> pre_MN y_MN [workspace]; pre = a*w + bias, y = gelu(pre).
+void MatmulGeluForward(const KernelCall& call);
+// Dims M,K,N : dy_MN w pre_MK -> dx_MK [workspace]; dx = (dy*w^T) * gelu'(pre).
+void MatmulGeluBackward(const KernelCall& call);
+
+// Attention with kernels of our own, arguments as in kAttentionForward and kAttentionBackward:
+// what AttentionForward and AttentionBackward call where cuDNN is not to be had, or for fp32.
+void PlainAttentionForward(const KernelCall& call);
+void PlainAttentionBackward(const KernelCall& call);
+
 // Choose algorithms and build plans for a launch before the first step runs it. The arguments'
 // memory is theirs to scribble on; they may synchronise and allocate host memory.
 void PrepareMatmulForward(const KernelCall& call);
@@ -40,5 +51,9 @@ void PrepareMatmulBackwardData(const KernelCall& call);
 void PrepareMatmulBackwardWeight(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
+void PrepareUnfusedAttentionForward(const KernelCall& call);
+void PrepareUnfusedAttentionBackward(const KernelCall& call);
+void PrepareMatmulGeluForward(const KernelCall& call);
+void PrepareMatmulGeluBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cuda
