@@ -49,5 +49,7 @@ void PrepareMatmulGeluForward(const KernelCall& call);
 void PrepareMatmulGeluBackward(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
+void PrepareUnfusedAttentionForward(const KernelCall& call);
+void PrepareUnfusedAttentionBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cuda
