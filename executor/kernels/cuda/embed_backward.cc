@@ -23,7 +23,7 @@ void EmbedBackward(const KernelCall& call) {
                                                  .T = T,
                                                  .C = C,
                                                  .V = V},
-                                                scratch, StreamOf(call));
+                                                scratch, LaunchStream(call));
   if (error != cudaSuccess) {
     ThrowRuntime("sorting {} tokens on the GPU: {}", B * T, cudaGetErrorString(error));
   }
