@@ -100,7 +100,7 @@ class Runner:
         config = self.work / "ds_config.json"
         config.write_text(json.dumps(zeroplan.make_config(
             dtype=dtype, micro_batch=args.global_batch // (gpus * accum), grad_accum=accum,
-            adamw=ADAMW, nvme_path=self.work, **choice)))
+            adamw=ADAMW, nvme_path=self.work, small=True, **choice)))
         result = zeroplan.train(
             ["--model", self.model, "--config", config, "--data", self.data, "--no-shuffle",
              "--seq-len", args.seq_len, "--backend", args.backend, "--gpus", gpus,
