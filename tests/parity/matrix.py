@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One small model trained by zeroplan at every ZeRO stage and offload choice: the curves must agree.
 
-    python3 tests/parity/matrix.py                                       # CPU backend, 1 and 2 ranks
+    python3 tests/parity/matrix.py                                     # CPU backend, 1 and 2 ranks
     python3 tests/parity/matrix.py --backend cuda --gpus 1 2 4 --dtype fp32 bf16
     python3 tests/parity/matrix.py --only stage3 --grad-accum 1          # part of it
 
