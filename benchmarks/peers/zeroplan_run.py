@@ -43,7 +43,8 @@ def offload_section(device, ratio=None, nvme_path=None):
 
 
 def make_config(*, dtype, micro_batch, grad_accum, stage, adamw, offload_optimizer="none",
-                offload_ratio=None, offload_param="none", recompute=False, nvme_path=None, small=False):
+                offload_ratio=None, offload_param="none", recompute=False, nvme_path=None,
+                small=False):
     """A DeepSpeed config. `adamw`: lr, betas, eps, weight_decay. Gradients are clipped at 1.
     `small`: for models whose tensors would all fit one bucket, or stay persistent, by the defaults.
     """

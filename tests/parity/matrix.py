@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One small model trained by zeroplan at every ZeRO stage and offload choice: the curves must agree.
+"""One small model trained by zeroplan at every ZeRO stage and offload choice: curves must agree.
 
     python3 tests/parity/matrix.py                                     # CPU backend, 1 and 2 ranks
     python3 tests/parity/matrix.py --backend cuda --gpus 1 2 4 --dtype fp32 bf16
