@@ -171,6 +171,9 @@ void Engine::RequestStop() { impl_->stop_requested.store(true); }
 
 StepState Engine::state() const { return impl_->ranks[0]->host_state(); }
 
+StepTimes Engine::LastStepTimes() const { return {}; }
+std::optional<uint64_t> Engine::DeviceUsedBytes() const { return std::nullopt; }
+
 HighWater Engine::high_water() const {
   HighWater highest;
   for (const auto& rank : impl_->ranks) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,12 @@ struct EngineOptions {
 struct HighWater {
   // By Space; the largest end of a range that an instruction touched, over ranks.
   std::array<uint64_t, kSpaces> touched_bytes{};
+};
+
+// What of the last step the compute stream spent waiting; empty where a backend cannot tell.
+struct StepTimes {
+  std::optional<double> exposed_comm_seconds;     // for gathers and reductions
+  std::optional<double> exposed_offload_seconds;  // for copies, host kernels and the disk
 };
 
 struct ExecutedInstruction {
@@ -91,6 +98,9 @@ class Engine {
   void RequestStop();
 
   StepState state() const;
+  StepTimes LastStepTimes() const;
+  // Memory in use on this process's GPU, by anyone; empty on the CPU.
+  std::optional<uint64_t> DeviceUsedBytes() const;
   HighWater high_water() const;
   // Highest byte of each arena that differs from the pattern, + 1. REQUIRES: pattern_arenas.
   std::array<uint64_t, kSpaces> PatternHighWater() const;
