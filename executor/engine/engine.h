@@ -1,5 +1,6 @@
-// Runs a step program on the CPU backend: ranks as threads, collectives in process, one arena per
-// memory space and rank, nothing allocated while steps run.
+// Runs a step program: on the CPU with ranks as threads and collectives in process, or one rank of
+// it on a GPU with NCCL between processes. One arena per memory space and rank, nothing allocated
+// while steps run.
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@
 
 namespace zeroplan {
 
+class EngineBackend;
 class ProcessGroup;
 
 struct EngineOptions {
@@ -120,8 +122,9 @@ class Engine {
   std::span<const std::byte> Peek(int rank, BufferId buffer) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const Program& program_;
+  const EngineOptions options_;
+  const std::unique_ptr<EngineBackend> backend_;
 };
 
 }  // namespace zeroplan
