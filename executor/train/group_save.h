@@ -22,20 +22,21 @@ std::optional<std::filesystem::path> ChooseCheckpoint(ProcessGroup& group,
                                                       const std::filesystem::path& save_dir);
 
 struct GroupSave {
-  std::filesystem::path save_dir;     // on a disk that all ranks share
+  std::filesystem::path save_dir;  // on a disk that all ranks share
   const ParamLayout* layout = nullptr;
-  int first_local_rank = 0;           // the ranks of this process
+  int first_local_rank = 0;  // the ranks of this process
   int local_rank_count = 1;
-  int keep = 2;                       // as CheckpointOptions
+  int keep = 2;  // as CheckpointOptions
   IoHook* hook = nullptr;
 };
 
 // Writes the shards of this process's ranks to their sinks; returns the state after.
 using WriteShards = std::function<StepState(std::span<StateSink* const> sinks)>;
 
-// Rank 0 stages a checkpoint, every process writes its shards, rank 0 commits. `meta` needs what the
-// trainer fills in but the state; rank 0's counts. Returns the checkpoint's folder. On an error, on whatever rank, the checkpoint before is intact and still the
-// latest, as with CheckpointWriter::Finish.
+// Rank 0 stages a checkpoint, every process writes its shards, rank 0 commits. `meta` is as the
+// trainer fills it in, without state and files; rank 0's counts. Returns the checkpoint's folder.
+// On an error, on whatever rank, the checkpoint before is intact and still the latest, as with
+// CheckpointWriter::Finish.
 std::filesystem::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
                                    const WriteShards& write);
 

@@ -44,9 +44,10 @@ struct StepReport {
   double step_seconds = 0;
   double tokens_per_second = 0;
   // Absent: the backend cannot know.
-  std::optional<double> mfu;              // strict, see core/model/model_flops.h
-  StepTimes times;                        // this rank's
-  std::optional<uint64_t> device_used_bytes;  // of its device, by anyone; asked for now and then
+  std::optional<double> mfu;  // strict, see core/model/model_flops.h
+  StepTimes times;            // this rank's
+  // Of this rank's device, by anyone; the highest seen so far, asked for now and then.
+  std::optional<uint64_t> device_used_bytes;
 };
 
 struct RunReport {
@@ -55,8 +56,8 @@ struct RunReport {
   double step_seconds_median = 0;
   double last_loss = 0;
   std::optional<double> validation_loss;
-  HighWater high_water;  // over this process's ranks
-  std::optional<uint64_t> device_used_bytes;  // the highest seen
+  HighWater high_water;                       // over this process's ranks
+  std::optional<uint64_t> device_used_bytes;  // of this rank's device; the highest seen
 };
 
 class TrainObserver {
