@@ -24,7 +24,8 @@ class AtFile : public IoHook {
  public:
   AtFile(std::string part, bool die) : part_(std::move(part)), die_(die) {}
   int Before(IoStep step, const fs::path& path) override {
-    if (step != IoStep::kSync || path.filename().string().find(part_) == std::string::npos) return 0;
+    const bool mine = path.filename().string().find(part_) != std::string::npos;
+    if (step != IoStep::kSync || !mine) return 0;
     if (die_) raise(SIGKILL);
     return ENOSPC;
   }
