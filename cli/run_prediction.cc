@@ -21,4 +21,10 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   return prediction;
 }
 
+std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype) {
+  const auto found = hardware.gpu.dense_peaks.find(dtype);
+  if (found == hardware.gpu.dense_peaks.end()) return std::nullopt;
+  return found->second.value;
+}
+
 }  // namespace zeroplan

@@ -21,4 +21,7 @@ struct RunPrediction {
 RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware,
                          int gpus_per_node);
 
+// FLOP/s of the profile's GPU without sparsity; unset where it does not have that type.
+std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype);
+
 }  // namespace zeroplan

@@ -15,7 +15,7 @@ namespace zeroplan {
 Backend ChooseBackend(const TrainCommand& command);
 
 // What a launcher's environment says of this process. Sets --gpus to the launcher's count where it
-// is not given. Throws Error(kUsage) if they differ, and for `backend` cpu, whose ranks are threads.
+// is not given. Throws Error(kUsage) if they differ, and for `backend` cpu: its ranks are threads.
 std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend);
 
 // Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws

@@ -124,8 +124,9 @@ TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assum
     ThrowUsage("--hw: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
                command.common.hardware);
   }
-  HardwareProfile hardware = backend == Backend::kCuda ? ResolveHardware(command.common, assumptions)
-                                                       : LoadProfile(std::string(kDefaultProfile));
+  HardwareProfile hardware = backend == Backend::kCuda
+                                 ? ResolveHardware(command.common, assumptions)
+                                 : LoadProfile(std::string(kDefaultProfile));
   TrainWork work = command.plan.empty() ? WorkOfConfig(command, hardware, backend, assumptions)
                                         : WorkOfPlan(command, backend, assumptions);
   work.hardware = std::move(hardware);
