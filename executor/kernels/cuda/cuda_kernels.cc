@@ -33,6 +33,8 @@ KernelTable BuildTable() {
       cuda::PrepareUnfusedAttentionForward);
   set(KernelId::kUnfusedAttentionBackward, cuda::UnfusedAttentionBackward,
       cuda::PrepareUnfusedAttentionBackward);
+  set(KernelId::kMatmulGeluForward, cuda::MatmulGeluForward, cuda::PrepareMatmulGeluForward);
+  set(KernelId::kMatmulGeluBackward, cuda::MatmulGeluBackward, cuda::PrepareMatmulGeluBackward);
   return table;
 }
 

@@ -32,6 +32,8 @@ void ParamInit(const KernelCall& call);
 void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
+void MatmulGeluForward(const KernelCall& call);
+void MatmulGeluBackward(const KernelCall& call);
 
 // Matrix products with a GELU (tanh form), dtypes of pre and y (dx) equal; w as in kMatmulForward.
 // Dims M,K,N : a_MK w bias_N -> pre_MN y_MN [workspace]; pre = a*w + bias, y = gelu(pre).
@@ -49,6 +51,8 @@ void PlainAttentionBackward(const KernelCall& call);
 void PrepareMatmulForward(const KernelCall& call);
 void PrepareMatmulBackwardData(const KernelCall& call);
 void PrepareMatmulBackwardWeight(const KernelCall& call);
+void PrepareMatmulGeluForward(const KernelCall& call);
+void PrepareMatmulGeluBackward(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
 void PrepareUnfusedAttentionForward(const KernelCall& call);

@@ -57,16 +57,16 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
 }
 
 inline GemmPlans& Plans(const KernelCall& call) { return *call.context.cuda->gemm; }
-inline cudaStream_t StreamOf(const KernelCall& call) { return call.context.cuda->stream; }
+inline cudaStream_t LaunchStream(const KernelCall& call) { return call.context.cuda->stream; }
 
 inline void Run(const KernelCall& call, const Product& product) {
-  Plans(call).Run(product.problem, product.pointers, StreamOf(call));
+  Plans(call).Run(product.problem, product.pointers, LaunchStream(call));
 }
 inline bool TryRun(const KernelCall& call, const Product& product) {
-  return Plans(call).TryRun(product.problem, product.pointers, StreamOf(call));
+  return Plans(call).TryRun(product.problem, product.pointers, LaunchStream(call));
 }
 inline double Tune(const KernelCall& call, const Product& product) {
-  return Plans(call).Tune(product.problem, product.pointers, StreamOf(call));
+  return Plans(call).Tune(product.problem, product.pointers, LaunchStream(call));
 }
 
 }  // namespace zeroplan::cuda
