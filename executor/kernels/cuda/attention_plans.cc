@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include "core/base/log.h"
-#include "core/base/error.h"
+#include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan {
 
-AttentionPlans::AttentionPlans(bool deterministic)
-    : deterministic_(deterministic), library_(SdpaLibrary::Open(&no_library_)) {}
+AttentionPlans::AttentionPlans(int device, bool deterministic) : deterministic_(deterministic) {
+  CheckRuntimeCall(cudaSetDevice(device), "choosing a GPU");
+  library_ = SdpaLibrary::Open(&no_library_);
+}
 
 SdpaPlan* AttentionPlans::Find(SdpaShape shape, uint64_t workspace_bytes, bool log) {
   shape.deterministic = shape.backward && deterministic_;

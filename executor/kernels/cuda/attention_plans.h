@@ -14,8 +14,8 @@ class AttentionPlans {
  public:
   // `deterministic`: the backward pass gives equal bits for equal inputs. cuDNN then needs workspace
   // in proportion to B*H*T*T; where the launch has less, plain kernels take over.
-  // REQUIRES: the thread's current GPU is the one to run on.
-  explicit AttentionPlans(bool deterministic = false);
+  // Makes `device` the thread's current one.
+  explicit AttentionPlans(int device, bool deterministic = false);
 
   // The plan to launch with, or null where plain kernels must do: no cuDNN, fp32, or a shape that it
   // does not take. The first time, that is logged with its reason if `log` is set. Throws

@@ -40,7 +40,7 @@ GemmCacheContent Parse(const Json& json) {
 
 }  // namespace
 
-std::string DefaultGemmCacheFolder() {
+std::string DefaultCacheFolder() {
   if (std::string folder = Variable("ZEROPLAN_CACHE_DIR"); !folder.empty()) return folder;
   if (std::string base = Variable("XDG_CACHE_HOME"); !base.empty()) return base + "/zeroplan";
   if (std::string home = Variable("HOME"); !home.empty()) return home + "/.cache/zeroplan";

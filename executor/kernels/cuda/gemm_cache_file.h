@@ -26,7 +26,7 @@ struct GemmCacheContent {
 
 // Where tuned algorithms are kept unless told otherwise: $ZEROPLAN_CACHE_DIR, else
 // $XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan; empty (keep nothing) if none of them is set.
-std::string DefaultGemmCacheFolder();
+std::string DefaultCacheFolder();
 
 // <folder>/gemm-<gpu name>-cublaslt<version>.json, the name's odd characters made '-'.
 std::string GemmCachePath(const std::string& folder, const std::string& gpu_name,

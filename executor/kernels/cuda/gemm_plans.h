@@ -22,7 +22,7 @@ double TimeLaunches(cudaStream_t stream, const std::function<void()>& launch);
 
 class GemmPlans {
  public:
-  // Makes `device` the thread's current one. `cache_folder`: see DefaultGemmCacheFolder; empty: nothing
+  // Makes `device` the thread's current one. `cache_folder`: see DefaultCacheFolder; empty: nothing
   // is read or kept.
   explicit GemmPlans(int device, const std::string& cache_folder = "");
   ~GemmPlans();
