@@ -35,14 +35,8 @@ void UnfusedAttentionBackward(const KernelCall& call);
 void MatmulGeluForward(const KernelCall& call);
 void MatmulGeluBackward(const KernelCall& call);
 
-// Matrix products with a GELU (tanh form), dtypes of pre and y (dx) equal; w as in kMatmulForward.
-// Dims M,K,N : a_MK w bias_N -> pre_MN y_MN [workspace]; pre = a*w + bias, y = gelu(pre).
-void MatmulGeluForward(const KernelCall& call);
-// Dims M,K,N : dy_MN w pre_MK -> dx_MK [workspace]; dx = (dy*w^T) * gelu'(pre).
-void MatmulGeluBackward(const KernelCall& call);
-
-// Attention with kernels of our own, arguments as in kAttentionForward and kAttentionBackward:
-// what AttentionForward and AttentionBackward call where cuDNN is not to be had, or for fp32.
+// Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for
+// fp32, and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
 void PlainAttentionForward(const KernelCall& call);
 void PlainAttentionBackward(const KernelCall& call);
 
@@ -57,7 +51,5 @@ void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
 void PrepareUnfusedAttentionForward(const KernelCall& call);
 void PrepareUnfusedAttentionBackward(const KernelCall& call);
-void PrepareMatmulGeluForward(const KernelCall& call);
-void PrepareMatmulGeluBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cuda

@@ -76,7 +76,7 @@ Product FusedWeightProduct(const KernelCall& call) {
 void FinishFused(const KernelCall& call) {
   if (!call.has(kAccumulate)) return;
   const KernelArg& db_N = Arg(call, 3);
-  AddVector(Arg(call, 4).data, db_N.data, db_N.dtype, call.dims[2], LaunchStream(call));
+  AddVector(Arg(call, 4).data, db_N.data, db_N.dtype, call.dims[2], StreamOf(call));
   CheckKernelLaunch("adding a bias gradient");
 }
 
@@ -89,7 +89,7 @@ void SumBiasGradient(const KernelCall& call) {
                  N, ColumnSumsScratch(N), workspace.bytes);
   }
   ColumnSums(dy_MN.data, dy_MN.dtype, M, N, db_N.data, db_N.dtype, call.has(kAccumulate),
-             workspace.data, workspace.bytes, LaunchStream(call));
+             workspace.data, workspace.bytes, StreamOf(call));
   CheckKernelLaunch("a bias gradient");
 }
 
@@ -100,7 +100,7 @@ void MatmulForward(const KernelCall& call) {
   if (forward.whole && TryRun(call, forward.product)) return;
   const KernelArg &bias_N = Arg(call, 2), &residual_MN = Arg(call, 3), &y_MN = Arg(call, 4);
   StartFromBias(bias_N.data, bias_N.dtype, residual_MN.data, residual_MN.dtype, y_MN.data,
-                y_MN.dtype, call.dims[0], call.dims[2], LaunchStream(call));
+                y_MN.dtype, call.dims[0], call.dims[2], StreamOf(call));
   CheckKernelLaunch("starting from a bias");
   Run(call, forward.whole ? MakeForward(call, false).product : forward.product);
 }
@@ -149,13 +149,13 @@ void PrepareMatmulBackwardWeight(const KernelCall& call) {
     const Product fused = FusedWeightProduct(call);
     double fused_ms = Tune(call, fused);
     if (fused_ms > 0 && !Plans(call).FusionChosen(fused.problem)) {
-      fused_ms = TimeLaunches(LaunchStream(call), [&] {
+      fused_ms = TimeLaunches(StreamOf(call), [&] {
         Run(call, fused);
         FinishFused(call);
       });
     }
     Plans(call).ChooseFusion(fused.problem, fused_ms, [&] {
-      return TimeLaunches(LaunchStream(call), [&] {
+      return TimeLaunches(StreamOf(call), [&] {
         Run(call, plain);
         SumBiasGradient(call);
       });

@@ -106,7 +106,7 @@ void RunSeparateForward(const KernelCall& call) {
   panels.ForEach([&](int64_t row, int64_t R) {
     Run(call, ForwardPanel(call, panels, row, R));
     LaunchGeluOfSums(panels.Sums(row).as<float>(), bias_N.data, Rows(pre_MN, row, N).data,
-                     Rows(y_MN, row, N).data, y_MN.dtype, R, N, LaunchStream(call));
+                     Rows(y_MN, row, N).data, y_MN.dtype, R, N, StreamOf(call));
     CheckKernelLaunch("a GELU");
   });
 }
@@ -140,7 +140,7 @@ void RunSeparateBackward(const KernelCall& call) {
   panels.ForEach([&](int64_t row, int64_t R) {
     Run(call, BackwardPanel(call, panels, row, R));
     LaunchGeluGradOfSums(panels.Sums(row).as<float>(), Rows(pre_MK, row, K).data,
-                         Rows(dx_MK, row, K).data, dx_MK.dtype, R, K, LaunchStream(call));
+                         Rows(dx_MK, row, K).data, dx_MK.dtype, R, K, StreamOf(call));
     CheckKernelLaunch("a GELU's gradient");
   });
 }
@@ -151,7 +151,7 @@ void Prepare(const KernelCall& call, const Product& fused, const Product& panel,
   const double fused_ms = MayFuse(fused) ? Tune(call, fused) : 0;
   Tune(call, panel);
   Plans(call).ChooseFusion(fused.problem, fused_ms, [&] {
-    return TimeLaunches(LaunchStream(call), [&] { run_separate(call); });
+    return TimeLaunches(StreamOf(call), [&] { run_separate(call); });
   });
   Plans(call).Save();
 }

@@ -89,7 +89,7 @@ void UnfusedAttentionForward(const KernelCall& call) {
   const Shape s(call);
   for (int64_t b = 0; b < s.B; ++b) Scores(call, b, Run);
   const KernelArg& probs = Arg(call, 2);
-  CausalSoftmax(probs.data, probs.dtype, s.B * s.H * s.T, s.T, s.scale(), LaunchStream(call));
+  CausalSoftmax(probs.data, probs.dtype, s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
   CheckKernelLaunch("a softmax");
   for (int64_t b = 0; b < s.B; ++b) Outputs(call, b, Run);
 }
@@ -103,7 +103,7 @@ void UnfusedAttentionBackward(const KernelCall& call) {
                  DtypeName(probs.dtype), DtypeName(dprobs.dtype));
   }
   CausalSoftmaxBackward(probs.data, dprobs.data, probs.dtype, s.B * s.H * s.T, s.T, s.scale(),
-                        LaunchStream(call));
+                        StreamOf(call));
   CheckKernelLaunch("a softmax' gradient");
   for (int64_t b = 0; b < s.B; ++b) ScoreGradients(call, b, Run);
 }
