@@ -104,7 +104,7 @@ int GpuTraining::Wait(std::chrono::seconds limit) {
     if (Clock::now() > end) return -1;
     std::this_thread::sleep_for(kTurn);
   }
-  return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1 - WTERMSIG(status_);
 }
 
 bool GpuTraining::AwaitOutput(const std::string& text, std::chrono::seconds limit) {

@@ -41,7 +41,7 @@ class GpuTraining {
   GpuTraining(const GpuTraining&) = delete;
   GpuTraining& operator=(const GpuTraining&) = delete;
 
-  // The exit code, or 128 + signal; -1 after `limit`.
+  // The exit code; -1 after `limit`, -1 - signal where one ended it.
   int Wait(std::chrono::seconds limit);
   // Until `text` is in the log; false after `limit` or if the process ended without it.
   bool AwaitOutput(const std::string& text, std::chrono::seconds limit);
