@@ -32,6 +32,8 @@ bool TimedByShape(KernelId kernel) {
     case KernelId::kAttentionBackward:
     case KernelId::kUnfusedAttentionForward:
     case KernelId::kUnfusedAttentionBackward:
+    case KernelId::kMatmulGeluForward:
+    case KernelId::kMatmulGeluBackward:
       return true;
     case KernelId::kEmbedForward:
     case KernelId::kLayerNormForward:
@@ -141,8 +143,10 @@ double KernelCost::Compute(const Key& key) const {
   const double least = static_cast<double>(key.bytes) * hbm_seconds_per_byte_;
   switch (key.kernel) {
     case KernelId::kMatmulForward:
+    case KernelId::kMatmulGeluForward:
       return std::max(least, ProductSeconds(GemmKind::kForward, key));
     case KernelId::kMatmulBackwardData:
+    case KernelId::kMatmulGeluBackward:
       return std::max(least, ProductSeconds(GemmKind::kData, key));
     case KernelId::kMatmulBackwardWeight:
       return std::max(least, ProductSeconds(GemmKind::kWeight, key));
@@ -161,8 +165,9 @@ double KernelCost::Compute(const Key& key) const {
   return 0;
 }
 
-// What a launch moves beyond the bare product (bias, residual, a wider or accumulated output) comes
-// on top, at the bandwidth of memory kernels.
+// What a launch moves beyond the bare product (bias, residual, a wider or accumulated output, the
+// second output of a product with GELU or the input of its gradient) comes on top, at the bandwidth
+// of memory kernels. That the arithmetic of GELU hides behind this is an assumption.
 double KernelCost::ProductSeconds(GemmKind kind, const Key& key) const {
   const auto m = static_cast<double>(key.dims[0]), k = static_cast<double>(key.dims[1]),
              n = static_cast<double>(key.dims[2]);

@@ -54,9 +54,18 @@ void Gpt2Graph::LayerBackward(int layer, BufferId dresidual_MC) {
   const Ref dresidual = All(dresidual_MC);
 
   const BufferId dfc = ActivationGrad("d_fc", layer, rows_ * ffn_);
-  MatmulBackward(TensorRole::kFcProjW, TensorRole::kFcProjB, layer, All(f_.gelu_MF[l]), dresidual,
-                 All(dfc), ffn_, hidden_);
-  emit_.Launch(KernelId::kGeluBackward, {rows_ * ffn_}, kNoFlags, {All(f_.fc_MF[l]), All(dfc)});
+  if (fused_gelu_) {
+    const KernelDims dims = {rows_, ffn_, hidden_};
+    emit_.Launch(KernelId::kMatmulBackwardWeight, dims, kNoFlags,
+                 {All(f_.gelu_MF[l]), dresidual, Grad(TensorRole::kFcProjW, layer),
+                  Grad(TensorRole::kFcProjB, layer)});
+    emit_.Launch(KernelId::kMatmulGeluBackward, dims, kNoFlags,
+                 {dresidual, Param(TensorRole::kFcProjW, layer), All(f_.fc_MF[l]), All(dfc)});
+  } else {
+    MatmulBackward(TensorRole::kFcProjW, TensorRole::kFcProjB, layer, All(f_.gelu_MF[l]), dresidual,
+                   All(dfc), ffn_, hidden_);
+    emit_.Launch(KernelId::kGeluBackward, {rows_ * ffn_}, kNoFlags, {All(f_.fc_MF[l]), All(dfc)});
+  }
   const BufferId dln2 = ActivationGrad("d_ln2", layer, rows_ * hidden_);
   MatmulBackward(TensorRole::kFcW, TensorRole::kFcB, layer, All(f_.ln2_MC[l]), All(dfc), All(dln2),
                  hidden_, ffn_);

@@ -6,6 +6,19 @@
 #include "core/program/step_state.h"
 
 namespace zeroplan {
+namespace {
+
+// Rows of a chunk of logits: as few chunks as `most_rows` allows, of equal size but for the last,
+// and that in whole tiles of the head's products where it fits.
+int64_t LogitsChunkRows(int64_t rows, int64_t most_rows) {
+  constexpr int64_t kTileRows = 128;
+  const int64_t chunks = (rows + most_rows - 1) / most_rows;
+  const int64_t equal = (rows + chunks - 1) / chunks;
+  const int64_t tiled = (equal + kTileRows - 1) / kTileRows * kTileRows;
+  return tiled <= most_rows ? tiled : equal;
+}
+
+}  // namespace
 
 Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch, bool flash_attention)
     : program_(program),
@@ -20,6 +33,7 @@ Gpt2Graph::Gpt2Graph(Program& program, Section section, int64_t batch, bool flas
       padded_vocab_(program.model.padded_vocab),
       dtype_(program.setup.precision.dtype),
       flash_attention_(flash_attention),
+      fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2),
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
   tensor_of_.assign(static_cast<size_t>(layers_ + 2) * kTensorRoles, -1);
@@ -97,12 +111,16 @@ void Gpt2Graph::LayerForward(int layer) {
   f_.ln2_MC[l] = ForwardNorm("ln2", layer, TensorRole::kLn2W, TensorRole::kLn2B, f_.middle_MC[l],
                              &f_.ln2_stats_M2[l]);
   f_.fc_MF[l] = Activation("fc", layer, rows_ * ffn_, dtype_);
-  emit_.Launch(KernelId::kMatmulForward, {rows_, hidden_, ffn_}, kNoFlags,
-               {All(f_.ln2_MC[l]), Param(TensorRole::kFcW, layer), Param(TensorRole::kFcB, layer),
-                none, All(f_.fc_MF[l])});
   f_.gelu_MF[l] = Activation("gelu", layer, rows_ * ffn_, dtype_);
-  emit_.Launch(KernelId::kGeluForward, {rows_ * ffn_}, kNoFlags,
-               {All(f_.fc_MF[l]), All(f_.gelu_MF[l])});
+  const Ref ln2 = All(f_.ln2_MC[l]), fc = All(f_.fc_MF[l]), gelu = All(f_.gelu_MF[l]);
+  const Ref fc_w = Param(TensorRole::kFcW, layer), fc_b = Param(TensorRole::kFcB, layer);
+  const KernelDims fc_dims = {rows_, hidden_, ffn_};
+  if (fused_gelu_) {
+    emit_.Launch(KernelId::kMatmulGeluForward, fc_dims, kNoFlags, {ln2, fc_w, fc_b, fc, gelu});
+  } else {
+    emit_.Launch(KernelId::kMatmulForward, fc_dims, kNoFlags, {ln2, fc_w, fc_b, none, fc});
+    emit_.Launch(KernelId::kGeluForward, {rows_ * ffn_}, kNoFlags, {fc, gelu});
+  }
   f_.residual_MC[l + 1] = Activation("residual", layer + 1, rows_ * hidden_, dtype_);
   emit_.Launch(
       KernelId::kMatmulForward, {rows_, ffn_, hidden_}, kNoFlags,
@@ -132,8 +150,9 @@ void Gpt2Graph::Loss(bool train, uint64_t logits_chunk_bytes) {
                             f_.residual_MC.back(), &f_.final_stats_M2);
   const uint64_t size = DtypeBytes(dtype_);
   const auto row_bytes = static_cast<uint64_t>(padded_vocab_) * size;
-  const auto chunk =
+  const auto most_rows =
       std::clamp<int64_t>(static_cast<int64_t>(logits_chunk_bytes / row_bytes), 1, rows_);
+  const int64_t chunk = LogitsChunkRows(rows_, most_rows);
   const BufferId logits = AddBuffer(program_, "logits", Role::kLogits, dtype_,
                                     static_cast<uint64_t>(chunk) * row_bytes);
   const BufferId loss =

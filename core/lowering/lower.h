@@ -13,7 +13,8 @@ struct LowerOptions {
   Backend backend = Backend::kCpu;
   Purpose purpose = Purpose::kTrain;
   // Rows of logits held at once are chosen so that a chunk of logits takes at most this many bytes
-  // (at least 1 row, at most B*T). Larger: fewer, larger GEMMs of the head; more memory.
+  // (at least 1 row, at most B*T): as few chunks as that allows, about equal, in multiples of 128
+  // rows where these fit. Larger: fewer, larger GEMMs of the head; more memory.
   uint64_t logits_chunk_bytes = 256u << 20;
   // Fused attention keeps B*H*T fp32 statistics a layer for the backward pass. Without it (a GPU
   // that has no such kernel) the probabilities [B, H, T, T] are kept in the compute dtype, and

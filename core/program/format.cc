@@ -35,6 +35,8 @@ constexpr std::array<std::array<std::string_view, 4>, kKernelCount> kDimNames = 
     {"C"},                   // select_row
     {"B", "T", "C", "H"},    // unfused_attention_forward
     {"B", "T", "C", "H"},    // unfused_attention_backward
+    {"M", "K", "N"},         // matmul_gelu_forward
+    {"M", "K", "N"},         // matmul_gelu_backward
 }};
 
 struct FlagName {

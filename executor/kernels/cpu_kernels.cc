@@ -28,6 +28,8 @@ KernelTable BuildTable() {
   set(KernelId::kSelectRow, cpu::SelectRow);
   set(KernelId::kUnfusedAttentionForward, cpu::UnfusedAttentionForward);
   set(KernelId::kUnfusedAttentionBackward, cpu::UnfusedAttentionBackward);
+  set(KernelId::kMatmulGeluForward, cpu::MatmulGeluForward);
+  set(KernelId::kMatmulGeluBackward, cpu::MatmulGeluBackward);
   return table;
 }
 

@@ -31,5 +31,7 @@ void ParamInit(const KernelCall& call);
 void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
+void MatmulGeluForward(const KernelCall& call);
+void MatmulGeluBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cpu

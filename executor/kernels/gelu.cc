@@ -1,14 +1,15 @@
 // GELU, tanh form: x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3). Computed as
 // x / (1 + exp(-2u)), the same function, which keeps its relative accuracy for large negative x
 // where 1 + tanh(u) would cancel.
+#include "executor/kernels/gelu.h"
+
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/kernel_util.h"
 
-namespace zeroplan::cpu {
+namespace zeroplan {
 namespace {
 
 using simd::Load;
-using simd::Splat;
 using simd::Store;
 using simd::VecF;
 
@@ -23,6 +24,27 @@ ZEROPLAN_INLINE VecF Gate(VecF x) {  // (1 + tanh(u)) / 2
 
 }  // namespace
 
+void Gelu(const float* x, int64_t n, float* y) {
+  simd::VectorLoop(n, [&](int64_t i, auto part) {
+    const VecF v = Load(x + i, part);
+    Store(y + i, v * Gate(v), part);
+  });
+}
+
+// With s = Gate(x): gelu' = s + x s (1 - s) 2u'.
+void GeluGradient(const float* x, const float* d_in, int64_t n, float* d) {
+  simd::VectorLoop(n, [&](int64_t i, auto part) {
+    const VecF v = Load(x + i, part), s = Gate(v);
+    const VecF two_du = kTwoScale * (3.0f * kCubic * v * v + 1.0f);
+    // Far out s (1 - s) is 0 while u' may be infinite.
+    const VecF slope = s * (1.0f - s);
+    const VecF bend = slope == 0.0f ? VecF{} : v * slope * two_du;
+    Store(d + i, Load(d_in + i, part) * (s + bend), part);
+  });
+}
+
+namespace cpu {
+
 void GeluForward(const KernelCall& call) {
   const KernelArg &x_n = Arg(call, 0), &y_n = Arg(call, 1);
   call.context.pool->ParallelFor(call.dims[0], kGrain, [&](int64_t begin, int64_t end, int) {
@@ -30,16 +52,12 @@ void GeluForward(const KernelCall& call) {
     ForEachBlock(begin, end, [&](int64_t first, int64_t count) {
       const float* x = ReadBlock(x_n, first, count, x_buffer);
       float* y = WriteBlock(y_n, first, y_buffer);
-      simd::VectorLoop(count, [&](int64_t i, auto part) {
-        const VecF v = Load(x + i, part);
-        Store(y + i, v * Gate(v), part);
-      });
+      Gelu(x, count, y);
       CommitBlock(y_n, first, count, y_buffer);
     });
   });
 }
 
-// With s = Gate(x): gelu' = s + x s (1 - s) 2u'.
 void GeluBackward(const KernelCall& call) {
   const KernelArg &x_n = Arg(call, 0), &d_n = Arg(call, 1);
   call.context.pool->ParallelFor(call.dims[0], kGrain, [&](int64_t begin, int64_t end, int) {
@@ -48,17 +66,11 @@ void GeluBackward(const KernelCall& call) {
       const float* x = ReadBlock(x_n, first, count, x_buffer);
       const float* d_in = ReadBlock(d_n, first, count, d_buffer);
       float* d = WriteBlock(d_n, first, d_buffer);
-      simd::VectorLoop(count, [&](int64_t i, auto part) {
-        const VecF v = Load(x + i, part), s = Gate(v);
-        const VecF two_du = kTwoScale * (3.0f * kCubic * v * v + 1.0f);
-        // Far out s (1 - s) is 0 while u' may be infinite.
-        const VecF slope = s * (1.0f - s);
-        const VecF bend = slope == 0.0f ? VecF{} : v * slope * two_du;
-        Store(d + i, Load(d_in + i, part) * (s + bend), part);
-      });
+      GeluGradient(x, d_in, count, d);
       CommitBlock(d_n, first, count, d_buffer);
     });
   });
 }
 
-}  // namespace zeroplan::cpu
+}  // namespace cpu
+}  // namespace zeroplan

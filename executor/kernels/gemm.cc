@@ -1,6 +1,8 @@
 // Legend: M, K, N as in c_MN += a_MK * b_KN.
 #include "executor/kernels/gemm.h"
 
+#include "executor/kernels/gelu.h"
+
 // Threads are the pool's business.
 #define EIGEN_DONT_PARALLELIZE
 #if defined(__GNUC__) && !defined(__clang__)
@@ -71,6 +73,7 @@ struct Problem {
   const ArgMatrix& b;
   const KernelArg& c;
   const GemmStart& start;
+  const GemmFinish& finish;
 };
 
 // Tile sizes of one thread's part. Operands that need widening go through scratch tile by tile;
@@ -159,6 +162,25 @@ void StartTile(const Problem& p, Range rows, Range columns, float* c, int64_t c_
   }
 }
 
+void FinishTile(const Problem& p, Range rows, Range columns, float* c, int64_t c_stride) {
+  const GemmFinish& finish = p.finish;
+  if (!Present(finish.gelu) && !Present(finish.gelu_of)) return;
+  alignas(64) float buffer[kBlock];
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    ForEachBlock(0, columns.size(), [&](int64_t i, int64_t count) {
+      const int64_t first = r * p.N + columns.begin + i;
+      float* sums = c + (r - rows.begin) * c_stride + i;
+      if (Present(finish.gelu)) {
+        Gelu(sums, count, WriteBlock(finish.gelu, first, buffer));
+        CommitBlock(finish.gelu, first, count, buffer);
+      }
+      if (Present(finish.gelu_of)) {
+        GeluGradient(ReadBlock(finish.gelu_of, first, count, buffer), sums, count, sums);
+      }
+    });
+  }
+}
+
 void RunPart(const Problem& p, Range rows, Range columns, Scratch scratch) {
   const bool all_fp32 = p.a.arg.dtype == Dtype::kF32 && p.b.arg.dtype == Dtype::kF32;
   const bool c_in_place = p.c.dtype == Dtype::kF32;
@@ -200,6 +222,7 @@ void RunPart(const Problem& p, Range rows, Range columns, Scratch scratch) {
         const FloatMatrix b = Tile(p.b, k, n, b_tile);
         TileGemm(m.size(), n.size(), k.size(), 1.0f, a, b, c, c_stride, pack, pack_floats);
       }
+      FinishTile(p, m, n, c, c_stride);
       if (c_in_place) continue;
       for (int64_t r = 0; r < m.size(); ++r) {
         Narrow(p.c.dtype, c + r * c_stride, n.size(), ElementAt(p.c, (m0 + r) * p.N + n0));
@@ -211,8 +234,9 @@ void RunPart(const Problem& p, Range rows, Range columns, Scratch scratch) {
 }  // namespace
 
 void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMatrix& a,
-                  const ArgMatrix& b, const KernelArg& c, const GemmStart& start) {
-  const Problem problem{M, N, K, a, b, c, start};
+                  const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
+                  const GemmFinish& finish) {
+  const Problem problem{M, N, K, a, b, c, start, finish};
   const Grid grid = ChooseGrid(M, N, pool.threads());
   pool.ParallelFor(grid.down * grid.across, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t part = begin; part < end; ++part) {

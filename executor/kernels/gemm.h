@@ -44,8 +44,14 @@ struct GemmStart {
   const KernelArg& bias = kAbsent;
   const KernelArg& residual = kAbsent;
 };
-// c_MN = start + a_MK * b_KN over all threads of the pool; c is row-major and dense.
+// What becomes of the fp32 sums before they are rounded to c; both lie as c.
+struct GemmFinish {
+  const KernelArg& gelu = kAbsent;     // gets gelu(c)
+  const KernelArg& gelu_of = kAbsent;  // c is multiplied by gelu'(gelu_of)
+};
+// c_MN = start + a_MK * b_KN, then `finish`, over all threads of the pool; c is row-major and dense.
 void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMatrix& a,
-                  const ArgMatrix& b, const KernelArg& c, const GemmStart& start);
+                  const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
+                  const GemmFinish& finish = {});
 
 }  // namespace zeroplan

@@ -21,6 +21,22 @@ void MatmulBackwardData(const KernelCall& call) {
                {.accumulate = call.has(kAccumulate)});
 }
 
+void MatmulGeluForward(const KernelCall& call) {
+  const auto [M, K, N, unused] = call.dims;
+  const KernelArg &a_MK = Arg(call, 0), &w = Arg(call, 1), &pre_MN = Arg(call, 3);
+  const bool transposed = call.has(kTransposed);
+  ParallelGemm(*call.context.pool, M, N, K, {a_MK, K}, {w, transposed ? K : N, transposed}, pre_MN,
+               {.bias = Arg(call, 2)}, {.gelu = Arg(call, 4)});
+}
+
+void MatmulGeluBackward(const KernelCall& call) {
+  const auto [M, K, N, unused] = call.dims;
+  const KernelArg &dy_MN = Arg(call, 0), &w = Arg(call, 1), &dx_MK = Arg(call, 3);
+  const bool transposed = call.has(kTransposed);
+  ParallelGemm(*call.context.pool, M, K, N, {dy_MN, N}, {w, transposed ? K : N, !transposed}, dx_MK,
+               {}, {.gelu_of = Arg(call, 2)});
+}
+
 void MatmulBackwardWeight(const KernelCall& call) {
   const auto [M, K, N, unused] = call.dims;
   const KernelArg &a_MK = Arg(call, 0), &dy_MN = Arg(call, 1), &dw = Arg(call, 2);

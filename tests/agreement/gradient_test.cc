@@ -107,7 +107,7 @@ TEST_CASE("gradients: every element is the reference model's") {
       CAPTURE(c.flash_attention);
       LowerOptions options;
       options.flash_attention = c.flash_attention;
-      options.logits_chunk_bytes = 5 * 40 * 4;  // chunks of 5, 5, 5 and 1 rows of logits
+      options.logits_chunk_bytes = 7 * 40 * 4;  // chunks of 6, 6 and 4 rows of logits
       const Program program =
           Lower(testing::TinyModel(kLayers), Stage0(ranks, 3, c.recompute), options);
       const auto& table = *program.layout.tensors;

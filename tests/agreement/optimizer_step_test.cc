@@ -113,7 +113,7 @@ double WorstExcess(const OptimizerConfig& optimizer, const Program& program,
 
 void CheckStep(const TrainSetup& setup, double tolerance) {
   LowerOptions options;
-  options.logits_chunk_bytes = 5 * 40 * 4;
+  options.logits_chunk_bytes = 7 * 40 * 4;
   options.checkpoint_chunk_elements = 700;
   const Program program = Lower(testing::TinyModel(2), setup, options);
   const testing::RandomState start(*program.layout.tensors, 5);

@@ -117,6 +117,37 @@ TEST_CASE("no instruction is faster than the rates that bounds use") {
   }
 }
 
+TEST_CASE("a product with GELU costs the product and its second matrix") {
+  const HardwareProfile profile = PlainProfile();
+  const KernelCost kernels(profile.gpu);
+  LowerOptions options;
+  options.backend = Backend::kCuda;
+  TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, 0);
+  setup.batch.seq_len = 1024;
+  const Program program = Lower(LargeModel(), setup, options);
+  int forward = 0, backward = 0;
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+    if (launch == nullptr) continue;
+    const auto [m, k, n, unused] = launch->dims;
+    if (launch->kernel == KernelId::kMatmulGeluForward) {  // also writes y, and reads a bias
+      ++forward;
+      const double more = 2.0 * static_cast<double>(m * n + n);
+      CHECK(kernels.Seconds(program, *launch) ==
+            Approx(kernels.gemm().Seconds(GemmKind::kForward, Dtype::kBF16, m, k, n) +
+                   more / kernels.memory().BytesPerSecond()));
+    } else if (launch->kernel == KernelId::kMatmulGeluBackward) {  // also reads pre
+      ++backward;
+      const double more = 2.0 * static_cast<double>(m * k);
+      CHECK(kernels.Seconds(program, *launch) ==
+            Approx(kernels.gemm().Seconds(GemmKind::kData, Dtype::kBF16, m, k, n) +
+                   more / kernels.memory().BytesPerSecond()));
+    }
+  }
+  CHECK(forward == 2);
+  CHECK(backward == 2);
+}
+
 TEST_CASE("bytes, stream and space decide which function times an instruction") {
   HardwareProfile profile = PlainProfile();
   const CostModel model(profile, {8, 8});

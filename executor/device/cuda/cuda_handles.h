@@ -1,4 +1,4 @@
-// Owners of CUDA streams and events. Views are the raw cudaStream_t and cudaEvent_t.
+// Owners of CUDA streams, events and graphs. Views are the raw handles.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,8 +22,22 @@ struct DestroyEvent {
     WarnCuda(cudaEventDestroy(event), "cudaEventDestroy");
   }
 };
+struct DestroyGraph {
+  using pointer = cudaGraph_t;
+  void operator()(cudaGraph_t graph) const noexcept {
+    WarnCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+};
+struct DestroyGraphExec {
+  using pointer = cudaGraphExec_t;
+  void operator()(cudaGraphExec_t graph) const noexcept {
+    WarnCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
+  }
+};
 using CudaStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 using CudaEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+using CudaGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraphExec>;
 
 // A stream that does not wait for the legacy default stream. `urgent`: its kernels' blocks go first
 // where several streams have blocks to place.

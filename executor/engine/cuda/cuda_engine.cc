@@ -17,6 +17,10 @@
 namespace zeroplan {
 namespace {
 
+// Graphs replace single launches where issuing a step takes more than this share of it.
+constexpr int64_t kStepsBeforeGraphs = 3;
+constexpr double kIssueShare = 0.7;
+
 constexpr uint64_t kPatternBlock = uint64_t{16} << 20;
 
 // The GPU of this process: its rank's among those of the host, or the only one it may see.
@@ -81,6 +85,8 @@ class CudaEngine : public EngineBackend {
 
   StepState Step(const FillBatch& fill) override {
     Guard([&] {
+      const auto begin = StepClock::Host::now();
+      rank_->TakeIssueSeconds();
       const int64_t grad_accum = program_.setup.batch.grad_accum;
       for (int64_t m = 0; m < grad_accum; ++m) {
         rank_->FillTokens(fill, m);
@@ -91,6 +97,13 @@ class CudaEngine : public EngineBackend {
       rank_->Run(Section::kOptimizerStep);
       carries_work_ = true;
       step_times_ = rank_->clock().Settle();
+      ++steps_;
+      const std::chrono::duration<double> seconds = StepClock::Host::now() - begin;
+      // Once what is loaded at first use is there.
+      if (steps_ == kStepsBeforeGraphs &&
+          rank_->TakeIssueSeconds() > kIssueShare * seconds.count()) {
+        rank_->ReplayGraphs();
+      }
     });
     return state();
   }
@@ -186,6 +199,7 @@ class CudaEngine : public EngineBackend {
   bool carries_work_ = false;
   std::atomic<bool> stop_requested_ = false;
   StepTimes step_times_;
+  int64_t steps_ = 0;  // of this engine
   mutable std::map<BufferId, std::vector<std::byte>> peeked_;
 };
 

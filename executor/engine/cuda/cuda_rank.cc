@@ -121,6 +121,46 @@ void CudaRank::Prepare() {
 }
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
+  const auto begin = StepClock::Host::now();
+  if (replays_ && CanReplay(section)) {
+    Replay(section, kind, repetition);
+  } else {
+    IssueAll(section, kind, repetition);
+  }
+  issue_seconds_ += std::chrono::duration<double>(StepClock::Host::now() - begin).count();
+}
+
+void CudaRank::ReplayGraphs() { replays_ = world_size() == 1 && !record_trace_; }
+
+bool CudaRank::CanReplay(Section section) const {
+  if (section != Section::kMicroStep && section != Section::kOptimizerStep) return false;
+  const std::vector<Instruction>& instructions = program_.section(section);
+  return std::none_of(instructions.begin(), instructions.end(),
+                      [](const Instruction& i) { return OnHost(i.stream); });
+}
+
+// All streams fork from compute at a section's begin and join it at its end, so capturing compute
+// captures them all.
+void CudaRank::Replay(Section section, When kind, int repetition) {
+  CudaGraphExec& replayed = graphs_[{section, kind}];
+  cudaStream_t compute = stream(Stream::kCompute);
+  if (replayed == nullptr) {
+    ZEROPLAN_CUDA(cudaStreamBeginCapture(compute, cudaStreamCaptureModeThreadLocal));
+    capturing_ = true;
+    IssueAll(section, kind, repetition);
+    capturing_ = false;
+    cudaGraph_t captured = nullptr;
+    ZEROPLAN_CUDA(cudaStreamEndCapture(compute, &captured));
+    const CudaGraph graph(captured);
+    cudaGraphExec_t exec = nullptr;
+    ZEROPLAN_CUDA(cudaGraphInstantiate(&exec, captured, 0));
+    replayed.reset(exec);
+  }
+  ZEROPLAN_CUDA(cudaGraphLaunch(replayed.get(), compute));
+  if (section == Section::kMicroStep) tokens_under_way_ = true;
+}
+
+void CudaRank::IssueAll(Section section, When kind, int repetition) {
   const std::vector<Instruction>& instructions = program_.section(section);
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (section == Section::kMicroStep && (instructions[i].when & kind) == 0) continue;
@@ -195,14 +235,17 @@ void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, 
   if (to_device && !from_device) traffic_.host_to_device_bytes += resolved.bytes;
   if (from_device && !to_device) traffic_.device_to_host_bytes += resolved.bytes;
   if (copy.src.buffer == program_.tokens_host_buffer) {
-    ZEROPLAN_CUDA(cudaEventRecord(tokens_copied_.get(), stream(s)));
+    // External: the host asks for it, whether it is recorded by a graph or directly.
+    ZEROPLAN_CUDA(cudaEventRecordWithFlags(
+        tokens_copied_.get(), stream(s),
+        capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault));
     tokens_under_way_ = true;
   }
 }
 
 void CudaRank::IssueWait(EventId event, Stream s) {
   const Stream recorder = events_.recorder(event);
-  if (s != Stream::kCompute) {
+  if (s != Stream::kCompute || capturing_) {
     events_.WaitOn(stream(s), event);
     return;
   }

@@ -7,9 +7,11 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/program/program.h"
@@ -44,6 +46,11 @@ class CudaRank {
 
   // Issues the instructions of `section` that belong to micro-step `kind`.
   void Issue(Section section, When kind = kOnly, int repetition = 0);
+  // From now on micro-steps and updates replay as CUDA graphs where they can: where one rank has
+  // nothing on the host's streams. Worth it where issuing takes longer than running.
+  void ReplayGraphs();
+  // Time that Issue took since the last call.
+  double TakeIssueSeconds() { return std::exchange(issue_seconds_, 0); }
   // Returns once the compute stream has done all that was issued, and with it all that sections
   // join at their ends. Throws what a host stream threw, what NCCL found, or the first failed
   // rank's message.
@@ -71,6 +78,9 @@ class CudaRank {
 
  private:
   void Prepare();
+  void IssueAll(Section section, When kind, int repetition);
+  bool CanReplay(Section section) const;
+  void Replay(Section section, When kind, int repetition);
   void IssueOnGpu(Section section, size_t index);
   void IssueOnHost(Section section, size_t index);
   void Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved);
@@ -106,10 +116,14 @@ class CudaRank {
   CudaEvent finished_;       // on compute
   CudaEvent tokens_copied_;  // the last micro-step's tokens
   bool tokens_under_way_ = false;
+  bool replays_ = false;    // ReplayGraphs was called
+  bool capturing_ = false;  // what is issued becomes part of a graph
+  std::map<std::pair<Section, When>, CudaGraphExec> graphs_;
   CheckpointBinding checkpoint_;
   std::array<uint64_t, kSpaces> touched_bytes_{};
   Engine::Traffic traffic_;
   std::atomic<uint64_t> file_read_bytes_{0}, file_write_bytes_{0};
+  double issue_seconds_ = 0;
   std::vector<ExecutedInstruction> executed_;
   std::atomic<bool> aborted_{false};
   HostWorker host_, storage_;  // last: their threads use the rest

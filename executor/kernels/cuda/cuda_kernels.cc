@@ -31,6 +31,8 @@ KernelTable BuildTable() {
   set(KernelId::kSelectRow, cuda::SelectRow);
   set(KernelId::kUnfusedAttentionForward, cuda::UnfusedAttentionForward);
   set(KernelId::kUnfusedAttentionBackward, cuda::UnfusedAttentionBackward);
+  set(KernelId::kMatmulGeluForward, cuda::MatmulGeluForward, cuda::PrepareMatmulGeluForward);
+  set(KernelId::kMatmulGeluBackward, cuda::MatmulGeluBackward, cuda::PrepareMatmulGeluBackward);
   return table;
 }
 

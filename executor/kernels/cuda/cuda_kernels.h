@@ -32,12 +32,16 @@ void ParamInit(const KernelCall& call);
 void SelectRow(const KernelCall& call);
 void UnfusedAttentionForward(const KernelCall& call);
 void UnfusedAttentionBackward(const KernelCall& call);
+void MatmulGeluForward(const KernelCall& call);
+void MatmulGeluBackward(const KernelCall& call);
 
 // Choose algorithms and build plans for a launch before the first step runs it. The arguments'
 // memory is theirs to scribble on; they may synchronise and allocate host memory.
 void PrepareMatmulForward(const KernelCall& call);
 void PrepareMatmulBackwardData(const KernelCall& call);
 void PrepareMatmulBackwardWeight(const KernelCall& call);
+void PrepareMatmulGeluForward(const KernelCall& call);
+void PrepareMatmulGeluBackward(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
 

@@ -3,20 +3,6 @@
 
 namespace zeroplan::cuda {
 
-void EmbedForward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void LayerNormForward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void GeluForward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void CrossEntropy(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void LossReduce(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void LayerNormBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void GeluBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 void EmbedBackward(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void Fill(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void Convert(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void NormSq(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void StepScalars(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void AdamW(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void ParamInit(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
-void SelectRow(const KernelCall&) { ZEROPLAN_CHECK(false, "pending"); }
 
 }  // namespace zeroplan::cuda

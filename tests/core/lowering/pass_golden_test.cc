@@ -114,12 +114,12 @@ TrainSetup Setup(int stage, int ranks, Dtype dtype, int64_t grad_accum, int reco
 
 TEST_CASE("golden: build_compute") {
   Golden golden{"build_compute",
-                "1 layer, fp32, 2 micro-steps; 16 rows of logits in chunks of 10 and 6.",
+                "1 layer, fp32, 2 micro-steps; 16 rows of logits in chunks of 6, 6 and 4.",
                 kBuildCompute,
                 1,
                 Setup(0, 1, Dtype::kF32, 2),
                 {Section::kMicroStep, Section::kEval}};
-  golden.options.logits_chunk_bytes = 10 * 40 * 4;
+  golden.options.logits_chunk_bytes = 7 * 40 * 4;
   CheckGolden(golden);
 }
 

@@ -74,6 +74,9 @@ TEST_CASE("kernel table: FLOPs by hand") {
         4 * (2.0 * 2 * 8 * 8 * 16));
   CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 16, 4}),
                   CheckFailure);
+  // A product, and 9 or 18 for each GELU: of M x N outputs forward, M x K backward.
+  CHECK(Flops(KernelId::kMatmulGeluForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48 + 9.0 * 64 * 48);
+  CHECK(Flops(KernelId::kMatmulGeluBackward, {64, 16, 48}) == 2.0 * 64 * 16 * 48 + 18.0 * 64 * 16);
   CHECK(Flops(KernelId::kFill, {4096}) == 0);
   // No overflow at sizes whose product passes 2^63.
   CHECK(Flops(KernelId::kMatmulForward, {1 << 24, 1 << 20, 1 << 22}) == 0x1p67);
@@ -81,6 +84,8 @@ TEST_CASE("kernel table: FLOPs by hand") {
 
 TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kMatmulForward, {64, 16, 48}, Backend::kCuda) == 33554432);
+  CHECK(Workspace(KernelId::kMatmulGeluForward, {64, 16, 48}, Backend::kCuda) == 33554432);
+  CHECK(Workspace(KernelId::kMatmulGeluBackward, {64, 16, 48}, Backend::kCuda) == 33554432);
   // cuDNN: B=4 T=1024 C=768 H=12, so D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
         12582912 + 196608 + 256);

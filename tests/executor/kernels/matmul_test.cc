@@ -1,5 +1,6 @@
 // Matrix products against double sums. Legend: M rows, K inputs, N outputs.
 #include <array>
+#include <numbers>
 
 #include "tests/executor/kernels/kernel_harness.h"
 
@@ -121,6 +122,65 @@ TEST_CASE("matmul backward: data") {
     Check(dx, sum, N, "added");
     bench.Run(KernelId::kMatmulBackwardData, {M, K, N}, {&dy, &w, &dx}, flags);
     Check(dx, want, N, "written");
+  });
+}
+
+// gelu (tanh form) and its derivative in double.
+double Gelu(double x) {
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(u));
+}
+double GeluSlope(double x) {
+  const double scale = std::sqrt(2 / std::numbers::pi);
+  const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
+}
+// Its own arithmetic is off by a few roundings of numbers up to about |x| + 1.
+constexpr double kGeluSlack = 20 * 0x1p-24;
+
+TEST_CASE("matmul with GELU: the sums before and after") {
+  ZEROPLAN_TEST_RNG(rng);
+  ForEachCase(rng, [&](Bench& bench, int64_t M, int64_t K, int64_t N, Dtype in, Dtype weight,
+                       Dtype out, bool transposed) {
+    const double std = 1 / std::sqrt(static_cast<double>(K));
+    Tensor a = Tensor::Random(rng, in, M * K), w = Tensor::Random(rng, weight, K * N, std);
+    Tensor bias = Tensor::Random(rng, weight, N);
+    Tensor pre(out, M * N), y(out, M * N);
+    Product want = Multiply(M, N, K, a, false, w, transposed);
+    Add(want, bias, N);
+    bench.Run(KernelId::kMatmulGeluForward, {M, K, N}, {&a, &w, &bias, &pre, &y},
+              transposed ? kTransposed : 0);
+    Check(pre, want, K, "pre");
+    for (size_t i = 0; i < want.value.size(); ++i) {
+      // |gelu'| < 1.13. Were the rounded sum the input, a 16-bit y would be off by far more.
+      const double slack = 1.13 * static_cast<double>(K + 2) * 0x1p-24 * want.magnitude[i] +
+                           kGeluSlack * (1 + std::abs(want.value[i]));
+      const double got = y[static_cast<int64_t>(i)];
+      if (Close(got, Gelu(want.value[i]), out, slack)) continue;
+      FAIL_CHECK("y[" << i << "]: got " << got << ", want " << Gelu(want.value[i]));
+      break;
+    }
+  });
+}
+
+TEST_CASE("matmul backward through GELU: data") {
+  ZEROPLAN_TEST_RNG(rng);
+  ForEachCase(rng, [&](Bench& bench, int64_t M, int64_t K, int64_t N, Dtype in, Dtype weight,
+                       Dtype out, bool transposed) {
+    Tensor dy = Tensor::Random(rng, in, M * N), w = Tensor::Random(rng, weight, K * N);
+    Tensor pre = Tensor::Random(rng, out, M * K, 2.0), dx(out, M * K);
+    Product want = Multiply(M, K, N, dy, false, w, !transposed);
+    bench.Run(KernelId::kMatmulGeluBackward, {M, K, N}, {&dy, &w, &pre, &dx},
+              transposed ? kTransposed : 0);
+    for (size_t i = 0; i < want.value.size(); ++i) {
+      const double slope = GeluSlope(pre[static_cast<int64_t>(i)]);
+      const double slack =
+          (1.13 * static_cast<double>(N + 2) * 0x1p-24 + 4 * kGeluSlack) * want.magnitude[i];
+      const double got = dx[static_cast<int64_t>(i)];
+      if (Close(got, want.value[i] * slope, out, slack)) continue;
+      FAIL_CHECK("dx[" << i << "]: got " << got << ", want " << want.value[i] * slope);
+      break;
+    }
   });
 }
 

@@ -52,6 +52,15 @@ TEST_CASE("results do not depend on the number of threads") {
                                 {M, K, N},
                                 {t(p, M * N), t(p, K * N), t(p, M * K)},
                                 flags | kAccumulate});
+        CheckThreadIndependent(
+            {KernelId::kMatmulGeluForward,
+             {M, K, N},
+             {t(p, M * K), t(p, K * N), t(p, N), Tensor(p, M * N), Tensor(p, M * N)},
+             flags});
+        CheckThreadIndependent({KernelId::kMatmulGeluBackward,
+                                {M, K, N},
+                                {t(p, M * N), t(p, K * N), t(p, M * K), Tensor(p, M * K)},
+                                flags});
         CheckThreadIndependent({KernelId::kMatmulBackwardWeight,
                                 {M, K, N},
                                 {t(p, M * K), t(p, M * N), t(p, K * N), t(p, N)},
