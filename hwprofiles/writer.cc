@@ -19,11 +19,13 @@ ProfileJson Number(double value) {
   return value;
 }
 
-ProfileJson FigureJson(const Figure& figure) {
-  return {{"value", Number(figure.written)},
-          {"unit", figure.unit},
-          {"source", FigureSourceName(figure.source)},
-          {"reference", figure.reference}};
+// `dense`: a peak, which says that it is no sparse one.
+ProfileJson FigureJson(const Figure& figure, bool dense = false) {
+  ProfileJson json = {{"value", Number(figure.written)}, {"unit", figure.unit}};
+  if (dense) json["sparsity"] = "dense";
+  json["source"] = FigureSourceName(figure.source);
+  json["reference"] = figure.reference;
+  return json;
 }
 
 void Add(ProfileJson& json, const char* key, const Figure& figure) {
@@ -118,9 +120,7 @@ ProfileJson PeaksJson(const GpuProfile& gpu) {
     for (const auto& [name, figures] : kinds) {
       const auto found = figures->find(dtype);
       if (found == figures->end()) continue;
-      ProfileJson figure = FigureJson(found->second);
-      figure["sparsity"] = "dense";
-      peaks[std::string(DtypeName(dtype))][name] = std::move(figure);
+      peaks[std::string(DtypeName(dtype))][name] = FigureJson(found->second, true);
     }
   }
   return peaks;
