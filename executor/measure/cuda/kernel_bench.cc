@@ -116,26 +116,40 @@ std::vector<BenchArg> KernelBench::WithWorkspace(KernelId id, const KernelDims& 
   return args;
 }
 
+void KernelBench::Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
+                          const std::vector<BenchArg>& args, const std::vector<Set>& sets) {
+  Fill(args, sets);
+  const KernelFn prepare = CudaKernels().prepare[static_cast<size_t>(id)];
+  if (prepare == nullptr) return;
+  prepare({id, flags, dims, sets.front(), context_});  // may write to its arguments
+  ZEROPLAN_CUDA(cudaDeviceSynchronize());
+  Fill(args, sets);
+}
+
 std::optional<double> KernelBench::Seconds(KernelId id, const KernelDims& dims,
                                            const std::vector<BenchArg>& given, uint8_t flags) {
   const std::vector<BenchArg> args = WithWorkspace(id, dims, given);
   const auto sets = Place(args);
   if (!sets) return std::nullopt;
-  const auto call = [&](const Set& set) {
-    return KernelCall{id, flags, dims, std::span<const KernelArg>(set), context_};
-  };
-  Fill(args, *sets);
-  if (const KernelFn prepare = CudaKernels().prepare[static_cast<size_t>(id)]) {
-    prepare(call(sets->front()));  // may write anywhere
-    ZEROPLAN_CUDA(cudaDeviceSynchronize());
-    Fill(args, *sets);
-  }
+  Prepare(id, dims, flags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
   const double seconds = timer_.MedianSeconds([&](int i) {
-    row(call((*sets)[static_cast<size_t>(i) % sets->size()]));
+    row({id, flags, dims, (*sets)[static_cast<size_t>(i) % sets->size()], context_});
   });
   ZEROPLAN_CUDA(cudaPeekAtLastError());
   return seconds;
+}
+
+void KernelBench::WithLaunch(KernelId id, const KernelDims& dims,
+                             const std::vector<BenchArg>& given,
+                             const std::function<void(const std::function<void()>&)>& body) {
+  const std::vector<BenchArg> args = WithWorkspace(id, dims, given);
+  const auto sets = Place(args);
+  ZEROPLAN_CHECK(sets.has_value(), "{} does not fit the memory to measure in",
+                 KernelInfo(id).name);
+  Prepare(id, dims, kNoFlags, args, *sets);
+  const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
+  body([&] { row({id, kNoFlags, dims, sets->front(), context_}); });
 }
 
 double KernelBench::ChainSeconds(KernelId id, const KernelDims& dims,

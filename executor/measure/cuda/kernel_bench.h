@@ -55,6 +55,10 @@ class KernelBench {
   // Seconds from one launch to the next of a chain of them, median of `rounds`.
   double ChainSeconds(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
                       int launches, int rounds);
+  // Prepares a launch and hands `body` what launches it on timer().stream(), over the same memory
+  // every time.
+  void WithLaunch(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
+                  const std::function<void(const std::function<void()>& launch)>& body);
 
   StreamTimer& timer() { return timer_; }
   void SaveTuned() { gemm_.Save(); }
@@ -62,6 +66,9 @@ class KernelBench {
  private:
   using Set = std::vector<KernelArg>;
   std::optional<std::vector<Set>> Place(const std::vector<BenchArg>& args) const;
+  // Plans and algorithms of the row for these arguments; they are filled again afterwards.
+  void Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
+               const std::vector<BenchArg>& args, const std::vector<Set>& sets);
   void Fill(const std::vector<BenchArg>& args, const std::vector<Set>& sets);
   std::vector<BenchArg> WithWorkspace(KernelId id, const KernelDims& dims,
                                       std::vector<BenchArg> args) const;
