@@ -2,8 +2,8 @@
 """Trains a GPT-2 on random tokens with PyTorch alone, for its speed and memory: DDP or FSDP2.
 
     python3 benchmarks/peers/pytorch_gpt2.py --model gpt2 --micro-batch 32
-    torchrun --nproc-per-node 4 benchmarks/peers/pytorch_gpt2.py --model gpt2-xl --mode fsdp2-zero2 \
-        --micro-batch 16
+    torchrun --nproc-per-node 4 benchmarks/peers/pytorch_gpt2.py --model gpt2-xl \
+        --mode fsdp2-zero2 --micro-batch 16
 
 Master parameters and AdamW states are fp32, compute is bf16: by autocast (ddp) or FSDP2's mixed
 precision. Rank 0 prints one JSON line. A step's seconds are those of the slowest rank, from the

@@ -43,9 +43,17 @@ def offload_section(device, ratio=None, nvme_path=None):
 
 
 def make_config(*, dtype, micro_batch, grad_accum, stage, adamw, offload_optimizer="none",
-                offload_ratio=None, offload_param="none", recompute=False, nvme_path=None):
-    """A DeepSpeed config. `adamw`: lr, betas, eps, weight_decay. Gradients are clipped at 1."""
+                offload_ratio=None, offload_param="none", recompute=False, nvme_path=None,
+                small=False):
+    """A DeepSpeed config. `adamw`: lr, betas, eps, weight_decay. Gradients are clipped at 1.
+    `small`: for models whose tensors would all fit one bucket, or stay persistent, by the defaults.
+    """
     zero = {"stage": stage}
+    if small:
+        zero["reduce_bucket_size"] = 20_000
+    if small and stage == 3:  # biases and norms stay
+        zero["stage3_param_persistence_threshold"] = 1_000
+        zero["stage3_prefetch_bucket_size"] = 20_000
     if offload_optimizer != "none":
         zero["offload_optimizer"] = offload_section(offload_optimizer, offload_ratio, nvme_path)
     if offload_param != "none":

@@ -1,5 +1,5 @@
-// Learning rate schedules, with the formulas of DeepSpeed's lr_schedules.py. Inline, for the CPU and
-// for CUDA code alike.
+// Learning rate schedules, with the formulas of DeepSpeed's lr_schedules.py. Inline, for the CPU
+// and for CUDA code alike.
 #pragma once
 
 #include <algorithm>

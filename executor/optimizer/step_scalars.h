@@ -1,5 +1,5 @@
-// What happens once per optimizer step, between the reduced gradient norm and AdamW. Inline, for the
-// CPU and for CUDA code alike: both settle a step by the same lines.
+// What happens once per optimizer step, between the reduced gradient norm and AdamW. Inline, for
+// the CPU and for CUDA code alike: both settle a step by the same lines.
 #pragma once
 
 #include <algorithm>

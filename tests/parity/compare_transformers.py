@@ -147,7 +147,8 @@ def train_zeroplan(args, folder, data, work):
         dtype=args.dtype, micro_batch=args.micro_batch, grad_accum=args.grad_accum,
         stage=args.stage, adamw=args.adamw, offload_optimizer=args.offload_optimizer,
         offload_ratio=args.offload_ratio, offload_param=args.offload_param,
-        recompute=args.recompute, nvme_path=work)))
+        recompute=args.recompute, nvme_path=work,
+        small=args.model == "small")))
     result = zeroplan.train(
         ["--model", folder, "--init-from", folder, "--config", config, "--data", data,
          "--no-shuffle", "--backend", args.backend, "--gpus", args.gpus, "--seq-len", args.seq_len,

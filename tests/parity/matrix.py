@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""One small model trained by zeroplan at every ZeRO stage and offload choice: the curves must agree.
+"""One small model trained by zeroplan at every ZeRO stage and offload choice: curves must agree.
 
-    python3 tests/parity/matrix.py                                       # CPU backend, 1 and 2 ranks
+    python3 tests/parity/matrix.py                                     # CPU backend, 1 and 2 ranks
     python3 tests/parity/matrix.py --backend cuda --gpus 1 2 4 --dtype fp32 bf16
     python3 tests/parity/matrix.py --only stage3 --grad-accum 1          # part of it
 
@@ -100,7 +100,7 @@ class Runner:
         config = self.work / "ds_config.json"
         config.write_text(json.dumps(zeroplan.make_config(
             dtype=dtype, micro_batch=args.global_batch // (gpus * accum), grad_accum=accum,
-            adamw=ADAMW, nvme_path=self.work, **choice)))
+            adamw=ADAMW, nvme_path=self.work, small=True, **choice)))
         result = zeroplan.train(
             ["--model", self.model, "--config", config, "--data", self.data, "--no-shuffle",
              "--seq-len", args.seq_len, "--backend", args.backend, "--gpus", gpus,

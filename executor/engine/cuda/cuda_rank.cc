@@ -61,8 +61,8 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, Process
       arenas_(program, group.rank(), options.swap_dir, pool_.threads()),
       bases_(arenas_.bases()),
       resolved_(program, bases_, CudaKernels(), group.rank(), group.world_size()),
-      gemm_(device_, DefaultGemmCacheFolder()),
-      attention_(options.deterministic),
+      gemm_(device_, DefaultCacheFolder()),
+      attention_(device_, options.deterministic),
       events_(program),
       finished_(MakeEvent(false)),
       tokens_copied_(MakeEvent(false)) {

@@ -30,7 +30,7 @@ void AdamW(const KernelCall& call) {
   const auto launch = [&] {
     LaunchAdamW(Floats(call, 0), Arg(call, 1).as<const StepState>(), Arg(call, 2).as<float>(),
                 Arg(call, 3).as<float>(), Arg(call, 4).as<float>(), Floats(call, 5), launched,
-                pieces, settings, StreamOf(call));
+                pieces, settings, LaunchStream(call));
     if (pieces.count > 0) launched = pieces.ends[pieces.count - 1];
     pieces.count = 0;
   };

@@ -9,13 +9,13 @@ void CrossEntropy(const KernelCall& call) {
   const auto* state = call.has(kForwardOnly) ? nullptr : Arg(call, 2).as<const StepState>();
   LaunchCrossEntropy(Floats(call, 0), Arg(call, 1).as<const int32_t>(), state,
                      Arg(call, 3).as<float>(), call.dims[0], call.dims[1], call.dims[2],
-                     StreamOf(call));
+                     LaunchStream(call));
   CheckLaunched(call);
 }
 
 void LossReduce(const KernelCall& call) {
   LaunchLossReduce(Arg(call, 0).as<const float>(), call.dims[0], Arg(call, 1).as<StepState>(),
-                   call.has(kAccumulate), StreamOf(call));
+                   call.has(kAccumulate), LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -6,23 +6,23 @@
 namespace zeroplan::cuda {
 
 void GeluForward(const KernelCall& call) {
-  LaunchGeluForward(Floats(call, 0), Floats(call, 1), call.dims[0], StreamOf(call));
+  LaunchGeluForward(Floats(call, 0), Floats(call, 1), call.dims[0], LaunchStream(call));
   CheckLaunched(call);
 }
 
 void GeluBackward(const KernelCall& call) {
-  LaunchGeluBackward(Floats(call, 0), Floats(call, 1), call.dims[0], StreamOf(call));
+  LaunchGeluBackward(Floats(call, 0), Floats(call, 1), call.dims[0], LaunchStream(call));
   CheckLaunched(call);
 }
 
 void Fill(const KernelCall& call) {
-  cudaMemsetAsync(Arg(call, 0).data, 0, static_cast<size_t>(call.dims[0]), StreamOf(call));
+  cudaMemsetAsync(Arg(call, 0).data, 0, static_cast<size_t>(call.dims[0]), LaunchStream(call));
   CheckLaunched(call);
 }
 
 void Convert(const KernelCall& call) {
   LaunchConvert(Floats(call, 0), Floats(call, 1), call.dims[0], call.has(kAccumulate),
-                StreamOf(call));
+                LaunchStream(call));
   CheckLaunched(call);
 }
 
@@ -31,14 +31,14 @@ void SelectRow(const KernelCall& call) {
   const int64_t C = call.dims[0];
   const auto rows = static_cast<int64_t>(x_BTC.bytes / DtypeBytes(x_BTC.dtype)) / C;
   LaunchSelectRow(Floats(call, 0), Arg(call, 1).as<const StepState>(), Floats(call, 2), rows, C,
-                  StreamOf(call));
+                  LaunchStream(call));
   CheckLaunched(call);
 }
 
 void EmbedForward(const KernelCall& call) {
   const auto [B, T, C, V] = call.dims;
   LaunchEmbedForward(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2),
-                     Floats(call, 3), B * T, T, C, V, StreamOf(call));
+                     Floats(call, 3), B * T, T, C, V, LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -26,7 +26,7 @@ inline FloatArray Floats(const KernelCall& call, size_t index) {
   return {arg.data, arg.dtype};
 }
 
-inline cudaStream_t StreamOf(const KernelCall& call) {
+inline cudaStream_t LaunchStream(const KernelCall& call) {
   ZEROPLAN_CHECK(call.context.cuda != nullptr, "{}: launched without a GPU",
                  KernelInfo(call.id).name);
   return call.context.cuda->stream;

@@ -9,7 +9,7 @@ namespace zeroplan::cuda {
 void LayerNormForward(const KernelCall& call) {
   LaunchLayerNormForward(Floats(call, 0), Floats(call, 1), Floats(call, 2), Floats(call, 3),
                          Arg(call, 4).as<float>(), call.dims[0], call.dims[1],
-                         call.context.program->model.layer_norm_eps, StreamOf(call));
+                         call.context.program->model.layer_norm_eps, LaunchStream(call));
   CheckLaunched(call);
 }
 
@@ -23,7 +23,7 @@ void LayerNormBackward(const KernelCall& call) {
                                .add_to_dx = call.has(kAddToOutput),
                                .add_to_weights = call.has(kAccumulate)};
   LaunchLayerNormBackward(Floats(call, 0), Floats(call, 1), Floats(call, 2),
-                          Arg(call, 3).as<const float>(), out, partials, M, C, StreamOf(call));
+                          Arg(call, 3).as<const float>(), out, partials, M, C, LaunchStream(call));
   CheckLaunched(call);
 }
 

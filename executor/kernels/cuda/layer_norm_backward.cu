@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 
 constexpr int kAnyThreads = 256;
 
-// Any C and dtypes: a block a row at a time, sums of dw and db in its partials in memory, where each
-// thread has columns of its own.
+// Any C and dtypes: a block a row at a time, sums of dw and db in its partials in memory, where
+// each thread has columns of its own.
 __global__ void __launch_bounds__(kAnyThreads)
     AnyBackwardKernel(Runtime dy_MC, Runtime x_MC, Runtime w_C, const float* stats_M2,
                       Runtime dx_MC, float* partials, int64_t M, int64_t C, bool add_to_dx) {

@@ -28,7 +28,7 @@ void ParamInit(const KernelCall& call) {
   const Unit& unit = layout.units[static_cast<size_t>(call.dims[1])];
   const uint64_t first = FirstUnitElement(call, unit);
   auto* master_n = Arg(call, 0).as<float>();
-  const cudaStream_t stream = StreamOf(call);
+  const cudaStream_t stream = LaunchStream(call);
   ForEachPiece(unit, first, first + static_cast<uint64_t>(call.dims[0]),
                [&](const TensorSlot* slot, uint64_t begin, uint64_t stop) {
                  float* dst = master_n + (begin - first);
