@@ -1,4 +1,4 @@
-// zeroplan hw list|show|measure: the hardware profiles and where their numbers come from.
+// zeroplan hw list|show|measure|check: the hardware profiles and where their numbers come from.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/app.h"
+#include "cli/hw_check.h"
 #include "cli/hw_measure.h"
 #include "cli/output.h"
 #include "core/base/units.h"
@@ -69,6 +70,7 @@ void RegisterHardware(CLI::App& app) {
       ->required();
   show->callback([name] { WriteOutput("", ProfileText(*name)); });
   RegisterHardwareMeasure(*command);
+  RegisterHardwareCheck(*command);
 }
 
 }  // namespace zeroplan

@@ -26,6 +26,10 @@ class SubGroup : public ProcessGroup {
   std::vector<std::string> AllGather(const std::string& text) override;
 
   void Fail(const std::string& message) noexcept override { parent_.Fail(message); }
+  void FailWith(ExitCode code, const std::string& message) noexcept override {
+    parent_.FailWith(code, message);
+  }
+  ExitCode failure_code() const noexcept override { return parent_.failure_code(); }
   bool failed() const noexcept override { return parent_.failed(); }
   std::string failure() const override { return parent_.failure(); }
 

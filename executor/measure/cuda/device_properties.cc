@@ -1,4 +1,5 @@
 #include <cublasLt.h>
+#include <dlfcn.h>
 #include <nccl.h>
 
 #include <algorithm>
@@ -7,11 +8,9 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "executor/collectives/cuda/nccl_communicator.h"
+#include "executor/kernels/cuda/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
-
-#ifdef ZEROPLAN_WITH_CUDNN
-#include <cudnn.h>
-#endif
 
 namespace zeroplan {
 namespace {
@@ -34,6 +33,16 @@ std::string DriverVersion() {
   return "";
 }
 
+// Of the library that SdpaLibrary has loaded; 0: none.
+size_t CudnnVersion() {
+  void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return 0;
+  const auto version = reinterpret_cast<size_t (*)()>(dlsym(library, "cudnnGetVersion"));
+  const size_t number = version == nullptr ? 0 : version();
+  dlclose(library);
+  return number;
+}
+
 std::string Libraries() {
   int runtime = 0, driver = 0, nccl = 0;
   ZEROPLAN_CUDA(cudaRuntimeGetVersion(&runtime));
@@ -47,10 +56,9 @@ std::string Libraries() {
                                  major_minor(driver), lt / 10000, lt % 10000 / 100, lt % 100);
   const std::string driver_version = DriverVersion();
   if (!driver_version.empty()) text += ", driver " + driver_version;
-#ifdef ZEROPLAN_WITH_CUDNN
-  const auto cudnn = static_cast<int>(cudnnGetVersion());
-  text += fmt::format(", cuDNN {}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100);
-#endif
+  if (const size_t cudnn = CudnnVersion()) {
+    text += fmt::format(", cuDNN {}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100);
+  }
   text += fmt::format(", NCCL {}.{}.{}", nccl / 10000, nccl % 10000 / 100, nccl % 100);
   for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE"}) {
     if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
@@ -82,9 +90,8 @@ DeviceProperties QueryDeviceProperties(int device) {
   size_t free_bytes = 0, total_bytes = 0;
   ZEROPLAN_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
   result.total_bytes = static_cast<double>(total_bytes);
-#ifdef ZEROPLAN_WITH_CUDNN
-  result.fused_attention = properties.major >= 8;
-#endif
+  std::string why;
+  result.fused_attention = properties.major >= 8 && SdpaLibrary::Open(&why) != nullptr;
   result.libraries = Libraries();
   return result;
 }

@@ -42,7 +42,7 @@ KernelBench::KernelBench(int device, uint64_t memory_bytes, bool quick)
       state_(AllocateDeviceMemory(sizeof(StepState))),
       cache_bytes_(static_cast<uint64_t>(Attribute(cudaDevAttrL2CacheSize, device))),
       program_(AdamProgram(kAdamElements)),
-      gemm_(device, DefaultGemmCacheFolder()),
+      gemm_(device, DefaultCacheFolder()),
       attention_(device) {
   size_t free_bytes = 0, total_bytes = 0;
   ZEROPLAN_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));

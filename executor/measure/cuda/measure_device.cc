@@ -47,7 +47,9 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
       say("matrix products");
       MeasureGemms(bench, properties, options.quick, result.kernels);
     }
-    if (parts.attention && properties.fused_attention) {
+    if (parts.attention && !properties.fused_attention) {
+      say("attention: not measured, there is no cuDNN");
+    } else if (parts.attention) {
       say("attention");
       MeasureAttention(bench, properties, options.quick, result.kernels);
     }
