@@ -15,16 +15,16 @@ namespace zeroplan {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-class UniqueFd {
+class OwnedFd {
  public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
     Reset(other.Release());
     return *this;
   }
-  ~UniqueFd() { Reset(); }
+  ~OwnedFd() { Reset(); }
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
@@ -60,7 +60,7 @@ class Connection {
 
   Connection() = default;
   // `socket` is connected.
-  explicit Connection(UniqueFd socket, size_t max_payload = kMaxPayload);
+  explicit Connection(OwnedFd socket, size_t max_payload = kMaxPayload);
 
   int fd() const { return socket_.get(); }
   bool open() const { return static_cast<bool>(socket_); }
@@ -81,7 +81,7 @@ class Connection {
   void Send();
   void Receive();
 
-  UniqueFd socket_;
+  OwnedFd socket_;
   size_t max_payload_ = kMaxPayload;
   std::string in_, out_;
   size_t taken_ = 0;  // bytes of in_ that Next() gave out

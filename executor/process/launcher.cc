@@ -36,7 +36,7 @@ constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its ran
 struct Child {
   int rank = 0;
   pid_t pid = -1;
-  UniqueFd output;      // closed for rank 0
+  OwnedFd output;      // closed for rank 0
   std::string partial;  // of the line under way
   std::optional<int> status;
 };
@@ -49,7 +49,7 @@ class SignalFile {
     sigemptyset(&mask);
     for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
     sigprocmask(SIG_BLOCK, &mask, &before_);
-    fd_ = UniqueFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = OwnedFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
   }
   ~SignalFile() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
@@ -70,7 +70,7 @@ class SignalFile {
 
  private:
   sigset_t before_;
-  UniqueFd fd_;
+  OwnedFd fd_;
 };
 
 std::string RandomToken() {
@@ -151,8 +151,8 @@ class Ranks {
     }
     Child child;
     child.rank = rank;
-    child.output = UniqueFd(ends[0]);
-    const UniqueFd write_end(ends[1]);
+    child.output = OwnedFd(ends[0]);
+    const OwnedFd write_end(ends[1]);
     const pid_t parent = getpid();
     child.pid = fork();
     if (child.pid < 0) ThrowRuntime("rank {}: cannot fork: {}", rank, std::strerror(errno));
@@ -303,7 +303,7 @@ class Ranks {
   std::vector<std::string> arguments_;
   const std::string token_;
   int port_ = 0;
-  UniqueFd listener_;
+  OwnedFd listener_;
   SignalFile signals_;
   std::vector<Child> children_;
   int stops_ = 0, last_stop_ = 0;

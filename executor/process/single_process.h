@@ -1,9 +1,5 @@
-// The group of a run that is one process: nobody to wait for.
+// The group of a run that is one process.
 #pragma once
-
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include "executor/process/process_group.h"
 
@@ -12,26 +8,16 @@ namespace zeroplan {
 class SingleProcess : public ProcessGroup {
  public:
   const ProcessPlace& place() const override { return place_; }
-  void Barrier() override { ThrowIfFailed(); }
-  void Broadcast(std::span<std::byte>) override { ThrowIfFailed(); }
-  std::vector<std::string> AllGather(const std::string& text) override {
-    ThrowIfFailed();
-    return {text};
-  }
-  void Fail(const std::string& message) noexcept override {
-    FailWith(ExitCode::kRuntime, message);
-  }
-  void FailWith(ExitCode code, const std::string& message) noexcept override;
-  bool failed() const noexcept override;
-  std::string failure() const override;
-  ExitCode failure_code() const noexcept override;
+  void Barrier() override {}
+  void Broadcast(std::span<std::byte>) override {}
+  std::vector<std::string> AllGather(const std::string& text) override { return {text}; }
+  // Its failure is the caller's own to report.
+  void Fail(const std::string&) noexcept override {}
+  bool failed() const noexcept override { return false; }
+  std::string failure() const override { return {}; }
 
  private:
-  const ProcessPlace place_;
-  mutable std::mutex mutex_;
-  bool failed_ = false;
-  std::string failure_;
-  ExitCode code_ = ExitCode::kRuntime;
+  ProcessPlace place_;
 };
 
 }  // namespace zeroplan
