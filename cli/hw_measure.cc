@@ -36,7 +36,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw measure -o mine.json              (then: zeroplan plan --hw ./mine.json ...)
   zeroplan hw measure --gpus 2 --quick -o mine.json
   zeroplan hw measure --only pcie,disk --nvme-path /scratch --base ./mine.json -o mine2.json
-Run it on an idle machine. What is not measured comes from --base: its figures keep their sources.)";
+Run it on an idle machine. What is not measured comes from --base, with its sources.)";
 
 struct MeasureCommand {
   std::string output, gpus, base, nvme_path, name;
@@ -119,7 +119,8 @@ std::string ProfileName(const MeasureCommand& command, const std::optional<Hardw
   return name;
 }
 
-void MeasureHostPart(const MeasureCommand& command, const Parts& parts, MachineMeasurement& result) {
+void MeasureHostPart(const MeasureCommand& command, const Parts& parts,
+                     MachineMeasurement& result) {
   result.machine = QueryHost();
   if (parts.host) {
     const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(), command.quick);
@@ -206,7 +207,9 @@ void RegisterHardwareMeasure(CLI::App& hardware) {
   const char* what = "What is measured";
   AddOption(*command, what, "--gpus", options->gpus, "COUNT",
             "GPUs, one process each (default: all that are visible)");
-  command->add_flag("--quick", options->quick, "Fewer shapes and sizes: about a quarter of the time")
+  command
+      ->add_flag("--quick", options->quick,
+                 "Fewer shapes and sizes: about a quarter of the time")
       ->group(what);
   command
       ->add_option("--only", options->only,

@@ -1,14 +1,14 @@
 #include "cli/measuring_processes.h"
 
 #include <cstdlib>
-#include <exception>
+#include <memory>
 #include <optional>
 
+#include "cli/train_ranks.h"
 #include "core/base/error.h"
 #include "executor/process/launch_environment.h"
-#include "executor/process/launcher.h"
 #include "executor/process/single_process.h"
-#include "executor/process/tcp_group.h"
+#include "executor/process/spread_failure.h"
 #include "hwprofiles/detect.h"
 
 namespace zeroplan {
@@ -16,20 +16,6 @@ namespace {
 
 std::optional<ProcessPlace> OwnPlace() {
   return PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
-}
-
-// One process of several.
-void RunAsRank(const ProcessPlace& place, const std::function<void(ProcessGroup&)>& measure) {
-  TcpGroup group(place, {.exit_when_stuck = std::chrono::milliseconds(20'000)});
-  try {
-    measure(group);
-  } catch (const Error& error) {
-    group.FailWith(error.code(), error.what());
-    throw;
-  } catch (const std::exception& error) {
-    group.Fail(error.what());
-    throw;
-  }
 }
 
 }  // namespace
@@ -61,16 +47,11 @@ void RunOnGpus(int gpus, const std::function<void(ProcessGroup&)>& measure) {
       ThrowUsage("--gpus: {} is not the {} processes that were started; leave it out", gpus,
                  place->world_size);
     }
-    RunAsRank(*place, measure);
+    const std::unique_ptr<ProcessGroup> group = JoinGroup(*place);
+    SpreadFailure(*group, [&] { measure(*group); });
     return;
   }
-  LaunchOptions options;
-  options.arguments = OwnArguments();
-  options.ranks = gpus;
-  const int code = Launch(options);
-  if (code != 0) {
-    throw Error(static_cast<ExitCode>(code), "hw measure: a process failed; its message is above");
-  }
+  LaunchRanks(gpus);
 }
 
 #ifdef ZEROPLAN_WITH_CUDA

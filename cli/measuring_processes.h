@@ -8,7 +8,8 @@
 
 namespace zeroplan {
 
-// GPUs that can be measured: in one process of several, as many as there are processes. Throws Error(kUsage) if there is none, or no CUDA in this build.
+// GPUs that can be measured: in one process of several, as many as there are processes. Throws
+// Error(kUsage) if there is none, or no CUDA in this build.
 int MeasurableGpus();
 
 // Runs `measure` with `gpus` processes: in this one where that is at most one, or where it is one

@@ -27,8 +27,8 @@ struct MeasuredRun {
   std::optional<double> device_used_bytes;
 };
 
-// The last run in `text` (a resumed file holds several). Throws Error(kUsage) "SOURCE:LINE: ..." for
-// what is no metrics file, for a run without steps, and for one planned for the CPU.
+// The last run in `text` (a resumed file holds several). Throws Error(kUsage) "SOURCE:LINE: ..."
+// for what is no metrics file, for a run without steps, and for one planned for the CPU.
 MeasuredRun ReadMetrics(std::string_view text, const std::string& source);
 
 }  // namespace zeroplan

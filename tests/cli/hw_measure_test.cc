@@ -82,7 +82,8 @@ std::string MadeUpMetrics(uint64_t params, const std::array<uint64_t, kSpaces>& 
       R"("dtype":"bf16","backend":"cuda"}},"planned_bytes":{{"gpu":{{"runtime":{},"total":{}}},)"
       R"("host":{{"pinned":{},"pageable":{}}},"nvme":{}}}}})"
       "\n",
-      params, runtime == 0 ? "null" : std::to_string(runtime), arenas[0] + runtime, arenas[1], arenas[2], arenas[3]);
+      params, runtime == 0 ? "null" : std::to_string(runtime), arenas[0] + runtime, arenas[1],
+      arenas[2], arenas[3]);
   for (int step = 1; step <= 12; ++step) {
     const double seconds = step <= 5 ? 9.0 : 0.050 + 0.001 * (step % 3);
     text += fmt::format(

@@ -10,7 +10,8 @@
 namespace zeroplan {
 namespace {
 
-// Issuing a collective takes some microseconds; the barrier before lets ranks go some hundred apart.
+// Issuing a collective takes some microseconds; the barrier before lets ranks go some hundred
+// apart.
 constexpr uint64_t kStartNanoseconds = 400'000, kIssueNanoseconds = 12'000;
 constexpr uint64_t kTokenElements = 64;
 
