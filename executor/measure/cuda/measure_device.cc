@@ -11,10 +11,10 @@ constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 log
 // The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
 int TakeDevice(const ProcessPlace& place) {
   const int count = VisibleGpus();
-  if (count == 0) ThrowRuntime("rank {}: there is no GPU to measure", place.rank);
+  if (count == 0) ThrowRuntime("there is no GPU to measure");
   const int device = count == 1 ? 0 : place.local_rank;
   if (device >= count) {
-    ThrowRuntime("rank {}: is rank {} of a host with {} GPUs", place.rank, device, count);
+    ThrowRuntime("rank {} of this host has no GPU to measure: there are {}", device, count);
   }
   ZEROPLAN_CUDA(cudaSetDevice(device));
   return device;
