@@ -14,8 +14,8 @@
 
 #include "cli/common_options.h"
 #include "cli/host_fit.h"
+#include "cli/measured_output.h"
 #include "cli/measuring_processes.h"
-#include "cli/output.h"
 #include "cli/parse.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -23,11 +23,10 @@
 #include "core/base/version.h"
 #include "executor/measure/measure_device.h"
 #include "executor/measure/measure_host.h"
-#include "executor/measure/measured_profile.h"
+#include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/writer.h"
 
 namespace zeroplan {
 namespace {
@@ -36,7 +35,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw measure -o mine.json              (then: zeroplan plan --hw ./mine.json ...)
   zeroplan hw measure --gpus 2 --quick -o mine.json
   zeroplan hw measure --only pcie,disk --nvme-path /scratch --base ./mine.json -o mine2.json
-Run it on an idle machine. What is not measured comes from --base, with its sources.)";
+Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.)";
 
 struct MeasureCommand {
   std::string output, gpus, base, nvme_path, name;
@@ -119,16 +118,17 @@ std::string ProfileName(const MeasureCommand& command, const std::optional<Hardw
   return name;
 }
 
-void MeasureHostPart(const MeasureCommand& command, const Parts& parts,
-                     MachineMeasurement& result) {
-  result.machine = QueryHost();
-  if (parts.host) {
-    const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(), command.quick);
-    const int threads = std::max(1, result.machine.cores);
-    LogInfo("host memory: {} on {} threads", FormatBytes(bytes), threads);
-    result.host = MeasureHostMemory(bytes, threads, command.quick ? 3 : 7);
-  }
-  if (!parts.disk) return;
+void MeasureHostPart(const MeasureCommand& command, PartRunner& runner,
+                     const DetectedHost& machine) {
+  const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(), command.quick);
+  const int threads = std::max(1, machine.cores);
+  runner.Try("host", fmt::format("{} of memory on {} threads", FormatBytes(bytes), threads),
+             [&](MachineMeasurement& out) {
+               out.host = MeasureHostMemory(bytes, threads, command.quick ? 3 : 7);
+             });
+}
+
+void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   const bool named = !command.nvme_path.empty();
   const std::string folder =
       named ? command.nvme_path : std::filesystem::temp_directory_path().string();
@@ -140,30 +140,15 @@ void MeasureHostPart(const MeasureCommand& command, const Parts& parts,
     LogInfo("disk: not measured, {} has too little room", folder);
     return;
   }
-  LogInfo("disk: {} in {}", FormatBytes(std::max(bytes, kStep)), folder);
-  result.disk = MeasureDisk(folder, std::max(bytes, kStep));
-  result.disk_folder = folder;
-  if (named) result.disk_free_bytes = DiskFreeBytes(folder);
-  if (!result.disk) {
-    LogInfo("disk: not measured, {} is in memory; name a folder with --nvme-path", folder);
-  }
-}
-
-void WriteMeasured(const MeasureCommand& command, const HardwareProfile& profile) {
-  const std::string text = WriteProfile(profile);
-  try {
-    ParseProfile(text, command.output.empty() ? "measured profile" : command.output);
-  } catch (const Error& error) {
-    // Not for planning, but a minute of measuring is worth a look.
-    const std::string rejected =
-        (command.output.empty() ? "zeroplan-hw.json" : command.output) + ".rejected";
-    WriteOutput(rejected, text);
-    ThrowRuntime(
-        "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
-        "on an idle machine.",
-        error.what(), rejected);
-  }
-  WriteOutput(command.output, text);
+  const std::string what = fmt::format("{} in {}", FormatBytes(std::max(bytes, kStep)), folder);
+  runner.Try("disk", what, [&](MachineMeasurement& out) {
+    out.disk = MeasureDisk(folder, std::max(bytes, kStep));
+    out.disk_folder = folder;
+    if (named) out.disk_free_bytes = DiskFreeBytes(folder);
+    if (!out.disk) {
+      LogInfo("  not measured: {} is in memory; name a folder with --nvme-path", folder);
+    }
+  });
 }
 
 // What rank 0 does; the other ranks only measure with it.
@@ -174,15 +159,23 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
     base = BaseProfile(command, parts, gpus);
     result.when = Today();
     result.version = kVersion;
-    MeasureHostPart(command, parts, result);
+    result.machine = QueryHost();
+    PartRunner runner(result, [](const std::string& what) { LogInfo("{}", what); });
+    if (parts.host) MeasureHostPart(command, runner, result.machine);
+    if (parts.disk) MeasureDiskPart(command, runner);
   }
+  const std::string name = ProfileName(command, base, gpus);
   if (parts.device.any()) {
     DeviceMeasureOptions options{.parts = parts.device, .quick = command.quick};
     options.progress = [](const std::string& what) { LogInfo("{}", what); };
-    MeasureGpus(group, options, result);
+    try {
+      MeasureGpus(group, options, result);
+    } catch (const Error&) {
+      if (group.rank() == 0) KeepPartial(command.output, base, result, name);
+      throw;
+    }
   }
-  if (group.rank() != 0) return;
-  WriteMeasured(command, MeasuredProfile(base, result, ProfileName(command, base, gpus)));
+  if (group.rank() == 0) WriteMeasured(command.output, base, result, name);
 }
 
 void RunMeasure(const MeasureCommand& command) {

@@ -80,7 +80,16 @@ struct RuntimeMeasurement {
   double bytes = 0;  // device memory in use less the arenas, the most over ranks
 };
 
+// A part that could not be measured, and why.
+struct FailedPart {
+  std::string name;  // as --only has it
+  std::string why;
+};
+
 struct MachineMeasurement {
+  std::vector<std::string> measured;  // names of the parts, in order
+  std::vector<FailedPart> failed;
+
   std::string when;     // "2026-01-31"
   std::string version;  // of zeroplan
   int gpus = 0;         // 0: no GPU was asked

@@ -5,6 +5,7 @@
 
 #include "executor/measure/cuda/kernel_bench.h"
 #include "executor/measure/measure_device.h"
+#include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 
 namespace zeroplan {
@@ -23,9 +24,11 @@ void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bo
 
 // All ranks; the result is rank 0's.
 PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick);
-void MeasureCollectives(ProcessGroup& group, bool quick, MachineMeasurement& result);
+void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& say,
+                        MachineMeasurement& result);
 // All ranks, before anything else is on the GPU.
-std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const DeviceProperties& device);
+std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const DeviceProperties& device,
+                                               const PartRunner::Say& say);
 
 // 1, 2, 4, ... and the group's own size.
 std::vector<int> WorldSizes(int most);

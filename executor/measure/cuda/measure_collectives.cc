@@ -61,9 +61,9 @@ uint64_t Divisible(uint64_t bytes, int ranks) {
 }
 
 void MeasureGroup(ProcessGroup& group, bool quick, std::vector<CollectiveTime>& rows) {
-  RankTimer timer(group);
   const int ranks = group.world_size();
   const Buffers buffers(kGib, ranks);
+  RankTimer timer(group);  // goes first: it ends what would use the buffers for ever
   // The cost model tells protocols apart between the smallest sizes and bandwidth at the largest.
   const uint64_t step = quick ? 16 : 4;
   for (uint64_t size = 16 * kKib; size <= kGib; size *= step) {
@@ -82,13 +82,13 @@ void MeasureGroup(ProcessGroup& group, bool quick, std::vector<CollectiveTime>& 
 class Overlap {
  public:
   explicit Overlap(ProcessGroup& group, Dtype dtype)
-      : timer_(group),
-        bench_(CurrentDevice(), 2 * kGib, true),
+      : bench_(CurrentDevice(), 2 * kGib, true),
         dtype_(dtype),
         bytes_(Divisible(512 * kMib, group.world_size())),
         buffers_(bytes_, group.world_size()),
         compute_(bench_.timer().stream()),
-        ready_(MakeEvent(false)) {
+        ready_(MakeEvent(false)),
+        timer_(group) {
     for (CudaEvent& event : events_) event = MakeEvent(true);
   }
 
@@ -155,10 +155,11 @@ class Overlap {
     }
     Pair seconds{0, 0};
     if (products > 0) {
-      seconds.compute = SecondsBetween(events_[2].get(), events_[3].get()) / products;
+      seconds.compute = timer_.SecondsBetween(events_[2].get(), events_[3].get()) / products;
     }
     if (collectives > 0) {
-      seconds.collective = SecondsBetween(events_[0].get(), events_[1].get()) / collectives;
+      seconds.collective =
+          timer_.SecondsBetween(events_[0].get(), events_[1].get()) / collectives;
     }
     return seconds;
   }
@@ -181,7 +182,6 @@ class Overlap {
     return {product_alone / product_beside, collective_alone / collective_beside};
   }
 
-  RankTimer timer_;
   KernelBench bench_;
   Dtype dtype_;
   uint64_t bytes_;
@@ -189,6 +189,7 @@ class Overlap {
   cudaStream_t compute_;
   CudaEvent ready_;
   std::array<CudaEvent, 4> events_;
+  RankTimer timer_;  // goes first, as above
 };
 
 }  // namespace
@@ -200,7 +201,8 @@ std::vector<int> WorldSizes(int most) {
   return sizes;
 }
 
-void MeasureCollectives(ProcessGroup& group, bool quick, MachineMeasurement& result) {
+void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& say,
+                        MachineMeasurement& result) {
   for (const int members : WorldSizes(group.world_size())) {
     if (members == 1) continue;
     SubGroup sub(group, members);
@@ -210,11 +212,12 @@ void MeasureCollectives(ProcessGroup& group, bool quick, MachineMeasurement& res
     }
     MeasureGroup(sub, quick, result.collectives);
     sub.Dismiss();
+    say(fmt::format("  {} GPUs: {} rows", members, result.collectives.size()));
   }
   if (group.world_size() == 1) return;
-  int device = 0;
-  ZEROPLAN_CUDA(cudaGetDevice(&device));
-  result.overlap = Overlap(group, HalfDtype(QueryDeviceProperties(device))).Run(quick ? 3 : 7);
+  result.overlap = Overlap(group, HalfDtype(*result.device)).Run(quick ? 3 : 7);
+  say(fmt::format("  beside each other: products keep {:.0f} %, collectives {:.0f} %",
+                  100 * result.overlap->compute, 100 * result.overlap->collective));
 }
 
 }  // namespace zeroplan

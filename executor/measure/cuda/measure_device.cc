@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "executor/measure/cuda/device_parts.h"
+#include "executor/measure/part_runner.h"
 
 namespace zeroplan {
 namespace {
@@ -32,36 +33,48 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
   const DeviceParts& parts = options.parts;
   result.gpus = group.world_size();
   result.device = properties;
+  PartRunner runner(result, say);
+  using Out = MachineMeasurement;
+  const auto alone = [&](const char* name, const char* what, const PartRunner::Measure& measure) {
+    // A failed call's error would be taken for the next launch's.
+    if (!runner.Try(name, what, measure)) cudaGetLastError();
+  };
+  // A rank that failed has left the others in the middle of something: all of them end.
+  const auto together = [&](const char* name, const char* what,
+                            const PartRunner::Measure& measure) {
+    if (group.world_size() == 1) return alone(name, what, measure);
+    runner.Run(name, what, measure);
+  };
   // First: afterwards other things lie on the GPU.
   if (parts.runtime) {
-    say("runtime memory: steps of a small GPT");
-    result.runtime = MeasureRuntime(group, properties);
+    together("runtime", "memory outside the arenas, steps of a small GPT",
+             [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
   }
-  if (group.rank() == 0 && (parts.gemm || parts.attention || parts.memory)) {
-    KernelBench bench(device, kBenchBytes, options.quick);
+  if (group.rank() == 0) {
+    const auto on_bench = [&](auto measure) {
+      return [&, measure](Out& out) {
+        KernelBench bench(device, kBenchBytes, options.quick);
+        measure(bench, properties, options.quick, out.kernels);
+      };
+    };
     if (parts.memory) {
-      say("kernels that move memory");
-      MeasureMemoryKernels(bench, properties, options.quick, result.kernels);
+      alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
     }
-    if (parts.gemm) {
-      say("matrix products");
-      MeasureGemms(bench, properties, options.quick, result.kernels);
-    }
+    if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
     if (parts.attention && !properties.fused_attention) {
       say("attention: not measured, there is no cuDNN");
     } else if (parts.attention) {
-      say("attention");
-      MeasureAttention(bench, properties, options.quick, result.kernels);
+      alone("attention", "causal attention", on_bench(MeasureAttention));
     }
   }
   group.Barrier();
   if (parts.pcie) {
-    say("copies between host and GPUs");
-    result.pcie = MeasurePcie(group, options.quick);
+    together("pcie", "copies between host and GPUs",
+             [&](Out& out) { out.pcie = MeasurePcie(group, options.quick); });
   }
   if (parts.collectives && group.world_size() > 1) {
-    say("collectives");
-    MeasureCollectives(group, options.quick, result);
+    together("collectives", "NCCL by size and ranks, and beside products",
+             [&](Out& out) { MeasureCollectives(group, options.quick, say, out); });
   }
 }
 

@@ -30,14 +30,14 @@ class HostMemory {
 class Copies {
  public:
   explicit Copies(ProcessGroup& group)
-      : timer_(group),
-        host_up_(group.rank()),
+      : host_up_(group.rank()),
         host_down_(group.rank()),
         up_(AllocateDeviceMemory(kLargest)),
         down_(AllocateDeviceMemory(kLargest)),
         other_(MakeStream(true)),
         fork_(MakeEvent(false)),
-        join_(MakeEvent(false)) {
+        join_(MakeEvent(false)),
+        timer_(group) {
     ZEROPLAN_CUDA(cudaMemset(down_.get(), 1, kLargest));
   }
 
@@ -80,11 +80,11 @@ class Copies {
         cudaMemcpyAsync(host_down_.data(), down_.get(), bytes, cudaMemcpyDeviceToHost, stream));
   }
 
-  RankTimer timer_;
   HostMemory host_up_, host_down_;
   DeviceMemory up_, down_;
   CudaStream other_;
   CudaEvent fork_, join_;
+  RankTimer timer_;  // goes first: it ends what would wait for other ranks for ever
 };
 
 }  // namespace

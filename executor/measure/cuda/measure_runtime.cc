@@ -13,6 +13,11 @@
 namespace zeroplan {
 namespace {
 
+constexpr double kMib = 1024.0 * 1024;
+// Enough for everything that is loaded late, and for graphs, which small steps are replayed from
+// after the third.
+constexpr int kSteps = 5;
+
 // Two layers of GPT-2 small: every kernel of a training step, and collectives of some size.
 Program SmallProgram(const DeviceProperties& device, int ranks) {
   ModelSpec model = LoadModel("gpt2");
@@ -45,7 +50,7 @@ double RuntimeOf(const Program& program, ProcessGroup& group) {
       targets[i] = static_cast<int32_t>((i * 104729 + 1) % 50257);
     }
   };
-  for (int step = 0; step < 2; ++step) engine.Step(tokens);
+  for (int step = 0; step < kSteps; ++step) engine.Step(tokens);
   const auto arena = static_cast<double>(
       program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
   const std::vector<double> all = GatherNumbers(group, UsedBytes() - arena);
@@ -55,7 +60,8 @@ double RuntimeOf(const Program& program, ProcessGroup& group) {
 }  // namespace
 
 std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group,
-                                               const DeviceProperties& device) {
+                                               const DeviceProperties& device,
+                                               const PartRunner::Say& say) {
   // A context alone takes some hundred megabytes; what is beyond belongs to somebody else.
   constexpr double kContext = 1.5e9;
   if (const double used = UsedBytes(); used > kContext) {
@@ -71,7 +77,9 @@ std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group,
       sub.Follow();
       continue;
     }
-    result.push_back({members, RuntimeOf(SmallProgram(device, members), sub)});
+    const double bytes = RuntimeOf(SmallProgram(device, members), sub);
+    result.push_back({members, bytes});
+    say(fmt::format("  {} GPU{}: {:.0f} MiB", members, members == 1 ? "" : "s", bytes / kMib));
     sub.Dismiss();
   }
   return result;

@@ -1,7 +1,10 @@
 #include "executor/measure/cuda/rank_timer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <thread>
 
 #include "core/base/error.h"
 #include "executor/measure/cuda/spin.h"
@@ -12,7 +15,7 @@ namespace {
 
 // Issuing a collective takes some microseconds; the barrier before lets ranks go some hundred
 // apart.
-constexpr uint64_t kStartNanoseconds = 400'000, kIssueNanoseconds = 12'000;
+constexpr uint64_t kStartNanoseconds = 400'000, kIssueNanoseconds = 20'000;
 constexpr uint64_t kTokenElements = 64;
 
 }  // namespace
@@ -27,12 +30,42 @@ std::vector<double> GatherNumbers(ProcessGroup& group, double own) {
 
 RankTimer::RankTimer(ProcessGroup& group)
     : group_(group),
+      exceptions_(std::uncaught_exceptions()),
       stream_(MakeStream(true)),
       begin_(MakeEvent(true)),
       end_(MakeEvent(true)),
       token_(AllocateDeviceMemory(kTokenElements * sizeof(float))) {
   ZEROPLAN_CUDA(cudaMemset(token_.get(), 0, kTokenElements * sizeof(float)));
   if (group.world_size() > 1) communicator_.emplace(group);
+}
+
+RankTimer::~RankTimer() {
+  // What is under way may wait for a rank that will not come.
+  if (!communicator_) return;
+  if (group_.failed() || std::uncaught_exceptions() > exceptions_) communicator_->Abort();
+}
+
+void RankTimer::WaitFor(cudaEvent_t event) {
+  constexpr int kSpins = 2000, kLook = 256;
+  for (int asked = 1;; ++asked) {
+    const cudaError_t status = cudaEventQuery(event);
+    if (status == cudaSuccess) return;
+    if (status != cudaErrorNotReady) ZEROPLAN_CUDA(status);
+    if (asked % kLook == 0) {
+      group_.ThrowIfFailed();
+      if (communicator_) communicator_->CheckAsyncError();
+    }
+    if (asked < kSpins) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+double RankTimer::SecondsBetween(cudaEvent_t begin, cudaEvent_t end) {
+  WaitFor(end);
+  return zeroplan::SecondsBetween(begin, end);
 }
 
 void RankTimer::Align(int calls) {
@@ -56,7 +89,8 @@ double RankTimer::SlowestOf(int rounds, const std::function<double()>& round) {
 double RankTimer::SlowestSeconds(int rounds, int calls, const std::function<void()>& run) {
   // Loads kernels and connects ranks, both of which wait: never behind a spin.
   for (int i = 0; i < 2; ++i) run();
-  ZEROPLAN_CUDA(cudaStreamSynchronize(stream()));
+  ZEROPLAN_CUDA(cudaEventRecord(end_.get(), stream()));
+  WaitFor(end_.get());
   return SlowestOf(rounds, [&] {
     Align(calls);
     ZEROPLAN_CUDA(cudaEventRecord(begin_.get(), stream()));

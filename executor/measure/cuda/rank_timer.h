@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ class RankTimer {
  public:
   // All ranks of `group` at once; joins a communicator where there are several.
   explicit RankTimer(ProcessGroup& group);
+  ~RankTimer();
+  RankTimer(const RankTimer&) = delete;
+  RankTimer& operator=(const RankTimer&) = delete;
 
   ProcessGroup& group() { return group_; }
   NcclCommunicator& communicator() { return *communicator_; }
@@ -27,6 +31,11 @@ class RankTimer {
   // Holds the stream up until all ranks have issued about `calls` calls more and have met on their
   // GPUs.
   void Align(int calls);
+  // Until the GPU gets to `event`; throws if another rank fails, for which the GPU might wait for
+  // ever.
+  void WaitFor(cudaEvent_t event);
+  // Seconds between two recorded events, once the second has come.
+  double SecondsBetween(cudaEvent_t begin, cudaEvent_t end);
   // Median over `rounds` of the slowest rank's seconds of one call of `run`, which issues to
   // stream(); `calls` of them are a round.
   double SlowestSeconds(int rounds, int calls, const std::function<void()>& run);
@@ -35,6 +44,7 @@ class RankTimer {
 
  private:
   ProcessGroup& group_;
+  const int exceptions_;  // under way when this was made
   std::optional<NcclCommunicator> communicator_;
   CudaStream stream_;
   CudaEvent begin_, end_;

@@ -10,7 +10,7 @@ namespace zeroplan {
 namespace {
 
 // What issuing a call takes at most, usually; a slower one makes its round a little long.
-constexpr uint64_t kIssueNanoseconds = 8'000, kStartNanoseconds = 50'000;
+constexpr uint64_t kIssueNanoseconds = 16'000, kStartNanoseconds = 50'000;
 constexpr double kLeastRound = 200e-6;  // of a round, so that the events' own cost does not show
 constexpr int kMostCalls = 64, kLeastRounds = 5, kMostRounds = 25;
 
