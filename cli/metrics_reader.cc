@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "executor/measure/median.h"
 
 namespace zeroplan {
@@ -52,8 +53,13 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   // A GPU's total is the arena and, where it is known, what lies outside.
   const Json& gpu = planned.at("gpu");
   const auto runtime = gpu.find("runtime");
-  const bool counted = runtime != gpu.end() && !runtime->is_null();
-  run.planned_bytes = {gpu.at("total").get<uint64_t>() - (counted ? runtime->get<uint64_t>() : 0),
+  const uint64_t outside =
+      runtime != gpu.end() && !runtime->is_null() ? runtime->get<uint64_t>() : 0;
+  const uint64_t total = gpu.at("total");
+  if (outside > total) {
+    ThrowUsage("planned_bytes.gpu: runtime {} is more than the total {}", outside, total);
+  }
+  run.planned_bytes = {total - outside,
                        planned.at("host").at("pinned"), planned.at("host").at("pageable"),
                        planned.at("nvme")};
 }
@@ -63,7 +69,9 @@ struct Steps {
   std::vector<double> seconds, tokens_per_second, exposed_comm, exposed_offload;
 
   void Take(const Json& event) {
-    seconds.push_back(event.at("step_seconds"));
+    const double step_seconds = event.at("step_seconds");
+    if (!(step_seconds > 0)) ThrowUsage("step_seconds: {} is not allowed; above 0", step_seconds);
+    seconds.push_back(step_seconds);
     tokens_per_second.push_back(event.at("tokens_per_second"));
     const auto known = [&](const char* key, std::vector<double>& values) {
       if (const auto found = event.find(key); found != event.end() && !found->is_null()) {
@@ -102,7 +110,12 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
     const std::string_view line = text.substr(begin, end - begin);
     begin = end + 1;
     ++number;
-    if (line.empty()) continue;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    // A run that was killed leaves its last line half written.
+    if (end == text.size() && !Json::accept(line)) {
+      LogWarning("{}:{}: the last line is cut off and left out", source, number);
+      break;
+    }
     try {
       const Json event = Json::parse(line);
       const std::string kind = event.at("event");
@@ -130,7 +143,6 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
   }
   run.source = source;
   steps.Summarise(run);
-  if (run.step_seconds <= 0) ThrowUsage("{}: steps took {} s", source, run.step_seconds);
   return run;
 }
 

@@ -1,6 +1,8 @@
 #include "executor/measure/measure_device.h"
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "executor/measure/attention_rows.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/part_runner.h"
 
@@ -19,6 +21,22 @@ int TakeDevice(const ProcessPlace& place) {
   }
   ZEROPLAN_CUDA(cudaSetDevice(device));
   return device;
+}
+
+// Whether all ranks have the same kind of GPU; says so if not.
+bool AllAlike(ProcessGroup& group, const DeviceProperties& properties) {
+  bool alike = true;
+  const std::vector<std::string> names = group.AllGather(properties.name);
+  for (size_t rank = 1; rank < names.size(); ++rank) {
+    if (names[rank] == names[0]) continue;
+    alike = false;
+    if (group.rank() == 0) {
+      LogWarning("GPU {} is another kind than GPU 0: {}, {}; a profile has one kind, and this one "
+                 "describes GPU 0",
+                 rank, names[rank], names[0]);
+    }
+  }
+  return alike;
 }
 
 }  // namespace
@@ -50,21 +68,34 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
     together("runtime", "memory outside the arenas, steps of a small GPT",
              [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
   }
-  if (group.rank() == 0) {
-    const auto on_bench = [&](auto measure) {
-      return [&, measure](Out& out) {
-        KernelBench bench(device, kBenchBytes, options.quick);
-        measure(bench, properties, options.quick, out.kernels);
-      };
+  const bool attention = parts.attention && properties.fused_attention;
+  if (parts.attention && !attention) say("attention: not measured, there is no cuDNN");
+  // Building its plans takes longest of all; another GPU of the same kind does so meanwhile.
+  const int attention_rank = group.world_size() > 1 && AllAlike(group, properties) ? 1 : 0;
+  const auto on_bench = [&](auto measure) {
+    return [&, measure](Out& out) {
+      KernelBench bench(device, kBenchBytes, options.quick);
+      measure(bench, properties, options.quick, out.kernels);
     };
+  };
+  if (group.rank() == 0) {
     if (parts.memory) {
       alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
     }
     if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
-    if (parts.attention && !properties.fused_attention) {
-      say("attention: not measured, there is no cuDNN");
-    } else if (parts.attention) {
-      alone("attention", "causal attention", on_bench(MeasureAttention));
+  }
+  if (attention && group.rank() == attention_rank) {
+    PartRunner own(result, options.progress);
+    const auto measure = on_bench(MeasureAttention);
+    if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
+  }
+  if (attention && attention_rank != 0) {
+    const std::vector<std::string> texts =
+        group.AllGather(group.rank() == attention_rank ? AttentionText(result) : "");
+    if (group.rank() == 0) {
+      const std::string& text = texts[static_cast<size_t>(attention_rank)];
+      runner.Try("attention", "of the second GPU",
+                 [&](Out& out) { out.kernels.attention = AttentionOfText(text); });
     }
   }
   group.Barrier();

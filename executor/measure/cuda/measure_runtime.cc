@@ -51,9 +51,11 @@ double RuntimeOf(const Program& program, ProcessGroup& group) {
     }
   };
   for (int step = 0; step < kSteps; ++step) engine.Step(tokens);
-  const auto arena = static_cast<double>(
-      program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
-  const std::vector<double> all = GatherNumbers(group, UsedBytes() - arena);
+  engine.Evaluate(tokens);
+  const auto used = static_cast<double>(engine.DeviceUsedBytes().value());
+  const auto arena =
+      static_cast<double>(program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
+  const std::vector<double> all = GatherNumbers(group, used - arena);
   return *std::max_element(all.begin(), all.end());
 }
 
