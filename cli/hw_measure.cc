@@ -153,6 +153,7 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
 
 // What rank 0 does; the other ranks only measure with it.
 void Measure(const MeasureCommand& command, const Parts& parts, int gpus, ProcessGroup& group) {
+  const auto begin = std::chrono::steady_clock::now();
   std::optional<HardwareProfile> base;
   MachineMeasurement result;
   if (group.rank() == 0) {
@@ -175,7 +176,10 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
       throw;
     }
   }
-  if (group.rank() == 0) WriteMeasured(command.output, base, result, name);
+  if (group.rank() != 0) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  LogInfo("all parts: {:.1f} s", seconds.count());
+  WriteMeasured(command.output, base, result, name);
 }
 
 void RunMeasure(const MeasureCommand& command) {

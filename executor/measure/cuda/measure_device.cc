@@ -23,17 +23,18 @@ int TakeDevice(const ProcessPlace& place) {
   return device;
 }
 
-// Whether all ranks have the same kind of GPU; says so if not.
+// Whether all ranks have the same kind of GPU, with the same libraries; says so if not.
 bool AllAlike(ProcessGroup& group, const DeviceProperties& properties) {
   bool alike = true;
-  const std::vector<std::string> names = group.AllGather(properties.name);
-  for (size_t rank = 1; rank < names.size(); ++rank) {
-    if (names[rank] == names[0]) continue;
+  const std::vector<std::string> kinds = group.AllGather(
+      properties.name + (properties.fused_attention ? " with" : " without") + " fused attention");
+  for (size_t rank = 1; rank < kinds.size(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
     alike = false;
     if (group.rank() == 0) {
       LogWarning("GPU {} is another kind than GPU 0: {}, {}; a profile has one kind, and this one "
                  "describes GPU 0",
-                 rank, names[rank], names[0]);
+                 rank, kinds[rank], kinds[0]);
     }
   }
   return alike;
