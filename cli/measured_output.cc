@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
 #include <vector>
 
 #include "cli/output.h"
@@ -15,9 +16,19 @@
 namespace zeroplan {
 namespace {
 
-// Where something goes that is no profile to plan with.
-std::string Beside(const std::string& file, const char* suffix) {
-  return (file.empty() ? "zeroplan-hw.json" : file) + suffix;
+constexpr std::string_view kDefaultFile = "zeroplan-hw.json";
+
+// No name that a profile is looked for under: it is none to plan with.
+std::string RejectedFile(const std::string& file) {
+  return fmt::format("{}.rejected", file.empty() ? kDefaultFile : std::string_view(file));
+}
+
+// "mine.partial.json" of "mine.json": a name that --base takes.
+std::string PartialFile(const std::string& file) {
+  constexpr std::string_view kSuffix = ".json";
+  std::string_view stem = file.empty() ? kDefaultFile : std::string_view(file);
+  if (stem.ends_with(kSuffix)) stem.remove_suffix(kSuffix.size());
+  return fmt::format("{}.partial{}", stem, kSuffix);
 }
 
 std::string FailedParts(const MachineMeasurement& measurement) {
@@ -54,7 +65,7 @@ void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>
     ParseProfile(text, file.empty() ? "measured profile" : file);
   } catch (const Error& error) {
     // Not for planning, but a minute of measuring is worth a look.
-    const std::string rejected = Beside(file, ".rejected");
+    const std::string rejected = RejectedFile(file);
     WriteOutput(rejected, text);
     ThrowRuntime(
         "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
@@ -75,7 +86,7 @@ void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& 
                  const MachineMeasurement& measurement, const std::string& name) noexcept {
   try {
     if (!base || measurement.measured.empty()) return;
-    const std::string partial = Beside(file, ".partial");
+    const std::string partial = PartialFile(file);
     WriteOutput(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
     LogWarning("{} has what was measured before the failure ({}), and the figures of {} for the "
                "rest; --base takes it, --only measures the rest",

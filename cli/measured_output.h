@@ -17,7 +17,7 @@ void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>
                    const MachineMeasurement& measurement, const std::string& name);
 
 // After a failure that ended measuring: keeps the parts that were done, if there are any and a base
-// has the others, as FILE.partial, and says so.
+// has the others, as FILE.partial.json (after FILE without ".json"), and says so.
 void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& base,
                  const MachineMeasurement& measurement, const std::string& name) noexcept;
 
