@@ -13,8 +13,13 @@ constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 log
 
 // The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
 int TakeDevice(const ProcessPlace& place) {
-  const int count = VisibleGpus();
-  if (count == 0) ThrowRuntime("there is no GPU to measure");
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    ThrowRuntime("there is no GPU to measure: {}",
+                 status == cudaSuccess ? "none is visible" : cudaGetErrorString(status));
+  }
   const int device = count == 1 ? 0 : place.local_rank;
   if (device >= count) {
     ThrowRuntime("rank {} of this host has no GPU to measure: there are {}", device, count);
