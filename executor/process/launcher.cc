@@ -237,24 +237,32 @@ class Ranks {
   }
 
   void Reap() {
+    const Child* failed = nullptr;
     for (Child& child : children_) {
       int status = 0;
       if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
       child.status = status;
       PassOn(child);  // its last words before ours
-      const bool interrupted =
-          WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
-      if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || interrupted || first_failed_) continue;
-      first_failed_ = child.rank;
-      failed_at_ = Clock::now();
-      if (WIFSIGNALED(status)) {
-        Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", child.rank,
-                        WTERMSIG(status), strsignal(WTERMSIG(status))));
-      } else {
-        Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", child.rank,
-                        WEXITSTATUS(status)));
-      }
+      // Of those that ended at once, one that was killed: the others end on its account.
+      if (Failed(status) && (failed == nullptr || WIFSIGNALED(status))) failed = &child;
     }
+    if (failed == nullptr || first_failed_) return;
+    first_failed_ = failed->rank;
+    failed_at_ = Clock::now();
+    const int status = *failed->status;
+    if (WIFSIGNALED(status)) {
+      Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", failed->rank,
+                      WTERMSIG(status), strsignal(WTERMSIG(status))));
+    } else {
+      Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", failed->rank,
+                      WEXITSTATUS(status)));
+    }
+  }
+
+  static bool Failed(int status) {
+    if (!WIFEXITED(status)) return true;
+    const int code = WEXITSTATUS(status);
+    return code != 0 && code != static_cast<int>(ExitCode::kInterrupted);
   }
 
   void EndStragglers(Clock::time_point now) {
