@@ -1,30 +1,27 @@
 // Pass 9: events, so that streams wait for one another where data or memory need it and nowhere
 // else.
 //
-// List order is what the program means. For each instruction the pass looks up, buffer by buffer,
-// what on other streams must be over before it (reads after writes, writes after both), and adds a
-// wait unless the stream already knows: it keeps, per stream, how far every other stream is known
-// to have come. All this per kind of micro-step, since an instruction may run in some kinds only.
-// Streams meet at a section's begin and end.
+// List order is what the program means. For each instruction the pass looks up, by the bytes it
+// touches, what on other streams must be over before it (reads after writes, writes after both),
+// and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
+// is known to have come. All this per kind of micro-step, since an instruction may run in some
+// kinds only. Streams meet at a section's begin and end.
 #include <algorithm>
 #include <array>
 
+#include "core/lowering/access_history.h"
 #include "core/lowering/passes.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr int32_t kNothing = -1;
-using Clock = std::array<int32_t, kStreams>;  // last instruction known to be over, by stream
-
-struct Last {
-  Clock read, write;  // last accesses of a buffer, by stream
-};
-
 class EventPass {
  public:
   EventPass(Program& p, Section section)
-      : p_(p), list_(p.section(section)), blocking_(!p.setup.zero.overlap_comm) {
+      : p_(p),
+        list_(p.section(section)),
+        blocking_(!p.setup.zero.overlap_comm),
+        ranks_(p.setup.batch.world_size) {
     if (section == Section::kMicroStep && p.setup.batch.grad_accum > 1) {
       kinds_ = {kFirst, kLast};
       if (p.setup.batch.grad_accum > 2) kinds_.push_back(kMiddle);
@@ -36,13 +33,8 @@ class EventPass {
   void Run() {
     if (list_.empty()) return;
     const size_t k = kinds_.size();
-    Last none;
-    none.read.fill(kNothing);
-    none.write.fill(kNothing);
-    last_.assign(p_.buffers.size() * k, none);
-    Clock start;
-    start.fill(kNothing);
-    known_.assign(k * kStreams, start);
+    history_.assign(p_.buffers.size() * k, {});
+    known_.assign(k * kStreams, kNoneYet);
     over_.resize(list_.size() * k);
     for (size_t i = 0; i < list_.size(); ++i) Visit(i);
     Rebuild();
@@ -56,9 +48,13 @@ class EventPass {
     uint8_t when;
   };
 
-  Clock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
-  Clock& Over(size_t instruction, size_t kind) { return over_[instruction * kinds_.size() + kind]; }
-  Last& LastOf(BufferId id, size_t kind) { return last_[id * kinds_.size() + kind]; }
+  StreamClock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
+  StreamClock& Over(size_t instruction, size_t kind) {
+    return over_[instruction * kinds_.size() + kind];
+  }
+  AccessHistory& HistoryOf(BufferId id, size_t kind) {
+    return history_[id * kinds_.size() + kind];
+  }
 
   void Visit(size_t i) {
     const Instruction& instruction = list_[i];
@@ -66,37 +62,30 @@ class EventPass {
     uses_stream_[s] = true;
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if (!(instruction.when & kinds_[k])) continue;
-      Clock need;
-      need.fill(kNothing);
+      StreamClock need = kNoneYet;
       ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        const Last& last = LastOf(ref.buffer, k);
-        for (size_t t = 0; t < kStreams; ++t) {
-          need[t] = std::max(need[t], last.write[t]);
-          if (Writes(mode)) need[t] = std::max(need[t], last.read[t]);
-        }
+        HistoryOf(ref.buffer, k).AddNeeds(SpanOverRanks(ref, ranks_), Writes(mode), need);
       });
       WaitFor(i, s, k, need);
-      Clock over = Known(k, s);
+      StreamClock over = Known(k, s);
       over[s] = static_cast<int32_t>(i);
       Known(k, s) = over;
       Over(i, k) = over;
       ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        Last& last = LastOf(ref.buffer, k);
-        if (Reads(mode)) last.read[s] = static_cast<int32_t>(i);
-        if (Writes(mode)) last.write[s] = static_cast<int32_t>(i);
+        HistoryOf(ref.buffer, k).Note(SpanOverRanks(ref, ranks_), p_.buffers[ref.buffer].bytes,
+                                      Writes(mode), s, static_cast<int32_t>(i));
       });
       if (blocking_ && std::holds_alternative<Collective>(instruction.op)) {
         // Waited for where it is issued: before whatever compute does next.
-        Clock block;
-        block.fill(kNothing);
+        StreamClock block = kNoneYet;
         block[s] = static_cast<int32_t>(i);
         WaitFor(i + 1, static_cast<size_t>(Stream::kCompute), k, block);
       }
     }
   }
 
-  void WaitFor(size_t before, size_t s, size_t k, const Clock& need) {
-    Clock& known = Known(k, s);
+  void WaitFor(size_t before, size_t s, size_t k, const StreamClock& need) {
+    StreamClock& known = Known(k, s);
     // Latest first: what one wait brings along need not be waited for again.
     std::array<size_t, kStreams> order;
     for (size_t t = 0; t < kStreams; ++t) order[t] = t;
@@ -104,7 +93,7 @@ class EventPass {
     for (size_t t : order) {
       if (t == s || need[t] <= known[t]) continue;
       AddWait(before, static_cast<Stream>(s), need[t], kinds_[k]);
-      const Clock& over = Over(static_cast<size_t>(need[t]), k);
+      const StreamClock& over = Over(static_cast<size_t>(need[t]), k);
       for (size_t x = 0; x < kStreams; ++x) known[x] = std::max(known[x], over[x]);
     }
   }
@@ -182,10 +171,11 @@ class EventPass {
   Program& p_;
   std::vector<Instruction>& list_;
   const bool blocking_;
+  const int ranks_;
   std::vector<uint8_t> kinds_;
-  std::vector<Last> last_;    // [buffer][kind]
-  std::vector<Clock> known_;  // [kind][stream]
-  std::vector<Clock> over_;   // [instruction][kind]: what is over once it is
+  std::vector<AccessHistory> history_;  // [buffer][kind]
+  std::vector<StreamClock> known_;      // [kind][stream]
+  std::vector<StreamClock> over_;       // [instruction][kind]: what is over once it is
   std::vector<Wait> waits_;
   std::array<bool, kStreams> uses_stream_{};
 };
