@@ -6,6 +6,10 @@
 // and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
 // is known to have come. All this per kind of micro-step, since an instruction may run in some
 // kinds only. Streams meet at a section's begin and end.
+//
+// But for the gathers of updated parameters, where collectives may overlap: they are carried over
+// the end of the optimizer step. Each records an event of its own, and in the first micro-step of
+// the next step they count as instructions that came before the list.
 #include <algorithm>
 #include <array>
 
@@ -15,11 +19,31 @@
 namespace zeroplan {
 namespace {
 
+// An instruction of optimizer_step that the next step may find under way.
+struct Carried {
+  size_t instruction;
+  EventId event;
+};
+
+std::vector<Carried> FindCarried(Program& p) {
+  std::vector<Carried> carried;
+  if (!p.setup.zero.overlap_comm || p.setup.batch.world_size == 1) return carried;
+  const std::vector<Instruction>& list = p.section(Section::kOptimizerStep);
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].stream == Stream::kGather) carried.push_back({i, p.event_count++});
+  }
+  return carried;
+}
+
+constexpr uint8_t kTakesCarried = kOnly | kFirst;
+
 class EventPass {
  public:
-  EventPass(Program& p, Section section)
+  EventPass(Program& p, Section section, const std::vector<Carried>& carried)
       : p_(p),
+        section_(section),
         list_(p.section(section)),
+        carried_(carried),
         blocking_(!p.setup.zero.overlap_comm),
         ranks_(p.setup.batch.world_size) {
     if (section == Section::kMicroStep && p.setup.batch.grad_accum > 1) {
@@ -36,7 +60,9 @@ class EventPass {
     history_.assign(p_.buffers.size() * k, {});
     known_.assign(k * kStreams, kNoneYet);
     over_.resize(list_.size() * k);
+    if (section_ == Section::kMicroStep) TakeCarried();
     for (size_t i = 0; i < list_.size(); ++i) Visit(i);
+    if (section_ == Section::kMicroStep) EndCarried();
     Rebuild();
   }
 
@@ -44,9 +70,43 @@ class EventPass {
   struct Wait {
     size_t before;  // the waiting instruction
     Stream stream;  // that waits
-    int32_t for_instruction;
+    int32_t for_instruction;  // negative: a carried one
     uint8_t when;
   };
+
+  // Carried instructions are numbered up to -1, so that they come before the list.
+  int32_t CarriedIndex(size_t c) const {
+    return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.size());
+  }
+  const Carried& CarriedAt(int32_t index) const {
+    return carried_[static_cast<size_t>(index + static_cast<int32_t>(carried_.size()))];
+  }
+
+  void TakeCarried() {
+    const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      if ((kinds_[k] & kTakesCarried) == 0) continue;
+      for (size_t c = 0; c < carried_.size(); ++c) {
+        Note(step[carried_[c].instruction], k, CarriedIndex(c));
+      }
+    }
+  }
+  // What no instruction waited for is waited for all the same: nothing is carried any further.
+  void EndCarried() {
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      if ((kinds_[k] & kTakesCarried) == 0 || carried_.empty()) continue;
+      StreamClock need = kNoneYet;
+      need[static_cast<size_t>(Stream::kGather)] = CarriedIndex(carried_.size() - 1);
+      WaitFor(list_.size(), static_cast<size_t>(Stream::kCompute), k, need);
+    }
+  }
+
+  void Note(const Instruction& instruction, size_t k, int32_t index) {
+    ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
+      HistoryOf(ref.buffer, k).Note(SpanOverRanks(ref, ranks_), p_.buffers[ref.buffer].bytes,
+                                    Writes(mode), static_cast<size_t>(instruction.stream), index);
+    });
+  }
 
   StreamClock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
   StreamClock& Over(size_t instruction, size_t kind) {
@@ -71,10 +131,7 @@ class EventPass {
       over[s] = static_cast<int32_t>(i);
       Known(k, s) = over;
       Over(i, k) = over;
-      ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        HistoryOf(ref.buffer, k).Note(SpanOverRanks(ref, ranks_), p_.buffers[ref.buffer].bytes,
-                                      Writes(mode), s, static_cast<int32_t>(i));
-      });
+      Note(instruction, k, static_cast<int32_t>(i));
       if (blocking_ && std::holds_alternative<Collective>(instruction.op)) {
         // Waited for where it is issued: before whatever compute does next.
         StreamClock block = kNoneYet;
@@ -93,6 +150,10 @@ class EventPass {
     for (size_t t : order) {
       if (t == s || need[t] <= known[t]) continue;
       AddWait(before, static_cast<Stream>(s), need[t], kinds_[k]);
+      if (need[t] < 0) {  // carried: what came before it, the last step's end has waited for
+        known[t] = need[t];
+        continue;
+      }
       const StreamClock& over = Over(static_cast<size_t>(need[t]), k);
       for (size_t x = 0; x < kStreams; ++x) known[x] = std::max(known[x], over[x]);
     }
@@ -125,7 +186,12 @@ class EventPass {
 
   void Rebuild() {
     std::vector<EventId> recorded(list_.size(), UINT32_MAX);
+    const bool carries = section_ == Section::kOptimizerStep && !carried_.empty();
+    if (carries) {
+      for (const Carried& carried : carried_) recorded[carried.instruction] = carried.event;
+    }
     for (const Wait& wait : waits_) {
+      if (wait.for_instruction < 0) continue;
       EventId& id = recorded[static_cast<size_t>(wait.for_instruction)];
       if (id == UINT32_MAX) id = p_.event_count++;
     }
@@ -148,10 +214,12 @@ class EventPass {
     size_t w = 0;
     for (size_t i = 0; i <= list_.size(); ++i) {
       for (; w < waits_.size() && waits_[w].before == i; ++w) {
-        const auto target = static_cast<size_t>(waits_[w].for_instruction);
+        const int32_t target = waits_[w].for_instruction;
+        const auto t = static_cast<size_t>(target);
         const Instruction& like = list_[std::min(i, list_.size() - 1)];
-        const uint8_t when = Normal(waits_[w].when, list_[target].when);
-        out.push_back(Event(WaitEvent{recorded[target]}, waits_[w].stream, when, like));
+        const uint8_t when = Normal(waits_[w].when, target < 0 ? kTakesCarried : list_[t].when);
+        const EventId event = target < 0 ? CarriedAt(target).event : recorded[t];
+        out.push_back(Event(WaitEvent{event}, waits_[w].stream, when, like));
       }
       if (i == list_.size()) break;
       out.push_back(list_[i]);
@@ -161,6 +229,7 @@ class EventPass {
     }
     for (size_t s = 0; s < kStreams; ++s) {
       if (s == compute || !uses_stream_[s]) continue;
+      if (carries && static_cast<Stream>(s) == Stream::kGather) continue;
       const EventId end = p_.event_count++;
       out.push_back(Event(RecordEvent{end}, static_cast<Stream>(s), kEvery, list_.back()));
       out.push_back(Event(WaitEvent{end}, Stream::kCompute, kEvery, list_.back()));
@@ -169,7 +238,9 @@ class EventPass {
   }
 
   Program& p_;
+  const Section section_;
   std::vector<Instruction>& list_;
+  const std::vector<Carried>& carried_;
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
@@ -183,7 +254,13 @@ class EventPass {
 }  // namespace
 
 Program AssignEvents(Program p) {
-  for (int s = 0; s < kSections; ++s) EventPass(p, static_cast<Section>(s)).Run();
+  const std::vector<Carried> carried = FindCarried(p);
+  for (int s = 0; s < kSections; ++s) EventPass(p, static_cast<Section>(s), carried).Run();
+  if (!carried.empty()) {  // the last of them comes after the others on its stream
+    Instruction wait{WaitEvent{carried.back().event}};
+    wait.phase = Phase::kStep;
+    p.section(Section::kDrain).push_back(wait);
+  }
   return p;
 }
 

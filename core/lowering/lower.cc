@@ -33,6 +33,13 @@ uint64_t ReduceBucketElements(const Program& program) {
   return largest;
 }
 
+uint64_t GatherBucketElements(const Program& program) {
+  const ZeroConfig& zero = program.setup.zero;
+  // Where gathers run beside the next forward pass, its first layers should not wait for the rest.
+  return zero.overlap_comm ? std::min(zero.allgather_bucket_elements, ReduceBucketElements(program))
+                           : zero.allgather_bucket_elements;
+}
+
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options) {
   Program program;
