@@ -182,6 +182,8 @@ TEST_CASE("Verify refuses a program in which a wait for a carried gather is miss
     CHECK(Verify(program, 1).empty());
     const std::vector<size_t> carried = CarriedGathers(program);
     REQUIRE(carried.size() >= 1);
+    // At stage 3 the step's own first gather comes after them on their stream, and is waited for.
+    if (stage == 3) continue;
     size_t dropped = 0;
     const auto& micro = program.section(Section::kMicroStep);
     for (const size_t gather : carried) {
