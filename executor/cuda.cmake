@@ -42,6 +42,11 @@ endif()
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+# CMake 3.25 does not know that newer compilers have it.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
 find_package(CUDAToolkit 12.4 REQUIRED)
 
 add_library(zeroplan_cuda_libraries INTERFACE)
@@ -53,21 +58,28 @@ set(ZEROPLAN_WITH_CUDA ON)
 message(STATUS "zeroplan: CUDA executor: CUDA ${CUDAToolkit_VERSION}, NCCL ${ZEROPLAN_NCCL_LIBRARY}, "
                "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
+# cuDNN itself is loaded at run time, so that the program starts without it; to build, its headers
+# do. Where it lies here is tried after the loader's own places.
 find_path(ZEROPLAN_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(ZEROPLAN_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_library(ZEROPLAN_CUDNN_LIBRARY NAMES libcudnn.so.9 cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
 # The frontend's headers: the system's, or those of the package nvidia-cudnn-frontend that
 # scripts/setup.sh puts under build/deps.
 find_path(ZEROPLAN_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
   HINTS ${CMAKE_SOURCE_DIR}/build/deps/cudnn_frontend_pkg/include)
-if(ZEROPLAN_CUDNN_INCLUDE AND ZEROPLAN_CUDNN_LIBRARY AND ZEROPLAN_CUDNN_FRONTEND_INCLUDE)
+if(ZEROPLAN_CUDNN_INCLUDE AND ZEROPLAN_CUDNN_FRONTEND_INCLUDE)
   add_library(zeroplan_cudnn INTERFACE)
   target_include_directories(zeroplan_cudnn SYSTEM INTERFACE
     ${ZEROPLAN_CUDNN_INCLUDE} ${ZEROPLAN_CUDNN_FRONTEND_INCLUDE})
-  target_link_libraries(zeroplan_cudnn INTERFACE ${ZEROPLAN_CUDNN_LIBRARY})
+  target_link_libraries(zeroplan_cudnn INTERFACE ${CMAKE_DL_LIBS})
+  set(cudnn_here libcudnn.so.9)
+  if(ZEROPLAN_CUDNN_LIBRARY)
+    set(cudnn_here ${ZEROPLAN_CUDNN_LIBRARY})
+  endif()
+  target_compile_definitions(zeroplan_cudnn INTERFACE ZEROPLAN_CUDNN_AT_BUILD="${cudnn_here}")
   set(ZEROPLAN_WITH_CUDNN ON)
-  message(STATUS "zeroplan: attention: cuDNN ${ZEROPLAN_CUDNN_LIBRARY}, "
+  message(STATUS "zeroplan: attention: cuDNN, loaded at run time (here ${cudnn_here}), "
                  "frontend ${ZEROPLAN_CUDNN_FRONTEND_INCLUDE}")
 else()
-  message(STATUS "zeroplan: attention: a plain kernel, much slower: cuDNN or the headers of "
+  message(STATUS "zeroplan: attention: a plain kernel, much slower: the headers of cuDNN or of "
                  "nvidia-cudnn-frontend are missing")
 endif()

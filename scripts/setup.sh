@@ -1,7 +1,24 @@
 #!/usr/bin/env bash
 # Installs what zeroplan builds with. Debian 12, Ubuntu 24.04 and their kin; elsewhere it says what to
-# install. Does nothing where all of it is there.
+# install. Does nothing where all of it is there. The CUDA toolkit, cuDNN and NCCL are the machine's: with
+# them the CUDA executor is built too.
 set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The headers of cuDNN's frontend, where there is a CUDA compiler and cuDNN but no such headers.
+cudnn_frontend() {
+  local nvcc folder
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [ -x "$nvcc" ] || return 0
+  for folder in /usr/include /usr/local/include /usr/local/cuda/include build/deps/cudnn_frontend_pkg/include; do
+    [ -e "$folder/cudnn_frontend.h" ] && return 0
+  done
+  echo "zeroplan: fetching the headers of nvidia-cudnn-frontend" >&2
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps \
+    --target build/deps/cudnn_frontend_pkg nvidia-cudnn-frontend >&2 ||
+    echo "zeroplan: not to be had (python3 -m pip install nvidia-cudnn-frontend): attention on the GPU will be slow" >&2
+}
+cudnn_frontend
 
 packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev libeigen3-dev doctest-dev)
 

@@ -104,7 +104,7 @@ struct BatchSpec {
   int64_t grad_accum = 1;   // micro-steps per optimizer step, g
   int world_size = 1;       // ranks, N
   int64_t seq_len = 1024;   // tokens per sequence, T
-  int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
+  constexpr int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
   bool operator==(const BatchSpec&) const = default;
 };
 

@@ -55,7 +55,9 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   launch.first_arg = static_cast<uint32_t>(program_.refs.size());
   program_.refs.insert(program_.refs.end(), args.begin(), args.end());
   launch.arg_count = static_cast<uint16_t>(args.size());
-  if (const uint64_t bytes = row.workspace_bytes(dims, program_.backend); bytes > 0) {
+  // What the host runs is the CPU's kernel, whatever the program's backend.
+  const Backend backend = stream == Stream::kHost ? Backend::kCpu : program_.backend;
+  if (const uint64_t bytes = row.workspace_bytes(dims, backend); bytes > 0) {
     ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.arg_count, "{}", row.name);
     const bool shared = SharesMatmulWorkspace(kernel);
     BufferId id = kNoBuffer;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/program/kernel_workspace.h"
 
 namespace zeroplan {
 namespace {
@@ -86,13 +87,23 @@ uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
   return 4 * batch * tokens * (channels / heads) * heads + 4 * batch * heads * tokens + 256;
 }
 
-// Our own kernel: every thread block sums dw and db over its rows in fp32, and a second launch adds
-// the blocks up, in a fixed order. 264 blocks: two on each of the 132 multiprocessors of an H100 or
-// H200.
+// Our own kernels: kernel_workspace.h.
+// Every thread block sums dw and db over its rows in fp32, and a second launch adds the blocks up,
+// in a fixed order.
 uint64_t LayerNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
-  const uint64_t blocks = std::min<uint64_t>(CeilDiv(static_cast<uint64_t>(d[0]), 64), 264);
+  const auto blocks = static_cast<uint64_t>(LayerNormBackwardBlocks(d[0]));
   return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+}
+
+uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  return AlignUp(static_cast<uint64_t>(NormBlocks(d[0])) * sizeof(double), kAlign);
+}
+
+uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  return static_cast<uint64_t>(EmbedScratchOf(d[0] * d[1], d[2]).bytes);
 }
 
 // ---- the table ---------------------------------------------------------------------------------
@@ -157,10 +168,10 @@ constexpr std::array<KernelRow, kKernelCount> kTable = {{
      {kIn, kIn, kInOut, kOutOrAdd, kScratch},
      5,
      EmbedBackwardFlops,
-     NoWorkspace},
+     EmbedBackwardWorkspace},
     {KernelId::kFill, "fill", {kOut}, 1, NoFlops, NoWorkspace},
     {KernelId::kConvert, "convert", {kIn, kOutOrAdd}, 2, OnePerElement, NoWorkspace},
-    {KernelId::kNormSq, "norm_sq", {kIn, kInOut}, 2, TwoPerElement, NoWorkspace},
+    {KernelId::kNormSq, "norm_sq", {kIn, kInOut, kScratch}, 3, TwoPerElement, NormWorkspace},
     {KernelId::kStepScalars, "step_scalars", {kInOut}, 1, NoFlops, NoWorkspace},
     {KernelId::kAdamW,
      "adamw",

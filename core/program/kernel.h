@@ -33,13 +33,15 @@ enum class KernelId : uint8_t {
   kMatmulBackwardWeight,  // dims M,K,N : a_MK dy_MN -> dw (+)= a^T*dy (as w lies), bias grad db_N?
                           // (+)= sum_M dy
   kLayerNormBackward,     // dims M,C : dy_MC x_MC w_C stats_M2 -> dx_MC (+)=, dw_C (+)=, db_C (+)=
+                          //   [workspace]
                           //   kAccumulate is for dw and db; kAddToOutput is for dx
   kGeluBackward,          // dims n : x_n -> d_n = d_n * gelu'(x_n) in place
   kAttentionBackward,  // dims B,T,C,H : dout_BTC qkv_BT3C out_BTC lse_BHT -> dqkv_BT3C [workspace]
   kEmbedBackward,      // dims B,T,C,V : tokens_BT(I32) dx_BTC -> dwte_VpC += ; dwpe_TC (+)=
+                       //   [workspace]
   kFill,               // dims n bytes : -> dst zeroed
   kConvert,            // dims n : src_n -> dst_n (+)= src, converting dtype
-  kNormSq,             // dims n : g_n -> state.grad_norm_sq (+)= sum g^2 (double)
+  kNormSq,             // dims n : g_n -> state.grad_norm_sq (+)= sum g^2 (double) [workspace]
   kStepScalars,  // dims - : state -> state. Norm, overflow, clip factor, lr, bias correction, loss
                  // scale
   kAdamW,        // dims n,unit,begin : grad_n state -> master_n(F32) m_n v_n param_n?

@@ -81,6 +81,12 @@ std::byte* RankArenas::data(Space space) const {
   return memory_[static_cast<size_t>(space)].data();
 }
 
+ArenaBases RankArenas::bases() const {
+  ArenaBases bases{};
+  for (size_t space = 0; space < memory_.size(); ++space) bases[space] = memory_[space].data();
+  return bases;
+}
+
 std::span<std::byte> RankArenas::bytes(const Buffer& buffer) const {
   std::byte* begin = data(buffer.space);
   const uint64_t arena = memory_[static_cast<size_t>(buffer.space)].bytes();

@@ -35,6 +35,9 @@ class MemoryArena {
   std::unique_ptr<std::byte, UnmapMemory> memory_;
 };
 
+// By Space: the first byte of each arena; nullptr for kFile and where nothing is planned.
+using ArenaBases = std::array<std::byte*, kSpaces>;
+
 // All arenas of a rank.
 class RankArenas {
  public:
@@ -46,6 +49,7 @@ class RankArenas {
   std::byte* data(Space space) const;
   // The bytes of a buffer. REQUIRES: it is not in kFile.
   std::span<std::byte> bytes(const Buffer& buffer) const;
+  ArenaBases bases() const;
   const SwapFile& file() const { return file_; }
 
   // AddressSanitizer: what a buffer's bytes are from now on.

@@ -50,4 +50,18 @@ void WriteShard(const ParamLayout& layout, const FileIo& io, int rank,
                      });
 }
 
+void RunCheckpointIo(const Program& program, const FileIo& io, int rank,
+                     const CheckpointBinding& binding, std::span<float> host) {
+  if (!io.write) {
+    const bool fresh = io.state != StateKind::kMaster && !binding.with_optimizer;
+    ZEROPLAN_CHECK(fresh || binding.source != nullptr, "nothing to load from");
+    ReadShard(program.layout, io, rank, fresh ? nullptr : binding.source, host);
+    return;
+  }
+  // Where every rank holds everything, one copy is enough.
+  if (program.layout.world_size == 1 && rank != 0) return;
+  ZEROPLAN_CHECK(binding.sink != nullptr, "nothing to save to");
+  WriteShard(program.layout, io, rank, host, *binding.sink);
+}
+
 }  // namespace zeroplan

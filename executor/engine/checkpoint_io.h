@@ -18,4 +18,16 @@ void ReadShard(const ParamLayout& layout, const FileIo& io, int rank, const Stat
 void WriteShard(const ParamLayout& layout, const FileIo& io, int rank,
                 std::span<const float> values, StateSink& sink);
 
+// Where the checkpoint reads and writes of a section go.
+struct CheckpointBinding {
+  const StateSource* source = nullptr;
+  bool with_optimizer = true;  // false: Adam states read as 0
+  StateSink* sink = nullptr;
+};
+
+// Runs a checkpoint's FileIo on its staging memory, io.count floats. REQUIRES: `binding` has the
+// source or sink that it needs.
+void RunCheckpointIo(const Program& program, const FileIo& io, int rank,
+                     const CheckpointBinding& binding, std::span<float> host);
+
 }  // namespace zeroplan

@@ -1,11 +1,13 @@
-// Runs a step program on the CPU backend: ranks as threads, collectives in process, one arena per
-// memory space and rank, nothing allocated while steps run.
+// Runs a step program: on the CPU with ranks as threads and collectives in process, or one rank of
+// it on a GPU with NCCL between processes. One arena per memory space and rank, nothing allocated
+// while steps run.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 
 namespace zeroplan {
 
+class EngineBackend;
 class ProcessGroup;
 
 struct EngineOptions {
@@ -41,6 +44,12 @@ struct EngineOptions {
 struct HighWater {
   // By Space; the largest end of a range that an instruction touched, over ranks.
   std::array<uint64_t, kSpaces> touched_bytes{};
+};
+
+// What of the last step the compute stream spent waiting; empty where a backend cannot tell.
+struct StepTimes {
+  std::optional<double> exposed_comm_seconds;     // for gathers and reductions
+  std::optional<double> exposed_offload_seconds;  // for copies, host kernels and the disk
 };
 
 struct ExecutedInstruction {
@@ -91,6 +100,9 @@ class Engine {
   void RequestStop();
 
   StepState state() const;
+  StepTimes LastStepTimes() const;
+  // Memory in use on this process's GPU, by anyone; empty on the CPU.
+  std::optional<uint64_t> DeviceUsedBytes() const;
   HighWater high_water() const;
   // Highest byte of each arena that differs from the pattern, + 1. REQUIRES: pattern_arenas.
   std::array<uint64_t, kSpaces> PatternHighWater() const;
@@ -110,8 +122,9 @@ class Engine {
   std::span<const std::byte> Peek(int rank, BufferId buffer) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  const Program& program_;
+  const EngineOptions options_;
+  const std::unique_ptr<EngineBackend> backend_;
 };
 
 }  // namespace zeroplan

@@ -35,7 +35,7 @@ RankEngine::RankEngine(const Program& program, const EngineOptions& options, int
       communicator_(communicator),
       kernels_(CpuKernels()),
       arenas_(program, rank, options.swap_dir, options.pattern_arenas),
-      resolved_(program, arenas_, kernels_, rank, communicator.world_size()),
+      resolved_(program, arenas_.bases(), kernels_, rank, communicator.world_size()),
       pool_(threads),
       context_(MakeContext(program, rank, options.seed, &pool_)) {
   // The state's start values are written before section init has allocated anything.
@@ -123,7 +123,8 @@ void RankEngine::Run(const FileIo& io, const ResolvedInstruction& resolved) {
     case FileTarget::kSwap:
       return RunSwap(io, resolved);
     case FileTarget::kCheckpoint:
-      return RunCheckpoint(io, resolved);
+      return RunCheckpointIo(program_, io, rank_, checkpoint_,
+                             {reinterpret_cast<float*>(resolved.src), io.count});
   }
 }
 
@@ -136,20 +137,6 @@ void RankEngine::RunSwap(const FileIo& io, const ResolvedInstruction& resolved) 
     arenas_.file().Read(resolved.file_offset, host);
     traffic_.file_read_bytes += resolved.bytes;
   }
-}
-
-void RankEngine::RunCheckpoint(const FileIo& io, const ResolvedInstruction& resolved) {
-  const std::span<float> host(reinterpret_cast<float*>(resolved.src), io.count);
-  if (!io.write) {
-    const bool fresh = io.state != StateKind::kMaster && !checkpoint_.with_optimizer;
-    ZEROPLAN_CHECK(fresh || checkpoint_.source != nullptr, "nothing to load from");
-    ReadShard(program_.layout, io, rank_, fresh ? nullptr : checkpoint_.source, host);
-    return;
-  }
-  // Where every rank holds everything, one copy is enough.
-  if (program_.layout.world_size == 1 && rank_ != 0) return;
-  ZEROPLAN_CHECK(checkpoint_.sink != nullptr, "nothing to save to");
-  WriteShard(program_.layout, io, rank_, host, *checkpoint_.sink);
 }
 
 std::span<std::byte> RankEngine::HostBytes(BufferId id) {

@@ -11,6 +11,7 @@
 #include "executor/checkpoint/state_io.h"
 #include "executor/collectives/in_process.h"
 #include "executor/device/arena.h"
+#include "executor/engine/checkpoint_io.h"
 #include "executor/engine/engine.h"
 #include "executor/engine/random_order.h"
 #include "executor/engine/resolve.h"
@@ -18,13 +19,6 @@
 #include "executor/kernels/thread_pool.h"
 
 namespace zeroplan {
-
-// Where the checkpoint reads and writes of a section go.
-struct CheckpointBinding {
-  const StateSource* source = nullptr;
-  bool with_optimizer = true;  // false: Adam states read as 0
-  StateSink* sink = nullptr;
-};
 
 // REQUIRES: every call comes from the rank's own thread, but for the reports, which another thread
 // may read while no section runs.
@@ -62,7 +56,6 @@ class RankEngine {
   void Run(const Copy& copy, const ResolvedInstruction& resolved);
   void Run(const FileIo& io, const ResolvedInstruction& resolved);
   void RunSwap(const FileIo& io, const ResolvedInstruction& resolved);
-  void RunCheckpoint(const FileIo& io, const ResolvedInstruction& resolved);
   // Memory that callers reach between sections, whether the program keeps it allocated then or not.
   std::span<std::byte> HostBytes(BufferId id);
   double Seconds() const;

@@ -12,7 +12,7 @@ namespace {
 // Resolves the instructions of one rank one after the other.
 class Resolver {
  public:
-  Resolver(const Program& program, const RankArenas& arenas, const KernelTable& kernels, int rank,
+  Resolver(const Program& program, const ArenaBases& arenas, const KernelTable& kernels, int rank,
            int world_size, std::vector<KernelArg>& args, std::vector<CommSegment>& segments)
       : program_(program),
         arenas_(arenas),
@@ -54,7 +54,9 @@ class Resolver {
 
   std::byte* Address(const Ref& ref) {
     const uint64_t offset = Offset(ref);
-    return arenas_.data(BufferOf(ref.buffer).space) + offset;
+    const Space space = BufferOf(ref.buffer).space;
+    ZEROPLAN_CHECK(space != Space::kFile, "the file arena has no address");
+    return arenas_[static_cast<size_t>(space)] + offset;
   }
 
   void Visit(const LaunchKernel& launch) {
@@ -194,7 +196,7 @@ class Resolver {
   }
 
   const Program& program_;
-  const RankArenas& arenas_;
+  const ArenaBases& arenas_;
   const KernelTable& kernels_;
   const int rank_;
   const int world_size_;
@@ -211,7 +213,7 @@ uint64_t RingBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
   return kind == CollectiveKind::kAllReduce ? 2 * sent : sent;
 }
 
-ResolvedProgram::ResolvedProgram(const Program& program, const RankArenas& arenas,
+ResolvedProgram::ResolvedProgram(const Program& program, const ArenaBases& arenas,
                                  const KernelTable& kernels, int rank, int world_size) {
   args_.reserve(program.refs.size());
   segments_.reserve(program.segments.size());

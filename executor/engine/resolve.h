@@ -33,7 +33,7 @@ class ResolvedProgram {
  public:
   // Throws CheckFailure, naming the instruction, if a reference leaves its buffer or a buffer its
   // arena, sizes do not match, or the backend has no such kernel. Addresses point into `arenas`.
-  ResolvedProgram(const Program& program, const RankArenas& arenas, const KernelTable& kernels,
+  ResolvedProgram(const Program& program, const ArenaBases& arenas, const KernelTable& kernels,
                   int rank, int world_size);
 
   // In the section's order.

@@ -29,8 +29,10 @@ KernelTable BuildTable() {
   set(KernelId::kAdamW, cuda::AdamW);
   set(KernelId::kParamInit, cuda::ParamInit);
   set(KernelId::kSelectRow, cuda::SelectRow);
-  set(KernelId::kUnfusedAttentionForward, cuda::UnfusedAttentionForward);
-  set(KernelId::kUnfusedAttentionBackward, cuda::UnfusedAttentionBackward);
+  set(KernelId::kUnfusedAttentionForward, cuda::UnfusedAttentionForward,
+      cuda::PrepareUnfusedAttentionForward);
+  set(KernelId::kUnfusedAttentionBackward, cuda::UnfusedAttentionBackward,
+      cuda::PrepareUnfusedAttentionBackward);
   set(KernelId::kMatmulGeluForward, cuda::MatmulGeluForward, cuda::PrepareMatmulGeluForward);
   set(KernelId::kMatmulGeluBackward, cuda::MatmulGeluBackward, cuda::PrepareMatmulGeluBackward);
   return table;

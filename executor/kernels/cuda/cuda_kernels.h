@@ -35,6 +35,11 @@ void UnfusedAttentionBackward(const KernelCall& call);
 void MatmulGeluForward(const KernelCall& call);
 void MatmulGeluBackward(const KernelCall& call);
 
+// Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for
+// fp32, and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
+void PlainAttentionForward(const KernelCall& call);
+void PlainAttentionBackward(const KernelCall& call);
+
 // Choose algorithms and build plans for a launch before the first step runs it. The arguments'
 // memory is theirs to scribble on; they may synchronise and allocate host memory.
 void PrepareMatmulForward(const KernelCall& call);
@@ -44,5 +49,7 @@ void PrepareMatmulGeluForward(const KernelCall& call);
 void PrepareMatmulGeluBackward(const KernelCall& call);
 void PrepareAttentionForward(const KernelCall& call);
 void PrepareAttentionBackward(const KernelCall& call);
+void PrepareUnfusedAttentionForward(const KernelCall& call);
+void PrepareUnfusedAttentionBackward(const KernelCall& call);
 
 }  // namespace zeroplan::cuda

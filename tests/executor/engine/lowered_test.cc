@@ -11,72 +11,13 @@
 #include "core/program/verify.h"
 #include "executor/engine/engine.h"
 #include "tests/executor/device/temp_dir.h"
+#include "tests/executor/engine/small_training.h"
 #include "tests/executor/engine/tiny_program.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr int kSteps = 3;
-
-ModelSpec SmallModel() {
-  ModelSpec model;
-  model.name = "small";
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 2;
-  model.ffn = 128;
-  model.vocab = 60;
-  model.padded_vocab = 64;
-  model.positions = 16;
-  return model;
-}
-
-TrainSetup Setup(int stage, int world_size, int64_t grad_accum) {
-  TrainSetup setup;
-  setup.zero.stage = stage;
-  setup.zero.param_persistence_threshold = 100;
-  // Smaller than a layer, so that there are several buckets and units cut by their borders.
-  setup.zero.reduce_bucket_elements = 5000;
-  setup.precision.dtype = Dtype::kF32;
-  setup.precision.grad_accum_dtype = Dtype::kF32;
-  setup.batch = {1, grad_accum, world_size, 16};
-  setup.optimizer.lr = 1e-2;
-  return setup;
-}
-
-// The same tokens in every step: global sample k counts up from k.
-struct CountingBatch {
-  int world_size;
-  void operator()(int rank, int64_t micro_step, std::span<int32_t> inputs,
-                  std::span<int32_t> targets) const {
-    const int64_t sample = micro_step * world_size + rank;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      inputs[i] = static_cast<int32_t>((sample + 3 * static_cast<int64_t>(i)) % 60);
-      targets[i] = static_cast<int32_t>((inputs[i] + 3) % 60);
-    }
-  }
-};
-
-struct Outcome {
-  std::vector<StepState> steps;
-  double eval_loss = 0;
-  std::array<uint64_t, kSpaces> touched{}, planned{};
-};
-
-Outcome Train(const TrainSetup& setup, EngineOptions options = {}) {
-  const Program program = Lower(SmallModel(), setup);
-  VerifyOrThrow(program);
-  options.threads_per_rank = 1;
-  Engine engine(program, options);
-  engine.Init();
-  const CountingBatch batch{setup.batch.world_size};
-  Outcome outcome;
-  for (int step = 0; step < kSteps; ++step) outcome.steps.push_back(engine.Step(batch));
-  outcome.eval_loss = engine.Evaluate(batch);
-  outcome.touched = engine.high_water().touched_bytes;
-  outcome.planned = program.arena_bytes;
-  return outcome;
-}
+using namespace small_training;
 
 // fp32 sums in another order: a few units in the last place, grown by three optimizer steps.
 constexpr double kTolerance = 2e-4;

@@ -1,5 +1,5 @@
-// Runs single CPU kernels on tensors of any dtype, for tests that compare them with
-// double-precision references.
+// Runs single kernels on tensors of any dtype, for tests that compare them with double-precision
+// references: the CPU's, or, compiled with ZEROPLAN_TEST_CUDA, the GPU's on copies of the tensors.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -16,6 +16,9 @@
 #include "executor/kernels/convert.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/kernels/thread_pool.h"
+#ifdef ZEROPLAN_TEST_CUDA
+#include "tests/executor/cuda/gpu_runner.h"
+#endif
 
 namespace zeroplan::kernel_test {
 
@@ -43,6 +46,12 @@ class Rng {
  private:
   std::mt19937_64 engine_;
 };
+
+#ifdef ZEROPLAN_TEST_CUDA
+inline constexpr bool kOnGpu = true;
+#else
+inline constexpr bool kOnGpu = false;
+#endif
 
 using Doubles = std::vector<double>;
 
@@ -103,12 +112,18 @@ struct Bench {
 
   explicit Bench(int threads = 2, size_t scratch_bytes = 8u << 20) : pool(threads, scratch_bytes) {}
 
-  void Run(KernelId id, const KernelDims& dims, std::vector<Tensor*> tensors, int flags = 0) {
+  // `gpu_fn`: on a GPU, a function to run in place of the table's.
+  void Run(KernelId id, const KernelDims& dims, std::vector<Tensor*> tensors, int flags = 0,
+           [[maybe_unused]] KernelFn gpu_fn = nullptr) {
     std::vector<KernelArg> args;
     for (Tensor* tensor : tensors) args.push_back(tensor == nullptr ? KernelArg{} : tensor->arg());
     const KernelContext context{&program, rank, seed, &pool};
+#ifdef ZEROPLAN_TEST_CUDA
+    RunOnGpu(id, dims, args, static_cast<uint8_t>(flags), context, gpu_fn);
+#else
     CpuKernels().rows[static_cast<size_t>(id)](
         {id, static_cast<uint8_t>(flags), dims, args, context});
+#endif
   }
 };
 

@@ -67,9 +67,11 @@ void ForEachCase(Rng& rng, auto&& fn) {
       Bench bench(threads, scratch);
       for (const auto& [M, K, N] : kShapes) {
         const Dtype in = FloatDtypes()[static_cast<size_t>(rng.Below(3))];
+        // A GPU's library takes factors of one dtype, and sums in theirs or in fp32.
         const Dtype weight =
-            rng.Below(2) == 0 ? in : FloatDtypes()[static_cast<size_t>(rng.Below(3))];
-        const Dtype out = rng.Below(2) == 0 ? in : FloatDtypes()[static_cast<size_t>(rng.Below(3))];
+            kOnGpu || rng.Below(2) == 0 ? in : FloatDtypes()[static_cast<size_t>(rng.Below(3))];
+        const Dtype other = kOnGpu ? Dtype::kF32 : FloatDtypes()[static_cast<size_t>(rng.Below(3))];
+        const Dtype out = rng.Below(2) == 0 ? in : other;
         for (bool transposed : {false, true}) {
           CAPTURE(M);
           CAPTURE(K);

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Trains a GPT-2 on random tokens with PyTorch alone, for its speed and memory: DDP or FSDP2.
+
+    python3 benchmarks/peers/pytorch_gpt2.py --model gpt2 --micro-batch 32
+    torchrun --nproc-per-node 4 benchmarks/peers/pytorch_gpt2.py --model gpt2-xl \
+        --mode fsdp2-zero2 --micro-batch 16
+
+Master parameters and AdamW states are fp32, compute is bf16: by autocast (ddp) or FSDP2's mixed
+precision. Rank 0 prints one JSON line. A step's seconds are those of the slowest rank, from the
+batch to the updated weights with the device idle before and after.
+"""
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gpt2_model import Gpt2, head_loss
+from shapes import H200_BF16_PEAK, load_shape
+
+SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gpt2", help="preset, config.json or folder with one")
+    parser.add_argument("--mode", choices=["ddp", "fsdp2-zero2", "fsdp2-zero3"], default="ddp")
+    parser.add_argument("--micro-batch", type=int, default=8, help="sequences a GPU and micro-step")
+    parser.add_argument("--grad-accum", type=int, default=1)
+    parser.add_argument("--seq-len", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=20, help="timed steps, after the warm-up")
+    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--recompute", action="store_true", help="recompute every block")
+    parser.add_argument("--offload", action="store_true",
+                        help="FSDP2 keeps parameters, gradients and optimizer in host memory")
+    parser.add_argument("--reduce-dtype", choices=["bf16", "fp32"], default="fp32", help="FSDP2's")
+    parser.add_argument("--accum-sync", choices=["each", "last"], default=None,
+                        help="reduce gradients each micro-step or with the last "
+                             "(default: last for ddp, each for FSDP2, which keeps them sharded)")
+    parser.add_argument("--compile", choices=["auto", "whole", "block", "none"], default="auto",
+                        help="auto: whole for ddp of up to 24 layers, else a block at a time")
+    parser.add_argument("--compile-mode", default="default")
+    parser.add_argument("--sdpa", choices=["auto", "default", *SDPA], default="auto",
+                        help="auto: the faster of flash and cudnn at this shape")
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", choices=["cuda", "cpu"],
+                        default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    args.shape = load_shape(args.model)
+    if args.seq_len > args.shape.positions:
+        parser.error(f"--seq-len {args.seq_len}: {args.model} has {args.shape.positions} positions")
+    if args.offload and args.mode == "ddp":
+        parser.error("--offload needs --mode fsdp2-zero2 or fsdp2-zero3")
+    if args.compile == "whole" and args.mode != "ddp":
+        parser.error("--compile whole needs --mode ddp: FSDP2's hooks sit between blocks")
+    if args.steps < 1 or args.warmup < 0:
+        parser.error("--steps must be at least 1, --warmup at least 0")
+    if args.compile == "auto":
+        whole = args.mode == "ddp" and args.shape.layers <= 24 and not args.recompute
+        args.compile = "whole" if whole else "block"
+    if args.accum_sync is None:
+        args.accum_sync = "last" if args.mode == "ddp" else "each"
+    return args
+
+
+def synchronize(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def choose_sdpa(args, device):
+    """Times attention at the model's shape; returns the name of the faster backend."""
+    if args.sdpa != "auto":
+        return args.sdpa
+    if device.type != "cuda":
+        return "default"
+    shape = args.shape
+    size = (args.micro_batch, args.seq_len, 3, shape.heads, shape.hidden // shape.heads)
+    seconds = {}
+    for name in ("flash", "cudnn"):
+        try:
+            qkv = torch.randn(size, device=device, dtype=torch.bfloat16, requires_grad=True)
+            times = []
+            with sdpa_kernel(SDPA[name]):
+                for _ in range(8):
+                    synchronize(device)
+                    begin = time.perf_counter()
+                    q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
+                    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    y.backward(torch.ones_like(y))
+                    synchronize(device)
+                    times.append(time.perf_counter() - begin)
+            seconds[name] = min(times[3:])
+        except RuntimeError as error:
+            print(f"sdpa {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    return min(seconds, key=seconds.get) if seconds else "default"
+
+
+def use_sdpa(name):
+    """For the whole process, so that compiled graphs take it too."""
+    if name == "default":
+        return
+    torch.backends.cuda.enable_flash_sdp(name == "flash")
+    torch.backends.cuda.enable_cudnn_sdp(name == "cudnn")
+    torch.backends.cuda.enable_mem_efficient_sdp(name == "efficient")
+    torch.backends.cuda.enable_math_sdp(name == "math")
+
+
+def wrap_blocks(model, args):
+    """Recompute inside, compile outside it: the order that lets the compiler see both."""
+    for index, block in enumerate(model.blocks):
+        if args.recompute:
+            from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
+                checkpoint_wrapper)
+            block = checkpoint_wrapper(block, preserve_rng_state=False)
+        if args.compile == "block":
+            block.compile(mode=args.compile_mode, fullgraph=True, dynamic=False)
+        model.blocks[index] = block
+    if args.compile == "block":
+        model.head_loss = torch.compile(head_loss, mode=args.compile_mode, fullgraph=True,
+                                        dynamic=False)
+
+
+def build_ddp(args, device, world):
+    with torch.device(device):
+        model = Gpt2(args.shape)
+    model.init_weights(args.seed)
+    wrap_blocks(model, args)
+    params = list(model.named_parameters())
+    run = model
+    if world > 1:
+        ids = [device.index] if device.type == "cuda" else None
+        run = torch.nn.parallel.DistributedDataParallel(
+            model, device_ids=ids, gradient_as_bucket_view=True, static_graph=args.recompute)
+    if args.compile == "whole":  # outside DDP, so that the graph is split where buckets end
+        run = torch.compile(run, mode=args.compile_mode, dynamic=False)
+    return run, model, params
+
+
+def build_fsdp(args, device, rank, world):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+    mesh = init_device_mesh(device.type, (world,))
+    reduce_dtype = torch.bfloat16 if args.reduce_dtype == "bf16" else torch.float32
+    options = {"mesh": mesh, "reshard_after_forward": args.mode == "fsdp2-zero3",
+               "mp_policy": MixedPrecisionPolicy(torch.bfloat16, reduce_dtype)}
+    if args.offload:
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
+    with torch.device("meta"):
+        model = Gpt2(args.shape)
+    wrap_blocks(model, args)
+    for block in model.blocks:
+        fully_shard(block, **options)
+    # What the root holds (embeddings, last norm) is needed last in forward and first in backward.
+    fully_shard(model, **{**options, "reshard_after_forward": False})
+    model.to_empty(device="cpu" if args.offload else device)
+    model.init_weights(args.seed + rank)
+    return model, model, list(model.named_parameters())
+
+
+class Trainer:
+    def __init__(self, args, device, rank, world):
+        self.args, self.device = args, device
+        if args.mode == "ddp":
+            self.run, self.model, params = build_ddp(args, device, world)
+        else:
+            self.run, self.model, params = build_fsdp(args, device, rank, world)
+        self.params = [p for _, p in params]
+        decayed = [p for _, p in params if p.dim() > 1]
+        others = [p for _, p in params if p.dim() == 1]
+        self.optimizer = torch.optim.AdamW(
+            [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+            lr=args.lr, betas=(0.9, 0.95), eps=1e-8, fused=True)
+        self.generator = torch.Generator(device).manual_seed(1000 + args.seed + rank)
+        self.ddp = args.mode == "ddp" and world > 1
+        self.wrapped = getattr(self.run, "_orig_mod", self.run)
+
+    def batch(self):
+        size = (self.args.micro_batch, self.args.seq_len + 1)
+        tokens = torch.randint(self.args.shape.vocab, size, device=self.device,
+                               generator=self.generator)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def micro_step(self, last):
+        sync = last or self.args.accum_sync == "each"
+        context = contextlib.nullcontext()
+        if self.ddp and not sync:
+            context = self.wrapped.no_sync()
+        if self.args.mode != "ddp":
+            self.model.set_requires_gradient_sync(sync)
+            if self.args.mode == "fsdp2-zero2":  # parameters stay until they change
+                self.model.set_reshard_after_backward(last)
+        cast = contextlib.nullcontext()
+        if self.args.mode == "ddp":
+            cast = torch.autocast(self.device.type, torch.bfloat16)
+        with context:
+            with cast:
+                loss = self.run(*self.batch())
+            (loss / self.args.grad_accum).backward()
+        return loss.detach()
+
+    def step(self):
+        """Returns the mean loss of this rank's micro-steps, on the device."""
+        total = torch.zeros((), device=self.device)
+        for index in range(self.args.grad_accum):
+            total += self.micro_step(index == self.args.grad_accum - 1)
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total / self.args.grad_accum
+
+
+def train(args, device, rank, world):
+    """Returns the seconds (of the slowest rank) and the mean loss of every step."""
+    trainer = Trainer(args, device, rank, world)
+    seconds, losses = [], []
+    for index in range(args.warmup + args.steps):
+        synchronize(device)
+        begin = time.perf_counter()
+        loss = trainer.step()
+        synchronize(device)
+        seconds.append(time.perf_counter() - begin)
+        losses.append(loss)
+        if rank == 0:
+            print(f"step {index + 1}: loss {loss.item():.4f}, {seconds[-1]:.3f} s",
+                  file=sys.stderr, flush=True)
+    times = torch.tensor(seconds, dtype=torch.float64, device=device)
+    means = torch.stack(losses)
+    if world > 1:
+        dist.all_reduce(times, dist.ReduceOp.MAX)
+        dist.all_reduce(means, dist.ReduceOp.SUM)
+        means /= world
+    return times.tolist(), means.tolist()
+
+
+def memory(device):
+    """Peaks of PyTorch's allocator and all that is taken on the GPU, in bytes; of rank 0."""
+    if device.type != "cuda":
+        return {"peak_allocated_bytes": None, "peak_reserved_bytes": None,
+                "device_used_bytes": None}
+    free, total = torch.cuda.mem_get_info(device)
+    return {"peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
+            "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
+            "device_used_bytes": total - free}
+
+
+def versions():
+    cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None
+    return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": cudnn, "nccl": nccl,
+            "python": sys.version.split()[0]}
+
+
+def main():
+    args = parse()
+    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    device = torch.device(args.device, int(os.environ.get("LOCAL_RANK", 0))
+                          if args.device == "cuda" else None)
+    if args.device == "cuda":
+        torch.cuda.set_device(device)
+    if world > 1 or args.mode != "ddp":
+        backend = "nccl" if args.device == "cuda" else "gloo"
+        if args.offload and args.device == "cuda":
+            backend = "cpu:gloo,cuda:nccl"  # the norm of gradients in host memory is reduced too
+        alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # FSDP2 wants a group
+        dist.init_process_group(backend, **(alone if world == 1 else {}))
+    torch.set_float32_matmul_precision("high")
+    sdpa = choose_sdpa(args, device)
+    use_sdpa(sdpa)
+
+    seconds, losses = train(args, device, rank, world)
+    if rank == 0:
+        timed = seconds[args.warmup:]
+        median = statistics.median(timed)
+        per_gpu = args.micro_batch * args.grad_accum * args.seq_len / median
+        mfu = None
+        if device.type == "cuda":
+            mfu = per_gpu * args.shape.flops_per_token(args.seq_len) / H200_BF16_PEAK
+        print(json.dumps({
+            "executor": "PyTorch", "model": args.model, "params": args.shape.params(),
+            "mode": args.mode, "gpus": world, "micro_batch": args.micro_batch,
+            "grad_accum": args.grad_accum, "seq_len": args.seq_len, "recompute": args.recompute,
+            "offload": args.offload, "compile": args.compile, "compile_mode": args.compile_mode,
+            "sdpa": sdpa, "reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype,
+            "tokens_per_second_per_gpu": per_gpu, "mfu": mfu, "step_seconds": timed,
+            "step_seconds_median": median, **memory(device),
+            "loss_first": losses[0], "loss_last": losses[-1],
+            "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+            "versions": versions()}), flush=True)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+// How zeroplan's own CUDA kernels cut their work where the cut decides their scratch: the kernel
+// table takes the sizes from here, the kernels the cuts. Plain: CUDA sources include this. Nothing
+// depends on the GPU at hand, so that a plan and its sums are the same everywhere.
+#pragma once
+
+#include <cstdint>
+
+namespace zeroplan {
+
+constexpr int64_t RoundUpTo(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Layer norm backward: blocks that each leave partial sums of dw and db, 2*C floats. 264: two on
+// each of the 132 multiprocessors of an H100 or H200.
+constexpr int64_t LayerNormBackwardBlocks(int64_t rows) {
+  const int64_t blocks = (rows + 63) / 64;
+  return blocks < 264 ? blocks : 264;
+}
+
+// Norm: blocks that each leave a double. 1056: eight on each of 132 multiprocessors.
+constexpr int64_t NormBlocks(int64_t elements) {
+  const int64_t blocks = (elements + 16383) / 16384;
+  return blocks < 1 ? 1 : blocks < 1056 ? blocks : 1056;
+}
+
+// Embedding backward: positions are sorted by token and cut into segments of so many, a power of
+// two, at least 32 and at most 512 of them. A segment leaves up to two partial rows of C floats.
+constexpr int64_t EmbedSegmentRows(int64_t positions) {
+  int64_t rows = 32;
+  while (rows * 512 < positions) rows *= 2;
+  return rows;
+}
+
+// Where embedding backward's scratch has what, in bytes; each part at a multiple of 256.
+struct EmbedScratch {
+  int64_t segment_rows, segments;
+  int64_t keys[2], values[2];  // offsets: int32 tokens and positions, before and after a pass
+  int64_t partials;            // offset: [segments][2][C] floats
+  int64_t sort, sort_bytes;    // offset and size: the sort's own
+  int64_t bytes;               // all
+};
+
+constexpr EmbedScratch EmbedScratchOf(int64_t positions, int64_t channels) {
+  EmbedScratch s{};
+  s.segment_rows = EmbedSegmentRows(positions);
+  s.segments = (positions + s.segment_rows - 1) / s.segment_rows;
+  const int64_t array = RoundUpTo(4 * positions, 256);
+  s.keys[0] = 0;
+  s.keys[1] = array;
+  s.values[0] = 2 * array;
+  s.values[1] = 3 * array;
+  s.partials = 4 * array;
+  s.sort = s.partials + RoundUpTo(s.segments * 2 * channels * 4, 256);
+  // cub's radix sort of double buffers keeps, for each tile of a few thousand keys, 256 counters of
+  // 4 bytes, and some kilobytes beside them: below a byte a key, with 1 MiB to spare.
+  s.sort_bytes = RoundUpTo(positions, 256) + (int64_t{1} << 20);
+  s.bytes = s.sort + s.sort_bytes;
+  return s;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,56 @@
+// Collectives between ranks that are processes, one a GPU, over NCCL.
+//
+// Ranks issue the same calls in the same order on each communicator. Sums are NCCL's: in its own
+// order over ranks, rounded to the dtype at every hop.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "executor/collectives/in_process.h"
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+// Throws Error(kRuntime) naming the call and NCCL's own last word on it.
+void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator = nullptr);
+
+class NcclCommunicator {
+ public:
+  // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
+  explicit NcclCommunicator(ProcessGroup& group);
+
+  int world_size() const { return world_size_; }
+
+  // Issues the call's segments as one group on `stream`. Addresses are device memory, and as
+  // CommSegment says.
+  void Issue(const CommCall& call, cudaStream_t stream);
+
+  // Throws Error(kRuntime) if NCCL has found something wrong since; cheap.
+  void CheckAsyncError() const;
+  // Ends what is under way on this rank, for a run that has failed; the communicator is gone after.
+  void Abort() noexcept;
+
+ private:
+  struct Destroy {
+    using pointer = ncclComm_t;
+    void operator()(ncclComm_t communicator) const noexcept;
+  };
+
+  void IssueSegment(const CommCall& call, const CommSegment& segment, ncclDataType_t type,
+                    cudaStream_t stream);
+  void ReduceToOwners(const CommSegment& segment, uint64_t element_bytes, ncclDataType_t type,
+                      cudaStream_t stream);
+
+  int rank_;
+  int world_size_;
+  std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Destroy> communicator_;
+};
+
+}  // namespace zeroplan
+
+#define ZEROPLAN_NCCL(call) ::zeroplan::CheckNccl((call), #call)

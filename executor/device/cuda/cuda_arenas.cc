@@ -1,0 +1,95 @@
+#include "executor/device/cuda/cuda_arenas.h"
+
+#include <cuda_runtime_api.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "executor/device/cuda/cuda_check.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kTouchStride = 4096;
+
+std::byte* AllocateDevice(uint64_t bytes, int rank) {
+  if (bytes == 0) return nullptr;
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // not sticky: others may go on
+    size_t free_bytes = 0, total_bytes = 0;
+    cudaMemGetInfo(&free_bytes, &total_bytes);
+    ThrowRuntime(
+        "rank {}: no memory for the device arena of {} bytes ({}): the GPU has {} free of {}; other "
+        "processes may use it, or the plan is for a larger GPU (see --gpu-memory)",
+        rank, bytes, FormatBytes(bytes), FormatBytes(free_bytes), FormatBytes(total_bytes));
+  }
+  ZEROPLAN_CUDA(status);
+  return static_cast<std::byte*>(memory);
+}
+
+// Large pages where the system gives them, and every page there before the first step.
+void TouchPages(std::byte* memory, uint64_t bytes, int threads) {
+  if (bytes == 0) return;
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  const auto parts = static_cast<uint64_t>(std::clamp(threads, 1, 64));
+  const uint64_t part = AlignUp(CeilDiv(bytes, parts), kTouchStride);
+  std::vector<std::jthread> workers;
+  for (uint64_t begin = 0; begin < bytes; begin += part) {
+    workers.emplace_back([=] {
+      const uint64_t end = std::min(bytes, begin + part);
+      for (uint64_t at = begin; at < end; at += kTouchStride) memory[at] = std::byte{0};
+    });
+  }
+}
+
+}  // namespace
+
+void FreeDevice::operator()(std::byte* memory) const noexcept {
+  WarnCuda(cudaFree(memory), "cudaFree");
+}
+
+PageLock::PageLock(std::byte* memory, uint64_t bytes, int rank) {
+  if (bytes == 0) return;
+  const cudaError_t status =
+      cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    ThrowRuntime(
+        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; raise the limit on locked "
+        "memory (ulimit -l) or of the container, or set pin_memory to false",
+        rank, bytes, FormatBytes(bytes), cudaGetErrorString(status));
+  }
+  memory_ = memory;
+}
+
+PageLock::~PageLock() {
+  if (memory_ != nullptr) WarnCuda(cudaHostUnregister(memory_), "cudaHostUnregister");
+}
+
+CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads) {
+  const auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
+  device_.reset(AllocateDevice(bytes(Space::kDevice), rank));
+  // Not as kPinned: what locks the pages is the driver, which learns of them that way.
+  pinned_ = MemoryArena(Space::kPageable, bytes(Space::kPinned), rank);
+  TouchPages(pinned_.data(), pinned_.bytes(), threads);
+  pinned_lock_ = PageLock(pinned_.data(), pinned_.bytes(), rank);
+  pageable_ = MemoryArena(Space::kPageable, bytes(Space::kPageable), rank);
+  TouchPages(pageable_.data(), pageable_.bytes(), threads);
+  if (bytes(Space::kFile) > 0) file_ = SwapFile(swap_dir, bytes(Space::kFile), rank);
+}
+
+ArenaBases CudaArenas::bases() const {
+  ArenaBases bases{};
+  bases[static_cast<size_t>(Space::kDevice)] = device_.get();
+  bases[static_cast<size_t>(Space::kPinned)] = pinned_.data();
+  bases[static_cast<size_t>(Space::kPageable)] = pageable_.data();
+  return bases;
+}
+
+}  // namespace zeroplan

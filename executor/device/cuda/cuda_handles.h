@@ -1,0 +1,60 @@
+// Owners of CUDA streams, events and graphs. Views are the raw handles.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <type_traits>
+
+#include "executor/device/cuda/cuda_check.h"
+
+namespace zeroplan {
+
+struct DestroyStream {
+  using pointer = cudaStream_t;
+  void operator()(cudaStream_t stream) const noexcept {
+    WarnCuda(cudaStreamDestroy(stream), "cudaStreamDestroy");
+  }
+};
+struct DestroyEvent {
+  using pointer = cudaEvent_t;
+  void operator()(cudaEvent_t event) const noexcept {
+    WarnCuda(cudaEventDestroy(event), "cudaEventDestroy");
+  }
+};
+struct DestroyGraph {
+  using pointer = cudaGraph_t;
+  void operator()(cudaGraph_t graph) const noexcept {
+    WarnCuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
+};
+struct DestroyGraphExec {
+  using pointer = cudaGraphExec_t;
+  void operator()(cudaGraphExec_t graph) const noexcept {
+    WarnCuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy");
+  }
+};
+using CudaStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
+using CudaEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
+using CudaGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+using CudaGraphExec = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraphExec>;
+
+// A stream that does not wait for the legacy default stream. `urgent`: its kernels' blocks go first
+// where several streams have blocks to place.
+inline CudaStream MakeStream(bool urgent) {
+  int least = 0, greatest = 0;
+  ZEROPLAN_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  ZEROPLAN_CUDA(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
+  return CudaStream(stream);
+}
+
+inline CudaEvent MakeEvent(bool timed) {
+  cudaEvent_t event = nullptr;
+  ZEROPLAN_CUDA(
+      cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  return CudaEvent(event);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,51 @@
+// Numbers in page-locked memory that GPU streams and host threads set and wait for: what orders the
+// host's streams with the GPU's.
+//
+// An event that crosses between host and GPU counts its records: the n-th record writes n, a wait
+// issued after it waits until the number has reached n. So a wait is for the record that came
+// before it in the program, however far the GPU runs ahead of the host or behind it, which a
+// cudaEvent_t, that knows its latest record only, could not tell.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "executor/device/cuda/cuda_arenas.h"
+
+namespace zeroplan {
+
+class StreamFlags {
+ public:
+  // All start at 0. Throws Error(kRuntime) if the driver has no stream memory operations.
+  explicit StreamFlags(uint32_t count);
+  ~StreamFlags();
+  StreamFlags(const StreamFlags&) = delete;
+  StreamFlags& operator=(const StreamFlags&) = delete;
+
+  // On the GPU's streams: sets the flag after what was issued before; waits for it.
+  void WriteOn(cudaStream_t stream, uint32_t flag, uint32_t value);
+  void WaitOn(cudaStream_t stream, uint32_t flag, uint32_t value);
+
+  // On the host.
+  void Write(uint32_t flag, uint32_t value) noexcept;
+  bool Reached(uint32_t flag, uint32_t value) const noexcept;
+
+  // Lets every waiting stream go, for a run that has failed.
+  void ReleaseAll() noexcept;
+
+ private:
+  struct Driver;
+  using Flag = std::atomic<uint32_t>;
+  static_assert(sizeof(Flag) == 4 && Flag::is_always_lock_free);
+
+  uint32_t count_;
+  MemoryArena memory_;
+  PageLock lock_;
+  Flag* flags_;
+  std::unique_ptr<const Driver> driver_;
+};
+
+}  // namespace zeroplan

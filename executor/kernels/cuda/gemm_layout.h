@@ -1,0 +1,123 @@
+// How row-major products are put to a library that knows column-major matrices only. Nothing is
+// copied: a dense row-major X of R rows and S columns, read by columns with leading dimension S, is
+// X^T, so every product below is the transpose of the wanted one.
+//
+// Legend: M rows (tokens), K inputs, N outputs; B micro-batch, T sequence, C hidden, H heads,
+// D = C/H. Lower case m, n, k are the library's: D_mn = op(A)_mk op(B)_kn, column-major.
+#pragma once
+
+#include <cstdint>
+
+namespace zeroplan {
+
+struct GemmLayout {
+  bool transpose_a = false, transpose_b = false;
+  bool swapped = false;  // A is the second of the two inputs, else the first
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldd = 0;  // elements
+  // Batched products: elements from one to the next.
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
+};
+
+// y_MN = a_MK * w. Inputs (a, w); w lies as [K,N], transposed: as [N,K].
+inline GemmLayout ForwardLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
+  // y^T (N x M) = w^T (N x K) * a^T (K x M). By columns w is w^T already, or, lying as [N,K], is
+  // K x N and must be transposed; a is a^T.
+  return {.transpose_a = transposed,
+          .swapped = true,
+          .m = N,
+          .n = M,
+          .k = K,
+          .lda = transposed ? K : N,
+          .ldb = K,
+          .ldd = N};
+}
+
+// dx_MK = dy_MN * w^T. Inputs (dy, w); w as in forward.
+inline GemmLayout BackwardDataLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
+  // dx^T (K x M) = w (K x N) * dy^T (N x M). By columns w is N x K and must be transposed, or,
+  // lying as [N,K], is K x N already; dy is dy^T.
+  return {.transpose_a = !transposed,
+          .swapped = true,
+          .m = K,
+          .n = M,
+          .k = N,
+          .lda = transposed ? K : N,
+          .ldb = N,
+          .ldd = K};
+}
+
+// dw = a^T * dy, lying as w. Inputs (a_MK, dy_MN).
+inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
+  // [K,N]: dw^T (N x K) = dy^T (N x M) * a (M x K). By columns dy is dy^T, a is K x M: transposed.
+  if (!transposed) {
+    return {.transpose_b = true,
+            .swapped = true,
+            .m = N,
+            .n = K,
+            .k = M,
+            .lda = N,
+            .ldb = K,
+            .ldd = N};
+  }
+  // [N,K]: by columns dw is K x N = a^T (K x M) * dy (M x N); a is a^T, dy is N x M: transposed.
+  return {.transpose_b = true, .m = K, .n = N, .k = M, .lda = K, .ldb = N, .ldd = K};
+}
+
+// The products of unfused attention for the H heads of one sequence. q, k, v (and their gradients)
+// are T rows of D within qkv_T3C, heads D apart; out and dout T rows of D within [T,C]; probs,
+// dprobs [H,T,T]. All inputs are given as (first, second).
+enum class AttentionProduct : uint8_t {
+  kScores,  // (q, k)       -> probs:  S = q k^T
+  kOut,     // (probs, v)   -> out:    O = P v
+  kDValue,  // (probs, dout)-> dv:    dV = P^T dO
+  kDProbs,  // (dout, v)    -> dprobs: dP = dO v^T
+  kDQuery,  // (ds, k)      -> dq:    dQ = dS k
+  kDKey,    // (ds, q)      -> dk:    dK = dS^T q
+};
+
+inline GemmLayout AttentionLayout(AttentionProduct product, int64_t T, int64_t C, int64_t H) {
+  const int64_t D = C / H, square = T * T;
+  // [T,T] = x y^T of rows of D: by columns (x y^T)^T = y x^T; y is D x T: transposed, x is x^T.
+  const auto scores = [&](int64_t ld_x, int64_t ld_y) {
+    return GemmLayout{.transpose_a = true,
+                      .swapped = true,
+                      .m = T,
+                      .n = T,
+                      .k = D,
+                      .lda = ld_y,
+                      .ldb = ld_x,
+                      .ldd = T,
+                      .batch = H,
+                      .stride_a = D,
+                      .stride_b = D,
+                      .stride_d = square};
+  };
+  // Rows of D = op(p) x, p [T,T]: by columns its transpose x^T op(p)^T; x is x^T, p is p^T, so
+  // only op = transpose asks for one.
+  const auto weighted = [&](bool transpose_p, int64_t ld_x, int64_t ld_out) {
+    return GemmLayout{.transpose_b = transpose_p,
+                      .swapped = true,
+                      .m = D,
+                      .n = T,
+                      .k = T,
+                      .lda = ld_x,
+                      .ldb = T,
+                      .ldd = ld_out,
+                      .batch = H,
+                      .stride_a = D,
+                      .stride_b = square,
+                      .stride_d = D};
+  };
+  switch (product) {
+    case AttentionProduct::kScores: return scores(3 * C, 3 * C);
+    case AttentionProduct::kOut: return weighted(false, 3 * C, C);
+    case AttentionProduct::kDValue: return weighted(true, C, 3 * C);
+    case AttentionProduct::kDProbs: return scores(C, 3 * C);
+    case AttentionProduct::kDQuery: return weighted(false, 3 * C, 3 * C);
+    case AttentionProduct::kDKey: return weighted(true, 3 * C, 3 * C);
+  }
+  return {};
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,31 @@
+// Failed calls of CUDA's libraries become errors that say what was being done.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+inline void CheckRuntimeCall(cudaError_t status, std::string_view what) {
+  if (status != cudaSuccess) [[unlikely]] {
+    ThrowRuntime("CUDA failed at {}: {} ({})", what, cudaGetErrorString(status),
+                 cudaGetErrorName(status));
+  }
+}
+
+// After a launch of a kernel of our own.
+inline void CheckKernelLaunch(std::string_view what) {
+  CheckRuntimeCall(cudaGetLastError(), what);
+}
+
+inline void CheckLtCall(cublasStatus_t status, std::string_view what) {
+  if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]] {
+    ThrowRuntime("cuBLASLt failed at {}: {}", what, cublasLtGetStatusString(status));
+  }
+}
+
+}  // namespace zeroplan

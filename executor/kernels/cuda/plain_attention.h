@@ -1,0 +1,27 @@
+// Launchers of causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN.
+// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size.
+#pragma once
+
+#include "executor/kernels/cuda/float_array.h"
+
+namespace zeroplan::cuda {
+
+inline constexpr int64_t kMostHeadSize = 256;
+
+struct AttentionDims {
+  int64_t B, T, C, H;
+};
+
+// Any T and float dtypes. REQUIRES: D <= kMostHeadSize. No scratch.
+cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
+                                        const FloatArray& out_BTC, float* lse_BHT,
+                                        cudaStream_t stream);
+
+// The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
+// two writers, so results are the same at every run.
+cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTC,
+                                         const FloatArray& qkv_BT3C, const FloatArray& out_BTC,
+                                         const float* lse_BHT, const FloatArray& dqkv_BT3C,
+                                         cudaStream_t stream);
+
+}  // namespace zeroplan::cuda

@@ -1,0 +1,220 @@
+// The CUDA engine beside the CPU one on the same programs, one rank: same losses, same norms, no
+// byte outside the plan.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "tests/executor/device/temp_dir.h"
+#include "tests/executor/engine/small_training.h"
+
+namespace zeroplan {
+namespace {
+
+using namespace small_training;
+
+// fp32: other orders of sums in products, attention and norms, grown by three optimizer steps.
+// 16 bit: roundings of 2^-8 in every activation, on both sides at other places.
+double Tolerance(Dtype dtype) { return dtype == Dtype::kF32 ? 3e-4 : 2e-2; }
+
+struct Choice {
+  const char* name;
+  int stage = 0;
+  int64_t grad_accum = 2;
+  OffloadDevice optimizer = OffloadDevice::kNone;
+  double ratio = 1.0;
+  OffloadDevice param = OffloadDevice::kNone;
+  int recompute = 0;
+  bool pin_memory = true;
+  bool flash_attention = true;
+};
+
+TrainSetup SetupOf(const Choice& choice, Dtype dtype, const std::string& swap_dir) {
+  TrainSetup setup = Setup(choice.stage, 1, choice.grad_accum);
+  setup.batch.micro_batch = 2;
+  setup.precision.dtype = dtype;
+  setup.precision.grad_accum_dtype = dtype;
+  setup.zero.offload_optimizer.device = choice.optimizer;
+  setup.zero.offload_optimizer.ratio = choice.ratio;
+  setup.zero.offload_optimizer.nvme_path = swap_dir;
+  setup.zero.offload_optimizer.pin_memory = choice.pin_memory;
+  setup.zero.offload_param.device = choice.param;
+  setup.zero.offload_param.nvme_path = swap_dir;
+  setup.zero.offload_param.pin_memory = choice.pin_memory;
+  setup.zero.sub_group_elements = 4096;  // several pieces a unit
+  setup.recompute.every = choice.recompute;
+  return setup;
+}
+
+const Choice kChoices[] = {
+    {.name = "stage 0"},
+    {.name = "stage 0, one micro-step", .grad_accum = 1},
+    {.name = "stage 0, three micro-steps", .grad_accum = 3},
+    {.name = "stage 0, recompute", .recompute = 1},
+    {.name = "stage 0, unfused attention", .flash_attention = false},
+    {.name = "stage 1", .stage = 1},
+    {.name = "stage 2", .stage = 2},
+    {.name = "stage 3", .stage = 3},
+    {.name = "stage 1, optimizer on cpu", .stage = 1, .optimizer = OffloadDevice::kCpu},
+    {.name = "stage 2, optimizer on cpu", .stage = 2, .optimizer = OffloadDevice::kCpu},
+    {.name = "stage 2, one micro-step, optimizer on cpu",
+     .stage = 2,
+     .grad_accum = 1,
+     .optimizer = OffloadDevice::kCpu},
+    {.name = "stage 2, half the optimizer on cpu, recompute",
+     .stage = 2,
+     .optimizer = OffloadDevice::kCpu,
+     .ratio = 0.5,
+     .recompute = 1},
+    {.name = "stage 2, optimizer on cpu, pageable",
+     .stage = 2,
+     .optimizer = OffloadDevice::kCpu,
+     .pin_memory = false},
+    {.name = "stage 2, optimizer on nvme", .stage = 2, .optimizer = OffloadDevice::kNvme},
+    {.name = "stage 3, optimizer on cpu", .stage = 3, .optimizer = OffloadDevice::kCpu},
+    {.name = "stage 3, parameters on cpu", .stage = 3, .param = OffloadDevice::kCpu},
+    {.name = "stage 3, both on cpu",
+     .stage = 3,
+     .optimizer = OffloadDevice::kCpu,
+     .param = OffloadDevice::kCpu},
+    {.name = "stage 3, both on nvme",
+     .stage = 3,
+     .optimizer = OffloadDevice::kNvme,
+     .param = OffloadDevice::kNvme},
+};
+
+LowerOptions CudaLowering(const Choice& choice) {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention = choice.flash_attention;
+  lower.logits_chunk_bytes = 2000;  // several chunks, the last one smaller
+  return lower;
+}
+
+void CheckAlike(const Outcome& outcome, const Outcome& control, double tolerance) {
+  for (size_t step = 0; step < kSteps; ++step) {
+    CAPTURE(step);
+    CHECK(outcome.steps[step].loss_sum ==
+          doctest::Approx(control.steps[step].loss_sum).epsilon(tolerance));
+    CHECK(static_cast<double>(outcome.steps[step].grad_norm) ==
+          doctest::Approx(static_cast<double>(control.steps[step].grad_norm))
+              .epsilon(10 * tolerance));
+    CHECK(outcome.steps[step].step == control.steps[step].step);
+    CHECK(outcome.steps[step].skip == 0);
+  }
+  CHECK(outcome.eval_loss == doctest::Approx(control.eval_loss).epsilon(tolerance));
+}
+
+TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
+  const TempDir dir;
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
+    for (const Choice& choice : kChoices) {
+      CAPTURE(DtypeName(dtype));
+      CAPTURE(choice.name);
+      const TrainSetup setup = SetupOf(choice, dtype, dir.path());
+      const LowerOptions lower = CudaLowering(choice);
+      EngineOptions options;
+      options.swap_dir = dir.path();
+      const Outcome control = Train(setup, options, lower);
+      options.backend = Backend::kCuda;
+      const Outcome outcome = Train(setup, options, lower);
+      CheckAlike(outcome, control, Tolerance(dtype));
+      CHECK(outcome.touched == control.touched);
+    }
+  }
+}
+
+TEST_CASE("cuda engine: the same run twice gives the same bits") {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+    const TrainSetup setup = SetupOf(kChoices[0], dtype, "");
+    EngineOptions options;
+    options.backend = Backend::kCuda;
+    options.deterministic = true;
+    const Outcome first = Train(setup, options, CudaLowering(kChoices[0]));
+    const Outcome second = Train(setup, options, CudaLowering(kChoices[0]));
+    for (size_t step = 0; step < kSteps; ++step) {
+      CHECK(first.steps[step].loss_sum == second.steps[step].loss_sum);
+      CHECK(first.steps[step].grad_norm == second.steps[step].grad_norm);
+    }
+  }
+}
+
+TEST_CASE("cuda engine: nothing above the touched bytes is written") {
+  const TempDir dir;
+  for (const Choice& choice : kChoices) {
+    CAPTURE(choice.name);
+    const Program program =
+        Lower(SmallModel(), SetupOf(choice, Dtype::kBF16, dir.path()), CudaLowering(choice));
+    EngineOptions options;
+    options.backend = Backend::kCuda;
+    options.swap_dir = dir.path();
+    options.pattern_arenas = true;
+    Engine engine(program, options);
+    engine.Init();
+    for (int step = 0; step < 2; ++step) engine.Step(CountingBatch{1});
+    engine.Evaluate(CountingBatch{1});
+    const auto written = engine.PatternHighWater();
+    const auto touched = engine.high_water().touched_bytes;
+    for (size_t space = 0; space < kSpaces; ++space) {
+      CAPTURE(space);
+      CHECK(written[space] <= touched[space]);
+      CHECK(touched[space] <= program.arena_bytes[space]);
+    }
+  }
+}
+
+// Keeps what is saved in memory, by state and tensor.
+class MemoryState : public StateSource, public StateSink {
+ public:
+  void Write(const TensorRange& range, std::span<const float> values) override {
+    const std::lock_guard lock(mutex_);
+    std::vector<float>& all = states_[{range.state, range.tensor}];
+    if (all.size() < range.begin + range.count) all.resize(range.begin + range.count);
+    std::copy(values.begin(), values.begin() + static_cast<int64_t>(range.count),
+              all.begin() + static_cast<int64_t>(range.begin));
+  }
+  void Read(const TensorRange& range, std::span<float> out) const override {
+    const std::vector<float>& all = states_.at({range.state, range.tensor});
+    std::copy_n(all.begin() + static_cast<int64_t>(range.begin), range.count, out.begin());
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<StateKind, int>, std::vector<float>> states_;
+};
+
+TEST_CASE("cuda engine: a saved run goes on with the same bits") {
+  const TempDir dir;
+  for (const Choice& choice : kChoices) {
+    CAPTURE(choice.name);
+    const Program program =
+        Lower(SmallModel(), SetupOf(choice, Dtype::kBF16, dir.path()), CudaLowering(choice));
+    EngineOptions options;
+    options.backend = Backend::kCuda;
+    options.deterministic = true;
+    options.swap_dir = dir.path();
+    MemoryState saved;
+    StepState at_save, expected;
+    {
+      Engine engine(program, options);
+      engine.Init();
+      engine.Step(CountingBatch{1});
+      StateSink* sinks[] = {&saved};
+      engine.Save(sinks);
+      at_save = engine.state();
+      expected = engine.Step(CountingBatch{1});
+    }
+    options.seed = 99;  // other weights, which loading replaces
+    Engine engine(program, options);
+    engine.Init();
+    engine.Load(saved, true, &at_save);
+    const StepState resumed = engine.Step(CountingBatch{1});
+    CHECK(resumed.loss_sum == expected.loss_sum);
+    CHECK(resumed.grad_norm == expected.grad_norm);
+    CHECK(resumed.step == expected.step);
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

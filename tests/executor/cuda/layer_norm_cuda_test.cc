@@ -1,0 +1,139 @@
+// Layer norm at the hidden sizes of real models, and at those past the fast kernels' limits. Legend:
+// M rows, C channels.
+#include <array>
+
+#include "tests/executor/kernels/kernel_harness.h"
+
+namespace zeroplan::kernel_test {
+namespace {
+
+constexpr double kEps = 1e-5;
+
+struct Problem {
+  int64_t M, C;
+  Tensor x, w, b, y, stats, dy, dx, dw, db;
+
+  Problem(Rng& rng, Dtype dtype, int64_t rows, int64_t channels)
+      : M(rows),
+        C(channels),
+        x(Tensor::Random(rng, dtype, M * C)),
+        w(Tensor::Random(rng, dtype, C)),
+        b(Tensor::Random(rng, dtype, C)),
+        y(dtype, M * C),
+        stats(Dtype::kF32, 2 * M),
+        dy(Tensor::Random(rng, dtype, M * C)),
+        dx(Tensor::Random(rng, dtype, M * C)),
+        dw(Tensor::Random(rng, Dtype::kF32, C)),
+        db(Tensor::Random(rng, dtype, C)) {}
+
+  void Forward(Bench& bench) {
+    bench.Run(KernelId::kLayerNormForward, {M, C}, {&x, &w, &b, &y, &stats});
+  }
+  void Backward(Bench& bench, int flags) {
+    bench.Run(KernelId::kLayerNormBackward, {M, C}, {&dy, &x, &w, &stats, &dx, &dw, &db}, flags);
+  }
+};
+
+struct RowStats {
+  double mean = 0, inverse = 0;
+};
+RowStats Stats(const Problem& p, int64_t m) {
+  RowStats s;
+  for (int64_t c = 0; c < p.C; ++c) s.mean += p.x[m * p.C + c] / static_cast<double>(p.C);
+  double variance = 0;
+  for (int64_t c = 0; c < p.C; ++c) {
+    const double d = p.x[m * p.C + c] - s.mean;
+    variance += d * d / static_cast<double>(p.C);
+  }
+  s.inverse = 1 / std::sqrt(variance + kEps);
+  return s;
+}
+
+// A few roundings of numbers up to about 10 (64 units), and of sums of n numbers near 1, which reach
+// some sqrt(n).
+double Slack(int64_t n) { return (64 + 2 * std::sqrt(static_cast<double>(n))) * 0x1p-24; }
+
+void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C) {
+  CAPTURE(DtypeName(dtype));
+  CAPTURE(M);
+  CAPTURE(C);
+  Bench bench(1);
+  Problem p(rng, dtype, M, C);
+  const Doubles dx_before = p.dx.values(), dw_before = p.dw.values(), db_before = p.db.values();
+  p.Forward(bench);
+  Problem again = p;
+  p.Backward(bench, kAccumulate | kAddToOutput);
+  again.Forward(bench);
+  again.Backward(bench, kAccumulate | kAddToOutput);
+  CHECK(again.y == p.y);
+  CHECK(again.stats == p.stats);
+  CHECK(again.dx == p.dx);
+  CHECK(again.dw == p.dw);
+  CHECK(again.db == p.db);
+
+  std::vector<RowStats> stats;
+  for (int64_t m = 0; m < M; ++m) stats.push_back(Stats(p, m));
+  const auto normal = [&](int64_t m, int64_t c) {
+    const RowStats& s = stats[static_cast<size_t>(m)];
+    return (p.x[m * C + c] - s.mean) * s.inverse;
+  };
+  for (int sample = 0; sample < 8; ++sample) {
+    const int64_t m = sample == 0 ? 0 : sample == 1 ? M - 1 : rng.Below(M);
+    CAPTURE(m);
+    const RowStats& s = stats[static_cast<size_t>(m)];
+    CHECK(Close(p.stats[2 * m], s.mean, Dtype::kF32, Slack(C)));
+    CHECK(Close(p.stats[2 * m + 1], s.inverse, Dtype::kF32, Slack(C)));
+    double mean_d = 0, mean_dn = 0;
+    for (int64_t c = 0; c < C; ++c) {
+      const double d = p.dy[m * C + c] * p.w[c] / static_cast<double>(C);
+      mean_d += d;
+      mean_dn += d * normal(m, c);
+    }
+    for (int64_t c = 0; c < C; ++c) {
+      CAPTURE(c);
+      REQUIRE(Close(p.y[m * C + c], normal(m, c) * p.w[c] + p.b[c], dtype, Slack(C)));
+      const double dx =
+          (p.dy[m * C + c] * p.w[c] - mean_d - normal(m, c) * mean_dn) * s.inverse;
+      REQUIRE(Close(p.dx[m * C + c], dx_before[static_cast<size_t>(m * C + c)] + dx, dtype,
+                    4 * Slack(C)));
+    }
+  }
+  for (int sample = 0; sample < 40; ++sample) {
+    const int64_t c = sample == 0 ? 0 : sample == 1 ? C - 1 : rng.Below(C);
+    CAPTURE(c);
+    double dw = dw_before[static_cast<size_t>(c)], db = db_before[static_cast<size_t>(c)];
+    for (int64_t m = 0; m < M; ++m) {
+      dw += p.dy[m * C + c] * normal(m, c);
+      db += p.dy[m * C + c];
+    }
+    CHECK(Close(p.dw[c], dw, Dtype::kF32, 4 * Slack(M)));
+    CHECK(Close(p.db[c], db, dtype, 4 * Slack(M)));
+  }
+}
+
+TEST_CASE("gpu layer norm: hidden sizes of real models, twice the same bits") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (int64_t C : {768, 1600, 2560, 4096, 5120, 12288}) {
+    Check(rng, Dtype::kBF16, 130, C);
+    Check(rng, Dtype::kF32, 67, C);
+  }
+  Check(rng, Dtype::kF16, 130, 4096);
+}
+
+TEST_CASE("gpu layer norm: sizes at the kernels' borders") {
+  ZEROPLAN_TEST_RNG(rng);
+  // One vector; warps filled and one vector more; block per row; past the fast kernels; odd.
+  for (int64_t C :
+       {8, 256, 264, 512, 520, 2048, 2056, 4104, 8192, 8200, 12296, 16384, 16392, 4097}) {
+    Check(rng, Dtype::kBF16, 9, C);
+  }
+}
+
+TEST_CASE("gpu layer norm: more rows than blocks") {
+  ZEROPLAN_TEST_RNG(rng);
+  Check(rng, Dtype::kBF16, 20'001, 64);
+  Check(rng, Dtype::kF32, 17'000, 33);
+}
+
+}  // namespace
+}  // namespace zeroplan::kernel_test
