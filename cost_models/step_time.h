@@ -41,8 +41,8 @@ class StepTimer {
   StepTime Time(const Program& program);
 
   // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
-  // ones, the last one, the update. What an update leaves to the next step shows at the begin, where
-  // the step before left it; what of that was under way already, from there on.
+  // ones, the last one, the update. What an update leaves to the next step shows at the begin,
+  // where the step before left it; what of that was under way already, from there on.
   std::vector<TraceSpan> Trace(const Program& program, int64_t max_middle);
 
  private:

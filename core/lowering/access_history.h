@@ -75,7 +75,7 @@ class AccessHistory {
 
   size_t FirstEndingAfter(uint64_t at) const {
     const auto part = std::lower_bound(parts_.begin(), parts_.end(), at,
-                                       [](const Part& p, uint64_t value) { return p.end <= value; });
+                                       [](const Part& p, uint64_t end) { return p.end <= end; });
     return static_cast<size_t>(part - parts_.begin());
   }
 

@@ -5,11 +5,10 @@
 // touches, what on other streams must be over before it (reads after writes, writes after both),
 // and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
 // is known to have come. All this per kind of micro-step, since an instruction may run in some
-// kinds only. Streams meet at a section's begin and end.
-//
-// But for the gathers of updated parameters, where collectives may overlap: they are carried over
-// the end of the optimizer step. Each records an event of its own, and in the first micro-step of
-// the next step they count as instructions that came before the list.
+// kinds only. Streams meet at a section's begin and end, but for the gathers of updated parameters,
+// where collectives may overlap: they are carried over the end of the optimizer step. Each records
+// an event of its own, and in the first micro-step of the next step they count as instructions that
+// came before the list.
 #include <algorithm>
 #include <array>
 
@@ -68,8 +67,8 @@ class EventPass {
 
  private:
   struct Wait {
-    size_t before;  // the waiting instruction
-    Stream stream;  // that waits
+    size_t before;            // the waiting instruction
+    Stream stream;            // that waits
     int32_t for_instruction;  // negative: a carried one
     uint8_t when;
   };
@@ -91,6 +90,7 @@ class EventPass {
       }
     }
   }
+
   // What no instruction waited for is waited for all the same: nothing is carried any further.
   void EndCarried() {
     for (size_t k = 0; k < kinds_.size(); ++k) {

@@ -56,7 +56,7 @@ TEST_CASE("gathers that run on into the next step expose less at stages 1 and 2"
   }
 }
 
-TEST_CASE("the trace of a step has each of its instructions once, what the last one left included") {
+TEST_CASE("the trace of a step has each instruction once, what the last one left included") {
   const CostModel costs(PlainProfile(), {8, 8});
   const Program program = LowerMedium(1, 1);
   StepTimer timer(costs);
