@@ -244,7 +244,9 @@ void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& 
 double Bounds::GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
   if (t.n <= 1) return 0;
   auto elements = static_cast<double>(base_.zero.allgather_bucket_elements);
-  if (base_.zero.overlap_comm) {
+  const bool chosen =
+      base_.zero.allgather_bucket_elements != ZeroConfig{}.allgather_bucket_elements;
+  if (base_.zero.overlap_comm && !chosen) {
     const uint64_t reduced = group.reduce_bucket_elements;
     elements = std::min(elements, reduced == kAuto ? 8e6 : static_cast<double>(reduced));
   }

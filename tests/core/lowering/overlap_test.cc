@@ -116,10 +116,11 @@ TEST_CASE("gathers of updated parameters run on into the next step, first units 
       CAPTURE(stage);
       CAPTURE(grad_accum);
       TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, 0);
+      setup.zero.allgather_bucket_elements = ZeroConfig{}.allgather_bucket_elements;
       const Program program = Lower(testing::TinyModel(3), setup);
       const auto& list = program.section(Section::kOptimizerStep);
       const std::vector<size_t> carried = CarriedGathers(program);
-      REQUIRE(carried.size() == 5);  // a bucket of 900 elements is a unit
+      REQUIRE(carried.size() == 5);  // as reduced, by 900 elements: each holds a unit
       int next = 0;
       for (const size_t index : carried) {
         for (const Segment& segment : program.segs(std::get<Collective>(list[index].op))) {
