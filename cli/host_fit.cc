@@ -77,6 +77,19 @@ void CheckFitsHost(const Program& program, uint64_t available_bytes) {
                   FormatBytes(available_bytes), fix));
 }
 
+void CheckOffloadFitsHost(const Program& program, int ranks, uint64_t available_bytes) {
+  const uint64_t of_rank = program.arena_bytes[static_cast<size_t>(Space::kPinned)] +
+                           program.arena_bytes[static_cast<size_t>(Space::kPageable)];
+  const uint64_t needed =
+      CheckedMul(of_rank, static_cast<uint64_t>(ranks), "host memory of a host's ranks");
+  if (needed <= available_bytes) return;
+  throw Error(ExitCode::kNothingFits,
+              fmt::format("host memory short by {}: {} rank{} here need {}, this machine has {} "
+                          "free; offload less (--offload-ratio) or to nvme, or use more hosts",
+                          FormatBytes(needed - available_bytes), ranks, ranks == 1 ? "" : "s",
+                          FormatBytes(needed), FormatBytes(available_bytes)));
+}
+
 uint64_t AvailableHostBytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {

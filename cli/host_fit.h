@@ -1,4 +1,4 @@
-// Whether a run on the CPU backend fits this machine's memory.
+// Whether a run fits this machine's host memory.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,9 @@ uint64_t HostBytesOfRun(const Program& program);
 // is short by how much and the smallest change that fits (lowered and added up, not guessed), if
 // any does.
 void CheckFitsHost(const Program& program, uint64_t available_bytes);
+
+// The same for a run on GPUs: what the `ranks` of this host keep in host memory.
+void CheckOffloadFitsHost(const Program& program, int ranks, uint64_t available_bytes);
 
 // Memory that this machine can give to a process now, by /proc/meminfo (MemAvailable) or, where
 // there is none, all it has.

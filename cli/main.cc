@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   try {
     return zeroplan::RunApp(argc, argv);
   } catch (const zeroplan::Error& error) {
-    fmt::print(stderr, "zeroplan: {}\n", error.what());
+    // No message: another process of the run has said it.
+    if (*error.what() != '\0') fmt::print(stderr, "zeroplan: {}\n", error.what());
     return static_cast<int>(error.code());
   } catch (const zeroplan::CheckFailure& failure) {
     fmt::print(stderr,

@@ -15,6 +15,11 @@ using Json = nlohmann::ordered_json;
 // JSON has no infinities: what is no number is null.
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
 Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
   return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
 }
@@ -49,7 +54,8 @@ void MetricsFile::WriteLine(const std::string& line) {
   if (!written) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
 }
 
-void MetricsFile::Start(const Program& program, const MemoryReport& memory) {
+void MetricsFile::Start(const Program& program, const MemoryReport& memory,
+                        const std::optional<RunPrediction>& prediction) {
   const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
   const Json line = {
       {"event", "start"},
@@ -62,10 +68,13 @@ void MetricsFile::Start(const Program& program, const MemoryReport& memory) {
           {"optimizer", memory.of(MemoryClass::kOptimizer)},
           {"activations", memory.of(MemoryClass::kActivations)},
           {"buffers", memory.of(MemoryClass::kBuffers)},
-          {"runtime", nullptr},
-          {"total", memory.arena(Space::kDevice)}}},
+          {"runtime", prediction ? Json(prediction->runtime_bytes) : Json(nullptr)},
+          {"total", prediction ? prediction->gpu_total_bytes : memory.arena(Space::kDevice)}}},
         {"host", {{"pinned", pinned}, {"pageable", pageable}, {"total", pinned + pageable}}},
-        {"nvme", memory.arena(Space::kFile)}}}};
+        {"nvme", memory.arena(Space::kFile)}}},
+      {"predicted",
+       {{"hardware", prediction ? Json(prediction->hardware) : Json(nullptr)},
+        {"step_seconds", prediction ? OrNull(prediction->step_seconds) : Json(nullptr)}}}};
   WriteLine(line.dump());
 }
 
@@ -81,9 +90,9 @@ void MetricsFile::Step(const StepReport& report) {
                      {"tokens", report.tokens},
                      {"step_seconds", report.step_seconds},
                      {"tokens_per_second", report.tokens_per_second},
-                     {"mfu", nullptr},
-                     {"exposed_comm_seconds", nullptr},
-                     {"exposed_offload_seconds", nullptr}};
+                     {"mfu", OrNull(report.mfu)},
+                     {"exposed_comm_seconds", OrNull(report.times.exposed_comm_seconds)},
+                     {"exposed_offload_seconds", OrNull(report.times.exposed_offload_seconds)}};
   WriteLine(line.dump());
 }
 
@@ -96,7 +105,7 @@ void MetricsFile::End(const RunReport& report, const Program& program) {
                      {"steps", report.steps},
                      {"high_water_bytes", BySpace(report.high_water.touched_bytes)},
                      {"planned_arena_bytes", BySpace(program.arena_bytes)},
-                     {"device_used_bytes", nullptr},
+                     {"device_used_bytes", OrNull(report.device_used_bytes)},
                      {"step_seconds_median", report.step_seconds_median}};
   WriteLine(line.dump());
 }

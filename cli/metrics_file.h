@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "cli/run_prediction.h"
 #include "core/program/program.h"
 #include "cost_models/memory_walk.h"
 #include "executor/train/trainer.h"
@@ -20,7 +22,8 @@ class MetricsFile {
 
   // Each writes one line and flushes it, so that a killed run keeps what it had. What the backend
   // cannot know is null. All throw Error(kRuntime) if the line could not be written.
-  void Start(const Program& program, const MemoryReport& memory);
+  void Start(const Program& program, const MemoryReport& memory,
+             const std::optional<RunPrediction>& prediction);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
   void End(const RunReport& report, const Program& program);

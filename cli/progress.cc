@@ -25,16 +25,27 @@ std::string StepText(const StepReport& report, int64_t steps) {
   std::string text =
       fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s", report.step,
                   steps, state.loss_sum, state.grad_norm, state.lr, report.tokens_per_second);
+  if (report.mfu) text += fmt::format("  MFU {:.1f}%", 100 * *report.mfu);
+  if (const auto& waits = report.times.exposed_comm_seconds) {
+    text += fmt::format("  comm {:.1f} ms", 1e3 * *waits);
+  }
   if (state.skip != 0) text += fmt::format("  skipped (loss scale now {:g})", state.loss_scale);
   return text;
 }
 
+// "+1.5%": how far `measured` lies from what was predicted.
+std::string Difference(double measured, double predicted) {
+  return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
+}
+
 }  // namespace
 
-Progress::Progress(const Program& program, const MemoryReport& memory, int64_t steps,
+Progress::Progress(const Program& program, const MemoryReport& memory,
+                   const std::optional<RunPrediction>& prediction, int64_t steps,
                    MetricsFile* metrics)
     : program_(program),
       memory_(memory),
+      prediction_(prediction),
       steps_(steps),
       metrics_(metrics),
       terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -46,7 +57,7 @@ void Progress::Line(const std::string& text) {
 }
 
 void Progress::OnStart(int64_t first_step, uint64_t train_samples) {
-  if (metrics_ != nullptr) metrics_->Start(program_, memory_);
+  if (metrics_ != nullptr) metrics_->Start(program_, memory_, prediction_);
   const BatchSpec& batch = program_.setup.batch;
   Line(fmt::format(
       "training {} ({} parameters) on {} rank{}: {} sequences of {} tokens a step, {} samples "
@@ -105,8 +116,29 @@ void Progress::OnEnd(const RunReport& report) {
         report.high_water.touched_bytes[s],
         program_.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
   }
+  if (prediction_) HoldAgainstPrediction(report);
   Line(fmt::format("{} steps, median {:.3f} s a step, last loss {:.4f}", report.steps,
                    report.step_seconds_median, report.last_loss));
+}
+
+void Progress::HoldAgainstPrediction(const RunReport& report) {
+  const RunPrediction& prediction = *prediction_;
+  Line(fmt::format("{:<10} {:>16} {:>16} {:>16}  (with {}'s figures)", "", "predicted", "measured",
+                   "difference", prediction.hardware));
+  if (const auto used = report.device_used_bytes) {
+    // Bytes of other programs on the GPU count as used, too.
+    const auto difference = static_cast<int64_t>(*used) -
+                            static_cast<int64_t>(prediction.gpu_total_bytes);
+    Line(fmt::format("{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes", prediction.gpu_total_bytes,
+                     *used, difference,
+                     Difference(static_cast<double>(*used),
+                                static_cast<double>(prediction.gpu_total_bytes))));
+  }
+  if (prediction.step_seconds && report.step_seconds_median > 0) {
+    const double predicted = *prediction.step_seconds, measured = report.step_seconds_median;
+    Line(fmt::format("{:<10} {:>14.3f} s {:>14.3f} s {:>+14.3f} s  {}", "step", predicted, measured,
+                     measured - predicted, Difference(measured, predicted)));
+  }
 }
 
 }  // namespace zeroplan

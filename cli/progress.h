@@ -12,8 +12,10 @@ namespace zeroplan {
 
 class Progress : public TrainObserver {
  public:
-  // `metrics` may be null; it and `program` outlive the object.
-  Progress(const Program& program, const MemoryReport& memory, int64_t steps, MetricsFile* metrics);
+  // `prediction`: of a run on GPUs. `metrics` may be null; all that is referred to outlives the
+  // object.
+  Progress(const Program& program, const MemoryReport& memory,
+           const std::optional<RunPrediction>& prediction, int64_t steps, MetricsFile* metrics);
 
   void OnStart(int64_t first_step, uint64_t train_samples) override;
   void OnStep(const StepReport& report) override;
@@ -24,9 +26,11 @@ class Progress : public TrainObserver {
  private:
   void Line(const std::string& text);
   void Draw(const StepReport& report);
+  void HoldAgainstPrediction(const RunReport& report);
 
   const Program& program_;
   const MemoryReport& memory_;
+  const std::optional<RunPrediction>& prediction_;
   const int64_t steps_;
   MetricsFile* metrics_;
   const bool terminal_;

@@ -7,19 +7,12 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/nothing_sink.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Rank 1 and up at stage 0, where rank 0 holds everything.
-class NothingSink : public StateSink {
- public:
-  void Write(const TensorRange& range, std::span<const float>) override {
-    ZEROPLAN_CHECK(false, "a rank without shards writes tensor {}", range.tensor);
-  }
-};
 
 // False, with a warning, if it cannot be removed: what is left over costs room and does no harm.
 void RemoveLeftover(const fs::path& path, IoHook* hook) {

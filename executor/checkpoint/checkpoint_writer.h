@@ -61,8 +61,9 @@ class CheckpointWriter {
   bool finished_ = false;
 };
 
-// The parts, for ranks that are processes: one rank stages; after a barrier each rank writes its
-// file with a ShardWriter; after another the first rank, given what each Describe()d, commits.
+// The parts, for ranks that are processes (group_save.h): one rank stages; after a barrier each
+// rank writes its file with a ShardWriter; after another the first rank, given what each
+// Describe()d, commits.
 std::filesystem::path StageCheckpoint(const std::filesystem::path& save_dir, int64_t step,
                                       IoHook* hook = nullptr);
 // `meta.files` lists the files in `staging`, complete and synced; serial is filled in. Returns the

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace zeroplan {
 
 // Where a process stands in its run.
@@ -21,6 +23,8 @@ struct ProcessPlace {
   int local_world_size = 1;
   std::string address;      // of rank 0's host; empty with one rank
   int port = 0;             // where rank 0 listens
+  std::string run_token;    // the same in all processes of a run, another in other runs; "": unknown
+  int listen_fd = -1;       // rank 0: a socket that listens at `port` already; -1: none
 };
 
 class ProcessGroup {
@@ -32,7 +36,8 @@ class ProcessGroup {
   int world_size() const { return place().world_size; }
 
   // All ranks call these in the same order, from one thread each. They block until every rank has
-  // come, and throw Error(kRuntime) with the first failed rank's message once the run has failed.
+  // come, and throw Error(failure_code()) with the first failed rank's message once the run has
+  // failed.
   virtual void Barrier() = 0;
   // Rank 0's bytes to all: in on rank 0, out on the others (same size everywhere).
   virtual void Broadcast(std::span<std::byte> bytes) = 0;
@@ -42,11 +47,20 @@ class ProcessGroup {
   // Tells every rank that this one has failed and why. Never blocks for long, never throws. Only
   // the first message of a run counts.
   virtual void Fail(const std::string& message) noexcept = 0;
+  // The same with the exit code that all ranks are to end with; Fail() means kRuntime.
+  virtual void FailWith(ExitCode, const std::string& message) noexcept { Fail(message); }
   // True once any rank has failed or vanished; cheap, any thread. A training loop asks while it
   // waits for its GPU.
   virtual bool failed() const noexcept = 0;
   // The first failed rank's message, "rank 3: ..."; empty while all is well.
   virtual std::string failure() const = 0;
+  // How a process ends because of it.
+  virtual ExitCode failure_code() const noexcept { return ExitCode::kRuntime; }
+
+  // Throws as the collectives do once the run has failed.
+  void ThrowIfFailed() const {
+    if (failed()) throw Error(failure_code(), failure());
+  }
 };
 
 }  // namespace zeroplan

@@ -1,9 +1,11 @@
 // Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
+// A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
+// is one.
 #pragma once
 
 namespace zeroplan {
 
-// Installs the handlers while it lives and puts the old ones back after.
+// Installs the handlers while it lives and puts the default ones back after.
 class InterruptScope {
  public:
   InterruptScope();

@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/model/model_flops.h"
+#include "core/program/fingerprint.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/checkpoint_writer.h"
@@ -14,13 +16,20 @@
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
 #include "executor/optimizer/step_scalars.h"
+#include "executor/process/single_process.h"
+#include "executor/process/spread_failure.h"
+#include "executor/train/group_save.h"
 #include "executor/train/interrupt.h"
+#include "executor/train/run_agreement.h"
 
 namespace zeroplan {
 namespace {
 
 // fp16 at its smallest loss scale: so many skipped steps in a row are no longer bad luck.
 constexpr int kHopelessSkips = 50;
+
+// Asking a GPU's driver for its memory takes a while: not at every step.
+constexpr int64_t kDeviceUseEvery = 16;
 
 using SteadyClock = std::chrono::steady_clock;
 double SecondsSince(SteadyClock::time_point begin) {
@@ -40,48 +49,58 @@ SamplerOptions MakeSamplerOptions(const Program& program, const TrainOptions& op
   return sampler;
 }
 
+// Of the ranks above 0.
+class SilentObserver : public TrainObserver {
+ public:
+  void OnStart(int64_t, uint64_t) override {}
+  void OnStep(const StepReport&) override {}
+  void OnValidation(int64_t, double) override {}
+  void OnSaved(int64_t, const std::filesystem::path&) override {}
+  void OnEnd(const RunReport&) override {}
+};
+
 class Run {
  public:
-  Run(const Program& program, const TrainOptions& options, TrainObserver& observer)
+  Run(const Program& program, const TrainOptions& options, ProcessGroup& group,
+      TrainObserver& observer)
       : program_(program),
         options_(options),
+        group_(group),
         observer_(observer),
         checkpoint_(OpenCheckpoint()),
         seed_(ChooseSeed()),
         data_(TokenDataset::Open(options.data)),
         sampler_(WithVocab(data_, program.model.vocab),
                  MakeSamplerOptions(program, options, seed_)),
+        agreed_(Agree()),
         engine_(program, MakeEngineOptions()) {}
 
   RunReport Execute() {
     Start();
-    if (options_.shuffle && sampler_.validation_batches() == 0) {
+    if (first() && options_.shuffle && sampler_.validation_batches() == 0) {
       LogInfo("the data is shorter than two global batches: no validation part");
     }
     observer_.OnStart(done_, sampler_.train_samples());
     while (done_ < options_.steps && !report_.interrupted) OneStep();
     if (sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
     if (!options_.save_dir.empty()) SaveFinal();
-    if (!options_.trace_file.empty()) {
-      ChromeTrace trace(program_);
-      for (int rank = 0; rank < program_.setup.batch.world_size; ++rank) {
-        trace.BeginProcess(fmt::format("rank {}", rank));
-        for (const TraceSpan& span : engine_.SpanTrace(rank)) trace.Add(span);
-      }
-      WriteTraceFile(options_.trace_file, trace, "--trace");
-    }
+    if (first() && !options_.trace_file.empty()) WriteTrace();
     report_.steps = done_;
     report_.high_water = engine_.high_water();
+    LookAtDevice();
     if (!step_seconds_.empty()) {
       const auto middle = step_seconds_.begin() + static_cast<int64_t>(step_seconds_.size() / 2);
       std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
       report_.step_seconds_median = *middle;
     }
     observer_.OnEnd(report_);
+    group_.Barrier();  // nobody leaves while another may still fail
     return report_;
   }
 
  private:
+  bool first() const { return group_.rank() == 0; }
+
   static const TokenDataset& WithVocab(TokenDataset& data, int64_t vocab) {
     data.SetVocab(vocab);
     return data;
@@ -89,7 +108,8 @@ class Run {
 
   std::unique_ptr<CheckpointSource> OpenCheckpoint() const {
     if (!options_.resume) {
-      if (!options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {
+      // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
+      if (first() && !options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {
         ThrowUsage(
             "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume "
             "or choose another folder",
@@ -100,12 +120,15 @@ class Run {
     if (options_.save_dir.empty()) {
       ThrowUsage("--resume needs --save DIR, the folder of the run to continue");
     }
-    if (!HasCheckpoint(options_.save_dir)) {
-      LogInfo("no checkpoint in {} yet: starting afresh", options_.save_dir.string());
+    const auto folder = ChooseCheckpoint(group_, options_.save_dir);
+    if (!folder) {
+      if (first()) {
+        LogInfo("no checkpoint in {} yet: starting afresh", options_.save_dir.string());
+      }
       return nullptr;
     }
     return std::make_unique<CheckpointSource>(
-        CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors));
+        CheckpointSource::Open(*folder, program_.model, *program_.layout.tensors));
   }
 
   uint64_t ChooseSeed() const {
@@ -120,8 +143,23 @@ class Run {
     return saved;
   }
 
+  // Before the engine, whose own meeting of the ranks would not say what is wrong.
+  bool Agree() {
+    AgreeOnFacts(group_, {{"program", FormatFingerprint(Fingerprint(program_))},
+                          {"--seed", std::to_string(seed_)},
+                          {"--data", fmt::format("{} samples", sampler_.train_samples())},
+                          {"--steps", std::to_string(options_.steps)},
+                          {"--save", options_.save_dir.string()},
+                          {"--save-every", std::to_string(options_.save_every)},
+                          {"--validate-every", std::to_string(options_.validate_every)}});
+    return true;
+  }
+
   EngineOptions MakeEngineOptions() const {
     EngineOptions engine;
+    engine.backend = options_.backend;
+    engine.group = options_.group;
+    engine.deterministic = options_.deterministic;
     engine.seed = seed_;
     engine.threads_per_rank = options_.threads_per_rank;
     engine.swap_dir = options_.swap_dir;
@@ -140,12 +178,12 @@ class Run {
       engine_.Load(*checkpoint_, true, &state);
       done_ = meta.step;
       consumed_ = meta.samples_consumed;
-      if (meta.config_digest != options_.config_digest) {
+      if (first() && meta.config_digest != options_.config_digest) {
         LogWarning(
             "the training configuration differs from the checkpoint's; it continues with the new "
             "one");
       }
-      LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
+      if (first()) LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
       checkpoint_.reset();
     } else if (!options_.init_from.empty()) {
       const HfWeightsSource weights(options_.init_from, program_.model, *program_.layout.tensors);
@@ -154,6 +192,7 @@ class Run {
   }
 
   void OneStep() {
+    group_.ThrowIfFailed();
     if (StopRequested()) engine_.RequestStop();
     const SteadyClock::time_point begin = SteadyClock::now();
     const StepState state = engine_.Step(
@@ -170,6 +209,10 @@ class Run {
     step.tokens = program_.setup.batch.global_batch() * program_.setup.batch.seq_len;
     step.step_seconds = seconds;
     step.tokens_per_second = static_cast<double>(step.tokens) / seconds;
+    step.mfu = Mfu(step.tokens_per_second);
+    step.times = engine_.LastStepTimes();
+    if (step_seconds_.size() == 1 || done_ % kDeviceUseEvery == 0) LookAtDevice();
+    step.device_used_bytes = report_.device_used_bytes;
     report_.last_loss = state.loss_sum;
     observer_.OnStep(step);
     CheckDivergence(state);
@@ -178,6 +221,28 @@ class Run {
     if (last) return;
     if (options_.validate_every > 0 && done_ % options_.validate_every == 0) Validate();
     if (options_.save_every > 0 && done_ % options_.save_every == 0) Save();
+  }
+
+  std::optional<double> Mfu(double tokens_per_second) const {
+    if (!options_.dense_peak_flops) return std::nullopt;
+    const BatchSpec& batch = program_.setup.batch;
+    return tokens_per_second * TrainFlopsPerToken(program_.model, batch.seq_len) /
+           (*options_.dense_peak_flops * static_cast<double>(batch.world_size));
+  }
+
+  void LookAtDevice() {
+    const std::optional<uint64_t> used = engine_.DeviceUsedBytes();
+    if (used) report_.device_used_bytes = std::max(report_.device_used_bytes.value_or(0), *used);
+  }
+
+  void WriteTrace() {
+    ChromeTrace trace(program_);
+    for (int i = 0; i < engine_.local_rank_count(); ++i) {
+      const int rank = engine_.first_local_rank() + i;
+      trace.BeginProcess(fmt::format("rank {}", rank));
+      for (const TraceSpan& span : engine_.SpanTrace(rank)) trace.Add(span);
+    }
+    WriteTraceFile(options_.trace_file, trace, "--trace");
   }
 
   void CheckDivergence(const StepState& state) {
@@ -212,24 +277,41 @@ class Run {
   }
 
   void Save() {
-    CheckpointOptions writing;
-    writing.world_size = program_.setup.batch.world_size;
-    CheckpointWriter writer(options_.save_dir, program_.layout, done_, writing);
-    engine_.Save(writer.sinks());
     CheckpointMeta meta;
     meta.step = done_;
     meta.samples_consumed = consumed_;
     meta.seed = seed_;
-    meta.world_size = writing.world_size;
-    meta.state = engine_.state();
+    meta.world_size = program_.setup.batch.world_size;
     meta.model = program_.model;
     meta.config_digest = options_.config_digest;
-    observer_.OnSaved(done_, writer.Finish(meta));
+    observer_.OnSaved(done_, group_.world_size() == 1 ? SaveAlone(meta) : SaveInGroup(meta));
+  }
+
+  std::filesystem::path SaveAlone(CheckpointMeta meta) {
+    CheckpointOptions writing;
+    writing.world_size = meta.world_size;
+    CheckpointWriter writer(options_.save_dir, program_.layout, done_, writing);
+    engine_.Save(writer.sinks());
+    meta.state = engine_.state();
+    return writer.Finish(std::move(meta));
+  }
+
+  std::filesystem::path SaveInGroup(CheckpointMeta meta) {
+    GroupSave save;
+    save.save_dir = options_.save_dir;
+    save.layout = &program_.layout;
+    save.first_local_rank = engine_.first_local_rank();
+    save.local_rank_count = engine_.local_rank_count();
+    return SaveTogether(group_, save, std::move(meta), [this](std::span<StateSink* const> sinks) {
+      engine_.Save(sinks);
+      return engine_.state();
+    });
   }
 
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.
   void SaveFinal() {
     Save();
+    if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
     WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source);
@@ -237,11 +319,13 @@ class Run {
 
   const Program& program_;
   const TrainOptions& options_;
+  ProcessGroup& group_;
   TrainObserver& observer_;
   std::unique_ptr<CheckpointSource> checkpoint_;
   const uint64_t seed_;
   TokenDataset data_;
   BatchSampler sampler_;
+  const bool agreed_;
   Engine engine_;
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used
@@ -256,7 +340,11 @@ class Run {
 RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer) {
   if (options.data.empty()) ThrowUsage("--data: name at least one text file, folder or token file");
   if (options.steps < 1) ThrowUsage("--steps {}: must be at least 1", options.steps);
-  return Run(program, options, observer).Execute();
+  SingleProcess alone;
+  ProcessGroup& group = options.group != nullptr ? *options.group : alone;
+  SilentObserver silent;
+  TrainObserver& heard = group.rank() == 0 ? observer : silent;
+  return SpreadFailure(group, [&] { return Run(program, options, group, heard).Execute(); });
 }
 
 }  // namespace zeroplan

@@ -11,10 +11,14 @@
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/engine/engine.h"
+#include "executor/process/process_group.h"
 
 namespace zeroplan {
 
 struct TrainOptions {
+  Backend backend = Backend::kCpu;   // what it runs on, see EngineOptions
+  ProcessGroup* group = nullptr;     // of one rank a process; null: this process is all
+  bool deterministic = false;        // see EngineOptions
   std::vector<std::string> data;     // text files or folders, or token files
   int64_t steps = 100;               // optimizer steps in all, those before a resume included
   std::optional<uint64_t> seed;      // of weights and data order; default 1, or the checkpoint's
@@ -29,6 +33,8 @@ struct TrainOptions {
   std::string swap_dir;              // where the NVMe choices keep their file
   std::filesystem::path trace_file;  // Chrome trace of the whole run; empty: none
   std::string config_digest;         // of the training configuration, kept in checkpoints
+  // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
+  std::optional<double> dense_peak_flops;
 };
 
 struct StepReport {
@@ -37,6 +43,11 @@ struct StepReport {
   int64_t tokens = 0;  // of this step, all ranks
   double step_seconds = 0;
   double tokens_per_second = 0;
+  // Absent: the backend cannot know.
+  std::optional<double> mfu;  // strict, see core/model/model_flops.h
+  StepTimes times;            // this rank's
+  // Of this rank's device, by anyone; the highest seen so far, asked for now and then.
+  std::optional<uint64_t> device_used_bytes;
 };
 
 struct RunReport {
@@ -45,7 +56,8 @@ struct RunReport {
   double step_seconds_median = 0;
   double last_loss = 0;
   std::optional<double> validation_loss;
-  HighWater high_water;
+  HighWater high_water;                       // over this process's ranks
+  std::optional<uint64_t> device_used_bytes;  // of this rank's device; the highest seen
 };
 
 class TrainObserver {
@@ -62,6 +74,10 @@ class TrainObserver {
 // with `interrupted`. Throws Error(kUsage) for data or weights that do not fit the model,
 // Error(kDiverged) when the loss is no number (fp16: when the loss scale has reached its minimum
 // and still overflows), Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+//
+// With a group, every process calls it with the same arguments. Rank 0 chooses the checkpoint to
+// resume from and the seed, and its observer alone is called; a stop asked of any rank is all
+// ranks'; what one rank throws, all throw. Data, weights and save_dir lie where all ranks see them.
 RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer);
 
 }  // namespace zeroplan

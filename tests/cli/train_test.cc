@@ -187,7 +187,11 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
       {work.Train("--stage 1 --offload-optimizer nvme"), 2, "nvme"},
       {work.Train("--stage 1 --offload-optimizer nvme --nvme-path /no/such/dir"), 2,
        "/no/such/dir"},
-      {work.Train("--backend cuda"), 2, "cpu"},
+#ifndef ZEROPLAN_WITH_CUDA
+      {work.Train("--backend cuda"), 2, "-DZEROPLAN_CUDA=ON"},
+#endif
+      {work.Train("--backend gpu"), 2, "cpu, cuda"},
+      {work.Train("--hw h200x8 --backend cpu"), 2, "--hw"},
       {work.Train("--stage all"), 2, "one"},
       {work.Train("--resume"), 2, "--save"},
       {"train --model gpt2 --data x --lr nan", 2, "--lr"},

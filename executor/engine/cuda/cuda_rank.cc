@@ -65,7 +65,8 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, Process
       attention_(device_, options.deterministic),
       events_(program),
       finished_(MakeEvent(false)),
-      tokens_copied_(MakeEvent(false)) {
+      tokens_copied_(MakeEvent(false)),
+      before_copy_(MakeEvent(false)) {
   for (int s = 0; s < kStreams; ++s) {
     const auto stream = static_cast<Stream>(s);
     const auto i = static_cast<size_t>(s);
@@ -228,6 +229,14 @@ void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstr
 }
 
 void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, Stream s) {
+  const auto pageable = [&](const Ref& ref) {
+    return program_.buffers[ref.buffer].space == Space::kPageable;
+  };
+  if (pageable(copy.src) || pageable(copy.dst)) {
+    // The driver may read pageable memory when it is called, not when the stream gets there.
+    ZEROPLAN_CUDA(cudaEventRecord(before_copy_.get(), stream(s)));
+    Poll(before_copy_.get());
+  }
   ZEROPLAN_CUDA(cudaMemcpyAsync(resolved.dst, resolved.src, resolved.bytes, cudaMemcpyDefault,
                                 stream(s)));
   const bool from_device = program_.buffers[copy.src.buffer].space == Space::kDevice;

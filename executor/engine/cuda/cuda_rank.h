@@ -115,6 +115,7 @@ class CudaRank {
   std::unique_ptr<StepClock> clock_;
   CudaEvent finished_;       // on compute
   CudaEvent tokens_copied_;  // the last micro-step's tokens
+  CudaEvent before_copy_;    // a copy of pageable memory waits for it on the host
   bool tokens_under_way_ = false;
   bool replays_ = false;    // ReplayGraphs was called
   bool capturing_ = false;  // what is issued becomes part of a graph

@@ -12,7 +12,8 @@ namespace zeroplan::cuda {
 // Kinds of elements for AdamW.
 enum class AdamPiece : int32_t { kPadding, kPlain, kDecayed };
 
-// Elements [end of the piece before, end) of a launch. The first piece begins at 0.
+// Elements [end of the piece before, end) of the arrays. The first piece begins where the launch
+// does.
 struct AdamPieces {
   static constexpr int kMost = 64;
   int count = 0;

@@ -53,6 +53,7 @@ class GemmPlan {
   // The choice: supported is false where the library has no algorithm.
   bool supported = false;
   bool tuned = false;
+  cublasStatus_t refusal = CUBLAS_STATUS_SUCCESS;  // of the last algorithm that failed when tried
   double milliseconds = 0;  // if tuned
   cublasLtMatmulAlgo_t algorithm = {};
 

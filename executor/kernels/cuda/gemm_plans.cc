@@ -154,7 +154,12 @@ bool GemmPlans::TryRun(const GemmProblem& problem, const GemmPointers& pointers,
 void GemmPlans::Run(const GemmProblem& problem, const GemmPointers& pointers,
                     cudaStream_t stream) {
   if (TryRun(problem, pointers, stream)) return;
-  ThrowRuntime("cuBLASLt has no algorithm for the matrix product {}", GemmProblemText(problem));
+  const cublasStatus_t refusal = Find(problem, pointers).refusal;
+  ThrowRuntime("cuBLASLt has no algorithm for the matrix product {}{}", GemmProblemText(problem),
+               refusal == CUBLAS_STATUS_SUCCESS
+                   ? ""
+                   : fmt::format("; those it suggested fail with {}",
+                                 cublasLtGetStatusName(refusal)));
 }
 
 double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
@@ -167,7 +172,11 @@ double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
   double best = INFINITY;
   for (const cublasLtMatmulAlgo_t& candidate : plan.Algorithms(pointers, kCandidates)) {
     // Some suggestions fail only when launched.
-    if (plan.Launch(candidate, pointers, stream) != CUBLAS_STATUS_SUCCESS) continue;
+    const cublasStatus_t status = plan.Launch(candidate, pointers, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+      plan.refusal = status;
+      continue;
+    }
     const double ms = TimeAgainst(events, stream, best, [&] {
       CheckLtCall(plan.Launch(candidate, pointers, stream), "timing a matrix product");
     });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/base/units.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm_plans.h"
 #include "executor/kernels/kernel_util.h"
@@ -47,9 +48,14 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
   p.bias = extras.bias;
   p.aux = extras.aux;
   uint64_t bytes = 0;
-  if (Present(workspace) && workspace.bytes > extras.workspace_offset) {
-    p.workspace = static_cast<char*>(workspace.data) + extras.workspace_offset;
-    bytes = workspace.bytes - extras.workspace_offset;
+  // The library refuses a workspace off 256 bytes; buffers of a program lie on 128.
+  constexpr uint64_t kAlign = 256;
+  const auto begin = reinterpret_cast<uint64_t>(workspace.data);
+  const uint64_t aligned = AlignUp(begin + extras.workspace_offset, kAlign);
+  if (Present(workspace) && aligned + kAlign < begin + workspace.bytes) {
+    p.workspace = reinterpret_cast<void*>(aligned);
+    // The same for every buffer of one size, so that plans are found again.
+    bytes = workspace.bytes - AlignUp(extras.workspace_offset, kAlign) - kAlign;
   }
   product.problem = MakeGemmProblem(layout, first.dtype, d.dtype, extras.epilogue,
                                     Present(extras.c), p, bytes);

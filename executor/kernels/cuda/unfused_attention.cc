@@ -4,10 +4,10 @@
 // Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
 #include <cmath>
 
+#include "executor/kernels/cuda/causal_softmax.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/library_check.h"
 #include "executor/kernels/cuda/matmul_product.h"
-#include "executor/kernels/cuda/unfused_softmax.h"
 
 namespace zeroplan::cuda {
 namespace {
@@ -89,7 +89,7 @@ void UnfusedAttentionForward(const KernelCall& call) {
   const Shape s(call);
   for (int64_t b = 0; b < s.B; ++b) Scores(call, b, Run);
   const KernelArg& probs = Arg(call, 2);
-  CausalSoftmax(probs.data, probs.dtype, s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
+  LaunchCausalSoftmax({probs.data, probs.dtype}, s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
   CheckKernelLaunch("a softmax");
   for (int64_t b = 0; b < s.B; ++b) Outputs(call, b, Run);
 }
@@ -102,8 +102,8 @@ void UnfusedAttentionBackward(const KernelCall& call) {
     ThrowRuntime("unfused attention: probs have dtype {}, their gradients {}; give them one",
                  DtypeName(probs.dtype), DtypeName(dprobs.dtype));
   }
-  CausalSoftmaxBackward(probs.data, dprobs.data, probs.dtype, s.B * s.H * s.T, s.T, s.scale(),
-                        StreamOf(call));
+  LaunchCausalSoftmaxBackward({probs.data, probs.dtype}, {dprobs.data, dprobs.dtype},
+                              s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
   CheckKernelLaunch("a softmax' gradient");
   for (int64_t b = 0; b < s.B; ++b) ScoreGradients(call, b, Run);
 }

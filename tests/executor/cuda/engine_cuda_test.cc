@@ -110,8 +110,8 @@ TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
   const TempDir dir;
   for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
     for (const Choice& choice : kChoices) {
-      CAPTURE(DtypeName(dtype));
-      CAPTURE(choice.name);
+      INFO("dtype: ", std::string(DtypeName(dtype)));
+      INFO("choice: ", std::string(choice.name));
       const TrainSetup setup = SetupOf(choice, dtype, dir.path());
       const LowerOptions lower = CudaLowering(choice);
       EngineOptions options;
@@ -143,7 +143,7 @@ TEST_CASE("cuda engine: the same run twice gives the same bits") {
 TEST_CASE("cuda engine: nothing above the touched bytes is written") {
   const TempDir dir;
   for (const Choice& choice : kChoices) {
-    CAPTURE(choice.name);
+    INFO("choice: ", std::string(choice.name));
     const Program program =
         Lower(SmallModel(), SetupOf(choice, Dtype::kBF16, dir.path()), CudaLowering(choice));
     EngineOptions options;
@@ -187,7 +187,7 @@ class MemoryState : public StateSource, public StateSink {
 TEST_CASE("cuda engine: a saved run goes on with the same bits") {
   const TempDir dir;
   for (const Choice& choice : kChoices) {
-    CAPTURE(choice.name);
+    INFO("choice: ", std::string(choice.name));
     const Program program =
         Lower(SmallModel(), SetupOf(choice, Dtype::kBF16, dir.path()), CudaLowering(choice));
     EngineOptions options;

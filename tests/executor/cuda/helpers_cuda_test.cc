@@ -1,5 +1,5 @@
-// Launchers that are no rows of the kernel table: column sums, the softmax between batched products.
-// Legend: M rows, N columns, T keys.
+// Launchers that are no rows of the kernel table: column sums, the softmax between batched
+// products. Legend: M rows, N columns, T keys.
 #include <cuda_runtime_api.h>
 
 #include <array>

@@ -1,5 +1,5 @@
-// Layer norm at the hidden sizes of real models, and at those past the fast kernels' limits. Legend:
-// M rows, C channels.
+// Layer norm at the hidden sizes of real models, and at those past the fast kernels' limits.
+// Legend: M rows, C channels.
 #include <array>
 
 #include "tests/executor/kernels/kernel_harness.h"
@@ -49,8 +49,8 @@ RowStats Stats(const Problem& p, int64_t m) {
   return s;
 }
 
-// A few roundings of numbers up to about 10 (64 units), and of sums of n numbers near 1, which reach
-// some sqrt(n).
+// A few roundings of numbers up to about 10 (64 units), and of sums of n numbers near 1, which
+// reach some sqrt(n).
 double Slack(int64_t n) { return (64 + 2 * std::sqrt(static_cast<double>(n))) * 0x1p-24; }
 
 void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C) {

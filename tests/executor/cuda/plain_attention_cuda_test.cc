@@ -1,5 +1,5 @@
-// Our own attention kernels at every head size they tell apart. Legend: B micro-batch, T sequence, C
-// hidden, H heads, D = C/H.
+// Our own attention kernels at every head size they tell apart. Legend: B micro-batch, T sequence,
+// C hidden, H heads, D = C/H.
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "tests/executor/kernels/attention_reference.h"
 

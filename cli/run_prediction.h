@@ -1,0 +1,27 @@
+// What the planner says of a run on GPUs, to be held against what is measured.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/program/program.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+struct RunPrediction {
+  std::string hardware;                // name of the profile
+  uint64_t runtime_bytes = 0;          // of one GPU outside the arenas
+  uint64_t gpu_total_bytes = 0;        // with the arena
+  std::optional<double> step_seconds;  // unset: several hosts, and the profile has no network
+};
+
+// `gpus_per_node`: ranks of one host.
+RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware,
+                         int gpus_per_node);
+
+// FLOP/s of the profile's GPU without sparsity; unset where it does not have that type.
+std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype);
+
+}  // namespace zeroplan

@@ -1,0 +1,97 @@
+#include "executor/process/connection.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr size_t kHeader = sizeof(uint32_t) + 1;
+
+bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+}  // namespace
+
+void OwnedFd::Reset(int fd) {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = fd;
+}
+
+Connection::Connection(OwnedFd socket, size_t max_payload)
+    : socket_(std::move(socket)),
+      max_payload_(max_payload),
+      heard_(std::chrono::steady_clock::now()) {
+  fcntl(fd(), F_SETFL, fcntl(fd(), F_GETFL, 0) | O_NONBLOCK);
+  fcntl(fd(), F_SETFD, FD_CLOEXEC);
+  const int on = 1;  // small frames, each waited for
+  setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+void Connection::Queue(FrameType type, std::string_view payload) {
+  ZEROPLAN_CHECK(payload.size() <= kMaxPayload, "{} bytes in one frame", payload.size());
+  if (!open()) return;
+  const auto bytes = static_cast<uint32_t>(payload.size());
+  out_.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  out_ += static_cast<char>(type);
+  out_ += payload;
+}
+
+void Connection::Pump() {
+  // Receiving first: what the other side said before it went away is not lost.
+  if (open()) Receive();
+  if (open()) Send();
+}
+
+void Connection::Send() {
+  while (!out_.empty()) {
+    const ssize_t sent = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (!WouldBlock()) Close();
+      return;
+    }
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+void Connection::Receive() {
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t got = ::recv(fd(), buffer, sizeof buffer, 0);
+    if (got < 0 && WouldBlock()) return;
+    if (got <= 0) return Close();
+    heard_ = std::chrono::steady_clock::now();
+    in_.append(buffer, static_cast<size_t>(got));
+    if (in_.size() - taken_ > kHeader + max_payload_) return;  // Next() first
+  }
+}
+
+std::optional<Frame> Connection::Next() {
+  if (in_.size() - taken_ < kHeader) return std::nullopt;
+  uint32_t bytes = 0;
+  std::memcpy(&bytes, in_.data() + taken_, sizeof bytes);
+  const auto type = static_cast<uint8_t>(in_[taken_ + sizeof bytes]);
+  if (bytes > max_payload_ || type > static_cast<uint8_t>(FrameType::kGoodbye)) {
+    in_.clear();
+    taken_ = 0;
+    Close();
+    return std::nullopt;
+  }
+  if (in_.size() - taken_ < kHeader + bytes) return std::nullopt;
+  Frame frame{static_cast<FrameType>(type), in_.substr(taken_ + kHeader, bytes)};
+  taken_ += kHeader + bytes;
+  if (taken_ == in_.size()) {
+    in_.clear();
+    taken_ = 0;
+  }
+  return frame;
+}
+
+}  // namespace zeroplan

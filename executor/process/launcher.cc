@@ -1,0 +1,331 @@
+#include "executor/process/launcher.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <random>
+
+#include "core/base/error.h"
+#include "executor/process/connection.h"
+#include "executor/process/forwarded_signal.h"
+#include "executor/process/rendezvous.h"
+
+extern char** environ;
+
+namespace zeroplan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTurn(200);
+constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its rank
+
+struct Child {
+  int rank = 0;
+  pid_t pid = -1;
+  OwnedFd output;      // closed for rank 0
+  std::string partial;  // of the line under way
+  std::optional<int> status;
+};
+
+// SIGINT, SIGTERM and SIGCHLD as a file to read; the old mask comes back at the end.
+class SignalFile {
+ public:
+  SignalFile() {
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+    sigprocmask(SIG_BLOCK, &mask, &before_);
+    fd_ = OwnedFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
+  }
+  ~SignalFile() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  SignalFile(const SignalFile&) = delete;
+  SignalFile& operator=(const SignalFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  const sigset_t& before() const { return before_; }
+  // The signals that asked for a stop since the last call.
+  std::vector<int> TakeStops() {
+    std::vector<int> stops;
+    signalfd_siginfo info;
+    while (read(fd_.get(), &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo != SIGCHLD) stops.push_back(static_cast<int>(info.ssi_signo));
+    }
+    return stops;
+  }
+
+ private:
+  sigset_t before_;
+  OwnedFd fd_;
+};
+
+std::string RandomToken() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+class Ranks {
+ public:
+  explicit Ranks(const LaunchOptions& options)
+      : options_(options),
+        arguments_(options.arguments),
+        token_(RandomToken()),
+        listener_(Listen("127.0.0.1", false, port_)) {
+    try {
+      for (int rank = 0; rank < options.ranks; ++rank) Start(rank);
+    } catch (...) {
+      KillAll(SIGKILL);
+      throw;
+    }
+    listener_.Reset();  // rank 0's now: the others see at once if it goes
+  }
+  ~Ranks() { KillAll(SIGKILL); }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int Watch() {
+    Clock::time_point all_ended;
+    for (;;) {
+      Poll();
+      Reap();
+      for (const int signal : signals_.TakeStops()) Forward(signal);
+      for (Child& child : children_) PassOn(child);
+      const auto now = Clock::now();
+      if (AllEnded()) {
+        if (all_ended == Clock::time_point()) all_ended = now;
+        const bool silent = std::none_of(children_.begin(), children_.end(),
+                                         [](const Child& c) { return bool{c.output}; });
+        if (silent || now - all_ended > kOutputLimit) return Result();
+      } else {
+        EndStragglers(now);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::string> EnvironmentOf(int rank) const {
+    std::vector<std::string> environment;
+    for (char** at = environ; *at != nullptr; ++at) environment.emplace_back(*at);
+    const auto set = [&](const std::string& name, const std::string& value) {
+      std::erase_if(environment, [&](const auto& e) { return e.starts_with(name + "="); });
+      environment.push_back(name + "=" + value);
+    };
+    set("ZEROPLAN_RANK", std::to_string(rank));
+    set("ZEROPLAN_WORLD_SIZE", std::to_string(options_.ranks));
+    set("ZEROPLAN_LOCAL_RANK", std::to_string(rank));
+    set("ZEROPLAN_LOCAL_WORLD_SIZE", std::to_string(options_.ranks));
+    set("ZEROPLAN_ADDRESS", "127.0.0.1");
+    set("ZEROPLAN_PORT", std::to_string(port_));
+    set("ZEROPLAN_RUN_TOKEN", token_);
+    set("ZEROPLAN_LISTEN_FD", rank == 0 ? std::to_string(listener_.get()) : "");
+    return environment;
+  }
+
+  void Start(int rank) {
+    std::vector<std::string> environment = EnvironmentOf(rank);
+    const std::vector<char*> argv = Pointers(arguments_), envp = Pointers(environment);
+    int ends[2] = {-1, -1};
+    if (rank != 0 && pipe2(ends, O_CLOEXEC) != 0) {
+      ThrowRuntime("rank {}: cannot make a pipe: {}", rank, std::strerror(errno));
+    }
+    Child child;
+    child.rank = rank;
+    child.output = OwnedFd(ends[0]);
+    const OwnedFd write_end(ends[1]);
+    const pid_t parent = getpid();
+    child.pid = fork();
+    if (child.pid < 0) ThrowRuntime("rank {}: cannot fork: {}", rank, std::strerror(errno));
+    if (child.pid == 0) Become(rank, parent, write_end.get(), argv, envp);
+    if (child.output) fcntl(child.output.get(), F_SETFL, O_NONBLOCK);
+    children_.push_back(std::move(child));
+  }
+
+  // In the child: nothing but system calls until the program is another.
+  [[noreturn]] void Become(int rank, pid_t parent, int output, const std::vector<char*>& argv,
+                           const std::vector<char*>& envp) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(static_cast<int>(ExitCode::kRuntime));
+    if (rank == 0) {
+      fcntl(listener_.get(), F_SETFD, 0);
+    } else {
+      const int null = open("/dev/null", O_RDONLY);
+      if (null >= 0) dup2(null, STDIN_FILENO);
+      dup2(output, STDOUT_FILENO);
+      dup2(output, STDERR_FILENO);
+    }
+    sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
+    execve(options_.program.c_str(), argv.data(), envp.data());
+    constexpr char kMessage[] = "zeroplan: cannot start the program of a rank\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+    _exit(static_cast<int>(ExitCode::kRuntime));
+  }
+
+  void Poll() const {
+    std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
+    for (const Child& child : children_) {
+      if (child.output) polled.push_back({child.output.get(), POLLIN, 0});
+    }
+    poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
+  }
+
+  void Forward(int signal) {
+    ++stops_;
+    last_stop_ = signal;
+    for (const Child& child : children_) {
+      if (!child.status) sigqueue(child.pid, signal, ForwardedSignal(stops_));
+    }
+  }
+
+  // Whole lines, each after its rank's name.
+  void PassOn(Child& child) {
+    if (!child.output) return;
+    char buffer[1 << 14];
+    ssize_t got = 0;
+    while ((got = read(child.output.get(), buffer, sizeof buffer)) > 0) {
+      child.partial.append(buffer, static_cast<size_t>(got));
+    }
+    const bool over = got == 0 || (errno != EAGAIN && errno != EINTR);
+    if (over) {
+      child.output.Reset();
+      if (!child.partial.empty()) child.partial += '\n';
+    }
+    const size_t whole = child.partial.rfind('\n');
+    if (whole == std::string::npos) return;
+    std::string text;
+    for (size_t begin = 0; begin <= whole;) {
+      const size_t end = child.partial.find('\n', begin);
+      text += fmt::format("rank {}: {}\n", child.rank, child.partial.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    child.partial.erase(0, whole + 1);
+    Say(text);
+  }
+
+  static void Say(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+      if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+    }
+  }
+
+  void Reap() {
+    for (Child& child : children_) {
+      int status = 0;
+      if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+      child.status = status;
+      PassOn(child);  // its last words before ours
+      const bool interrupted =
+          WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
+      if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || interrupted || first_failed_) continue;
+      first_failed_ = child.rank;
+      failed_at_ = Clock::now();
+      if (WIFSIGNALED(status)) {
+        Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", child.rank,
+                        WTERMSIG(status), strsignal(WTERMSIG(status))));
+      } else {
+        Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", child.rank,
+                        WEXITSTATUS(status)));
+      }
+    }
+  }
+
+  void EndStragglers(Clock::time_point now) {
+    if (!first_failed_) return;
+    if (!terminated_ && now - failed_at_ > options_.patience) {
+      terminated_ = true;
+      for (const Child& child : children_) {
+        if (child.status) continue;
+        Say(fmt::format("zeroplan: rank {} has not ended {} s after rank {} failed; ending it\n",
+                        child.rank,
+                        std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count(),
+                        *first_failed_));
+        kill(child.pid, SIGTERM);
+      }
+    }
+    if (now - failed_at_ > options_.patience + options_.kill_after) {
+      for (const Child& child : children_) {
+        if (!child.status) kill(child.pid, SIGKILL);
+      }
+    }
+  }
+
+  bool AllEnded() const {
+    return std::all_of(children_.begin(), children_.end(),
+                       [](const Child& child) { return child.status.has_value(); });
+  }
+
+  int Result() const {
+    if (first_failed_) {
+      const int status = *children_[static_cast<size_t>(*first_failed_)].status;
+      if (WIFEXITED(status)) return WEXITSTATUS(status);
+      const bool asked = stops_ > 0 && WTERMSIG(status) == last_stop_;
+      return asked ? 128 + last_stop_ : static_cast<int>(ExitCode::kRuntime);
+    }
+    for (const Child& child : children_) {
+      if (WEXITSTATUS(*child.status) != 0) return WEXITSTATUS(*child.status);
+    }
+    return 0;
+  }
+
+  void KillAll(int signal) {
+    for (Child& child : children_) {
+      if (child.status) continue;
+      kill(child.pid, signal);
+      int status = 0;
+      waitpid(child.pid, &status, 0);
+      child.status = status;
+    }
+  }
+
+  const LaunchOptions& options_;
+  std::vector<std::string> arguments_;
+  const std::string token_;
+  int port_ = 0;
+  OwnedFd listener_;
+  SignalFile signals_;
+  std::vector<Child> children_;
+  int stops_ = 0, last_stop_ = 0;
+  std::optional<int> first_failed_;
+  Clock::time_point failed_at_;
+  bool terminated_ = false;
+};
+
+}  // namespace
+
+std::vector<std::string> OwnArguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  if (arguments.empty()) ThrowRuntime("/proc/self/cmdline: cannot read this process's arguments");
+  return arguments;
+}
+
+int Launch(const LaunchOptions& options) {
+  ZEROPLAN_CHECK(options.ranks >= 1 && !options.arguments.empty(), "{} ranks", options.ranks);
+  std::fflush(nullptr);  // nothing of ours may be printed by a child
+  return Ranks(options).Watch();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,33 @@
+// Starts the ranks of a run on this host, one process each, and watches them to their end.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace zeroplan {
+
+struct LaunchOptions {
+  std::string program = "/proc/self/exe";
+  std::vector<std::string> arguments;  // of every rank, the program's name first
+  int ranks = 2;
+  // From the first rank's failure until the others get SIGTERM, and from that until SIGKILL.
+  std::chrono::milliseconds patience{30'000};
+  std::chrono::milliseconds kill_after{5'000};
+};
+
+// This process's own arguments, the program's name first.
+std::vector<std::string> OwnArguments();
+
+// Runs the ranks with ZEROPLAN_RANK and so on in their environment (launch_environment.h) and a
+// socket for rank 0 to listen with. Rank 0 has this process's stdin, stdout and stderr; what the
+// others print goes to stderr, each line after "rank 3: ". SIGINT and SIGTERM are passed on in a
+// way that executor/train/interrupt.h knows from a second Ctrl-C. The ranks die with this process.
+//
+// Returns 0 if all ranks did, 130 if they were interrupted, else the first failed rank's exit code
+// (kRuntime if a signal killed it, with a line that says so), or 128 + signal if an impatient user
+// ended them by a second signal. Throws Error(kRuntime) if a rank cannot be started; those that
+// were are killed. REQUIRES: one thread, which blocks SIGINT, SIGTERM and SIGCHLD meanwhile.
+int Launch(const LaunchOptions& options);
+
+}  // namespace zeroplan

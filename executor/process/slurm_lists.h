@@ -1,0 +1,16 @@
+// The two list notations of Slurm's environment.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace zeroplan {
+
+// "gpu[07-09,12]-ib,login" -> "gpu07-ib". "" if the list is empty or malformed.
+std::string FirstSlurmHost(std::string_view node_list);
+
+// Of "4(x2),1", the tasks of node 0, 1 and 2 are 4, 4 and 1. Nothing if malformed or too short.
+std::optional<int> SlurmTasksOfNode(std::string_view tasks_per_node, int node);
+
+}  // namespace zeroplan

@@ -1,0 +1,43 @@
+// What the processes of a run do together with its files: choose what to resume from, and save. All
+// ranks call these in the same order; on one rank's error the others throw too once it has told the
+// group (SpreadFailure).
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "core/program/layout.h"
+#include "executor/checkpoint/checkpoint_meta.h"
+#include "executor/checkpoint/state_io.h"
+#include "executor/data/durable_file.h"
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+// Rank 0's choice of a checkpoint below `save_dir`, on every rank; nothing if there is none. Throws
+// Error(kUsage) on a rank that cannot see the folder.
+std::optional<std::filesystem::path> ChooseCheckpoint(ProcessGroup& group,
+                                                      const std::filesystem::path& save_dir);
+
+struct GroupSave {
+  std::filesystem::path save_dir;  // on a disk that all ranks share
+  const ParamLayout* layout = nullptr;
+  int first_local_rank = 0;  // the ranks of this process
+  int local_rank_count = 1;
+  int keep = 2;  // as CheckpointOptions
+  IoHook* hook = nullptr;
+};
+
+// Writes the shards of this process's ranks to their sinks; returns the state after.
+using WriteShards = std::function<StepState(std::span<StateSink* const> sinks)>;
+
+// Rank 0 stages a checkpoint, every process writes its shards, rank 0 commits. `meta` is as the
+// trainer fills it in, without state and files; rank 0's counts. Returns the checkpoint's folder.
+// On an error, on whatever rank, the checkpoint before is intact and still the latest, as with
+// CheckpointWriter::Finish.
+std::filesystem::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
+                                   const WriteShards& write);
+
+}  // namespace zeroplan

@@ -1,0 +1,113 @@
+// What a run on GPUs says of itself, of made-up measurements: metrics and predictions.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/metrics_file.h"
+#include "cli/run_prediction.h"
+#include "core/lowering/lower.h"
+#include "core/model/model_spec.h"
+#include "hwprofiles/loader.h"
+#include "planner/estimate.h"
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+Program SmallCudaProgram(int gpus) {
+  ModelSpec model = LoadModel("gpt2");
+  model.layers = 2;
+  TrainSetup setup;
+  setup.batch.world_size = gpus;
+  setup.batch.seq_len = 128;
+  setup.zero.stage = 2;
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  return Lower(model, setup, lower);
+}
+
+TEST_CASE("a run is predicted as estimate predicts it") {
+  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  const Program program = SmallCudaProgram(2);
+  const RunPrediction prediction = PredictRun(program, hardware, 2);
+  Cluster cluster;
+  cluster.gpus = cluster.gpus_per_node = 2;
+  cluster.runtime_bytes = RuntimeBytes(hardware, 2);
+  const CostModel costs(hardware, ClusterShape{2, 2});
+  const ChoiceEstimate estimate = EstimateProgram(program, cluster, &costs);
+  CHECK(prediction.gpu_total_bytes == estimate.gpu_total_bytes);
+  CHECK(prediction.runtime_bytes == estimate.runtime_bytes);
+  REQUIRE(prediction.step_seconds.has_value());
+  CHECK(*prediction.step_seconds == estimate.time.total_seconds);
+}
+
+TEST_CASE("without a network there is no time of several hosts, and memory still") {
+  HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  hardware.network.reset();
+  const RunPrediction prediction = PredictRun(SmallCudaProgram(4), hardware, 2);
+  CHECK_FALSE(prediction.step_seconds.has_value());
+  CHECK(prediction.gpu_total_bytes > prediction.runtime_bytes);
+}
+
+TEST_CASE("metrics hold what a GPU run measures, and null for what it does not") {
+  const Program program = SmallCudaProgram(2);
+  const MemoryReport memory = WalkMemory(program);
+  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  const RunPrediction prediction = PredictRun(program, hardware, 2);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("zeroplan_m_" + std::to_string(getpid()))).string();
+  {
+    MetricsFile metrics(path, false);
+    metrics.Start(program, memory, prediction);
+    StepReport step;
+    step.step = 1;
+    metrics.Step(step);
+    step.step = 2;
+    step.mfu = 0.5;
+    step.times.exposed_comm_seconds = 0.25;
+    step.times.exposed_offload_seconds = 0.125;
+    metrics.Step(step);
+    RunReport report;
+    report.device_used_bytes = 123456789;
+    metrics.End(report, program);
+  }
+  std::istringstream text(ReadWhole(path));
+  std::filesystem::remove(path);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+  REQUIRE(lines.size() == 4);
+  const Json& gpu = lines[0]["planned_bytes"]["gpu"];
+  CHECK(gpu["runtime"] == RuntimeBytes(hardware, 2));
+  CHECK(gpu["total"] == memory.arena(Space::kDevice) + RuntimeBytes(hardware, 2));
+  CHECK(lines[0]["plan"]["backend"] == "cuda");
+  CHECK(lines[0]["predicted"]["hardware"] == hardware.name);
+  CHECK(lines[0]["predicted"]["step_seconds"] == *prediction.step_seconds);
+  for (const char* name : {"mfu", "exposed_comm_seconds", "exposed_offload_seconds"}) {
+    CHECK(lines[1][name].is_null());
+  }
+  CHECK(lines[2]["mfu"] == 0.5);
+  CHECK(lines[2]["exposed_comm_seconds"] == 0.25);
+  CHECK(lines[2]["exposed_offload_seconds"] == 0.125);
+  CHECK(lines[3]["device_used_bytes"] == 123456789);
+}
+
+TEST_CASE("ranks as threads and a launcher's processes do not go together") {
+  const std::string train = "train --model gpt2 --data " ZEROPLAN_SOURCE_DIR "/LICENSE --backend cpu";
+  const RunResult rank =
+      RunZeroplan(train, "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
+                         "MASTER_ADDR=127.0.0.1 MASTER_PORT=29999");
+  CHECK(rank.exit_code == 2);
+  CHECK(rank.err.find("rank 1 of 2") != std::string::npos);
+  const RunResult half = RunZeroplan(train, "RANK=1");
+  CHECK(half.exit_code == 2);
+  CHECK(half.err.find("WORLD_SIZE") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,223 @@
+// Ranks as processes: started, killed, stuck, interrupted. tests/process_child is the program.
+#include "executor/process/launcher.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/process/connection.h"
+
+namespace zeroplan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kPatienceMs = 20'000;
+
+// A launcher under test, with what it prints to stderr.
+class Launched {
+ public:
+  Launched(int ranks, int patience_ms, const std::vector<std::string>& behaviour,
+           bool own_group = false) {
+    std::vector<std::string> words = {ZEROPLAN_BINARY_DIR "/zeroplan_process_child", "launch",
+                                      std::to_string(ranks), std::to_string(patience_ms), "rank"};
+    words.insert(words.end(), behaviour.begin(), behaviour.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    int ends[2];
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    read_ = OwnedFd(ends[0]);
+    const OwnedFd write_end(ends[1]);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      if (own_group) setpgid(0, 0);
+      dup2(write_end.get(), STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+  }
+  ~Launched() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  pid_t pid() const { return pid_; }
+  // Reads until `needle` was printed `count` times, or the end.
+  void Await(const std::string& needle, int count) {
+    while (Count(needle) < count && ReadSome()) {
+    }
+  }
+  // The exit code, once every process that holds the pipe is gone: no rank may outlive its run.
+  int End() {
+    while (ReadSome()) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  const std::string& text() const { return text_; }
+  int Count(const std::string& needle) const {
+    int count = 0;
+    for (size_t at = text_.find(needle); at != std::string::npos;
+         at = text_.find(needle, at + 1)) {
+      ++count;
+    }
+    return count;
+  }
+
+ private:
+  bool ReadSome() {
+    char buffer[4096];
+    const ssize_t got = read(read_.get(), buffer, sizeof buffer);
+    if (got > 0) text_.append(buffer, static_cast<size_t>(got));
+    return got > 0;
+  }
+
+  pid_t pid_ = -1;
+  OwnedFd read_;
+  std::string text_;
+};
+
+TEST_CASE("ranks exchange what they have, and their lines carry their names") {
+  Launched run(4, kPatienceMs, {"collectives"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 0);
+  CHECK(run.Count("ok\n") == 4);
+  for (int r = 1; r < 4; ++r) CHECK(run.Count("rank " + std::to_string(r) + ": ok\n") == 1);
+}
+
+TEST_CASE("a killed rank ends the run, and everybody says which it was") {
+  for (const int victim : {0, 2}) {
+    CAPTURE(victim);
+    const auto begin = Clock::now();
+    Launched run(3, kPatienceMs, {"die", std::to_string(victim)});
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 4);
+    const std::string name = "rank " + std::to_string(victim);
+    CHECK(run.Count(name + ": lost (connection closed)\n") == 2);
+    CHECK(run.Count("zeroplan: " + name + " was killed by signal 9") == 1);
+    CHECK(Clock::now() - begin < std::chrono::seconds(10));
+  }
+}
+
+TEST_CASE("a rank that dies before the others have met it does not keep them waiting") {
+  Launched run(3, 300, {"die-early", "1"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 4);
+  CHECK(run.Count("rank 1 was killed by signal 9") == 1);
+}
+
+TEST_CASE("a rank's failure is everybody's, with its exit code") {
+  Launched run(3, kPatienceMs, {"fail", "1"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 5);
+  CHECK(run.Count("rank 1: the loss is no number\n") == 2);
+}
+
+TEST_CASE("a rank that leaves while others need it is a failure") {
+  for (const int leaver : {0, 1}) {
+    CAPTURE(leaver);
+    Launched run(3, kPatienceMs, {"leave", std::to_string(leaver)});
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 4);
+    CHECK(run.Count("rank " + std::to_string(leaver) +
+                    ": left the run while others still needed it") == 2);
+  }
+}
+
+TEST_CASE("a rank without a word is lost") {
+  const auto begin = Clock::now();
+  Launched run(3, 300, {"freeze", "1"});  // stopped: its launcher kills it
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 4);
+  CHECK(run.Count("rank 1: lost (no word for ") == 2);
+  CHECK(Clock::now() - begin < std::chrono::seconds(15));
+}
+
+TEST_CASE("ranks stuck in a call end themselves after a failure") {
+  Launched run(3, kPatienceMs, {"stuck", "2"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 4);
+  CHECK(run.Count("zeroplan: rank 2: lost (connection closed)\n") == 2);
+  CHECK(run.Count("did not end within") == 2);
+}
+
+TEST_CASE("ranks that do not hear of it are ended by the launcher") {
+  Launched run(3, 300, {"deaf", "1"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 2);
+  CHECK(run.Count("rank 1 ended with exit code 2") == 1);
+  CHECK(run.Count("ending it") == 2);
+}
+
+TEST_CASE("one stop asks every rank once, however it comes") {
+  SUBCASE("to the launcher alone") {
+    Launched run(3, kPatienceMs, {"stop"});
+    run.Await("ready", 3);
+    kill(run.pid(), SIGTERM);
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 130);
+    CHECK(run.Count("saved\n") == 3);
+  }
+  SUBCASE("to all of them, as from a terminal") {
+    Launched run(3, kPatienceMs, {"stop"}, /*own_group=*/true);
+    run.Await("ready", 3);
+    kill(-run.pid(), SIGINT);
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 130);
+    CHECK(run.Count("saved\n") == 3);
+  }
+}
+
+TEST_CASE("a second stop ends the ranks at once") {
+  Launched run(2, kPatienceMs, {"stop"});
+  run.Await("ready", 2);
+  kill(run.pid(), SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  kill(run.pid(), SIGINT);
+  const int code = run.End();
+  CAPTURE(run.text());
+  // Unless this machine was so slow that the ranks were through by then.
+  CHECK((code == 128 + SIGINT || code == 130));
+}
+
+TEST_CASE("the ranks die with their launcher") {
+  Launched run(3, kPatienceMs, {"stop"});
+  run.Await("ready", 3);
+  const auto begin = Clock::now();
+  kill(run.pid(), SIGKILL);
+  CHECK(run.End() == 1000 + SIGKILL);  // returns when nobody holds the pipe any more
+  CHECK(Clock::now() - begin < std::chrono::seconds(10));
+  CHECK(run.Count("saved") == 0);
+}
+
+TEST_CASE("this process's arguments") {
+  const std::vector<std::string> arguments = OwnArguments();
+  REQUIRE_FALSE(arguments.empty());
+  CHECK(arguments.front().find("tests_executor") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeroplan

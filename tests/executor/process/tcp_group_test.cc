@@ -1,0 +1,180 @@
+// Groups of threads over localhost: what ranks exchange, who is let in, what is said of failures.
+#include "executor/process/tcp_group.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/process/rendezvous.h"
+#include "executor/process/single_process.h"
+#include "tests/executor/process/thread_ranks.h"
+
+namespace zeroplan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+int ConnectRaw(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+TEST_CASE("large and small texts reach every rank, in rank order") {
+  const auto errors = AsRanks(3, [](TcpGroup& group) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5'000'000}}) {
+      const auto texts =
+          group.AllGather(std::string(bytes, static_cast<char>('a' + group.rank())));
+      ZEROPLAN_CHECK(texts.size() == 3);
+      for (size_t r = 0; r < 3; ++r) {
+        ZEROPLAN_CHECK(texts[r] == std::string(bytes, static_cast<char>('a' + r)));
+      }
+    }
+    std::vector<std::byte> bytes(3'000'000, group.rank() == 0 ? std::byte{7} : std::byte{0});
+    group.Broadcast(bytes);
+    for (const std::byte byte : bytes) ZEROPLAN_CHECK(byte == std::byte{7});
+    group.Barrier();
+  });
+  CHECK(errors == std::vector<std::string>(3));
+}
+
+TEST_CASE("no rank passes a barrier before all have come") {
+  std::atomic<int> came = 0;
+  const auto errors = AsRanks(4, [&](TcpGroup& group) {
+    for (int round = 1; round <= 20; ++round) {
+      ++came;
+      group.Barrier();
+      ZEROPLAN_CHECK(came >= 4 * round, "{} in round {}", came.load(), round);
+      group.Barrier();
+    }
+  });
+  CHECK(errors == std::vector<std::string>(4));
+}
+
+TEST_CASE("the first failure is what every rank reports, at every call after it") {
+  for (const int failing : {0, 2}) {
+    CAPTURE(failing);
+    const auto begin = Clock::now();
+    const auto errors = AsRanks(3, [&](TcpGroup& group) {
+      group.Barrier();
+      if (group.rank() == failing) {
+        group.FailWith(ExitCode::kUsage, "no room in /data");
+        group.Fail("a second thought");
+      }
+      try {
+        group.Barrier();
+        ZEROPLAN_CHECK(false, "passed");
+      } catch (const Error& error) {
+        ZEROPLAN_CHECK(error.code() == ExitCode::kUsage);
+      }
+      ZEROPLAN_CHECK(group.failed() && group.failure_code() == ExitCode::kUsage);
+      group.AllGather("");
+    });
+    const std::string expected = "rank " + std::to_string(failing) + ": no room in /data";
+    CHECK(errors == std::vector<std::string>(3, expected));
+    CHECK(Clock::now() - begin < std::chrono::seconds(10));
+  }
+}
+
+TEST_CASE("ranks that fail at the same time agree on who was first") {
+  const auto errors = AsRanks(4, [](TcpGroup& group) {
+    group.Barrier();
+    group.Fail("me");
+    throw Error(ExitCode::kRuntime, group.failure());
+  });
+  for (const std::string& error : errors) {
+    CHECK(error == errors[0]);
+    CHECK(error.ends_with(": me"));
+  }
+}
+
+TEST_CASE("ranks at different calls are told so") {
+  const auto errors = AsRanks(2, [](TcpGroup& group) {
+    if (group.rank() == 0) {
+      group.Barrier();
+    } else {
+      group.AllGather("");
+    }
+  });
+  for (const std::string& error : errors) CHECK(error.find("at ") != std::string::npos);
+}
+
+TEST_CASE("strangers neither get in nor in the way") {
+  int port = 0;
+  OwnedFd listener = Listen("127.0.0.1", false, port);
+  // Before rank 0 accepts anybody: one says nothing, one nonsense, one goes away.
+  const OwnedFd mute(ConnectRaw(port));
+  const OwnedFd nonsense(ConnectRaw(port));
+  REQUIRE(write(nonsense.get(), "GET / HTTP/1.1\r\n\r\n", 18) == 18);
+  ::close(ConnectRaw(port));
+  std::string intruder_error;
+  std::vector<std::thread> threads;
+  std::vector<std::string> gathered;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ProcessPlace place = PlaceOf(rank, 2, port);
+      if (rank == 0) place.listen_fd = listener.Release();
+      // A process of another run comes first and is sent away.
+      if (rank == 1) {
+        ProcessPlace other = place;
+        other.run_token = "another";
+        try {
+          TcpGroup intruder(other, Quick());
+        } catch (const Error& error) {
+          intruder_error = error.what();
+        }
+      }
+      TcpGroup group(place, Quick());
+      const auto texts = group.AllGather(std::to_string(rank));
+      if (rank == 0) gathered = texts;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(gathered == std::vector<std::string>{"0", "1"});
+  CHECK(intruder_error.find("another run") != std::string::npos);
+}
+
+TEST_CASE("waiting has an end that names who is missing") {
+  TcpGroupOptions options;
+  options.meet_limit = milliseconds(300);
+  int port = 0;
+  OwnedFd listener = Listen("127.0.0.1", false, port);
+  ProcessPlace hub = PlaceOf(0, 3, port);
+  hub.listen_fd = listener.Release();
+  CHECK_THROWS_WITH_AS(TcpGroup(hub, options), doctest::Contains("ranks 1, 2 did not come"), Error);
+  // Nobody listens there any more.
+  CHECK_THROWS_WITH_AS(TcpGroup(PlaceOf(1, 3, port), options),
+                       doctest::Contains("cannot reach rank 0 at 127.0.0.1"), Error);
+}
+
+TEST_CASE("an occupied port is named, with the way to another") {
+  int port = 0;
+  const OwnedFd taken = Listen("127.0.0.1", false, port);
+  CHECK_THROWS_WITH_AS(TcpGroup(PlaceOf(0, 2, port), Quick()),
+                       doctest::Contains("ZEROPLAN_PORT"), Error);
+}
+
+TEST_CASE("a single process is a group of its own") {
+  SingleProcess group;
+  group.Barrier();
+  CHECK(group.world_size() == 1);
+  CHECK(group.AllGather("x") == std::vector<std::string>{"x"});
+  CHECK_FALSE(group.failed());
+}
+
+}  // namespace
+}  // namespace zeroplan

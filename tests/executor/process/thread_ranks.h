@@ -1,0 +1,53 @@
+// The ranks of a run as threads of a test, with groups over localhost.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/process/rendezvous.h"
+#include "executor/process/tcp_group.h"
+
+namespace zeroplan {
+
+inline ProcessPlace PlaceOf(int rank, int world_size, int port) {
+  ProcessPlace place;
+  place.rank = place.local_rank = rank;
+  place.world_size = place.local_world_size = world_size;
+  place.address = "127.0.0.1";
+  place.port = port;
+  place.run_token = "token";
+  return place;
+}
+
+inline TcpGroupOptions Quick() {
+  TcpGroupOptions options;
+  options.meet_limit = std::chrono::milliseconds(20'000);
+  return options;
+}
+
+// Calls fn(group) as each of `world_size` ranks; what each threw, by rank.
+inline std::vector<std::string> AsRanks(int world_size, const std::function<void(TcpGroup&)>& fn) {
+  int port = 0;
+  OwnedFd listener = Listen("127.0.0.1", false, port);
+  std::vector<std::string> errors(static_cast<size_t>(world_size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world_size; ++rank) {
+    ProcessPlace place = PlaceOf(rank, world_size, port);
+    if (rank == 0) place.listen_fd = listener.Release();
+    threads.emplace_back([&errors, &fn, place] {
+      try {
+        TcpGroup group(place, Quick());
+        fn(group);
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(place.rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,215 @@
+// Checkpoints that several ranks write together, and what they do when one of them cannot.
+#include "executor/train/group_save.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/process/spread_failure.h"
+#include "executor/train/run_agreement.h"
+#include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/executor/process/thread_ranks.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Fails or dies where a file whose name holds `part` is about to be synced.
+class AtFile : public IoHook {
+ public:
+  AtFile(std::string part, bool die) : part_(std::move(part)), die_(die) {}
+  int Before(IoStep step, const fs::path& path) override {
+    const bool mine = path.filename().string().find(part_) != std::string::npos;
+    if (step != IoStep::kSync || !mine) return 0;
+    if (die_) raise(SIGKILL);
+    return ENOSPC;
+  }
+
+ private:
+  std::string part_;
+  bool die_;
+};
+
+// Rank `rank` alone of what WriteState writes.
+StepState WriteRank(const ParamLayout& layout, int rank, StateSink& sink, int64_t step) {
+  class Drop : public StateSink {
+   public:
+    void Write(const TensorRange&, std::span<const float>) override {}
+  } drop;
+  std::vector<StateSink*> sinks(layout.world_size, &drop);
+  if (rank < static_cast<int>(layout.world_size)) sinks[static_cast<size_t>(rank)] = &sink;
+  WriteState(layout, sinks, step);
+  return SmallMeta(step).state;
+}
+
+fs::path SaveAsRank(ProcessGroup& group, const fs::path& dir, const ParamLayout& layout,
+                    int64_t step, IoHook* hook = nullptr) {
+  GroupSave save;
+  save.save_dir = dir;
+  save.layout = &layout;
+  save.first_local_rank = group.rank();
+  save.hook = hook;
+  CheckpointMeta meta = SmallMeta(step);
+  meta.state = {};
+  meta.world_size = group.world_size();
+  return SpreadFailure(group, [&] {
+    return SaveTogether(group, save, meta, [&](std::span<StateSink* const> sinks) {
+      ZEROPLAN_CHECK(sinks.size() == 1);
+      return WriteRank(layout, group.rank(), *sinks[0], step);
+    });
+  });
+}
+
+bool NothingUnfinished(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir))) {
+    if (entry.path().filename().string().starts_with(kStagingPrefix)) return false;
+  }
+  return true;
+}
+
+TEST_CASE("ranks save together what one process reads, at every way of sharding") {
+  for (const int stage : {0, 1, 3}) {
+    CAPTURE(stage);
+    const FastTempDir dir;
+    const ParamLayout layout = SmallLayout(stage, 3);
+    std::vector<std::string> folders(3);
+    const auto errors = AsRanks(3, [&](TcpGroup& group) {
+      for (const int64_t step : {4, 8, 12}) {
+        folders[static_cast<size_t>(group.rank())] =
+            SaveAsRank(group, dir.path(), layout, step).string();
+      }
+    });
+    CHECK(errors == std::vector<std::string>(3));
+    CHECK(folders[1] == folders[0]);
+    CHECK(folders[2] == folders[0]);
+    const CheckpointSource source = OpenCheckpoint(dir.path());
+    CHECK(source.meta().step == 12);
+    CHECK(source.meta().world_size == 3);
+    CHECK(source.meta().files.size() == layout.world_size);
+    CHECK(IsConsistent(source));
+    CHECK(NothingUnfinished(dir.path()));
+    CHECK(ListCheckpoints(dir.path()).size() == 2);
+  }
+}
+
+TEST_CASE("a rank that cannot write fails the save everywhere and harms nothing") {
+  for (const int failing : {0, 1, 2}) {
+    CAPTURE(failing);
+    const FastTempDir dir;
+    const ParamLayout layout = SmallLayout(2, 3);
+    const auto errors = AsRanks(3, [&](TcpGroup& group) {
+      SaveAsRank(group, dir.path(), layout, 4);
+      AtFile hook("rank-", /*die=*/false);
+      SaveAsRank(group, dir.path(), layout, 8, group.rank() == failing ? &hook : nullptr);
+    });
+    for (const std::string& error : errors) {
+      CHECK(error == errors[0]);
+      CHECK(Contains(error, "rank " + std::to_string(failing) + ": "));
+      CHECK(Contains(error, "No space left"));
+    }
+    const CheckpointSource source = OpenCheckpoint(dir.path());
+    CHECK(source.meta().step == 4);
+    CHECK(IsConsistent(source));
+  }
+}
+
+TEST_CASE("rank 0 failing to commit fails the others") {
+  const FastTempDir dir;
+  const ParamLayout layout = SmallLayout(2, 2);
+  const auto errors = AsRanks(2, [&](TcpGroup& group) {
+    AtFile hook("meta.json", /*die=*/false);
+    SaveAsRank(group, dir.path(), layout, 8, group.rank() == 0 ? &hook : nullptr);
+  });
+  for (const std::string& error : errors) CHECK(Contains(error, "rank 0: "));
+  CHECK_FALSE(HasCheckpoint(dir.path()));
+  CHECK(NothingUnfinished(dir.path()));
+}
+
+// As processes, by fork() before any thread is there.
+TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
+  for (const int victim : {0, 1}) {
+    CAPTURE(victim);
+    const FastTempDir dir;
+    const ParamLayout layout = SmallLayout(2, 2);
+    int port = 0;
+    OwnedFd listener = Listen("127.0.0.1", false, port);
+    pid_t pids[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      pids[rank] = fork();
+      REQUIRE(pids[rank] >= 0);
+      if (pids[rank] != 0) continue;
+      int code = 1;
+      try {
+        ProcessPlace place = PlaceOf(rank, 2, port);
+        if (rank == 0) {
+          place.listen_fd = listener.Release();
+        } else {
+          listener.Reset();
+        }
+        TcpGroup group(place, Quick());
+        SaveAsRank(group, dir.path(), layout, 4);
+        AtFile hook("rank-", /*die=*/true);
+        SaveAsRank(group, dir.path(), layout, 8, rank == victim ? &hook : nullptr);
+      } catch (const Error& error) {
+        const std::string expected =
+            "rank " + std::to_string(victim) + ": lost (connection closed)";
+        code = error.what() == expected ? 4 : 2;
+      } catch (...) {
+      }
+      _exit(code);
+    }
+    listener.Reset();
+    for (int rank = 0; rank < 2; ++rank) {
+      int status = 0;
+      waitpid(pids[rank], &status, 0);
+      if (rank == victim) {
+        CHECK(WIFSIGNALED(status));
+      } else {
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 4);
+      }
+    }
+    const CheckpointSource source = OpenCheckpoint(dir.path());
+    CHECK(source.meta().step == 4);
+    CHECK(IsConsistent(source));
+    // What was left is cleared by the next save.
+    SaveCheckpoint(dir.path(), layout, 12);
+    CHECK(NothingUnfinished(dir.path()));
+  }
+}
+
+TEST_CASE("all ranks resume from rank 0's checkpoint, or none does") {
+  const FastTempDir dir;
+  const ParamLayout layout = SmallLayout(2, 2);
+  std::vector<std::string> chosen(2);
+  const auto choose = [&](TcpGroup& group) {
+    const auto folder = ChooseCheckpoint(group, dir.path());
+    chosen[static_cast<size_t>(group.rank())] = folder ? folder->filename().string() : "none";
+  };
+  CHECK(AsRanks(2, choose) == std::vector<std::string>(2));
+  CHECK(chosen == std::vector<std::string>(2, "none"));
+  SaveCheckpoint(dir.path(), layout, 4);
+  CHECK(AsRanks(2, choose) == std::vector<std::string>(2));
+  CHECK(chosen == std::vector<std::string>(2, "step-00000004"));
+}
+
+TEST_CASE("ranks with different plans, data or options are told what differs") {
+  const auto errors = AsRanks(3, [](TcpGroup& group) {
+    AgreeOnFacts(group, {{"program", "abc"}, {"--steps", "100"}});
+    SpreadFailure(group, [&] {
+      AgreeOnFacts(group, {{"program", "abc"}, {"--steps", group.rank() == 2 ? "200" : "100"}});
+    });
+  });
+  for (const std::string& error : errors) {
+    CHECK(error == errors[0]);
+    CHECK(Contains(error, "--steps: rank 2 has 200, rank 0 100"));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

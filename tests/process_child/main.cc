@@ -1,0 +1,106 @@
+// A program for tests of processes: starts its own ranks as `zeroplan train` does, or is one.
+//
+//   zeroplan_process_child launch RANKS PATIENCE_MS rank BEHAVIOUR [RANK]
+//
+// Each behaviour is one way for rank RANK to end and for the others to hear of it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+#include "executor/process/launch_environment.h"
+#include "executor/process/launcher.h"
+#include "executor/process/tcp_group.h"
+#include "executor/train/interrupt.h"
+
+namespace zeroplan {
+namespace {
+
+using std::chrono::milliseconds;
+
+[[noreturn]] void SleepForEver() {
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
+void Collectives(TcpGroup& group) {
+  for (int round = 0; round < 50; ++round) {
+    std::vector<std::byte> bytes(1000);
+    if (group.rank() == 0) bytes.assign(bytes.size(), static_cast<std::byte>(round));
+    group.Broadcast(bytes);
+    for (const std::byte byte : bytes) ZEROPLAN_CHECK(byte == static_cast<std::byte>(round));
+    const std::vector<std::string> texts =
+        group.AllGather(std::string(static_cast<size_t>(group.rank()), 'x'));
+    ZEROPLAN_CHECK(texts.size() == static_cast<size_t>(group.world_size()));
+    for (size_t r = 0; r < texts.size(); ++r) ZEROPLAN_CHECK(texts[r].size() == r);
+    group.Barrier();
+  }
+  fmt::print(stderr, "ok\n");
+}
+
+int RunRank(const std::string& behaviour, int chosen) {
+  const auto place = PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
+  ZEROPLAN_CHECK(place.has_value(), "no launcher in the environment");
+  const bool me = place->rank == chosen;
+  if (behaviour == "die-early" && me) raise(SIGKILL);
+  TcpGroupOptions options;
+  options.meet_limit = milliseconds(30'000);
+  if (behaviour == "stuck") options.exit_when_stuck = milliseconds(500);
+  if (behaviour == "freeze") options.silence_limit = milliseconds(1'500);
+  const InterruptScope interrupts;
+  TcpGroup group(*place, options);
+  if (behaviour == "collectives") {
+    Collectives(group);
+    return 0;
+  }
+  group.Barrier();
+  if (behaviour == "stop") {
+    fmt::print(stderr, "ready\n");
+    while (!StopRequested()) std::this_thread::sleep_for(milliseconds(10));
+    std::this_thread::sleep_for(milliseconds(300));  // a second signal would end it here
+    fmt::print(stderr, "saved\n");
+    group.Barrier();
+    return static_cast<int>(ExitCode::kInterrupted);
+  }
+  if (me && (behaviour == "die" || behaviour == "stuck")) raise(SIGKILL);
+  if (me && behaviour == "freeze") raise(SIGSTOP);
+  if (me && behaviour == "fail") {
+    group.FailWith(ExitCode::kDiverged, "the loss is no number");
+    return static_cast<int>(ExitCode::kDiverged);
+  }
+  if (me && behaviour == "leave") return 0;
+  if (behaviour == "deaf") {  // its launcher has to end it
+    if (me) _exit(static_cast<int>(ExitCode::kUsage));
+    SleepForEver();
+  }
+  if (behaviour == "stuck") SleepForEver();
+  group.Barrier();
+  return 0;
+}
+
+int Run(const std::vector<std::string>& words) {
+  try {
+    if (words.size() > 4 && words[1] == "launch") {
+      LaunchOptions options;
+      options.ranks = std::stoi(words[2]);
+      options.patience = options.kill_after = milliseconds(std::stoi(words[3]));
+      options.arguments = {words[0]};
+      options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
+      return Launch(options);
+    }
+    ZEROPLAN_CHECK(words.size() > 2 && words[1] == "rank", "usage: see main.cc");
+    return RunRank(words[2], words.size() > 3 ? std::stoi(words[3]) : -1);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
+
+int main(int argc, char** argv) { return zeroplan::Run({argv, argv + argc}); }
