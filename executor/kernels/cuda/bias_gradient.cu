@@ -9,6 +9,8 @@
 namespace zeroplan::cuda {
 namespace {
 
+using namespace gemm_element;
+
 constexpr int kLanes = 32;       // threads of a block side by side on columns
 constexpr int kRowThreads = 8;   // and below one another on rows
 constexpr int kChunkThreads = 32;

@@ -40,6 +40,7 @@ void* dlsym(void* library, const char* name) {
       ZEROPLAN_RUNTIME_FUNCTION(cudaDeviceGetAttribute),
       ZEROPLAN_RUNTIME_FUNCTION(cudaDeviceSynchronize),
       ZEROPLAN_RUNTIME_FUNCTION(cudaGetDevice),
+      ZEROPLAN_RUNTIME_FUNCTION(cudaGraphRetainUserObject),
       ZEROPLAN_RUNTIME_FUNCTION(cudaGetErrorString),
       ZEROPLAN_RUNTIME_FUNCTION(cudaGetLastError),
       ZEROPLAN_RUNTIME_FUNCTION(cudaMemcpyAsync),
@@ -47,6 +48,8 @@ void* dlsym(void* library, const char* name) {
       ZEROPLAN_RUNTIME_FUNCTION(cudaRuntimeGetVersion),
       ZEROPLAN_RUNTIME_FUNCTION(cudaStreamIsCapturing),
       ZEROPLAN_RUNTIME_FUNCTION(cudaStreamSynchronize),
+      ZEROPLAN_RUNTIME_FUNCTION(cudaUserObjectCreate),
+      ZEROPLAN_RUNTIME_FUNCTION(cudaUserObjectRelease),
 #if CUDART_VERSION >= 13000
       ZEROPLAN_RUNTIME_FUNCTION(cudaStreamGetCaptureInfo),
 #else

@@ -1,5 +1,7 @@
-// GELU (tanh form) and its gradient, as kernels of their own beside a matrix product: where the
-// library has no such epilogue, or a slower one.
+// GELU (tanh form) and its gradient on the fp32 sums of a matrix product, where the library has no
+// such epilogue, or a slower one.
+//
+// Legend: R rows, N columns; dense, row-major. `dtype` is a float one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,11 +12,11 @@
 
 namespace zeroplan::cuda {
 
-// y_n = gelu(pre_n). Both have `dtype`, a float one.
-void LaunchGeluOfProduct(const void* pre_n, void* y_n, Dtype dtype, int64_t n,
-                         cudaStream_t stream);
-// d_n = d_n * gelu'(pre_n), in place.
-void LaunchGeluGradOfProduct(const void* pre_n, void* d_n, Dtype dtype, int64_t n,
-                             cudaStream_t stream);
+// pre_RN = sums + bias_N, y_RN = gelu(sums + bias_N) before rounding. In fp32 y may be sums.
+void LaunchGeluOfSums(const float* sums_RN, const void* bias_N, void* pre_RN, void* y_RN,
+                      Dtype dtype, int64_t R, int64_t N, cudaStream_t stream);
+// dx_RN = sums * gelu'(pre_RN). In fp32 dx may be sums.
+void LaunchGeluGradOfSums(const float* sums_RN, const void* pre_RN, void* dx_RN, Dtype dtype,
+                          int64_t R, int64_t N, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -9,7 +9,7 @@
 
 #include "core/base/dtype.h"
 
-namespace zeroplan::cuda {
+namespace zeroplan::cuda::gemm_element {
 
 __device__ inline float ToFloat(float x) { return x; }
 __device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -52,4 +52,4 @@ void WithFloatType(Dtype dtype, Fn&& fn) {
   if (dtype == Dtype::kF16) fn(__half{});
 }
 
-}  // namespace zeroplan::cuda
+}  // namespace zeroplan::cuda::gemm_element

@@ -7,6 +7,8 @@
 namespace zeroplan::cuda {
 namespace {
 
+using namespace gemm_element;
+
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 8192;
 
