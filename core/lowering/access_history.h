@@ -12,7 +12,8 @@
 namespace zeroplan {
 
 // By stream: an instruction of the list, the last one known to be over, to have read, ...
-using StreamClock = std::array<int32_t, kStreams>;
+// A stream more, so that a clock is one vector of the CPU's.
+using StreamClock = std::array<int32_t, kStreams + 1>;
 inline constexpr int32_t kNothingYet = std::numeric_limits<int32_t>::min();
 inline constexpr StreamClock kNoneYet = [] {
   StreamClock clock{};
@@ -33,6 +34,11 @@ inline ByteSpan SpanOverRanks(const Ref& ref, int world_size) {
 // only ever written whole. Then for disjoint ranges that cover it, until it is written whole again.
 class AccessHistory {
  public:
+  void Clear() {
+    whole_ = {};
+    parts_.clear();
+  }
+
   // Raises `need` to what has to be over before an access: a read waits for writes, a write for
   // reads too.
   void AddNeeds(ByteSpan span, bool writes, StreamClock& need) const {
@@ -67,10 +73,9 @@ class AccessHistory {
   };
 
   static void Join(const Last& last, bool writes, StreamClock& need) {
-    for (size_t s = 0; s < kStreams; ++s) {
-      need[s] = std::max(need[s], last.write[s]);
-      if (writes) need[s] = std::max(need[s], last.read[s]);
-    }
+    for (size_t s = 0; s < need.size(); ++s) need[s] = std::max(need[s], last.write[s]);
+    if (!writes) return;
+    for (size_t s = 0; s < need.size(); ++s) need[s] = std::max(need[s], last.read[s]);
   }
 
   size_t FirstEndingAfter(uint64_t at) const {

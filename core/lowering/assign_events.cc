@@ -36,13 +36,48 @@ std::vector<Carried> FindCarried(Program& p) {
 
 constexpr uint8_t kTakesCarried = kOnly | kFirst;
 
+// Of the buffers that a section touches, one section after the other in the same memory.
+class Histories {
+ public:
+  explicit Histories(size_t buffers) : slot_(buffers, kNone) {}
+
+  void Begin(size_t kinds) {
+    for (BufferId id : touched_) slot_[id] = kNone;
+    touched_.clear();
+    kinds_ = kinds;
+  }
+  // A buffer's history in kind k is the one k further.
+  size_t SlotOf(BufferId id) {
+    if (slot_[id] == kNone) Touch(id);
+    return slot_[id];
+  }
+  AccessHistory& operator[](size_t slot) { return pool_[slot]; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  void Touch(BufferId id) {
+    slot_[id] = static_cast<uint32_t>(touched_.size() * kinds_);
+    touched_.push_back(id);
+    if (pool_.size() < slot_[id] + kinds_) pool_.resize(slot_[id] + kinds_);
+    for (size_t k = 0; k < kinds_; ++k) pool_[slot_[id] + k].Clear();
+  }
+
+  std::vector<uint32_t> slot_;  // by buffer, into pool_: one for each kind from there
+  std::vector<BufferId> touched_;
+  std::vector<AccessHistory> pool_;
+  size_t kinds_ = 1;
+};
+
 class EventPass {
  public:
-  EventPass(Program& p, Section section, const std::vector<Carried>& carried)
+  EventPass(Program& p, Section section, const std::vector<Carried>& carried,
+            Histories& histories)
       : p_(p),
         section_(section),
         list_(p.section(section)),
         carried_(carried),
+        histories_(histories),
         blocking_(!p.setup.zero.overlap_comm),
         ranks_(p.setup.batch.world_size) {
     if (section == Section::kMicroStep && p.setup.batch.grad_accum > 1) {
@@ -56,7 +91,7 @@ class EventPass {
   void Run() {
     if (list_.empty()) return;
     const size_t k = kinds_.size();
-    history_.assign(p_.buffers.size() * k, {});
+    histories_.Begin(k);
     known_.assign(k * kStreams, kNoneYet);
     over_.resize(list_.size() * k);
     if (section_ == Section::kMicroStep) TakeCarried();
@@ -73,6 +108,13 @@ class EventPass {
     uint8_t when;
   };
 
+  struct Access {
+    size_t slot;
+    ByteSpan span;
+    uint64_t buffer_bytes;
+    bool writes;
+  };
+
   // Carried instructions are numbered up to -1, so that they come before the list.
   int32_t CarriedIndex(size_t c) const {
     return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.size());
@@ -86,7 +128,8 @@ class EventPass {
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if ((kinds_[k] & kTakesCarried) == 0) continue;
       for (size_t c = 0; c < carried_.size(); ++c) {
-        Note(step[carried_[c].instruction], k, CarriedIndex(c));
+        TakeAccesses(step[carried_[c].instruction]);
+        Note(k, static_cast<size_t>(Stream::kGather), CarriedIndex(c));
       }
     }
   }
@@ -101,37 +144,40 @@ class EventPass {
     }
   }
 
-  void Note(const Instruction& instruction, size_t k, int32_t index) {
+  void TakeAccesses(const Instruction& instruction) {
+    accesses_.clear();
     ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-      HistoryOf(ref.buffer, k).Note(SpanOverRanks(ref, ranks_), p_.buffers[ref.buffer].bytes,
-                                    Writes(mode), static_cast<size_t>(instruction.stream), index);
+      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverRanks(ref, ranks_),
+                           p_.buffers[ref.buffer].bytes, Writes(mode)});
     });
+  }
+
+  void Note(size_t k, size_t stream, int32_t index) {
+    for (const Access& a : accesses_) {
+      histories_[a.slot + k].Note(a.span, a.buffer_bytes, a.writes, stream, index);
+    }
   }
 
   StreamClock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
   StreamClock& Over(size_t instruction, size_t kind) {
     return over_[instruction * kinds_.size() + kind];
   }
-  AccessHistory& HistoryOf(BufferId id, size_t kind) {
-    return history_[id * kinds_.size() + kind];
-  }
 
   void Visit(size_t i) {
     const Instruction& instruction = list_[i];
     const auto s = static_cast<size_t>(instruction.stream);
     uses_stream_[s] = true;
+    TakeAccesses(instruction);
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if (!(instruction.when & kinds_[k])) continue;
       StreamClock need = kNoneYet;
-      ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        HistoryOf(ref.buffer, k).AddNeeds(SpanOverRanks(ref, ranks_), Writes(mode), need);
-      });
+      for (const Access& a : accesses_) histories_[a.slot + k].AddNeeds(a.span, a.writes, need);
       WaitFor(i, s, k, need);
       StreamClock over = Known(k, s);
       over[s] = static_cast<int32_t>(i);
       Known(k, s) = over;
       Over(i, k) = over;
-      Note(instruction, k, static_cast<int32_t>(i));
+      Note(k, s, static_cast<int32_t>(i));
       if (blocking_ && std::holds_alternative<Collective>(instruction.op)) {
         // Waited for where it is issued: before whatever compute does next.
         StreamClock block = kNoneYet;
@@ -143,6 +189,9 @@ class EventPass {
 
   void WaitFor(size_t before, size_t s, size_t k, const StreamClock& need) {
     StreamClock& known = Known(k, s);
+    bool more = false;
+    for (size_t t = 0; t < kStreams; ++t) more |= t != s && need[t] > known[t];
+    if (!more) return;
     // Latest first: what one wait brings along need not be waited for again.
     std::array<size_t, kStreams> order;
     for (size_t t = 0; t < kStreams; ++t) order[t] = t;
@@ -155,7 +204,7 @@ class EventPass {
         continue;
       }
       const StreamClock& over = Over(static_cast<size_t>(need[t]), k);
-      for (size_t x = 0; x < kStreams; ++x) known[x] = std::max(known[x], over[x]);
+      for (size_t x = 0; x < known.size(); ++x) known[x] = std::max(known[x], over[x]);
     }
   }
 
@@ -241,10 +290,11 @@ class EventPass {
   const Section section_;
   std::vector<Instruction>& list_;
   const std::vector<Carried>& carried_;
+  Histories& histories_;
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
-  std::vector<AccessHistory> history_;  // [buffer][kind]
+  std::vector<Access> accesses_;        // of one instruction
   std::vector<StreamClock> known_;      // [kind][stream]
   std::vector<StreamClock> over_;       // [instruction][kind]: what is over once it is
   std::vector<Wait> waits_;
@@ -255,7 +305,10 @@ class EventPass {
 
 Program AssignEvents(Program p) {
   const std::vector<Carried> carried = FindCarried(p);
-  for (int s = 0; s < kSections; ++s) EventPass(p, static_cast<Section>(s), carried).Run();
+  Histories histories(p.buffers.size());
+  for (int s = 0; s < kSections; ++s) {
+    EventPass(p, static_cast<Section>(s), carried, histories).Run();
+  }
   if (!carried.empty()) {  // the last of them comes after the others on its stream
     Instruction wait{WaitEvent{carried.back().event}};
     wait.phase = Phase::kStep;
