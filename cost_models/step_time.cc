@@ -38,15 +38,17 @@ StepParts StepTimer::Play(const Program& program) {
   const int64_t g = program.setup.batch.grad_accum;
   parts.grad_accum = g;
   const OverlapRates& rates = costs_.overlap();
+  // A step among others: its first micro-step finds what the update before it left under way.
+  const std::vector<double>& step = Costs(program, Section::kOptimizerStep);
+  parts.step = timeline_.Play(program, Section::kOptimizerStep, kEvery, step, rates, nullptr,
+                              nullptr, &carried_);
   const std::vector<double>& micro = Costs(program, Section::kMicroStep);
-  auto play = [&](uint8_t kinds) {
-    return timeline_.Play(program, Section::kMicroStep, kinds, micro, rates);
+  auto play = [&](uint8_t kinds, const CarriedWork* before = nullptr) {
+    return timeline_.Play(program, Section::kMicroStep, kinds, micro, rates, nullptr, before);
   };
-  parts.first = play(g == 1 ? kOnly : kFirst);
+  parts.first = play(g == 1 ? kOnly : kFirst, &carried_);
   if (g >= 3) parts.middle = play(kMiddle);
   if (g >= 2) parts.last = play(kLast);
-  const std::vector<double>& step = Costs(program, Section::kOptimizerStep);
-  parts.step = timeline_.Play(program, Section::kOptimizerStep, kEvery, step, rates);
   return parts;
 }
 
@@ -58,16 +60,22 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
   std::vector<TraceSpan> trace;
   std::vector<PlayedSpan> spans;
   double begin = 0;
+  timeline_.Play(program, Section::kOptimizerStep, kEvery, Costs(program, Section::kOptimizerStep),
+                 costs_.overlap(), nullptr, nullptr, &carried_);
+  bool first = true;
   for (const SectionRun& run : WalkOrder(program)) {
     const std::vector<double>& seconds = Costs(program, run.section);
     const int64_t times = run.kinds == kMiddle ? std::min(run.times, max_middle) : run.times;
     for (int64_t i = 0; i < times; ++i) {
       spans.clear();
-      const SectionTime time =
-          timeline_.Play(program, run.section, run.kinds, seconds, costs_.overlap(), &spans);
+      const CarriedWork* before = first ? &carried_ : nullptr;
+      CarriedWork* after = run.section == Section::kOptimizerStep ? &left_ : nullptr;
+      const SectionTime time = timeline_.Play(program, run.section, run.kinds, seconds,
+                                              costs_.overlap(), &spans, before, after);
+      first = false;
       for (const PlayedSpan& span : spans) {
-        trace.push_back({run.section, static_cast<int32_t>(span.index), begin + span.begin_seconds,
-                         begin + span.end_seconds});
+        trace.push_back({span.section, static_cast<int32_t>(span.index),
+                         begin + std::max(0.0, span.begin_seconds), begin + span.end_seconds});
       }
       begin += time.total_seconds;
     }

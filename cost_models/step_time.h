@@ -41,7 +41,8 @@ class StepTimer {
   StepTime Time(const Program& program);
 
   // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
-  // ones, the last one, the update.
+  // ones, the last one, the update. What an update leaves to the next step shows at the begin,
+  // where the step before left it; what of that was under way already, from there on.
   std::vector<TraceSpan> Trace(const Program& program, int64_t max_middle);
 
  private:
@@ -50,6 +51,7 @@ class StepTimer {
   const CostModel& costs_;
   Timeline timeline_;
   std::vector<double> seconds_;
+  CarriedWork carried_, left_;
 };
 
 // Strict model FLOP utilisation: useful FLOPs (recompute is not) per second over the GPUs' dense

@@ -15,6 +15,14 @@ constexpr size_t kUp = static_cast<size_t>(Stream::kHostToDevice);
 constexpr size_t kDown = static_cast<size_t>(Stream::kDeviceToHost);
 constexpr size_t kHostLane = static_cast<size_t>(Stream::kHost);
 
+// What a kernel or a copy shares with others.
+PlayedResource OfStream(Stream stream) {
+  return stream == Stream::kHost           ? PlayedResource::kHost
+         : stream == Stream::kHostToDevice ? PlayedResource::kToDevice
+         : stream == Stream::kDeviceToHost ? PlayedResource::kFromDevice
+                                           : PlayedResource::kKernel;
+}
+
 }  // namespace
 
 SectionTime& SectionTime::operator+=(const SectionTime& other) {
@@ -40,8 +48,16 @@ SectionTime SectionTime::operator*(double times) const {
   return result;
 }
 
+void Timeline::Push(const Item& item, size_t lane) {
+  if (item.kind == Item::Kind::kRecord) {
+    signalled_[item.event] = 0;
+    recorded_by_[item.event] = static_cast<uint8_t>(lane);
+  }
+  lanes_[lane].queue.push_back(item);
+}
+
 void Timeline::Load(const Program& program, Section section, uint8_t kinds,
-                    std::span<const double> seconds) {
+                    std::span<const double> seconds, const CarriedWork* before) {
   for (Lane& lane : lanes_) {
     lane.queue.clear();
     lane.next = 0;
@@ -50,52 +66,72 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
   now_ = 0;
   signalled_.assign(program.event_count, 1);
   recorded_by_.assign(program.event_count, kStreams);
+  if (before != nullptr) {
+    for (size_t s = 0; s < kStreams; ++s) {
+      for (const Item& item : before->lanes[s]) Push(item, s);
+    }
+  }
   const std::vector<Instruction>& list = program.section(section);
+  ZEROPLAN_CHECK(seconds.size() == list.size());
   for (uint32_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
     if (section == Section::kMicroStep && (instruction.when & kinds) == 0) continue;
-    const bool queued = std::visit(
-        Overload{[&](const RecordEvent& record) {
-                   signalled_[record.event] = 0;
-                   recorded_by_[record.event] = static_cast<uint8_t>(instruction.stream);
-                   return true;
-                 },
-                 [](const WaitEvent&) { return true; }, [](const Alloc&) { return false; },
-                 [](const Free&) { return false; }, [&](const LaunchKernel&) { return true; },
-                 [&](const Collective&) { return true; }, [&](const Copy&) { return true; },
-                 [&](const FileIo&) { return true; }},
-        instruction.op);
-    if (queued) lanes_[static_cast<size_t>(instruction.stream)].queue.push_back(i);
+    Item item{};
+    item.index = i;
+    item.section = section;
+    item.kind = Item::Kind::kTimed;
+    item.seconds = seconds[i];
+    item.step_phase = instruction.phase == Phase::kStep;
+    const bool queued = std::visit(Overload{[&](const RecordEvent& record) {
+                                              item.kind = Item::Kind::kRecord;
+                                              item.event = record.event;
+                                              return true;
+                                            },
+                                            [&](const WaitEvent& wait) {
+                                              item.kind = Item::Kind::kWait;
+                                              item.event = wait.event;
+                                              return true;
+                                            },
+                                            [](const Alloc&) { return false; },
+                                            [](const Free&) { return false; },
+                                            [&](const LaunchKernel&) {
+                                              item.resource = OfStream(instruction.stream);
+                                              return true;
+                                            },
+                                            [&](const Collective&) {
+                                              item.resource = Resource::kCollective;
+                                              return true;
+                                            },
+                                            [&](const Copy&) {
+                                              item.resource = OfStream(instruction.stream);
+                                              return true;
+                                            },
+                                            [&](const FileIo&) {
+                                              item.resource = Resource::kDisk;
+                                              return true;
+                                            }},
+                                   instruction.op);
+    if (queued) Push(item, static_cast<size_t>(instruction.stream));
   }
-  ZEROPLAN_CHECK(seconds.size() == list.size());
 }
 
-void Timeline::Advance(std::span<const Instruction> list, std::span<const double> seconds) {
+void Timeline::Advance() {
   for (bool changed = true; changed;) {
     changed = false;
     for (Lane& lane : lanes_) {
-      while (!lane.running && lane.next < lane.queue.size()) {
-        const uint32_t index = lane.queue[lane.next];
-        const Op& op = list[index].op;
-        if (const auto* wait = std::get_if<WaitEvent>(&op)) {
-          lane.waits_for = wait->event;
-          if (!signalled_[wait->event]) break;
+      while (!lane.running && !lane.done()) {
+        const Item& item = lane.item();
+        if (item.kind == Item::Kind::kWait) {
+          if (!signalled_[item.event]) break;
           ++lane.next;
-        } else if (const auto* record = std::get_if<RecordEvent>(&op)) {
-          signalled_[record->event] = 1;
+        } else if (item.kind == Item::Kind::kRecord) {
+          signalled_[item.event] = 1;
           ++lane.next;
           changed = true;  // a lane before this one may have waited for it
         } else {
-          const Stream stream = list[index].stream;
           lane.running = true;
-          lane.left_seconds = seconds[index];
-          lane.begin_seconds = now_;
-          lane.resource = std::holds_alternative<Collective>(op) ? Resource::kCollective
-                          : std::holds_alternative<FileIo>(op)   ? Resource::kDisk
-                          : stream == Stream::kHost              ? Resource::kHost
-                          : stream == Stream::kHostToDevice      ? Resource::kToDevice
-                          : stream == Stream::kDeviceToHost      ? Resource::kFromDevice
-                                                                 : Resource::kKernel;
+          lane.left_seconds = item.seconds;
+          lane.begin_seconds = item.under_way ? item.begin_seconds : now_;
         }
       }
     }
@@ -103,9 +139,7 @@ void Timeline::Advance(std::span<const Instruction> list, std::span<const double
 }
 
 void Timeline::SetRates(const OverlapRates& rates) {
-  auto runs = [&](size_t lane, Resource resource) {
-    return lanes_[lane].running && lanes_[lane].resource == resource;
-  };
+  auto runs = [&](size_t lane, Resource resource) { return lanes_[lane].runs(resource); };
   const bool gather = runs(kGather, Resource::kCollective);
   const bool reduce = runs(kReduce, Resource::kCollective);
   const bool up = runs(kUp, Resource::kToDevice), down = runs(kDown, Resource::kFromDevice);
@@ -113,7 +147,7 @@ void Timeline::SetRates(const OverlapRates& rates) {
   for (Lane& lane : lanes_) {
     lane.rate = 1;
     if (!lane.running) continue;
-    switch (lane.resource) {
+    switch (lane.item().resource) {
       case Resource::kKernel:
         if (gather || reduce) lane.rate = rates.compute_beside_collective;
         break;
@@ -140,7 +174,7 @@ Stream Timeline::Blocker() const {
   size_t lane = kCompute;
   for (int hops = 0; hops <= kStreams && !lanes_[lane].running; ++hops) {
     if (lanes_[lane].done()) break;
-    const uint8_t recorder = recorded_by_[lanes_[lane].waits_for];
+    const uint8_t recorder = recorded_by_[lanes_[lane].item().event];
     if (recorder == kStreams) break;
     lane = recorder;
   }
@@ -151,7 +185,7 @@ Stream Timeline::Blocker() const {
   return Stream::kCompute;
 }
 
-void Timeline::Account(std::span<const Instruction> list, double dt, SectionTime& time) const {
+void Timeline::Account(double dt, SectionTime& time) const {
   for (size_t s = 0; s < kStreams; ++s) {
     if (lanes_[s].running) time.busy_seconds[s] += dt;
   }
@@ -160,29 +194,41 @@ void Timeline::Account(std::span<const Instruction> list, double dt, SectionTime
     time.exposed_seconds[static_cast<size_t>(Blocker())] += dt;
     return;
   }
-  const bool step = list[compute.queue[compute.next]].phase == Phase::kStep;
-  (step ? time.optimizer_seconds : time.compute_seconds) += dt * compute.rate;
-  const size_t slower = lanes_[kReduce].running && lanes_[kReduce].resource == Resource::kCollective
-                            ? kReduce
-                            : kGather;
+  (compute.item().step_phase ? time.optimizer_seconds : time.compute_seconds) += dt * compute.rate;
+  const size_t slower = lanes_[kReduce].runs(Resource::kCollective) ? kReduce : kGather;
   time.exposed_seconds[slower] += dt * (1 - compute.rate);
+}
+
+void Timeline::Leave(CarriedWork& after) const {
+  after.Clear();
+  for (size_t s = 0; s < kStreams; ++s) {
+    const Lane& lane = lanes_[s];
+    after.lanes[s].assign(lane.queue.begin() + static_cast<std::ptrdiff_t>(lane.next),
+                          lane.queue.end());
+    if (!lane.running) continue;
+    Item& item = after.lanes[s].front();
+    item.under_way = true;
+    item.seconds = lane.left_seconds;
+    item.begin_seconds = lane.begin_seconds - now_;
+  }
 }
 
 SectionTime Timeline::Play(const Program& program, Section section, uint8_t kinds,
                            std::span<const double> seconds, const OverlapRates& rates,
-                           std::vector<PlayedSpan>* spans) {
-  const std::vector<Instruction>& list = program.section(section);
-  Load(program, section, kinds, seconds);
+                           std::vector<PlayedSpan>* spans, const CarriedWork* before,
+                           CarriedWork* after) {
+  Load(program, section, kinds, seconds, before);
   SectionTime time;
   for (;;) {
-    Advance(list, seconds);
+    Advance();
+    if (after != nullptr && lanes_[kCompute].done()) break;
     SetRates(rates);
     double dt = std::numeric_limits<double>::infinity();
     for (const Lane& lane : lanes_) {
       if (lane.running) dt = std::min(dt, lane.left_seconds / lane.rate);
     }
     if (dt == std::numeric_limits<double>::infinity()) break;
-    Account(list, dt, time);
+    Account(dt, time);
     now_ += dt;
     for (Lane& lane : lanes_) {
       if (!lane.running) continue;
@@ -190,13 +236,17 @@ SectionTime Timeline::Play(const Program& program, Section section, uint8_t kind
       // The lane that set dt is over; others within rounding of it are too.
       if (lane.left_seconds > 1e-12 * now_) continue;
       lane.running = false;
-      const uint32_t index = lane.queue[lane.next++];
-      if (spans != nullptr) spans->push_back({index, lane.begin_seconds, now_});
+      const Item& item = lane.queue[lane.next++];
+      if (spans != nullptr) {
+        spans->push_back({item.index, lane.begin_seconds, now_, item.section});
+      }
     }
   }
+  if (after != nullptr) Leave(*after);
   for (const Lane& lane : lanes_) {
-    ZEROPLAN_CHECK(lane.done(), "a {} stream waits for event {} for ever", SectionName(section),
-                   lane.waits_for);
+    const bool left = after != nullptr && lanes_[kCompute].done();
+    ZEROPLAN_CHECK(left || lane.done(), "a {} stream waits for event {} for ever",
+                   SectionName(section), lane.done() ? 0 : lane.item().event);
   }
   time.total_seconds = now_;
   return time;

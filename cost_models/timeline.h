@@ -21,10 +21,35 @@ struct OverlapRates {
   double host_beside_copy = 1, copy_beside_host = 1;
 };
 
-// When an instruction ran, in seconds since its section's begin.
+// When an instruction ran, in seconds since the begin of the section that was played. One that was
+// carried over from an earlier section (its own) may have begun before that, at less than 0.
 struct PlayedSpan {
-  uint32_t index;  // into the section
+  uint32_t index;  // into its section
   double begin_seconds, end_seconds;
+  Section section;
+};
+
+// What an instruction shares with others.
+enum class PlayedResource : uint8_t { kKernel, kCollective, kToDevice, kFromDevice, kHost, kDisk };
+
+// What streams had yet to do when the compute stream had ended a section.
+struct CarriedWork {
+  struct Item {
+    uint32_t index;  // into its section
+    Section section;
+    enum class Kind : uint8_t { kTimed, kRecord, kWait } kind;
+    PlayedResource resource;
+    bool step_phase;
+    EventId event;         // kRecord, kWait
+    double seconds;        // kTimed: left to do at full speed
+    double begin_seconds;  // kTimed, where under way: when it began, before the next section's 0
+    bool under_way;
+  };
+  std::array<std::vector<Item>, kStreams> lanes;
+
+  void Clear() {
+    for (auto& lane : lanes) lane.clear();
+  }
 };
 
 // One section played once. compute, optimizer and the exposed times add up to `total`: at each
@@ -48,42 +73,48 @@ struct SectionTime {
 class Timeline {
  public:
   // `seconds`: of each instruction of the section, alone on its stream. Runs the instructions whose
-  // `when` has one of `kinds` (all of them outside kMicroStep). An event that the section does not
-  // record counts as signalled: it was carried over. `spans`, if given, gets one entry per
-  // instruction that takes time, in order of completion. Throws CheckFailure if streams wait for
-  // one another for ever. REQUIRES: seconds.size() is the section's.
+  // `when` has one of `kinds` (all of them outside kMicroStep). An event that neither the section
+  // nor what is carried into it records counts as signalled. `spans`, if given, gets one entry per
+  // instruction that takes time, in order of completion. `before`, if given, is what the section
+  // before left: it comes first on its streams. `after`, if given, gets what this one leaves: the
+  // section is over when the compute stream is; else it ends when all streams have. Throws
+  // CheckFailure if streams wait for one another for ever. REQUIRES: seconds.size() is the
+  // section's; `before` is not `after`.
   SectionTime Play(const Program& program, Section section, uint8_t kinds,
                    std::span<const double> seconds, const OverlapRates& rates,
-                   std::vector<PlayedSpan>* spans = nullptr);
+                   std::vector<PlayedSpan>* spans = nullptr, const CarriedWork* before = nullptr,
+                   CarriedWork* after = nullptr);
 
  private:
-  // What an instruction shares with others.
-  enum class Resource : uint8_t { kKernel, kCollective, kToDevice, kFromDevice, kHost, kDisk };
+  using Item = CarriedWork::Item;
+  using Resource = PlayedResource;
   struct Lane {
-    std::vector<uint32_t> queue;  // timed instructions and events, in list order
+    std::vector<Item> queue;  // in list order
     size_t next = 0;
     bool running = false;
-    Resource resource = Resource::kKernel;
     double left_seconds = 0;  // at full speed
     double begin_seconds = 0;
     double rate = 1;
-    EventId waits_for = 0;  // where not running and not at the end
 
-    bool done() const { return next == queue.size() && !running; }
+    const Item& item() const { return queue[next]; }
+    bool runs(Resource resource) const { return running && item().resource == resource; }
+    bool done() const { return next == queue.size(); }
   };
 
   void Load(const Program& program, Section section, uint8_t kinds,
-            std::span<const double> seconds);
+            std::span<const double> seconds, const CarriedWork* before);
+  void Push(const Item& item, size_t lane);
   // Passes events and starts what can start, until nothing changes.
-  void Advance(std::span<const Instruction> list, std::span<const double> seconds);
+  void Advance();
   void SetRates(const OverlapRates& rates);
   // Where the compute stream's next instruction hangs.
   Stream Blocker() const;
-  void Account(std::span<const Instruction> list, double dt, SectionTime& time) const;
+  void Account(double dt, SectionTime& time) const;
+  void Leave(CarriedWork& after) const;
 
   std::array<Lane, kStreams> lanes_;
   std::vector<uint8_t> signalled_;    // by EventId
-  std::vector<uint8_t> recorded_by_;  // stream that records it in this section; kStreams: none
+  std::vector<uint8_t> recorded_by_;  // stream that records it; kStreams: none
   double now_ = 0;
 };
 

@@ -132,6 +132,12 @@ GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const C
   if (t.n > 1) AddCollectives(t, group, costs, bound);
   AddCopies(t, group, costs, bound);
   bound.update_seconds = UpdateSeconds(t, group, costs);
+  // Updates and the next forward pass hide the gathers between them: what the updates do not, the
+  // forward pass has beside it.
+  if (base_.zero.overlap_comm) {
+    bound.carried_comm_seconds =
+        std::max(0.0, GatherSeconds(t, group, costs) - bound.update_seconds);
+  }
   bound.rates = costs.overlap();
   return bound;
 }
@@ -234,6 +240,20 @@ void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& 
                                         costs.StorageReadBytesPerSecond());
 }
 
+// The gathers of updated parameters, one after the other.
+double Bounds::GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
+  if (t.n <= 1) return 0;
+  auto elements = static_cast<double>(base_.zero.allgather_bucket_elements);
+  const bool chosen =
+      base_.zero.allgather_bucket_elements != ZeroConfig{}.allgather_bucket_elements;
+  if (base_.zero.overlap_comm && !chosen) {
+    const uint64_t reduced = group.reduce_bucket_elements;
+    elements = std::min(elements, reduced == kAuto ? 8e6 : static_cast<double>(reduced));
+  }
+  const double bucket = t.param_bytes * std::max(elements, t.largest_unit);
+  return PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket);
+}
+
 double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
   // Master and moments are read and written; at fp32 the master may be the parameter itself.
   const bool fp32 = base_.precision.dtype == Dtype::kF32;
@@ -245,13 +265,7 @@ double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostM
   if (!t.params_away) {
     seconds = std::max(seconds, there * t.param_bytes / costs.PcieBytesPerSecond());
   }
-  if (t.n > 1) {
-    const double bucket =
-        t.param_bytes *
-        std::max(static_cast<double>(base_.zero.allgather_bucket_elements), t.largest_unit);
-    seconds =
-        std::max(seconds, PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket));
-  }
+  if (!base_.zero.overlap_comm) seconds = std::max(seconds, GatherSeconds(t, group, costs));
   if (group.optimizer.device == OffloadDevice::kNvme) {
     const double states = (fp32 ? 8 : 12) * there;
     seconds = std::max({seconds, states / costs.StorageReadBytesPerSecond(),
@@ -271,14 +285,16 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
-  auto micro = [&](double last_comm) {
-    const double forward =
-        SideBySide(compute.forward_seconds, group.forward_comm_seconds, group.rates);
+  auto micro = [&](double last_comm, double carried_comm) {
+    const double forward = SideBySide(compute.forward_seconds,
+                                      group.forward_comm_seconds + carried_comm, group.rates);
     const double backward =
         SideBySide(compute.backward_seconds, group.backward_comm_seconds + last_comm, group.rates);
     return std::max(forward + std::max(backward, group.gradient_copy_seconds), group.fetch_seconds);
   };
-  return static_cast<double>(grad_accum - 1) * micro(0) + micro(group.last_comm_seconds) +
+  const double last = group.last_comm_seconds, carried = group.carried_comm_seconds;
+  if (grad_accum == 1) return micro(last, carried) + group.update_seconds;
+  return micro(0, carried) + static_cast<double>(grad_accum - 2) * micro(0, 0) + micro(last, 0) +
          group.update_seconds;
 }
 

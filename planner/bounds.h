@@ -36,6 +36,7 @@ struct GroupBound {
   uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
   // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
   double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
+  double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
   double gradient_copy_seconds = 0;  // to the host, in each backward half
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double update_seconds = 0;         // the optimizer section
@@ -82,6 +83,7 @@ class Bounds {
                       GroupBound& bound);
   void AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
                  GroupBound& bound) const;
+  double GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
   double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
 
   const ModelSpec& model_;

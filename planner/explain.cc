@@ -96,6 +96,7 @@ std::string SpentOn(const Program& program, const PlayedSection& played) {
   std::map<Phase, double> phases;
   std::map<std::string, double> kernels;
   for (const PlayedSpan& span : played.spans) {
+    if (span.section != played.section) continue;  // of the last step, no kernel
     const Instruction& instruction = list[span.index];
     const double seconds = played.seconds[span.index];
     if (instruction.stream == Stream::kCompute) phases[instruction.phase] += seconds;
@@ -213,7 +214,7 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
     total += times * time.total_seconds;
     exposed += times * (time.total_seconds - time.compute_seconds - time.optimizer_seconds);
     for (const ComputeWait& wait : ComputeWaits(program, part.played)) {
-      const auto [kind, one] = WaitNames(program, part.played.section, wait.waited_for);
+      const auto [kind, one] = WaitNames(program, wait.section, wait.waited_for);
       WaitGroup& group = by_kind[kind];
       group.seconds += times * wait.seconds;
       group.count += part.times;

@@ -51,8 +51,8 @@ size_t KindOf(const Instruction& instruction) {
 using Shares = std::array<std::array<double, kKindCount>, kLaneColumns>;
 
 void AddSpan(Shares& shares, const PlayedSpan& span, size_t kind, double column_seconds) {
-  const auto first = static_cast<int>(span.begin_seconds / column_seconds);
-  for (int c = std::max(first, 0); c < kLaneColumns; ++c) {
+  const auto first = static_cast<int>(std::max(0.0, span.begin_seconds) / column_seconds);
+  for (int c = first; c < kLaneColumns; ++c) {
     const double begin = std::max(span.begin_seconds, c * column_seconds);
     const double end = std::min(span.end_seconds, (c + 1) * column_seconds);
     if (end <= begin && c > first) break;
@@ -103,9 +103,8 @@ std::string DrawLanes(const Program& program, const PlayedSection& played) {
   if (!(total > 0)) return "";
   const double column_seconds = total / kLaneColumns;
   std::array<Shares, kStreams> lanes{};
-  const std::vector<Instruction>& list = program.section(played.section);
   for (const PlayedSpan& span : played.spans) {
-    const Instruction& instruction = list[span.index];
+    const Instruction& instruction = program.section(span.section)[span.index];
     AddSpan(lanes[static_cast<size_t>(instruction.stream)], span, KindOf(instruction),
             column_seconds);
   }

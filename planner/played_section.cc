@@ -9,12 +9,14 @@ namespace {
 class WaitResolver {
  public:
   WaitResolver(const Program& program, const PlayedSection& played)
-      : list_(program.section(played.section)),
+      : program_(program),
+        section_(played.section),
+        list_(program.section(played.section)),
         total_(played.time.total_seconds),
-        span_of_(list_.size(), -1),
+        span_of_(list_.size() + program.section(Section::kOptimizerStep).size(), -1),
         record_of_(program.event_count, -1) {
     for (size_t s = 0; s < played.spans.size(); ++s) {
-      span_of_[played.spans[s].index] = static_cast<int64_t>(s);
+      span_of_[Id(played.spans[s])] = static_cast<int64_t>(s);
     }
     for (size_t i = 0; i < list_.size(); ++i) {
       if (played.section == Section::kMicroStep && (list_[i].when & played.kinds) == 0) continue;
@@ -24,6 +26,19 @@ class WaitResolver {
       }
     }
     spans_ = &played.spans;
+  }
+
+  // What an instruction is called here: its index, or past the section's if it was carried in.
+  size_t Id(const PlayedSpan& span) const {
+    return span.index + (span.section == section_ ? 0 : list_.size());
+  }
+  Stream StreamOf(const PlayedSpan& span) const {
+    return program_.section(span.section)[span.index].stream;
+  }
+  ComputeWait Wait(double seconds, int64_t id) const {
+    const auto own = static_cast<int64_t>(list_.size());
+    if (id < own) return {seconds, id, section_};
+    return {seconds, id - own, Section::kOptimizerStep};
   }
 
   const std::vector<size_t>& queue(Stream stream) const {
@@ -58,6 +73,7 @@ class WaitResolver {
 
   // What held back instruction `index` until `time`.
   int64_t Before(int64_t index, double time) const {
+    if (index >= static_cast<int64_t>(list_.size())) return EndedAt(time);  // carried in
     const Stream stream = list_[static_cast<size_t>(index)].stream;
     const std::vector<size_t>& queue = queues_[static_cast<size_t>(stream)];
     const auto position = std::lower_bound(queue.begin(), queue.end(), static_cast<size_t>(index));
@@ -67,8 +83,8 @@ class WaitResolver {
   // Whatever ended at `time` off the compute stream.
   int64_t EndedAt(double time) const {
     for (const PlayedSpan& span : *spans_) {
-      if (Near(span.end_seconds, time) && list_[span.index].stream != Stream::kCompute) {
-        return span.index;
+      if (Near(span.end_seconds, time) && StreamOf(span) != Stream::kCompute) {
+        return static_cast<int64_t>(Id(span));
       }
     }
     return -1;
@@ -76,6 +92,8 @@ class WaitResolver {
   bool Near(double a, double b) const { return std::abs(a - b) <= 1e-9 * total_; }
 
  private:
+  const Program& program_;
+  const Section section_;
   const std::vector<Instruction>& list_;
   double total_;
   const std::vector<PlayedSpan>* spans_ = nullptr;
@@ -91,15 +109,15 @@ void AddWait(const WaitResolver& resolver, double begin, double end, int64_t las
   while (end > begin && !resolver.Near(begin, end)) {
     if (last < 0) last = resolver.EndedAt(end);
     if (last < 0) {
-      waits.push_back({end - begin, -1});
+      waits.push_back(resolver.Wait(end - begin, -1));
       break;
     }
     const double since = std::max(begin, resolver.SpanOf(static_cast<size_t>(last))->begin_seconds);
     if (since >= end) {  // it takes no time: whatever else ended then
-      waits.push_back({end - begin, last});
+      waits.push_back(resolver.Wait(end - begin, last));
       break;
     }
-    waits.push_back({end - since, last});
+    waits.push_back(resolver.Wait(end - since, last));
     last = resolver.Before(last, since);
     end = since;
   }
@@ -113,11 +131,23 @@ PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds
   PlayedSection played;
   played.section = section;
   played.kinds = kinds;
-  for (const Instruction& instruction : program.section(section)) {
-    played.seconds.push_back(costs.Seconds(program, instruction));
+  const auto seconds_of = [&](Section of) {
+    std::vector<double> seconds;
+    for (const Instruction& instruction : program.section(of)) {
+      seconds.push_back(costs.Seconds(program, instruction));
+    }
+    return seconds;
+  };
+  played.seconds = seconds_of(section);
+  Timeline timeline;
+  CarriedWork before, after;
+  if (section == Section::kMicroStep && (kinds & kWritesGrads) != 0) {
+    timeline.Play(program, Section::kOptimizerStep, kEvery, seconds_of(Section::kOptimizerStep),
+                  costs.overlap(), nullptr, nullptr, &before);
   }
-  played.time =
-      Timeline().Play(program, section, kinds, played.seconds, costs.overlap(), &played.spans);
+  played.time = timeline.Play(program, section, kinds, played.seconds, costs.overlap(),
+                              &played.spans, &before,
+                              section == Section::kOptimizerStep ? &after : nullptr);
   return played;
 }
 

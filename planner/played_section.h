@@ -15,17 +15,20 @@ struct PlayedSection {
   uint8_t kinds = kEvery;
   SectionTime time;
   std::vector<double> seconds;    // of each instruction of the section, alone on its stream
-  std::vector<PlayedSpan> spans;  // by end; what takes time alone
+  std::vector<PlayedSpan> spans;  // by end; what takes time alone, and what was carried in of it
 };
 
+// As part of a step among others: the micro-step that comes first finds what the last update left
+// under way, and the update is over when the compute stream is.
 PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds,
                           const CostModel& costs);
 
 // Time that the compute stream stood still for one instruction of another stream.
 struct ComputeWait {
   double seconds = 0;
-  // Into the section; -1: none was found.
+  // Into `section`; -1: none was found.
   int64_t waited_for = -1;
+  Section section = Section::kMicroStep;  // another than the played one where it was carried in
 };
 
 // The waits of the compute stream in order, a last one until the section's end included. A wait is

@@ -1,30 +1,85 @@
 // Pass 9: events, so that streams wait for one another where data or memory need it and nowhere
 // else.
 //
-// List order is what the program means. For each instruction the pass looks up, buffer by buffer,
-// what on other streams must be over before it (reads after writes, writes after both), and adds a
-// wait unless the stream already knows: it keeps, per stream, how far every other stream is known
-// to have come. All this per kind of micro-step, since an instruction may run in some kinds only.
-// Streams meet at a section's begin and end.
+// List order is what the program means. For each instruction the pass looks up, by the bytes it
+// touches, what on other streams must be over before it (reads after writes, writes after both),
+// and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
+// is known to have come. All this per kind of micro-step, since an instruction may run in some
+// kinds only. Streams meet at a section's begin and end, but for the gathers of updated parameters,
+// where collectives may overlap: they are carried over the end of the optimizer step. Each records
+// an event of its own, and in the first micro-step of the next step they count as instructions that
+// came before the list.
 #include <algorithm>
 #include <array>
 
+#include "core/lowering/access_history.h"
 #include "core/lowering/passes.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr int32_t kNothing = -1;
-using Clock = std::array<int32_t, kStreams>;  // last instruction known to be over, by stream
+// An instruction of optimizer_step that the next step may find under way.
+struct Carried {
+  size_t instruction;
+  EventId event;
+};
 
-struct Last {
-  Clock read, write;  // last accesses of a buffer, by stream
+std::vector<Carried> FindCarried(Program& p) {
+  std::vector<Carried> carried;
+  if (!p.setup.zero.overlap_comm || p.setup.batch.world_size == 1) return carried;
+  const std::vector<Instruction>& list = p.section(Section::kOptimizerStep);
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].stream == Stream::kGather) carried.push_back({i, p.event_count++});
+  }
+  return carried;
+}
+
+constexpr uint8_t kTakesCarried = kOnly | kFirst;
+
+// Of the buffers that a section touches, one section after the other in the same memory.
+class Histories {
+ public:
+  explicit Histories(size_t buffers) : slot_(buffers, kNone) {}
+
+  void Begin(size_t kinds) {
+    for (BufferId id : touched_) slot_[id] = kNone;
+    touched_.clear();
+    kinds_ = kinds;
+  }
+  // A buffer's history in kind k is the one k further.
+  size_t SlotOf(BufferId id) {
+    if (slot_[id] == kNone) Touch(id);
+    return slot_[id];
+  }
+  AccessHistory& operator[](size_t slot) { return pool_[slot]; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  void Touch(BufferId id) {
+    slot_[id] = static_cast<uint32_t>(touched_.size() * kinds_);
+    touched_.push_back(id);
+    if (pool_.size() < slot_[id] + kinds_) pool_.resize(slot_[id] + kinds_);
+    for (size_t k = 0; k < kinds_; ++k) pool_[slot_[id] + k].Clear();
+  }
+
+  std::vector<uint32_t> slot_;  // by buffer, into pool_: one for each kind from there
+  std::vector<BufferId> touched_;
+  std::vector<AccessHistory> pool_;
+  size_t kinds_ = 1;
 };
 
 class EventPass {
  public:
-  EventPass(Program& p, Section section)
-      : p_(p), list_(p.section(section)), blocking_(!p.setup.zero.overlap_comm) {
+  EventPass(Program& p, Section section, const std::vector<Carried>& carried,
+            Histories& histories)
+      : p_(p),
+        section_(section),
+        list_(p.section(section)),
+        carried_(carried),
+        histories_(histories),
+        blocking_(!p.setup.zero.overlap_comm),
+        ranks_(p.setup.batch.world_size) {
     if (section == Section::kMicroStep && p.setup.batch.grad_accum > 1) {
       kinds_ = {kFirst, kLast};
       if (p.setup.batch.grad_accum > 2) kinds_.push_back(kMiddle);
@@ -36,67 +91,107 @@ class EventPass {
   void Run() {
     if (list_.empty()) return;
     const size_t k = kinds_.size();
-    Last none;
-    none.read.fill(kNothing);
-    none.write.fill(kNothing);
-    last_.assign(p_.buffers.size() * k, none);
-    Clock start;
-    start.fill(kNothing);
-    known_.assign(k * kStreams, start);
+    histories_.Begin(k);
+    known_.assign(k * kStreams, kNoneYet);
     over_.resize(list_.size() * k);
+    if (section_ == Section::kMicroStep) TakeCarried();
     for (size_t i = 0; i < list_.size(); ++i) Visit(i);
+    if (section_ == Section::kMicroStep) EndCarried();
     Rebuild();
   }
 
  private:
   struct Wait {
-    size_t before;  // the waiting instruction
-    Stream stream;  // that waits
-    int32_t for_instruction;
+    size_t before;            // the waiting instruction
+    Stream stream;            // that waits
+    int32_t for_instruction;  // negative: a carried one
     uint8_t when;
   };
 
-  Clock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
-  Clock& Over(size_t instruction, size_t kind) { return over_[instruction * kinds_.size() + kind]; }
-  Last& LastOf(BufferId id, size_t kind) { return last_[id * kinds_.size() + kind]; }
+  struct Access {
+    size_t slot;
+    ByteSpan span;
+    uint64_t buffer_bytes;
+    bool writes;
+  };
+
+  // Carried instructions are numbered up to -1, so that they come before the list.
+  int32_t CarriedIndex(size_t c) const {
+    return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.size());
+  }
+  const Carried& CarriedAt(int32_t index) const {
+    return carried_[static_cast<size_t>(index + static_cast<int32_t>(carried_.size()))];
+  }
+
+  void TakeCarried() {
+    const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      if ((kinds_[k] & kTakesCarried) == 0) continue;
+      for (size_t c = 0; c < carried_.size(); ++c) {
+        TakeAccesses(step[carried_[c].instruction]);
+        Note(k, static_cast<size_t>(Stream::kGather), CarriedIndex(c));
+      }
+    }
+  }
+
+  // What no instruction waited for is waited for all the same: nothing is carried any further.
+  void EndCarried() {
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      if ((kinds_[k] & kTakesCarried) == 0 || carried_.empty()) continue;
+      StreamClock need = kNoneYet;
+      need[static_cast<size_t>(Stream::kGather)] = CarriedIndex(carried_.size() - 1);
+      WaitFor(list_.size(), static_cast<size_t>(Stream::kCompute), k, need);
+    }
+  }
+
+  void TakeAccesses(const Instruction& instruction) {
+    accesses_.clear();
+    ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
+      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverRanks(ref, ranks_),
+                           p_.buffers[ref.buffer].bytes, Writes(mode)});
+    });
+  }
+
+  void Note(size_t k, size_t stream, int32_t index) {
+    for (const Access& a : accesses_) {
+      histories_[a.slot + k].Note(a.span, a.buffer_bytes, a.writes, stream, index);
+    }
+  }
+
+  StreamClock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
+  StreamClock& Over(size_t instruction, size_t kind) {
+    return over_[instruction * kinds_.size() + kind];
+  }
 
   void Visit(size_t i) {
     const Instruction& instruction = list_[i];
     const auto s = static_cast<size_t>(instruction.stream);
     uses_stream_[s] = true;
+    TakeAccesses(instruction);
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if (!(instruction.when & kinds_[k])) continue;
-      Clock need;
-      need.fill(kNothing);
-      ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        const Last& last = LastOf(ref.buffer, k);
-        for (size_t t = 0; t < kStreams; ++t) {
-          need[t] = std::max(need[t], last.write[t]);
-          if (Writes(mode)) need[t] = std::max(need[t], last.read[t]);
-        }
-      });
+      StreamClock need = kNoneYet;
+      for (const Access& a : accesses_) histories_[a.slot + k].AddNeeds(a.span, a.writes, need);
       WaitFor(i, s, k, need);
-      Clock over = Known(k, s);
+      StreamClock over = Known(k, s);
       over[s] = static_cast<int32_t>(i);
       Known(k, s) = over;
       Over(i, k) = over;
-      ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
-        Last& last = LastOf(ref.buffer, k);
-        if (Reads(mode)) last.read[s] = static_cast<int32_t>(i);
-        if (Writes(mode)) last.write[s] = static_cast<int32_t>(i);
-      });
+      Note(k, s, static_cast<int32_t>(i));
       if (blocking_ && std::holds_alternative<Collective>(instruction.op)) {
         // Waited for where it is issued: before whatever compute does next.
-        Clock block;
-        block.fill(kNothing);
+        StreamClock block = kNoneYet;
         block[s] = static_cast<int32_t>(i);
         WaitFor(i + 1, static_cast<size_t>(Stream::kCompute), k, block);
       }
     }
   }
 
-  void WaitFor(size_t before, size_t s, size_t k, const Clock& need) {
-    Clock& known = Known(k, s);
+  void WaitFor(size_t before, size_t s, size_t k, const StreamClock& need) {
+    StreamClock& known = Known(k, s);
+    bool more = false;
+    for (size_t t = 0; t < kStreams; ++t) more |= t != s && need[t] > known[t];
+    if (!more) return;
     // Latest first: what one wait brings along need not be waited for again.
     std::array<size_t, kStreams> order;
     for (size_t t = 0; t < kStreams; ++t) order[t] = t;
@@ -104,8 +199,12 @@ class EventPass {
     for (size_t t : order) {
       if (t == s || need[t] <= known[t]) continue;
       AddWait(before, static_cast<Stream>(s), need[t], kinds_[k]);
-      const Clock& over = Over(static_cast<size_t>(need[t]), k);
-      for (size_t x = 0; x < kStreams; ++x) known[x] = std::max(known[x], over[x]);
+      if (need[t] < 0) {  // carried: what came before it, the last step's end has waited for
+        known[t] = need[t];
+        continue;
+      }
+      const StreamClock& over = Over(static_cast<size_t>(need[t]), k);
+      for (size_t x = 0; x < known.size(); ++x) known[x] = std::max(known[x], over[x]);
     }
   }
 
@@ -136,7 +235,12 @@ class EventPass {
 
   void Rebuild() {
     std::vector<EventId> recorded(list_.size(), UINT32_MAX);
+    const bool carries = section_ == Section::kOptimizerStep && !carried_.empty();
+    if (carries) {
+      for (const Carried& carried : carried_) recorded[carried.instruction] = carried.event;
+    }
     for (const Wait& wait : waits_) {
+      if (wait.for_instruction < 0) continue;
       EventId& id = recorded[static_cast<size_t>(wait.for_instruction)];
       if (id == UINT32_MAX) id = p_.event_count++;
     }
@@ -159,10 +263,12 @@ class EventPass {
     size_t w = 0;
     for (size_t i = 0; i <= list_.size(); ++i) {
       for (; w < waits_.size() && waits_[w].before == i; ++w) {
-        const auto target = static_cast<size_t>(waits_[w].for_instruction);
+        const int32_t target = waits_[w].for_instruction;
+        const auto t = static_cast<size_t>(target);
         const Instruction& like = list_[std::min(i, list_.size() - 1)];
-        const uint8_t when = Normal(waits_[w].when, list_[target].when);
-        out.push_back(Event(WaitEvent{recorded[target]}, waits_[w].stream, when, like));
+        const uint8_t when = Normal(waits_[w].when, target < 0 ? kTakesCarried : list_[t].when);
+        const EventId event = target < 0 ? CarriedAt(target).event : recorded[t];
+        out.push_back(Event(WaitEvent{event}, waits_[w].stream, when, like));
       }
       if (i == list_.size()) break;
       out.push_back(list_[i]);
@@ -172,6 +278,7 @@ class EventPass {
     }
     for (size_t s = 0; s < kStreams; ++s) {
       if (s == compute || !uses_stream_[s]) continue;
+      if (carries && static_cast<Stream>(s) == Stream::kGather) continue;
       const EventId end = p_.event_count++;
       out.push_back(Event(RecordEvent{end}, static_cast<Stream>(s), kEvery, list_.back()));
       out.push_back(Event(WaitEvent{end}, Stream::kCompute, kEvery, list_.back()));
@@ -180,12 +287,16 @@ class EventPass {
   }
 
   Program& p_;
+  const Section section_;
   std::vector<Instruction>& list_;
+  const std::vector<Carried>& carried_;
+  Histories& histories_;
   const bool blocking_;
+  const int ranks_;
   std::vector<uint8_t> kinds_;
-  std::vector<Last> last_;    // [buffer][kind]
-  std::vector<Clock> known_;  // [kind][stream]
-  std::vector<Clock> over_;   // [instruction][kind]: what is over once it is
+  std::vector<Access> accesses_;        // of one instruction
+  std::vector<StreamClock> known_;      // [kind][stream]
+  std::vector<StreamClock> over_;       // [instruction][kind]: what is over once it is
   std::vector<Wait> waits_;
   std::array<bool, kStreams> uses_stream_{};
 };
@@ -193,7 +304,16 @@ class EventPass {
 }  // namespace
 
 Program AssignEvents(Program p) {
-  for (int s = 0; s < kSections; ++s) EventPass(p, static_cast<Section>(s)).Run();
+  const std::vector<Carried> carried = FindCarried(p);
+  Histories histories(p.buffers.size());
+  for (int s = 0; s < kSections; ++s) {
+    EventPass(p, static_cast<Section>(s), carried, histories).Run();
+  }
+  if (!carried.empty()) {  // the last of them comes after the others on its stream
+    Instruction wait{WaitEvent{carried.back().event}};
+    wait.phase = Phase::kStep;
+    p.section(Section::kDrain).push_back(wait);
+  }
   return p;
 }
 

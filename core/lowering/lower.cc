@@ -33,6 +33,14 @@ uint64_t ReduceBucketElements(const Program& program) {
   return largest;
 }
 
+uint64_t GatherBucketElements(const Program& program) {
+  const ZeroConfig& zero = program.setup.zero;
+  const uint64_t asked = zero.allgather_bucket_elements;
+  // Where gathers run beside the next forward pass, its first layers should not wait for the rest.
+  const bool chosen = asked != ZeroConfig{}.allgather_bucket_elements;
+  return zero.overlap_comm && !chosen ? std::min(asked, ReduceBucketElements(program)) : asked;
+}
+
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options) {
   Program program;

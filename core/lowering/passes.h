@@ -42,6 +42,9 @@ Dtype FullGradDtype(const TrainSetup& setup);
 // True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
 bool ParamsSharded(const TrainSetup& setup);
 uint64_t ReduceBucketElements(const Program& program);
+// Of the gathers after the update: allgather_bucket_elements. Its default is a maximum where they
+// overlap the next forward pass: then it is what is reduced together, if that is less.
+uint64_t GatherBucketElements(const Program& program);
 bool Accumulates(const TrainSetup& setup);  // grad_accum > 1
 
 }  // namespace zeroplan

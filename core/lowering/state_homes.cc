@@ -48,7 +48,7 @@ StateHomes::StateHomes(Program& program, bool with_adam)
   // The many small persistent units come after all others, so that staging slots, which are taken
   // in turn, all get pieces worth their size.
   for (const bool persistent : {false, true}) {
-    for (size_t u = offloaded_.size(); u-- > 0;) {
+    for (size_t u = 0; u < offloaded_.size(); ++u) {
       if (p_.layout.units[u].persistent != persistent) continue;
       const uint64_t shard = p_.layout.units[u].shard_elements, h = offloaded_[u];
       for (uint64_t begin = 0; begin < h; begin += zero.sub_group_elements) {
@@ -264,10 +264,11 @@ void StateHomes::GatherParams(Emitter& emit) const {
     bucket.clear();
     filled = 0;
   };
-  for (size_t u = params_.size(); u-- > 0;) {
+  const uint64_t bucket_elements = GatherBucketElements(p_);
+  for (size_t u = 0; u < params_.size(); ++u) {
     if (p_.buffers[params_[u]].role != Role::kParamFull) continue;
     const Unit& unit = p_.layout.units[u];
-    if (filled + unit.padded_elements > zero.allgather_bucket_elements) flush();
+    if (filled + unit.padded_elements > bucket_elements) flush();
     const StatePiece whole_shard{static_cast<int>(u), 0, unit.shard_elements, Home::kDevice};
     bucket.push_back({Slice(params_[u], 0, whole_shard), Whole(p_, params_[u])});
     filled += unit.padded_elements;

@@ -31,8 +31,8 @@ class StateHomes {
   // yet.
   StateHomes(Program& program, bool with_adam);
 
-  // In update order: last unit first, persistent units last of all; pieces of at most
-  // sub_group_elements where offloaded.
+  // In update order: the order in which the next forward pass uses the units, but persistent units
+  // last of all; pieces of at most sub_group_elements where offloaded.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
   bool has_adam() const { return with_adam_; }
 
@@ -60,7 +60,8 @@ class StateHomes {
   Ref ParamTarget(size_t piece);
   void FinishParam(Emitter& emit, size_t piece, const Ref& target) const;
 
-  // Gathers (or broadcasts) the parameters that every rank keeps whole.
+  // Gathers (or broadcasts) the parameters that every rank keeps whole, in the order in which the
+  // forward pass uses them, in buckets of GatherBucketElements (one unit at least).
   void GatherParams(Emitter& emit) const;
 
  private:

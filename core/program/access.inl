@@ -23,7 +23,10 @@ void ForEachAccess(const Program& program, const Instruction& instruction, Visit
                  [&](const Collective& collective) {
                    for (const Segment& segment : program.segs(collective)) {
                      visit(segment.src, ArgMode::kIn);
-                     visit(segment.dst, ArgMode::kOut);
+                     // In place, what ranks write of their shards lies within the source.
+                     const bool owned = collective.kind == CollectiveKind::kReduceToOwners &&
+                                        segment.dst.buffer == segment.src.buffer;
+                     visit(owned ? segment.src : segment.dst, ArgMode::kOut);
                    }
                  },
                  [&](const Copy& copy) {

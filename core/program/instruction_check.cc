@@ -162,6 +162,11 @@ class InstructionCheck {
       Add("shard_cover",
           fmt::format("{} does not hold [{}, {})", Name(segment.src), segment.begin, segment.end));
     }
+    CheckRef(segment.dst);
+    if (segment.dst.buffer == segment.src.buffer && segment.src.offset != segment.begin * element) {
+      Add("shard_cover", fmt::format("{} in place is not at element {} of the unit",
+                                     Name(segment.src), segment.begin));
+    }
     if (segment.dst.bytes != unit.shard_elements * element) {
       Add("shard_cover",
           fmt::format("{} is not a shard of {} elements", Name(segment.dst), unit.shard_elements));

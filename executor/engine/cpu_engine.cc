@@ -82,7 +82,7 @@ class CpuEngine : public EngineBackend {
     if (const std::exception_ptr cause = communicator_.cause()) std::rethrow_exception(cause);
   }
 
-  // Evaluation, saving and loading see the program at rest: nothing of the last step is under way.
+  // All but Step see the program at rest: nothing of the last step is under way.
   void Drain(RankEngine& rank) const {
     if (carries_work_) rank.RunSection(Section::kDrain);
   }
@@ -99,6 +99,7 @@ class CpuEngine : public EngineBackend {
 
 void CpuEngine::Init() {
   OnEveryRank([this](RankEngine& rank, int) {
+    Drain(rank);
     rank.host_state() = InitialStepState(program_.setup);
     rank.RunSection(Section::kInit);
   });

@@ -118,7 +118,8 @@ class Engine {
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
   std::vector<TraceSpan> SpanTrace(int rank) const;
 
-  // Bytes [begin, end) of a buffer of one rank, for tests.
+  // Bytes [begin, end) of a buffer of one rank, for tests. After a step in random order, whole
+  // parameters may be older than the masters: what was carried over has not run.
   std::span<const std::byte> Peek(int rank, BufferId buffer) const;
 
  private:

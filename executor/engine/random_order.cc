@@ -25,7 +25,8 @@ size_t RandomOrder::PlanIndex(Section section, When kind) {
   return static_cast<size_t>(found - kKinds.begin());
 }
 
-RandomOrder::RandomOrder(const Program& program, uint64_t seed) : rng_(seed) {
+RandomOrder::RandomOrder(const Program& program, uint64_t seed)
+    : rng_(seed), left_to_record_(program.event_count, 0) {
   plans_.resize(kKinds.size() + kSections);
   size_t longest = 0;
   for (int s = 0; s < kSections; ++s) {
@@ -36,6 +37,7 @@ RandomOrder::RandomOrder(const Program& program, uint64_t seed) : rng_(seed) {
     }
   }
   done_.resize(longest);
+  for (std::vector<Item>& queue : queues_) queue.reserve(2 * longest);
 }
 
 RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section, When kind) {
@@ -45,33 +47,73 @@ RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section,
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
     if (section == Section::kMicroStep && (instruction.when & kind) == 0) continue;
-    Item item{static_cast<int32_t>(i), -1};
+    Item item{section, static_cast<int32_t>(i)};
     if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
       item.after = recorded[wait->event];
+      if (item.after < 0) item.waits = static_cast<int32_t>(wait->event);
     } else if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
       recorded[record->event] = item.index;
+      item.records = static_cast<int32_t>(record->event);
     }
     plan.queues[static_cast<size_t>(instruction.stream)].push_back(item);
     ++plan.items;
   }
+  // Only the update's section leaves work: every other one meets at its end.
+  if (section == Section::kOptimizerStep) MarkLeavable(instructions, plan);
   return plan;
 }
 
-void RandomOrder::Begin() {
-  head_.fill(0);
+// Marks the end of each stream but compute, as far as nothing waits for a record in it.
+void RandomOrder::MarkLeavable(const std::vector<Instruction>& instructions, Plan& plan) {
+  std::vector<bool> awaited(instructions.size(), false);
+  for (const auto& queue : plan.queues) {
+    for (const Item& item : queue) {
+      if (item.after >= 0) awaited[static_cast<size_t>(item.after)] = true;
+    }
+  }
+  for (size_t s = 0; s < plan.queues.size(); ++s) {
+    if (s == static_cast<size_t>(Stream::kCompute)) continue;
+    auto& queue = plan.queues[s];
+    for (size_t q = queue.size(); q-- > 0;) {
+      if (awaited[static_cast<size_t>(queue[q].index)]) break;
+      queue[q].may_be_left = true;
+      --plan.items;
+    }
+  }
+}
+
+void RandomOrder::Begin(const Plan& plan) {
   std::fill(done_.begin(), done_.end(), uint8_t{0});
+  left_ = plan.items;
+  for (size_t s = 0; s < queues_.size(); ++s) {
+    std::vector<Item>& queue = queues_[s];
+    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(head_[s]));
+    head_[s] = 0;
+    for (Item& item : queue) {
+      item.was_left = true;
+      item.after = -1;  // ran with its own section
+      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 1;
+      // In front of what the section must run, it must run itself.
+      item.may_be_left = plan.queues[s].empty();
+      left_ += item.may_be_left ? 0 : 1;
+    }
+    queue.insert(queue.end(), plan.queues[s].begin(), plan.queues[s].end());
+  }
   // Even odds would keep the streams about level. Some run far ahead instead, others in other
   // sections.
   for (uint64_t& weight : weight_) weight = uint64_t{1} << (4 * rng_.Below(4));
 }
 
-int RandomOrder::Pick(const Plan& plan) {
+bool RandomOrder::Ready(const Item& item) const {
+  if (item.after >= 0 && done_[static_cast<size_t>(item.after)] == 0) return false;
+  return item.waits < 0 || left_to_record_[static_cast<size_t>(item.waits)] == 0;
+}
+
+int RandomOrder::Pick() {
   std::array<uint64_t, kStreams> odds{};
   uint64_t total = 0;
   for (size_t s = 0; s < odds.size(); ++s) {
-    if (head_[s] == plan.queues[s].size()) continue;
-    const int32_t after = plan.queues[s][head_[s]].after;
-    if (after >= 0 && done_[static_cast<size_t>(after)] == 0) continue;
+    if (head_[s] == queues_[s].size() || !Ready(queues_[s][head_[s]])) continue;
     odds[s] = weight_[s];
     total += odds[s];
   }

@@ -24,49 +24,66 @@ class OrderRng {
 };
 
 // One per rank. Objects with the same program and seed yield the same orders, so collectives match.
+//
+// What a stream runs at a section's end, and nothing in the section waits for, may be left to later
+// sections, where it comes first on its stream: so that a wait for a carried-over event that is
+// missing shows too.
 class RandomOrder {
  public:
   RandomOrder(const Program& program, uint64_t seed);
 
-  // Calls execute(index) once for each instruction of the section that belongs to micro-step `kind`
-  // (kind counts in kMicroStep only): in list order within a stream, and a wait only after the
-  // record that is the last before it in the list. A wait for an event without one is for a
-  // carried-over event, which an earlier section or step has signalled. Allocates nothing.
+  // Calls execute(section, index) for the instructions of the section that belong to micro-step
+  // `kind` (kind counts in kMicroStep only), but for what is left to later sections, and for what
+  // earlier ones left: in list order within a stream, and a wait only after the record that is the
+  // last before it in the list, or was left. A wait for an event without either is for one that has
+  // been signalled. Allocates nothing.
   template <typename Execute>
   void Run(Section section, When kind, Execute&& execute) {
     const Plan& plan = plans_[PlanIndex(section, kind)];
-    Begin();
-    for (size_t left = plan.items; left > 0; --left) {
-      const int stream = Pick(plan);
+    Begin(plan);
+    while (left_ > 0) {
+      const int stream = Pick();
       ZEROPLAN_CHECK(stream >= 0, "section {}: every stream waits for another",
                      SectionName(section));
       const auto s = static_cast<size_t>(stream);
-      const Item& item = plan.queues[s][head_[s]++];
-      execute(static_cast<size_t>(item.index));
-      done_[static_cast<size_t>(item.index)] = 1;
+      const Item item = queues_[s][head_[s]++];
+      execute(item.section, static_cast<size_t>(item.index));
+      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 0;
+      if (!item.was_left) done_[static_cast<size_t>(item.index)] = 1;
+      if (!item.may_be_left) --left_;
     }
   }
 
  private:
   struct Item {
-    int32_t index;  // within the section
-    int32_t after;  // the record that must have run; -1: none
+    Section section;
+    int32_t index;         // within the section
+    int32_t after = -1;    // the record of the same section that must have run; -1: none
+    int32_t waits = -1;    // an event that must not be left to record; -1: none
+    int32_t records = -1;  // an event; -1: none
+    bool may_be_left = false;
+    bool was_left = false;
   };
   struct Plan {
     std::array<std::vector<Item>, kStreams> queues;
-    size_t items = 0;
+    size_t items = 0;  // that may not be left
   };
 
   static size_t PlanIndex(Section section, When kind);
   static Plan MakePlan(const Program& program, Section section, When kind);
-  void Begin();
-  int Pick(const Plan& plan);
+  static void MarkLeavable(const std::vector<Instruction>& instructions, Plan& plan);
+  void Begin(const Plan& plan);
+  bool Ready(const Item& item) const;
+  int Pick();
 
   std::vector<Plan> plans_;
   OrderRng rng_;
+  std::array<std::vector<Item>, kStreams> queues_;  // of the running section, after what was left
   std::array<size_t, kStreams> head_{};
+  size_t left_ = 0;  // items that the running section must still run
   std::array<uint64_t, kStreams> weight_{};
-  std::vector<uint8_t> done_;  // by index within the section
+  std::vector<uint8_t> done_;            // by index within the section
+  std::vector<uint8_t> left_to_record_;  // by event: an earlier section left its record
 };
 
 }  // namespace zeroplan

@@ -51,7 +51,10 @@ RankEngine::RankEngine(const Program& program, const EngineOptions& options, int
 
 void RankEngine::RunSection(Section section, When kind, int repetition) {
   if (random_order_) {
-    random_order_->Run(section, kind, [&](size_t index) { Execute(section, index, repetition); });
+    // What an earlier section left is no micro-step's: its repetition is 0.
+    random_order_->Run(section, kind, [&](Section of, size_t index) {
+      Execute(of, index, of == section ? repetition : 0);
+    });
     return;
   }
   const std::vector<Instruction>& instructions = program_.section(section);

@@ -43,6 +43,7 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
   const int64_t g = program.setup.batch.grad_accum;
   for (int64_t m = 0; m < g; ++m) append(Section::kMicroStep, MicroStepKind(m, g));
   append(Section::kOptimizerStep, kOnly);
+  append(Section::kDrain, kOnly);
   append(Section::kEval, kOnly);
   REQUIRE(trace.size() == expected.size());
   for (size_t i = 0; i < trace.size(); ++i) {

@@ -40,9 +40,11 @@ class Script {
   void Wait(Stream stream, EventId event) { Run(stream, WaitEvent{event}, 0); }
 
   SectionTime Play(const OverlapRates& rates = {}, std::vector<PlayedSpan>* spans = nullptr,
-                   uint8_t kinds = kOnly) {
+                   uint8_t kinds = kOnly, const CarriedWork* before = nullptr,
+                   CarriedWork* after = nullptr) {
     Timeline timeline;
-    return timeline.Play(program_, Section::kMicroStep, kinds, seconds_, rates, spans);
+    return timeline.Play(program_, Section::kMicroStep, kinds, seconds_, rates, spans, before,
+                         after);
   }
 
   Program program_;
@@ -175,6 +177,47 @@ TEST_CASE("Timeline: spans say when each instruction ran") {
   CHECK(spans[1].index == 3);
   CHECK(spans[1].begin_seconds == doctest::Approx(1));
   CHECK(spans[1].end_seconds == doctest::Approx(3));
+}
+
+TEST_CASE("Timeline: a section leaves what nothing waits for to the next") {
+  Script update;
+  update.Compute(2, Phase::kStep);
+  const EventId updated = update.Record(Stream::kCompute);
+  update.Compute(1, Phase::kStep);
+  update.Wait(Stream::kGather, updated);
+  update.Gather(3);  // from 2 on, a second of it before the update is over
+  const EventId first = update.Record(Stream::kGather);
+  update.Gather(4);
+  const EventId second = update.Record(Stream::kGather);
+  CarriedWork left, none;
+  const SectionTime step = update.Play({}, nullptr, kOnly, nullptr, &left);
+  CHECK(step.total_seconds == doctest::Approx(3));
+  CHECK(step.busy(Stream::kGather) == doctest::Approx(1));
+  CHECK(step.exposed(Stream::kGather) == 0);
+
+  Script forward;
+  forward.program_.event_count = 2 + 1;
+  forward.Wait(Stream::kCompute, updated);  // recorded and over: signalled
+  forward.Wait(Stream::kCompute, first);    // 2 seconds
+  forward.Compute(1);
+  forward.Wait(Stream::kCompute, second);  // 4 seconds after the first, 1 of them computing
+  forward.Compute(5);
+  std::vector<PlayedSpan> spans;
+  const SectionTime time = forward.Play({}, &spans, kOnly, &left, &none);
+  CheckAddsUp(time);
+  CHECK(time.total_seconds == doctest::Approx(2 + 4 + 5));
+  CHECK(time.exposed(Stream::kGather) == doctest::Approx(2 + 3));
+  CHECK(time.busy(Stream::kGather) == doctest::Approx(2 + 4));
+  for (const auto& lane : none.lanes) CHECK(lane.empty());
+  REQUIRE(spans.size() == 4);
+  CHECK(spans[0].begin_seconds == doctest::Approx(-1));  // under way since before
+  CHECK(spans[0].end_seconds == doctest::Approx(2));
+  CHECK(spans[0].index == 4);
+  CHECK(spans[2].begin_seconds == doctest::Approx(2));
+  CHECK(spans[2].end_seconds == doctest::Approx(6));
+
+  // What does not come from before is what it was.
+  CHECK(forward.Play().total_seconds == doctest::Approx(6));
 }
 
 TEST_CASE("Timeline: streams that wait for one another are a bug, not a hang") {

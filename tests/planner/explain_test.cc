@@ -158,7 +158,7 @@ TEST_CASE("ComputeWaits and slowed kernels make the exposed seconds of every low
           CHECK(wait.waited_for >= 0);
         }
         for (const PlayedSpan& span : played.spans) {
-          if (program.section(section)[span.index].stream != Stream::kCompute) continue;
+          if (program.section(span.section)[span.index].stream != Stream::kCompute) continue;
           slowed += span.end_seconds - span.begin_seconds - played.seconds[span.index];
         }
         CHECK(waited + slowed ==

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/units.h"
 #include "executor/device/pattern.h"
 #include "executor/engine/cuda/cuda_rank.h"
@@ -54,11 +55,25 @@ class CudaEngine : public EngineBackend {
     if (pattern_) FillWithPattern();
   }
 
+  // Gathers under way would write to memory that is about to go.
+  ~CudaEngine() override {
+    if (failure_) return;
+    try {
+      Guard([&] { Drain(); });
+    } catch (...) {
+      try {
+        LogWarning("rank {}: the end of the last step's gathers was not awaited", rank_->rank());
+      } catch (...) {
+      }
+    }
+  }
+
   int first_local_rank() const override { return rank_->rank(); }
   int local_rank_count() const override { return 1; }
 
   void Init() override {
     Guard([&] {
+      Drain();
       rank_->host_state() = InitialStepState(program_.setup);
       rank_->Run(Section::kInit);
     });
@@ -180,7 +195,7 @@ class CudaEngine : public EngineBackend {
     }
   }
 
-  // Evaluation, saving and loading see the program at rest: nothing of the last step is under way.
+  // All but Step see the program at rest: nothing of the last step is under way.
   void Drain() {
     if (std::exchange(carries_work_, false)) rank_->Run(Section::kDrain);
   }
@@ -222,6 +237,7 @@ void CudaEngine::FillWithPattern() {
 std::array<uint64_t, kSpaces> CudaEngine::PatternHighWater() const {
   std::array<uint64_t, kSpaces> ends{};
   std::vector<std::byte> block(kPatternBlock);
+  ZEROPLAN_CUDA(cudaDeviceSynchronize());
   for (Space space : {Space::kDevice, Space::kPinned, Space::kPageable}) {
     const auto s = static_cast<size_t>(space);
     for (uint64_t at = 0; at < program_.arena_bytes[s]; at += block.size()) {

@@ -47,7 +47,8 @@ class CudaRank {
   // Issues the instructions of `section` that belong to micro-step `kind`.
   void Issue(Section section, When kind = kOnly, int repetition = 0);
   // From now on micro-steps and updates replay as CUDA graphs where they can: where one rank has
-  // nothing on the host's streams. Worth it where issuing takes longer than running.
+  // nothing on the host's streams. Worth it where issuing takes longer than running. (With one rank
+  // no event is carried from one section to another, which a graph could not wait for.)
   void ReplayGraphs();
   // Time that Issue took since the last call.
   double TakeIssueSeconds() { return std::exchange(issue_seconds_, 0); }

@@ -244,6 +244,18 @@ TEST_CASE("golden: assign_events") {
                {Section::kMicroStep, Section::kOptimizerStep}});
 }
 
+TEST_CASE("golden: assign_events, gathers carried into the next step") {
+  TrainSetup setup = Setup(1, 2, Dtype::kBF16, 1);
+  setup.zero.allgather_bucket_elements = ZeroConfig{}.allgather_bucket_elements;
+  CheckGolden({"assign_events_carried",
+               "Stage 1, 2 ranks, 1 layer: the update's end waits for no gather; the events after "
+               "them are the next forward pass's to wait for, and drain's.",
+               kAssignEvents,
+               1,
+               setup,
+               {Section::kOptimizerStep, Section::kDrain}});
+}
+
 // A line a buffer, arena by arena and from its bottom, and where in the program it lives.
 std::string FormatArenas(const Program& p) {
   struct Life {

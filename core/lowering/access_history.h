@@ -1,0 +1,117 @@
+// Which instructions touched which bytes of a buffer last, by stream. For AssignEvents.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// By stream: an instruction of the list, the last one known to be over, to have read, ...
+// A stream more, so that a clock is one vector of the CPU's.
+using StreamClock = std::array<int32_t, kStreams + 1>;
+inline constexpr int32_t kNothingYet = std::numeric_limits<int32_t>::min();
+inline constexpr StreamClock kNoneYet = [] {
+  StreamClock clock{};
+  clock.fill(kNothingYet);
+  return clock;
+}();
+
+// Bytes of a buffer that a reference covers, over all ranks.
+struct ByteSpan {
+  uint64_t begin, end;
+};
+inline ByteSpan SpanOverRanks(const Ref& ref, int world_size) {
+  const uint64_t last = static_cast<uint64_t>(world_size - 1) * ref.rank_stride;
+  return {ref.offset, ref.offset + last + ref.bytes};
+}
+
+// Of one buffer. Kept for the buffer as a whole until a part of it is written: most buffers are
+// only ever written whole. Then for disjoint ranges that cover it, until it is written whole again.
+class AccessHistory {
+ public:
+  void Clear() {
+    whole_ = {};
+    parts_.clear();
+  }
+
+  // Raises `need` to what has to be over before an access: a read waits for writes, a write for
+  // reads too.
+  void AddNeeds(ByteSpan span, bool writes, StreamClock& need) const {
+    if (parts_.empty()) return Join(whole_, writes, need);
+    for (size_t i = FirstEndingAfter(span.begin); i < parts_.size(); ++i) {
+      if (parts_[i].begin >= span.end) break;
+      Join(parts_[i].last, writes, need);
+    }
+  }
+
+  // REQUIRES: the access comes after all that AddNeeds named.
+  void Note(ByteSpan span, uint64_t buffer_bytes, bool writes, size_t stream, int32_t index) {
+    const bool all = span.begin == 0 && span.end >= buffer_bytes;
+    if (all && writes) {  // whoever waits for this has waited for everything before
+      parts_.clear();
+      whole_ = {};
+      whole_.write[stream] = index;
+    } else if (parts_.empty() && !writes) {
+      whole_.read[stream] = index;
+    } else if (span.begin < span.end) {
+      NotePart(span, buffer_bytes, writes, stream, index);
+    }
+  }
+
+ private:
+  struct Last {
+    StreamClock read = kNoneYet, write = kNoneYet;
+  };
+  struct Part {
+    uint64_t begin, end;
+    Last last;
+  };
+
+  static void Join(const Last& last, bool writes, StreamClock& need) {
+    for (size_t s = 0; s < need.size(); ++s) need[s] = std::max(need[s], last.write[s]);
+    if (!writes) return;
+    for (size_t s = 0; s < need.size(); ++s) need[s] = std::max(need[s], last.read[s]);
+  }
+
+  size_t FirstEndingAfter(uint64_t at) const {
+    const auto part = std::lower_bound(parts_.begin(), parts_.end(), at,
+                                       [](const Part& p, uint64_t end) { return p.end <= end; });
+    return static_cast<size_t>(part - parts_.begin());
+  }
+
+  // Makes `at` a border between parts; returns the part that begins there.
+  size_t Cut(uint64_t at) {
+    const size_t i = FirstEndingAfter(at);
+    if (i == parts_.size() || parts_[i].begin >= at) return i;
+    Part left = parts_[i];
+    left.end = at;
+    parts_[i].begin = at;
+    parts_.insert(parts_.begin() + static_cast<std::ptrdiff_t>(i), left);
+    return i + 1;
+  }
+
+  void NotePart(ByteSpan span, uint64_t buffer_bytes, bool writes, size_t stream, int32_t index) {
+    if (parts_.empty()) parts_.push_back({0, buffer_bytes, whole_});
+    const size_t first = Cut(span.begin), last = Cut(std::min(span.end, buffer_bytes));
+    if (!writes) {
+      for (size_t i = first; i < last; ++i) parts_[i].last.read[stream] = index;
+      return;
+    }
+    // One range from now on, with one last access.
+    parts_[first].end = parts_[last - 1].end;
+    parts_[first].last = {};
+    parts_[first].last.write[stream] = index;
+    parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                 parts_.begin() + static_cast<std::ptrdiff_t>(last));
+  }
+
+  Last whole_;
+  std::vector<Part> parts_;  // sorted; empty: whole_ holds for all bytes
+};
+
+}  // namespace zeroplan
