@@ -1,6 +1,7 @@
 // With n = (x - mean) / std and d = dy * w: dx = (d - mean(d) - n * mean(d * n)) / std,
 // dw = sum_M dy * n, db = sum_M dy.
 #include "core/program/kernel_workspace.h"
+#include "executor/kernels/cuda/async_copy.cuh"
 #include "executor/kernels/cuda/column_sums.h"
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/layer_norm.h"
@@ -8,162 +9,251 @@
 namespace zeroplan::cuda {
 namespace {
 
+// Of a block, for so many elements a thread: the registers of two blocks or of one.
+template <int kElements>
+constexpr int kMaxThreads = kElements == 8 ? 448 : 512;
+template <int kElements>
+constexpr int kBlocksTogether = kElements == 8 ? 2 : 1;  // on a multiprocessor
+// The most columns that so many elements a thread can take.
+template <int kElements>
+constexpr int64_t kMostColumns = kElements * kMaxThreads<kElements>;
+
+constexpr int kMostWarps = 16;
+constexpr int kMaxStages = 4;
+constexpr int64_t kMostRows = 1 << 30;  // row numbers are int, some rows past the end too
+
 template <typename T>
 struct Inputs {
   const T *dy_MC, *x_MC, *w_C;
   const float* stats_M2;
 };
 
-// Keeps the compiler from holding what it computed from `pack` in registers for later: computing it
-// again from 4 registers is cheaper than 8 more.
-template <typename T>
-__device__ inline void Recompute(Pack<T, kVector>& pack) {
-  auto* words = reinterpret_cast<uint32_t*>(&pack);
+// Sums of a and b over the warp, in 5 shuffles: lanes 0 to 15 get a's, the others b's.
+__device__ inline float TwoWarpSums(float a, float b) {
+  const bool upper = threadIdx.x % 32 >= 16;
+  float sum = upper ? b : a;
+  sum += __shfl_xor_sync(0xffffffffu, upper ? a : b, 16);
 #pragma unroll
-  for (size_t i = 0; i < sizeof(pack) / 4; ++i) asm volatile("" : "+r"(words[i]));
+  for (int offset = 8; offset > 0; offset >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+  return sum;
 }
 
-// blockDim.x threads (whole warps) work on a row, kVecs vectors each; blockDim.y rows at a time.
+constexpr int kMostSyncedGroups = 4;
+
+// A barrier of the `threads` threads (whole warps) of a group, as __syncthreads is the block's.
+// Numbers that are known when compiling: a block is given no more barriers than it needs.
+__device__ inline void SyncGroup(int group, int threads) {
+  __syncwarp();
+  switch (group) {
+    case 0:
+      asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+      break;
+    case 1:
+      asm volatile("bar.sync 2, %0;" ::"r"(threads) : "memory");
+      break;
+    case 2:
+      asm volatile("bar.sync 3, %0;" ::"r"(threads) : "memory");
+      break;
+    default:
+      asm volatile("bar.sync 4, %0;" ::"r"(threads) : "memory");
+      break;
+  }
+}
+
+// A group of blockDim.x threads (whole warps) works on a row, kElements elements a thread, in pieces
+// of 16 bytes; the blockDim.y groups of a block take rows of their own and do not wait for one
+// another. While a row is summed the next ones are on their way into the group's ring of `stages`
+// slots, each with a row of dy, x and, if it is added to, dx. Threads read only what they copied.
+//
 // Every thread keeps the sums of dw and db of its columns in registers. A block leaves them in
 // partials[block][2][C].
-//
-// The next row is on its way while one is summed, unless registers are short.
-template <typename T, int kVecs, int kMaxThreads>
-__global__ void __launch_bounds__(kMaxThreads)
-    BackwardKernel(Inputs<T> in, T* dx_MC, float* partials, int64_t M, int C, bool add_to_dx) {
-  constexpr bool kPrefetch = kVecs * sizeof(T) <= 4 && kMaxThreads <= 512;
-  using Vec = Pack<T, kVector>;
+template <typename T, int kElements>
+__global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kElements>)
+    BackwardKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages,
+                   bool add_to_dx) {
+  constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
+  // With more columns a thread has no registers for its w, d and n: it reads and computes again.
+  constexpr bool kKeepWeights = kElements <= 16, kKeepRow = kElements <= 16;
+  using Vec = Pack<T, kPack>;
   // Sums of the warps, by turns in two places: one barrier a row is enough.
-  __shared__ float2 row_sums[2][kMaxThreads / 32];
-  extern __shared__ float group_sums[];  // [2][C], with several rows at a time
+  __shared__ float2 row_sums[2][kMostWarps];
+  extern __shared__ uint4 ring[];
 
-  const int group = threadIdx.y, vecs = C / kVector;
+  const int group = threadIdx.y, pieces = C / kPack, lane = threadIdx.x % 32;
   const int warps = blockDim.x / 32, first_warp = group * warps;
-  const float inverse_C = 1.0f / static_cast<float>(C);
-  Vec w[kVecs];
+  const int slot_pieces = (add_to_dx ? 3 : 2) * pieces;
+  const int first_column = threadIdx.x * kPack, column_step = blockDim.x * kPack;
+  Vec* const slots = reinterpret_cast<Vec*>(ring) + group * stages * slot_pieces + threadIdx.x;
+  const auto has = [&](int k) { return static_cast<int>(threadIdx.x + k * blockDim.x) < pieces; };
+  const auto load = [&](int m, int slot) {
+    if (m < M) {
+      Vec* to = slots + slot * slot_pieces;
+      int64_t from = static_cast<int64_t>(m) * C + first_column;
 #pragma unroll
-  for (int k = 0; k < kVecs; ++k) {
-    const int v = threadIdx.x + k * blockDim.x;
-    if (v < vecs) w[k] = LoadPack<T, kVector>(in.w_C + v * kVector);
-  }
-  float dw[kVecs][kVector] = {}, db[kVecs][kVector] = {};
-  Vec dy[kVecs], x[kVecs], next_dy[kVecs], next_x[kVecs];
-  const auto load = [&](int64_t m, Vec(&to_dy)[kVecs], Vec(&to_x)[kVecs]) {
-    if (m >= M) return;
-#pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      const int v = threadIdx.x + k * blockDim.x;
-      if (v >= vecs) continue;
-      to_dy[k] = LoadPack<T, kVector>(in.dy_MC + m * C + v * kVector);
-      to_x[k] = LoadPack<T, kVector>(in.x_MC + m * C + v * kVector);
+      for (int k = 0; k < kPieces; ++k, to += blockDim.x, from += column_step) {
+        if (!has(k)) continue;
+        CopyAsync16(to, in.dy_MC + from);
+        CopyAsync16(to + pieces, in.x_MC + from);
+        if (add_to_dx) CopyAsync16(to + 2 * pieces, dx_MC + from);
+      }
     }
+    CommitCopies();  // of nothing, past the last row: groups are counted
+  };
+  const auto load_stats = [&](int m) {
+    return m < M ? *reinterpret_cast<const float2*>(in.stats_M2 + 2 * static_cast<int64_t>(m)) : make_float2(0, 0);
   };
 
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
-  int turn = 0;
-  if constexpr (kPrefetch) {
-    load(static_cast<int64_t>(blockIdx.x) * blockDim.y + group, next_dy, next_x);
-  }
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * blockDim.y; base < M;
-       base += step, turn ^= 1) {
-    const int64_t m = base + group;
-    const bool active = m < M;
-    if constexpr (kPrefetch) {
+  float kept_w[kKeepWeights ? kPieces : 1][kPack];
+  const auto load_weights = [&](int k, float(&w)[kPack]) {
+    const Vec pack = LoadPack<T, kPack>(in.w_C + first_column + k * column_step);
 #pragma unroll
-      for (int k = 0; k < kVecs; ++k) {
-        dy[k] = next_dy[k];
-        x[k] = next_x[k];
-      }
-      load(m + step, next_dy, next_x);
-    } else {
-      load(m, dy, x);
+    for (int e = 0; e < kPack; ++e) w[e] = ToFloat(pack.v[e]);
+  };
+  if constexpr (kKeepWeights) {
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      if (has(k)) load_weights(k, kept_w[k]);
     }
-    const float mean = active ? in.stats_M2[2 * m] : 0.0f;
-    const float inverse_std = active ? in.stats_M2[2 * m + 1] : 0.0f;
+  }
+  float dw[kPieces][kPack] = {}, db[kPieces][kPack] = {};
+  float kept_d[kKeepRow ? kPieces : 1][kPack], kept_n[kKeepRow ? kPieces : 1][kPack];
+
+  const int step = gridDim.x * blockDim.y, first = blockIdx.x * blockDim.y + group;
+  for (int s = 0; s < stages - 1; ++s) load(first + s * step, s);
+  float2 stats = load_stats(first);
+  int slot = 0, turn = 0;
+  for (int m = first; m < M; m += step) {
+    // Into the slot of the row before this one, or, with one slot, of this one.
+    load(m + (stages - 1) * step, slot == 0 ? stages - 1 : slot - 1);
+    const float2 next_stats = load_stats(m + step);
+    WaitForCopies(stages - 1);
+    const Vec* const row = slots + slot * slot_pieces;
+    const float inverse_std = stats.y, shift = -stats.x * inverse_std;
+    // Piece k of the row: dy, n and d.
+    const auto read = [&](int k, float(&g)[kPack], float(&n)[kPack], float(&d)[kPack]) {
+      const Vec dy = row[k * blockDim.x], x = row[k * blockDim.x + pieces];
+      float read_w[kPack];
+      if constexpr (!kKeepWeights) load_weights(k, read_w);
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) {
+        g[e] = ToFloat(dy.v[e]);
+        n[e] = fmaf(ToFloat(x.v[e]), inverse_std, shift);
+        if constexpr (kKeepWeights) {
+          d[e] = g[e] * kept_w[k][e];
+        } else {
+          d[e] = g[e] * read_w[e];
+        }
+      }
+    };
     float sum_d = 0, sum_dn = 0;
 #pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      if (!active || static_cast<int>(threadIdx.x + k * blockDim.x) >= vecs) continue;
+    for (int k = 0; k < kPieces; ++k) {
+      if (!has(k)) continue;
+      float g[kPack], n[kPack], d[kPack];
+      read(k, g, n, d);
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) {
-        const float g = ToFloat(dy[k].v[e]);
-        const float n = (ToFloat(x[k].v[e]) - mean) * inverse_std;
-        const float d = g * ToFloat(w[k].v[e]);
-        sum_d += d;
-        sum_dn += d * n;
-        dw[k][e] += g * n;
-        db[k][e] += g;
+      for (int e = 0; e < kPack; ++e) {
+        sum_d += d[e];
+        sum_dn = fmaf(d[e], n[e], sum_dn);
+        dw[k][e] = fmaf(g[e], n[e], dw[k][e]);
+        db[k][e] += g[e];
+        if constexpr (kKeepRow) {
+          kept_d[k][e] = d[e];
+          kept_n[k][e] = n[e];
+        }
       }
     }
-    sum_d = WarpSum(sum_d);
-    sum_dn = WarpSum(sum_dn);
-    if (threadIdx.x % 32 == 0) {
-      row_sums[turn][first_warp + threadIdx.x / 32] = make_float2(sum_d, sum_dn);
-    }
-    __syncthreads();
-    const int lane = threadIdx.x % 32;
-    const float2 sums = lane < warps ? row_sums[turn][first_warp + lane] : make_float2(0, 0);
-    const float mean_d = WarpSum(sums.x) * inverse_C, mean_dn = WarpSum(sums.y) * inverse_C;
-#pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      const int v = threadIdx.x + k * blockDim.x;
-      if (!active || v >= vecs) continue;
-      if constexpr (sizeof(T) == 2) {
-        Recompute(dy[k]);
-        Recompute(x[k]);
-        Recompute(w[k]);
-      }
-      T* to = dx_MC + m * C + v * kVector;
-      Vec old;
-      if (add_to_dx) old = LoadPack<T, kVector>(to);
-      Vec dx;
-#pragma unroll
-      for (int e = 0; e < kVector; ++e) {
-        const float n = (ToFloat(x[k].v[e]) - mean) * inverse_std;
-        const float d = ToFloat(dy[k].v[e]) * ToFloat(w[k].v[e]);
-        const float value = (d - mean_d - n * mean_dn) * inverse_std;
-        dx.v[e] = FromFloat<T>(add_to_dx ? ToFloat(old.v[e]) + value : value);
-      }
-      *reinterpret_cast<Vec*>(to) = dx;
-    }
-  }
 
-  // The groups add up in group 0, one after the other.
+    const float warp_sum = TwoWarpSums(sum_d, sum_dn);
+    float2 total;
+    if (warps == 1) {
+      total.x = __shfl_sync(0xffffffffu, warp_sum, 0);
+      total.y = __shfl_sync(0xffffffffu, warp_sum, 16);
+    } else {
+      float2* const sums = row_sums[turn] + first_warp;
+      if (lane % 16 == 0) {
+        float2& own = sums[threadIdx.x / 32];
+        (lane == 0 ? own.x : own.y) = warp_sum;
+      }
+      SyncGroup(group, blockDim.x);
+      total = sums[0];
+#pragma unroll 4
+      for (int warp = 1; warp < warps; ++warp) {
+        total.x += sums[warp].x;
+        total.y += sums[warp].y;
+      }
+      turn ^= 1;
+    }
+
+    // dx = d * scale + n * slope + offset.
+    const float scale = inverse_std, by_C = inverse_std / static_cast<float>(C);
+    const float offset = -total.x * by_C, slope = -total.y * by_C;
+    T* to = dx_MC + static_cast<int64_t>(m) * C + first_column;
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k, to += column_step) {
+      if (!has(k)) continue;
+      float dx[kPack] = {};
+      if (add_to_dx) {
+        const Vec old = row[k * blockDim.x + 2 * pieces];
+#pragma unroll
+        for (int e = 0; e < kPack; ++e) dx[e] = ToFloat(old.v[e]);
+      }
+      float g[kPack], n[kPack], d[kPack];
+      if constexpr (!kKeepRow) read(k, g, n, d);
+      Vec pack;
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) {
+        const float from_d = kKeepRow ? kept_d[kKeepRow ? k : 0][e] : d[e];
+        const float from_n = kKeepRow ? kept_n[kKeepRow ? k : 0][e] : n[e];
+        dx[e] += fmaf(from_d, scale, fmaf(from_n, slope, offset));
+        pack.v[e] = FromFloat<T>(dx[e]);
+      }
+      *reinterpret_cast<Vec*>(to) = pack;
+    }
+    stats = next_stats;
+    slot = slot + 1 == stages ? 0 : slot + 1;
+  }
+  WaitForCopies(0);
+
+  // The groups add up in group 0, one after the other, through the ring's memory.
+  float* const group_sums = reinterpret_cast<float*>(ring);  // [2][C], in another order
   for (int from = 1; from < static_cast<int>(blockDim.y); ++from) {
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      const int v = threadIdx.x + k * blockDim.x;
-      if (group != from || v >= vecs) continue;
+    for (int k = 0; k < kPieces; ++k) {
+      if (group != from || !has(k)) continue;
+      const int piece = threadIdx.x + k * blockDim.x;
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) {
-        group_sums[e * vecs + v] = dw[k][e];
-        group_sums[C + e * vecs + v] = db[k][e];
+      for (int e = 0; e < kPack; ++e) {
+        group_sums[e * pieces + piece] = dw[k][e];
+        group_sums[C + e * pieces + piece] = db[k][e];
       }
     }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < kVecs; ++k) {
-      const int v = threadIdx.x + k * blockDim.x;
-      if (group != 0 || v >= vecs) continue;
+    for (int k = 0; k < kPieces; ++k) {
+      if (group != 0 || !has(k)) continue;
+      const int piece = threadIdx.x + k * blockDim.x;
 #pragma unroll
-      for (int e = 0; e < kVector; ++e) {
-        dw[k][e] += group_sums[e * vecs + v];
-        db[k][e] += group_sums[C + e * vecs + v];
+      for (int e = 0; e < kPack; ++e) {
+        dw[k][e] += group_sums[e * pieces + piece];
+        db[k][e] += group_sums[C + e * pieces + piece];
       }
     }
   }
   if (group != 0) return;
-  float* to = partials + static_cast<int64_t>(blockIdx.x) * 2 * C;
+  float* to = partials + static_cast<int64_t>(blockIdx.x) * 2 * C + first_column;
 #pragma unroll
-  for (int k = 0; k < kVecs; ++k) {
-    const int v = threadIdx.x + k * blockDim.x;
-    if (v >= vecs) continue;
+  for (int k = 0; k < kPieces; ++k, to += column_step) {
+    if (!has(k)) continue;
+    Pack<float, kPack> w_sums, b_sums;
 #pragma unroll
-    for (int e = 0; e < kVector; ++e) {
-      to[v * kVector + e] = dw[k][e];
-      to[C + v * kVector + e] = db[k][e];
+    for (int e = 0; e < kPack; ++e) {
+      w_sums.v[e] = dw[k][e];
+      b_sums.v[e] = db[k][e];
     }
+    *reinterpret_cast<Pack<float, kPack>*>(to) = w_sums;
+    *reinterpret_cast<Pack<float, kPack>*>(to + C) = b_sums;
   }
 }
 
@@ -201,26 +291,54 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
+// Bytes of shared memory that each of so many blocks on a multiprocessor may ask for beside those
+// that BackwardKernel always has.
+int64_t RingRoom(int blocks) {
+  int device = 0, all = 0, reserved = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
+  return all / blocks - reserved - static_cast<int64_t>(2 * kMostWarps * sizeof(float2));
+}
+
 struct Launch {
   const FloatArray &dy, &x, &w, &dx;
   const float* stats;
   float* partials;
-  int64_t M, C;
+  int64_t M, C, blocks;
   bool add_to_dx;
   cudaStream_t stream;
 
-  template <typename T, int kVecs, int kMaxThreads>
-  void Run() const {
-    const int64_t row_threads = CeilDiv64(CeilDiv64(C / kVector, kVecs), 32) * 32;
-    const int64_t groups = kMaxThreads / row_threads;
+  // False: no row fits into shared memory.
+  template <typename T, int kElements>
+  bool Run() const {
+    const int64_t row_threads = CeilDiv64(C, kElements * 32) * 32;
+    int64_t groups = kMaxThreads<kElements> / row_threads;
+    if (row_threads > 32 && groups > kMostSyncedGroups) groups = kMostSyncedGroups;
+    // At least 8 * C bytes where groups > 1: what their sums need.
+    const int64_t slots = groups * (add_to_dx ? 3 : 2) * C * static_cast<int64_t>(sizeof(T));
+    int64_t stages = RingRoom(kBlocksTogether<kElements>) / slots;
+    if (stages < 1) return false;
+    if (stages > kMaxStages) stages = kMaxStages;
+    const auto kernel = BackwardKernel<T, kElements>;
+    const auto ring = static_cast<int>(stages * slots);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
     const dim3 block(static_cast<unsigned>(row_threads), static_cast<unsigned>(groups));
-    const auto grid = static_cast<unsigned>(LayerNormBackwardBlocks(M));
-    // Several rows at a time means at most 256 threads a row, so C <= 2048: within 48 KiB.
-    const size_t shared = groups > 1 ? static_cast<size_t>(2 * C) * sizeof(float) : 0;
     const Inputs<T> in{static_cast<const T*>(dy.data), static_cast<const T*>(x.data),
                        static_cast<const T*>(w.data), stats};
-    BackwardKernel<T, kVecs, kMaxThreads><<<grid, block, shared, stream>>>(
-        in, static_cast<T*>(dx.data), partials, M, static_cast<int>(C), add_to_dx);
+    kernel<<<static_cast<unsigned>(blocks), block, static_cast<size_t>(ring), stream>>>(
+        in, static_cast<T*>(dx.data), partials, static_cast<int>(M), static_cast<int>(C),
+        static_cast<int>(stages), add_to_dx);
+    return true;
+  }
+
+  template <typename T>
+  bool RunFor() const {
+    if (C <= kMostColumns<8>) return Run<T, 8>();
+    if (C <= kMostColumns<16>) return Run<T, 16>();
+    return Run<T, 24>();
   }
 };
 
@@ -230,33 +348,28 @@ void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC,
                              const FloatArray& w_C, const float* stats_M2,
                              const LayerNormGradients& out, float* partials, int64_t M, int64_t C,
                              cudaStream_t stream) {
-  const int64_t vecs = C / kVector;
   const Dtype dtype = dy_MC.dtype;
   const FloatArray& dx_MC = out.dx_MC;
-  const bool vectors = C % kVector == 0 && vecs <= 2 * 768 && x_MC.dtype == dtype &&
-                       w_C.dtype == dtype && dx_MC.dtype == dtype && Aligned(dy_MC.data) &&
-                       Aligned(x_MC.data) && Aligned(w_C.data) && Aligned(dx_MC.data);
-  const int64_t blocks = LayerNormBackwardBlocks(M);
-  if (vectors) {
-    const Launch launch{dy_MC,    x_MC, w_C, dx_MC,         stats_M2,
-                        partials, M,    C,   out.add_to_dx, stream};
+  // Past 8 elements a thread a multiprocessor has room for one block.
+  int64_t blocks = LayerNormBackwardBlocks(M);
+  if (C > kMostColumns<8> && blocks > kMultiprocessors) blocks = kMultiprocessors;
+  bool done = false;
+  if (C % (16 / static_cast<int64_t>(DtypeBytes(dtype))) == 0 && C <= kMostColumns<24> && M <= kMostRows &&
+      x_MC.dtype == dtype && w_C.dtype == dtype && dx_MC.dtype == dtype && Aligned(dy_MC.data) &&
+      Aligned(x_MC.data) && Aligned(w_C.data) && Aligned(dx_MC.data) && Aligned(stats_M2) &&
+      Aligned(partials)) {
+    const Launch launch{dy_MC, x_MC, w_C,    dx_MC,         stats_M2, partials,
+                        M,     C,    blocks, out.add_to_dx, stream};
     WithFloatType(dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      if (vecs <= 512) {
-        launch.Run<T, 1, 512>();
-      } else if (vecs <= 2 * 512) {
-        launch.Run<T, 2, 512>();
-      } else {
-        launch.Run<T, 2, 768>();
-      }
+      done = launch.RunFor<typename decltype(tag)::type>();
     });
-  } else {
+  }
+  if (!done) {
     AnyBackwardKernel<<<static_cast<unsigned>(blocks), kAnyThreads, 0, stream>>>(
         Runtime(dy_MC), Runtime(x_MC), Runtime(w_C), stats_M2, Runtime(dx_MC), partials, M, C,
         out.add_to_dx);
   }
-  AddPartials(partials, blocks, 2 * C, C, out.dw_C, out.add_to_weights, stream);
-  AddPartials(partials + C, blocks, 2 * C, C, out.db_C, out.add_to_weights, stream);
+  AddPartials(partials, blocks, C, out.dw_C, out.db_C, out.add_to_weights, stream);
 }
 
 }  // namespace zeroplan::cuda
