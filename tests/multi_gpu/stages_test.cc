@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr int kSteps = 20;
 constexpr int kGlobalBatch = 8;
-constexpr int kAtOnce = 4;  // runs that share the GPUs
+constexpr int kAtOnce = 7;  // runs that share the GPUs
 
 int MostGpus() { return std::min(static_cast<int>(QueryGpus().size()), kGlobalBatch); }
 
