@@ -1,4 +1,5 @@
 #include "executor/kernels/cuda/column_sums.h"
+#include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {
@@ -7,7 +8,8 @@ namespace {
 constexpr int kLanes = 32;       // threads beside one another, W columns each
 constexpr int kRowThreads = 8;   // threads below one another
 constexpr int kUnroll = 4;       // rows of a thread in flight
-constexpr int64_t kBlocks = 1056;  // wanted in all: eight on each of 132 multiprocessors
+// Wanted in all: what the multiprocessors hold at once, with 40 registers a thread.
+constexpr int64_t kBlocks = 6 * kMultiprocessors;
 constexpr int64_t kLeastRows = 64;  // of a part
 
 // Part blockIdx.y sums rows [part * rows, ...) of kLanes * W columns: to partials[part][N], or,
@@ -87,7 +89,7 @@ int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t WantedParts(int64_t M, int64_t N) {
   const int64_t tiles = CeilDiv64(N, kLanes * kVector);
-  const int64_t parts = Least(CeilDiv64(kBlocks, tiles), CeilDiv64(M, kLeastRows));
+  const int64_t parts = Least(kBlocks / tiles, CeilDiv64(M, kLeastRows));
   return parts < 1 ? 1 : parts;
 }
 

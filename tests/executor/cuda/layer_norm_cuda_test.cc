@@ -154,7 +154,8 @@ TEST_CASE("gpu layer norm: every dtype, few rows and many, odd sizes, written an
 // to a piece in fp32. 1 to 14 rows of a block at a time.
 TEST_CASE("gpu layer norm backward: at the borders of its layouts") {
   ZEROPLAN_TEST_RNG(rng);
-  for (int64_t C : {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192, 8200}) {
+  for (int64_t C : {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192,
+                    8200}) {
     Check(rng, Dtype::kBF16, 100, C, kAccumulate | kAddToOutput);
     Check(rng, Dtype::kF32, 70, C, kNoFlags);
   }
