@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 #include "hwprofiles/detect.h"
 #include "tests/multi_gpu/gpu_training.h"
@@ -15,7 +16,6 @@ using std::chrono::seconds;
 
 constexpr int kSteps = 20;
 constexpr int kGlobalBatch = kReferenceBatch;
-constexpr int kAtOnce = 7;  // runs that share the GPUs
 
 int MostGpus() { return std::min(static_cast<int>(QueryGpus().size()), kGlobalBatch); }
 
@@ -63,7 +63,9 @@ void CheckAllOn(const Curves& curves, int gpus, const std::string& dtype) {
   std::vector<Choice> choices = Choices(curves.folder.path(""));
   while (!choices.empty()) {
     std::vector<std::pair<std::string, std::unique_ptr<GpuTraining>>> runs;
-    for (int i = 0; i < kAtOnce && !choices.empty(); ++i) {
+    // Starting takes most of a run's time, and a core a rank: so many share the GPUs.
+    const int at_once = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / gpus);
+    for (int i = 0; i < at_once && !choices.empty(); ++i) {
       const Choice choice = choices.back();
       choices.pop_back();
       const std::string name = dtype + "-" + std::to_string(gpus) + "gpus-" + choice.name;
