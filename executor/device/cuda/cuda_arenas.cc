@@ -1,7 +1,6 @@
 #include "executor/device/cuda/cuda_arenas.h"
 
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/base/units.h"
 #include "executor/device/cuda/cuda_check.h"
 
@@ -18,25 +16,8 @@ namespace {
 
 constexpr uint64_t kTouchStride = 4096;
 
-using DeviceArena = std::unique_ptr<std::byte, FreeDevice>;
-
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-// Null where there is no such memory, or not enough: it comes in larger pieces than the usual one.
-std::byte* AllocateWithNccl(uint64_t bytes) {
-  void* memory = nullptr;
-  if (ncclMemAlloc(&memory, bytes) == ncclSuccess) return static_cast<std::byte*>(memory);
-  cudaGetLastError();  // not sticky
-  return nullptr;
-}
-#else
-std::byte* AllocateWithNccl(uint64_t) { return nullptr; }
-#endif
-
-DeviceArena AllocateDevice(uint64_t bytes, int rank, bool for_nccl) {
+std::byte* AllocateDevice(uint64_t bytes, int rank) {
   if (bytes == 0) return nullptr;
-  if (for_nccl) {
-    if (std::byte* arena = AllocateWithNccl(bytes)) return DeviceArena(arena, FreeDevice{true});
-  }
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -49,7 +30,7 @@ DeviceArena AllocateDevice(uint64_t bytes, int rank, bool for_nccl) {
         rank, bytes, FormatBytes(bytes), FormatBytes(free_bytes), FormatBytes(total_bytes));
   }
   ZEROPLAN_CUDA(status);
-  return DeviceArena(static_cast<std::byte*>(memory));
+  return static_cast<std::byte*>(memory);
 }
 
 // Large pages where the system gives them, and every page there before the first step.
@@ -70,19 +51,6 @@ void TouchPages(std::byte* memory, uint64_t bytes, int threads) {
 }  // namespace
 
 void FreeDevice::operator()(std::byte* memory) const noexcept {
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-  if (from_nccl) {
-    // Unmapping does not wait for what still uses it, as cudaFree does.
-    WarnCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    const ncclResult_t status = ncclMemFree(memory);
-    if (status == ncclSuccess) return;
-    try {
-      LogWarning("ncclMemFree: {}", ncclGetErrorString(status));
-    } catch (...) {
-    }
-    return;
-  }
-#endif
   WarnCuda(cudaFree(memory), "cudaFree");
 }
 
@@ -104,10 +72,9 @@ PageLock::~PageLock() {
   if (memory_ != nullptr) WarnCuda(cudaHostUnregister(memory_), "cudaHostUnregister");
 }
 
-CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
-                       bool for_nccl) {
+CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads) {
   const auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
-  device_ = AllocateDevice(bytes(Space::kDevice), rank, for_nccl);
+  device_.reset(AllocateDevice(bytes(Space::kDevice), rank));
   // Not as kPinned: what locks the pages is the driver, which learns of them that way.
   pinned_ = MemoryArena(Space::kPageable, bytes(Space::kPinned), rank);
   TouchPages(pinned_.data(), pinned_.bytes(), threads);

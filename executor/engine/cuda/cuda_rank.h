@@ -78,7 +78,6 @@ class CudaRank {
   const CudaArenas& arenas() const { return arenas_; }
 
  private:
-  void RegisterArena();
   void Prepare();
   void IssueAll(Section section, When kind, int repetition);
   bool CanReplay(Section section) const;
