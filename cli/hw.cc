@@ -1,4 +1,4 @@
-// zeroplan hw list|show: the hardware profiles and where their numbers come from.
+// zeroplan hw list|show|measure|check: the hardware profiles and where their numbers come from.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "cli/app.h"
+#include "cli/hw_check.h"
+#include "cli/hw_measure.h"
 #include "cli/output.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
@@ -54,7 +56,8 @@ void RegisterHardware(CLI::App& app) {
   CLI::App* command = app.add_subcommand("hw", "Hardware profiles");
   command->require_subcommand(1);
   command->footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " +
-                  std::string(kDefaultProfile) + " > mine.json   (edit, then --hw ./mine.json)");
+                  std::string(kDefaultProfile) + " > mine.json   (edit, then --hw ./mine.json)\n"
+                  "  zeroplan hw measure -o mine.json");
   CLI::App* list = command->add_subcommand("list", "Built-in profiles");
   list->callback([] { WriteOutput("", ListProfiles()); });
   CLI::App* show =
@@ -66,6 +69,8 @@ void RegisterHardware(CLI::App& app) {
       ->type_name("NAME|FILE")
       ->required();
   show->callback([name] { WriteOutput("", ProfileText(*name)); });
+  RegisterHardwareMeasure(*command);
+  RegisterHardwareCheck(*command);
 }
 
 }  // namespace zeroplan

@@ -17,6 +17,7 @@
 #include "cost_models/memory_walk.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
+#include "executor/process/stop_signals.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/trainer.h"
 
@@ -101,6 +102,7 @@ RunReport RunAsRank(TrainCommand& command, Backend backend, const ProcessPlace& 
 }
 
 void RunTrain(TrainCommand& command) {
+  const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
   std::optional<InterruptScope> interrupts;

@@ -211,6 +211,12 @@ Found CheckCollectives(const NodeProfile& node) {
 
 }  // namespace
 
+double DenseFlopsPerClock(std::string_view architecture, Dtype dtype) {
+  const ArchitectureRate* rate = FindRate(architecture);
+  if (rate == nullptr) return 0;
+  return dtype == Dtype::kF32 ? rate->fp32 : rate->matrix16;
+}
+
 Found FindContradiction(const HardwareProfile& profile) {
   const GpuProfile& gpu = profile.gpu;
   if (auto found = CheckPeaks(gpu)) return found;

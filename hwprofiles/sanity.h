@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "hwprofiles/profile.h"
 
@@ -12,6 +13,10 @@ struct Contradiction {
   std::string key;
   std::string message;  // value, why it cannot be, and the fix
 };
+
+// Dense FLOP of one SM in one clock: of matrix products for 16-bit dtypes, plain for kF32. 0 for an
+// architecture that is not known.
+double DenseFlopsPerClock(std::string_view architecture, Dtype dtype);
 
 std::optional<Contradiction> FindContradiction(const HardwareProfile& profile);
 

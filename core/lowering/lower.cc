@@ -1,6 +1,7 @@
 #include "core/lowering/lower.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/lowering/passes.h"
 
@@ -25,10 +26,13 @@ bool ParamsSharded(const TrainSetup& setup) {
 uint64_t ReduceBucketElements(const Program& program) {
   const uint64_t asked = program.setup.zero.reduce_bucket_elements;
   if (asked != kAuto) return asked;
+  // Whole layers, at stage 3 their persistent units too: of two buckets at a time, one is then the
+  // layer being reduced and one the layer being filled.
   uint64_t largest = 8'000'000;
+  std::map<int, uint64_t> elements;  // by layer
   for (const Unit& unit : program.layout.units) {
     const bool in_layer = unit.layer >= 0 && unit.layer < program.model.layers;
-    if (in_layer) largest = std::max(largest, unit.padded_elements);
+    if (in_layer) largest = std::max(largest, elements[unit.layer] += unit.padded_elements);
   }
   return largest;
 }

@@ -11,17 +11,20 @@ constexpr int64_t RoundUpTo(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Layer norm backward: blocks that each leave partial sums of dw and db, 2*C floats. 264: two on
-// each of the 132 multiprocessors of an H100 or H200.
+constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
+
+// Layer norm backward: blocks that each leave partial sums of dw and db, 2*C floats. Of at least 16
+// rows: the partial sums stay below a tenth of what is moved.
 constexpr int64_t LayerNormBackwardBlocks(int64_t rows) {
-  const int64_t blocks = (rows + 63) / 64;
-  return blocks < 264 ? blocks : 264;
+  const int64_t blocks = (rows + 15) / 16;
+  return blocks < 2 * kMultiprocessors ? blocks : 2 * kMultiprocessors;
 }
 
-// Norm: blocks that each leave a double. 1056: eight on each of 132 multiprocessors.
+// Norm: blocks that each leave a double.
 constexpr int64_t NormBlocks(int64_t elements) {
+  constexpr int64_t kMost = 8 * kMultiprocessors;
   const int64_t blocks = (elements + 16383) / 16384;
-  return blocks < 1 ? 1 : blocks < 1056 ? blocks : 1056;
+  return blocks < 1 ? 1 : blocks < kMost ? blocks : kMost;
 }
 
 // Embedding backward: positions are sorted by token and cut into segments of so many, a power of

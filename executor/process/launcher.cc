@@ -21,6 +21,7 @@
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
 #include "executor/process/rendezvous.h"
+#include "executor/process/stop_signals.h"
 
 extern char** environ;
 
@@ -45,19 +46,23 @@ struct Child {
 class SignalFile {
  public:
   SignalFile() {
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
-    sigprocmask(SIG_BLOCK, &mask, &before_);
+    sigset_t mask = StopSignals();
+    sigaddset(&mask, SIGCHLD);
+    pthread_sigmask(SIG_BLOCK, &mask, &before_);
     fd_ = OwnedFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
   }
-  ~SignalFile() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  ~SignalFile() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalFile(const SignalFile&) = delete;
   SignalFile& operator=(const SignalFile&) = delete;
 
   int fd() const { return fd_.get(); }
-  const sigset_t& before() const { return before_; }
+  // The mask from before, without the stop signals.
+  sigset_t of_ranks() const {
+    sigset_t mask = before_;
+    for (int signal : {SIGINT, SIGTERM}) sigdelset(&mask, signal);
+    return mask;
+  }
   // The signals that asked for a stop since the last call.
   std::vector<int> TakeStops() {
     std::vector<int> stops;
@@ -174,7 +179,8 @@ class Ranks {
       dup2(output, STDOUT_FILENO);
       dup2(output, STDERR_FILENO);
     }
-    sigprocmask(SIG_SETMASK, &signals_.before(), nullptr);
+    const sigset_t mask = signals_.of_ranks();
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
     execve(options_.program.c_str(), argv.data(), envp.data());
     constexpr char kMessage[] = "zeroplan: cannot start the program of a rank\n";
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
@@ -231,24 +237,32 @@ class Ranks {
   }
 
   void Reap() {
+    const Child* failed = nullptr;
     for (Child& child : children_) {
       int status = 0;
       if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
       child.status = status;
       PassOn(child);  // its last words before ours
-      const bool interrupted =
-          WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
-      if ((WIFEXITED(status) && WEXITSTATUS(status) == 0) || interrupted || first_failed_) continue;
-      first_failed_ = child.rank;
-      failed_at_ = Clock::now();
-      if (WIFSIGNALED(status)) {
-        Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", child.rank,
-                        WTERMSIG(status), strsignal(WTERMSIG(status))));
-      } else {
-        Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", child.rank,
-                        WEXITSTATUS(status)));
-      }
+      // Of those that ended at once, one that was killed: the others end on its account.
+      if (Failed(status) && (failed == nullptr || WIFSIGNALED(status))) failed = &child;
     }
+    if (failed == nullptr || first_failed_) return;
+    first_failed_ = failed->rank;
+    failed_at_ = Clock::now();
+    const int status = *failed->status;
+    if (WIFSIGNALED(status)) {
+      Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", failed->rank,
+                      WTERMSIG(status), strsignal(WTERMSIG(status))));
+    } else {
+      Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", failed->rank,
+                      WEXITSTATUS(status)));
+    }
+  }
+
+  static bool Failed(int status) {
+    if (!WIFEXITED(status)) return true;
+    const int code = WEXITSTATUS(status);
+    return code != 0 && code != static_cast<int>(ExitCode::kInterrupted);
   }
 
   void EndStragglers(Clock::time_point now) {

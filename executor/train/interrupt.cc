@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "executor/process/forwarded_signal.h"
+#include "executor/process/stop_signals.h"
 
 namespace zeroplan {
 namespace {
@@ -39,9 +40,12 @@ InterruptScope::InterruptScope() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, &before_);
 }
 
 InterruptScope::~InterruptScope() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
 }

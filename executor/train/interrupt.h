@@ -3,15 +3,21 @@
 // is one.
 #pragma once
 
+#include <signal.h>
+
 namespace zeroplan {
 
-// Installs the handlers while it lives and puts the default ones back after.
+// Installs the handlers while it lives, with both signals unblocked in this thread, and puts the
+// default ones and the thread's mask back after.
 class InterruptScope {
  public:
   InterruptScope();
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  sigset_t before_;
 };
 
 bool StopRequested();

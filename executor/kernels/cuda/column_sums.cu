@@ -1,4 +1,5 @@
 #include "executor/kernels/cuda/column_sums.h"
+#include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {
@@ -7,7 +8,8 @@ namespace {
 constexpr int kLanes = 32;       // threads beside one another, W columns each
 constexpr int kRowThreads = 8;   // threads below one another
 constexpr int kUnroll = 4;       // rows of a thread in flight
-constexpr int64_t kBlocks = 1056;  // wanted in all: eight on each of 132 multiprocessors
+// Wanted in all: what the multiprocessors hold at once, with 40 registers a thread.
+constexpr int64_t kBlocks = 6 * kMultiprocessors;
 constexpr int64_t kLeastRows = 64;  // of a part
 
 // Part blockIdx.y sums rows [part * rows, ...) of kLanes * W columns: to partials[part][N], or,
@@ -59,33 +61,35 @@ __global__ void __launch_bounds__(kLanes* kRowThreads)
 
 constexpr int kPartThreads = 16;
 
-// A block takes 32 columns; thread y the parts y, y + 16, ...
+// A block takes 32 columns of partials; thread y the parts y, y + 16, ...
 __global__ void __launch_bounds__(32 * kPartThreads)
-    AddPartialsKernel(const float* partials, int64_t parts, int64_t stride, int64_t N,
-                      Runtime out_N, bool add) {
+    AddPartialsKernel(const float* partials, int64_t parts, int64_t columns, int64_t N,
+                      Runtime out_N, Runtime second_N, bool add) {
   __shared__ float sums[kPartThreads][32];
   const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
-  if (column < N) {
+  if (column < columns) {
 #pragma unroll 8
     for (int64_t part = threadIdx.y; part < parts; part += kPartThreads) {
-      sum += partials[part * stride + column];
+      sum += partials[part * columns + column];
     }
   }
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.y != 0 || column >= N) return;
-  float total = add ? out_N.Get(column) : 0.0f;
+  if (threadIdx.y != 0 || column >= columns) return;
+  const Runtime to = column < N ? out_N : second_N;
+  const int64_t at = column < N ? column : column - N;
+  float total = add ? to.Get(at) : 0.0f;
 #pragma unroll
   for (int y = 0; y < kPartThreads; ++y) total += sums[y][threadIdx.x];
-  out_N.Set(column, total);
+  to.Set(at, total);
 }
 
 int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 int64_t WantedParts(int64_t M, int64_t N) {
   const int64_t tiles = CeilDiv64(N, kLanes * kVector);
-  const int64_t parts = Least(CeilDiv64(kBlocks, tiles), CeilDiv64(M, kLeastRows));
+  const int64_t parts = Least(kBlocks / tiles, CeilDiv64(M, kLeastRows));
   return parts < 1 ? 1 : parts;
 }
 
@@ -118,13 +122,14 @@ void ColumnSums(const FloatArray& x_MN, int64_t M, int64_t N, const FloatArray& 
     PartsKernel<1>
         <<<grid, block, 0, stream>>>(Runtime(x_MN), M, N, rows, partials, Runtime(out_N), add);
   }
-  if (parts > 1) AddPartials(partials, parts, N, N, out_N, add, stream);
+  if (parts > 1) AddPartials(partials, parts, N, out_N, {}, add, stream);
 }
 
-void AddPartials(const float* partials, int64_t parts, int64_t stride, int64_t N,
-                 const FloatArray& out_N, bool add, cudaStream_t stream) {
-  AddPartialsKernel<<<GridOf(N, 32), dim3(32, kPartThreads), 0, stream>>>(
-      partials, parts, stride, N, Runtime(out_N), add);
+void AddPartials(const float* partials, int64_t parts, int64_t N, const FloatArray& out_N,
+                 const FloatArray& second_N, bool add, cudaStream_t stream) {
+  const int64_t columns = second_N.data == nullptr ? N : 2 * N;
+  AddPartialsKernel<<<GridOf(columns, 32), dim3(32, kPartThreads), 0, stream>>>(
+      partials, parts, columns, N, Runtime(out_N), Runtime(second_N), add);
 }
 
 }  // namespace zeroplan::cuda

@@ -14,8 +14,9 @@ uint64_t ColumnSumsScratchBytes(int64_t M, int64_t N);
 void ColumnSums(const FloatArray& x_MN, int64_t M, int64_t N, const FloatArray& out_N, bool add,
                 void* scratch, uint64_t scratch_bytes, cudaStream_t stream);
 
-// out_N = sum over parts of partials[part * stride + column], or += with `add`.
-void AddPartials(const float* partials, int64_t parts, int64_t stride, int64_t N,
-                 const FloatArray& out_N, bool add, cudaStream_t stream);
+// out_N = sums over parts of what partials has of it, or += with `add`. partials: [parts][N]; or,
+// where there is a second output, [parts][2][N], out's beside second's.
+void AddPartials(const float* partials, int64_t parts, int64_t N, const FloatArray& out_N,
+                 const FloatArray& second_N, bool add, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -48,6 +48,7 @@ void* dlsym(void* library, const char* name) {
       ZEROPLAN_RUNTIME_FUNCTION(cudaRuntimeGetVersion),
       ZEROPLAN_RUNTIME_FUNCTION(cudaStreamIsCapturing),
       ZEROPLAN_RUNTIME_FUNCTION(cudaStreamSynchronize),
+      ZEROPLAN_RUNTIME_FUNCTION(cudaThreadExchangeStreamCaptureMode),
       ZEROPLAN_RUNTIME_FUNCTION(cudaUserObjectCreate),
       ZEROPLAN_RUNTIME_FUNCTION(cudaUserObjectRelease),
 #if CUDART_VERSION >= 13000

@@ -5,16 +5,6 @@
 
 namespace zeroplan::cuda {
 
-void GeluForward(const KernelCall& call) {
-  LaunchGeluForward(Floats(call, 0), Floats(call, 1), call.dims[0], LaunchStream(call));
-  CheckLaunched(call);
-}
-
-void GeluBackward(const KernelCall& call) {
-  LaunchGeluBackward(Floats(call, 0), Floats(call, 1), call.dims[0], LaunchStream(call));
-  CheckLaunched(call);
-}
-
 void Fill(const KernelCall& call) {
   cudaMemsetAsync(Arg(call, 0).data, 0, static_cast<size_t>(call.dims[0]), LaunchStream(call));
   CheckLaunched(call);

@@ -6,30 +6,6 @@ namespace zeroplan::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr float kTwoScale = 1.5957691216057308f;  // 2 sqrt(2/pi)
-constexpr float kCubic = 0.044715f;
-
-// (1 + tanh(u)) / 2 as 1 / (1 + exp(-2u)), as on the CPU: no cancellation for negative x. Where the
-// exponential overflows the quotient is 0, its limit.
-__device__ inline float Gate(float x) {
-  const float two_u = x * kTwoScale * (kCubic * x * x + 1.0f);
-  return __fdividef(1.0f, 1.0f + __expf(-two_u));
-}
-
-struct GeluOp {
-  __device__ float operator()(float x, float) const { return x * Gate(x); }
-};
-
-struct GeluBackwardOp {
-  __device__ float operator()(float x, float d) const {
-    const float s = Gate(x);
-    const float two_du = kTwoScale * (3.0f * kCubic * x * x + 1.0f);
-    // Far out s (1 - s) is 0 while u' may be infinite.
-    const float slope = s * (1.0f - s);
-    const float bend = slope == 0.0f ? 0.0f : x * slope * two_du;
-    return d * (s + bend);
-  }
-};
 
 struct CopyOp {
   __device__ float operator()(float x, float) const { return x; }
@@ -104,16 +80,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-void LaunchGeluForward(const FloatArray& x_n, const FloatArray& y_n, int64_t n,
-                       cudaStream_t stream) {
-  Map<GeluOp, false>(x_n, y_n, n, stream);
-}
-
-void LaunchGeluBackward(const FloatArray& x_n, const FloatArray& d_n, int64_t n,
-                        cudaStream_t stream) {
-  Map<GeluBackwardOp, true>(x_n, d_n, n, stream);
-}
 
 void LaunchConvert(const FloatArray& src_n, const FloatArray& dst_n, int64_t n, bool add,
                    cudaStream_t stream) {

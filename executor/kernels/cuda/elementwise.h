@@ -10,12 +10,6 @@ struct StepState;
 
 namespace zeroplan::cuda {
 
-// y = gelu(x), tanh form.
-void LaunchGeluForward(const FloatArray& x_n, const FloatArray& y_n, int64_t n,
-                       cudaStream_t stream);
-// d *= gelu'(x).
-void LaunchGeluBackward(const FloatArray& x_n, const FloatArray& d_n, int64_t n,
-                        cudaStream_t stream);
 // dst = src, or dst += src.
 void LaunchConvert(const FloatArray& src_n, const FloatArray& dst_n, int64_t n, bool add,
                    cudaStream_t stream);

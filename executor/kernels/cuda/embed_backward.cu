@@ -39,21 +39,35 @@ struct Sorted {
   }
 };
 
+// W neighbours as they lie in memory: conversions wait until all loads are on their way.
+template <int W, typename T>
+__device__ inline Pack<T, W> Raw(const Typed<T>& array, int64_t i) {
+  return LoadPack<T, W>(array.data + i);
+}
+template <int W>
+__device__ inline Pack<float, W> Raw(const Runtime& array, int64_t i) {
+  Pack<float, W> pack;
+  array.Load(i, pack.v);
+  return pack;
+}
+
 constexpr int kSegmentsPerBlock = 4;
-constexpr int kUnroll = 4;  // rows of dx in flight
+constexpr int kUnroll = 4;  // rows of dx in flight, and of dwte where their runs begin
 
 // Head: the sum of a segment's first run if it began before; tail: of its last run if it goes on
-// (and is not the head).
-template <int W, typename Dx>
+// (and is not the head). A warp has 32 * W columns; its lanes read 32 tokens and positions at once.
+template <int W, typename Dx, typename Grad>
 __global__ void __launch_bounds__(32 * kSegmentsPerBlock, 4)
-    SegmentsKernel(Sorted sorted, Dx dx, Runtime dwte, int64_t C) {
+    SegmentsKernel(Sorted sorted, Dx dx, Grad dwte, int64_t C) {
+  static_assert(32 % kUnroll == 0);
   const int64_t segment = static_cast<int64_t>(blockIdx.x) * kSegmentsPerBlock + threadIdx.y;
+  if (segment >= sorted.segments) return;  // whole warps
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * 32 + threadIdx.x) * W;
-  if (segment >= sorted.segments || c >= C) return;
+  const bool active = c < C;
   const int64_t begin = sorted.Begin(segment), end = sorted.End(segment);
   bool head = sorted.Crosses(begin);  // of the run being summed
-  int32_t token = sorted.tokens[begin];
-  float sum[W] = {};
+  int32_t token = -1;                 // its token
+  float sum[W] = {}, old[W] = {};     // its sum so far, and what dwte has of it
   const auto leave_partial = [&](int which) {
     float* to = sorted.partials + (segment * 2 + which) * C + c;
 #pragma unroll
@@ -65,34 +79,51 @@ __global__ void __launch_bounds__(32 * kSegmentsPerBlock, 4)
       head = false;
       return;
     }
-    float w[W];
-    dwte.Load(token * C + c, w);
+    float total[W];
 #pragma unroll
-    for (int e = 0; e < W; ++e) w[e] += sum[e];
-    dwte.Store(token * C + c, w);
+    for (int e = 0; e < W; ++e) total[e] = old[e] + sum[e];
+    dwte.Store(token * C + c, total);
   };
-  for (int64_t i = begin; i < end; i += kUnroll) {
-    float x[kUnroll][W];
-    int32_t next[kUnroll];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (i + u >= end) continue;
-      next[u] = sorted.tokens[i + u];
-      dx.Load(sorted.positions[i + u] * C + c, x[u]);
+  for (int64_t base = begin; base < end; base += 32) {
+    const int count = static_cast<int>(end - base < 32 ? end - base : 32);
+    int32_t my_token = -1, my_position = 0;
+    if (static_cast<int>(threadIdx.x) < count) {
+      my_token = sorted.tokens[base + threadIdx.x];
+      my_position = sorted.positions[base + threadIdx.x];
     }
+#pragma unroll 1
+    for (int i = 0; i < count; i += kUnroll) {
+      decltype(Raw<W>(dx, 0)) x[kUnroll];
+      decltype(Raw<W>(dwte, 0)) starts[kUnroll];
+      int32_t next[kUnroll], last = token;
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (i + u >= end) continue;
-      if (next[u] != token) {
-        finish_run();
-        token = next[u];
-#pragma unroll
-        for (int e = 0; e < W; ++e) sum[e] = 0;
+      for (int u = 0; u < kUnroll; ++u) {
+        next[u] = __shfl_sync(0xffffffffu, my_token, i + u);
+        const int64_t position = __shfl_sync(0xffffffffu, my_position, i + u);
+        if (i + u >= count || !active) continue;
+        x[u] = Raw<W>(dx, position * C + c);
+        // Of no use where the run goes on beyond the segment, which is known only at its end.
+        if (next[u] != last) starts[u] = Raw<W>(dwte, next[u] * C + c);
+        last = next[u];
       }
 #pragma unroll
-      for (int e = 0; e < W; ++e) sum[e] += x[u][e];
+      for (int u = 0; u < kUnroll; ++u) {
+        if (i + u >= count || !active) continue;
+        if (next[u] != token) {
+          if (token >= 0) finish_run();
+          token = next[u];
+#pragma unroll
+          for (int e = 0; e < W; ++e) {
+            sum[e] = 0;
+            old[e] = ToFloat(starts[u].v[e]);
+          }
+        }
+#pragma unroll
+        for (int e = 0; e < W; ++e) sum[e] += ToFloat(x[u].v[e]);
+      }
     }
   }
+  if (!active) return;
   if (!head && sorted.Crosses(end)) {
     leave_partial(1);
   } else {
@@ -171,14 +202,13 @@ int BitsOf(int64_t V) {
   return bits;
 }
 
-template <int W, typename Dx>
+template <int W, typename Dx, typename Grad>
 void LaunchSums(const EmbedBackwardArgs& args, const Sorted& sorted, const Dx& dx,
-                cudaStream_t stream) {
-  const Runtime dwte(args.dwte_VpC);
+                const Grad& dwte, cudaStream_t stream) {
   const dim3 grid(GridOf(sorted.segments, kSegmentsPerBlock), GridOf(args.C, 32 * W));
   SegmentsKernel<W><<<grid, dim3(32, kSegmentsPerBlock), 0, stream>>>(sorted, dx, dwte, args.C);
   const dim3 join(static_cast<unsigned>(sorted.segments), GridOf(args.C, 32 * kJoinColumns));
-  JoinKernel<<<join, dim3(32, kJoinRows), 0, stream>>>(sorted, dwte, args.C);
+  JoinKernel<<<join, dim3(32, kJoinRows), 0, stream>>>(sorted, Runtime(args.dwte_VpC), args.C);
   const int64_t TC = args.T * args.C;
   PositionsKernel<W><<<GridOf(TC, kThreads * W), kThreads, 0, stream>>>(
       dx, Runtime(args.dwpe_TC), args.B, TC, args.add_to_dwpe);
@@ -211,14 +241,19 @@ cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch,
   const Sorted sorted{keys.Current(),      values.Current(), n,
                       layout.segment_rows, layout.segments,
                       reinterpret_cast<float*>(at(layout.partials))};
-  if (args.C % kVector == 0 && Aligned(args.dx_BTC.data) && Aligned(args.dwte_VpC.data) &&
-      Aligned(args.dwpe_TC.data)) {
-    WithFloatType(args.dx_BTC.dtype, [&](auto tag) {
+  const FloatArray &dx = args.dx_BTC, &dwte = args.dwte_VpC;
+  if (args.C % kVector == 0 && Aligned(dx.data) && Aligned(dwte.data) &&
+      Aligned(args.dwpe_TC.data) && (dwte.dtype == dx.dtype || dwte.dtype == Dtype::kF32)) {
+    WithFloatType(dx.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      LaunchSums<kVector>(args, sorted, Typed<T>(args.dx_BTC), stream);
+      if (dwte.dtype == Dtype::kF32) {
+        LaunchSums<kVector>(args, sorted, Typed<T>(dx), Typed<float>(dwte), stream);
+      } else {
+        LaunchSums<kVector>(args, sorted, Typed<T>(dx), Typed<T>(dwte), stream);
+      }
     });
   } else {
-    LaunchSums<1>(args, sorted, Runtime(args.dx_BTC), stream);
+    LaunchSums<1>(args, sorted, Runtime(dx), Runtime(dwte), stream);
   }
   return cudaSuccess;
 }

@@ -2,11 +2,7 @@
 // the library cannot add the bias.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstdint>
-
-#include "core/base/dtype.h"
+#include "executor/kernels/cuda/float_array.h"
 
 namespace zeroplan::cuda {
 
@@ -15,8 +11,7 @@ namespace zeroplan::cuda {
 void FillUniform(void* data, Dtype dtype, int64_t n, uint32_t seed, cudaStream_t stream);
 
 // y_MN = bias_N + residual_MN, either of them absent (null) as 0; float dtypes of any kind.
-void StartFromBias(const void* bias_N, Dtype bias_dtype, const void* residual_MN,
-                   Dtype residual_dtype, void* y_MN, Dtype y_dtype, int64_t M, int64_t N,
-                   cudaStream_t stream);
+void StartFromBias(const FloatArray& bias_N, const FloatArray& residual_MN, const FloatArray& y_MN,
+                   int64_t M, int64_t N, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

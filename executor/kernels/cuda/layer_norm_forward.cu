@@ -6,10 +6,21 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Keeps the compiler from holding what it computed from `pack` in registers for later: fp32 copies
+// of a row take twice the registers, which halves the rows on their way.
+template <typename T>
+__device__ inline void Recompute(Pack<T, kVector>& pack) {
+  if constexpr (sizeof(T) == 2) {
+    auto* words = reinterpret_cast<uint32_t*>(&pack);
+#pragma unroll
+    for (size_t i = 0; i < sizeof(pack) / 4; ++i) asm volatile("" : "+r"(words[i]));
+  }
+}
+
 // A row is kept in registers, kVecs vectors a thread, by a warp or by a whole block: read once, and
 // the variance comes from differences to the mean.
 template <typename T, int kVecs, bool kBlockPerRow>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4) : 2)
     ForwardKernel(const T* x_MC, const T* w_C, const T* b_C, T* y_MC, float* stats_M2, int64_t M,
                   int C, float eps) {
   __shared__ float shared[2][kThreads / 32];
@@ -45,6 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int k = 0; k < kVecs; ++k) {
     if (lane + k * kLanes >= vecs) continue;
+    Recompute(x[k]);
 #pragma unroll
     for (int e = 0; e < kVector; ++e) {
       const float d = ToFloat(x[k].v[e]) - mean;
@@ -62,6 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int k = 0; k < kVecs; ++k) {
     const int v = lane + k * kLanes;
     if (v >= vecs) continue;
+    Recompute(x[k]);
     const Pack<T, kVector> w = LoadPack<T, kVector>(w_C + v * kVector);
     const Pack<T, kVector> b = LoadPack<T, kVector>(b_C + v * kVector);
     Pack<T, kVector> y;

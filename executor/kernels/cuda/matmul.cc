@@ -1,7 +1,8 @@
 // Legend: M rows (tokens), K inputs, N outputs.
 #include "core/base/units.h"
-#include "executor/kernels/cuda/bias_gradient.h"
+#include "executor/kernels/cuda/column_sums.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/elementwise.h"
 #include "executor/kernels/cuda/gemm_fill.h"
 #include "executor/kernels/cuda/library_check.h"
 #include "executor/kernels/cuda/matmul_product.h"
@@ -76,20 +77,16 @@ Product FusedWeightProduct(const KernelCall& call) {
 void FinishFused(const KernelCall& call) {
   if (!call.has(kAccumulate)) return;
   const KernelArg& db_N = Arg(call, 3);
-  AddVector(Arg(call, 4).data, db_N.data, db_N.dtype, call.dims[2], StreamOf(call));
+  LaunchConvert({Arg(call, 4).data, db_N.dtype}, ArrayOf(db_N), call.dims[2], true,
+                StreamOf(call));
   CheckKernelLaunch("adding a bias gradient");
 }
 
 void SumBiasGradient(const KernelCall& call) {
   const auto [M, K, N, unused] = call.dims;
   const KernelArg &dy_MN = Arg(call, 1), &db_N = Arg(call, 3), &workspace = Arg(call, 4);
-  if (!Present(workspace) || workspace.bytes < ColumnSumsScratch(N)) [[unlikely]] {
-    ThrowRuntime("matmul_backward_weight: a bias gradient of {} columns needs {} bytes of "
-                 "workspace, the launch has {}",
-                 N, ColumnSumsScratch(N), workspace.bytes);
-  }
-  ColumnSums(dy_MN.data, dy_MN.dtype, M, N, db_N.data, db_N.dtype, call.has(kAccumulate),
-             workspace.data, workspace.bytes, StreamOf(call));
+  ColumnSums(ArrayOf(dy_MN), M, N, ArrayOf(db_N), call.has(kAccumulate), workspace.data,
+             workspace.bytes, StreamOf(call));
   CheckKernelLaunch("a bias gradient");
 }
 
@@ -99,8 +96,8 @@ void MatmulForward(const KernelCall& call) {
   const Forward forward = MakeForward(call, true);
   if (forward.whole && TryRun(call, forward.product)) return;
   const KernelArg &bias_N = Arg(call, 2), &residual_MN = Arg(call, 3), &y_MN = Arg(call, 4);
-  StartFromBias(bias_N.data, bias_N.dtype, residual_MN.data, residual_MN.dtype, y_MN.data,
-                y_MN.dtype, call.dims[0], call.dims[2], StreamOf(call));
+  StartFromBias(ArrayOf(bias_N), ArrayOf(residual_MN), ArrayOf(y_MN), call.dims[0], call.dims[2],
+                StreamOf(call));
   CheckKernelLaunch("starting from a bias");
   Run(call, forward.whole ? MakeForward(call, false).product : forward.product);
 }

@@ -6,7 +6,7 @@
 
 #include "core/base/units.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
-#include "executor/kernels/cuda/gelu_epilogue.h"
+#include "executor/kernels/cuda/gelu.h"
 #include "executor/kernels/cuda/library_check.h"
 #include "executor/kernels/cuda/matmul_product.h"
 
@@ -105,8 +105,8 @@ void RunSeparateForward(const KernelCall& call) {
   const Panels panels = ForwardPanels(call);
   panels.ForEach([&](int64_t row, int64_t R) {
     Run(call, ForwardPanel(call, panels, row, R));
-    LaunchGeluOfSums(panels.Sums(row).as<float>(), bias_N.data, Rows(pre_MN, row, N).data,
-                     Rows(y_MN, row, N).data, y_MN.dtype, R, N, StreamOf(call));
+    LaunchGeluForward(ArrayOf(panels.Sums(row)), ArrayOf(bias_N), ArrayOf(Rows(pre_MN, row, N)),
+                      ArrayOf(Rows(y_MN, row, N)), R, N, StreamOf(call));
     CheckKernelLaunch("a GELU");
   });
 }
@@ -139,8 +139,8 @@ void RunSeparateBackward(const KernelCall& call) {
   const Panels panels = BackwardPanels(call);
   panels.ForEach([&](int64_t row, int64_t R) {
     Run(call, BackwardPanel(call, panels, row, R));
-    LaunchGeluGradOfSums(panels.Sums(row).as<float>(), Rows(pre_MK, row, K).data,
-                         Rows(dx_MK, row, K).data, dx_MK.dtype, R, K, StreamOf(call));
+    LaunchGeluBackward(ArrayOf(panels.Sums(row)), ArrayOf(Rows(pre_MK, row, K)),
+                       ArrayOf(Rows(dx_MK, row, K)), R * K, StreamOf(call));
     CheckKernelLaunch("a GELU's gradient");
   });
 }

@@ -6,6 +6,7 @@
 
 #include "core/base/units.h"
 #include "executor/kernels/cuda/cuda_launch.h"
+#include "executor/kernels/cuda/float_array.h"
 #include "executor/kernels/cuda/gemm_plans.h"
 #include "executor/kernels/kernel_util.h"
 
@@ -61,6 +62,8 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
                                     Present(extras.c), p, bytes);
   return product;
 }
+
+inline FloatArray ArrayOf(const KernelArg& arg) { return {arg.data, arg.dtype}; }
 
 inline GemmPlans& Plans(const KernelCall& call) { return *call.context.cuda->gemm; }
 inline cudaStream_t StreamOf(const KernelCall& call) { return call.context.cuda->stream; }

@@ -61,6 +61,12 @@ TEST_CASE("gpu embedding backward: one token, few tokens, text-like tokens") {
     Check(rng, 3, 333, C, 300, Dtype::kF16, Dtype::kF16, [&] { return rng.Below(300); });
   }
   Check(rng, 1, 40, 768, 50257, Dtype::kBF16, Dtype::kF32, [&] { return rng.Below(50257); });
+  // Columns that fill no whole number of warps, in each pair of dtypes that has vectors.
+  for (Dtype dtype : FloatDtypes()) {
+    Check(rng, 3, 333, 1600, 500, dtype, dtype, [&] { return zipf(500); });
+    Check(rng, 3, 333, 264, 500, dtype, Dtype::kF32, [&] { return zipf(500); });
+  }
+  Check(rng, 3, 333, 264, 500, Dtype::kF32, Dtype::kBF16, [&] { return zipf(500); });
 }
 
 // Segments of 32, 64 and 256 positions; every run crosses borders at other places.

@@ -1,5 +1,5 @@
-// Launchers that are no rows of the kernel table: column sums, the softmax between batched
-// products. Legend: M rows, N columns, T keys.
+// Launchers that are no rows of the kernel table: column sums, the end of partial sums, GELU on a
+// product's sums, the softmax between batched products. Legend: M rows, N columns, T keys.
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -7,6 +7,7 @@
 #include "executor/kernels/cuda/causal_softmax.h"
 #include "executor/kernels/cuda/column_sums.h"
 #include "executor/kernels/cuda/cuda_launch.h"
+#include "executor/kernels/cuda/gelu.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -39,9 +40,10 @@ class OnGpu {
 TEST_CASE("gpu column sums: with all scratch, little and none") {
   ZEROPLAN_TEST_RNG(rng);
   const cudaStream_t stream = TestLaunch().stream;
-  for (Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
+  for (Dtype dtype : FloatDtypes()) {
     for (const auto& [M, N] : std::vector<std::array<int64_t, 2>>{
-             {1, 1}, {7, 8}, {64, 256}, {65, 264}, {3000, 33}, {5000, 768}, {130, 25600}}) {
+             {1, 1}, {7, 8}, {64, 256}, {65, 264}, {3000, 33}, {1000, 1601}, {5000, 768},
+             {130, 25600}}) {
       CAPTURE(M);
       CAPTURE(N);
       Tensor x = Tensor::Random(rng, dtype, M * N);
@@ -76,6 +78,83 @@ TEST_CASE("gpu column sums: with all scratch, little and none") {
         for (int64_t i = 0; i < 4; ++i) {
           CHECK(scratch.arg().as<char>()[static_cast<int64_t>(bytes) + i] == 0);
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("gpu partial sums: one output and two") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (const auto& [parts, N] :
+       std::vector<std::array<int64_t, 2>>{{1, 1}, {3, 7}, {264, 1600}, {17, 1601}, {5, 32}}) {
+    for (int outputs : {1, 2}) {
+      CAPTURE(parts);
+      CAPTURE(N);
+      CAPTURE(outputs);
+      const int64_t columns = outputs * N;
+      Tensor partials = Tensor::Random(rng, Dtype::kF32, parts * columns);
+      Tensor first = Tensor::Random(rng, Dtype::kF32, N);
+      Tensor second = Tensor::Random(rng, Dtype::kBF16, N);
+      Doubles want_first = first.values(), want_second = second.values();
+      for (int64_t i = 0; i < parts * columns; ++i) {
+        const int64_t column = i % columns;
+        (column < N ? want_first[static_cast<size_t>(column)]
+                    : want_second[static_cast<size_t>(column - N)]) += partials[i];
+      }
+      OnGpu partials_gpu(partials), first_gpu(first), second_gpu(second);
+      cuda::AddPartials(static_cast<const float*>(partials_gpu.array().data), parts, N,
+                        first_gpu.array(), outputs == 2 ? second_gpu.array() : cuda::FloatArray{},
+                        true, TestLaunch().stream);
+      first_gpu.Download("partial sums");
+      second_gpu.Download("partial sums");
+      const double slack = (2 * static_cast<double>(parts) + 16) * 0x1p-24;
+      CheckAllClose(first, want_first, slack, "first");
+      CheckAllClose(second, want_second, slack, "second");
+    }
+  }
+}
+
+// The sums may be fp32 or of the results' dtype; rows of 33 and of 12 do without vectors.
+TEST_CASE("gpu gelu on sums: bias, kept input, gradient") {
+  ZEROPLAN_TEST_RNG(rng);
+  const cudaStream_t stream = TestLaunch().stream;
+  const auto gelu = [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  const auto slope = [](double x) {
+    const double k = std::sqrt(2 / M_PI), t = std::tanh(k * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
+  };
+  for (Dtype dtype : FloatDtypes()) {
+    for (Dtype sums_dtype : {Dtype::kF32, dtype}) {
+      for (const auto& [R, N] : std::vector<std::array<int64_t, 2>>{
+               {1, 1}, {3, 7}, {5, 12}, {7, 33}, {130, 64}, {33, 6400}}) {
+        CAPTURE(DtypeName(dtype));
+        CAPTURE(DtypeName(sums_dtype));
+        CAPTURE(R);
+        CAPTURE(N);
+        Tensor sums = Tensor::Random(rng, sums_dtype, R * N, 3.0);
+        Tensor bias = Tensor::Random(rng, dtype, N), pre(dtype, R * N), y(dtype, R * N);
+        OnGpu sums_gpu(sums), bias_gpu(bias), pre_gpu(pre), y_gpu(y);
+        cuda::LaunchGeluForward(sums_gpu.array(), bias_gpu.array(), pre_gpu.array(),
+                                y_gpu.array(), R, N, stream);
+        pre_gpu.Download("gelu");
+        y_gpu.Download("gelu");
+        Doubles want_pre, want_y;
+        for (int64_t i = 0; i < R * N; ++i) {
+          want_pre.push_back(sums[i] + bias[i % N]);
+          want_y.push_back(gelu(want_pre.back()));
+        }
+        // Inputs up to about 16: a sum, and an exponent whose error the slope multiplies.
+        CheckAllClose(pre, want_pre, 0x1p-19, "pre");
+        CheckAllClose(y, want_y, 1e-5, "y");
+        Tensor dx(dtype, R * N);
+        OnGpu dx_gpu(dx);
+        cuda::LaunchGeluBackward(sums_gpu.array(), pre_gpu.array(), dx_gpu.array(), R * N, stream);
+        dx_gpu.Download("gelu backward");
+        Doubles want_dx;
+        for (int64_t i = 0; i < R * N; ++i) want_dx.push_back(sums[i] * slope(pre[i]));
+        CheckAllClose(dx, want_dx, 4e-5, "dx");
       }
     }
   }

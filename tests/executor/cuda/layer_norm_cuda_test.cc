@@ -53,18 +53,24 @@ RowStats Stats(const Problem& p, int64_t m) {
 // reach some sqrt(n).
 double Slack(int64_t n) { return (64 + 2 * std::sqrt(static_cast<double>(n))) * 0x1p-24; }
 
-void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C) {
+void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
+           int flags = kAccumulate | kAddToOutput) {
   CAPTURE(DtypeName(dtype));
   CAPTURE(M);
   CAPTURE(C);
+  CAPTURE(flags);
   Bench bench(1);
   Problem p(rng, dtype, M, C);
-  const Doubles dx_before = p.dx.values(), dw_before = p.dw.values(), db_before = p.db.values();
+  const auto before = [&](const Tensor& t, int flag) {
+    return (flags & flag) != 0 ? t.values() : Doubles(static_cast<size_t>(t.size()));
+  };
+  const Doubles dx_before = before(p.dx, kAddToOutput), dw_before = before(p.dw, kAccumulate),
+                db_before = before(p.db, kAccumulate);
   p.Forward(bench);
   Problem again = p;
-  p.Backward(bench, kAccumulate | kAddToOutput);
+  p.Backward(bench, flags);
   again.Forward(bench);
-  again.Backward(bench, kAccumulate | kAddToOutput);
+  again.Backward(bench, flags);
   CHECK(again.y == p.y);
   CHECK(again.stats == p.stats);
   CHECK(again.dx == p.dx);
@@ -129,9 +135,37 @@ TEST_CASE("gpu layer norm: sizes at the kernels' borders") {
   }
 }
 
+// A row of a block alone, fewer rows than a block has groups, and rows that come out uneven.
+TEST_CASE("gpu layer norm: every dtype, few rows and many, odd sizes, written and added") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (Dtype dtype : FloatDtypes()) {
+    for (int64_t C : {1, 7, 768, 1600, 1601, 4096, 12288}) {
+      Check(rng, dtype, 1, C, kNoFlags);
+      Check(rng, dtype, 3, C, kAccumulate);
+      Check(rng, dtype, 3, C, kAddToOutput);
+      Check(rng, dtype, C > 2000 ? 300 : 1000, C, kAccumulate | kAddToOutput);
+    }
+  }
+  Check(rng, Dtype::kBF16, 1000, 4096, kNoFlags);
+  Check(rng, Dtype::kBF16, 1000, 12288, kNoFlags);
+}
+
+// Elements a thread of the backward pass: 8 up to 3584 columns, 16 up to 8192, 24 up to 12288; four
+// to a piece in fp32. 1 to 14 rows of a block at a time.
+TEST_CASE("gpu layer norm backward: at the borders of its layouts") {
+  ZEROPLAN_TEST_RNG(rng);
+  for (int64_t C : {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192,
+                    8200}) {
+    Check(rng, Dtype::kBF16, 100, C, kAccumulate | kAddToOutput);
+    Check(rng, Dtype::kF32, 70, C, kNoFlags);
+  }
+}
+
 TEST_CASE("gpu layer norm: more rows than blocks") {
   ZEROPLAN_TEST_RNG(rng);
   Check(rng, Dtype::kBF16, 20'001, 64);
+  Check(rng, Dtype::kBF16, 5'003, 768, kNoFlags);
+  Check(rng, Dtype::kF16, 4'241, 1600);
   Check(rng, Dtype::kF32, 17'000, 33);
 }
 

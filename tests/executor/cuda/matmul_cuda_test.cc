@@ -8,7 +8,6 @@
 #include <fstream>
 #include <numbers>
 
-#include "executor/kernels/cuda/bias_gradient.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm_plans.h"

@@ -9,7 +9,8 @@ namespace {
 
 struct Product {
   Doubles value, magnitude;  // sums of terms, and of their absolute values
-  Doubles between = {};      // absolute values of the sums before each Add; empty without
+  Doubles added = {};        // what Add added; empty without
+  Doubles between = {};      // absolute values of what may be rounded before all is added up
 };
 
 // c_MN = op(a) op(b), element (i, j) of an operand at [i * columns + j], or transposed.
@@ -34,8 +35,9 @@ Product Multiply(int64_t M, int64_t N, int64_t K, const Tensor& a, bool a_transp
 }
 
 // fp32 sums of K terms, in any order, are off by at most K * 2^-24 of the sum of absolute values.
-// Some of the algorithms of a GPU's library round the product to the dtype of the result before they
-// add what was there.
+// On a GPU some of the library's algorithms round the product to the dtype of the result before they
+// add what was there; and bias and residual are added up and rounded first where the library has no
+// algorithm for them.
 void Check(const Tensor& got, const Product& want, int64_t K, const std::string& what) {
   for (int64_t i = 0; i < got.size(); ++i) {
     const auto s = static_cast<size_t>(i);
@@ -49,10 +51,13 @@ void Check(const Tensor& got, const Product& want, int64_t K, const std::string&
 }
 
 void Add(Product& p, const Tensor& t, int64_t period) {
+  const bool again = !p.added.empty();
+  p.added.resize(p.value.size());
   p.between.resize(p.value.size());
   for (size_t i = 0; i < p.value.size(); ++i) {
     const double v = t[static_cast<int64_t>(i) % period];
-    p.between[i] += std::abs(p.value[i]);
+    p.added[i] += v;
+    p.between[i] += std::abs(p.value[i]) + (again ? std::abs(p.added[i]) : 0);
     p.value[i] += v;
     p.magnitude[i] += std::abs(v);
   }

@@ -1,0 +1,34 @@
+// Reads back what 'zeroplan train --metrics' wrote, as far as predictions are compared with it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/config/zero_config.h"
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+struct MeasuredRun {
+  std::string source;  // the file's name
+  // Of the plan.
+  std::string model;
+  uint64_t params = 0;
+  TrainSetup setup;  // what the start event holds; the rest at its default
+  std::array<uint64_t, kSpaces> planned_bytes{};  // one rank's arenas
+
+  // Medians over `steps` steps, after `warm_up` that are left out.
+  int64_t steps = 0, warm_up = 0;
+  double step_seconds = 0, tokens_per_second = 0;
+  std::optional<double> exposed_comm_seconds, exposed_offload_seconds;
+  std::optional<double> device_used_bytes;
+};
+
+// The last run in `text` (a resumed file holds several). Throws Error(kUsage) "SOURCE:LINE: ..."
+// for what is no metrics file, for a run without steps, and for one planned for the CPU.
+MeasuredRun ReadMetrics(std::string_view text, const std::string& source);
+
+}  // namespace zeroplan

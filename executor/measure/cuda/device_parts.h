@@ -1,0 +1,41 @@
+// The parts of a GPU's measurement, a file each.
+#pragma once
+
+#include <vector>
+
+#include "executor/measure/cuda/kernel_bench.h"
+#include "executor/measure/measure_device.h"
+#include "executor/measure/part_runner.h"
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+// Of the current device.
+DeviceProperties QueryDeviceProperties(int device);
+
+// One GPU alone. Shapes that do not fit its memory are left out.
+void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
+                  KernelRates& rates);
+void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
+                      KernelRates& rates);
+// Launch overhead, copies within the device, and the kernels that only move memory.
+void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bool quick,
+                          KernelRates& rates);
+
+// All ranks; the result is rank 0's.
+PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick);
+void MeasureCollectives(ProcessGroup& group, bool quick, const PartRunner::Say& say,
+                        MachineMeasurement& result);
+// All ranks, before anything else is on the GPU.
+std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const DeviceProperties& device,
+                                               const PartRunner::Say& say);
+
+// 1, 2, 4, ... and the group's own size.
+std::vector<int> WorldSizes(int most);
+
+// 16-bit dtype that this GPU trains in.
+inline Dtype HalfDtype(const DeviceProperties& device) {
+  return device.compute_major >= 8 ? Dtype::kBF16 : Dtype::kF16;
+}
+
+}  // namespace zeroplan

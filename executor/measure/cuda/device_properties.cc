@@ -1,0 +1,99 @@
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "core/base/error.h"
+#include "executor/collectives/cuda/nccl_communicator.h"
+#include "executor/kernels/cuda/cudnn_sdpa.h"
+#include "executor/measure/cuda/device_parts.h"
+
+namespace zeroplan {
+namespace {
+
+double Attribute(cudaDeviceAttr attribute, int device) {
+  int value = 0;
+  if (cudaDeviceGetAttribute(&value, attribute, device) == cudaSuccess) return value;
+  cudaGetLastError();
+  return 0;
+}
+
+// "580.65.06" of "NVRM version: NVIDIA UNIX ... Kernel Module  580.65.06  ..."; "" if not there.
+std::string DriverVersion() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    const bool number = word.find_first_not_of("0123456789.") == std::string::npos &&
+                        std::count(word.begin(), word.end(), '.') >= 1;
+    if (number) return word;
+  }
+  return "";
+}
+
+// Of the library that SdpaLibrary has loaded; 0: none.
+size_t CudnnVersion() {
+  void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return 0;
+  const auto version = reinterpret_cast<size_t (*)()>(dlsym(library, "cudnnGetVersion"));
+  const size_t number = version == nullptr ? 0 : version();
+  dlclose(library);
+  return number;
+}
+
+std::string Libraries() {
+  int runtime = 0, driver = 0, nccl = 0;
+  ZEROPLAN_CUDA(cudaRuntimeGetVersion(&runtime));
+  ZEROPLAN_CUDA(cudaDriverGetVersion(&driver));
+  CheckNccl(ncclGetVersion(&nccl), "ncclGetVersion");
+  const auto major_minor = [](int version) {
+    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+  };
+  const auto lt = static_cast<int>(cublasLtGetVersion());
+  std::string text = fmt::format("CUDA {} (driver for {}), cuBLASLt {}.{}.{}", major_minor(runtime),
+                                 major_minor(driver), lt / 10000, lt % 10000 / 100, lt % 100);
+  const std::string driver_version = DriverVersion();
+  if (!driver_version.empty()) text += ", driver " + driver_version;
+  if (const size_t cudnn = CudnnVersion()) {
+    text += fmt::format(", cuDNN {}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100);
+  }
+  text += fmt::format(", NCCL {}.{}.{}", nccl / 10000, nccl % 10000 / 100, nccl % 100);
+  for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE"}) {
+    if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
+  }
+  return text;
+}
+
+}  // namespace
+
+int VisibleGpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+DeviceProperties QueryDeviceProperties(int device) {
+  DeviceProperties result;
+  cudaDeviceProp properties{};
+  ZEROPLAN_CUDA(cudaGetDeviceProperties(&properties, device));
+  result.name = properties.name;
+  result.compute_major = properties.major;
+  result.compute_minor = properties.minor;
+  result.sm_count = properties.multiProcessorCount;
+  constexpr double kKilohertz = 1e3, kBitsOfByte = 8;
+  result.max_sm_clock = Attribute(cudaDevAttrClockRate, device) * kKilohertz;
+  result.memory_bandwidth = 2 * Attribute(cudaDevAttrMemoryClockRate, device) * kKilohertz *
+                            Attribute(cudaDevAttrGlobalMemoryBusWidth, device) / kBitsOfByte;
+  size_t free_bytes = 0, total_bytes = 0;
+  ZEROPLAN_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  result.total_bytes = static_cast<double>(total_bytes);
+  std::string why;
+  result.fused_attention = properties.major >= 8 && SdpaLibrary::Open(&why) != nullptr;
+  result.libraries = Libraries();
+  return result;
+}
+
+}  // namespace zeroplan

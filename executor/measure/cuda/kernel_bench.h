@@ -1,0 +1,87 @@
+// Runs rows of the CUDA kernel table on memory of its own and times them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/program/program.h"
+#include "executor/device/cuda/cuda_arenas.h"
+#include "executor/kernels/cuda/attention_plans.h"
+#include "executor/kernels/cuda/cuda_launch.h"
+#include "executor/kernels/cuda/gemm_plans.h"
+#include "executor/kernels/kernel_call.h"
+#include "executor/measure/cuda/stream_timer.h"
+
+namespace zeroplan {
+
+using DeviceMemory = std::unique_ptr<std::byte, FreeDevice>;
+DeviceMemory AllocateDeviceMemory(uint64_t bytes);
+
+// Where an argument's bytes come from.
+enum class ArgKind : uint8_t {
+  kAbsent,
+  kRandom,   // uniform numbers
+  kZero,
+  kOutput,   // whatever is there
+  kState,    // one StepState for all
+  kScratch,  // one for all sets
+};
+struct BenchArg {
+  ArgKind kind = ArgKind::kAbsent;
+  Dtype dtype = Dtype::kU8;
+  int64_t elements = 0;
+
+  uint64_t bytes() const { return static_cast<uint64_t>(elements) * DtypeBytes(dtype); }
+};
+
+class KernelBench {
+ public:
+  // On the current device, which is `device`. Takes up to `memory_bytes`, at most half of what is
+  // free. Tuned products go to the cache that training reads.
+  KernelBench(int device, uint64_t memory_bytes, bool quick);
+
+  // Median seconds of a launch. Arguments are in the row's order, without the workspace, which is
+  // added where the row wants one. Several sets of them take turns where one would stay in the
+  // caches. Nothing if they do not fit the memory.
+  std::optional<double> Seconds(KernelId id, const KernelDims& dims,
+                                const std::vector<BenchArg>& args, uint8_t flags = kNoFlags);
+  // `run` alone, called with set after set of `args`.
+  std::optional<double> Seconds(const std::vector<BenchArg>& args,
+                                const std::function<void(std::span<const KernelArg>)>& run);
+  // Seconds from one launch to the next of a chain of them, median of `rounds`.
+  double ChainSeconds(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
+                      int launches, int rounds);
+  // Prepares a launch and hands `body` what launches it on timer().stream(), over the same memory
+  // every time.
+  void WithLaunch(KernelId id, const KernelDims& dims, const std::vector<BenchArg>& args,
+                  const std::function<void(const std::function<void()>& launch)>& body);
+
+  StreamTimer& timer() { return timer_; }
+  void SaveTuned() { gemm_.Save(); }
+
+ private:
+  using Set = std::vector<KernelArg>;
+  std::optional<std::vector<Set>> Place(const std::vector<BenchArg>& args) const;
+  // Plans and algorithms of the row for these arguments; they are filled again afterwards.
+  void Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
+               const std::vector<BenchArg>& args, const std::vector<Set>& sets);
+  void Fill(const std::vector<BenchArg>& args, const std::vector<Set>& sets);
+  std::vector<BenchArg> WithWorkspace(KernelId id, const KernelDims& dims,
+                                      std::vector<BenchArg> args) const;
+
+  StreamTimer timer_;
+  uint64_t memory_bytes_ = 0;
+  DeviceMemory memory_, state_;
+  uint64_t cache_bytes_ = 0;  // the GPU's last level
+  Program program_;           // AdamW's unit
+  GemmPlans gemm_;
+  AttentionPlans attention_;
+  CudaLaunch launch_;
+  KernelContext context_;
+};
+
+}  // namespace zeroplan

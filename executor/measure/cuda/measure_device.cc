@@ -1,0 +1,118 @@
+#include "executor/measure/measure_device.h"
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "executor/measure/attention_rows.h"
+#include "executor/measure/cuda/device_parts.h"
+#include "executor/measure/part_runner.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 logits and more
+
+// The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
+int TakeDevice(const ProcessPlace& place) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    ThrowRuntime("there is no GPU to measure: {}",
+                 status == cudaSuccess ? "none is visible" : cudaGetErrorString(status));
+  }
+  const int device = count == 1 ? 0 : place.local_rank;
+  if (device >= count) {
+    ThrowRuntime("rank {} of this host has no GPU to measure: there are {}", device, count);
+  }
+  ZEROPLAN_CUDA(cudaSetDevice(device));
+  return device;
+}
+
+// Whether all ranks have the same kind of GPU, with the same libraries; says so if not.
+bool AllAlike(ProcessGroup& group, const DeviceProperties& properties) {
+  bool alike = true;
+  const std::vector<std::string> kinds = group.AllGather(
+      properties.name + (properties.fused_attention ? " with" : " without") + " fused attention");
+  for (size_t rank = 1; rank < kinds.size(); ++rank) {
+    if (kinds[rank] == kinds[0]) continue;
+    alike = false;
+    if (group.rank() == 0) {
+      LogWarning("GPU {} is another kind than GPU 0: {}, {}; a profile has one kind, and this one "
+                 "describes GPU 0",
+                 rank, kinds[rank], kinds[0]);
+    }
+  }
+  return alike;
+}
+
+}  // namespace
+
+void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
+                   MachineMeasurement& result) {
+  const int device = TakeDevice(group.place());
+  const auto say = [&](const std::string& what) {
+    if (group.rank() == 0) options.progress(what);
+  };
+  const DeviceProperties properties = QueryDeviceProperties(device);
+  const DeviceParts& parts = options.parts;
+  result.gpus = group.world_size();
+  result.device = properties;
+  PartRunner runner(result, say);
+  using Out = MachineMeasurement;
+  const auto alone = [&](const char* name, const char* what, const PartRunner::Measure& measure) {
+    // A failed call's error would be taken for the next launch's.
+    if (!runner.Try(name, what, measure)) cudaGetLastError();
+  };
+  // A rank that failed has left the others in the middle of something: all of them end.
+  const auto together = [&](const char* name, const char* what,
+                            const PartRunner::Measure& measure) {
+    if (group.world_size() == 1) return alone(name, what, measure);
+    runner.Run(name, what, measure);
+  };
+  // First: afterwards other things lie on the GPU.
+  if (parts.runtime) {
+    together("runtime", "memory outside the arenas, steps of a small GPT",
+             [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
+  }
+  const bool attention = parts.attention && properties.fused_attention;
+  if (parts.attention && !attention) say("attention: not measured, there is no cuDNN");
+  // Building its plans takes longest of all; another GPU of the same kind does so meanwhile.
+  const int attention_rank = group.world_size() > 1 && AllAlike(group, properties) ? 1 : 0;
+  const auto on_bench = [&](auto measure) {
+    return [&, measure](Out& out) {
+      KernelBench bench(device, kBenchBytes, options.quick);
+      measure(bench, properties, options.quick, out.kernels);
+    };
+  };
+  if (group.rank() == 0) {
+    if (parts.memory) {
+      alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
+    }
+    if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
+  }
+  if (attention && group.rank() == attention_rank) {
+    PartRunner own(result, options.progress);
+    const auto measure = on_bench(MeasureAttention);
+    if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
+  }
+  if (attention && attention_rank != 0) {
+    const std::vector<std::string> texts =
+        group.AllGather(group.rank() == attention_rank ? AttentionText(result) : "");
+    if (group.rank() == 0) {
+      const std::string& text = texts[static_cast<size_t>(attention_rank)];
+      runner.Try("attention", "of the second GPU",
+                 [&](Out& out) { out.kernels.attention = AttentionOfText(text); });
+    }
+  }
+  group.Barrier();
+  if (parts.pcie) {
+    together("pcie", "copies between host and GPUs",
+             [&](Out& out) { out.pcie = MeasurePcie(group, options.quick); });
+  }
+  if (parts.collectives && group.world_size() > 1) {
+    together("collectives", "NCCL by size and ranks, and beside products",
+             [&](Out& out) { MeasureCollectives(group, options.quick, say, out); });
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,99 @@
+// Matrix products as the executor runs them: the shapes that to_profile.py takes for the built-in
+// tables, so that the cost model is fitted to the same corners.
+#include <algorithm>
+
+#include "executor/measure/cuda/device_parts.h"
+
+namespace zeroplan {
+namespace {
+
+struct Shape {
+  int64_t m = 0, k = 0, n = 0;
+};
+
+BenchArg Random(Dtype dtype, int64_t elements) { return {ArgKind::kRandom, dtype, elements}; }
+BenchArg Output(Dtype dtype, int64_t elements) { return {ArgKind::kOutput, dtype, elements}; }
+
+std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dtype,
+                                     const Shape& s) {
+  const KernelDims dims = {s.m, s.k, s.n, 0};
+  const BenchArg a = Random(dtype, s.m * s.k), w = Random(dtype, s.k * s.n);
+  const BenchArg dy = Random(dtype, s.m * s.n), absent;
+  switch (kind) {
+    case GemmKind::kForward:  // a w bias? residual? -> y
+      return bench.Seconds(KernelId::kMatmulForward, dims,
+                           {a, w, absent, absent, Output(dtype, s.m * s.n)});
+    case GemmKind::kData:  // dy w -> dx
+      return bench.Seconds(KernelId::kMatmulBackwardData, dims,
+                           {dy, w, Output(dtype, s.m * s.k)});
+    case GemmKind::kWeight:  // a dy -> dw db?
+      return bench.Seconds(KernelId::kMatmulBackwardWeight, dims,
+                           {a, dy, Output(dtype, s.k * s.n), absent});
+  }
+  return std::nullopt;
+}
+
+// The products of a layer, and of the head, whose width is the padded vocabulary.
+std::vector<Shape> LayerShapes(bool quick) {
+  constexpr int64_t kHead = 50304;
+  const std::vector<int64_t> rows =
+      quick ? std::vector<int64_t>{2048, 16384} : std::vector<int64_t>{2048, 8192, 16384, 32768};
+  const std::vector<int64_t> hidden =
+      quick ? std::vector<int64_t>{768, 4096} : std::vector<int64_t>{768, 1600, 4096};
+  std::vector<Shape> shapes;
+  for (const int64_t h : hidden) {
+    for (const int64_t m : rows) {
+      // Seconds each to tune, and no faster than with half the rows.
+      if (m == 32768 && h == 4096) continue;
+      for (const auto& [k, n] : {std::pair{h, 3 * h}, {h, h}, {h, 4 * h}, {4 * h, h}}) {
+        shapes.push_back({m, k, n});
+      }
+    }
+    for (const int64_t m : {2048, 16384}) {
+      if (!quick || m == 16384) shapes.push_back({m, h, kHead});
+    }
+  }
+  return shapes;
+}
+
+void MeasureSquares(KernelBench& bench, Dtype dtype, const std::vector<int64_t>& sides,
+                    int64_t reached_by, KernelRates& rates) {
+  for (const int64_t n : sides) {
+    const auto seconds = ProductSeconds(bench, GemmKind::kForward, dtype, {n, n, n});
+    if (!seconds) continue;
+    const auto side = static_cast<double>(n);
+    const double rate = 2 * side * side * side / *seconds;
+    rates.gemm.push_back({GemmKind::kForward, dtype, n, n, n, rate});
+    if (n <= reached_by) rates.reachable[dtype] = {n, rate};
+  }
+}
+
+}  // namespace
+
+void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
+                  KernelRates& rates) {
+  const Dtype half = HalfDtype(device);
+  for (const Shape& shape : LayerShapes(quick)) {
+    for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
+      const auto seconds = ProductSeconds(bench, kind, half, shape);
+      if (!seconds) continue;
+      const double flops = 2 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
+                           static_cast<double>(shape.n);
+      rates.gemm.push_back({kind, half, shape.m, shape.k, shape.n, flops / *seconds});
+    }
+  }
+  // Rising: the largest that fits is what a GPU can reach.
+  constexpr int64_t kLargest = 16384, kLargestFp32 = 4096;
+  if (half == Dtype::kBF16) {
+    MeasureSquares(bench, Dtype::kBF16, {1024, kLargest}, kLargest, rates);
+  }
+  if (half == Dtype::kBF16) {
+    MeasureSquares(bench, Dtype::kF16, {4096, 8192}, 8192, rates);
+  } else {
+    MeasureSquares(bench, Dtype::kF16, {4096, kLargest}, kLargest, rates);
+  }
+  MeasureSquares(bench, Dtype::kF32, {1024, kLargestFp32}, kLargestFp32, rates);
+  bench.SaveTuned();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,148 @@
+// Launches, copies within the device, and kernels that only move memory.
+#include <algorithm>
+#include <vector>
+
+#include "executor/measure/cuda/device_parts.h"
+
+namespace zeroplan {
+namespace {
+
+// A launch of a memory-bound row.
+struct Launch {
+  KernelId id;
+  KernelDims dims;
+  std::vector<BenchArg> args;
+  uint8_t flags = kNoFlags;
+};
+
+// Bytes as the cost model counts a launch's: what is read and what is written, logits three times,
+// layer norm backward's workspace twice. States count as nothing beside them.
+double BytesOf(const Launch& launch) {
+  double bytes = 0;
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    if (launch.args[i].kind == ArgKind::kAbsent || launch.args[i].kind == ArgKind::kState) continue;
+    const ArgMode mode = AccessMode(launch.id, static_cast<int>(i), launch.flags);
+    bytes += static_cast<double>(launch.args[i].bytes()) *
+             ((Reads(mode) ? 1 : 0) + (Writes(mode) ? 1 : 0));
+  }
+  if (launch.id == KernelId::kCrossEntropy) bytes += static_cast<double>(launch.args[0].bytes());
+  if (launch.id == KernelId::kLayerNormBackward) {
+    bytes += 2 * static_cast<double>(
+                     KernelInfo(launch.id).workspace_bytes(launch.dims, Backend::kCuda));
+  }
+  return bytes;
+}
+
+Launch GeluForward(Dtype dtype, int64_t n) {
+  return {KernelId::kGeluForward,
+          {n},
+          {{ArgKind::kRandom, dtype, n}, {ArgKind::kOutput, dtype, n}}};
+}
+Launch GeluBackward(Dtype dtype, int64_t n) {
+  return {KernelId::kGeluBackward,
+          {n},
+          {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, n}}};
+}
+
+constexpr int64_t kHidden = 1600;
+
+Launch LayerNormForward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kLayerNormForward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, kHidden},
+           {ArgKind::kRandom, dtype, kHidden},
+           {ArgKind::kOutput, dtype, n},
+           {ArgKind::kOutput, Dtype::kF32, 2 * rows}}};
+}
+Launch LayerNormBackward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kLayerNormBackward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, kHidden},
+           {ArgKind::kRandom, Dtype::kF32, 2 * rows},
+           {ArgKind::kOutput, dtype, n},
+           {ArgKind::kOutput, dtype, kHidden},
+           {ArgKind::kOutput, dtype, kHidden}}};
+}
+Launch CrossEntropy(Dtype dtype, int64_t rows) {
+  constexpr int64_t kVocab = 50257, kPadded = 50304;
+  return {KernelId::kCrossEntropy,
+          {rows, kVocab, kPadded},
+          {{ArgKind::kRandom, dtype, rows * kPadded},
+           {ArgKind::kZero, Dtype::kI32, rows},
+           {ArgKind::kState},
+           {ArgKind::kOutput, Dtype::kF32, rows}}};
+}
+Launch AdamW(Dtype dtype, int64_t n) {
+  return {KernelId::kAdamW,
+          {n, 0, 0},
+          {{ArgKind::kRandom, dtype, n},
+           {ArgKind::kState},
+           {ArgKind::kRandom, Dtype::kF32, n},
+           {ArgKind::kZero, Dtype::kF32, n},
+           {ArgKind::kZero, Dtype::kF32, n},
+           {ArgKind::kOutput, dtype, n}}};
+}
+
+std::vector<Launch> Launches(Dtype dtype, bool quick) {
+  constexpr int64_t kKi = 1024, kMi = kKi * kKi;
+  std::vector<Launch> all;
+  // The smallest says what a launch costs at least.
+  for (const int64_t n : {16 * kKi, 2 * kMi, 64 * kMi}) all.push_back(GeluForward(dtype, n));
+  for (const int64_t n : {8 * kMi, 128 * kMi}) all.push_back(GeluBackward(dtype, n));
+  for (const int64_t rows : {4096, 32768}) all.push_back(LayerNormForward(dtype, rows));
+  for (const int64_t rows : {8192, 32768}) all.push_back(LayerNormBackward(dtype, rows));
+  for (const int64_t rows : {1024, 4096}) all.push_back(CrossEntropy(dtype, rows));
+  for (const int64_t n : {4 * kMi, 64 * kMi}) all.push_back(AdamW(dtype, n));
+  if (quick) return all;
+  for (const int64_t n : {256 * kKi, 16 * kMi, 256 * kMi}) all.push_back(GeluForward(dtype, n));
+  for (const int64_t n : {1 * kMi, 32 * kMi}) all.push_back(GeluBackward(dtype, n));
+  for (const int64_t rows : {1024, 16384}) {
+    all.push_back(LayerNormForward(dtype, rows));
+    all.push_back(LayerNormBackward(dtype, rows));
+  }
+  all.push_back(CrossEntropy(dtype, 2048));
+  for (const int64_t n : {512 * kKi, 16 * kMi}) all.push_back(AdamW(dtype, n));
+  return all;
+}
+
+void MeasureLaunchOverhead(KernelBench& bench, Dtype dtype, KernelRates& rates) {
+  // Small enough for the queue of launches, so that issuing never waits for the GPU.
+  constexpr int kLaunches = 400, kRounds = 9;
+  constexpr int64_t kElements = 64;
+  const BenchArg x{ArgKind::kRandom, dtype, kElements};
+  (void)bench.Seconds(KernelId::kGeluForward, {kElements}, {x, x});  // loads the kernel
+  rates.launch_seconds = bench.ChainSeconds(KernelId::kGeluForward, {kElements}, {x, x}, kLaunches,
+                                            kRounds);
+}
+
+}  // namespace
+
+void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bool quick,
+                          KernelRates& rates) {
+  const Dtype dtype = HalfDtype(device);
+  MeasureLaunchOverhead(bench, dtype, rates);
+  constexpr int64_t kCopyBytes = int64_t{1} << 30;
+  const auto copy = bench.Seconds(
+      {{ArgKind::kRandom, Dtype::kF32, kCopyBytes / 4}, {ArgKind::kOutput, Dtype::kU8, kCopyBytes}},
+      [&](std::span<const KernelArg> args) {
+        ZEROPLAN_CUDA(cudaMemcpyAsync(args[1].data, args[0].data, kCopyBytes,
+                                      cudaMemcpyDeviceToDevice, bench.timer().stream()));
+      });
+  if (copy) rates.copy_bandwidth = 2.0 * kCopyBytes / *copy;
+  for (const Launch& launch : Launches(dtype, quick)) {
+    const double bytes = BytesOf(launch);
+    // A table holds a number of bytes once.
+    const bool known = std::any_of(rates.memory.begin(), rates.memory.end(),
+                                   [&](const auto& row) { return row.bytes == bytes; });
+    if (known) continue;
+    const auto seconds = bench.Seconds(launch.id, launch.dims, launch.args, launch.flags);
+    if (seconds) rates.memory.push_back({bytes, *seconds});
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,91 @@
+// Device memory outside the arenas: context, modules, cuBLASLt, cuDNN and NCCL, as a training run
+// has them.
+#include <algorithm>
+
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/lowering/lower.h"
+#include "executor/engine/engine.h"
+#include "executor/measure/cuda/device_parts.h"
+#include "executor/measure/cuda/rank_timer.h"
+#include "executor/measure/part_runner.h"
+#include "executor/measure/sub_group.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kMib = 1024.0 * 1024;
+// Enough for everything that is loaded late, and for graphs, which small steps are replayed from
+// after the third.
+constexpr int kSteps = 5;
+
+// Two layers of GPT-2 small: every kernel of a training step, and collectives of some size.
+Program SmallProgram(const DeviceProperties& device, int ranks) {
+  ModelSpec model = LoadModel("gpt2");
+  model.layers = 2;
+  TrainSetup setup;
+  setup.zero.stage = ranks > 1 ? 2 : 0;
+  setup.batch = {.micro_batch = 4, .grad_accum = 2, .world_size = ranks, .seq_len = 1024};
+  setup.precision.dtype = setup.precision.grad_accum_dtype = HalfDtype(device);
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention = device.fused_attention;
+  return Lower(model, setup, lower);
+}
+
+double UsedBytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  ZEROPLAN_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return static_cast<double>(total_bytes - free_bytes);
+}
+
+double RuntimeOf(const Program& program, ProcessGroup& group) {
+  EngineOptions options;
+  options.backend = Backend::kCuda;
+  options.group = &group;
+  Engine engine(program, options);
+  engine.Init();
+  const auto tokens = [](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = static_cast<int32_t>((i * 7919 + static_cast<size_t>(rank)) % 50257);
+      targets[i] = static_cast<int32_t>((i * 104729 + 1) % 50257);
+    }
+  };
+  for (int step = 0; step < kSteps; ++step) engine.Step(tokens);
+  engine.Evaluate(tokens);
+  const auto used = static_cast<double>(engine.DeviceUsedBytes().value());
+  const auto arena =
+      static_cast<double>(program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
+  const std::vector<double> all = GatherNumbers(group, used - arena);
+  return *std::max_element(all.begin(), all.end());
+}
+
+}  // namespace
+
+std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group,
+                                               const DeviceProperties& device,
+                                               const PartRunner::Say& say) {
+  // A context alone takes some hundred megabytes; what is beyond belongs to somebody else.
+  constexpr double kContext = 1.5e9;
+  if (const double used = UsedBytes(); used > kContext) {
+    LogWarning(
+        "rank {}: {} of the GPU are in use before anything is measured; runtime counts them too, "
+        "so measure on an idle machine",
+        group.rank(), FormatBytes(static_cast<uint64_t>(used)));
+  }
+  std::vector<RuntimeMeasurement> result;
+  for (const int members : WorldSizes(group.world_size())) {
+    SubGroup sub(group, members);
+    if (!sub.is_member()) {
+      sub.Follow();
+      continue;
+    }
+    const double bytes = RuntimeOf(SmallProgram(device, members), sub);
+    result.push_back({members, bytes});
+    say(fmt::format("  {} GPU{}: {:.0f} MiB", members, members == 1 ? "" : "s", bytes / kMib));
+    sub.Dismiss();
+  }
+  return result;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,13 @@
+// A kernel that only takes time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace zeroplan::cuda {
+
+// Keeps `stream` busy for so long, so that what is issued meanwhile runs without gaps afterwards.
+void Spin(uint64_t nanoseconds, cudaStream_t stream);
+
+}  // namespace zeroplan::cuda

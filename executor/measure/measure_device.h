@@ -1,0 +1,33 @@
+// Measures GPUs through the executor's own kernels, libraries and collectives.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "executor/measure/measurement.h"
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+struct DeviceParts {
+  bool runtime = false, gemm = false, attention = false, memory = false, pcie = false,
+       collectives = false;
+  bool any() const { return runtime || gemm || attention || memory || pcie || collectives; }
+};
+
+struct DeviceMeasureOptions {
+  DeviceParts parts;
+  bool quick = false;
+  // Told what comes next, on rank 0.
+  std::function<void(const std::string&)> progress = [](const std::string&) {};
+};
+
+// All ranks of `group`, one a GPU, call this at once; on rank 0 `result` holds what was measured.
+// Throws Error(kRuntime).
+void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
+                   MachineMeasurement& result);
+
+// GPUs that this process may use; 0 without a driver.
+int VisibleGpus();
+
+}  // namespace zeroplan

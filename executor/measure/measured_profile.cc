@@ -1,0 +1,211 @@
+#include "executor/measure/measured_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "core/base/error.h"
+#include "executor/measure/device_figures.h"
+#include "executor/measure/figures.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kTera = 1e12, kGiga = 1e9, kMega = 1e6, kMicro = 1e-6;
+constexpr double kGib = 1024.0 * 1024 * 1024;
+constexpr double kMib = 1024.0 * 1024;
+
+// What was run, by what, when and where.
+class Origin {
+ public:
+  explicit Origin(const MachineMeasurement& m)
+      : host_(fmt::format("zeroplan {} hw measure, {}", m.version, m.when)), device_(host_) {
+    if (m.device) {
+      device_ += fmt::format(", {} x {}, {}", m.gpus, m.device->name, m.device->libraries);
+    }
+  }
+  std::string OnHost(const std::string& what) const { return what + "; " + host_; }
+  std::string OnGpu(const std::string& what) const { return what + "; " + device_; }
+
+ private:
+  std::string host_, device_;
+};
+
+template <typename Row, typename Round>
+Measured<Row> Table(std::vector<Row> rows, std::string reference, Round round) {
+  for (Row& row : rows) round(row);
+  return {std::move(rows), FigureSource::kMeasured, std::move(reference)};
+}
+
+void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& node) {
+  if (m.machine.memory_bytes > 0) {
+    node.host_memory = Capacity(m.machine.memory_bytes,
+                                origin.OnHost("memory of this machine or its control group"));
+  }
+  if (m.machine.cores > 0) {
+    node.cores = Count(m.machine.cores, origin.OnHost("cores that zeroplan may use"));
+  }
+  if (m.host) {
+    node.triad_bandwidth = MeasuredFigure(
+        m.host->triad, kGiga, "GB/s",
+        origin.OnHost(fmt::format("a = b + s*c in fp32, {} threads, {:.1f} GB", m.host->threads,
+                                  static_cast<double>(m.host->triad_bytes) / kGiga)));
+    node.adam_bandwidth = MeasuredFigure(
+        m.host->adam, kGiga, "GB/s",
+        origin.OnHost(fmt::format("the CPU backend's AdamW of {} parameters, 28 bytes each, {} "
+                                  "threads",
+                                  m.host->adam_parameters, m.host->threads)));
+  }
+  if (m.disk) {
+    const std::string how = fmt::format(
+        "{:.2f} GB in {}, {} threads, {}", static_cast<double>(m.disk->bytes) / kGiga,
+        m.disk_folder, m.disk->threads,
+        m.disk->direct ? "past the page cache" : "written out, then dropped from the page cache");
+    node.nvme_read = MeasuredFigure(m.disk->read, kGiga, "GB/s", origin.OnHost(how));
+    node.nvme_write = MeasuredFigure(m.disk->write, kGiga, "GB/s", origin.OnHost(how));
+    if (m.disk_free_bytes) {
+      node.nvme_capacity =
+          Capacity(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
+    }
+  }
+}
+
+void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gpu) {
+  if (kernels.launch_seconds) {
+    gpu.launch_overhead = MeasuredFigure(*kernels.launch_seconds, kMicro, "us",
+                                         origin.OnGpu("tiny kernel to tiny kernel on one stream"));
+  }
+  if (kernels.copy_bandwidth) {
+    gpu.copy_bandwidth =
+        MeasuredFigure(*kernels.copy_bandwidth, kTera, "TB/s",
+                       origin.OnGpu("copy within device memory, bytes read plus written"));
+  }
+  for (const auto& [dtype, rate] : kernels.reachable) {
+    gpu.reachable_peaks[dtype] = MeasuredFigure(
+        rate.flops_per_second, kTera, "TFLOP/s",
+        origin.OnGpu(fmt::format("product of {0} x {0} matrices on random data", rate.side)));
+  }
+  if (!kernels.gemm.empty()) {
+    gpu.gemm = Table(kernels.gemm, origin.OnGpu("the executor's tuned products on random data"),
+                     [](GemmRate& r) { RoundTo(r.flops_per_second, kTera); });
+  }
+  if (!kernels.attention.empty()) {
+    gpu.attention =
+        Table(kernels.attention, origin.OnGpu("the executor's causal attention in 16 bit"),
+              [](AttentionRate& r) {
+                RoundTo(r.forward_flops_per_second, kTera);
+                RoundTo(r.backward_flops_per_second, kTera);
+              });
+  }
+  if (!kernels.memory.empty()) {
+    gpu.memory_kernels = Table(
+        kernels.memory,
+        origin.OnGpu("the executor's GELU, layer norm, cross-entropy and AdamW, out of the caches"),
+        [](MemoryKernelTime& t) { RoundTo(t.seconds, kMicro); });
+    std::sort(gpu.memory_kernels->rows.begin(), gpu.memory_kernels->rows.end(),
+              [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+  }
+}
+
+void PutPcie(const PcieMeasurement& m, int gpus, const Origin& origin, PcieProfile& pcie) {
+  const auto rate = [&](double value, const std::string& what) {
+    return MeasuredFigure(value, kGiga, "GB/s", origin.OnGpu(what));
+  };
+  pcie.to_device_single = rate(m.single.to_device, "page-locked host to device, one GPU alone");
+  pcie.from_device_single = rate(m.single.from_device, "device to page-locked host, one GPU alone");
+  pcie.both_single = rate(m.single.both, "both directions at once, one GPU alone, sum");
+  pcie.to_device_all.reset();
+  pcie.from_device_all.reset();
+  pcie.both_all.reset();
+  if (m.all) {
+    const std::string all = fmt::format("all {} GPUs at once, sum", gpus);
+    pcie.to_device_all = rate(m.all->to_device, all);
+    pcie.from_device_all = rate(m.all->from_device, all);
+    pcie.both_all = rate(m.all->both, all + ", both directions");
+  }
+  pcie.copies.reset();
+  if (m.copies.empty()) return;
+  pcie.copies = Table(m.copies, origin.OnGpu("page-locked host memory, one GPU alone"),
+                      [](CopyTime& t) {
+                        RoundTo(t.to_device_seconds, kMicro);
+                        RoundTo(t.from_device_seconds, kMicro);
+                      });
+}
+
+void PutCollectives(const MachineMeasurement& m, const Origin& origin, NodeProfile& node) {
+  if (!m.collectives.empty()) {
+    node.collectives = Table(m.collectives, origin.OnGpu("NCCL in bf16, slowest rank"),
+                             [](CollectiveTime& t) { RoundTo(t.seconds, kMicro); });
+    std::sort(node.collectives->rows.begin(), node.collectives->rows.end(),
+              [](const auto& a, const auto& b) {
+                return std::tie(a.world_size, a.op, a.bytes) <
+                       std::tie(b.world_size, b.op, b.bytes);
+              });
+  }
+  if (m.overlap) {
+    const OverlapShares& o = *m.overlap;
+    const std::string how = origin.OnGpu(
+        fmt::format("products {} x {} x {} beside collectives of {:.0f} MiB, time alone / time "
+                    "side by side, median over operations",
+                    o.m, o.k, o.n, o.collective_bytes / kMib));
+    node.overlapped_compute = MeasuredFigure(o.compute, 1, "ratio", how);
+    node.overlapped_collective = MeasuredFigure(o.collective, 1, "ratio", how);
+  }
+}
+
+// What base measured with more GPUs than there are here says nothing of this machine.
+void DropLargerGroups(NodeProfile& node) {
+  if (!node.collectives) return;
+  std::erase_if(node.collectives->rows, [&](const CollectiveTime& row) {
+    return row.world_size > node.gpus.value;
+  });
+  if (node.collectives->rows.empty()) node.collectives.reset();
+}
+
+std::vector<RuntimeOverhead> Runtime(const std::vector<RuntimeMeasurement>& measured,
+                                     const Origin& origin) {
+  std::vector<RuntimeOverhead> runtime;
+  for (const RuntimeMeasurement& m : measured) {
+    runtime.push_back(
+        {m.world_size, MeasuredFigure(std::max(1.0, m.bytes), kGib, "GiB",
+                                      origin.OnGpu("device memory in use less the arenas after "
+                                                   "steps of a small GPT, the most over ranks"))});
+  }
+  std::sort(runtime.begin(), runtime.end(),
+            [](const auto& a, const auto& b) { return a.world_size < b.world_size; });
+  return runtime;
+}
+
+}  // namespace
+
+HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
+                                const MachineMeasurement& m, const std::string& name) {
+  ZEROPLAN_CHECK(base || (m.device && m.pcie && !m.runtime.empty()),
+                 "too little was measured to do without a base");
+  const Origin origin(m);
+  HardwareProfile profile;
+  if (base) profile = *base;
+  profile.name = name;
+  profile.source = "measured";
+  profile.description = fmt::format(
+      "{}, measured {}",
+      m.device ? fmt::format("{} x {}", m.gpus, m.device->name) : "host of " + profile.description,
+      m.when);
+  if (m.gpus > 0) profile.node.gpus = Count(m.gpus, origin.OnGpu("GPUs that were measured"));
+  if (m.device && !base) profile.gpu = GpuOfProperties(*m.device, m.kernels);
+  if (m.device && base) {
+    profile.gpu.usable_memory =
+        Capacity(m.device->total_bytes, origin.OnGpu("total of cudaMemGetInfo"));
+  }
+  PutHost(m, origin, profile.node);
+  PutKernels(m.kernels, origin, profile.gpu);
+  if (m.pcie) PutPcie(*m.pcie, m.gpus, origin, profile.node.pcie);
+  PutCollectives(m, origin, profile.node);
+  if (!base) PutDerivedLink(m, profile.node);
+  DropLargerGroups(profile.node);
+  if (!m.runtime.empty()) profile.runtime = Runtime(m.runtime, origin);
+  return profile;
+}
+
+}  // namespace zeroplan

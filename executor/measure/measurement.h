@@ -1,0 +1,111 @@
+// What was measured of a machine, part by part. What was not measured is empty.
+//
+// Plain numbers in base units (bytes, bytes per second, seconds, FLOP per second), and the rows of
+// a hardware profile's tables. No CUDA headers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "hwprofiles/detect.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+struct HostBandwidths {
+  double triad = 0;  // read plus written, without what caches fetch to write (as STREAM counts)
+  double adam = 0;   // of 28 bytes a parameter: see MeasureHostMemory
+  int threads = 0;
+  uint64_t triad_bytes = 0;  // of its arrays
+  int64_t adam_parameters = 0;
+};
+
+struct DiskRates {
+  double read = 0, write = 0;
+  uint64_t bytes = 0;  // of the file
+  bool direct = false;  // past the page cache; else it was written out and dropped
+  int threads = 0;
+};
+
+// What the runtime says of a GPU.
+struct DeviceProperties {
+  std::string name;  // "NVIDIA H200"
+  int compute_major = 0, compute_minor = 0;
+  double total_bytes = 0;  // cudaMemGetInfo's
+  double sm_count = 0;
+  double max_sm_clock = 0;      // Hz
+  double memory_bandwidth = 0;  // twice the memory clock times the bus width; 0: not said
+  bool fused_attention = false;  // this build has it
+  // "CUDA 13.0, driver 580.65.06, cuBLASLt 13.0.2, cuDNN 9.14.0, NCCL 2.28.3"
+  std::string libraries;
+};
+
+// A square product, [side, side] by [side, side].
+struct SquareRate {
+  int64_t side = 0;
+  double flops_per_second = 0;
+};
+
+struct KernelRates {
+  std::optional<double> launch_seconds;
+  std::optional<double> copy_bandwidth;
+  std::map<Dtype, SquareRate> reachable;
+  std::vector<GemmRate> gemm;
+  std::vector<AttentionRate> attention;
+  std::vector<MemoryKernelTime> memory;
+};
+
+struct CopyRates {
+  double to_device = 0, from_device = 0, both = 0;  // both: the sum of both directions
+};
+struct PcieMeasurement {
+  CopyRates single;              // rank 0's GPU alone
+  std::optional<CopyRates> all;  // all at once, summed; with several GPUs
+  std::vector<CopyTime> copies;  // rank 0's GPU alone
+};
+
+// Shares of speed kept side by side, at most 1.
+struct OverlapShares {
+  double compute = 0, collective = 0;
+  int64_t m = 0, k = 0, n = 0;  // of the products
+  double collective_bytes = 0;
+};
+
+struct RuntimeMeasurement {
+  int world_size = 1;
+  double bytes = 0;  // device memory in use less the arenas, the most over ranks
+};
+
+// A part that could not be measured, and why.
+struct FailedPart {
+  std::string name;  // as --only has it
+  std::string why;
+};
+
+struct MachineMeasurement {
+  std::vector<std::string> measured;  // names of the parts, in order
+  std::vector<FailedPart> failed;
+
+  std::string when;     // "2026-01-31"
+  std::string version;  // of zeroplan
+  int gpus = 0;         // 0: no GPU was asked
+
+  DetectedHost machine;  // memory and cores; 0: not asked
+  std::optional<HostBandwidths> host;
+  std::optional<DiskRates> disk;
+  std::string disk_folder;
+  std::optional<double> disk_free_bytes;  // where the user named the folder
+
+  std::optional<DeviceProperties> device;
+  KernelRates kernels;
+  std::optional<PcieMeasurement> pcie;
+  std::vector<CollectiveTime> collectives;
+  std::optional<OverlapShares> overlap;
+  std::vector<RuntimeMeasurement> runtime;
+};
+
+}  // namespace zeroplan

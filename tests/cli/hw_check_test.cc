@@ -1,0 +1,172 @@
+// zeroplan hw check as a user runs it, and the metrics that it reads.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+
+#include "cli/metrics_reader.h"
+#include "core/base/error.h"
+#include "core/lowering/lower.h"
+#include "tests/cli/run_binary.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A run of gpt2 on two GPUs, as train writes it; the first steps are slow. Where `runtime` is
+// known, the GPU's total has it.
+std::string MadeUpMetrics(uint64_t params, const std::array<uint64_t, kSpaces>& arenas,
+                          uint64_t runtime = 0) {
+  std::string text = fmt::format(
+      R"({{"event":"start","schema":"zeroplan.metrics/1","plan":{{"model":"gpt2","params":{},)"
+      R"("stage":2,"offload_optimizer":"none","offload_ratio":1.0,"offload_param":"none",)"
+      R"("checkpoint_every":0,"micro_batch":8,"grad_accum":2,"gpus":2,"seq_len":1024,)"
+      R"("dtype":"bf16","backend":"cuda"}},"planned_bytes":{{"gpu":{{"runtime":{},"total":{}}},)"
+      R"("host":{{"pinned":{},"pageable":{}}},"nvme":{}}}}})"
+      "\n",
+      params, runtime == 0 ? "null" : std::to_string(runtime), arenas[0] + runtime, arenas[1],
+      arenas[2], arenas[3]);
+  for (int step = 1; step <= 12; ++step) {
+    const double seconds = step <= 5 ? 9.0 : 0.050 + 0.001 * (step % 3);
+    text += fmt::format(
+        R"({{"event":"step","step":{},"step_seconds":{},"tokens_per_second":{},)"
+        R"("exposed_comm_seconds":0.002,"exposed_offload_seconds":null}})"
+        "\n",
+        step, seconds, 32768 / seconds);
+  }
+  return text + R"({"event":"end","steps":12,"device_used_bytes":12000000000})" + "\n";
+}
+
+Program Gpt2Program(bool checkpoints) {
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.batch = {.micro_batch = 8, .grad_accum = 2, .world_size = 2, .seq_len = 1024};
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.checkpoints = checkpoints;
+  return Lower(LoadModel("gpt2"), setup, lower);
+}
+
+void WriteText(const std::string& file, const std::string& text) { std::ofstream(file) << text; }
+
+TEST_CASE("metrics are read without the steps that warm up") {
+  const ModelSpec model = LoadModel("gpt2");
+  const std::string text = MadeUpMetrics(model.ParamCount(), {1, 2, 3, 4});
+  // A resumed run's file holds the first part too.
+  for (const std::string& all : {text, text + text}) {
+    const MeasuredRun run = ReadMetrics(all, "run.jsonl");
+    CHECK(run.warm_up == 5);
+    CHECK(run.steps == 7);
+    CHECK(run.step_seconds == doctest::Approx(0.051));
+    CHECK(run.tokens_per_second == doctest::Approx(32768 / 0.051));
+    CHECK(run.exposed_comm_seconds == 0.002);
+    CHECK_FALSE(run.exposed_offload_seconds.has_value());
+    CHECK(run.device_used_bytes == 12e9);
+    CHECK(run.setup.batch.world_size == 2);
+    CHECK(run.setup.zero.stage == 2);
+    CHECK(run.planned_bytes == std::array<uint64_t, kSpaces>{1, 2, 3, 4});
+  }
+  const MeasuredRun run = ReadMetrics(MadeUpMetrics(5, {1, 2, 3, 4}, 1000), "run.jsonl");
+  CHECK(run.planned_bytes == std::array<uint64_t, kSpaces>{1, 2, 3, 4});
+}
+
+TEST_CASE("metrics that were edited or cut off are read as far as they go") {
+  const std::string good = MadeUpMetrics(5, {1, 2, 3, 4});
+  std::string odd;
+  for (const char c : good) odd += c == '\n' ? std::string("\r\n \n") : std::string(1, c);
+  odd.insert(odd.rfind("{\"event\":\"end\""), "{\"event\":\"seen by nobody yet\",\"x\":[1]}\n");
+  const MeasuredRun all = ReadMetrics(odd, "run.jsonl");
+  CHECK(all.steps == 7);
+  CHECK(all.step_seconds == doctest::Approx(0.051));
+  CHECK(all.device_used_bytes == 12e9);
+  // Killed while it wrote its last step.
+  const size_t end = good.rfind("{\"event\":\"end\"");
+  const MeasuredRun cut = ReadMetrics(good.substr(0, end - 20), "run.jsonl");
+  CHECK(cut.warm_up + cut.steps == 11);
+  CHECK_FALSE(cut.device_used_bytes.has_value());
+  // The last line of a whole file counts without a line's end.
+  const MeasuredRun whole = ReadMetrics(good.substr(0, good.size() - 1), "run.jsonl");
+  CHECK(whole.device_used_bytes == 12e9);
+}
+
+TEST_CASE("hw check sets predictions beside a run") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/run.jsonl";
+  const uint64_t params = LoadModel("gpt2").ParamCount();
+  for (const bool checkpoints : {false, true}) {
+    CAPTURE(checkpoints);
+    WriteText(file, MadeUpMetrics(params, Gpt2Program(checkpoints).arena_bytes));
+    const RunResult result = RunZeroplan("hw check --hw hgx-h200 " + file + " " + file);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(Has(result.out, "| 2 x gpt2, 8 x 2 of 1024, bf16, "));
+    CHECK(Has(result.out, " | 51.00 | "));
+    CHECK(Has(result.out, " | 642510 | "));
+    CHECK(Has(result.out, " | 12.00 | "));
+    CHECK(Has(result.out, "hgx-h200"));
+    CHECK_FALSE(Has(result.out, "(!)"));
+    // Two equal rows, and as many cells in each as in the head.
+    const size_t head = result.out.find('\n');
+    const auto bars = [](const std::string& line) {
+      return std::count(line.begin(), line.end(), '|');
+    };
+    const size_t row = result.out.find("| 2 x gpt2");
+    const std::string first = result.out.substr(row, result.out.find('\n', row) - row);
+    CHECK(bars(first) == bars(result.out.substr(0, head)));
+    CHECK(result.out.find(first, row + 1) != std::string::npos);
+  }
+  WriteText(file, MadeUpMetrics(params, {1, 0, 0, 0}));
+  const RunResult other = RunZeroplan("hw check --hw hgx-h200 " + file);
+  CHECK(other.exit_code == 0);
+  CHECK(Has(other.out, "(!)"));
+}
+
+TEST_CASE("hw check names what it cannot compare") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/run.jsonl";
+  const uint64_t params = LoadModel("gpt2").ParamCount();
+  const std::string good = MadeUpMetrics(params, {1, 0, 0, 0});
+  struct Refused {
+    std::string text, options;
+    std::vector<std::string> said;
+  };
+  const std::string first = good.substr(0, good.find('\n') + 1);
+  std::string cpu = good;
+  cpu.replace(cpu.find("\"cuda\""), 6, "\"cpu\"");
+  std::string swapped = MadeUpMetrics(params, {1, 0, 0, 0}, 1000);
+  swapped.replace(swapped.find("\"total\":1001"), 12, "\"total\":999");
+  const std::vector<Refused> corpus = {
+      {"", "", {"run.jsonl", "no step"}},
+      {first, "", {"run.jsonl", "no step"}},
+      {good.substr(first.size()), "", {"run.jsonl:1", "start"}},
+      {first + "{\"event\":\"step\"", "", {"run.jsonl:2", "cut off", "no step"}},
+      {first + "{\"event\":\"step\"\n", "", {"run.jsonl:2", "not a line"}},
+      {first + "[]\n", "", {"run.jsonl:2", "not a line"}},
+      {first + "{\"event\":\"step\",\"step_seconds\":0,\"tokens_per_second\":1}\n",
+       "",
+       {"run.jsonl:2", "step_seconds", "above 0"}},
+      {first + "{\"event\":\"step\",\"step_seconds\":null}\n", "", {"run.jsonl:2"}},
+      {swapped, "", {"run.jsonl:1", "runtime 1000", "total 999"}},
+      {first + "{\"event\":\"step\",\"step_seconds\":\"x\"}\n", "", {"run.jsonl:2"}},
+      {cpu, "", {"run.jsonl:1", "plan.backend", "cpu"}},
+      {MadeUpMetrics(params + 1, {1, 0, 0, 0}), "", {"plan.params", "--model"}},
+      {good, "--model gpt2-xl", {"plan.params", "gpt2-xl"}},
+      {good, "--plan p.json --model gpt2", {"--model", "--plan"}},
+  };
+  for (const Refused& refused : corpus) {
+    WriteText(file, refused.text);
+    const RunResult result =
+        RunZeroplan("hw check --hw hgx-h200 " + file + " " + refused.options);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    for (const std::string& said : refused.said) CHECK(Has(result.err, said));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,68 @@
+// zeroplan hw measure as a user runs it, on a machine without GPUs.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "hwprofiles/loader.h"
+#include "tests/cli/run_binary.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("hw measure --only host writes a profile that loads") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/mine.json";
+  const RunResult result =
+      RunZeroplan("hw measure --only host --quick --base dgx-a100-80gb -o " + file);
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.empty());
+  const HardwareProfile profile = LoadProfile(file);
+  const HardwareProfile base = LoadProfile("dgx-a100-80gb");
+  CHECK(profile.name == "dgx-a100-80gb-measured");
+  CHECK(profile.gpu == base.gpu);
+  for (const auto& figure : {profile.node.triad_bandwidth, profile.node.adam_bandwidth}) {
+    REQUIRE(figure.has_value());
+    CHECK(figure->source == FigureSource::kMeasured);
+    CHECK(Has(figure->reference, "hw measure"));
+    CHECK(std::isfinite(figure->value));
+    CHECK(figure->value > 0);
+  }
+  const RunResult used = RunZeroplan("estimate --model gpt2 --gpus 1 --stage 1 --hw " + file);
+  CHECK(used.exit_code == 0);
+}
+
+TEST_CASE("hw measure refuses what it cannot do") {
+  struct Refused {
+    const char* arguments;
+    std::vector<const char*> said;
+  };
+  const std::vector<Refused> corpus = {
+      {"", {"GPU", "--only host"}},  // no CUDA in this build, or no GPU here
+      {"--only hosts", {"--only", "hosts", "did you mean host?"}},
+      {"--only host --gpus 2", {"--gpus", "2"}},
+      {"--only host --gpus 0", {"--gpus"}},
+      {"--only gemm", {"GPU"}},
+      {"--only host --base nothing", {"nothing", "hgx-h200"}},
+      {"--only disk --nvme-path /nowhere/at/all", {"--nvme-path", "/nowhere/at/all"}},
+  };
+  for (const Refused& refused : corpus) {
+    CAPTURE(refused.arguments);
+    const RunResult result = RunZeroplan(std::string("hw measure ") + refused.arguments,
+                                         "ZEROPLAN_NO_DETECT=1 CUDA_VISIBLE_DEVICES=");
+    if (std::string(refused.arguments).find("--gpus 0") == std::string::npos) {
+      CHECK(result.exit_code == 2);
+    } else {
+      CHECK(result.exit_code != 0);
+    }
+    for (const char* said : refused.said) CHECK(Has(result.err, said));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

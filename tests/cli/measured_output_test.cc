@@ -1,0 +1,103 @@
+// What hw measure leaves behind when parts of it fail.
+#include "cli/measured_output.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "core/base/error.h"
+#include "hwprofiles/loader.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+MachineMeasurement HostOnly() {
+  MachineMeasurement m;
+  m.when = "2026-01-31";
+  m.version = "0.0.0";
+  m.host = HostBandwidths{100e9, 90e9, 8, uint64_t{1} << 30, 1 << 26};
+  m.measured = {"host"};
+  return m;
+}
+
+// What is thrown, with its exit code; "" if nothing is.
+std::string ErrorOf(const std::string& file, const std::optional<HardwareProfile>& base,
+                    const MachineMeasurement& measurement) {
+  try {
+    WriteMeasured(file, base, measurement, "mine");
+  } catch (const Error& error) {
+    CHECK(error.code() == ExitCode::kRuntime);
+    return error.what();
+  }
+  return "";
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a part that failed is named, and the profile has the base's figures in its place") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/mine.json";
+  const HardwareProfile base = LoadProfile("hgx-h200");
+  MachineMeasurement m = HostOnly();
+  CHECK(ErrorOf(file, base, m).empty());
+  m.failed = {{"gemm", "no algorithm"}, {"pcie", "cannot page-lock"}};
+  const std::string error = ErrorOf(file, base, m);
+  CAPTURE(error);
+  CHECK(Has(error, "gemm: no algorithm"));
+  CHECK(Has(error, "pcie: cannot page-lock"));
+  CHECK(Has(error, "hgx-h200"));
+  CHECK(Has(error, "--only gemm,pcie --base " + file));
+  const HardwareProfile read = LoadProfile(file);
+  CHECK(read.gpu == base.gpu);
+  CHECK(read.node.pcie == base.node.pcie);
+  CHECK(read.node.adam_bandwidth->value == doctest::Approx(90e9));
+}
+
+TEST_CASE("no profile where nothing was measured, or nothing stands in") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/mine.json";
+  MachineMeasurement m = HostOnly();
+  m.failed = {{"runtime", "out of memory"}};
+  CHECK(Has(ErrorOf(file, std::nullopt, m), "runtime: out of memory"));
+  m.measured.clear();
+  const std::string error = ErrorOf(file, LoadProfile("hgx-h200"), m);
+  CHECK(Has(error, "nothing could be measured"));
+  CHECK(Has(error, "runtime: out of memory"));
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("a profile that contradicts itself is kept under another name") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/mine.json";
+  MachineMeasurement m = HostOnly();
+  m.kernels.gemm = {{GemmKind::kForward, Dtype::kBF16, 2048, 768, 2304, 1e18}};
+  m.failed = {{"pcie", "cannot page-lock"}};
+  const std::string error = ErrorOf(file, LoadProfile("hgx-h200"), m);
+  CHECK(Has(error, file + ".rejected"));
+  CHECK(Has(error, "cannot page-lock"));
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK(std::filesystem::exists(file + ".rejected"));
+}
+
+TEST_CASE("what was done before everything failed is kept as a base") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/mine.json";
+  const std::string partial = folder.path() + "/mine.partial.json";
+  const HardwareProfile base = LoadProfile("hgx-h200");
+  MachineMeasurement m = HostOnly();
+  KeepPartial(file, std::nullopt, m, "mine");
+  CHECK_FALSE(std::filesystem::exists(partial));
+  m.failed = {{"collectives", "rank 2: gone"}};
+  KeepPartial(file, base, m, "mine");
+  CHECK(LoadProfile(partial).node.adam_bandwidth->value == doctest::Approx(90e9));
+  m.measured.clear();
+  KeepPartial(folder.path() + "/other.json", base, m, "mine");
+  CHECK_FALSE(std::filesystem::exists(folder.path() + "/other.partial.json"));
+}
+
+}  // namespace
+}  // namespace zeroplan

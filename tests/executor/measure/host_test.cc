@@ -1,0 +1,72 @@
+// Host measurements are of this machine, whatever it is: they can only be held to be sane.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "core/base/error.h"
+#include "executor/measure/measure_host.h"
+#include "executor/measure/median.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kMib = uint64_t{1} << 20;
+
+TEST_CASE("medians") {
+  CHECK(Median({}) == 0);
+  CHECK(Median({3}) == 3);
+  CHECK(Median({9, 1, 5}) == 5);
+  CHECK(Median({9, 1, 5, 3}) == 4);
+}
+
+TEST_CASE("host bandwidths are positive, finite and below any machine's") {
+  const HostBandwidths rates = MeasureHostMemory(48 * kMib, 2, 3);
+  CHECK(rates.threads == 2);
+  CHECK(rates.triad_bytes <= 48 * kMib);
+  CHECK(rates.triad_bytes > 47 * kMib);
+  for (const double rate : {rates.triad, rates.adam}) {
+    CHECK(std::isfinite(rate));
+    CHECK(rate > 1e7);
+    CHECK(rate < 20e12);
+  }
+}
+
+TEST_CASE("memory to measure with is a part of what is there") {
+  CHECK(HostMeasureBytes(400'000 * kMib, false) == 8192 * kMib);
+  CHECK(HostMeasureBytes(400'000 * kMib, true) == 3072 * kMib);
+  CHECK(HostMeasureBytes(4096 * kMib, false) == 1024 * kMib);
+  CHECK(HostMeasureBytes(0, false) == 64 * kMib);
+}
+
+TEST_CASE("disk rates are positive and the file is gone") {
+  const TempDir folder;
+  const auto rates = MeasureDisk(folder.path(), 64 * kMib);
+  CHECK(std::filesystem::is_empty(folder.path()));
+  if (!rates) return;  // the temporary folder is in memory
+  CHECK(rates->bytes == 64 * kMib);
+  for (const double rate : {rates->read, rates->write}) {
+    CHECK(std::isfinite(rate));
+    CHECK(rate > 1e5);
+  }
+  CHECK(DiskFreeBytes(folder.path()) > 0);
+}
+
+TEST_CASE("a folder that is none is named") {
+  for (const std::string folder : {"/nowhere/at/all", "/proc/self/status"}) {
+    std::string message;
+    try {
+      MeasureDisk(folder, 32 * kMib);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kUsage);
+      message = error.what();
+    }
+    CHECK(message.find("--nvme-path") != std::string::npos);
+    CHECK(message.find(folder) != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,131 @@
+#include "tests/multi_gpu/gpu_training.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr auto kTurn = std::chrono::milliseconds(20);
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::vector<Json> ReadJsonLines(const std::string& path) {
+  std::vector<Json> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    Json json = Json::parse(line, nullptr, false);
+    if (!json.is_discarded()) lines.push_back(std::move(json));  // a kill may cut the last line
+  }
+  return lines;
+}
+
+}  // namespace
+
+TrainingFolder::TrainingFolder() {
+  std::string name = (fs::temp_directory_path() / "zeroplan_gpus_XXXXXX").string();
+  REQUIRE(mkdtemp(name.data()) != nullptr);
+  root_ = name;
+  std::ofstream(root_ / "config.json")
+      << R"({"model_type":"gpt2","n_layer":3,"n_embd":64,"n_head":2,"n_positions":64,"vocab_size":256})";
+}
+
+TrainingFolder::~TrainingFolder() {
+  std::error_code ignored;
+  fs::remove_all(root_, ignored);
+}
+
+std::string TrainingFolder::Train(const std::string& name, const std::string& more,
+                                  int steps) const {
+  return "train --backend cuda --model " + path("config.json") +
+         " --data " ZEROPLAN_SOURCE_DIR "/LICENSE --lr 1e-3 --steps " + std::to_string(steps) +
+         " --metrics " + path(name + ".jsonl") + " " + more;
+}
+
+std::map<int, double> TrainingFolder::Losses(const std::string& name) const {
+  std::map<int, double> losses;
+  for (const Json& line : ReadJsonLines(path(name + ".jsonl"))) {
+    if (line["event"] != "step") continue;
+    const auto [at, added] = losses.emplace(line["step"], line["loss"]);
+    if (!added) CHECK(at->second == line["loss"].get<double>());
+  }
+  return losses;
+}
+
+Json TrainingFolder::LastLine(const std::string& name) const {
+  const std::vector<Json> lines = ReadJsonLines(path(name + ".jsonl"));
+  return lines.empty() ? Json() : lines.back();
+}
+
+GpuTraining::GpuTraining(const std::string& arguments, const std::string& log) : log_(log) {
+  const char* binary = std::getenv("ZEROPLAN_BINARY");
+  const std::string command =
+      "exec " + std::string(binary != nullptr ? binary : ZEROPLAN_BINARY_DIR "/zeroplan") + " " +
+      arguments;
+  pid_ = fork();
+  REQUIRE(pid_ >= 0);
+  if (pid_ > 0) return;
+  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  dup2(file, STDOUT_FILENO);
+  dup2(file, STDERR_FILENO);
+  execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+GpuTraining::~GpuTraining() {
+  if (Ended()) return;
+  for (const pid_t rank : Ranks()) kill(rank, SIGKILL);
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool GpuTraining::Ended() {
+  if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  return ended_;
+}
+
+int GpuTraining::Wait(std::chrono::seconds limit) {
+  for (const auto end = Clock::now() + limit; !Ended();) {
+    if (Clock::now() > end) return -1;
+    std::this_thread::sleep_for(kTurn);
+  }
+  return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1 - WTERMSIG(status_);
+}
+
+bool GpuTraining::AwaitOutput(const std::string& text, std::chrono::seconds limit) {
+  for (const auto end = Clock::now() + limit; Clock::now() < end;) {
+    if (output().find(text) != std::string::npos) return true;
+    if (Ended()) return output().find(text) != std::string::npos;
+    std::this_thread::sleep_for(kTurn);
+  }
+  return false;
+}
+
+std::string GpuTraining::output() const { return ReadText(log_); }
+
+void GpuTraining::Signal(int signal) const { kill(pid_, signal); }
+
+std::vector<pid_t> GpuTraining::Ranks() const {
+  std::vector<pid_t> ranks;
+  const std::string id = std::to_string(pid_);
+  std::ifstream file("/proc/" + id + "/task/" + id + "/children");
+  for (pid_t rank; file >> rank;) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace zeroplan
