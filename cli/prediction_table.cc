@@ -31,14 +31,20 @@ std::string ErrorText(double predicted, double measured) {
   return fmt::format("{:+.1f} %", (predicted / measured - 1) * 100);
 }
 
-// predicted | measured | error; what is not known is "-".
-std::string Cells(std::optional<double> predicted, std::optional<double> measured, double scale,
-                  int digits) {
+// predicted | measured; what is not known is "-".
+std::string Pair(std::optional<double> predicted, std::optional<double> measured, double scale,
+                 int digits) {
   const auto number = [&](const std::optional<double>& value) {
     return value ? fmt::format("{:.{}f}", *value * scale, digits) : "-";
   };
+  return fmt::format("{} | {}", number(predicted), number(measured));
+}
+
+// predicted | measured | error.
+std::string Cells(std::optional<double> predicted, std::optional<double> measured, double scale,
+                  int digits) {
   const bool both = predicted && measured && *measured > 0;
-  return fmt::format("{} | {} | {}", number(predicted), number(measured),
+  return fmt::format("{} | {}", Pair(predicted, measured, scale, digits),
                      both ? ErrorText(*predicted, *measured) : "-");
 }
 
@@ -84,10 +90,9 @@ Comparison Compare(const MeasuredRun& run, const ModelSpec& model,
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware) {
   std::string text =
       "| run: GPUs x model, micro-batch x micro-steps, choice | step, ms: predicted | measured | "
-      "error | tokens/s: predicted | measured | error | exposed communication, ms: predicted | "
-      "measured | error | exposed offload, ms: predicted | measured | error | GPU memory, GB: "
-      "predicted | in use | error |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+      "error | tokens/s: predicted | measured | exposed communication, ms: predicted | measured | "
+      "exposed offload, ms: predicted | measured | GPU memory, GB: predicted | in use | error |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
   bool all_same = true;
   for (const Comparison& row : rows) {
     const TimeEstimate& time = row.predicted.time;
@@ -95,9 +100,9 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
     text += fmt::format(
         "| {} | {} | {} | {} | {} | {} |\n", RunLabel(row),
         Cells(time.total_seconds, run.step_seconds, kMilli, 2),
-        Cells(time.tokens_per_second, run.tokens_per_second, 1, 0),
-        Cells(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 2),
-        Cells(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 2),
+        Pair(time.tokens_per_second, run.tokens_per_second, 1, 0),
+        Pair(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 1),
+        Pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1),
         Cells(static_cast<double>(row.predicted.gpu_total_bytes), run.device_used_bytes, kGiga, 2));
     all_same = all_same && row.same_program;
   }

@@ -1,6 +1,7 @@
 #include "cli/train_work.h"
 
 #include <cstdlib>
+#include <iterator>
 
 #include "cli/parse.h"
 #include "cli/train_plan.h"
@@ -142,6 +143,18 @@ Program LowerWork(const TrainWork& work) {
   return program;
 }
 
+namespace {
+
+NcclRegistration RegistrationFromEnvironment() {
+  const char* word = std::getenv(kNcclRegistrationVariable);
+  if (word == nullptr || *word == '\0') return kDefaultNcclRegistration;
+  return static_cast<NcclRegistration>(
+      ParseWord(word, kNcclRegistrationVariable,
+                {std::begin(kNcclRegistrationWords), std::end(kNcclRegistrationWords)}));
+}
+
+}  // namespace
+
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work) {
   TrainOptions options;
   options.data = command.data;
@@ -165,6 +178,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.swap_dir = SwapDir(work.setup);
   options.trace_file = command.trace;
   options.deterministic = command.deterministic;
+  options.nccl_registration = RegistrationFromEnvironment();
   options.config_digest = work.config_digest;
   return options;
 }

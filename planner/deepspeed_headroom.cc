@@ -4,7 +4,7 @@ namespace zeroplan {
 namespace {
 
 constexpr uint64_t kBytesPerLogit = 20;
-constexpr uint64_t kFixedBytes = 3'500'000'000;
+constexpr uint64_t kFixedBytes = 4'700'000'000;
 // Bytes a parameter, by where parameters lie.
 constexpr double kWhole = 2.8;      // stages 0 to 2: every GPU holds all
 constexpr double kSharded = 1.2;    // stage 3

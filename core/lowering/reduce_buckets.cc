@@ -1,6 +1,7 @@
 #include "core/lowering/reduce_buckets.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/lowering/emitter.h"
@@ -86,14 +87,23 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
   for (size_t i = 0; i < pieces.size(); ++i)
     last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
 
+  std::map<int, uint64_t> of_layer;
+  for (const Unit& unit : p.layout.units) of_layer[unit.layer] += unit.padded_elements;
+
   std::vector<ReduceBucket> buckets;
   uint64_t filled = 0;
+  int last_layer = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     TimedPiece& timed = pieces[i];
     timed.piece.last_of_unit = last_piece[static_cast<size_t>(timed.piece.unit)] == i;
     const uint64_t size = timed.piece.end - timed.piece.begin;
+    // The units of a layer stay together where they fit a bucket.
+    const int layer = p.layout.units[static_cast<size_t>(timed.piece.unit)].layer;
+    const bool opens_layer = (i == 0 || layer != last_layer) && of_layer[layer] <= bucket_elements;
+    last_layer = layer;
+    const uint64_t room_for = opens_layer ? of_layer[layer] : size;
     // A piece of gradients that are open for long (the tied head's) does not hold others up.
-    const bool joins = !buckets.empty() && !each_tensor && filled + size <= bucket_elements &&
+    const bool joins = !buckets.empty() && !each_tensor && filled + room_for <= bucket_elements &&
                        timed.first >= buckets.back().first_write;
     if (!joins) {
       buckets.push_back({{}, timed.first, timed.last});

@@ -16,6 +16,7 @@
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/state_io.h"
+#include "executor/collectives/nccl_registration.h"
 
 namespace zeroplan {
 
@@ -28,6 +29,9 @@ struct EngineOptions {
   Backend backend = Backend::kCpu;
   // kCuda: the processes of the run, one a rank; outlives the engine. Null: this process is all.
   ProcessGroup* group = nullptr;
+  // kCuda, several ranks, all on one host (else as kOff): the same on every rank. Where it cannot
+  // be had, rank 0 says so and the run goes on without.
+  NcclRegistration nccl_registration = kDefaultNcclRegistration;
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
   uint64_t seed = 1;

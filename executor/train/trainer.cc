@@ -151,7 +151,9 @@ class Run {
                           {"--steps", std::to_string(options_.steps)},
                           {"--save", options_.save_dir.string()},
                           {"--save-every", std::to_string(options_.save_every)},
-                          {"--validate-every", std::to_string(options_.validate_every)}});
+                          {"--validate-every", std::to_string(options_.validate_every)},
+                          {kNcclRegistrationVariable,
+                           std::string(NcclRegistrationWord(options_.nccl_registration))}});
     return true;
   }
 
@@ -160,6 +162,7 @@ class Run {
     engine.backend = options_.backend;
     engine.group = options_.group;
     engine.deterministic = options_.deterministic;
+    engine.nccl_registration = options_.nccl_registration;
     engine.seed = seed_;
     engine.threads_per_rank = options_.threads_per_rank;
     engine.swap_dir = options_.swap_dir;

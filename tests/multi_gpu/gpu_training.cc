@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -70,6 +71,33 @@ std::map<int, double> TrainingFolder::Losses(const std::string& name) const {
 Json TrainingFolder::LastLine(const std::string& name) const {
   const std::vector<Json> lines = ReadJsonLines(path(name + ".jsonl"));
   return lines.empty() ? Json() : lines.back();
+}
+
+std::map<int, double> StageZeroAlone(const TrainingFolder& folder, const std::string& dtype,
+                                     int steps) {
+  const std::string name = dtype + "-reference";
+  GpuTraining run(folder.Train(name,
+                               "--gpus 1 --micro-batch " + std::to_string(kReferenceBatch) +
+                                   " --dtype " + dtype,
+                               steps),
+                  folder.path(name + ".log"));
+  const int code = run.Wait(std::chrono::seconds(120));
+  CAPTURE(run.output());
+  REQUIRE(code == 0);
+  const std::map<int, double> losses = folder.Losses(name);
+  REQUIRE(losses.size() == static_cast<size_t>(steps));
+  REQUIRE(losses.at(steps) < 0.8 * losses.at(1));  // or equal curves would say little
+  return losses;
+}
+
+double Farthest(const std::map<int, double>& got, const std::map<int, double>& want) {
+  double farthest = got.size() == want.size() ? 0 : INFINITY;
+  for (const auto& [step, loss] : want) {
+    if (!got.contains(step)) return INFINITY;
+    const double off = std::abs(got.at(step) - loss) / std::abs(loss);
+    if (!(off <= farthest)) farthest = std::isnan(off) ? INFINITY : off;
+  }
+  return farthest;
 }
 
 GpuTraining::GpuTraining(const std::string& arguments, const std::string& log) : log_(log) {

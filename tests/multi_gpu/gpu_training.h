@@ -59,4 +59,12 @@ class GpuTraining {
   bool ended_ = false;
 };
 
+// Samples of a step of StageZeroAlone's.
+inline constexpr int kReferenceBatch = 8;
+// Losses of `steps` steps at stage 0 on one GPU, which must have learned something.
+std::map<int, double> StageZeroAlone(const TrainingFolder& folder, const std::string& dtype,
+                                     int steps);
+// The largest relative difference of a step's losses; infinite where steps or numbers are missing.
+double Farthest(const std::map<int, double>& got, const std::map<int, double>& want);
+
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -26,6 +27,25 @@ ncclDataType_t NcclType(Dtype dtype) {
       return ncclUint8;
   }
   return ncclUint8;
+}
+
+ncclConfig_t MakeConfig([[maybe_unused]] CtaPolicy policy) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+#ifdef NCCL_CTA_POLICY_EFFICIENCY  // 2.27
+  if (policy == CtaPolicy::kEfficiency) config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+#endif
+#ifdef NCCL_CTA_POLICY_ZERO  // 2.28
+  if (policy == CtaPolicy::kZero) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+  return config;
+}
+
+void WarnNccl(ncclResult_t status, const char* call) noexcept {
+  if (status == ncclSuccess) return;
+  try {
+    LogWarning("{}: {}", call, ncclGetErrorString(status));
+  } catch (...) {
+  }
 }
 
 // Opens a group that a throw closes too.
@@ -54,24 +74,53 @@ void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
                ncclGetLastError(communicator));
 }
 
-NcclCommunicator::NcclCommunicator(ProcessGroup& group)
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, CtaPolicy policy)
     : rank_(group.rank()), world_size_(group.world_size()) {
   ncclUniqueId id{};
   if (rank_ == 0) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
   group.Broadcast(std::as_writable_bytes(std::span(id.internal)));
   ncclComm_t communicator = nullptr;
-  ZEROPLAN_NCCL(ncclCommInitRank(&communicator, world_size_, id, rank_));
+  ncclConfig_t config = MakeConfig(policy);
+  ZEROPLAN_NCCL(ncclCommInitRankConfig(&communicator, world_size_, id, rank_, &config));
   communicator_.reset(communicator);
 }
 
+NcclCommunicator::~NcclCommunicator() { DeregisterWindow(); }
+
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {
-  const ncclResult_t status = ncclCommDestroy(communicator);
-  if (status == ncclSuccess) return;
-  try {
-    LogWarning("ncclCommDestroy: {}", ncclGetErrorString(status));
-  } catch (...) {
-  }
+  WarnNccl(ncclCommDestroy(communicator), "ncclCommDestroy");
 }
+
+#ifdef NCCL_WIN_COLL_SYMMETRIC  // 2.27
+std::string NcclCommunicator::RegisterWindow(std::byte* memory, uint64_t bytes) {
+  ZEROPLAN_CHECK(window_ == nullptr, "a second window");
+  ncclWindow_t window = nullptr;
+  const ncclResult_t status =
+      ncclCommWindowRegister(communicator_.get(), memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC);
+  if (status != ncclSuccess) {
+    return fmt::format("NCCL: {} in ncclCommWindowRegister of {} bytes: {}",
+                       ncclGetErrorString(status), bytes, ncclGetLastError(communicator_.get()));
+  }
+  if (window == nullptr) {
+    return "NCCL has no symmetric memory here: it takes GPUs of one host that reach each other "
+           "directly, and neither NCCL_CUMEM_ENABLE=0 nor NCCL_WIN_ENABLE=0";
+  }
+  window_ = window;
+  return "";
+}
+
+void NcclCommunicator::DeregisterWindow() noexcept {
+  if (window_ == nullptr) return;
+  auto* window = static_cast<ncclWindow_t>(std::exchange(window_, nullptr));
+  WarnNccl(ncclCommWindowDeregister(communicator_.get(), window), "ncclCommWindowDeregister");
+}
+#else
+std::string NcclCommunicator::RegisterWindow(std::byte*, uint64_t) {
+  return "this build's NCCL has no windows; they come with 2.27";
+}
+
+void NcclCommunicator::DeregisterWindow() noexcept {}
+#endif
 
 void NcclCommunicator::Issue(const CommCall& call, cudaStream_t stream) {
   const ncclDataType_t type = NcclType(call.dtype);
@@ -133,6 +182,7 @@ void NcclCommunicator::CheckAsyncError() const {
 }
 
 void NcclCommunicator::Abort() noexcept {
+  window_ = nullptr;  // goes with the communicator
   if (communicator_ != nullptr) ncclCommAbort(communicator_.release());
 }
 

@@ -7,8 +7,11 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "executor/collectives/in_process.h"
@@ -19,12 +22,32 @@ namespace zeroplan {
 // Throws Error(kRuntime) naming the call and NCCL's own last word on it.
 void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator = nullptr);
 
+// What NCCL may take of the SMs. Where its version does not know a policy, the default's.
+enum class CtaPolicy {
+  kDefault,     // what is fastest alone
+  kEfficiency,  // few, where that costs little
+  kZero         // none where the copy engines can do it: gathers within a window
+};
+
 class NcclCommunicator {
  public:
   // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
-  explicit NcclCommunicator(ProcessGroup& group);
+  explicit NcclCommunicator(ProcessGroup& group, CtaPolicy policy = CtaPolicy::kDefault);
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   int world_size() const { return world_size_; }
+
+  // Makes [memory, +bytes) a symmetric window: from now on collectives may reach it on other ranks.
+  // All ranks call this at once, with equal bytes, and pass equal offsets to every later collective
+  // (a rank's own part of one in place apart). The memory is ncclMemAlloc's, outlives the
+  // communicator, and is registered once. Returns why it is no window, "" for success; that other
+  // ranks have come to the same end is for the caller to find out. Where NCCL has windows but these
+  // ranks cannot have one, it may say success and go on without.
+  std::string RegisterWindow(std::byte* memory, uint64_t bytes);
+  // Nothing that uses the window is under way, on any rank.
+  void DeregisterWindow() noexcept;
 
   // Issues the call's segments as one group on `stream`. Addresses are device memory, and as
   // CommSegment says.
@@ -32,7 +55,9 @@ class NcclCommunicator {
 
   // Throws Error(kRuntime) if NCCL has found something wrong since; cheap.
   void CheckAsyncError() const;
-  // Ends what is under way on this rank, for a run that has failed; the communicator is gone after.
+  // Ends what is under way on this rank, for a run that has failed; the communicator and its window
+  // are gone after. Copy engines' gathers cannot be ended: their stream goes on waiting for ranks
+  // that are gone.
   void Abort() noexcept;
 
  private:
@@ -49,6 +74,7 @@ class NcclCommunicator {
   int rank_;
   int world_size_;
   std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Destroy> communicator_;
+  void* window_ = nullptr;  // an ncclWindow_t, which older versions have not
 };
 
 }  // namespace zeroplan

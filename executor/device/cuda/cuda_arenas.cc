@@ -1,6 +1,7 @@
 #include "executor/device/cuda/cuda_arenas.h"
 
 #include <cuda_runtime_api.h>
+#include <nccl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/units.h"
 #include "executor/device/cuda/cuda_check.h"
 
@@ -16,8 +18,25 @@ namespace {
 
 constexpr uint64_t kTouchStride = 4096;
 
-std::byte* AllocateDevice(uint64_t bytes, int rank) {
+using DeviceArena = std::unique_ptr<std::byte, FreeDevice>;
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+// Null where there is no such memory, or not enough: it comes in larger pieces than the usual one.
+std::byte* AllocateWithNccl(uint64_t bytes) {
+  void* memory = nullptr;
+  if (ncclMemAlloc(&memory, bytes) == ncclSuccess) return static_cast<std::byte*>(memory);
+  cudaGetLastError();  // not sticky
+  return nullptr;
+}
+#else
+std::byte* AllocateWithNccl(uint64_t) { return nullptr; }
+#endif
+
+DeviceArena AllocateDevice(uint64_t bytes, int rank, bool for_nccl) {
   if (bytes == 0) return nullptr;
+  if (for_nccl) {
+    if (std::byte* arena = AllocateWithNccl(bytes)) return DeviceArena(arena, FreeDevice{true});
+  }
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -30,7 +49,7 @@ std::byte* AllocateDevice(uint64_t bytes, int rank) {
         rank, bytes, FormatBytes(bytes), FormatBytes(free_bytes), FormatBytes(total_bytes));
   }
   ZEROPLAN_CUDA(status);
-  return static_cast<std::byte*>(memory);
+  return DeviceArena(static_cast<std::byte*>(memory));
 }
 
 // Large pages where the system gives them, and every page there before the first step.
@@ -51,6 +70,19 @@ void TouchPages(std::byte* memory, uint64_t bytes, int threads) {
 }  // namespace
 
 void FreeDevice::operator()(std::byte* memory) const noexcept {
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+  if (from_nccl) {
+    // Unmapping does not wait for what still uses it, as cudaFree does.
+    WarnCuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    const ncclResult_t status = ncclMemFree(memory);
+    if (status == ncclSuccess) return;
+    try {
+      LogWarning("ncclMemFree: {}", ncclGetErrorString(status));
+    } catch (...) {
+    }
+    return;
+  }
+#endif
   WarnCuda(cudaFree(memory), "cudaFree");
 }
 
@@ -72,9 +104,10 @@ PageLock::~PageLock() {
   if (memory_ != nullptr) WarnCuda(cudaHostUnregister(memory_), "cudaHostUnregister");
 }
 
-CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads) {
+CudaArenas::CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
+                       bool for_nccl) {
   const auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
-  device_.reset(AllocateDevice(bytes(Space::kDevice), rank));
+  device_ = AllocateDevice(bytes(Space::kDevice), rank, for_nccl);
   // Not as kPinned: what locks the pages is the driver, which learns of them that way.
   pinned_ = MemoryArena(Space::kPageable, bytes(Space::kPinned), rank);
   TouchPages(pinned_.data(), pinned_.bytes(), threads);

@@ -15,6 +15,7 @@
 namespace zeroplan {
 
 struct FreeDevice {
+  bool from_nccl = false;
   void operator()(std::byte* memory) const noexcept;
 };
 
@@ -38,10 +39,15 @@ class PageLock {
 class CudaArenas {
  public:
   // On the current device. `threads` of them touch host memory's pages, so that those of a large
-  // arena are there in seconds. Throws Error(kRuntime) naming rank, space, bytes and what is free.
-  CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads);
+  // arena are there in seconds. `for_nccl`: asks NCCL for the device arena, whose other ranks can
+  // then map it; what its granularity adds lies behind the arena, unused. Without such memory it is
+  // the usual one. Throws Error(kRuntime) naming rank, space, bytes and what is free.
+  CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads,
+             bool for_nccl);
 
   ArenaBases bases() const;
+  // NCCL may register the device arena as a window.
+  bool registrable() const { return device_ != nullptr && device_.get_deleter().from_nccl; }
   const SwapFile& file() const { return file_; }
 
  private:

@@ -190,8 +190,22 @@ class CudaEngine : public EngineBackend {
       fn();
     } catch (...) {
       failure_ = std::current_exception();
+      TellOthers();
       rank_->Abort();
       throw;
+    }
+  }
+
+  // Before anything that may wait for this GPU, which may wait for ranks that do not know yet.
+  void TellOthers() noexcept {
+    try {
+      std::rethrow_exception(failure_);
+    } catch (const Error& error) {
+      group_.FailWith(error.code(), error.what());
+    } catch (const std::exception& error) {
+      group_.Fail(error.what());
+    } catch (...) {
+      group_.Fail("an unknown failure");
     }
   }
 

@@ -7,11 +7,16 @@
 #include <variant>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "executor/collectives/barrier.h"
 #include "executor/engine/checkpoint_io.h"
+#include "executor/process/deadline.h"
 
 namespace zeroplan {
 namespace {
+
+// Mapping an arena of 140 GB on eight GPUs takes seconds.
+constexpr std::chrono::seconds kRegistrationLimit(120);
 
 int HostThreads(const EngineOptions& options, const ProcessGroup& group) {
   if (options.threads_per_rank > 0) return options.threads_per_rank;
@@ -42,6 +47,27 @@ class Patience {
   int asked_ = 0;
 };
 
+// NCCL maps memory of its own host only.
+bool WantsWindow(const EngineOptions& options, const ProcessGroup& group) {
+  return options.nccl_registration != NcclRegistration::kOff && group.world_size() > 1 &&
+         group.place().local_world_size == group.world_size();
+}
+
+// True where no rank has something to say against it; rank 0 tells what the first one says.
+bool AllRegister(ProcessGroup& group, const std::string& objection) {
+  const std::vector<std::string> all = group.AllGather(objection);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    if (group.rank() == 0) {
+      LogWarning("the device arena is not registered with NCCL: rank {}: {}; the run goes on "
+                 "without ({}=off says so from the start)",
+                 r, all[r], kNcclRegistrationVariable);
+    }
+    return false;
+  }
+  return true;
+}
+
 // Makes the device current before anything is allocated on it.
 int UseDevice(int device) {
   ZEROPLAN_CUDA(cudaSetDevice(device));
@@ -58,7 +84,8 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, Process
       record_trace_(options.record_trace),
       device_(UseDevice(device)),
       pool_(HostThreads(options, group)),
-      arenas_(program, group.rank(), options.swap_dir, pool_.threads()),
+      arenas_(program, group.rank(), options.swap_dir, pool_.threads(),
+              WantsWindow(options, group)),
       bases_(arenas_.bases()),
       resolved_(program, bases_, CudaKernels(), group.rank(), group.world_size()),
       gemm_(device_, DefaultCacheFolder()),
@@ -82,8 +109,11 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, Process
     context.cuda = &launches_[i];
   }
   if (world_size() > 1) {
-    gather_.emplace(group);
-    reduce_.emplace(group);
+    const bool zero_cta =
+        options.nccl_registration == NcclRegistration::kZeroCta && WantsWindow(options, group);
+    gather_.emplace(group, zero_cta ? CtaPolicy::kZero : CtaPolicy::kDefault);
+    reduce_.emplace(group, zero_cta ? CtaPolicy::kEfficiency : CtaPolicy::kDefault);
+    if (WantsWindow(options, group)) RegisterArena();
   }
   Prepare();
   clock_ = std::make_unique<StepClock>(stream(Stream::kCompute), record_trace_);
@@ -100,6 +130,29 @@ void CudaRank::Abort() noexcept {
   events_.ReleaseAll();
   if (gather_) gather_->Abort();
   if (reduce_) reduce_->Abort();
+}
+
+// On all ranks or on none: what a rank has registered decides which algorithm it takes.
+void CudaRank::RegisterArena() {
+  if (!AllRegister(group_, arenas_.registrable()
+                               ? ""
+                               : "ncclMemAlloc has no memory for it, which comes in larger pieces "
+                                 "than cudaMalloc's")) {
+    return;
+  }
+  const auto space = static_cast<size_t>(Space::kDevice);
+  // A rank that NCCL fails leaves the others in it.
+  const Deadline deadline(group_, kRegistrationLimit,
+                          fmt::format("registering the device arena with NCCL took more than {} s; "
+                                      "set {}=off",
+                                      kRegistrationLimit.count(), kNcclRegistrationVariable));
+  std::string objection = gather_->RegisterWindow(bases_[space], program_.arena_bytes[space]);
+  if (objection.empty()) {
+    objection = reduce_->RegisterWindow(bases_[space], program_.arena_bytes[space]);
+  }
+  if (AllRegister(group_, objection)) return;
+  gather_->DeregisterWindow();
+  reduce_->DeregisterWindow();
 }
 
 // Algorithms and plans of every launch, while the arenas hold nothing yet.

@@ -78,6 +78,7 @@ class CudaRank {
   const CudaArenas& arenas() const { return arenas_; }
 
  private:
+  void RegisterArena();
   void Prepare();
   void IssueAll(Section section, When kind, int repetition);
   bool CanReplay(Section section) const;

@@ -124,7 +124,13 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
   for (int s = 0; s < stages - 1; ++s) load(first + s * step, s);
   float2 stats = load_stats(first);
   int slot = 0, turn = 0;
-  for (int m = first; m < M; m += step) {
+  for (int base = blockIdx.x * blockDim.y; base < M; base += step) {
+    const int m = base + group;
+    if (m >= M) {
+      // As many barriers as the other groups: racecheck counts them.
+      if (warps > 1) SyncGroup(group, blockDim.x);
+      break;
+    }
     // Into the slot of the row before this one, or, with one slot, of this one.
     load(m + (stages - 1) * step, slot == 0 ? stages - 1 : slot - 1);
     const float2 next_stats = load_stats(m + step);

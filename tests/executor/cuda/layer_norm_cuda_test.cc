@@ -1,5 +1,6 @@
 // Layer norm at the hidden sizes of real models, and at those past the fast kernels' limits.
 // Legend: M rows, C channels.
+#include <algorithm>
 #include <array>
 
 #include "tests/executor/kernels/kernel_harness.h"
@@ -78,7 +79,13 @@ void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
   CHECK(again.db == p.db);
 
   std::vector<RowStats> stats;
-  for (int64_t m = 0; m < M; ++m) stats.push_back(Stats(p, m));
+  // Terms that cancel in dx are as large as the factor that x is scaled with, and normal values are
+  // off by so many roundings: up to 300 where a row's values are equal.
+  double scale = 1;
+  for (int64_t m = 0; m < M; ++m) {
+    stats.push_back(Stats(p, m));
+    scale = std::max(scale, stats.back().inverse);
+  }
   const auto normal = [&](int64_t m, int64_t c) {
     const RowStats& s = stats[static_cast<size_t>(m)];
     return (p.x[m * C + c] - s.mean) * s.inverse;
@@ -101,7 +108,7 @@ void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
       const double dx =
           (p.dy[m * C + c] * p.w[c] - mean_d - normal(m, c) * mean_dn) * s.inverse;
       REQUIRE(Close(p.dx[m * C + c], dx_before[static_cast<size_t>(m * C + c)] + dx, dtype,
-                    4 * Slack(C)));
+                    4 * scale * Slack(C)));
     }
   }
   for (int sample = 0; sample < 40; ++sample) {
@@ -112,7 +119,7 @@ void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
       dw += p.dy[m * C + c] * normal(m, c);
       db += p.dy[m * C + c];
     }
-    CHECK(Close(p.dw[c], dw, Dtype::kF32, 4 * Slack(M)));
+    CHECK(Close(p.dw[c], dw, Dtype::kF32, 4 * scale * Slack(M)));
     CHECK(Close(p.db[c], db, dtype, 4 * Slack(M)));
   }
 }
