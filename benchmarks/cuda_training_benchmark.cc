@@ -1,6 +1,8 @@
 // Tokens per second of training on one GPU, and the memory it takes beside what was planned.
 //
-//   cuda_training_benchmark MODEL MICRO_BATCH [STAGE] [none|cpu (optimizer)] [RECOMPUTE_EVERY]
+//   cuda_training_benchmark MODEL MICRO_BATCH [STAGE] [none|cpu (optimizer)] [RECOMPUTE]
+//
+// RECOMPUTE: 0 for none, layers a segment, or selective.
 //
 // Hardware: one NVIDIA GPU; memory: what it prints as planned. bf16 with fp32 master weights,
 // sequences of 1024 random tokens, clipping on. Median of ten steps after four.
@@ -45,7 +47,10 @@ int Run(int argc, char** argv) {
   if (argc > 4 && std::string(argv[4]) == "cpu") {
     setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   }
-  if (argc > 5) setup.recompute.every = std::stoi(argv[5]);
+  if (argc > 5) {
+    const std::string recompute = argv[5];
+    setup.recompute.every = recompute == "selective" ? kSelective : std::stoi(recompute);
+  }
   LowerOptions lower;
   lower.backend = Backend::kCuda;
   lower.checkpoints = false;

@@ -102,8 +102,9 @@ void AddZeroOptions(CLI::App& command, CommonOptions& options, bool all_default,
                 std::string(searched ? "searched" : "1") + "; cpu only)");
   AddOption(command, group, "--offload-param", options.offload_param, "none|cpu|nvme|all",
             "Where parameter shards live, stage 3" + all);
-  AddOption(command, group, "--checkpointing", options.checkpointing, "none|full|all",
-            std::string("Activations: keep all, or recompute whole layers in the backward pass") +
+  AddOption(command, group, "--checkpointing", options.checkpointing, "none|selective|full|all",
+            std::string("Activations: keep all, or recompute norms and GELU, or whole layers, in "
+                        "the backward pass") +
                 (searched ? " (default all)" : " (default none)"));
   AddOption(command, group, "--checkpoint-every", options.checkpoint_every, "LAYERS",
             std::string("Layers that are recomputed together (default ") +

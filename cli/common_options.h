@@ -64,6 +64,9 @@ HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assum
 // Batch, sequence length and precision from the command line; ZeRO and optimizer at their defaults.
 TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model,
                             const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
+// --checkpointing, which is given. Throws Error(kUsage) if --checkpoint-every has no effect with it.
+enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
+Checkpointing ParseCheckpointing(const CommonOptions& options);
 // Stages, offloads and recompute from the command line, over `base` (which takes offload_ratio).
 ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
                            Assumptions& assumptions);

@@ -23,6 +23,10 @@ struct Change {
 std::vector<Change> Changes(const TrainSetup& setup) {
   std::vector<Change> changes;
   if (setup.recompute.every == 0) {
+    changes.push_back({"--checkpointing selective",
+                       [](TrainSetup& s) { s.recompute.every = kSelective; }});
+  }
+  if (setup.recompute.every <= 0) {
     changes.push_back({"--checkpointing full", [](TrainSetup& s) { s.recompute.every = 1; }});
   }
   for (int64_t micro = setup.batch.micro_batch / 2; micro >= 1; micro /= 2) {

@@ -1,5 +1,6 @@
 #include "cli/metrics_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -32,7 +33,8 @@ Json PlanOf(const Program& program) {
           {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
           {"offload_ratio", setup.zero.offload_optimizer.ratio},
           {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
-          {"checkpoint_every", setup.recompute.every},
+          {"checkpointing", RecomputeName(setup.recompute)},
+          {"checkpoint_every", std::max(0, setup.recompute.every)},
           {"micro_batch", setup.batch.micro_batch},
           {"grad_accum", setup.batch.grad_accum},
           {"gpus", setup.batch.world_size},

@@ -65,6 +65,11 @@ class PlanRequest {
       FromConfig(assumptions);
     }
     if (!options.deepspeed_file.empty()) {
+      if (inputs_.space.recompute_every == std::vector<int>{kSelective}) {
+        ThrowUsage(
+            "--out: DeepSpeed has no selective recompute; use --checkpointing none or full, or "
+            "--plan-out for a plan that zeroplan runs");
+      }
       inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
       inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
         return DeepSpeedExtraMemory(model, s);
@@ -164,18 +169,17 @@ class PlanRequest {
     std::vector<int>& list = inputs_.space.recompute_every;
     const auto every =
         ParseOptionalWhole(options_.checkpoint_every, "--checkpoint-every", 1, 65535);
-    const size_t word =
-        options_.checkpointing.empty()
-            ? (every ? 1 : 2)
-            : ParseWord(options_.checkpointing, "--checkpointing", {"none", "full", "all"});
-    if (word == 0) {
-      list = {0};
-    } else if (every) {
-      list = {static_cast<int>(*every)};
-      if (word == 2) list.insert(list.begin(), 0);
-    } else if (word == 1) {
-      std::erase(list, 0);
+    Checkpointing kind = every ? Checkpointing::kFull : Checkpointing::kAll;
+    if (!options_.checkpointing.empty()) kind = ParseCheckpointing(options_);
+    if (every) {
+      std::erase_if(list, [](int listed) { return listed > 0; });
+      list.push_back(static_cast<int>(*every));
     }
+    std::erase_if(list, [kind](int listed) {
+      return (kind == Checkpointing::kNone && listed != 0) ||
+             (kind == Checkpointing::kSelective && listed != kSelective) ||
+             (kind == Checkpointing::kFull && listed <= 0);
+    });
   }
 
   // What the config sets stays; what it leaves to "auto" is searched.

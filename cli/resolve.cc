@@ -215,6 +215,17 @@ TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model
   return setup;
 }
 
+Checkpointing ParseCheckpointing(const CommonOptions& options) {
+  const auto kind = static_cast<Checkpointing>(ParseWord(
+      options.checkpointing, "--checkpointing", {"none", "selective", "full", "all"}));
+  const bool by_segments = kind == Checkpointing::kFull || kind == Checkpointing::kAll;
+  if (!options.checkpoint_every.empty() && !by_segments) {
+    ThrowUsage("--checkpoint-every: {} has no effect with --checkpointing {}; leave one out",
+               options.checkpoint_every, options.checkpointing);
+  }
+  return kind;
+}
+
 ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
                            Assumptions& assumptions) {
   ChoiceSpace space;
@@ -238,18 +249,18 @@ ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
     }
     return space;
   }
-  switch (ParseWord(options.checkpointing, "--checkpointing", {"none", "full", "all"})) {
-    case 0:
-      if (every)
-        ThrowUsage("--checkpoint-every: {} has no effect with --checkpointing none; leave one out",
-                   *every);
+  switch (ParseCheckpointing(options)) {
+    case Checkpointing::kNone:
       space.recompute_every = {0};
       break;
-    case 1:
+    case Checkpointing::kSelective:
+      space.recompute_every = {kSelective};
+      break;
+    case Checkpointing::kFull:
       space.recompute_every = {full};
       break;
-    default:
-      space.recompute_every = {0, full};
+    case Checkpointing::kAll:
+      space.recompute_every = {0, kSelective, full};
   }
   return space;
 }

@@ -44,8 +44,11 @@ PerToken Spent(const ChoiceEstimate& choice) {
 
 // Why compute takes longer for a token.
 std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
-  if (other.recompute.every > 0 && best.recompute.every == 0) {
+  if (other.recompute.every != 0 && best.recompute.every == 0) {
     return "it has to recompute activations to fit";
+  }
+  if (other.recompute.every > 0 && best.recompute.every == kSelective) {
+    return "it has to recompute whole layers to fit";
   }
   if (other.batch.micro_batch < best.batch.micro_batch) {
     return fmt::format("only micro-batch {} fits, and smaller matrices run slower",

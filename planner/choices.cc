@@ -54,8 +54,11 @@ std::string SetupLabel(const TrainSetup& setup) {
     }
   }
   const int every = setup.recompute.every;
-  if (every > 0)
-    label += every == 1 ? ", full recompute" : fmt::format(", recompute by {} layers", every);
+  if (every > 1) {
+    label += fmt::format(", recompute by {} layers", every);
+  } else if (every != 0) {
+    label += fmt::format(", {} recompute", RecomputeName(setup.recompute));
+  }
   return label;
 }
 

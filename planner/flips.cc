@@ -46,7 +46,7 @@ Sides Bisect(double same, double other, const std::function<bool(double)>& chang
 
 bool SameKind(const Candidate& a, const Candidate& b) {
   return a.stage == b.stage && a.optimizer.device == b.optimizer.device && a.param == b.param &&
-         (a.recompute_every > 0) == (b.recompute_every > 0);
+         std::min(a.recompute_every, 1) == std::min(b.recompute_every, 1);
 }
 
 namespace {
@@ -211,13 +211,13 @@ class Pool {
     const auto coarse = Coarse(searcher.inputs().space, now.candidate);
     for (int stage : searcher.inputs().space.stages) {
       for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
-        for (bool recompute : {false, true}) {
+        for (int recompute : {0, kSelective, 1}) {
           Question question;
           question.instruction_budget = kLinkBudget;
           question.among = [&](const Candidate& c) {
             return coarse(c) && c.gpus == now.candidate.gpus && c.stage == stage &&
                    c.optimizer.device == device && c.param == OffloadDevice::kNone &&
-                   (c.recompute_every > 0) == recompute;
+                   std::min(c.recompute_every, 1) == recompute;
           };
           if (const std::optional<Found> found = searcher.Best(question)) Add(found->candidate);
         }

@@ -9,8 +9,7 @@
 
 namespace zeroplan {
 
-// What an answer is called: stage, where states and parameters live, whether activations are
-// recomputed. Two choices of one kind differ in batch, buckets or shares only.
+// What an answer is called: stage, where states and parameters live, which recompute. Two choices of one kind differ in batch, buckets or shares only.
 bool SameKind(const Candidate& a, const Candidate& b);
 
 struct Flip {

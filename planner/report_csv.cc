@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "planner/report.h"
 
 namespace zeroplan {
@@ -46,8 +48,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   add(Quoted(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
       Quoted(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
   add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
-      OffloadDeviceName(zero.offload_param.device), setup.recompute.every > 0 ? "full" : "none",
-      setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
+      OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
+      std::max(0, setup.recompute.every), setup.batch.micro_batch, setup.batch.grad_accum,
       DtypeName(setup.precision.dtype));
   add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
       settings.persistence_threshold, settings.reuse_distance, settings.overlap);

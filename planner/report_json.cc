@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "planner/choice_json.h"
@@ -23,8 +25,8 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
       {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
       {"offload_ratio", zero.offload_optimizer.ratio},
       {"offload_param", OffloadDeviceName(zero.offload_param.device)},
-      {"checkpointing", setup.recompute.every > 0 ? "full" : "none"},
-      {"checkpoint_every", setup.recompute.every},
+      {"checkpointing", RecomputeName(setup.recompute)},
+      {"checkpoint_every", std::max(0, setup.recompute.every)},
       {"micro_batch", setup.batch.micro_batch},
       {"grad_accum", setup.batch.grad_accum},
       {"gpus", setup.batch.world_size},

@@ -14,9 +14,10 @@
 namespace zeroplan {
 namespace {
 
-std::string RecomputeName(int every) {
-  if (every == 0) return "none";
-  return every == 1 ? "full" : fmt::format("full/{}", every);
+std::string RecomputeCell(const RecomputeConfig& recompute) {
+  if (recompute.every == kSelective) return "select";  // as wide as its column
+  const std::string_view name = RecomputeName(recompute);
+  return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
 }
 
 // The columns that both tables begin with.
@@ -34,7 +35,7 @@ std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
   return {std::to_string(setup.zero.stage),
           std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
           std::string(OffloadDeviceName(setup.zero.offload_param.device)),
-          RecomputeName(setup.recompute.every)};
+          RecomputeCell(setup.recompute)};
 }
 
 // The row, its verdict in colour, and all of it faint if it does not fit.

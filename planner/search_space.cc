@@ -52,7 +52,7 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   }
   space.offload_optimizer.push_back({OffloadDevice::kNvme, 1});
   space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme};
-  space.recompute_every = {0};
+  space.recompute_every = {0, kSelective};
   // Longer segments hold more at once and save less: past a fifth of the layers they lose both
   // ways.
   for (int64_t every : Divisors(model.layers)) {

@@ -63,13 +63,9 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
     add(fmt::format("--offload-param {}", OffloadDeviceName(found.param)));
   }
   if (!only(asked.recompute_every, found.recompute_every)) {
-    if (found.recompute_every == 0) {
-      add("--checkpointing none");
-    } else {
-      add("--checkpointing full");
-      if (found.recompute_every > 1) {
-        add(fmt::format("--checkpoint-every {}", found.recompute_every));
-      }
+    add(fmt::format("--checkpointing {}", RecomputeName({found.recompute_every})));
+    if (found.recompute_every > 1) {
+      add(fmt::format("--checkpoint-every {}", found.recompute_every));
     }
   }
   if (!only(asked.micro_batches, found.micro_batch)) {

@@ -189,6 +189,10 @@ const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
   if (recompute.every == 0) return;
+  if (recompute.every == kSelective) {
+    (*out)["_zeroplan"] = {{"checkpointing", RecomputeName(recompute)}};
+    return;
+  }
   Json section = Json::object();
   bool exact = recompute.every == 1;
   if (layers > 0) {
@@ -245,6 +249,8 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
     add(fmt::format("data_types.grad_accum_dtype {} with {} parameters at stage 0",
                     DtypeName(precision.grad_accum_dtype), DtypeName(precision.dtype)));
   }
+  // Its checkpointing has no such thing: it would keep all activations, more than was planned.
+  if (setup.recompute.every == kSelective) add("selective recompute");
   const double floor = precision.min_loss_scale;
   if (precision.dtype == Dtype::kF16 &&
       (floor != std::floor(floor) || floor > 9e15 || (floor < 1 && precision.loss_scale == 0))) {

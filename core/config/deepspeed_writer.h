@@ -25,7 +25,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 // "_zeroplan": {"checkpoint_every": 6}, which DeepSpeed ignores.
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 
-// The same for zeroplan's own reader: DeepSpeedCannot need not be empty.
+// The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Selective recompute, which
+// DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}.
 std::string WriteConfig(const TrainSetup& setup, int64_t layers);
 
 // What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below

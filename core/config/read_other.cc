@@ -148,7 +148,8 @@ void ReadAio(ReaderState* state) {
 namespace {
 
 // Layers a segment. number_checkpoints segments of equal length cannot say each length (6 layers
-// of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed ignores.
+// of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed ignores. Selective
+// recompute has no key of DeepSpeed's, and is there alone.
 void ReadSegments(ReaderState* state, JsonSection* section) {
   RecomputeConfig& out = state->result.setup.recompute;
   const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
@@ -158,7 +159,18 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                       state->root(), "_zeroplan");
   const std::optional<int64_t> every =
       own.Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
-  if (!section->present()) return;
+  const std::optional<std::string> kind = own.String("checkpointing");
+  if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
+  const bool selective = kind.has_value();
+  if (!section->present()) {
+    if (selective) out.every = kSelective;
+    return;
+  }
+  if (selective) {
+    state->Warn(own, "checkpointing",
+                "does not go with activation_checkpointing, which switches full recompute on, and "
+                "is ignored");
+  }
   out.every = 1;
   const int64_t layers = state->context.layers;
   auto per = [](int64_t a, int64_t b) {

@@ -193,7 +193,7 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckPrecision(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
-  if (setup.recompute.every < 0) {
+  if (setup.recompute.every < 0 && setup.recompute.every != kSelective) {
     return Report("--checkpoint-every", "{} is not allowed; use 0 (off) or a number of layers",
                   setup.recompute.every);
   }

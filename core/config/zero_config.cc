@@ -17,6 +17,10 @@ std::string_view OffloadDeviceName(OffloadDevice device) {
   return "unknown";
 }
 
+std::string_view RecomputeName(const RecomputeConfig& recompute) {
+  return recompute.every == 0 ? "none" : recompute.every == kSelective ? "selective" : "full";
+}
+
 void ValidateSetup(const TrainSetup& setup, std::string_view source) {
   if (const std::optional<SetupProblem> problem = FindSetupProblem(setup)) {
     ThrowUsage("{}: {}: {}", source, problem->key, problem->message);

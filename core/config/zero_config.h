@@ -78,11 +78,21 @@ struct ZeroConfig {
   bool operator==(const ZeroConfig&) const = default;
 };
 
-// Full activation recompute in segments of `every` layers; 0: none (all activations are kept).
+// RecomputeConfig::every of selective recompute.
+inline constexpr int kSelective = -1;
+
+// What the backward pass computes again of the forward's activations. `every` 0: nothing, all are
+// kept (the default). kSelective: of each layer the outputs of layer norms and GELU, from inputs
+// that are kept; products and attention never run twice. From 1 on, full recompute: all but the
+// inputs of segments of so many layers (longer than the model: one segment). Larger segments keep
+// fewer inputs and hold more while one is computed again.
 struct RecomputeConfig {
   int every = 0;
   bool operator==(const RecomputeConfig&) const = default;
 };
+
+// "none", "selective", "full": what --checkpointing calls it.
+std::string_view RecomputeName(const RecomputeConfig& recompute);
 
 struct PrecisionConfig {
   Dtype dtype = Dtype::kBF16;  // compute and parameter dtype: kBF16, kF16 or kF32

@@ -1,7 +1,15 @@
-// Pass 2: full activation recompute. Layers form segments of `every`; only a segment's input is
-// kept from forward to backward, the rest is computed again just before the segment's backward
-// (Chen et al. 2016, arXiv 1604.06174). The kernel that only makes the segment's output is not
-// repeated.
+// Pass 2: activation recompute.
+//
+// Full: layers form segments of `every`; only a segment's input is kept from forward to backward,
+// the rest is computed again just before the segment's backward (Chen et al. 2016, arXiv
+// 1604.06174). The kernel that only makes the segment's output is not repeated.
+//
+// Selective: a layer's norms and GELU, which take little time for what they hold, run again just
+// before the first kernel of the backward pass that needs what they made (their own gradients
+// aside, the weight gradient of the product behind them); all else is kept.
+#include <algorithm>
+#include <array>
+#include <initializer_list>
 
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -70,19 +78,130 @@ BufferId SegmentOutput(const Program& p, const std::vector<Instruction>& forward
   return kNoBuffer;
 }
 
+// Points arguments of a backward kernel at what was computed again.
+void Rename(Program& p, const LaunchKernel& launch, const std::vector<BufferId>& renamed) {
+  for (uint32_t i = 0; i < launch.arg_count; ++i) {
+    Ref& ref = p.refs[launch.first_arg + i];
+    if (!ref.null() && ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer &&
+        p.buffers[ref.buffer].role == Role::kActivation) {
+      ref.buffer = renamed[ref.buffer];
+    }
+  }
+}
+
+bool IsBackwardOfLayer(const Program& p, const Instruction& i) {
+  return i.phase == Phase::kBackward && i.layer >= 0 && i.layer < p.model.layers;
+}
+
+// The kernels that selective recompute runs again, by what they make.
+class CheapKernels {
+ public:
+  explicit CheapKernels(Program& program) : p_(program), maker_(program.buffers.size()) {}
+
+  // Notes a layer's forward kernel if it is cheap, or does something cheap besides.
+  void Note(const Instruction& instruction) {
+    const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+    if (launch == nullptr) return;
+    const std::span<const Ref> args = p_.args(*launch);
+    switch (launch->kernel) {
+      case KernelId::kLayerNormForward:
+        return Add(*launch, {args[0], args[1], args[2], args[3], args[4]}, 2);
+      case KernelId::kGeluForward:
+        return Add(*launch, {args[0], args[1]}, 1);
+      case KernelId::kMatmulGeluForward: {
+        LaunchKernel gelu{KernelId::kGeluForward};
+        gelu.dims = {launch->dims[0] * launch->dims[2]};
+        return Add(gelu, {args[3], args[4]}, 1);
+      }
+      default:
+        return;
+    }
+  }
+
+  // Appends to `out` what must run before `backward` may: kernels over fresh buffers, which
+  // `renamed` maps the old ones to.
+  void Repeat(const Instruction& backward, std::vector<BufferId>& renamed,
+              std::vector<Instruction>& out) {
+    const auto& launch = std::get<LaunchKernel>(backward.op);
+    for (uint32_t i = 0; i < launch.arg_count; ++i) {
+      const BufferId id = p_.refs[launch.first_arg + i].buffer;
+      if (id >= maker_.size() || maker_[id] == 0 || renamed[id] != kNoBuffer) continue;
+      const Kernel kernel = kernels_[maker_[id] - 1];
+      Instruction again = backward;
+      again.op = Launch(kernel, renamed);
+      out.push_back(again);
+    }
+  }
+
+ private:
+  struct Kernel {
+    LaunchKernel launch;
+    std::array<Ref, 5> args;
+    size_t count, outputs;  // the last ones of `count`
+  };
+
+  void Add(const LaunchKernel& launch, std::initializer_list<Ref> args, size_t outputs) {
+    Kernel kernel{launch, {}, args.size(), outputs};
+    std::copy(args.begin(), args.end(), kernel.args.begin());
+    kernels_.push_back(kernel);
+    for (size_t i = kernel.count - outputs; i < kernel.count; ++i) {
+      maker_[kernel.args[i].buffer] = static_cast<uint32_t>(kernels_.size());
+    }
+  }
+
+  LaunchKernel Launch(const Kernel& kernel, std::vector<BufferId>& renamed) {
+    LaunchKernel launch = kernel.launch;
+    launch.first_arg = static_cast<uint32_t>(p_.refs.size());
+    launch.arg_count = static_cast<uint16_t>(kernel.count);
+    for (size_t i = 0; i < kernel.count; ++i) {
+      Ref ref = kernel.args[i];
+      if (i >= kernel.count - kernel.outputs) {
+        const Buffer copy = p_.buffers[ref.buffer];
+        p_.buffers.push_back(copy);
+        renamed[ref.buffer] = static_cast<BufferId>(p_.buffers.size() - 1);
+        ref.buffer = renamed[ref.buffer];
+      }
+      p_.refs.push_back(ref);
+    }
+    return launch;
+  }
+
+  Program& p_;
+  std::vector<Kernel> kernels_;
+  std::vector<uint32_t> maker_;  // by buffer: into kernels_, from 1 on; 0: none
+};
+
+Program Selective(Program p) {
+  std::vector<Instruction> in = std::move(p.section(Section::kMicroStep));
+  std::vector<Instruction> out;
+  out.reserve(in.size() + 3 * static_cast<size_t>(p.model.layers));
+  std::vector<BufferId> renamed(p.buffers.size(), kNoBuffer);
+  CheapKernels cheap(p);
+  for (const Instruction& instruction : in) {
+    if (IsForwardOfLayer(instruction, 0, p.model.layers)) cheap.Note(instruction);
+    if (IsBackwardOfLayer(p, instruction)) {
+      cheap.Repeat(instruction, renamed, out);
+      Rename(p, std::get<LaunchKernel>(instruction.op), renamed);
+    }
+    out.push_back(instruction);
+  }
+  p.section(Section::kMicroStep) = std::move(out);
+  return p;
+}
+
 }  // namespace
 
 Program InsertRecompute(Program p) {
   const int64_t every = p.setup.recompute.every;
   if (every == 0) return p;
+  if (every == kSelective) return Selective(std::move(p));
   std::vector<Instruction> in = std::move(p.section(Section::kMicroStep));
   std::vector<Instruction> out;
   out.reserve(in.size() * 2);
   std::vector<BufferId> renamed(p.buffers.size(), kNoBuffer);
   int64_t begun = p.model.layers;  // layers at and above this one have their activations again
-  for (Instruction& instruction : in) {
-    const bool backward = instruction.phase == Phase::kBackward && instruction.layer >= 0 &&
-                          instruction.layer < p.model.layers;
+  for (const Instruction& instruction : in) {
+    const bool backward = IsBackwardOfLayer(p, instruction);
     if (backward && instruction.layer < begun) {
       const int64_t begin = instruction.layer / every * every;
       const int64_t end = instruction.layer + 1;
@@ -93,16 +212,7 @@ Program InsertRecompute(Program p) {
       Repeat(p, forward, SegmentOutput(p, forward), renamed, out);
       begun = begin;
     }
-    if (backward) {
-      auto& launch = std::get<LaunchKernel>(instruction.op);
-      for (uint32_t i = 0; i < launch.arg_count; ++i) {
-        Ref& ref = p.refs[launch.first_arg + i];
-        if (!ref.null() && ref.buffer < renamed.size() && renamed[ref.buffer] != kNoBuffer &&
-            p.buffers[ref.buffer].role == Role::kActivation) {
-          ref.buffer = renamed[ref.buffer];
-        }
-      }
-    }
+    if (backward) Rename(p, std::get<LaunchKernel>(instruction.op), renamed);
     out.push_back(instruction);
   }
   p.section(Section::kMicroStep) = std::move(out);

@@ -134,7 +134,7 @@ TEST_CASE("the program lowered for a GPU runs on the CPU with the GPU's arenas")
 
 TEST_CASE("the program lowered for a GPU trains like the CPU's, though GELU rides on its products") {
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
-    for (const int recompute : {0, 1}) {
+    for (const int recompute : {0, kSelective, 1}) {
       CAPTURE(DtypeName(dtype));
       CAPTURE(recompute);
       const TrainSetup setup = testing::BaseSetup(1, 2, dtype, 2, recompute);

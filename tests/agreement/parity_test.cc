@@ -77,6 +77,28 @@ TEST_CASE("stages, offloads and ranks follow stage 0 on one rank") {
   }
 }
 
+TEST_CASE("recompute of any kind trains with the same bits: the same kernels on the same inputs") {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const int64_t grad_accum : {1, 2}) {
+        CAPTURE(DtypeName(dtype));
+        CAPTURE(stage);
+        CAPTURE(grad_accum);
+        const auto losses = [&](int recompute, uint64_t order_seed = 0) {
+          TrainSetup setup =
+              SetupFor(stage, testing::Offload::kNone, 2, grad_accum, recompute);
+          setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
+          return Losses(setup, order_seed);
+        };
+        const std::vector<double> kept = losses(0);
+        CHECK(losses(kSelective) == kept);
+        CHECK(losses(kSelective, 7) == kept);
+        CHECK(losses(1) == kept);
+      }
+    }
+  }
+}
+
 TEST_CASE("attention that is not fused trains like attention that is") {
   const std::vector<double> control = Losses(SetupFor(0, testing::Offload::kNone, 1, 1, 0));
   for (int stage : {0, 2, 3}) {
@@ -92,6 +114,7 @@ TEST_CASE("attention that is not fused trains like attention that is") {
         const std::vector<double> losses = unfused(0, 0);
         CheckFollows(control, losses);
         CHECK(unfused(1, 0) == losses);
+        CHECK(unfused(kSelective, 0) == losses);
         CHECK(unfused(1, 11) == losses);
       }
     }

@@ -163,13 +163,26 @@ TEST_CASE("checkpointing") {
     for (const Json& choice : report["choices"]) {
       values.push_back(choice["checkpoint_every"]);
       CHECK((choice["checkpointing"] == "full") == (values.back() > 0));
+      if (choice["checkpointing"] == "selective") values.back() = -1;
     }
     return values;
   };
   CHECK(every("") == std::vector<int>{0});
   CHECK(every("--checkpointing full") == std::vector<int>{1});
   CHECK(every("--checkpointing full --checkpoint-every 3") == std::vector<int>{3});
-  CHECK(every("--checkpointing all") == std::vector<int>{0, 1});
+  CHECK(every("--checkpointing selective") == std::vector<int>{-1});
+  CHECK(every("--checkpointing all") == std::vector<int>{0, -1, 1});
+}
+
+TEST_CASE("selective recompute: what is kept, by hand") {
+  const Json choice = EstimateJson(
+      "--model gpt2-10b --gpus 1 --seq-len 1024 --stage 0 --checkpointing selective")["choices"][0];
+  // 50 layers of 20*s*b*h + 4*H*s*b bytes; the last residual, and the final norm's output or, after
+  // it, that output's gradient; the norm's statistics; a chunk of logits, losses.
+  const uint64_t layer = 20ull * 1024 * 4096 + 4ull * 32 * 1024;
+  const uint64_t kept = 50 * layer + 2ull * 2 * 1024 * 4096 + 2 * 1024 * 4;
+  const uint64_t logits = 1024ull * 50304 * 2 + 1024 * 4;
+  CHECK(choice["gpu_bytes"]["activations"] == kept + logits);
 }
 
 TEST_CASE("a DeepSpeed config is that very choice") {

@@ -135,11 +135,29 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
   CHECK(ReadWhole(folder.path("cpu.json")).find("nvme_path") == std::string::npos);
 }
 
+TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
+  const std::string command = "plan --model gpt2-medium --global-batch 64 --gpu-memory ";
+  const RunResult tight = RunZeroplan(command + "12GB"), roomy = RunZeroplan(command + "40GB");
+  REQUIRE(tight.exit_code == 0);
+  REQUIRE(roomy.exit_code == 0);
+  Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, ");
+  CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
+  // DeepSpeed has none, so a plan for it goes without.
+  const Folder folder;
+  const RunResult deepspeed = RunZeroplan(command + "12GB --out " + folder.path("ds.json"));
+  REQUIRE(deepspeed.exit_code == 0);
+  const std::string text = Unwrapped(deepspeed.out);
+  const size_t at = text.find("Chosen: ");
+  REQUIRE(at != std::string::npos);
+  CHECK(text.substr(at, text.find('\n', at) - at).find("selective") == std::string::npos);
+}
+
 TEST_CASE("plan --plan-out, then train --plan") {
   const Folder folder;
   const std::string plan = folder.path("plan.json");
   const std::string model = folder.Model();
-  for (const char* choice : {"", " --stage 3", " --stage 2 --offload-optimizer cpu"}) {
+  for (const char* choice : {"", " --stage 3", " --stage 2 --offload-optimizer cpu",
+                             " --stage 2 --checkpointing selective"}) {
     CAPTURE(choice);
     const RunResult planned = RunZeroplan("plan --model " + model + " --gpus 2 --global-batch 8" +
                                           choice + " --plan-out " + plan);

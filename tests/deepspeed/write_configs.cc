@@ -77,7 +77,7 @@ Json Expected(const TrainSetup& setup, int64_t layers) {
                       {"eps", optimizer.eps},
                       {"weight_decay", optimizer.weight_decay}};
   const int every = setup.recompute.every;
-  out["number_checkpoints"] = every == 0 ? Json() : Json((layers + every - 1) / every);
+  out["number_checkpoints"] = every <= 0 ? Json() : Json((layers + every - 1) / every);
   out["learning_rates"] = Json::array();
   for (int64_t step :
        {0, 1, 2, 3, 4, 5, 7, 10, 30, 100, 999, 1000, 1001, 2500, 6000, 20000, 99999}) {

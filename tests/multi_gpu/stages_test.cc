@@ -37,6 +37,7 @@ std::vector<Choice> Choices(const std::string& disk) {
   all.push_back({"stage3-params", "--stage 3 --offload-optimizer cpu --offload-param cpu"});
   all.push_back({"stage3-nvme", "--stage 3 --offload-optimizer nvme --offload-param nvme" + nvme});
   all.push_back({"stage3-full", "--stage 3 --checkpointing full"});
+  all.push_back({"stage3-selective", "--stage 3 --checkpointing selective"});
   return all;
 }
 

@@ -145,13 +145,15 @@ TEST_CASE("communication equals the closed form") {
     for (int ranks : {1, 2, 3, 8}) {
       for (int64_t grad_accum : {1, 2, 5}) {
         for (uint64_t threshold : {uint64_t{0}, uint64_t{20'000}, uint64_t{1'000'000}}) {
-          for (int variant = 0; variant < 8; ++variant) {
+          for (int variant = 0; variant < 9; ++variant) {
             TrainSetup setup = Setup(stage, ranks, grad_accum, 64);
             setup.zero.param_persistence_threshold = threshold;
             setup.zero.contiguous_gradients = (variant & 1) == 0;
             setup.zero.allgather_partitions = (variant & 2) == 0;
             if (stage == 1 || stage == 2) setup.zero.reduce_scatter = (variant & 4) == 0;
-            if (variant & 4) setup.recompute.every = 2;  // adds no gather
+            // Neither kind adds a gather.
+            if (variant & 4) setup.recompute.every = 2;
+            if (variant == 8) setup.recompute.every = kSelective;
             CheckTraffic(setup);
           }
         }

@@ -35,6 +35,10 @@ TEST_CASE("SameKind: batch, buckets and shares make no other kind") {
   Candidate c = b;
   c.recompute_every = 1;
   CHECK(SameKind(b, c));
+  c.recompute_every = kSelective;
+  CHECK(!SameKind(a, c));
+  CHECK(!SameKind(b, c));
+  c.recompute_every = 2;
   c.stage = 1;
   CHECK(!SameKind(b, c));
 }
@@ -146,7 +150,7 @@ class TwoNodes {
     SetBatches(fixture.inputs.space, global_batch, 1024);
     SearchSpace& space = fixture.inputs.space;
     space.stages = {2, 3};
-    space.recompute_every = {0, 1};
+    space.recompute_every = {0, kSelective, 1};
     space.offload_optimizer = {{OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 1}};
     if (!network.empty()) {
       ApplyNetwork(fixture.profile, network);

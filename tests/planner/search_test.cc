@@ -19,7 +19,7 @@ void Shrink(SearchSpace& space) {
   space.offload_optimizer = {
       {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kCpu, 1}};
   space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
-  space.recompute_every = {0, 1};
+  space.recompute_every = {0, kSelective, 1};
   space.reduce_bucket_elements.resize(2);
   space.prefetch_bucket_elements.resize(2);
   space.micro_batches = {1, 3, 8};
@@ -151,6 +151,46 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
             time.total_seconds * (1 + 1e-9));
       CHECK(Bounds::Memory(group, compute).gpu_bytes <=
             program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+    }
+  }
+}
+
+TEST_CASE("Search: bounds of selective recompute hold, between those of none and full") {
+  for (const char* dtype : {"bf16", "fp32"}) {
+    SearchFixture fixture("gpt2-medium", 4);
+    SearchInputs& in = fixture.inputs;
+    if (std::string(dtype) == "fp32") {
+      in.base.precision.dtype = in.base.precision.grad_accum_dtype = Dtype::kF32;
+    }
+    const auto tensors =
+        std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
+    Bounds bounds(in.model, tensors, in.base, in.lower);
+    const SearchCluster& cluster = in.clusters[0];
+    const auto memory = [&](Candidate candidate, int recompute) {
+      candidate.recompute_every = recompute;
+      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+      const ComputeBound& compute =
+          bounds.Compute(candidate.micro_batch, recompute, *cluster.costs);
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
+            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+      CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
+            StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
+      return Bounds::Memory(group, compute).gpu_bytes;
+    };
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const int64_t micro_batch : {1, 8}) {
+        CAPTURE(dtype);
+        CAPTURE(stage);
+        CAPTURE(micro_batch);
+        Candidate candidate;
+        candidate.gpus = 4;
+        candidate.stage = stage;
+        candidate.micro_batch = micro_batch;
+        const uint64_t selective = memory(candidate, kSelective);
+        CHECK(selective < memory(candidate, 0));
+        CHECK(selective > memory(candidate, 1));
+      }
     }
   }
 }

@@ -134,6 +134,18 @@ TEST_CASE("SmallestChange: recompute") {
   CheckFits(asked, *change);
 }
 
+TEST_CASE("SmallestChange: selective recompute where it is enough") {
+  Asked asked(2);
+  asked.full.micro_batches = {16};
+  asked.full.recompute_every = {0, kSelective, 1};
+  asked.full.stages = {0};
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelective)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--checkpointing selective");
+  CheckFits(asked, *change);
+}
+
 TEST_CASE("SmallestChange: another stage") {
   Asked asked(8);
   asked.fixture.inputs.space.micro_batches = {1};

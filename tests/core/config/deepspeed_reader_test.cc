@@ -216,6 +216,26 @@ TEST_CASE("reader: recompute") {
   CHECK(every(R"({"activation_checkpointing": null})", 24) == 0);
 }
 
+TEST_CASE("reader: selective recompute is zeroplan's own key") {
+  auto read = [](const char* text) { return Read(text, {}); };
+  const ReadResult selective = read(R"({"_zeroplan": {"checkpointing": "selective"}})");
+  CHECK(selective.setup.recompute.every == kSelective);
+  REQUIRE(selective.warnings.size() == 1);
+  CHECK(selective.warnings[0].find("DeepSpeed itself does not: selective recompute") !=
+        std::string::npos);
+  CHECK(read(R"({"_zeroplan": {}})").setup.recompute.every == 0);
+  CHECK(read(R"({"_zeroplan": {"checkpointing": null}})").setup.recompute.every == 0);
+  const ReadResult both = read(
+      R"({"activation_checkpointing": {}, "_zeroplan": {"checkpointing": "selective"}})");
+  CHECK(both.setup.recompute.every == 1);
+  REQUIRE(both.warnings.size() == 1);
+  CHECK(both.warnings[0].find("_zeroplan.checkpointing: does not go with") != std::string::npos);
+  CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": {"checkpointing": "full"}})"),
+                       doctest::Contains("ds.json:1: _zeroplan.checkpointing: \"full\" is not "
+                                         "allowed; use \"selective\""),
+                       Error);
+}
+
 TEST_CASE("reader: the command line fills what is open") {
   ReadContext context;
   context.world_size = 4;

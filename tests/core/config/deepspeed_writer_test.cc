@@ -128,6 +128,19 @@ TEST_CASE("writer: segments that no number of checkpoints gives") {
   CHECK_FALSE(nlohmann::json::parse(WriteDeepSpeedConfig(setup, 10)).contains("_zeroplan"));
 }
 
+TEST_CASE("writer: selective recompute is for zeroplan's reader alone") {
+  TrainSetup setup;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  setup.recompute.every = kSelective;
+  const std::string text = WriteConfig(setup, 10);
+  const auto json = nlohmann::json::parse(text);
+  CHECK(json["_zeroplan"] == nlohmann::json{{"checkpointing", "selective"}});
+  CHECK_FALSE(json.contains("activation_checkpointing"));
+  for (const int64_t layers : {0, 10}) {
+    CHECK(ReadBack(text, setup.batch, layers).recompute.every == kSelective);
+  }
+}
+
 TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
   TrainSetup good;
   good.zero.reduce_bucket_elements = good.zero.prefetch_bucket_elements = 1000;
@@ -163,6 +176,7 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
          s->optimizer.schedule.warmup_steps = 0;
        },
        "warmup_num_steps 0"},
+      {[](TrainSetup* s) { s->recompute.every = kSelective; }, "selective recompute"},
   };
   for (const Case& c : cases) {
     TrainSetup setup = good;

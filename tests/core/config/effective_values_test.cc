@@ -62,6 +62,8 @@ TEST_CASE("effective values: sections left open or in an old form") {
   CHECK(Find(values, "optimizer.params.lr") == "0.001 from auto");
   const auto recompute = Values("{\n\"activation_checkpointing\": {}}");
   CHECK(Find(recompute, "activation_checkpointing") == "every layer from line 2");
+  const auto selective = Values("{\n\"_zeroplan\": {\n\"checkpointing\": \"selective\"}}");
+  CHECK(Find(selective, "activation_checkpointing") == "selective from line 3");
 }
 
 }  // namespace

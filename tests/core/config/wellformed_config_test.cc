@@ -70,6 +70,7 @@ const Expected kConfigs[] = {
     {"comm_dtype_fp32", 1, "none", "none", "bf16", 1, 0},
     {"long_string", 0, "none", "none", "fp32", 1, 0},
     {"byte_order_mark", 0, "none", "none", "fp32", 1, 0},
+    {"selective_recompute", 0, "none", "none", "fp32", 1, 1},
     {"sections_auto", 0, "none", "none", "bf16", 1, 0},
 };
 

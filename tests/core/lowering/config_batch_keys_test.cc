@@ -48,6 +48,22 @@ TEST_CASE("key activation_checkpointing.number_checkpoints: segments that are co
   }
 }
 
+TEST_CASE("key _zeroplan.checkpointing: norms and GELU twice, the same states and gathers") {
+  const ConfigContext four{2, 4};
+  for (int stage = 0; stage <= 3; ++stage) {
+    CAPTURE(stage);
+    const Program none = LowerConfig(BaseConfig(stage), four);
+    const Program selective = LowerConfig(
+        With(BaseConfig(stage), "_zeroplan", {{"checkpointing", "selective"}}), four);
+    CheckChanges(none, selective,
+                 {{"micro_step compute layer_norm_forward", 8},
+                  {"micro_step compute gelu_forward", 4}});
+    CHECK(SameStates(none, selective));
+    CHECK(SameSections(none, selective, {Section::kEval}));
+    CHECK(Arena(selective, Space::kDevice) < Arena(none, Space::kDevice));
+  }
+}
+
 TEST_CASE("key gradient_accumulation_steps: the first micro-step writes, the others add") {
   for (int stage = 0; stage <= 3; ++stage) {
     CAPTURE(stage);

@@ -91,7 +91,7 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
   std::vector<Cell> cells;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Offload offload : OffloadsOf(stage)) {
-      for (int recompute : {0, 1}) {
+      for (int recompute : {0, kSelective, 1}) {
         for (int64_t accum : accumulations) {
           for (int n : ranks) {
             for (Dtype dtype : dtypes) {
@@ -121,7 +121,7 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
 inline std::vector<Cell> SomeCells(const std::vector<Dtype>& dtypes) {
   std::vector<Cell> cells;
   for (int stage : {0, 2, 3}) {
-    for (int recompute : {0, 1}) {
+    for (int recompute : {0, kSelective, 1}) {
       for (int64_t accum : {1, 3}) {
         for (int ranks : {1, 2}) {
           for (Dtype dtype : dtypes) {

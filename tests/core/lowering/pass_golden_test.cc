@@ -133,6 +133,16 @@ TEST_CASE("golden: insert_recompute") {
                {Section::kMicroStep}});
 }
 
+TEST_CASE("golden: insert_recompute of norms and GELU alone") {
+  CheckGolden({"insert_recompute_selective",
+               "1 layer: GELU and both norms come again, each right before the weight gradient that "
+               "reads it.",
+               kInsertRecompute,
+               1,
+               Setup(0, 1, Dtype::kBF16, 1, kSelective),
+               {Section::kMicroStep}});
+}
+
 TEST_CASE("golden: insert_recompute without fused attention") {
   Golden golden{"insert_recompute_unfused_attention",
                 "1 layer, attention not fused: probabilities in place of the log-sum-exp, made "
