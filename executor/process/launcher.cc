@@ -32,6 +32,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn(200);
+constexpr milliseconds kReapLimit(500);  // from a failure until who failed first is settled
 constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its rank
 
 struct Child {
@@ -117,6 +118,7 @@ class Ranks {
       for (const int signal : signals_.TakeStops()) Forward(signal);
       for (Child& child : children_) PassOn(child);
       const auto now = Clock::now();
+      SayWhoFailed(now);
       if (AllEnded()) {
         if (all_ended == Clock::time_point()) all_ended = now;
         const bool silent = std::none_of(children_.begin(), children_.end(),
@@ -237,28 +239,36 @@ class Ranks {
   }
 
   void Reap() {
-    const Child* failed = nullptr;
     for (Child& child : children_) {
       int status = 0;
       if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
       child.status = status;
       PassOn(child);  // its last words before ours
-      // Of those that ended at once, one that was killed: the others end on its account.
-      if (Failed(status) && (failed == nullptr || WIFSIGNALED(status))) failed = &child;
+      if (!Failed(status) || said_who_) continue;
+      if (!first_failed_) failed_at_ = Clock::now();
+      const bool known = first_failed_ && WIFSIGNALED(StatusOf(*first_failed_));
+      if (!first_failed_ || (WIFSIGNALED(status) && !known)) first_failed_ = child.rank;
     }
-    if (failed == nullptr || first_failed_) return;
-    first_failed_ = failed->rank;
-    failed_at_ = Clock::now();
-    const int status = *failed->status;
+  }
+
+  // A killed rank's connections close before it can be reaped, so that others, which end on its
+  // account, may be reaped first: who failed is said a little later.
+  void SayWhoFailed(Clock::time_point now) {
+    if (!first_failed_ || said_who_) return;
+    const int status = StatusOf(*first_failed_);
+    if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ < kReapLimit) return;
+    said_who_ = true;
     if (WIFSIGNALED(status)) {
-      Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", failed->rank,
+      Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", *first_failed_,
                       WTERMSIG(status), strsignal(WTERMSIG(status))));
     } else {
-      Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", failed->rank,
+      Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", *first_failed_,
                       WEXITSTATUS(status)));
     }
   }
 
+  // REQUIRES: the rank has ended.
+  int StatusOf(int rank) const { return *children_[static_cast<size_t>(rank)].status; }
   static bool Failed(int status) {
     if (!WIFEXITED(status)) return true;
     const int code = WEXITSTATUS(status);
@@ -292,7 +302,7 @@ class Ranks {
 
   int Result() const {
     if (first_failed_) {
-      const int status = *children_[static_cast<size_t>(*first_failed_)].status;
+      const int status = StatusOf(*first_failed_);
       if (WIFEXITED(status)) return WEXITSTATUS(status);
       const bool asked = stops_ > 0 && WTERMSIG(status) == last_stop_;
       return asked ? 128 + last_stop_ : static_cast<int>(ExitCode::kRuntime);
@@ -322,6 +332,7 @@ class Ranks {
   std::vector<Child> children_;
   int stops_ = 0, last_stop_ = 0;
   std::optional<int> first_failed_;
+  bool said_who_ = false;
   Clock::time_point failed_at_;
   bool terminated_ = false;
 };
