@@ -15,7 +15,6 @@ import datetime
 import json
 import pathlib
 import shlex
-import socket
 import statistics
 import subprocess
 import sys
@@ -113,11 +112,8 @@ def zeroplan_command(args, data, metrics, work):
 def torch_command(args):
     command = [args.python]
     if args.gpus > 1:
-        with socket.socket() as probe:  # a free port
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command += ["-m", "torch.distributed.run", "--nnodes", 1, "--nproc-per-node", args.gpus,
-                    "--master-addr", "127.0.0.1", "--master-port", port]
+        # --standalone: at a port that it finds free itself.
+        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus]
     command += [PEERS / "pytorch_gpt2.py", "--model", args.model, "--mode", torch_mode(args),
                 "--micro-batch", args.micro_batch, "--grad-accum", args.grad_accum, "--seq-len",
                 args.seq_len, "--steps", args.steps, "--warmup", args.warmup, "--device",

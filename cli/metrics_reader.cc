@@ -42,6 +42,7 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   setup.zero.offload_optimizer.ratio = plan.at("offload_ratio");
   setup.zero.offload_param.device = DeviceNamed(plan.at("offload_param"));
   setup.recompute.every = plan.at("checkpoint_every");
+  if (plan.value("checkpointing", "") == "selective") setup.recompute.every = kSelective;
   setup.batch.micro_batch = plan.at("micro_batch");
   setup.batch.grad_accum = plan.at("grad_accum");
   setup.batch.world_size = plan.at("gpus");
