@@ -63,7 +63,8 @@ int Run(int argc, char** argv) {
   fmt::print("{}, micro-batch {}, stage {}: ready after {:.1f} s\n", model.name,
              setup.batch.micro_batch, setup.zero.stage, Seconds() - begin);
   std::mt19937 rng(1);
-  const auto token = [&] { return static_cast<int32_t>(rng() % static_cast<uint64_t>(model.vocab)); };
+  const auto vocab = static_cast<uint64_t>(model.vocab);
+  const auto token = [&] { return static_cast<int32_t>(rng() % vocab); };
   const FillBatch fill = [&](int, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
     std::generate(inputs.begin(), inputs.end(), token);
     std::generate(targets.begin(), targets.end(), token);
@@ -78,7 +79,8 @@ int Run(int argc, char** argv) {
   std::nth_element(seconds.begin(), seconds.begin() + kTimed / 2, seconds.end());
   const auto tokens = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len);
   const double rate = tokens / seconds[kTimed / 2];
-  fmt::print("loss {:.4f}  norm {:.3f}  step {:.4f} s  {:.0f} tokens/s  strict MFU of an H200 {:.1f} %\n",
+  fmt::print("loss {:.4f}  norm {:.3f}  step {:.4f} s  {:.0f} tokens/s  strict MFU of an H200 "
+             "{:.1f} %\n",
              state.loss_sum, state.grad_norm, seconds[kTimed / 2], rate,
              100 * rate * TrainFlopsPerToken(model, setup.batch.seq_len) / kH200DensePeak);
   const StepTimes times = engine.LastStepTimes();

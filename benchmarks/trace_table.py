@@ -4,7 +4,7 @@
     zeroplan train ... --steps 8 --trace trace.json
     python3 benchmarks/trace_table.py trace.json [--step 6] [--json]
 
-Steps are cut where the first layer's embedding begins. For each stream: kernels and collectives
+Steps are cut where the embedding first begins after an update. For each stream: kernels and collectives
 with their count, time and share of the step, and how long the stream had nothing to do. Standard
 library only.
 """
@@ -83,8 +83,9 @@ def main():
     for table in result:
         print(f"\n{table['stream']}: idle {table['idle_us'] / 1e3:.2f} ms")
         for row in table["rows"]:
-            print(f"  {row['name']:26} {row['count']:5} {row['us'] / 1e3:9.2f} ms "
-                  f"{100 * row['us'] / (end - begin):5.1f} %  {row['us'] / row['count']:8.1f} us each")
+            share = 100 * row["us"] / (end - begin)
+            print(f"  {row['name']:26} {row['count']:5} {row['us'] / 1e3:9.2f} ms {share:5.1f} %  "
+                  f"{row['us'] / row['count']:8.1f} us each")
     return 0
 
 

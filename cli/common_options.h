@@ -57,14 +57,14 @@ ModelSpec ResolveModel(const CommonOptions& options, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 // --hw, else this machine's GPUs (hwprofiles/detect.h), else the default profile; with --network
-// and
-// --intra-node-bandwidth.
+// and --intra-node-bandwidth.
 HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assumptions);
 
 // Batch, sequence length and precision from the command line; ZeRO and optimizer at their defaults.
 TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model,
                             const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
-// --checkpointing, which is given. Throws Error(kUsage) if --checkpoint-every has no effect with it.
+// --checkpointing, which is given. Throws Error(kUsage) if --checkpoint-every has no effect with
+// it.
 enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
 Checkpointing ParseCheckpointing(const CommonOptions& options);
 // Stages, offloads and recompute from the command line, over `base` (which takes offload_ratio).

@@ -10,9 +10,9 @@
 namespace zeroplan {
 
 // The measured profile to `file`, or to stdout if that is empty. Throws Error(kRuntime) if it
-// contradicts itself, which is then kept as FILE.rejected, and if parts failed: what the profile has
-// in their place is the base's, and the error names them. Without a base that could stand in, no
-// profile is written.
+// contradicts itself, which is then kept as FILE.rejected, and if parts failed: what the profile
+// has in their place is the base's, and the error names them. Without a base that could stand in,
+// no profile is written.
 void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
                    const MachineMeasurement& measurement, const std::string& name);
 

@@ -1,5 +1,5 @@
-// Runs the parts of a measurement one after the other: says what runs and how long it took, and keeps
-// one part's failure from the others.
+// Runs the parts of a measurement one after the other: says what runs and how long it took, and
+// keeps one part's failure from the others.
 #pragma once
 
 #include <functional>
@@ -19,9 +19,9 @@ class PartRunner {
   // `result` outlives it. `say` is told "gemm: matrix products" and later "gemm: 12.3 s".
   PartRunner(MachineMeasurement& result, Say say) : result_(result), say_(std::move(say)) {}
 
-  // Parts that `measure` finishes are listed in `measured`. If it throws, the result stays as it was
-  // before, and `failed` and the error say which part it was. Errors of how the command was called
-  // (any code but kRuntime) leave as they are.
+  // Parts that `measure` finishes are listed in `measured`. If it throws, the result stays as it
+  // was before, and `failed` and the error say which part it was. Errors of how the command was
+  // called (any code but kRuntime) leave as they are.
   void Run(const std::string& name, const std::string& what, const Measure& measure);
   // The same, but the other parts go on; false if it failed.
   bool Try(const std::string& name, const std::string& what, const Measure& measure);

@@ -61,7 +61,7 @@ class SignalFile {
   // The mask from before, without the stop signals.
   sigset_t of_ranks() const {
     sigset_t mask = before_;
-    for (int signal : {SIGINT, SIGTERM}) sigdelset(&mask, signal);
+    for (const int signal : {SIGINT, SIGTERM}) sigdelset(&mask, signal);
     return mask;
   }
   // The signals that asked for a stop since the last call.
@@ -256,7 +256,9 @@ class Ranks {
   void SayWhoFailed(Clock::time_point now) {
     if (!first_failed_ || said_who_) return;
     const int status = StatusOf(*first_failed_);
-    if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ < kReapLimit) return;
+    // Said before stragglers are ended: their signals are the launcher's own.
+    const milliseconds limit = std::min(kReapLimit, options_.patience);
+    if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ <= limit) return;
     said_who_ = true;
     if (WIFSIGNALED(status)) {
       Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", *first_failed_,

@@ -27,8 +27,8 @@ std::vector<std::string> OwnArguments();
 // Returns 0 if all ranks did, 130 if they were interrupted, else the first failed rank's exit code
 // (kRuntime if a signal killed it, with a line that says so), or 128 + signal if an impatient user
 // ended them by a second signal. Throws Error(kRuntime) if a rank cannot be started; those that
-// were are killed. REQUIRES: other threads block SIGINT and SIGTERM (stop_signals.h); meanwhile this
-// one does, and SIGCHLD.
+// were are killed. REQUIRES: other threads block SIGINT and SIGTERM (stop_signals.h); meanwhile
+// this one does, and SIGCHLD.
 int Launch(const LaunchOptions& options);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// Runs the tests that need several GPUs of one host; where there are fewer than two they are skipped
-// (exit code 77).
+// Runs the tests that need several GPUs of one host; where there are fewer than two they are
+// skipped (exit code 77).
 #include <cstdio>
 
 #define DOCTEST_CONFIG_IMPLEMENT

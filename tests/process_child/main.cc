@@ -73,8 +73,9 @@ int RunRank(const std::string& behaviour, int chosen) {
     return static_cast<int>(ExitCode::kDiverged);
   }
   if (me && behaviour == "leave") return 0;
-  if (behaviour == "deaf") {  // its launcher has to end it
+  if (behaviour == "deaf" || behaviour == "asleep") {  // its launcher has to end it
     if (me) _exit(static_cast<int>(ExitCode::kUsage));
+    if (behaviour == "asleep") signal(SIGTERM, SIG_DFL);
     SleepForEver();
   }
   if (behaviour == "stuck") SleepForEver();

@@ -1,5 +1,5 @@
-// The only file that includes cuDNN's headers. Its functions are looked up in the library when it is
-// opened; those of the CUDA runtime are the ones this program is linked with.
+// The only file that includes cuDNN's headers. Its functions are looked up in the library when it
+// is opened; those of the CUDA runtime are the ones this program is linked with.
 #include "executor/kernels/cuda/cudnn_sdpa.h"
 
 #include "core/base/error.h"

@@ -1,5 +1,5 @@
-// Small kernels around matrix products: values to time them on, and what a product starts from where
-// the library cannot add the bias.
+// Small kernels around matrix products: values to time them on, and what a product starts from
+// where the library cannot add the bias.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"

@@ -170,6 +170,16 @@ TEST_CASE("ranks that do not hear of it are ended by the launcher") {
   CHECK(run.Count("ending it") == 2);
 }
 
+TEST_CASE("ranks that the launcher ends are not who failed first") {
+  Launched run(3, 300, {"asleep", "1"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 2);
+  CHECK(run.Count("rank 1 ended with exit code 2") == 1);
+  CHECK(run.Count("ending it") == 2);
+  CHECK(run.Count("was killed") == 0);
+}
+
 TEST_CASE("one stop asks every rank once, however it comes") {
   SUBCASE("to the launcher alone") {
     Launched run(3, kPatienceMs, {"stop"});
