@@ -136,7 +136,7 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   const double free_bytes = DiskFreeBytes(folder);
   const uint64_t most = command.quick ? 16 * kStep : 64 * kStep;
   const uint64_t bytes = std::min(most, static_cast<uint64_t>(free_bytes / 4) / kStep * kStep);
-  if (bytes == 0 && free_bytes > 0) {
+  if (bytes == 0 && (free_bytes > 0 || !named)) {
     LogInfo("disk: not measured, {} has too little room", folder);
     return;
   }

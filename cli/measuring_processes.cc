@@ -9,6 +9,7 @@
 #include "executor/process/launch_environment.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
+#include "executor/process/stop_signals.h"
 #include "hwprofiles/detect.h"
 
 namespace zeroplan {
@@ -24,8 +25,9 @@ int MeasurableGpus() {
   constexpr const char* kWithout = "--only host,disk measures the rest";
 #ifdef ZEROPLAN_WITH_CUDA
   if (const auto place = OwnPlace()) return place->world_size;
-  // The driver's management library first: CUDA would start threads, which a launcher must not
-  // have.
+  // The driver's management library first, since CUDA starts threads: where it is asked, they must
+  // leave stop signals to a launcher.
+  const StopSignalsBlocked blocked;
   const auto found = static_cast<int>(QueryGpus().size());
   const int gpus = found > 0 ? found : VisibleGpus();
   if (gpus == 0) ThrowUsage("hw measure: no GPU is visible here; {}", kWithout);
