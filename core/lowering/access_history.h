@@ -114,4 +114,38 @@ class AccessHistory {
   std::vector<Part> parts_;  // sorted; empty: whole_ holds for all bytes
 };
 
+// Histories of the buffers that a section touches, by kind of micro-step; one section after the
+// other in the same memory.
+class AccessHistories {
+ public:
+  explicit AccessHistories(size_t buffers) : slot_(buffers, kNone) {}
+
+  void Begin(size_t kinds) {
+    for (BufferId id : touched_) slot_[id] = kNone;
+    touched_.clear();
+    kinds_ = kinds;
+  }
+  // A buffer's history in kind k is the one k further.
+  size_t SlotOf(BufferId id) {
+    if (slot_[id] == kNone) Touch(id);
+    return slot_[id];
+  }
+  AccessHistory& operator[](size_t slot) { return pool_[slot]; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  void Touch(BufferId id) {
+    slot_[id] = static_cast<uint32_t>(touched_.size() * kinds_);
+    touched_.push_back(id);
+    if (pool_.size() < slot_[id] + kinds_) pool_.resize(slot_[id] + kinds_);
+    for (size_t k = 0; k < kinds_; ++k) pool_[slot_[id] + k].Clear();
+  }
+
+  std::vector<uint32_t> slot_;  // by buffer, into pool_: one for each kind from there
+  std::vector<BufferId> touched_;
+  std::vector<AccessHistory> pool_;
+  size_t kinds_ = 1;
+};
+
 }  // namespace zeroplan

@@ -36,43 +36,10 @@ std::vector<Carried> FindCarried(Program& p) {
 
 constexpr uint8_t kTakesCarried = kOnly | kFirst;
 
-// Of the buffers that a section touches, one section after the other in the same memory.
-class Histories {
- public:
-  explicit Histories(size_t buffers) : slot_(buffers, kNone) {}
-
-  void Begin(size_t kinds) {
-    for (BufferId id : touched_) slot_[id] = kNone;
-    touched_.clear();
-    kinds_ = kinds;
-  }
-  // A buffer's history in kind k is the one k further.
-  size_t SlotOf(BufferId id) {
-    if (slot_[id] == kNone) Touch(id);
-    return slot_[id];
-  }
-  AccessHistory& operator[](size_t slot) { return pool_[slot]; }
-
- private:
-  static constexpr uint32_t kNone = UINT32_MAX;
-
-  void Touch(BufferId id) {
-    slot_[id] = static_cast<uint32_t>(touched_.size() * kinds_);
-    touched_.push_back(id);
-    if (pool_.size() < slot_[id] + kinds_) pool_.resize(slot_[id] + kinds_);
-    for (size_t k = 0; k < kinds_; ++k) pool_[slot_[id] + k].Clear();
-  }
-
-  std::vector<uint32_t> slot_;  // by buffer, into pool_: one for each kind from there
-  std::vector<BufferId> touched_;
-  std::vector<AccessHistory> pool_;
-  size_t kinds_ = 1;
-};
-
 class EventPass {
  public:
   EventPass(Program& p, Section section, const std::vector<Carried>& carried,
-            Histories& histories)
+            AccessHistories& histories)
       : p_(p),
         section_(section),
         list_(p.section(section)),
@@ -290,7 +257,7 @@ class EventPass {
   const Section section_;
   std::vector<Instruction>& list_;
   const std::vector<Carried>& carried_;
-  Histories& histories_;
+  AccessHistories& histories_;
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
@@ -305,7 +272,7 @@ class EventPass {
 
 Program AssignEvents(Program p) {
   const std::vector<Carried> carried = FindCarried(p);
-  Histories histories(p.buffers.size());
+  AccessHistories histories(p.buffers.size());
   for (int s = 0; s < kSections; ++s) {
     EventPass(p, static_cast<Section>(s), carried, histories).Run();
   }

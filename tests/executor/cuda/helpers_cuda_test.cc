@@ -8,6 +8,7 @@
 #include "executor/kernels/cuda/column_sums.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gelu.h"
+#include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -118,13 +119,6 @@ TEST_CASE("gpu partial sums: one output and two") {
 TEST_CASE("gpu gelu on sums: bias, kept input, gradient") {
   ZEROPLAN_TEST_RNG(rng);
   const cudaStream_t stream = TestLaunch().stream;
-  const auto gelu = [](double x) {
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  };
-  const auto slope = [](double x) {
-    const double k = std::sqrt(2 / M_PI), t = std::tanh(k * (x + 0.044715 * x * x * x));
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
-  };
   for (Dtype dtype : FloatDtypes()) {
     for (Dtype sums_dtype : {Dtype::kF32, dtype}) {
       for (const auto& [R, N] : std::vector<std::array<int64_t, 2>>{
@@ -143,7 +137,7 @@ TEST_CASE("gpu gelu on sums: bias, kept input, gradient") {
         Doubles want_pre, want_y;
         for (int64_t i = 0; i < R * N; ++i) {
           want_pre.push_back(sums[i] + bias[i % N]);
-          want_y.push_back(gelu(want_pre.back()));
+          want_y.push_back(Gelu(want_pre.back()));
         }
         // Inputs up to about 16: a sum, and an exponent whose error the slope multiplies.
         CheckAllClose(pre, want_pre, 0x1p-19, "pre");
@@ -153,7 +147,7 @@ TEST_CASE("gpu gelu on sums: bias, kept input, gradient") {
         cuda::LaunchGeluBackward(sums_gpu.array(), pre_gpu.array(), dx_gpu.array(), R * N, stream);
         dx_gpu.Download("gelu backward");
         Doubles want_dx;
-        for (int64_t i = 0; i < R * N; ++i) want_dx.push_back(sums[i] * slope(pre[i]));
+        for (int64_t i = 0; i < R * N; ++i) want_dx.push_back(sums[i] * GeluSlope(pre[i]));
         CheckAllClose(dx, want_dx, 4e-5, "dx");
       }
     }

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <numbers>
 
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm_plans.h"
 #include "tests/executor/cuda/gpu_runner.h"
+#include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -39,15 +39,6 @@ double SumSlack(int64_t terms, double magnitude) {
   return static_cast<double>(terms + 2) * 0x1p-24 * magnitude;
 }
 
-double Gelu(double x) {
-  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(u));
-}
-double GeluSlope(double x) {
-  const double scale = std::sqrt(2 / std::numbers::pi);
-  const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
-}
 // The hardware's tanh, which the library's epilogues may use, is off by up to 2^-10.97 (PTX manual,
 // tanh.approx.f32); |x| / 2 times that, and the slope's 1 - t^2 twice that.
 double TanhSlack(Dtype dtype, double x) {

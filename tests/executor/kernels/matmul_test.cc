@@ -1,7 +1,7 @@
 // Matrix products against double sums. Legend: M rows, K inputs, N outputs.
 #include <array>
-#include <numbers>
 
+#include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -138,17 +138,7 @@ TEST_CASE("matmul backward: data") {
   });
 }
 
-// gelu (tanh form) and its derivative in double.
-double Gelu(double x) {
-  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
-  return 0.5 * x * (1 + std::tanh(u));
-}
-double GeluSlope(double x) {
-  const double scale = std::sqrt(2 / std::numbers::pi);
-  const double t = std::tanh(scale * (x + 0.044715 * x * x * x));
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
-}
-// Its own arithmetic is off by a few roundings of numbers up to about |x| + 1.
+// GELU's own arithmetic is off by a few roundings of numbers up to about |x| + 1.
 constexpr double kGeluSlack = 20 * 0x1p-24;
 
 TEST_CASE("matmul with GELU: the sums before and after") {
