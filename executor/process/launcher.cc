@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +20,7 @@
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
 #include "executor/process/rendezvous.h"
-#include "executor/process/stop_signals.h"
+#include "executor/process/signal_file.h"
 
 extern char** environ;
 
@@ -41,42 +40,6 @@ struct Child {
   OwnedFd output;      // closed for rank 0
   std::string partial;  // of the line under way
   std::optional<int> status;
-};
-
-// SIGINT, SIGTERM and SIGCHLD as a file to read; the old mask comes back at the end.
-class SignalFile {
- public:
-  SignalFile() {
-    sigset_t mask = StopSignals();
-    sigaddset(&mask, SIGCHLD);
-    pthread_sigmask(SIG_BLOCK, &mask, &before_);
-    fd_ = OwnedFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
-  }
-  ~SignalFile() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalFile(const SignalFile&) = delete;
-  SignalFile& operator=(const SignalFile&) = delete;
-
-  int fd() const { return fd_.get(); }
-  // The mask from before, without the stop signals.
-  sigset_t of_ranks() const {
-    sigset_t mask = before_;
-    for (const int signal : {SIGINT, SIGTERM}) sigdelset(&mask, signal);
-    return mask;
-  }
-  // The signals that asked for a stop since the last call.
-  std::vector<int> TakeStops() {
-    std::vector<int> stops;
-    signalfd_siginfo info;
-    while (read(fd_.get(), &info, sizeof info) == sizeof info) {
-      if (info.ssi_signo != SIGCHLD) stops.push_back(static_cast<int>(info.ssi_signo));
-    }
-    return stops;
-  }
-
- private:
-  sigset_t before_;
-  OwnedFd fd_;
 };
 
 std::string RandomToken() {
@@ -181,7 +144,7 @@ class Ranks {
       dup2(output, STDOUT_FILENO);
       dup2(output, STDERR_FILENO);
     }
-    const sigset_t mask = signals_.of_ranks();
+    const sigset_t mask = signals_.MaskOfRanks();
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execve(options_.program.c_str(), argv.data(), envp.data());
     constexpr char kMessage[] = "zeroplan: cannot start the program of a rank\n";
