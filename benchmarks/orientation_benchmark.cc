@@ -163,7 +163,7 @@ void Run(const std::string& file) {
   std::vector<Row> rows;
   for (const nlohmann::json& row : json.at("rows")) rows.push_back(ReadRow(row, hardware));
   fmt::print(
-      "Tokens/s of one GPU: other executors as measured on 8 x H200, zeroplan's own future "
+      "Tokens/s of one GPU: other executors as measured on 8 x H200, zeroplan's own "
       "executor "
       "as predicted.\nOther executors: this is orientation, it validates nothing.\n\n");
   PrintThroughput(rows);

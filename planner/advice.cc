@@ -260,13 +260,18 @@ std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
                                     std::vector<std::string>& lines) {
   const Link link = LinkOf(searcher, now.candidate, hardware);
   std::vector<Flip> flips;
+  bool gave_up = false;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.costs, faster);
+    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.costs, faster, &gave_up);
     if (!flip) continue;
     flips.push_back(*flip);
     lines.push_back(fmt::format("Crossover: {}.", CrossoverText(searcher.inputs(), link, *flip)));
   }
-  if (flips.empty()) {
+  if (flips.empty() && gave_up) {
+    lines.push_back(fmt::format(
+        "Crossover {}: not settled, stages are too close to tell within the search's budget.",
+        link.Name()));
+  } else if (flips.empty()) {
     lines.push_back(fmt::format(
         "No crossover found: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the "
         "answer; "
@@ -298,16 +303,17 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
   if (!best) return;
   const Link link = LinkOf(duo, best->candidate, hardware);
   std::string text = fmt::format("Of stages 2 and 3 alone: {}", KindText(inputs, best->candidate));
-  bool any = false;
+  bool any = false, gave_up = false;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(duo, *best, link.costs, faster);
+    const std::optional<Flip> flip = BandwidthFlip(duo, *best, link.costs, faster, &gave_up);
     if (!flip) continue;
     any = true;
     text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
   }
   if (!any) {
-    text += fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
-                        link.Name());
+    text += gave_up ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
+                    : fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
+                                  link.Name());
     const std::optional<Flip> batch = BatchFlip(duo, *best, true);
     if (batch && batch->after->candidate.stage != best->candidate.stage) {
       text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),

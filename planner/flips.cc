@@ -230,19 +230,21 @@ class Pool {
     programs_.push_back(searcher_.LowerCandidate(candidate));
   }
 
-  // Stage of the fastest.
-  int Winner(const CostModel& costs) const {
+  // The fastest.
+  Found Best(const CostModel& costs) const {
     StepTimer timer(costs);
-    double best = 0;
-    int stage = -1;
+    Found best;
     for (size_t i = 0; i < programs_.size(); ++i) {
-      const double rate = static_cast<double>(programs_[i].setup.batch.global_batch()) /
-                          timer.Time(programs_[i]).total_seconds;
-      if (rate <= best) continue;
-      best = rate;
-      stage = candidates_[i].stage;
+      const Program& program = programs_[i];
+      const BatchSpec& batch = program.setup.batch;
+      const double seconds = timer.Time(program).total_seconds;
+      const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
+      if (rate <= best.tokens_per_second) continue;
+      const uint64_t bytes = program.arena_bytes[static_cast<size_t>(Space::kDevice)] +
+                             searcher_.ClusterOf(candidates_[i]).cluster.runtime_bytes;
+      best = {candidates_[i], rate, seconds, bytes};
     }
-    return stage;
+    return best;
   }
 
  private:
@@ -251,7 +253,7 @@ class Pool {
   std::vector<Program> programs_;
 };
 
-// The answer with links of that scale.
+// The answer with links of that scale, as far as a search gets.
 std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
                                   const CostModel& costs) {
   SearchInputs scaled = inputs;
@@ -266,17 +268,30 @@ std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
   return Searcher(std::move(scaled)).Best(question);
 }
 
+// The better of what the pool holds and what a search finds: either may know more.
+Found BestScaled(const Pool& pool, const SearchInputs& inputs, const Found& now,
+                 const CostModel& costs) {
+  const Found known = pool.Best(costs);
+  const std::optional<Found> found = SearchScaled(inputs, now, costs);
+  return found && found->tokens_per_second > known.tokens_per_second ? *found : known;
+}
+
+constexpr int kRounds = 8;
+
 }  // namespace
 
 std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
-                                  bool faster) {
+                                  bool faster, bool* gave_up) {
   const int gpus = now.candidate.gpus, stage = now.candidate.stage;
+  const SearchInputs& inputs = searcher.inputs();
   Pool pool(searcher, now);
   // The pool knows the present bandwidth's best; where the whole space has a better one beyond the
   // flip, that joins the pool and the flip moves.
-  for (int round = 0; round < 4; ++round) {
-    auto changed = [&](double scale) { return pool.Winner(costs(gpus, scale)) != stage; };
-    if (changed(1)) return std::nullopt;
+  for (int round = 0; round < kRounds; ++round) {
+    auto changed = [&](double scale) {
+      return pool.Best(costs(gpus, scale)).candidate.stage != stage;
+    };
+    if (changed(1)) break;  // the present answer is not the best there is
     double last = 1, next = 1;
     do {
       last = next;
@@ -285,26 +300,21 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
     const bool found = changed(next);
     const double at = found ? Bisect(last, next, changed).changed : next;
     const double margin = faster ? 1.01 : 1 / 1.01;
-    const std::optional<Found> beyond =
-        SearchScaled(searcher.inputs(), now, costs(gpus, at * margin));
-    if (!beyond) return std::nullopt;
-    if (!found) {
-      if (beyond->candidate.stage == stage) return std::nullopt;
-      pool.Add(beyond->candidate);
+    const Found beyond = BestScaled(pool, inputs, now, costs(gpus, at * margin));
+    const bool flipped = beyond.candidate.stage != stage;
+    if (!found && !flipped) return std::nullopt;
+    if (found != flipped) {
+      pool.Add(beyond.candidate);
       continue;
     }
-    if (beyond->candidate.stage == stage) {
-      pool.Add(beyond->candidate);
-      continue;
-    }
-    const std::optional<Found> before =
-        SearchScaled(searcher.inputs(), now, costs(gpus, at / margin / margin));
-    if (before && before->candidate.stage != stage) {
-      pool.Add(before->candidate);
+    const Found before = BestScaled(pool, inputs, now, costs(gpus, at / margin / margin));
+    if (before.candidate.stage != stage) {
+      pool.Add(before.candidate);
       continue;
     }
     return Flip{at, beyond};
   }
+  if (gave_up != nullptr) *gave_up = true;
   return std::nullopt;
 }
 

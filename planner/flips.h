@@ -41,8 +41,9 @@ std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger,
 using ScaledCosts = std::function<CostModel(int gpus, double scale)>;
 
 // The factor on that bandwidth, up to 64 or down to 1/64, at which another stage wins. `at` is the
-// factor.
+// factor. `gave_up`, if given, says whether nothing was found because stages are too close for
+// searches of the budget to tell.
 std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
-                                  bool faster);
+                                  bool faster, bool* gave_up = nullptr);
 
 }  // namespace zeroplan

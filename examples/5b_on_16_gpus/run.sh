@@ -15,10 +15,10 @@ show() {
 
 show plan "${machine[@]}"
 for stage in 2 3; do show plan "${machine[@]}" --stage "$stage"; done
-for network in 157Gb 155Gb; do show plan "${machine[@]}" --network "$network"; done
+for network in 345Gb 330Gb; do show plan "${machine[@]}" --network "$network"; done
 for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
-for network in 20Gb 17Gb; do show plan "${machine[@]}" --network "$network" --stage 2,3; done
+for network in 72Gb 67Gb; do show plan "${machine[@]}" --network "$network" --stage 2,3; done
 show plan "${machine[@]}" --config "$here/ds_config.json"
 show plan "${machine[@]}" --out "${OUT:-/dev/null}"
