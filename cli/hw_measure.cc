@@ -184,6 +184,7 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
 
 void RunMeasure(const MeasureCommand& command) {
   const Parts parts = ParseParts(command.only);
+  CheckOutputFile(command.output);
   const int gpus = parts.device.any() ? GpuCount(command) : 0;
   if (!parts.device.any() && !command.gpus.empty()) {
     ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", command.gpus);

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +50,19 @@ std::string Reasons(const MachineMeasurement& measurement) {
 }
 
 }  // namespace
+
+void CheckOutputFile(const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  const fs::path path(file), folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code ignored;
+  const bool there = fs::exists(path, ignored);
+  int error = access((there ? path : folder).c_str(), W_OK) == 0 ? 0 : errno;
+  if (fs::is_directory(path, ignored)) error = EISDIR;
+  if (error == 0) return;
+  ThrowUsage("-o: cannot write {}: {}; name a file that this user may write", file,
+             std::strerror(error));
+}
 
 void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
                    const MachineMeasurement& measurement, const std::string& name) {

@@ -50,6 +50,8 @@ TEST_CASE("hw measure refuses what it cannot do") {
       {"--only gemm", {"GPU"}},
       {"--only host --base nothing", {"nothing", "hgx-h200"}},
       {"--only disk --nvme-path /nowhere/at/all", {"--nvme-path", "/nowhere/at/all"}},
+      {"--only host -o /nowhere/at/all/mine.json", {"-o", "/nowhere/at/all/mine.json"}},
+      {"--only host -o /proc", {"-o", "/proc", "directory"}},
   };
   for (const Refused& refused : corpus) {
     CAPTURE(refused.arguments);
@@ -57,6 +59,7 @@ TEST_CASE("hw measure refuses what it cannot do") {
                                          "ZEROPLAN_NO_DETECT=1 CUDA_VISIBLE_DEVICES=");
     CHECK(result.exit_code == 2);
     for (const char* said : refused.said) CHECK(Has(result.err, said));
+    CHECK_FALSE(Has(result.err, "all parts"));  // nothing was measured for it
   }
 }
 
