@@ -13,6 +13,8 @@ std::string RefuseEmpty(const std::string& value) {
   return value.empty() ? "the value is empty; give one, or leave the option out" : "";
 }
 
+}  // namespace
+
 // CLI11 prints help unbroken beside a column of 30; lines of 68 make 98.
 std::string BreakHelp(std::string help) {
   constexpr size_t kWidth = 68;
@@ -24,8 +26,6 @@ std::string BreakHelp(std::string help) {
   }
   return help;
 }
-
-}  // namespace
 
 void AddOption(CLI::App& command, const char* group, const char* name, std::string& value,
                const char* type, const std::string& help) {

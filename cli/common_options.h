@@ -35,6 +35,9 @@ struct CommonOptions {
 // One option of text; an empty value is refused. `help` says unit and default.
 void AddOption(CLI::App& command, const char* group, const char* name, std::string& value,
                const char* type, const std::string& help);
+// An option's help in lines that make 100 columns beside the names.
+std::string BreakHelp(std::string help);
+
 // Each adds a group of options to `command`. `options` must outlive it.
 void AddModelOptions(CLI::App& command, CommonOptions& options);
 void AddClusterOptions(CLI::App& command, CommonOptions& options);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/app.h"
+#include "cli/common_options.h"
 #include "cli/hw_check.h"
 #include "cli/hw_measure.h"
 #include "cli/output.h"
@@ -64,8 +65,8 @@ void RegisterHardware(CLI::App& app) {
       command->add_subcommand("show", "One profile as JSON, every number with its source");
   auto name = std::make_shared<std::string>();
   show->add_option("profile", *name,
-                   "A built-in profile, a JSON file (which is checked), or a built-in part: a "
-                   "network such as ib-400")
+                   BreakHelp("A built-in profile, a JSON file (which is checked), or a built-in "
+                             "part: a network such as ib-400"))
       ->type_name("NAME|FILE")
       ->required();
   show->callback([name] { WriteOutput("", ProfileText(*name)); });

@@ -63,7 +63,7 @@ void RegisterHardwareCheck(CLI::App& hardware) {
       "check", "What a profile predicts beside what runs took, as a Markdown table");
   command
       ->add_option("metrics", options->metrics, "Files that 'zeroplan train --metrics' wrote")
-      ->type_name("FILE.jsonl...")
+      ->type_name("FILE.jsonl")
       ->required();
   AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",
             "Hardware profile that predicts (default: this machine's GPUs, else the built-in one)");

@@ -211,8 +211,9 @@ void RegisterHardwareMeasure(CLI::App& hardware) {
       ->group(what);
   command
       ->add_option("--only", options->only,
-                   "Only these: host, disk, runtime, gemm, attention, memory, pcie, collectives")
-      ->type_name("PART...")
+                   BreakHelp("Only these: host, disk, runtime, gemm, attention, memory, pcie, "
+                             "collectives"))
+      ->type_name("PART")
       ->delimiter(',')
       ->group(what);
   AddOption(*command, what, "--nvme-path", options->nvme_path, "DIR",

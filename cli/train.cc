@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/app.h"
+#include "cli/common_options.h"
 #include "cli/host_fit.h"
 #include "cli/progress.h"
 #include "cli/run_prediction.h"
@@ -140,12 +141,8 @@ void RegisterTrain(CLI::App& app) {
   auto options = std::make_shared<TrainCommand>();
   AddModelOptions(*command, options->common);
   AddTrainOptions(*command, *options);
-  command
-      ->add_option("--gpus", options->common.gpus,
-                   "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
-                   "launcher's)")
-      ->type_name("COUNT")
-      ->group("Run");
+  AddOption(*command, "Run", "--gpus", options->common.gpus, "COUNT",
+            "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or launcher's)");
   AddBatchOptions(*command, options->common);
   AddZeroOptions(*command, options->common, false);
   command->footer(kFooter);

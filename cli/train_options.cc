@@ -1,6 +1,7 @@
 // The options' names and help of zeroplan train.
 #include <CLI/CLI.hpp>
 
+#include "cli/common_options.h"
 #include "cli/train_command.h"
 
 namespace zeroplan {
@@ -9,7 +10,7 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
   command
       .add_option("--data", options.data,
                   "Text files or folders (bytes are tokens), or token files (.bin, .u16)")
-      ->type_name("PATH...")
+      ->type_name("PATH")
       ->required()
       ->group("Data");
   command
@@ -46,7 +47,8 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
       "Also save every so many steps (default: at the end only)");
   command
       .add_flag("--deterministic", options.deterministic,
-                "On a GPU: the same results from run to run, a little slower; the CPU always does")
+                BreakHelp("On a GPU: the same results from run to run, a little slower; the CPU "
+                          "always does"))
       ->group(run);
   command
       .add_flag("--resume", options.resume,

@@ -72,6 +72,7 @@ TEST_CASE("bad input") {
       {"model show gpt5", {"gpt5"}},
       {"hw show nothing", {"nothing"}},
       {"data tokenize -o x.bin", {"texts"}},
+      {"train --model gpt2 --data . --gpus ''", {"--gpus", "empty"}},
   };
   for (const BadInput& input : inputs) {
     const RunResult run = RunZeroplan(input.arguments);
@@ -87,17 +88,20 @@ TEST_CASE("version and help") {
   const RunResult version = RunZeroplan("--version");
   CHECK(version.exit_code == 0);
   CHECK(version.out.starts_with("zeroplan "));
-  for (const char* command : {"", "estimate ", "model ", "model show ", "hw ", "explain ", "train ", "data tokenize "}) {
-    const RunResult help = RunZeroplan(std::string(command) + "--help");
-    CHECK(help.exit_code == 0);
-    CHECK(help.err.empty());
-    CHECK(help.out.find("Usage:") != std::string::npos);
+  for (const char* command :
+       {"", "estimate ", "plan ", "explain ", "model ", "model show ", "hw ", "hw show ",
+        "hw measure ", "hw check ", "config check ", "train ", "generate ", "data tokenize "}) {
+    CAPTURE(command);
+    const RunResult run = RunZeroplan(std::string(command) + "--help");
+    CHECK(run.exit_code == 0);
+    CHECK(run.err.empty());
+    CHECK(run.out.find("Usage:") != std::string::npos);
+    for (size_t begin = 0, end; begin < run.out.size(); begin = end + 1) {
+      end = std::min(run.out.find('\n', begin), run.out.size());
+      CHECK(end - begin <= 100);
+    }
   }
   const std::string help = RunZeroplan("estimate --help").out;
-  for (size_t begin = 0, end; begin < help.size(); begin = end + 1) {
-    end = std::min(help.find('\n', begin), help.size());
-    CHECK(end - begin <= 100);
-  }
   for (const char* option : {"--model",
                              "--params",
                              "--gpus",
