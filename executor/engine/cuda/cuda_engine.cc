@@ -100,6 +100,7 @@ class CudaEngine : public EngineBackend {
 
   StepState Step(const FillBatch& fill) override {
     Guard([&] {
+      rank_->clock().Settle();  // what was waited for since the last step is none of this one's
       const auto begin = StepClock::Host::now();
       rank_->TakeIssueSeconds();
       const int64_t grad_accum = program_.setup.batch.grad_accum;
