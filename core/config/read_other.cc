@@ -153,10 +153,7 @@ namespace {
 void ReadSegments(ReaderState* state, JsonSection* section) {
   RecomputeConfig& out = state->result.setup.recompute;
   const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
-  const JsonNode* own_node = state->root().Value("_zeroplan");
-  JsonSection& own =
-      state->OpenNode(own_node != nullptr && own_node->is_object() ? own_node : nullptr,
-                      state->root(), "_zeroplan");
+  JsonSection& own = state->Open(&state->root(), "_zeroplan");
   const std::optional<int64_t> every =
       own.Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
   const std::optional<std::string> kind = own.String("checkpointing");
@@ -164,6 +161,11 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   const bool selective = kind.has_value();
   if (!section->present()) {
     if (selective) out.every = kSelective;
+    if (every) {
+      state->Warn(own, "checkpoint_every",
+                  "has no effect without activation_checkpointing, which switches full recompute "
+                  "on");
+    }
     return;
   }
   if (selective) {

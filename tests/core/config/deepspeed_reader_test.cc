@@ -230,6 +230,13 @@ TEST_CASE("reader: selective recompute is zeroplan's own key") {
   CHECK(both.setup.recompute.every == 1);
   REQUIRE(both.warnings.size() == 1);
   CHECK(both.warnings[0].find("_zeroplan.checkpointing: does not go with") != std::string::npos);
+  const ReadResult alone = read(R"({"_zeroplan": {"checkpoint_every": 3}})");
+  CHECK(alone.setup.recompute.every == 0);
+  REQUIRE(alone.warnings.size() == 1);
+  CHECK(alone.warnings[0].find("_zeroplan.checkpoint_every: has no effect without") !=
+        std::string::npos);
+  CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": 7})"), doctest::Contains("ds.json:1: _zeroplan: 7"),
+                       Error);
   CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": {"checkpointing": "full"}})"),
                        doctest::Contains("ds.json:1: _zeroplan.checkpointing: \"full\" is not "
                                          "allowed; use \"selective\""),
