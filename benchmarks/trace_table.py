@@ -4,9 +4,9 @@
     zeroplan train ... --steps 8 --trace trace.json
     python3 benchmarks/trace_table.py trace.json [--step 6] [--json]
 
-Steps are cut where the embedding first begins after an update. For each stream: kernels and collectives
-with their count, time and share of the step, and how long the stream had nothing to do. Standard
-library only.
+Steps are cut where the embedding first begins after an update. For each stream: kernels and
+collectives with their count, time and share of the step, and how long the stream had nothing to do.
+Standard library only.
 """
 import argparse
 import collections

@@ -9,8 +9,8 @@
 
 namespace zeroplan {
 
-// What an answer is called: stage, where states and parameters live, which recompute. Two choices of
-// one kind differ in batch, buckets, shares or the recomputed segments' length only.
+// What an answer is called: stage, where states and parameters live, which recompute. Two choices
+// of one kind differ in batch, buckets, shares or the recomputed segments' length only.
 bool SameKind(const Candidate& a, const Candidate& b);
 
 struct Flip {

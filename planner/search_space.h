@@ -39,8 +39,9 @@ struct SearchSpace {
 
 // All that zeroplan chooses from for `model` on up to `gpus` GPUs: all stages and offloads, ratios
 // of a tenth, selective recompute and that of segments that divide the layers, buckets of 1, 2 and
-// 4 layers and all at once, prefetch of up to 4 units. GPUs used: `gpus` alone, or with `fewer_gpus`
-// the powers of two below it and the multiples of a node too. Batch: see DefaultBatches.
+// 4 layers and all at once, prefetch of up to 4 units. GPUs used: `gpus` alone, or with
+// `fewer_gpus` the powers of two below it and the multiples of a node too. Batch: see
+// DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
 // A program has one instruction a chunk of logits: past so many tokens a GPU and micro-step it

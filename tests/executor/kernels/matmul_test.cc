@@ -36,8 +36,8 @@ Product Multiply(int64_t M, int64_t N, int64_t K, const Tensor& a, bool a_transp
 
 // fp32 sums of K terms, in any order, are off by at most K * 2^-24 of the sum of absolute values.
 // On a GPU some of the library's algorithms round the product to the dtype of the result before
-// they add what was there; and bias and residual are added up and rounded first where the library has no
-// algorithm for them.
+// they add what was there; and bias and residual are added up and rounded first where the library
+// has no algorithm for them.
 void Check(const Tensor& got, const Product& want, int64_t K, const std::string& what) {
   for (int64_t i = 0; i < got.size(); ++i) {
     const auto s = static_cast<size_t>(i);
