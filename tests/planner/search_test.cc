@@ -124,7 +124,9 @@ TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the p
 }
 
 TEST_CASE("Search: score bounds hold for candidates of any kind") {
-  std::mt19937 random(std::random_device{}());
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
   for (const auto& [dtype, gpus] : {std::pair{"bf16", 4}, {"fp32", 4}, {"bf16", 32}}) {
     SearchFixture fixture("gpt2", gpus, true);
     SearchInputs& in = fixture.inputs;
