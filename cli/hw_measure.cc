@@ -87,16 +87,24 @@ int GpuCount(const MeasureCommand& command) {
 // What gives the figures that are not measured.
 std::optional<HardwareProfile> BaseProfile(const MeasureCommand& command, const Parts& parts,
                                            int gpus) {
-  if (!command.base.empty()) return LoadProfile(command.base);
   std::vector<DetectedGpu> found = QueryGpus();
   if (gpus > 0 && static_cast<size_t>(gpus) < found.size()) {
     found.resize(static_cast<size_t>(gpus));
   }
-  if (!found.empty()) {
-    const DetectedMachine machine = MatchMachine(found, QueryHost());
-    if (machine.profile) return machine.profile;
-    LogInfo("{}", machine.note);
+  DetectedMachine machine;
+  if (!found.empty()) machine = MatchMachine(found, QueryHost());
+  if (!command.base.empty()) {
+    HardwareProfile base = LoadProfile(command.base);
+    if (parts.device.any() && machine.profile && machine.profile->gpu.name != base.gpu.name) {
+      LogWarning(
+          "--base: {} is of an {}, and here is an {}; its name, peaks and whatever is not measured "
+          "go into the profile",
+          command.base, base.gpu.name, machine.profile->gpu.name);
+    }
+    return base;
   }
+  if (machine.profile) return machine.profile;
+  if (!found.empty()) LogInfo("{}", machine.note);
   if (!parts.device.any()) {
     LogInfo("GPU figures are those of {}; --base names another profile.", kDefaultProfile);
     return LoadProfile(std::string(kDefaultProfile));

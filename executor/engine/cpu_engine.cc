@@ -45,7 +45,7 @@ class CpuEngine : public EngineBackend {
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const override {
     return ranks_.at(static_cast<size_t>(rank))->executed();
   }
-  std::vector<TraceSpan> SpanTrace(int rank) const override {
+  std::vector<TraceSpan> SpanTrace(int rank) override {
     return ranks_.at(static_cast<size_t>(rank))->spans();
   }
   std::span<const std::byte> Peek(int rank, BufferId buffer) const override;

@@ -77,7 +77,7 @@ std::vector<ExecutedInstruction> Engine::ExecutedTrace(int rank) const {
   return backend_->ExecutedTrace(rank);
 }
 
-std::vector<TraceSpan> Engine::SpanTrace(int rank) const { return backend_->SpanTrace(rank); }
+std::vector<TraceSpan> Engine::SpanTrace(int rank) { return backend_->SpanTrace(rank); }
 
 std::span<const std::byte> Engine::Peek(int rank, BufferId buffer) const {
   return backend_->Peek(rank, buffer);

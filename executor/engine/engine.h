@@ -116,7 +116,7 @@ class Engine {
   };
   Traffic TakeTraffic();
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
-  std::vector<TraceSpan> SpanTrace(int rank) const;
+  std::vector<TraceSpan> SpanTrace(int rank);
 
   // Bytes [begin, end) of a buffer of one rank, for tests. After a step in random order, whole
   // parameters may be older than the masters: what was carried over has not run.

@@ -176,8 +176,12 @@ class CudaEngine : public EngineBackend {
     CheckOwn(rank);
     return rank_->executed();
   }
-  std::vector<TraceSpan> SpanTrace(int rank) const override {
+  std::vector<TraceSpan> SpanTrace(int rank) override {
     CheckOwn(rank);
+    Guard([&] {
+      Drain();
+      rank_->clock().Settle();  // the spans of what was carried out of the last step
+    });
     return rank_->clock().spans();
   }
   std::span<const std::byte> Peek(int rank, BufferId buffer) const override;
