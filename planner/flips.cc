@@ -225,9 +225,14 @@ class Pool {
     }
   }
 
-  void Add(const Candidate& candidate) {
+  // False if the pool has it.
+  bool Add(const Candidate& candidate) {
+    if (std::find(candidates_.begin(), candidates_.end(), candidate) != candidates_.end()) {
+      return false;
+    }
     candidates_.push_back(candidate);
     programs_.push_back(searcher_.LowerCandidate(candidate));
+    return true;
   }
 
   // The fastest.
@@ -304,12 +309,12 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
     const bool flipped = beyond.candidate.stage != stage;
     if (!found && !flipped) return std::nullopt;
     if (found != flipped) {
-      pool.Add(beyond.candidate);
+      if (!pool.Add(beyond.candidate)) break;  // a tie: it flips there and back
       continue;
     }
     const Found before = BestScaled(pool, inputs, now, costs(gpus, at / margin / margin));
     if (before.candidate.stage != stage) {
-      pool.Add(before.candidate);
+      if (!pool.Add(before.candidate)) break;
       continue;
     }
     return Flip{at, beyond};
