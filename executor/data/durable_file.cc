@@ -53,7 +53,7 @@ DurableFile::DurableFile(fs::path path, IoHook* hook, UniqueFd fd)
 DurableFile DurableFile::Create(const fs::path& path, IoHook* hook) {
   if (const int error = AskHook(hook, IoStep::kCreate, path)) Fail("create", path, error);
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) Fail("create", path, errno);
+  if (!fd) Fail("create", path, errno);
   return DurableFile(path, hook, std::move(fd));
 }
 
@@ -79,7 +79,7 @@ void DurableFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void DurableFile::Finish() {
-  ZEROPLAN_CHECK(fd_.valid(), "{} is finished already", path_.string());
+  ZEROPLAN_CHECK(bool{fd_}, "{} is finished already", path_.string());
   if (const int error = AskHook(hook_, IoStep::kSync, path_)) Fail("fsync", path_, error);
   // Repeated after a signal only. After a failed write-back the kernel drops the dirty pages, and a
   // second fsync would say that all is well.
@@ -101,7 +101,7 @@ void RenamePath(const fs::path& from, const fs::path& to, IoHook* hook) {
 void SyncFolder(const fs::path& folder, IoHook* hook) {
   if (const int error = AskHook(hook, IoStep::kSyncFolder, folder)) Fail("fsync", folder, error);
   UniqueFd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) Fail("open", folder, errno);
+  if (!fd) Fail("open", folder, errno);
   // Some network file systems keep names durable on their own and refuse fsync of a folder.
   if (::fsync(fd.get()) != 0 && errno != EINVAL && errno != EOPNOTSUPP) {
     Fail("fsync", folder, errno);

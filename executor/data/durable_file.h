@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "executor/data/mapped_file.h"
+#include "core/base/unique_fd.h"
 
 namespace zeroplan {
 

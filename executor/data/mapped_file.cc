@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/unique_fd.h"
 
 namespace zeroplan {
 namespace {
@@ -17,18 +18,10 @@ constexpr size_t kCopyUpToBytes = 16 << 10;
 
 }  // namespace
 
-int UniqueFd::Close() noexcept {
-  if (fd_ < 0) return 0;
-  // Not repeated on EINTR: Linux has closed the descriptor by then, and another thread may own its
-  // number already.
-  const int result = ::close(std::exchange(fd_, -1));
-  return result == 0 || errno == EINTR ? 0 : errno;
-}
-
 MappedFile MappedFile::Open(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe by mistake must fail below, not wait for a writer.
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) ThrowUsage("{}: cannot open: {}", path.string(), std::strerror(errno));
+  if (!fd) ThrowUsage("{}: cannot open: {}", path.string(), std::strerror(errno));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) {
     ThrowUsage("{}: cannot stat: {}", path.string(), std::strerror(errno));

@@ -1,4 +1,4 @@
-// Owners of file descriptors and read-only mappings.
+// Read-only files in memory.
 #pragma once
 
 #include <cstddef>
@@ -6,36 +6,8 @@
 #include <filesystem>
 #include <memory>
 #include <span>
-#include <utility>
 
 namespace zeroplan {
-
-// Owns a file descriptor. Move-only; the destructor closes and ignores what close says (whoever
-// needs to know calls Close).
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  ~UniqueFd() { Close(); }
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    if (this != &other) {
-      Close();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  UniqueFd(const UniqueFd&) = delete;
-  UniqueFd& operator=(const UniqueFd&) = delete;
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  // Returns 0 or the errno of close. The descriptor is gone either way.
-  int Close() noexcept;
-
- private:
-  int fd_ = -1;
-};
 
 // The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page
 // and one of the process's 65,530 map slots, which a folder of sources would use up.

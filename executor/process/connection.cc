@@ -20,12 +20,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 }  // namespace
 
-void OwnedFd::Reset(int fd) {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = fd;
-}
-
-Connection::Connection(OwnedFd socket, size_t max_payload)
+Connection::Connection(UniqueFd socket, size_t max_payload)
     : socket_(std::move(socket)),
       max_payload_(max_payload),
       heard_(std::chrono::steady_clock::now()) {

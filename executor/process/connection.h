@@ -11,29 +11,11 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/unique_fd.h"
+
 namespace zeroplan {
 
 using SteadyTime = std::chrono::steady_clock::time_point;
-
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.Release()) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    Reset(other.Release());
-    return *this;
-  }
-  ~OwnedFd() { Reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int Release() { return std::exchange(fd_, -1); }
-  void Reset(int fd = -1);
-
- private:
-  int fd_ = -1;
-};
 
 enum class FrameType : uint8_t {
   kHello,    // rank to rank 0: who it is
@@ -60,11 +42,11 @@ class Connection {
 
   Connection() = default;
   // `socket` is connected.
-  explicit Connection(OwnedFd socket, size_t max_payload = kMaxPayload);
+  explicit Connection(UniqueFd socket, size_t max_payload = kMaxPayload);
 
   int fd() const { return socket_.get(); }
   bool open() const { return static_cast<bool>(socket_); }
-  void Close() { socket_.Reset(); }
+  void Close() { socket_.Close(); }
   void set_max_payload(size_t bytes) { max_payload_ = bytes; }
 
   void Queue(FrameType type, std::string_view payload = {});
@@ -81,7 +63,7 @@ class Connection {
   void Send();
   void Receive();
 
-  OwnedFd socket_;
+  UniqueFd socket_;
   size_t max_payload_ = kMaxPayload;
   std::string in_, out_;
   size_t taken_ = 0;  // bytes of in_ that Next() gave out

@@ -37,7 +37,7 @@ constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its ran
 struct Child {
   int rank = 0;
   pid_t pid = -1;
-  OwnedFd output;      // closed for rank 0
+  UniqueFd output;      // closed for rank 0
   std::string partial;  // of the line under way
   std::optional<int> status;
 };
@@ -67,7 +67,7 @@ class Ranks {
       KillAll(SIGKILL);
       throw;
     }
-    listener_.Reset();  // rank 0's now: the others see at once if it goes
+    listener_.Close();  // rank 0's now: the others see at once if it goes
   }
   ~Ranks() { KillAll(SIGKILL); }
   Ranks(const Ranks&) = delete;
@@ -121,8 +121,8 @@ class Ranks {
     }
     Child child;
     child.rank = rank;
-    child.output = OwnedFd(ends[0]);
-    const OwnedFd write_end(ends[1]);
+    child.output = UniqueFd(ends[0]);
+    const UniqueFd write_end(ends[1]);
     const pid_t parent = getpid();
     child.pid = fork();
     if (child.pid < 0) ThrowRuntime("rank {}: cannot fork: {}", rank, std::strerror(errno));
@@ -178,7 +178,7 @@ class Ranks {
     }
     const bool over = got == 0 || (errno != EAGAIN && errno != EINTR);
     if (over) {
-      child.output.Reset();
+      child.output.Close();
       if (!child.partial.empty()) child.partial += '\n';
     }
     const size_t whole = child.partial.rfind('\n');
@@ -292,7 +292,7 @@ class Ranks {
   std::vector<std::string> arguments_;
   const std::string token_;
   int port_ = 0;
-  OwnedFd listener_;
+  UniqueFd listener_;
   SignalFile signals_;
   std::vector<Child> children_;
   int stops_ = 0, last_stop_ = 0;

@@ -59,8 +59,8 @@ int Wait(int fd, short events, Clock::time_point until) {
   return poll(&one, 1, static_cast<int>(std::max<int64_t>(left, 0)));
 }
 
-OwnedFd ConnectTo(const addrinfo& address, Clock::time_point until, std::string& why) {
-  OwnedFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+UniqueFd ConnectTo(const addrinfo& address, Clock::time_point until, std::string& why) {
+  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) {
     why = std::strerror(errno);
     return {};
@@ -167,7 +167,7 @@ class Door {
 
 void Accept(int listener, std::vector<Connection>& strangers) {
   for (;;) {
-    OwnedFd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return;
     if (strangers.size() < kMaxStrangers) {
       strangers.emplace_back(std::move(fd), Connection::kMaxHello);
@@ -177,11 +177,11 @@ void Accept(int listener, std::vector<Connection>& strangers) {
 
 }  // namespace
 
-OwnedFd Listen(const std::string& address, bool any_address, int& port) {
+UniqueFd Listen(const std::string& address, bool any_address, int& port) {
   std::string why = "no such address";
   const Addresses found = Resolve(address, port, why);
   for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-    OwnedFd fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    UniqueFd fd(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int on = 1;
     if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     sockaddr_storage where{};
@@ -204,7 +204,7 @@ OwnedFd Listen(const std::string& address, bool any_address, int& port) {
 
 std::vector<Connection> MeetAsHub(const ProcessPlace& place, milliseconds limit) {
   const Clock::time_point until = Clock::now() + limit;
-  OwnedFd listener(place.listen_fd);
+  UniqueFd listener(place.listen_fd);
   if (!listener) {
     int port = place.port;
     const bool local = place.address.starts_with("127.") || place.address == "::1" ||
@@ -250,7 +250,7 @@ namespace {
 
 // Waits for the frames that follow a hello. Nothing if the connection ended before rank 0 knew us:
 // whoever listened there was not it, or is not yet.
-std::optional<Connection> SayHello(OwnedFd fd, const ProcessPlace& place,
+std::optional<Connection> SayHello(UniqueFd fd, const ProcessPlace& place,
                                    Clock::time_point until) {
   Connection connection(std::move(fd));
   connection.Queue(FrameType::kHello, WriteHello(place));
@@ -285,7 +285,7 @@ Connection MeetHub(const ProcessPlace& place, milliseconds limit) {
   do {
     const Addresses found = Resolve(place.address, place.port, why);
     for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-      OwnedFd fd = ConnectTo(*at, until, why);
+      UniqueFd fd = ConnectTo(*at, until, why);
       if (!fd) continue;
       why = "it does not answer as rank 0 does, or waits for ranks that do not come";
       if (auto connection = SayHello(std::move(fd), place, until)) return *std::move(connection);

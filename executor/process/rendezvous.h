@@ -13,7 +13,7 @@ namespace zeroplan {
 // A socket that listens at `address`:`port`. Where `any_address`, at every address of this host. A
 // port of 0 takes a free one, which `port` then is. Throws Error(kRuntime) naming the port and the
 // fix.
-OwnedFd Listen(const std::string& address, bool any_address, int& port);
+UniqueFd Listen(const std::string& address, bool any_address, int& port);
 
 // Rank 0: connections to ranks 1.. (index 0 is closed), once all have joined. Who says no proper
 // hello is sent away, and so is whoever belongs to another run; neither disturbs. Throws

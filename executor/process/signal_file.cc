@@ -14,7 +14,7 @@ namespace zeroplan {
 SignalFile::SignalFile() {
   sigset_t mask = StopSignals();
   sigaddset(&mask, SIGCHLD);
-  fd_ = OwnedFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  fd_ = UniqueFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
   pthread_sigmask(SIG_BLOCK, &mask, &before_);
 }

@@ -26,7 +26,7 @@ class SignalFile {
 
  private:
   sigset_t before_;
-  OwnedFd fd_;
+  UniqueFd fd_;
 };
 
 }  // namespace zeroplan

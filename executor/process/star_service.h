@@ -90,7 +90,7 @@ class StarService {
   std::optional<Failure> own_failure_;      // told to rank 0, which has not answered
   SteadyTime own_failure_limit_, failed_at_, last_turn_, last_alive_, leave_limit_;
   bool said_goodbye_ = false;
-  OwnedFd wake_;
+  UniqueFd wake_;
   std::thread thread_;  // last
 };
 

@@ -34,8 +34,8 @@ class Launched {
     argv.push_back(nullptr);
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
-    read_ = OwnedFd(ends[0]);
-    const OwnedFd write_end(ends[1]);
+    read_ = UniqueFd(ends[0]);
+    const UniqueFd write_end(ends[1]);
     pid_ = fork();
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) {
@@ -86,7 +86,7 @@ class Launched {
   }
 
   pid_t pid_ = -1;
-  OwnedFd read_;
+  UniqueFd read_;
   std::string text_;
 };
 

@@ -115,10 +115,10 @@ TEST_CASE("ranks at different calls are told so") {
 
 TEST_CASE("strangers neither get in nor in the way") {
   int port = 0;
-  OwnedFd listener = Listen("127.0.0.1", false, port);
+  UniqueFd listener = Listen("127.0.0.1", false, port);
   // Before rank 0 accepts anybody: one says nothing, one nonsense, one goes away.
-  const OwnedFd mute(ConnectRaw(port));
-  const OwnedFd nonsense(ConnectRaw(port));
+  const UniqueFd mute(ConnectRaw(port));
+  const UniqueFd nonsense(ConnectRaw(port));
   REQUIRE(write(nonsense.get(), "GET / HTTP/1.1\r\n\r\n", 18) == 18);
   ::close(ConnectRaw(port));
   std::string intruder_error;
@@ -152,7 +152,7 @@ TEST_CASE("waiting has an end that names who is missing") {
   TcpGroupOptions options;
   options.meet_limit = milliseconds(300);
   int port = 0;
-  OwnedFd listener = Listen("127.0.0.1", false, port);
+  UniqueFd listener = Listen("127.0.0.1", false, port);
   ProcessPlace hub = PlaceOf(0, 3, port);
   hub.listen_fd = listener.Release();
   CHECK_THROWS_WITH_AS(TcpGroup(hub, options), doctest::Contains("ranks 1, 2 did not come"), Error);
@@ -163,7 +163,7 @@ TEST_CASE("waiting has an end that names who is missing") {
 
 TEST_CASE("an occupied port is named, with the way to another") {
   int port = 0;
-  const OwnedFd taken = Listen("127.0.0.1", false, port);
+  const UniqueFd taken = Listen("127.0.0.1", false, port);
   CHECK_THROWS_WITH_AS(TcpGroup(PlaceOf(0, 2, port), Quick()),
                        doctest::Contains("ZEROPLAN_PORT"), Error);
 }

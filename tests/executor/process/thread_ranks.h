@@ -31,7 +31,7 @@ inline TcpGroupOptions Quick() {
 // Calls fn(group) as each of `world_size` ranks; what each threw, by rank.
 inline std::vector<std::string> AsRanks(int world_size, const std::function<void(TcpGroup&)>& fn) {
   int port = 0;
-  OwnedFd listener = Listen("127.0.0.1", false, port);
+  UniqueFd listener = Listen("127.0.0.1", false, port);
   std::vector<std::string> errors(static_cast<size_t>(world_size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world_size; ++rank) {

@@ -137,7 +137,7 @@ TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
     const FastTempDir dir;
     const ParamLayout layout = SmallLayout(2, 2);
     int port = 0;
-    OwnedFd listener = Listen("127.0.0.1", false, port);
+    UniqueFd listener = Listen("127.0.0.1", false, port);
     pid_t pids[2];
     for (int rank = 0; rank < 2; ++rank) {
       pids[rank] = fork();
@@ -149,7 +149,7 @@ TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
         if (rank == 0) {
           place.listen_fd = listener.Release();
         } else {
-          listener.Reset();
+          listener.Close();
         }
         TcpGroup group(place, Quick());
         SaveAsRank(group, dir.path(), layout, 4);
@@ -163,7 +163,7 @@ TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
       }
       _exit(code);
     }
-    listener.Reset();
+    listener.Close();
     for (int rank = 0; rank < 2; ++rank) {
       int status = 0;
       waitpid(pids[rank], &status, 0);
