@@ -1,7 +1,6 @@
 #include "core/lowering/lower.h"
 
 #include <algorithm>
-#include <map>
 
 #include "core/lowering/passes.h"
 
@@ -29,10 +28,9 @@ uint64_t ReduceBucketElements(const Program& program) {
   // Whole layers, at stage 3 their persistent units too: of two buckets at a time, one is then the
   // layer being reduced and one the layer being filled.
   uint64_t largest = 8'000'000;
-  std::map<int, uint64_t> elements;  // by layer
-  for (const Unit& unit : program.layout.units) {
-    const bool in_layer = unit.layer >= 0 && unit.layer < program.model.layers;
-    if (in_layer) largest = std::max(largest, elements[unit.layer] += unit.padded_elements);
+  for (const auto& [layer, elements] : program.layout.padded_elements_by_layer()) {
+    const bool in_layer = layer >= 0 && layer < program.model.layers;
+    if (in_layer) largest = std::max(largest, elements);
   }
   return largest;
 }

@@ -87,8 +87,7 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
   for (size_t i = 0; i < pieces.size(); ++i)
     last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
 
-  std::map<int, uint64_t> of_layer;
-  for (const Unit& unit : p.layout.units) of_layer[unit.layer] += unit.padded_elements;
+  const std::map<int, uint64_t> of_layer = p.layout.padded_elements_by_layer();
 
   std::vector<ReduceBucket> buckets;
   uint64_t filled = 0;
@@ -99,9 +98,9 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
     const uint64_t size = timed.piece.end - timed.piece.begin;
     // The units of a layer stay together where they fit a bucket.
     const int layer = p.layout.units[static_cast<size_t>(timed.piece.unit)].layer;
-    const bool opens_layer = (i == 0 || layer != last_layer) && of_layer[layer] <= bucket_elements;
+    const bool opens_layer = (i == 0 || layer != last_layer) && of_layer.at(layer) <= bucket_elements;
     last_layer = layer;
-    const uint64_t room_for = opens_layer ? of_layer[layer] : size;
+    const uint64_t room_for = opens_layer ? of_layer.at(layer) : size;
     // A piece of gradients that are open for long (the tied head's) does not hold others up.
     const bool joins = !buckets.empty() && !each_tensor && filled + room_for <= bucket_elements &&
                        timed.first >= buckets.back().first_write;

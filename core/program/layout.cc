@@ -57,6 +57,12 @@ uint64_t ParamLayout::persistent_elements() const {
   return sum;
 }
 
+std::map<int, uint64_t> ParamLayout::padded_elements_by_layer() const {
+  std::map<int, uint64_t> elements;
+  for (const Unit& unit : units) elements[unit.layer] += unit.padded_elements;
+  return elements;
+}
+
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size) {
   ZEROPLAN_CHECK(tensors != nullptr && world_size >= 1, "world size {}", world_size);

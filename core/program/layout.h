@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct ParamLayout {
 
   uint64_t param_elements() const;
   uint64_t persistent_elements() const;  // the tensors' own elements in persistent units
+  std::map<int, uint64_t> padded_elements_by_layer() const;  // of all units of a layer
 };
 
 // Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units
