@@ -6,6 +6,8 @@
 #include <span>
 #include <tuple>
 
+#include "core/base/error.h"
+
 namespace zeroplan {
 namespace {
 
@@ -18,6 +20,14 @@ constexpr Word<Dtype> kDtypes[] = {
 constexpr Word<CollectiveOp> kOps[] = {{"all_reduce", CollectiveOp::kAllReduce},
                                        {"all_gather", CollectiveOp::kAllGather},
                                        {"reduce_scatter", CollectiveOp::kReduceScatter}};
+
+template <typename Value, size_t N>
+std::string_view WordOf(const Word<Value> (&words)[N], Value wanted) {
+  const auto found = std::find_if(std::begin(words), std::end(words),
+                                  [&](const Word<Value>& word) { return word.second == wanted; });
+  ZEROPLAN_CHECK(found != std::end(words), "a value without a word");
+  return found->first;
+}
 
 // One row, read from left to right.
 class Row {
@@ -110,6 +120,9 @@ std::optional<Measured<Result>> ReadTable(FigureReader& reader, const std::strin
 }
 
 }  // namespace
+
+std::string_view GemmKindWord(GemmKind kind) { return WordOf(kGemmKinds, kind); }
+std::string_view CollectiveOpWord(CollectiveOp op) { return WordOf(kOps, op); }
 
 std::optional<Measured<GemmRate>> ReadGemmTable(FigureReader& reader, const std::string& path) {
   static constexpr std::string_view kColumns[] = {"kind", "dtype", "m", "k", "n", "rate"};

@@ -6,9 +6,15 @@
 // other arity, an unknown word, a number that is not positive and finite, a row given twice.
 #pragma once
 
+#include <string_view>
+
 #include "hwprofiles/figure_reader.h"
 
 namespace zeroplan {
+
+// What rows call them.
+std::string_view GemmKindWord(GemmKind kind);
+std::string_view CollectiveOpWord(CollectiveOp op);
 
 // kind, dtype, m, k, n, rate
 std::optional<Measured<GemmRate>> ReadGemmTable(FigureReader& reader, const std::string& path);

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "hwprofiles/parts.h"
+#include "hwprofiles/tables.h"
 #include "hwprofiles/units.h"
 
 namespace zeroplan {
@@ -86,30 +87,6 @@ void AddTable(ProfileJson& json, const char* key, const std::optional<Measured<R
                {"rows", std::move(rows)}};
 }
 
-const char* KindName(GemmKind kind) {
-  switch (kind) {
-    case GemmKind::kForward:
-      return "forward";
-    case GemmKind::kData:
-      return "data";
-    case GemmKind::kWeight:
-      return "weight";
-  }
-  return "?";
-}
-
-const char* OpName(CollectiveOp op) {
-  switch (op) {
-    case CollectiveOp::kAllReduce:
-      return "all_reduce";
-    case CollectiveOp::kAllGather:
-      return "all_gather";
-    case CollectiveOp::kReduceScatter:
-      return "reduce_scatter";
-  }
-  return "?";
-}
-
 using Values = std::vector<double>;
 
 ProfileJson PeaksJson(const GpuProfile& gpu) {
@@ -141,7 +118,7 @@ ProfileJson GpuJson(const GpuProfile& gpu) {
   AddTable(
       json, "gemm", gpu.gemm, kRates, {"kind", "dtype", "m", "k", "n", "rate"},
       [](const GemmRate& r) {
-        return ProfileJson::array({KindName(r.kind), DtypeName(r.dtype), r.m, r.k, r.n});
+        return ProfileJson::array({GemmKindWord(r.kind), DtypeName(r.dtype), r.m, r.k, r.n});
       },
       [](const GemmRate& r) { return Values{r.flops_per_second}; });
   AddTable(
@@ -195,7 +172,7 @@ ProfileJson LinkJson(const NodeProfile& node) {
   AddTable(
       json, "collectives", node.collectives, kTimes, {"op", "world_size", "bytes", "time"},
       [](const CollectiveTime& t) {
-        return ProfileJson::array({OpName(t.op), t.world_size, Number(t.bytes)});
+        return ProfileJson::array({CollectiveOpWord(t.op), t.world_size, Number(t.bytes)});
       },
       [](const CollectiveTime& t) { return Values{t.seconds}; });
   return json;
