@@ -22,6 +22,7 @@
 
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
+#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {
@@ -88,12 +89,6 @@ void PlainProduct(const Shape& shape, const Matrix& a, const Matrix& b, Matrix& 
   }
   part(0, std::min(share, rows));
   for (std::thread& worker : workers) worker.join();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 int Main(int argc, char** argv) {

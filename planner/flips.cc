@@ -259,25 +259,24 @@ class Pool {
 };
 
 // The answer with links of that scale, as far as a search gets.
-std::optional<Found> SearchScaled(const SearchInputs& inputs, const Found& now,
+std::optional<Found> SearchScaled(const Searcher& searcher, const Found& now,
                                   const CostModel& costs) {
-  SearchInputs scaled = inputs;
-  const auto at = std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), now.candidate.gpus);
-  SearchCluster cluster = inputs.clusters[static_cast<size_t>(at - inputs.space.gpus.begin())];
+  SearchInputs scaled = searcher.inputs();
+  SearchCluster cluster = searcher.ClusterOf(now.candidate);
   cluster.costs = &costs;
   scaled.space.gpus = {now.candidate.gpus};
   scaled.clusters = {cluster};
   Question question;
-  question.objective = inputs.objective;
+  question.objective = scaled.objective;
   question.instruction_budget = kLinkBudget;
   return Searcher(std::move(scaled)).Best(question);
 }
 
 // The better of what the pool holds and what a search finds: either may know more.
-Found BestScaled(const Pool& pool, const SearchInputs& inputs, const Found& now,
+Found BestScaled(const Pool& pool, const Searcher& searcher, const Found& now,
                  const CostModel& costs) {
   const Found known = pool.Best(costs);
-  const std::optional<Found> found = SearchScaled(inputs, now, costs);
+  const std::optional<Found> found = SearchScaled(searcher, now, costs);
   return found && found->tokens_per_second > known.tokens_per_second ? *found : known;
 }
 
@@ -288,7 +287,6 @@ constexpr int kRounds = 8;
 std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
                                   bool faster, bool* gave_up) {
   const int gpus = now.candidate.gpus, stage = now.candidate.stage;
-  const SearchInputs& inputs = searcher.inputs();
   Pool pool(searcher, now);
   // The pool knows the present bandwidth's best; where the whole space has a better one beyond the
   // flip, that joins the pool and the flip moves.
@@ -305,14 +303,14 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
     const bool found = changed(next);
     const double at = found ? Bisect(last, next, changed).changed : next;
     const double margin = faster ? 1.01 : 1 / 1.01;
-    const Found beyond = BestScaled(pool, inputs, now, costs(gpus, at * margin));
+    const Found beyond = BestScaled(pool, searcher, now, costs(gpus, at * margin));
     const bool flipped = beyond.candidate.stage != stage;
     if (!found && !flipped) return std::nullopt;
     if (found != flipped) {
       if (!pool.Add(beyond.candidate)) break;  // a tie: it flips there and back
       continue;
     }
-    const Found before = BestScaled(pool, inputs, now, costs(gpus, at / margin / margin));
+    const Found before = BestScaled(pool, searcher, now, costs(gpus, at / margin / margin));
     if (before.candidate.stage != stage) {
       if (!pool.Add(before.candidate)) break;
       continue;
