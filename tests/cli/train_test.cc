@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/run_metrics.h"
 
 namespace zeroplan {
 namespace {
@@ -49,27 +50,6 @@ class Workspace {
   fs::path root_;
 };
 
-std::vector<Json> ReadLines(const std::string& file) {
-  std::vector<Json> lines;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    Json json = Json::parse(line, nullptr, false);
-    if (!json.is_discarded()) lines.push_back(std::move(json));  // a kill may cut the last line
-  }
-  return lines;
-}
-
-// Loss by step. A step that was run again after a kill must have come out the same.
-std::map<int, double> Losses(const std::string& metrics) {
-  std::map<int, double> losses;
-  for (const Json& line : ReadLines(metrics)) {
-    if (line["event"] != "step") continue;
-    const auto [at, added] = losses.emplace(line["step"], line["loss"]);
-    if (!added) CHECK(at->second == line["loss"].get<double>());
-  }
-  return losses;
-}
-
 // Starts zeroplan and sends it `signal` after `delay`; the exit status as waitpid has it.
 int RunAndSignal(const std::string& arguments, std::chrono::microseconds delay, int signal) {
   const pid_t child = fork();
@@ -99,7 +79,7 @@ TEST_CASE("metrics, planned memory and final weights") {
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(run.err.find("differs") == std::string::npos);  // planned against touched bytes
-  const std::vector<Json> lines = ReadLines(work.path("m.jsonl"));
+  const std::vector<Json> lines = ReadMetricsLines(work.path("m.jsonl"));
   REQUIRE(lines.size() > kSteps + 2);
   CHECK(lines.front()["schema"] == "zeroplan.metrics/1");
   const Json& gpu = lines.front()["planned_bytes"]["gpu"];
@@ -110,7 +90,7 @@ TEST_CASE("metrics, planned memory and final weights") {
   CHECK(lines.back()["event"] == "end");
   CHECK(lines.back()["high_water_bytes"] == lines.back()["planned_arena_bytes"]);
   CHECK(lines.back()["device_used_bytes"].is_null());
-  const auto losses = Losses(work.path("m.jsonl"));
+  const auto losses = LossesByStep(work.path("m.jsonl"));
   CHECK(losses.at(kSteps) < 0.7 * losses.at(1));
   CHECK(fs::exists(work.path("out/model.safetensors")));
   const Json trace = Json::parse(ReadWhole(work.path("t.json")));
@@ -145,7 +125,7 @@ TEST_CASE("a run killed again and again has the losses of an uninterrupted one, 
   // However unlucky the kills were, the last run is left alone.
   if (kills == 300) REQUIRE(RunZeroplan(again).exit_code == 0);
   MESSAGE("killed " << kills << " times");
-  CHECK(Losses(work.path("killed.jsonl")) == Losses(work.path("control.jsonl")));
+  CHECK(LossesByStep(work.path("killed.jsonl")) == LossesByStep(work.path("control.jsonl")));
 }
 
 TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {
@@ -162,8 +142,8 @@ TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {
   }
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 130);
-  const auto control = Losses(work.path("control.jsonl"));
-  const auto before = Losses(work.path("m.jsonl"));
+  const auto control = LossesByStep(work.path("control.jsonl"));
+  const auto before = LossesByStep(work.path("m.jsonl"));
   const int done = before.rbegin()->first;
   for (const auto& [step, loss] : before) {
     if (control.count(step)) CHECK(loss == control.at(step));
@@ -172,7 +152,7 @@ TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {
       RunZeroplan(work.Train("--gpus 4 --micro-batch 1 --stage 3 --resume" + save, done + 5));
   CAPTURE(more.err);
   REQUIRE(more.exit_code == 0);
-  CHECK(Losses(work.path("m.jsonl")).rbegin()->first == done + 5);
+  CHECK(LossesByStep(work.path("m.jsonl")).rbegin()->first == done + 5);
 }
 
 TEST_CASE("what cannot be run is refused with the option, the value and the fix") {

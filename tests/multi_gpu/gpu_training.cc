@@ -9,46 +9,24 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <thread>
+
+#include "tests/cli/run_binary.h"
+#include "tests/run_metrics.h"
 
 namespace zeroplan {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 constexpr auto kTurn = std::chrono::milliseconds(20);
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::vector<Json> ReadJsonLines(const std::string& path) {
-  std::vector<Json> lines;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    Json json = Json::parse(line, nullptr, false);
-    if (!json.is_discarded()) lines.push_back(std::move(json));  // a kill may cut the last line
-  }
-  return lines;
-}
-
 }  // namespace
 
 TrainingFolder::TrainingFolder() {
-  std::string name = (fs::temp_directory_path() / "zeroplan_gpus_XXXXXX").string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  root_ = name;
-  std::ofstream(root_ / "config.json")
+  std::ofstream(path("config.json"))
       << R"({"model_type":"gpt2","n_layer":3,"n_embd":64,"n_head":2,"n_positions":64,"vocab_size":256})";
-}
-
-TrainingFolder::~TrainingFolder() {
-  std::error_code ignored;
-  fs::remove_all(root_, ignored);
 }
 
 std::string TrainingFolder::Train(const std::string& name, const std::string& more,
@@ -59,17 +37,11 @@ std::string TrainingFolder::Train(const std::string& name, const std::string& mo
 }
 
 std::map<int, double> TrainingFolder::Losses(const std::string& name) const {
-  std::map<int, double> losses;
-  for (const Json& line : ReadJsonLines(path(name + ".jsonl"))) {
-    if (line["event"] != "step") continue;
-    const auto [at, added] = losses.emplace(line["step"], line["loss"]);
-    if (!added) CHECK(at->second == line["loss"].get<double>());
-  }
-  return losses;
+  return LossesByStep(path(name + ".jsonl"));
 }
 
 Json TrainingFolder::LastLine(const std::string& name) const {
-  const std::vector<Json> lines = ReadJsonLines(path(name + ".jsonl"));
+  const std::vector<Json> lines = ReadMetricsLines(path(name + ".jsonl"));
   return lines.empty() ? Json() : lines.back();
 }
 
@@ -144,7 +116,7 @@ bool GpuTraining::AwaitOutput(const std::string& text, std::chrono::seconds limi
   return false;
 }
 
-std::string GpuTraining::output() const { return ReadText(log_); }
+std::string GpuTraining::output() const { return ReadWhole(log_); }
 
 void GpuTraining::Signal(int signal) const { kill(pid_, signal); }
 

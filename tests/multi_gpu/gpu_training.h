@@ -4,11 +4,12 @@
 #include <sys/types.h>
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {
 
@@ -16,11 +17,8 @@ namespace zeroplan {
 class TrainingFolder {
  public:
   TrainingFolder();
-  ~TrainingFolder();
-  TrainingFolder(const TrainingFolder&) = delete;
-  TrainingFolder& operator=(const TrainingFolder&) = delete;
 
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  std::string path(const std::string& name) const { return root_.path() + "/" + name; }
   // `train` with what all runs share and `more`; metrics go to NAME.jsonl.
   std::string Train(const std::string& name, const std::string& more, int steps) const;
   // Loss by step, of all runs that appended to NAME.jsonl. A step told twice with two losses is a
@@ -29,7 +27,7 @@ class TrainingFolder {
   nlohmann::json LastLine(const std::string& name) const;
 
  private:
-  std::filesystem::path root_;
+  TempDir root_;
 };
 
 // One zeroplan process and the ranks it starts. Output goes to a file.

@@ -1,8 +1,6 @@
 // What is special about the matrix products of a GPU: fused epilogues and what stands in for them,
 // fp32 gradients of 16-bit products, large shapes, the file of tuned algorithms.
 // Legend: M rows, K inputs, N outputs.
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +9,7 @@
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm_plans.h"
 #include "tests/executor/cuda/gpu_runner.h"
+#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
@@ -166,22 +165,6 @@ TEST_CASE("gpu matmul: a product of GPT-2 1.6B's size, sampled") {
 
 // ---- the file of tuned algorithms --------------------------------------------------------------
 
-class TemporaryFolder {
- public:
-  TemporaryFolder()
-      : path_(fs::temp_directory_path() / ("zeroplan_gemm_" + std::to_string(getpid()))) {
-    fs::remove_all(path_);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string str() const { return path_.string(); }
-
- private:
-  fs::path path_;
-};
-
 // Prepares and runs a product with plans of its own; returns how many products were tuned and what
 // came out.
 struct Outcome {
@@ -204,49 +187,52 @@ Outcome RunWithPlans(const std::string& folder, Tensor a, Tensor w, const Kernel
 
 TEST_CASE("gpu matmul: tuned algorithms are kept, and a damaged file is tuned anew") {
   ZEROPLAN_TEST_RNG(rng);
-  const TemporaryFolder folder;
+  const TempDir temporary;
+  const std::string folder = temporary.path() + "/tuned";
   const KernelDims dims = {256, 128, 512};
   const Tensor a = Tensor::Random(rng, Dtype::kBF16, 256 * 128);
   const Tensor w = Tensor::Random(rng, Dtype::kBF16, 128 * 512);
-  const Outcome first = RunWithPlans(folder.str(), a, w, dims);
+  const Outcome first = RunWithPlans(folder, a, w, dims);
   CHECK(first.tuned == 1);
   REQUIRE(first.choices.size() == 1);
   CHECK(first.choices[0].milliseconds > 0);
   REQUIRE(fs::exists(first.path));
 
-  const Outcome second = RunWithPlans(folder.str(), a, w, dims);
+  const Outcome second = RunWithPlans(folder, a, w, dims);
   CHECK(second.tuned == 0);
   CHECK(second.y == first.y);
   REQUIRE(second.choices.size() == 1);
   CHECK(second.choices[0].milliseconds == first.choices[0].milliseconds);
 
   std::ofstream(first.path) << "{\"format\": 1, ";
-  CHECK(RunWithPlans(folder.str(), a, w, dims).tuned == 1);
-  CHECK(RunWithPlans(folder.str(), a, w, dims).tuned == 0);  // the file is whole again
+  CHECK(RunWithPlans(folder, a, w, dims).tuned == 1);
+  CHECK(RunWithPlans(folder, a, w, dims).tuned == 0);  // the file is whole again
   CHECK(RunWithPlans("", a, w, dims).tuned == 1);
 }
 
 TEST_CASE("gpu matmul: an algorithm of the wrong size is not taken from the file") {
   ZEROPLAN_TEST_RNG(rng);
-  const TemporaryFolder folder;
+  const TempDir temporary;
+  const std::string folder = temporary.path() + "/tuned";
   const KernelDims dims = {64, 64, 64};
   const Tensor a = Tensor::Random(rng, Dtype::kBF16, 64 * 64);
   const Tensor w = Tensor::Random(rng, Dtype::kBF16, 64 * 64);
-  const Outcome first = RunWithPlans(folder.str(), a, w, dims);
+  const Outcome first = RunWithPlans(folder, a, w, dims);
   std::ifstream file(first.path);
   std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t at = text.find("\"algorithm\": \"");
   REQUIRE(at != std::string::npos);
   text.erase(at + 14, 2);
   std::ofstream(first.path) << text;
-  const Outcome again = RunWithPlans(folder.str(), a, w, dims);
+  const Outcome again = RunWithPlans(folder, a, w, dims);
   CHECK(again.tuned == 1);
 }
 
 TEST_CASE("gpu matmul cache file: merges, refuses other GPUs and versions") {  // needs no GPU
-  const TemporaryFolder folder;
-  const std::string path = GemmCachePath(folder.str(), "A GPU/1", 130100);
-  CHECK(path == folder.str() + "/gemm-A-GPU-1-cublaslt130100.json");
+  const TempDir temporary;
+  const std::string folder = temporary.path() + "/tuned";
+  const std::string path = GemmCachePath(folder, "A GPU/1", 130100);
+  CHECK(path == folder + "/gemm-A-GPU-1-cublaslt130100.json");
   WriteGemmCache(path, "A GPU/1", 130100, {.products = {{"p", {"00ff", 1.5}}}});
   WriteGemmCache(path, "A GPU/1", 130100,
                  {.products = {{"q", {"0102", 2.5}}}, .fusions = {{"f", {true, 1, 2}}}});
