@@ -22,7 +22,8 @@ enum class KernelId : uint8_t {
   kLayerNormForward,  // dims M,C : x_MC w_C b_C -> y_MC stats_M2(F32: mean, 1/std)
   kMatmulForward,     // dims M,K,N : a_MK w bias_N? residual_MN? -> y_MN = a*w (+bias) (+residual)
                       //   w is [K,N], with kTransposed [N,K]
-  kAttentionForward,  // dims B,T,C,H : qkv_BT3C -> out_BTC lse_BHT(F32); causal, scale 1/sqrt(C/H)
+  kAttentionForward,  // dims B,T,C,H : qkv_BT3C -> out_BTC lse_BHT(F32) [workspace]; causal, scale
+                      //   1/sqrt(C/H)
   kGeluForward,       // dims n : x_n -> y_n ; tanh form
   kCrossEntropy,      // dims R,V,Vp : logits_RVp(in/out) targets_R(I32) state -> loss_R(F32)
                       //   unless kForwardOnly, logits become dlogits:

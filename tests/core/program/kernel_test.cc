@@ -101,7 +101,8 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   // sort's 4096 bytes and 1 MiB.
   CHECK(Workspace(KernelId::kEmbedBackward, {4, 1024, 96, 300}, Backend::kCuda) ==
         4 * 16384 + 128 * 2 * 96 * 4 + 4096 + 1048576);
-  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 0);
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 256);
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCpu) == 0);
   CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) ==
         33554432);
   CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
