@@ -1,5 +1,7 @@
 #include "cli/run_prediction.h"
 
+#include "core/base/error.h"
+#include "core/base/units.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/step_time.h"
 
@@ -19,6 +21,17 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
     prediction.step_seconds = StepTimer(costs).Time(program).total_seconds;
   }
   return prediction;
+}
+
+void CheckGpuMemory(const RunPrediction& prediction, uint64_t limit_bytes) {
+  if (prediction.gpu_total_bytes <= limit_bytes) return;
+  throw Error(
+      ExitCode::kNothingFits,
+      fmt::format("--gpu-memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
+                  "more than {}; 'zeroplan plan' with the same --gpu-memory finds what fits",
+                  FormatBytes(prediction.gpu_total_bytes), FormatBytes(prediction.runtime_bytes),
+                  prediction.hardware, FormatBytes(prediction.gpu_total_bytes - limit_bytes),
+                  FormatBytes(limit_bytes)));
 }
 
 std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype) {

@@ -21,6 +21,9 @@ struct RunPrediction {
 RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware,
                          int gpus_per_node);
 
+// Throws Error(kNothingFits) if more than `limit_bytes` of one GPU's memory are predicted.
+void CheckGpuMemory(const RunPrediction& prediction, uint64_t limit_bytes);
+
 // FLOP/s of the profile's GPU without sparsity; unset where it does not have that type.
 std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype);
 

@@ -64,7 +64,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (on_gpu && place.rank == 0) {
     prediction = PredictRun(program, work.hardware, place.local_world_size);
     const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
-    if (work.hardware_is_known && prediction->gpu_total_bytes > usable) {
+    if (work.gpu_memory_limit) {
+      CheckGpuMemory(*prediction, *work.gpu_memory_limit);
+    } else if (work.hardware_is_known && prediction->gpu_total_bytes > usable) {
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
                  FormatBytes(prediction->gpu_total_bytes), work.hardware.gpu.name,
                  FormatBytes(usable));

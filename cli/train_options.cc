@@ -30,6 +30,9 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
       "cuda where this build has it and the driver shows a GPU, else cpu)");
   add(run, "--hw", options.common.hardware, "NAME|FILE",
       "Hardware profile that a GPU's memory and time are predicted with (default: this machine's)");
+  add(run, "--gpu-memory", options.common.gpu_memory, "BYTES",
+      "Memory of one GPU that the run may use, such as 32GB: where more is predicted, nothing "
+      "starts (default: the GPU's)");
   add(run, "--steps", options.steps, "COUNT",
       "Optimizer steps, those before a resume included (default 100)");
   add(run, "--lr", options.lr, "RATE",

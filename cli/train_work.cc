@@ -6,6 +6,7 @@
 #include "cli/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/units.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "hwprofiles/loader.h"
 #include "planner/choices.h"
@@ -124,12 +125,22 @@ TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assum
     ThrowUsage("--hw: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
                command.common.hardware);
   }
+  std::optional<uint64_t> gpu_memory_limit;
+  if (const std::string& limit = command.common.gpu_memory; !limit.empty()) {
+    gpu_memory_limit = ParseBytes(limit, "--gpu-memory");
+    if (backend == Backend::kCpu) {
+      ThrowUsage("--gpu-memory: {} has no effect on the CPU backend; leave it out, or use "
+                 "--backend cuda",
+                 limit);
+    }
+  }
   HardwareProfile hardware = backend == Backend::kCuda
                                  ? ResolveHardware(command.common, assumptions)
                                  : LoadProfile(std::string(kDefaultProfile));
   TrainWork work = command.plan.empty() ? WorkOfConfig(command, hardware, backend, assumptions)
                                         : WorkOfPlan(command, backend, assumptions);
   work.hardware = std::move(hardware);
+  work.gpu_memory_limit = gpu_memory_limit;
   work.hardware_is_known = named || assumptions.detected_gpus.has_value();
   return work;
 }

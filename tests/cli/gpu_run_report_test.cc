@@ -55,6 +55,22 @@ TEST_CASE("without a network there is no time of several hosts, and memory still
   CHECK(prediction.gpu_total_bytes > prediction.runtime_bytes);
 }
 
+TEST_CASE("--gpu-memory holds a run to what it predicts") {
+  const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
+  const RunPrediction prediction = PredictRun(SmallCudaProgram(2), hardware, 2);
+  CHECK_NOTHROW(CheckGpuMemory(prediction, prediction.gpu_total_bytes));
+  try {
+    CheckGpuMemory(prediction, prediction.gpu_total_bytes - 5'000'000);
+    FAIL("too little memory is accepted");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    CAPTURE(message);
+    CHECK(error.code() == ExitCode::kNothingFits);
+    CHECK(message.starts_with("--gpu-memory: "));
+    CHECK(message.find("5.00 MB more") != std::string::npos);
+  }
+}
+
 TEST_CASE("metrics hold what a GPU run measures, and null for what it does not") {
   const Program program = SmallCudaProgram(2);
   const MemoryReport memory = WalkMemory(program);
