@@ -95,7 +95,11 @@ std::string Loss(const ChoiceEstimate& other, const ChoiceEstimate& best) {
                              {a.optimizer - b.optimizer, "each GPU updates more of the states"}};
   std::sort(parts.begin(), parts.end(),
             [](const Part& x, const Part& y) { return x.difference > y.difference; });
-  std::string text = slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
+  std::string text =
+      slower <= -0.0005 ? fmt::format("{:.2g} % faster, and offload has to gain {:.2g} %",
+                                      100 * (b.total / a.total - 1), 100 * kOffloadMargin)
+      : slower < 0.0005 ? "as fast"
+                        : fmt::format("{:.2g} % slower", 100 * slower);
   for (size_t i = 0; i < 2; ++i) {
     const double share = parts[i].difference / b.total;
     if (share < 0.001 || (i == 1 && share < 0.3 * parts[0].difference / b.total)) break;

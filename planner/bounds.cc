@@ -131,7 +131,7 @@ GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const C
   }
   if (t.n > 1) AddCollectives(t, group, costs, bound);
   AddCopies(t, group, costs, bound);
-  bound.update_seconds = UpdateSeconds(t, group, costs);
+  AddUpdate(t, group, costs, bound);
   // Updates and the next forward pass hide the gathers between them: what the updates do not, the
   // forward pass has beside it.
   if (base_.zero.overlap_comm) {
@@ -254,27 +254,31 @@ double Bounds::GatherSeconds(const Terms& t, const Candidate& group, const CostM
   return PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket);
 }
 
-double Bounds::UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
+void Bounds::AddUpdate(const Terms& t, const Candidate& group, const CostModel& costs,
+                       GroupBound& bound) const {
   // Master and moments are read and written; at fp32 the master may be the parameter itself.
   const bool fp32 = base_.precision.dtype == Dtype::kF32;
   const double bytes = 24 + (fp32 ? 0 : 2 * t.param_bytes);
   const double here = (1 - t.away) * t.psi / (t.stage == 0 ? 1 : t.n);
   const double there = t.away * t.psi / t.n;
-  double seconds = std::max(here * bytes / costs.HbmBytesPerSecond(),
-                            there * bytes / costs.HostBytesPerSecond());
-  if (!t.params_away) {
-    seconds = std::max(seconds, there * t.param_bytes / costs.PcieBytesPerSecond());
+  bound.update_seconds = here * bytes / costs.HbmBytesPerSecond();
+  if (!base_.zero.overlap_comm) {
+    bound.update_seconds = std::max(bound.update_seconds, GatherSeconds(t, group, costs));
   }
-  if (!base_.zero.overlap_comm) seconds = std::max(seconds, GatherSeconds(t, group, costs));
+  double& away = bound.host_update_seconds;
+  away = there * bytes / costs.HostBytesPerSecond();
+  if (!t.params_away) {
+    away = std::max(away, there * t.param_bytes / costs.PcieBytesPerSecond());
+  }
   if (group.optimizer.device == OffloadDevice::kNvme) {
     const double states = (fp32 ? 8 : 12) * there;
-    seconds = std::max({seconds, states / costs.StorageReadBytesPerSecond(),
-                        states / costs.StorageWriteBytesPerSecond()});
+    away = std::max({away, states / costs.StorageReadBytesPerSecond(),
+                     states / costs.StorageWriteBytesPerSecond()});
   }
-  // The norm comes before every update: gradients are read on the GPU, then on the host.
   const auto grad_bytes = static_cast<double>(StateBytes(base_.precision).grads);
-  return seconds +
-         grad_bytes * (here / costs.HbmBytesPerSecond() + there / costs.HostBytesPerSecond());
+  const double normed_here = t.in_place ? here + there : here;
+  bound.norm_seconds = normed_here * grad_bytes / costs.HbmBytesPerSecond();
+  if (!t.in_place) bound.host_norm_seconds = there * grad_bytes / costs.HostBytesPerSecond();
 }
 
 MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {
@@ -285,17 +289,26 @@ MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute)
 
 double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
                            int64_t grad_accum) {
-  auto micro = [&](double last_comm, double carried_comm) {
-    const double forward = SideBySide(compute.forward_seconds,
-                                      group.forward_comm_seconds + carried_comm, group.rates);
-    const double backward =
-        SideBySide(compute.backward_seconds, group.backward_comm_seconds + last_comm, group.rates);
-    return std::max(forward + std::max(backward, group.gradient_copy_seconds), group.fetch_seconds);
+  // A micro-step; the first one also ends the last update, the last one has its reductions.
+  auto micro = [&](bool first, bool last) {
+    double forward = SideBySide(
+        compute.forward_seconds,
+        group.forward_comm_seconds + (first ? group.carried_comm_seconds : 0), group.rates);
+    double fetch = group.fetch_seconds;
+    if (first) {
+      // Every parameter is used before the loss.
+      forward = std::max(group.update_seconds + forward, group.host_update_seconds);
+      fetch += group.update_seconds;
+    }
+    const double backward = SideBySide(
+        compute.backward_seconds,
+        group.backward_comm_seconds + (last ? group.last_comm_seconds : 0), group.rates);
+    const double host = last ? group.host_norm_seconds : 0;
+    return std::max(forward + std::max({backward, group.gradient_copy_seconds, host}), fetch);
   };
-  const double last = group.last_comm_seconds, carried = group.carried_comm_seconds;
-  if (grad_accum == 1) return micro(last, carried) + group.update_seconds;
-  return micro(0, carried) + static_cast<double>(grad_accum - 2) * micro(0, 0) + micro(last, 0) +
-         group.update_seconds;
+  if (grad_accum == 1) return micro(true, true) + group.norm_seconds;
+  return micro(true, false) + static_cast<double>(grad_accum - 2) * micro(false, false) +
+         micro(false, true) + group.norm_seconds;
 }
 
 }  // namespace zeroplan

@@ -39,7 +39,11 @@ struct GroupBound {
   double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
   double gradient_copy_seconds = 0;  // to the host, in each backward half
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
-  double update_seconds = 0;         // the optimizer section
+  double norm_seconds = 0;           // of gradients on the GPU, before the update
+  double update_seconds = 0;         // on the GPU
+  // On the host, beside the last backward half; and from the norm until the last parameter is back,
+  // beside the update on the GPU and the first forward half.
+  double host_norm_seconds = 0, host_update_seconds = 0;
   OverlapRates rates;
 };
 
@@ -84,7 +88,8 @@ class Bounds {
   void AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
                  GroupBound& bound) const;
   double GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
-  double UpdateSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
+  void AddUpdate(const Terms& t, const Candidate& group, const CostModel& costs,
+                 GroupBound& bound) const;
 
   const ModelSpec& model_;
   std::shared_ptr<const std::vector<ParamTensor>> tensors_;

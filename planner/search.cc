@@ -22,21 +22,23 @@ struct Score {
   }
 };
 
-Score MakeScore(Objective objective, double tokens_per_second, double gpu_bytes, int gpus) {
+Score MakeScore(Objective objective, const Candidate& candidate, double tokens_per_second,
+                double gpu_bytes) {
+  const double merit = Merit(candidate, tokens_per_second);
   switch (objective) {
     case Objective::kThroughput:
-      return {tokens_per_second, -gpu_bytes};
+      return {merit, -gpu_bytes};
     case Objective::kHeadroom:
-      return {-gpu_bytes, tokens_per_second};
+      return {-gpu_bytes, merit};
     case Objective::kFewestGpus:
-      return {-static_cast<double>(gpus), tokens_per_second};
+      return {-static_cast<double>(candidate.gpus), merit};
   }
   return {};
 }
 
 Score ScoreOf(Objective objective, const Found& found) {
-  return MakeScore(objective, found.tokens_per_second, static_cast<double>(found.gpu_bytes),
-                   found.candidate.gpus);
+  return MakeScore(objective, found.candidate, found.tokens_per_second,
+                   static_cast<double>(found.gpu_bytes));
 }
 
 // By how much `bound` is better than `score`, as a share of what they differ in first.
@@ -74,6 +76,10 @@ struct Item {
 };
 
 }  // namespace
+
+double Merit(const Candidate& candidate, double tokens_per_second) {
+  return Offloads(candidate) ? tokens_per_second / (1 + kOffloadMargin) : tokens_per_second;
+}
 
 struct Searcher::Impl {
   explicit Impl(SearchInputs inputs)
@@ -187,8 +193,8 @@ struct Searcher::Impl {
         // Bounds and programs add the same numbers up in another order.
         constexpr double kRounding = 1 + 1e-9;
         const double rate = kRounding * Tokens(group.candidate, pairs[i]) / seconds;
-        items.push_back({MakeScore(question.objective, rate, static_cast<double>(memory.gpu_bytes),
-                                   group.candidate.gpus),
+        items.push_back({MakeScore(question.objective, group.candidate, rate,
+                                   static_cast<double>(memory.gpu_bytes)),
                          g, pairs[i]});
       }
     }
@@ -269,10 +275,7 @@ struct Searcher::Impl {
   Progress Answer(const Question& question, bool brute_force, const Score* winner = nullptr) {
     std::vector<Item> here, away;
     for (Item& item : Open(question, brute_force)) {
-      const Candidate& c = groups[item.group].candidate;
-      const bool offloads =
-          c.optimizer.device != OffloadDevice::kNone || c.param != OffloadDevice::kNone;
-      (offloads ? away : here).push_back(item);
+      (Offloads(groups[item.group].candidate) ? away : here).push_back(item);
     }
     std::make_heap(here.begin(), here.end());
     std::make_heap(away.begin(), away.end());

@@ -16,7 +16,7 @@
 namespace zeroplan {
 
 enum class Objective : uint8_t {
-  kThroughput,  // tokens per second; then less GPU memory
+  kThroughput,  // tokens per second (see Merit); then less GPU memory
   kHeadroom,    // GPU memory left; then tokens per second
   kFewestGpus,  // GPUs; then tokens per second
 };
@@ -103,6 +103,11 @@ struct Found {
   double step_seconds = 0;
   uint64_t gpu_bytes = 0;
 };
+
+// Tokens a second that choices are compared by. What a host does beside training is known less well
+// than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.
+inline constexpr double kOffloadMargin = 0.02;
+double Merit(const Candidate& candidate, double tokens_per_second);
 
 // Keeps what it has lowered, so that further questions about the same space are cheap.
 class Searcher {

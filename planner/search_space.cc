@@ -94,6 +94,11 @@ void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t
   space.max_step_sequences = std::max<int64_t>(1, kDefaultStepTokens / seq_len);
 }
 
+bool Offloads(const Candidate& candidate) {
+  return candidate.optimizer.device != OffloadDevice::kNone ||
+         candidate.param != OffloadDevice::kNone;
+}
+
 TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   TrainSetup setup = base;
   setup.batch.world_size = candidate.gpus;

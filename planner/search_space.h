@@ -71,6 +71,9 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
+// Whether states or parameters are on the host or on disk.
+bool Offloads(const Candidate& candidate);
+
 TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base);
 // What SetupOf took from a candidate.
 Candidate CandidateOf(const TrainSetup& setup);

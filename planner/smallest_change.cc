@@ -108,7 +108,8 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       }
       Searcher searcher(inputs);
       const std::optional<Found> found = searcher.Best(fastest);
-      if (!found || (best && found->tokens_per_second <= best->found.tokens_per_second)) continue;
+      const auto merit = [](const Found& f) { return Merit(f.candidate, f.tokens_per_second); };
+      if (!found || (best && merit(*found) <= merit(best->found))) continue;
       best = Describe(searcher, *found, asked.space);
     }
     if (best) return best;

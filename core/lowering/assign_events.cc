@@ -5,10 +5,11 @@
 // touches, what on other streams must be over before it (reads after writes, writes after both),
 // and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
 // is known to have come. All this per kind of micro-step, since an instruction may run in some
-// kinds only. Streams meet at a section's begin and end, but for the gathers of updated parameters,
-// where collectives may overlap: they are carried over the end of the optimizer step. Each records
-// an event of its own, and in the first micro-step of the next step they count as instructions that
-// came before the list.
+// kinds only. Streams meet at a section's begin and end, but for what follows the step's scalars on
+// the host's streams and on the one that copies to the device (offloaded states are updated, and
+// parameters return) and, where collectives may overlap, for the gathers of updated parameters: they
+// are carried over the end of the optimizer step. Each records an event of its own, and in the first
+// micro-step of the next step they count as instructions that came before the list.
 #include <algorithm>
 #include <array>
 
@@ -19,17 +20,44 @@ namespace zeroplan {
 namespace {
 
 // An instruction of optimizer_step that the next step may find under way.
-struct Carried {
+struct CarriedInstruction {
   size_t instruction;
   EventId event;
 };
 
-std::vector<Carried> FindCarried(Program& p) {
-  std::vector<Carried> carried;
-  if (!p.setup.zero.overlap_comm || p.setup.batch.world_size == 1) return carried;
+struct Carried {
+  std::vector<CarriedInstruction> instructions;  // in list order
+  std::array<bool, kStreams> streams{};          // those that do not meet at the section's end
+};
+
+bool TouchesTransients(const Program& p, const Instruction& instruction) {
+  bool touches = false;
+  ForEachAccess(p, instruction,
+                [&](const Ref& ref, ArgMode) { touches |= !p.buffers[ref.buffer].persistent; });
+  return touches;
+}
+
+Carried FindCarried(Program& p) {
+  Carried carried;
   const std::vector<Instruction>& list = p.section(Section::kOptimizerStep);
-  for (size_t i = 0; i < list.size(); ++i) {
-    if (list[i].stream == Stream::kGather) carried.push_back({i, p.event_count++});
+  const auto scalars = std::find_if(list.begin(), list.end(), [](const Instruction& i) {
+    const auto* launch = std::get_if<LaunchKernel>(&i.op);
+    return launch != nullptr && launch->kernel == KernelId::kStepScalars;
+  });
+  std::array<bool, kStreams> may_carry{};
+  for (const Stream stream : {Stream::kHost, Stream::kHostToDevice, Stream::kStorage}) {
+    may_carry[static_cast<size_t>(stream)] = true;
+  }
+  may_carry[static_cast<size_t>(Stream::kGather)] =
+      p.setup.zero.overlap_comm && p.setup.batch.world_size > 1;
+  // The next micro-step's transients may lie where this section's lay.
+  for (auto i = scalars; i != list.end(); ++i) {
+    if (TouchesTransients(p, *i)) may_carry[static_cast<size_t>(i->stream)] = false;
+  }
+  for (auto i = scalars; i != list.end(); ++i) {
+    if (!may_carry[static_cast<size_t>(i->stream)]) continue;
+    carried.instructions.push_back({static_cast<size_t>(i - list.begin()), p.event_count++});
+    carried.streams[static_cast<size_t>(i->stream)] = true;
   }
   return carried;
 }
@@ -38,7 +66,7 @@ constexpr uint8_t kTakesCarried = kOnly | kFirst;
 
 class EventPass {
  public:
-  EventPass(Program& p, Section section, const std::vector<Carried>& carried,
+  EventPass(Program& p, Section section, const Carried& carried,
             AccessHistories& histories)
       : p_(p),
         section_(section),
@@ -84,19 +112,21 @@ class EventPass {
 
   // Carried instructions are numbered up to -1, so that they come before the list.
   int32_t CarriedIndex(size_t c) const {
-    return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.size());
+    return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.instructions.size());
   }
-  const Carried& CarriedAt(int32_t index) const {
-    return carried_[static_cast<size_t>(index + static_cast<int32_t>(carried_.size()))];
+  const CarriedInstruction& CarriedAt(int32_t index) const {
+    const auto count = static_cast<int32_t>(carried_.instructions.size());
+    return carried_.instructions[static_cast<size_t>(index + count)];
   }
 
   void TakeCarried() {
     const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if ((kinds_[k] & kTakesCarried) == 0) continue;
-      for (size_t c = 0; c < carried_.size(); ++c) {
-        TakeAccesses(step[carried_[c].instruction]);
-        Note(k, static_cast<size_t>(Stream::kGather), CarriedIndex(c));
+      for (size_t c = 0; c < carried_.instructions.size(); ++c) {
+        const Instruction& instruction = step[carried_.instructions[c].instruction];
+        TakeAccesses(instruction);
+        Note(k, static_cast<size_t>(instruction.stream), CarriedIndex(c));
       }
     }
   }
@@ -104,9 +134,13 @@ class EventPass {
   // What no instruction waited for is waited for all the same: nothing is carried any further.
   void EndCarried() {
     for (size_t k = 0; k < kinds_.size(); ++k) {
-      if ((kinds_[k] & kTakesCarried) == 0 || carried_.empty()) continue;
+      if ((kinds_[k] & kTakesCarried) == 0) continue;
       StreamClock need = kNoneYet;
-      need[static_cast<size_t>(Stream::kGather)] = CarriedIndex(carried_.size() - 1);
+      for (size_t c = 0; c < carried_.instructions.size(); ++c) {
+        const CarriedInstruction& carried = carried_.instructions[c];
+        const Stream stream = p_.section(Section::kOptimizerStep)[carried.instruction].stream;
+        need[static_cast<size_t>(stream)] = CarriedIndex(c);
+      }
       WaitFor(list_.size(), static_cast<size_t>(Stream::kCompute), k, need);
     }
   }
@@ -202,9 +236,11 @@ class EventPass {
 
   void Rebuild() {
     std::vector<EventId> recorded(list_.size(), UINT32_MAX);
-    const bool carries = section_ == Section::kOptimizerStep && !carried_.empty();
+    const bool carries = section_ == Section::kOptimizerStep;
     if (carries) {
-      for (const Carried& carried : carried_) recorded[carried.instruction] = carried.event;
+      for (const CarriedInstruction& carried : carried_.instructions) {
+        recorded[carried.instruction] = carried.event;
+      }
     }
     for (const Wait& wait : waits_) {
       if (wait.for_instruction < 0) continue;
@@ -245,7 +281,7 @@ class EventPass {
     }
     for (size_t s = 0; s < kStreams; ++s) {
       if (s == compute || !uses_stream_[s]) continue;
-      if (carries && static_cast<Stream>(s) == Stream::kGather) continue;
+      if (carries && carried_.streams[s]) continue;
       const EventId end = p_.event_count++;
       out.push_back(Event(RecordEvent{end}, static_cast<Stream>(s), kEvery, list_.back()));
       out.push_back(Event(WaitEvent{end}, Stream::kCompute, kEvery, list_.back()));
@@ -256,7 +292,7 @@ class EventPass {
   Program& p_;
   const Section section_;
   std::vector<Instruction>& list_;
-  const std::vector<Carried>& carried_;
+  const Carried& carried_;
   AccessHistories& histories_;
   const bool blocking_;
   const int ranks_;
@@ -271,13 +307,20 @@ class EventPass {
 }  // namespace
 
 Program AssignEvents(Program p) {
-  const std::vector<Carried> carried = FindCarried(p);
+  const Carried carried = FindCarried(p);
+  // The last of each stream comes after the others on it.
+  std::array<EventId, kStreams> last;
+  last.fill(UINT32_MAX);
+  for (const CarriedInstruction& c : carried.instructions) {
+    last[static_cast<size_t>(p.section(Section::kOptimizerStep)[c.instruction].stream)] = c.event;
+  }
   AccessHistories histories(p.buffers.size());
   for (int s = 0; s < kSections; ++s) {
     EventPass(p, static_cast<Section>(s), carried, histories).Run();
   }
-  if (!carried.empty()) {  // the last of them comes after the others on its stream
-    Instruction wait{WaitEvent{carried.back().event}};
+  for (const EventId event : last) {
+    if (event == UINT32_MAX) continue;
+    Instruction wait{WaitEvent{event}};
     wait.phase = Phase::kStep;
     p.section(Section::kDrain).push_back(wait);
   }

@@ -34,11 +34,11 @@ void AddUnitBuffers(Program& p, bool grads) {
   }
 }
 
-// Copies the first `rows` inputs and targets to the device.
+// On the compute stream: the copy stream may still have the last update's parameters before it.
 void CopyTokens(Program& p, Section section) {
   Emitter emit(p, p.section(section));
   emit.Tag(Phase::kForward, -2);
-  emit.CopyTo(Whole(p, p.tokens_host_buffer), Whole(p, p.tokens_buffer));
+  emit.CopyTo(Whole(p, p.tokens_host_buffer), Whole(p, p.tokens_buffer), Stream::kCompute);
 }
 
 }  // namespace

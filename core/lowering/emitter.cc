@@ -92,11 +92,13 @@ void Emitter::Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment>
 void Emitter::CopyTo(const Ref& src, const Ref& dst) {
   const bool from_device = program_.buffers[src.buffer].space == Space::kDevice;
   const bool to_device = program_.buffers[dst.buffer].space == Space::kDevice;
-  Push(Copy{src, dst}, from_device && to_device ? Stream::kCompute
-                       : to_device              ? Stream::kHostToDevice
-                       : from_device            ? Stream::kDeviceToHost
-                                                : Stream::kHost);
+  CopyTo(src, dst, from_device && to_device ? Stream::kCompute
+                   : to_device              ? Stream::kHostToDevice
+                   : from_device            ? Stream::kDeviceToHost
+                                            : Stream::kHost);
 }
+
+void Emitter::CopyTo(const Ref& src, const Ref& dst, Stream stream) { Push(Copy{src, dst}, stream); }
 
 void Emitter::Swap(bool write, const Ref& host, const Ref& file) {
   FileIo io{write};

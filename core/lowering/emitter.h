@@ -43,6 +43,7 @@ class Emitter {
                bool scalar = false);
   // On the copy stream that fits the two spaces.
   void CopyTo(const Ref& src, const Ref& dst);
+  void CopyTo(const Ref& src, const Ref& dst, Stream stream);
   void Swap(bool write, const Ref& host, const Ref& file);
   void Checkpoint(bool write, const Ref& host, int unit, StateKind state, uint64_t begin,
                   uint64_t count);

@@ -6,6 +6,7 @@
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"
+#include "core/program/step_state.h"
 
 namespace zeroplan {
 namespace {
@@ -83,6 +84,7 @@ class GradOffload {
     emit_.Tag(instruction.phase, instruction.layer, kEvery);
     if (!Accumulates(p_.setup) && same) {
       emit_.CopyTo(part, host);
+      SumSquares(host, end - begin);
       return;
     }
     // One copy serves the first micro-step's write and the others' addition.
@@ -93,6 +95,17 @@ class GradOffload {
     emit_.When(instruction.when)
         .Launch(KernelId::kConvert, {static_cast<int64_t>(end - begin)}, launch.flags,
                 {slot_, host}, Stream::kHost);
+    const bool complete = !Accumulates(p_.setup) || (launch.flags & kAccumulate);
+    if (complete) SumSquares(host, end - begin);
+  }
+
+  // The norm is summed beside the backward pass, so that the update need not read all of it first.
+  void SumSquares(const Ref& host, uint64_t elements) {
+    const Ref state{p_.state_host_buffer, 0, sizeof(StepState), 0};
+    emit_.When(kCompletesGrads)
+        .Launch(KernelId::kNormSq, {static_cast<int64_t>(elements)},
+                any_summed_ ? kAccumulate : kNoFlags, {host, state}, Stream::kHost);
+    any_summed_ = true;
   }
 
   Program& p_;
@@ -101,6 +114,7 @@ class GradOffload {
   const std::vector<BufferId> host_;
   SlotRing slots_;
   Ref slot_;
+  bool any_summed_ = false;
 };
 
 void OffloadGrads(Program& p) {

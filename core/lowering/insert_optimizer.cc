@@ -47,28 +47,24 @@ void BuildInit(Program& p, StateHomes& homes) {
   }
 }
 
-// Sum of squares of this rank's gradients to StepState::grad_norm_sq on the device.
+// Sum of squares of this rank's gradients to StepState::grad_norm_sq on the device. Those that came
+// to the host one by one were summed there as they came (insert_offload).
 void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
-  bool first = true, any_host = false;
+  const bool in_place = GradsInPlace(p.setup);
+  bool first = true;
   for (const StatePiece& piece : homes.pieces()) {
-    any_host |= piece.home != Home::kDevice;
-    if (piece.home != Home::kDevice) continue;
+    if (in_place || piece.home == Home::kDevice || !first) continue;
+    const uint64_t at = offsetof(StepState, grad_norm_sq);
+    emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
+    first = false;
+  }
+  for (StatePiece piece : homes.pieces()) {
+    if (!in_place && piece.home != Home::kDevice) continue;
+    piece.home = Home::kDevice;
     emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
                 first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)});
     first = false;
   }
-  if (!any_host) return;
-  const uint64_t at = offsetof(StepState, grad_norm_sq);
-  const Ref device{p.state_buffer, at, 8, 0}, host{p.state_host_buffer, at, 8, 0};
-  if (!first) emit.CopyTo(device, host);
-  for (const StatePiece& piece : homes.pieces()) {
-    if (piece.home == Home::kDevice) continue;
-    emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
-                first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)},
-                Stream::kHost);
-    first = false;
-  }
-  emit.CopyTo(host, device);
 }
 
 void EmitStepScalars(Program& p, Emitter& emit) {

@@ -45,9 +45,10 @@ StateHomes::StateHomes(Program& program, bool with_adam)
   const auto& zero = p_.setup.zero;
   const Home away =
       zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
-  // The many small persistent units come after all others, so that staging slots, which are taken
-  // in turn, all get pieces worth their size.
-  for (const bool persistent : {false, true}) {
+  // The many small persistent units come before all others: the next forward pass, which may begin
+  // beside the update, wants some of them for its first layer; and staging slots, which are taken in
+  // turn, all get pieces worth their size.
+  for (const bool persistent : {true, false}) {
     for (size_t u = 0; u < offloaded_.size(); ++u) {
       if (p_.layout.units[u].persistent != persistent) continue;
       const uint64_t shard = p_.layout.units[u].shard_elements, h = offloaded_[u];

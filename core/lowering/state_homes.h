@@ -32,7 +32,7 @@ class StateHomes {
   StateHomes(Program& program, bool with_adam);
 
   // In update order: the order in which the next forward pass uses the units, but persistent units
-  // last of all; pieces of at most sub_group_elements where offloaded.
+  // first of all; pieces of at most sub_group_elements where offloaded.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
   bool has_adam() const { return with_adam_; }
 

@@ -129,6 +129,7 @@ enum When : uint8_t {
   kWritesGrads = kOnly | kFirst,  // gradients are written
   kAddsGrads = kMiddle | kLast,   // gradients are added
   kReduces = kOnly | kLast,       // stages 0 and 1 reduce
+  kCompletesGrads = kReduces,     // after it the step's gradients are whole
 };
 // The kind of micro-step m of g.
 When MicroStepKind(int64_t m, int64_t grad_accum);

@@ -1,7 +1,7 @@
 // Bytes over PCIe: hand-computed, and the closed form against lowered programs.
 #include <doctest/doctest.h>
 
-#include "core/lowering/lower.h"
+#include "core/lowering/passes.h"
 #include "core/program/step_state.h"
 #include "cost_models/closed_form.h"
 #include "cost_models/traffic.h"
@@ -34,11 +34,9 @@ TEST_CASE("1000 parameters in 16 bit on 4 ranks, 3 micro-steps") {
 uint64_t SmallCopies(const Program& p) {
   const uint64_t tokens =
       p.buffers[p.tokens_buffer].bytes * static_cast<uint64_t>(p.setup.batch.grad_accum);
-  const double ratio = p.setup.zero.offload_optimizer.ratio;
   const bool host = p.setup.zero.offload_optimizer.device != OffloadDevice::kNone;
-  // The stop flag in, the whole state out; with a host part the norm in, and out first where a part
-  // of it comes from the device.
-  return tokens + 8 + sizeof(StepState) + (host ? 8 : 0) + (host && ratio < 1 ? 8 : 0);
+  // The stop flag in, the whole state out; where gradients were summed on the host the norm in.
+  return tokens + 8 + sizeof(StepState) + (host && !GradsInPlace(p.setup) ? 8 : 0);
 }
 
 TEST_CASE("lowered programs copy what the closed form says") {

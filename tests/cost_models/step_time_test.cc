@@ -12,8 +12,10 @@
 namespace zeroplan {
 namespace {
 
-Program LowerMedium(int stage, int64_t grad_accum) {
-  TrainSetup setup = testing::BaseSetup(stage, 8, Dtype::kBF16, grad_accum, 0);
+Program LowerMedium(int stage, int64_t grad_accum, int ranks = 8,
+                    OffloadDevice optimizer = OffloadDevice::kNone) {
+  TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, grad_accum, 0);
+  setup.zero.offload_optimizer.device = optimizer;
   setup.zero.reduce_bucket_elements = kAuto;
   setup.zero.allgather_bucket_elements = 500'000'000;
   setup.batch.micro_batch = 4;
@@ -23,14 +25,14 @@ Program LowerMedium(int stage, int64_t grad_accum) {
   return Lower(LoadModel("gpt2-medium"), setup, options);
 }
 
-// The same program, but that the update ends when its gathers have.
-Program JoinGathers(Program program) {
+// The same program, but that the update ends when what it has on `stream` has.
+Program Join(Program program, Stream stream) {
   auto& list = program.section(Section::kOptimizerStep);
-  for (const auto& [op, stream] : {std::pair<Op, Stream>{RecordEvent{program.event_count},
-                                                         Stream::kGather},
-                                   {WaitEvent{program.event_count}, Stream::kCompute}}) {
+  for (const auto& [op, on] :
+       {std::pair<Op, Stream>{RecordEvent{program.event_count}, stream},
+        {WaitEvent{program.event_count}, Stream::kCompute}}) {
     Instruction instruction{op};
-    instruction.stream = stream;
+    instruction.stream = on;
     instruction.phase = Phase::kStep;
     list.push_back(instruction);
   }
@@ -46,13 +48,28 @@ TEST_CASE("gathers that run on into the next step expose less at stages 1 and 2"
       CAPTURE(grad_accum);
       const Program program = LowerMedium(stage, grad_accum);
       const StepTime carried = StepTimer(costs).Time(program);
-      const StepTime joined = StepTimer(costs).Time(JoinGathers(program));
+      const StepTime joined = StepTimer(costs).Time(Join(program, Stream::kGather));
       CHECK(carried.exposed_comm_seconds < joined.exposed_comm_seconds);
       CHECK(carried.total_seconds < joined.total_seconds);
       // The same work is done.
       CHECK(carried.compute_seconds == doctest::Approx(joined.compute_seconds));
       CHECK(carried.optimizer_seconds == doctest::Approx(joined.optimizer_seconds));
     }
+  }
+}
+
+TEST_CASE("an update on the host hides under the next forward pass, all but what is longer") {
+  const CostModel costs(PlainProfile(), {1, 8});
+  for (const int64_t grad_accum : {1, 4}) {
+    CAPTURE(grad_accum);
+    const Program program = LowerMedium(2, grad_accum, 1, OffloadDevice::kCpu);
+    const StepTime carried = StepTimer(costs).Time(program);
+    const StepTime joined = StepTimer(costs).Time(Join(program, Stream::kHostToDevice));
+    const double forward = carried.compute_seconds / static_cast<double>(grad_accum) / 3;
+    const double host = joined.exposed_offload_seconds;
+    CHECK(joined.total_seconds - carried.total_seconds > 0.8 * std::min(forward, host));
+    CHECK(joined.total_seconds - carried.total_seconds < 1.2 * forward);
+    CHECK(carried.compute_seconds == doctest::Approx(joined.compute_seconds));
   }
 }
 

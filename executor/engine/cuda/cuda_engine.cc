@@ -18,9 +18,8 @@
 namespace zeroplan {
 namespace {
 
-// Graphs replace single launches where issuing a step takes more than this share of it.
+// Graphs replace single launches once what is loaded at first use is there.
 constexpr int64_t kStepsBeforeGraphs = 3;
-constexpr double kIssueShare = 0.7;
 
 constexpr uint64_t kPatternBlock = uint64_t{16} << 20;
 
@@ -101,8 +100,6 @@ class CudaEngine : public EngineBackend {
   StepState Step(const FillBatch& fill) override {
     Guard([&] {
       rank_->clock().Settle();  // what was waited for since the last step is none of this one's
-      const auto begin = StepClock::Host::now();
-      rank_->TakeIssueSeconds();
       const int64_t grad_accum = program_.setup.batch.grad_accum;
       for (int64_t m = 0; m < grad_accum; ++m) {
         rank_->FillTokens(fill, m);
@@ -113,13 +110,7 @@ class CudaEngine : public EngineBackend {
       rank_->Run(Section::kOptimizerStep);
       carries_work_ = true;
       step_times_ = rank_->clock().Settle();
-      ++steps_;
-      const std::chrono::duration<double> seconds = StepClock::Host::now() - begin;
-      // Once what is loaded at first use is there.
-      if (steps_ == kStepsBeforeGraphs &&
-          rank_->TakeIssueSeconds() > kIssueShare * seconds.count()) {
-        rank_->ReplayGraphs();
-      }
+      if (++steps_ == kStepsBeforeGraphs) rank_->ReplayGraphs();
     });
     return state();
   }

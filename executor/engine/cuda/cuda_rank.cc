@@ -122,22 +122,21 @@ void CudaRank::Prepare() {
 }
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
-  const auto begin = StepClock::Host::now();
-  if (replays_ && CanReplay(section)) {
+  if (replays_ && (section == Section::kMicroStep || section == Section::kOptimizerStep)) {
     Replay(section, kind, repetition);
   } else {
     IssueAll(section, kind, repetition);
   }
-  issue_seconds_ += std::chrono::duration<double>(StepClock::Host::now() - begin).count();
 }
 
-void CudaRank::ReplayGraphs() { replays_ = world_size() == 1 && !record_trace_; }
-
-bool CudaRank::CanReplay(Section section) const {
-  if (section != Section::kMicroStep && section != Section::kOptimizerStep) return false;
-  const std::vector<Instruction>& instructions = program_.section(section);
-  return std::none_of(instructions.begin(), instructions.end(),
-                      [](const Instruction& i) { return OnHost(i.stream); });
+void CudaRank::ReplayGraphs() {
+  const auto on_gpu = [this](Section section) {
+    const std::vector<Instruction>& instructions = program_.section(section);
+    return std::none_of(instructions.begin(), instructions.end(),
+                        [](const Instruction& i) { return OnHost(i.stream); });
+  };
+  replays_ = world_size() == 1 && !record_trace_ && on_gpu(Section::kMicroStep) &&
+             on_gpu(Section::kOptimizerStep);
 }
 
 // All streams fork from compute at a section's begin and join it at its end, so capturing compute

@@ -47,11 +47,9 @@ class CudaRank {
   // Issues the instructions of `section` that belong to micro-step `kind`.
   void Issue(Section section, When kind = kOnly, int repetition = 0);
   // From now on micro-steps and updates replay as CUDA graphs where they can: where one rank has
-  // nothing on the host's streams. Worth it where issuing takes longer than running. (With one rank
-  // no event is carried from one section to another, which a graph could not wait for.)
+  // nothing on the host's streams. (Then no event is carried from one section to another, which a
+  // graph could not wait for.) Saves the gaps between kernels, and the time to issue them.
   void ReplayGraphs();
-  // Time that Issue took since the last call.
-  double TakeIssueSeconds() { return std::exchange(issue_seconds_, 0); }
   // Returns once the compute stream has done all that was issued, and with it all that sections
   // join at their ends. Throws what a host stream threw, what NCCL found, or the first failed
   // rank's message.
@@ -80,7 +78,6 @@ class CudaRank {
  private:
   void Prepare();
   void IssueAll(Section section, When kind, int repetition);
-  bool CanReplay(Section section) const;
   void Replay(Section section, When kind, int repetition);
   void IssueOnGpu(Section section, size_t index);
   void IssueOnHost(Section section, size_t index);
@@ -125,7 +122,6 @@ class CudaRank {
   std::array<uint64_t, kSpaces> touched_bytes_{};
   Engine::Traffic traffic_;
   std::atomic<uint64_t> file_read_bytes_{0}, file_write_bytes_{0};
-  double issue_seconds_ = 0;
   std::vector<ExecutedInstruction> executed_;
   std::atomic<bool> aborted_{false};
   HostWorker host_, storage_;  // last: their threads use the rest

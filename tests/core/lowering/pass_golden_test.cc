@@ -266,6 +266,18 @@ TEST_CASE("golden: assign_events, gathers carried into the next step") {
                {Section::kOptimizerStep, Section::kDrain}});
 }
 
+TEST_CASE("golden: assign_events, an update on the host carried into the next step") {
+  TrainSetup setup = Setup(2, 1, Dtype::kBF16, 1);
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  CheckGolden({"assign_events_host_update",
+               "Stage 2, 1 rank, 1 layer, optimizer on the CPU: the update's end waits neither for "
+               "the host nor for the copies of new parameters; what uses a parameter does.",
+               kAssignEvents,
+               1,
+               setup,
+               {Section::kMicroStep, Section::kOptimizerStep, Section::kDrain}});
+}
+
 // A line a buffer, arena by arena and from its bottom, and where in the program it lives.
 std::string FormatArenas(const Program& p) {
   struct Life {
