@@ -71,8 +71,14 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
   };
   // First: afterwards other things lie on the GPU.
   if (parts.runtime) {
-    together("runtime", "memory outside the arenas, steps of a small GPT",
-             [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
+    const char* what = "memory outside the arenas, steps of a small GPT";
+    const std::string busy = WhoIsBusy(group);
+    if (busy.empty()) {
+      together("runtime", what,
+               [&](Out& out) { out.runtime = MeasureRuntime(group, properties, say); });
+    } else {  // which all ranks know
+      alone("runtime", what, [&](Out&) { ThrowRuntime("{}", busy); });
+    }
   }
   const bool attention = parts.attention && properties.fused_attention;
   if (parts.attention && !attention) say("attention: not measured, there is no cuDNN");

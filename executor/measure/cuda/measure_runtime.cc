@@ -1,8 +1,9 @@
 // Device memory outside the arenas: context, modules, cuBLASLt, cuDNN and NCCL, as a training run
 // has them.
+#include <fmt/format.h>
+
 #include <algorithm>
 
-#include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
@@ -62,17 +63,19 @@ double RuntimeOf(const Program& program, ProcessGroup& group) {
 
 }  // namespace
 
+std::string WhoIsBusy(ProcessGroup& group) {
+  // A context alone takes some hundred megabytes; what is beyond belongs to somebody else.
+  constexpr double kContext = 1.5e9;
+  const std::vector<double> used = GatherNumbers(group, UsedBytes());
+  const auto most = std::max_element(used.begin(), used.end());
+  if (*most <= kContext) return "";
+  return fmt::format("{} of the GPU of rank {} are in use by others; measure on an idle machine",
+                     FormatBytes(static_cast<uint64_t>(*most)), most - used.begin());
+}
+
 std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group,
                                                const DeviceProperties& device,
                                                const PartRunner::Say& say) {
-  // A context alone takes some hundred megabytes; what is beyond belongs to somebody else.
-  constexpr double kContext = 1.5e9;
-  if (const double used = UsedBytes(); used > kContext) {
-    LogWarning(
-        "rank {}: {} of the GPU are in use before anything is measured; runtime counts them too, "
-        "so measure on an idle machine",
-        group.rank(), FormatBytes(static_cast<uint64_t>(used)));
-  }
   std::vector<RuntimeMeasurement> result;
   for (const int members : WorldSizes(group.world_size())) {
     SubGroup sub(group, members);
