@@ -61,7 +61,7 @@ class CudaEngine : public EngineBackend {
       Guard([&] { Drain(); });
     } catch (...) {
       try {
-        LogWarning("rank {}: the end of the last step's gathers was not awaited", rank_->rank());
+        LogWarning("rank {}: the end of the last step's update was not awaited", rank_->rank());
       } catch (...) {
       }
     }
