@@ -1,7 +1,9 @@
 #include "cli/metrics_reader.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -24,6 +26,20 @@ OffloadDevice DeviceNamed(const std::string& name) {
   ThrowUsage("\"{}\" is no device; use none, cpu or nvme", name);
 }
 
+// What a conversion would cut off or wrap around is an error.
+template <typename T>
+T Whole(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  const bool fits = value.is_number_unsigned()  ? std::in_range<T>(value.get<uint64_t>())
+                    : value.is_number_integer() ? std::in_range<T>(value.get<int64_t>())
+                                                : false;
+  if (!fits) {
+    ThrowUsage("{}: {} is not allowed; use a whole number from {} to {}", key, value.dump(),
+               std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
+  }
+  return value.get<T>();
+}
+
 void TakeStart(const Json& event, MeasuredRun& run) {
   const std::string schema = event.at("schema");
   if (schema != "zeroplan.metrics/1") {
@@ -35,18 +51,18 @@ void TakeStart(const Json& event, MeasuredRun& run) {
                plan.at("backend").dump());
   }
   run.model = plan.at("model");
-  run.params = plan.at("params");
+  run.params = Whole<decltype(run.params)>(plan, "params");
   TrainSetup& setup = run.setup;
-  setup.zero.stage = plan.at("stage");
+  setup.zero.stage = Whole<int>(plan, "stage");
   setup.zero.offload_optimizer.device = DeviceNamed(plan.at("offload_optimizer"));
   setup.zero.offload_optimizer.ratio = plan.at("offload_ratio");
   setup.zero.offload_param.device = DeviceNamed(plan.at("offload_param"));
-  setup.recompute.every = plan.at("checkpoint_every");
+  setup.recompute.every = Whole<int>(plan, "checkpoint_every");
   if (plan.value("checkpointing", "") == "selective") setup.recompute.every = kSelective;
-  setup.batch.micro_batch = plan.at("micro_batch");
-  setup.batch.grad_accum = plan.at("grad_accum");
-  setup.batch.world_size = plan.at("gpus");
-  setup.batch.seq_len = plan.at("seq_len");
+  setup.batch.micro_batch = Whole<int64_t>(plan, "micro_batch");
+  setup.batch.grad_accum = Whole<int64_t>(plan, "grad_accum");
+  setup.batch.world_size = Whole<int>(plan, "gpus");
+  setup.batch.seq_len = Whole<int64_t>(plan, "seq_len");
   setup.precision.dtype = ParseDtype(plan.at("dtype").get<std::string>(), "plan.dtype");
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   ValidateSetup(setup, "plan");
@@ -55,14 +71,15 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   const Json& gpu = planned.at("gpu");
   const auto runtime = gpu.find("runtime");
   const uint64_t outside =
-      runtime != gpu.end() && !runtime->is_null() ? runtime->get<uint64_t>() : 0;
-  const uint64_t total = gpu.at("total");
+      runtime != gpu.end() && !runtime->is_null() ? Whole<uint64_t>(gpu, "runtime") : 0;
+  const auto total = Whole<uint64_t>(gpu, "total");
   if (outside > total) {
     ThrowUsage("planned_bytes.gpu: runtime {} is more than the total {}", outside, total);
   }
   run.planned_bytes = {total - outside,
-                       planned.at("host").at("pinned"), planned.at("host").at("pageable"),
-                       planned.at("nvme")};
+                       Whole<uint64_t>(planned.at("host"), "pinned"),
+                       Whole<uint64_t>(planned.at("host"), "pageable"),
+                       Whole<uint64_t>(planned, "nvme")};
 }
 
 // The steps of one run, as columns.

@@ -98,6 +98,29 @@ TEST_CASE("metrics that were edited or cut off are read as far as they go") {
   CHECK(whole.device_used_bytes == 12e9);
 }
 
+TEST_CASE("metrics whose whole numbers are none are errors") {
+  const std::string good = MadeUpMetrics(5, {1, 2, 3, 4});
+  for (const char* key : {"stage", "gpus", "micro_batch", "total"}) {
+    for (const char* value : {"2.5", "-99999999999", "\"2\"", "1e30", "null"}) {
+      CAPTURE(key);
+      CAPTURE(value);
+      std::string bad = good;
+      const size_t at = bad.find(fmt::format("\"{}\":", key)) + std::string_view(key).size() + 3;
+      bad.replace(at, bad.find_first_of(",}", at) - at, value);
+      try {
+        ReadMetrics(bad, "run.jsonl");
+        FAIL("accepted");
+      } catch (const Error& error) {
+        const std::string message = error.what();
+        CAPTURE(message);
+        CHECK(error.code() == ExitCode::kUsage);
+        CHECK(message.starts_with("run.jsonl:1: "));
+        CHECK(message.find(key) != std::string::npos);
+      }
+    }
+  }
+}
+
 TEST_CASE("hw check sets predictions beside a run") {
   const TempDir folder;
   const std::string file = folder.path() + "/run.jsonl";
