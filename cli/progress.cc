@@ -20,7 +20,15 @@ std::string Duration(double seconds) {
   return fmt::format("{}m{:02}s", s / 60, s % 60);
 }
 
-std::string StepText(const StepReport& report, int64_t steps) {
+// "+1.5%": how far `measured` lies from what was predicted.
+std::string Difference(double measured, double predicted) {
+  return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
+}
+
+}  // namespace
+
+std::string StepText(const StepReport& report, int64_t steps,
+                     const std::optional<uint64_t>& planned_gpu_bytes) {
   const StepState& state = report.state;
   std::string text =
       fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s", report.step,
@@ -29,16 +37,13 @@ std::string StepText(const StepReport& report, int64_t steps) {
   if (const auto& waits = report.times.exposed_comm_seconds) {
     text += fmt::format("  comm {:.1f} ms", 1e3 * *waits);
   }
+  if (const auto& used = report.device_used_bytes) {
+    text += fmt::format("  GPU {}", FormatBytes(*used));
+    if (planned_gpu_bytes) text += fmt::format(" of {}", FormatBytes(*planned_gpu_bytes));
+  }
   if (state.skip != 0) text += fmt::format("  skipped (loss scale now {:g})", state.loss_scale);
   return text;
 }
-
-// "+1.5%": how far `measured` lies from what was predicted.
-std::string Difference(double measured, double predicted) {
-  return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
-}
-
-}  // namespace
 
 Progress::Progress(const Program& program, const MemoryReport& memory,
                    const std::optional<RunPrediction>& prediction, int64_t steps,
@@ -54,6 +59,11 @@ void Progress::Line(const std::string& text) {
   if (bar_shown_) std::fputs("\r\033[K", stderr);
   bar_shown_ = false;
   fmt::print(stderr, "{}\n", text);
+}
+
+std::string Progress::TextOf(const StepReport& report) const {
+  return StepText(report, steps_,
+                  prediction_ ? std::optional(prediction_->gpu_total_bytes) : std::nullopt);
 }
 
 void Progress::OnStart(int64_t first_step, uint64_t train_samples) {
@@ -80,7 +90,7 @@ void Progress::Draw(const StepReport& report) {
   const auto filled = static_cast<int>(kBarWidth * report.step / std::max<int64_t>(steps_, 1));
   std::string bar(static_cast<size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
-  fmt::print(stderr, "\r\033[K[{}] {}  ETA {}", bar, StepText(report, steps_), Duration(left));
+  fmt::print(stderr, "\r\033[K[{}] {}  ETA {}", bar, TextOf(report), Duration(left));
   std::fflush(stderr);
   bar_shown_ = true;
 }
@@ -94,7 +104,7 @@ void Progress::OnStep(const StepReport& report) {
   const int64_t every = std::max<int64_t>(1, steps_ / kLinesOfARun);
   const bool worth_a_line = report.step == first_step_ + 1 || report.step % every == 0 ||
                             report.step == steps_ || report.state.skip != 0;
-  if (worth_a_line) Line(StepText(report, steps_));
+  if (worth_a_line) Line(TextOf(report));
 }
 
 void Progress::OnValidation(int64_t step, double loss) {

@@ -3,12 +3,19 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include "cli/metrics_file.h"
 #include "executor/train/trainer.h"
 
 namespace zeroplan {
+
+// A step in one line: loss, norm, learning rate, speed, and on a GPU strict MFU, waits for
+// communication, and memory in use of what is planned (bytes; without a plan, what is in use).
+std::string StepText(const StepReport& report, int64_t steps,
+                     const std::optional<uint64_t>& planned_gpu_bytes);
 
 class Progress : public TrainObserver {
  public:
@@ -25,6 +32,7 @@ class Progress : public TrainObserver {
 
  private:
   void Line(const std::string& text);
+  std::string TextOf(const StepReport& report) const;
   void Draw(const StepReport& report);
   void HoldAgainstPrediction(const RunReport& report);
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cli/metrics_file.h"
+#include "cli/progress.h"
 #include "cli/run_prediction.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
@@ -53,6 +54,26 @@ TEST_CASE("without a network there is no time of several hosts, and memory still
   const RunPrediction prediction = PredictRun(SmallCudaProgram(4), hardware, 2);
   CHECK_FALSE(prediction.step_seconds.has_value());
   CHECK(prediction.gpu_total_bytes > prediction.runtime_bytes);
+}
+
+TEST_CASE("a step's line has the memory in use beside the plan's") {
+  StepReport report;
+  report.step = 3;
+  report.state.loss_sum = 5.5;
+  report.state.grad_norm = 0.25f;
+  report.state.lr = 1e-4f;
+  report.tokens_per_second = 53456.4;
+  CHECK(StepText(report, 20, std::nullopt) ==
+        "step 3/20  loss 5.5000  norm 0.250  lr 1.00e-04  53456 tok/s");
+  report.mfu = 0.524;
+  report.times.exposed_comm_seconds = 0.0016;
+  report.device_used_bytes = 49'395'138'560;
+  CHECK(StepText(report, 20, 49'395'628'490) ==
+        "step 3/20  loss 5.5000  norm 0.250  lr 1.00e-04  53456 tok/s  MFU 52.4%  comm 1.6 ms  "
+        "GPU 49.4 GB of 49.4 GB");
+  report.state.skip = 1;
+  report.state.loss_scale = 512;
+  CHECK(StepText(report, 20, std::nullopt).ends_with("GPU 49.4 GB  skipped (loss scale now 512)"));
 }
 
 TEST_CASE("--gpu-memory holds a run to what it predicts") {
