@@ -100,7 +100,7 @@ void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::
     }
     lines.push_back(fmt::format(
         "{}{}: {}.", other.proven ? "" : "About: ", KindText(searcher.inputs(), *other.candidate),
-        LossReason(other.estimate, best)));
+        LossReason(other.estimate, best, searcher.inputs().objective)));
     lines.back()[0] = static_cast<char>(std::toupper(lines.back()[0]));
   }
 }

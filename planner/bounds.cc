@@ -271,9 +271,11 @@ void Bounds::AddUpdate(const Terms& t, const Candidate& group, const CostModel& 
     away = std::max(away, there * t.param_bytes / costs.PcieBytesPerSecond());
   }
   if (group.optimizer.device == OffloadDevice::kNvme) {
+    // What is written of the last two pieces may still be under way in the backward half.
     const double states = (fp32 ? 8 : 12) * there;
+    const double last = (fp32 ? 16 : 24) * static_cast<double>(base_.zero.sub_group_elements);
     away = std::max({away, states / costs.StorageReadBytesPerSecond(),
-                     states / costs.StorageWriteBytesPerSecond()});
+                     (states - last) / costs.StorageWriteBytesPerSecond()});
   }
   const auto grad_bytes = static_cast<double>(StateBytes(base_.precision).grads);
   const double normed_here = t.in_place ? here + there : here;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/config/zero_config.h"
-#include "planner/search.h"
 
 namespace zeroplan {
 namespace {
@@ -64,7 +63,8 @@ std::string OffloadReason(const TrainSetup& other) {
 
 }  // namespace
 
-std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best) {
+std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
+                       Objective objective) {
   const PerToken a = Spent(other), b = Spent(best);
   const double slower = a.total / b.total - 1;
   struct Part {
@@ -79,7 +79,8 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best) 
             [](const Part& x, const Part& y) { return x.difference > y.difference; });
   if (slower <= -0.0005) {
     const double gain = b.total / a.total - 1;
-    const bool for_offload = gain <= kOffloadMargin && Offloads(CandidateOf(other.setup)) &&
+    const bool for_offload = objective == Objective::kThroughput && gain <= kOffloadMargin &&
+                             Offloads(CandidateOf(other.setup)) &&
                              !Offloads(CandidateOf(best.setup));
     return fmt::format("{:.2g} % faster{}", 100 * gain,
                        for_offload ? ", which is less than offload has to gain" : "");

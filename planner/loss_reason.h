@@ -4,6 +4,7 @@
 #include <string>
 
 #include "planner/estimate.h"
+#include "planner/search.h"
 
 namespace zeroplan {
 
@@ -11,6 +12,7 @@ namespace zeroplan {
 // largest one or two differences are made of. "1 % faster, which is less than offload has to gain"
 // where that is why it was not chosen (kOffloadMargin), "1 % faster" where another objective was.
 // Both have times and are of one model.
-std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best);
+std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
+                       Objective objective);
 
 }  // namespace zeroplan

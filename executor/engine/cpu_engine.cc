@@ -35,6 +35,10 @@ class CpuEngine : public EngineBackend {
   void Load(const StateSource& source, bool with_optimizer, const StepState* state) override;
   void Save(std::span<StateSink* const> sinks) override;
   StepState Step(const FillBatch& fill) override;
+  void Drain() override {
+    OnEveryRank([this](RankEngine& rank, int) { RunDrain(rank); });
+    carries_work_ = false;
+  }
   double Evaluate(const FillBatch& fill) override;
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position) override;
   void RequestStop() override { stop_requested_.store(true); }
@@ -82,8 +86,7 @@ class CpuEngine : public EngineBackend {
     if (const std::exception_ptr cause = communicator_.cause()) std::rethrow_exception(cause);
   }
 
-  // All but Step see the program at rest: nothing of the last step is under way.
-  void Drain(RankEngine& rank) const {
+  void RunDrain(RankEngine& rank) const {
     if (carries_work_) rank.RunSection(Section::kDrain);
   }
 
@@ -99,7 +102,7 @@ class CpuEngine : public EngineBackend {
 
 void CpuEngine::Init() {
   OnEveryRank([this](RankEngine& rank, int) {
-    Drain(rank);
+    RunDrain(rank);
     rank.host_state() = InitialStepState(program_.setup);
     rank.RunSection(Section::kInit);
   });
@@ -108,7 +111,7 @@ void CpuEngine::Init() {
 
 void CpuEngine::Load(const StateSource& source, bool with_optimizer, const StepState* state) {
   OnEveryRank([&](RankEngine& rank, int) {
-    Drain(rank);
+    RunDrain(rank);
     if (state != nullptr) rank.host_state() = *state;
     rank.BindCheckpoint({&source, with_optimizer, nullptr});
     rank.RunSection(Section::kLoad);
@@ -119,7 +122,7 @@ void CpuEngine::Load(const StateSource& source, bool with_optimizer, const StepS
 
 void CpuEngine::Save(std::span<StateSink* const> sinks) {
   OnEveryRank([&](RankEngine& rank, int index) {
-    Drain(rank);
+    RunDrain(rank);
     rank.BindCheckpoint({nullptr, true, sinks[static_cast<size_t>(index)]});
     rank.RunSection(Section::kSave);
     rank.BindCheckpoint({});
@@ -146,7 +149,7 @@ StepState CpuEngine::Step(const FillBatch& fill) {
 double CpuEngine::Evaluate(const FillBatch& fill) {
   double loss_sum = 0;
   OnEveryRank([&](RankEngine& rank, int index) {
-    Drain(rank);
+    RunDrain(rank);
     const StepState before = rank.host_state();
     rank.FillTokens(fill, 0);
     rank.RunSection(Section::kEval);
@@ -160,7 +163,7 @@ double CpuEngine::Evaluate(const FillBatch& fill) {
 std::vector<float> CpuEngine::Logits(std::span<const int32_t> tokens, int32_t position) {
   std::vector<float> logits;
   OnEveryRank([&](RankEngine& rank, int index) {
-    Drain(rank);
+    RunDrain(rank);
     const std::span<int32_t> inputs = rank.inputs();
     // Attention is causal: what follows `position` may be anything that is a token.
     std::fill(inputs.begin(), inputs.end(), 0);

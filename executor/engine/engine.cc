@@ -77,6 +77,7 @@ std::vector<ExecutedInstruction> Engine::ExecutedTrace(int rank) const {
   return backend_->ExecutedTrace(rank);
 }
 
+void Engine::Drain() { backend_->Drain(); }
 std::vector<TraceSpan> Engine::SpanTrace(int rank) { return backend_->SpanTrace(rank); }
 
 std::span<const std::byte> Engine::Peek(int rank, BufferId buffer) const {

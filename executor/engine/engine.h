@@ -115,6 +115,9 @@ class Engine {
     uint64_t file_read_bytes = 0, file_write_bytes = 0;
   };
   Traffic TakeTraffic();
+  // Returns once nothing of the last step is under way; throws what failed of it. All but Step do so
+  // first.
+  void Drain();
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
   std::vector<TraceSpan> SpanTrace(int rank);
 

@@ -30,6 +30,7 @@ class EngineBackend {
   virtual std::array<uint64_t, kSpaces> PatternHighWater() const = 0;
   virtual Engine::Traffic TakeTraffic() = 0;
   virtual std::vector<ExecutedInstruction> ExecutedTrace(int rank) const = 0;
+  virtual void Drain() = 0;
   virtual std::vector<TraceSpan> SpanTrace(int rank) = 0;
   virtual std::span<const std::byte> Peek(int rank, BufferId buffer) const = 0;
 };

@@ -84,6 +84,7 @@ class Run {
     while (done_ < options_.steps && !report_.interrupted) OneStep();
     if (sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
     if (!options_.save_dir.empty()) SaveFinal();
+    engine_.Drain();  // the last update may still fail
     if (first() && !options_.trace_file.empty()) WriteTrace();
     report_.steps = done_;
     report_.high_water = engine_.high_water();

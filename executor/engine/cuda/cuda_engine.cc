@@ -58,7 +58,7 @@ class CudaEngine : public EngineBackend {
   ~CudaEngine() override {
     if (failure_) return;
     try {
-      Guard([&] { Drain(); });
+      Drain();
     } catch (...) {
       try {
         LogWarning("rank {}: the end of the last step's update was not awaited", rank_->rank());
@@ -72,7 +72,7 @@ class CudaEngine : public EngineBackend {
 
   void Init() override {
     Guard([&] {
-      Drain();
+      RunDrain();
       rank_->host_state() = InitialStepState(program_.setup);
       rank_->Run(Section::kInit);
     });
@@ -80,7 +80,7 @@ class CudaEngine : public EngineBackend {
 
   void Load(const StateSource& source, bool with_optimizer, const StepState* state) override {
     Guard([&] {
-      Drain();
+      RunDrain();
       if (state != nullptr) rank_->host_state() = *state;
       rank_->BindCheckpoint({&source, with_optimizer, nullptr});
       rank_->Run(Section::kLoad);
@@ -90,7 +90,7 @@ class CudaEngine : public EngineBackend {
 
   void Save(std::span<StateSink* const> sinks) override {
     Guard([&] {
-      Drain();
+      RunDrain();
       rank_->BindCheckpoint({nullptr, true, sinks[0]});
       rank_->Run(Section::kSave);
       rank_->BindCheckpoint({});
@@ -115,10 +115,14 @@ class CudaEngine : public EngineBackend {
     return state();
   }
 
+  void Drain() override {
+    Guard([&] { RunDrain(); });
+  }
+
   double Evaluate(const FillBatch& fill) override {
     double loss_sum = 0;
     Guard([&] {
-      Drain();
+      RunDrain();
       const StepState before = rank_->host_state();
       rank_->FillTokens(fill, 0);
       rank_->Run(Section::kEval);
@@ -132,7 +136,7 @@ class CudaEngine : public EngineBackend {
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position) override {
     std::vector<float> logits;
     Guard([&] {
-      Drain();
+      RunDrain();
       const std::span<int32_t> inputs = rank_->inputs();
       std::fill(inputs.begin(), inputs.end(), 0);  // attention is causal: any token will do
       std::copy(tokens.begin(), tokens.end(), inputs.begin());
@@ -170,7 +174,7 @@ class CudaEngine : public EngineBackend {
   std::vector<TraceSpan> SpanTrace(int rank) override {
     CheckOwn(rank);
     Guard([&] {
-      Drain();
+      RunDrain();
       rank_->clock().Settle();  // the spans of what was carried out of the last step
     });
     return rank_->clock().spans();
@@ -205,8 +209,7 @@ class CudaEngine : public EngineBackend {
     }
   }
 
-  // All but Step see the program at rest: nothing of the last step is under way.
-  void Drain() {
+  void RunDrain() {
     if (std::exchange(carries_work_, false)) rank_->Run(Section::kDrain);
   }
 

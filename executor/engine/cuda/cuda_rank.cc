@@ -130,13 +130,10 @@ void CudaRank::Issue(Section section, When kind, int repetition) {
 }
 
 void CudaRank::ReplayGraphs() {
-  const auto on_gpu = [this](Section section) {
-    const std::vector<Instruction>& instructions = program_.section(section);
-    return std::none_of(instructions.begin(), instructions.end(),
-                        [](const Instruction& i) { return OnHost(i.stream); });
-  };
-  replays_ = world_size() == 1 && !record_trace_ && on_gpu(Section::kMicroStep) &&
-             on_gpu(Section::kOptimizerStep);
+  const ZeroConfig& zero = program_.setup.zero;
+  replays_ = world_size() == 1 && !record_trace_ &&
+             zero.offload_optimizer.device == OffloadDevice::kNone &&
+             zero.offload_param.device == OffloadDevice::kNone;
 }
 
 // All streams fork from compute at a section's begin and join it at its end, so capturing compute

@@ -83,6 +83,10 @@ const Choice kChoices[] = {
     {.name = "stage 2, optimizer on nvme", .stage = 2, .optimizer = OffloadDevice::kNvme},
     {.name = "stage 3, optimizer on cpu", .stage = 3, .optimizer = OffloadDevice::kCpu},
     {.name = "stage 3, parameters on cpu", .stage = 3, .param = OffloadDevice::kCpu},
+    {.name = "stage 3, parameters on cpu, pageable",
+     .stage = 3,
+     .param = OffloadDevice::kCpu,
+     .pin_memory = false},
     {.name = "stage 3, both on cpu",
      .stage = 3,
      .optimizer = OffloadDevice::kCpu,
@@ -130,6 +134,35 @@ TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
       const Outcome outcome = Train(setup, options, lower);
       CheckAlike(outcome, control, Tolerance(dtype));
       CHECK(outcome.touched == control.touched);
+    }
+  }
+}
+
+// Steps after the third replay graphs, but not where a trace is recorded.
+TEST_CASE("cuda engine: replayed steps give the bits of those that are launched one by one") {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
+    for (const int64_t grad_accum : {1, 3}) {
+      INFO("dtype: ", std::string(DtypeName(dtype)));
+      CAPTURE(grad_accum);
+      const TrainSetup setup = SetupOf({.name = "", .grad_accum = grad_accum}, dtype, "");
+      const Program program = Lower(SmallModel(), setup, CudaLowering({.name = ""}));
+      EngineOptions options;
+      options.backend = Backend::kCuda;
+      options.deterministic = true;
+      Engine replaying(program, options);
+      options.record_trace = true;
+      Engine launching(program, options);
+      replaying.Init();
+      launching.Init();
+      const CountingBatch batch{1};
+      for (int step = 0; step < 8; ++step) {
+        CAPTURE(step);
+        const StepState a = replaying.Step(batch), b = launching.Step(batch);
+        CHECK(a.loss_sum == b.loss_sum);
+        CHECK(a.grad_norm == b.grad_norm);
+        CHECK(a.step == step + 1);
+        if (step == 4) CHECK(replaying.Evaluate(batch) == launching.Evaluate(batch));
+      }
     }
   }
 }
