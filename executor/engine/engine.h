@@ -121,8 +121,8 @@ class Engine {
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
   std::vector<TraceSpan> SpanTrace(int rank);
 
-  // Bytes [begin, end) of a buffer of one rank, for tests. After a step in random order, whole
-  // parameters may be older than the masters: what was carried over has not run.
+  // The bytes of a buffer of one rank, for tests. After a step, Drain first: what was carried over may
+  // be under way, or in random order not have run, and parameters be older than the masters.
   std::span<const std::byte> Peek(int rank, BufferId buffer) const;
 
  private:
