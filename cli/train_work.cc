@@ -120,20 +120,17 @@ TrainWork WorkOfConfig(TrainCommand& command, const HardwareProfile& hardware, B
 }  // namespace
 
 TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assumptions) {
-  const bool named = !command.common.hardware.empty();
-  if (backend == Backend::kCpu && named) {
-    ThrowUsage("--hw: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
-               command.common.hardware);
-  }
+  const CommonOptions& common = command.common;
+  const bool named = !common.hardware.empty();
+  const auto refuse_on_cpu = [&](const char* option, const std::string& value) {
+    if (backend != Backend::kCpu || value.empty()) return;
+    ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
+               option, value);
+  };
+  refuse_on_cpu("--hw", common.hardware);
   std::optional<uint64_t> gpu_memory_limit;
-  if (const std::string& limit = command.common.gpu_memory; !limit.empty()) {
-    gpu_memory_limit = ParseBytes(limit, "--gpu-memory");
-    if (backend == Backend::kCpu) {
-      ThrowUsage("--gpu-memory: {} has no effect on the CPU backend; leave it out, or use "
-                 "--backend cuda",
-                 limit);
-    }
-  }
+  if (!common.gpu_memory.empty()) gpu_memory_limit = ParseBytes(common.gpu_memory, "--gpu-memory");
+  refuse_on_cpu("--gpu-memory", common.gpu_memory);
   HardwareProfile hardware = backend == Backend::kCuda
                                  ? ResolveHardware(command.common, assumptions)
                                  : LoadProfile(std::string(kDefaultProfile));

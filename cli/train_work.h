@@ -19,8 +19,8 @@ struct TrainWork {
   std::optional<PlanFile> plan;
   std::string config_digest;
   HardwareProfile hardware;        // what defaults and predictions are taken from
-  std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine
+  std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
 };
 
 // All throw Error(kUsage) as train's options are resolved. `backend` is where it will run.

@@ -272,10 +272,10 @@ void Bounds::AddUpdate(const Terms& t, const Candidate& group, const CostModel& 
   }
   if (group.optimizer.device == OffloadDevice::kNvme) {
     // What is written of the last two pieces may still be under way in the backward half.
-    const double states = (fp32 ? 8 : 12) * there;
-    const double last = (fp32 ? 16 : 24) * static_cast<double>(base_.zero.sub_group_elements);
-    away = std::max({away, states / costs.StorageReadBytesPerSecond(),
-                     (states - last) / costs.StorageWriteBytesPerSecond()});
+    const double state_bytes = fp32 ? 8 : 12;
+    const double last = 2 * static_cast<double>(base_.zero.sub_group_elements);
+    away = std::max({away, state_bytes * there / costs.StorageReadBytesPerSecond(),
+                     state_bytes * (there - last) / costs.StorageWriteBytesPerSecond()});
   }
   const auto grad_bytes = static_cast<double>(StateBytes(base_.precision).grads);
   const double normed_here = t.in_place ? here + there : here;

@@ -244,8 +244,7 @@ class Pool {
       const BatchSpec& batch = program.setup.batch;
       const double seconds = timer.Time(program).total_seconds;
       const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
-      const double merit = Merit(candidates_[i], rate);
-      if (merit <= Merit(best.candidate, best.tokens_per_second)) continue;
+      if (Merit(candidates_[i], rate) <= Merit(best)) continue;
       const uint64_t bytes = program.arena_bytes[static_cast<size_t>(Space::kDevice)] +
                              searcher_.ClusterOf(candidates_[i]).cluster.runtime_bytes;
       best = {candidates_[i], rate, seconds, bytes};
@@ -278,8 +277,7 @@ Found BestScaled(const Pool& pool, const Searcher& searcher, const Found& now,
                  const CostModel& costs) {
   const Found known = pool.Best(costs);
   const std::optional<Found> found = SearchScaled(searcher, now, costs);
-  const auto merit = [](const Found& f) { return Merit(f.candidate, f.tokens_per_second); };
-  return found && merit(*found) > merit(known) ? *found : known;
+  return found && Merit(*found) > Merit(known) ? *found : known;
 }
 
 constexpr int kRounds = 8;

@@ -67,6 +67,14 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        Objective objective) {
   const PerToken a = Spent(other), b = Spent(best);
   const double slower = a.total / b.total - 1;
+  if (slower <= -0.0005) {
+    const double gain = b.total / a.total - 1;
+    const bool for_offload = objective == Objective::kThroughput && gain <= kOffloadMargin &&
+                             Offloads(CandidateOf(other.setup)) &&
+                             !Offloads(CandidateOf(best.setup));
+    return fmt::format("{:.2g} % faster{}", 100 * gain,
+                       for_offload ? ", which is less than offload has to gain" : "");
+  }
   struct Part {
     double difference;
     std::string reason;
@@ -77,14 +85,6 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                              {a.optimizer - b.optimizer, "each GPU updates more of the states"}};
   std::sort(parts.begin(), parts.end(),
             [](const Part& x, const Part& y) { return x.difference > y.difference; });
-  if (slower <= -0.0005) {
-    const double gain = b.total / a.total - 1;
-    const bool for_offload = objective == Objective::kThroughput && gain <= kOffloadMargin &&
-                             Offloads(CandidateOf(other.setup)) &&
-                             !Offloads(CandidateOf(best.setup));
-    return fmt::format("{:.2g} % faster{}", 100 * gain,
-                       for_offload ? ", which is less than offload has to gain" : "");
-  }
   std::string text = slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
   for (size_t i = 0; i < 2; ++i) {
     const double share = parts[i].difference / b.total;

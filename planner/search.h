@@ -108,6 +108,7 @@ struct Found {
 // than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.
 inline constexpr double kOffloadMargin = 0.02;
 double Merit(const Candidate& candidate, double tokens_per_second);
+inline double Merit(const Found& found) { return Merit(found.candidate, found.tokens_per_second); }
 
 // Keeps what it has lowered, so that further questions about the same space are cheap.
 class Searcher {

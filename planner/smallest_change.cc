@@ -108,8 +108,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       }
       Searcher searcher(inputs);
       const std::optional<Found> found = searcher.Best(fastest);
-      const auto merit = [](const Found& f) { return Merit(f.candidate, f.tokens_per_second); };
-      if (!found || (best && merit(*found) <= merit(best->found))) continue;
+      if (!found || (best && Merit(*found) <= Merit(best->found))) continue;
       best = Describe(searcher, *found, asked.space);
     }
     if (best) return best;

@@ -7,11 +7,12 @@
 // is known to have come. All this per kind of micro-step, since an instruction may run in some
 // kinds only. Streams meet at a section's begin and end, but for what follows the step's scalars on
 // the host's streams and on the one that copies to the device (offloaded states are updated, and
-// parameters return) and, where collectives may overlap, for the gathers of updated parameters: they
-// are carried over the end of the optimizer step. Each records an event of its own, and in the first
-// micro-step of the next step they count as instructions that came before the list.
+// parameters return) and, where collectives may overlap, for the gathers of updated parameters:
+// they are carried over the end of the optimizer step. Each records an event of its own, and in the
+// first micro-step of the next step they count as instructions that came before the list.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "core/lowering/access_history.h"
 #include "core/lowering/passes.h"
@@ -27,7 +28,8 @@ struct CarriedInstruction {
 
 struct Carried {
   std::vector<CarriedInstruction> instructions;  // in list order
-  std::array<bool, kStreams> streams{};          // those that do not meet at the section's end
+  // By stream: its last one, which comes after its others; none where the stream is not carried.
+  std::array<std::optional<size_t>, kStreams> last;
 };
 
 bool TouchesTransients(const Program& p, const Instruction& instruction) {
@@ -55,9 +57,10 @@ Carried FindCarried(Program& p) {
     if (TouchesTransients(p, *i)) may_carry[static_cast<size_t>(i->stream)] = false;
   }
   for (auto i = scalars; i != list.end(); ++i) {
-    if (!may_carry[static_cast<size_t>(i->stream)]) continue;
+    const auto s = static_cast<size_t>(i->stream);
+    if (!may_carry[s]) continue;
+    carried.last[s] = carried.instructions.size();
     carried.instructions.push_back({static_cast<size_t>(i - list.begin()), p.event_count++});
-    carried.streams[static_cast<size_t>(i->stream)] = true;
   }
   return carried;
 }
@@ -66,8 +69,7 @@ constexpr uint8_t kTakesCarried = kOnly | kFirst;
 
 class EventPass {
  public:
-  EventPass(Program& p, Section section, const Carried& carried,
-            AccessHistories& histories)
+  EventPass(Program& p, Section section, const Carried& carried, AccessHistories& histories)
       : p_(p),
         section_(section),
         list_(p.section(section)),
@@ -136,10 +138,8 @@ class EventPass {
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if ((kinds_[k] & kTakesCarried) == 0) continue;
       StreamClock need = kNoneYet;
-      for (size_t c = 0; c < carried_.instructions.size(); ++c) {
-        const CarriedInstruction& carried = carried_.instructions[c];
-        const Stream stream = p_.section(Section::kOptimizerStep)[carried.instruction].stream;
-        need[static_cast<size_t>(stream)] = CarriedIndex(c);
+      for (size_t s = 0; s < kStreams; ++s) {
+        if (carried_.last[s]) need[s] = CarriedIndex(*carried_.last[s]);
       }
       WaitFor(list_.size(), static_cast<size_t>(Stream::kCompute), k, need);
     }
@@ -281,7 +281,7 @@ class EventPass {
     }
     for (size_t s = 0; s < kStreams; ++s) {
       if (s == compute || !uses_stream_[s]) continue;
-      if (carries && carried_.streams[s]) continue;
+      if (carries && carried_.last[s]) continue;
       const EventId end = p_.event_count++;
       out.push_back(Event(RecordEvent{end}, static_cast<Stream>(s), kEvery, list_.back()));
       out.push_back(Event(WaitEvent{end}, Stream::kCompute, kEvery, list_.back()));
@@ -308,19 +308,13 @@ class EventPass {
 
 Program AssignEvents(Program p) {
   const Carried carried = FindCarried(p);
-  // The last of each stream comes after the others on it.
-  std::array<EventId, kStreams> last;
-  last.fill(UINT32_MAX);
-  for (const CarriedInstruction& c : carried.instructions) {
-    last[static_cast<size_t>(p.section(Section::kOptimizerStep)[c.instruction].stream)] = c.event;
-  }
   AccessHistories histories(p.buffers.size());
   for (int s = 0; s < kSections; ++s) {
     EventPass(p, static_cast<Section>(s), carried, histories).Run();
   }
-  for (const EventId event : last) {
-    if (event == UINT32_MAX) continue;
-    Instruction wait{WaitEvent{event}};
+  for (const std::optional<size_t>& last : carried.last) {
+    if (!last) continue;
+    Instruction wait{WaitEvent{carried.instructions[*last].event}};
     wait.phase = Phase::kStep;
     p.section(Section::kDrain).push_back(wait);
   }

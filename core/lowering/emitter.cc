@@ -98,7 +98,9 @@ void Emitter::CopyTo(const Ref& src, const Ref& dst) {
                                             : Stream::kHost);
 }
 
-void Emitter::CopyTo(const Ref& src, const Ref& dst, Stream stream) { Push(Copy{src, dst}, stream); }
+void Emitter::CopyTo(const Ref& src, const Ref& dst, Stream stream) {
+  Push(Copy{src, dst}, stream);
+}
 
 void Emitter::Swap(bool write, const Ref& host, const Ref& file) {
   FileIo io{write};

@@ -1,6 +1,7 @@
 // Pass 5: sections init and optimizer_step. Each rank updates the states it owns, wherever they
 // live, and parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for
 // states in host memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
+#include <algorithm>
 #include <cstddef>
 
 #include "core/lowering/emitter.h"
@@ -50,16 +51,18 @@ void BuildInit(Program& p, StateHomes& homes) {
 // Sum of squares of this rank's gradients to StepState::grad_norm_sq on the device. Those that came
 // to the host one by one were summed there as they came (insert_offload).
 void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
-  const bool in_place = GradsInPlace(p.setup);
-  bool first = true;
-  for (const StatePiece& piece : homes.pieces()) {
-    if (in_place || piece.home == Home::kDevice || !first) continue;
+  const auto summed_on_host = [in_place = GradsInPlace(p.setup)](const StatePiece& piece) {
+    return !in_place && piece.home != Home::kDevice;
+  };
+  const bool any_on_host =
+      std::any_of(homes.pieces().begin(), homes.pieces().end(), summed_on_host);
+  if (any_on_host) {
     const uint64_t at = offsetof(StepState, grad_norm_sq);
     emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
-    first = false;
   }
+  bool first = !any_on_host;
   for (StatePiece piece : homes.pieces()) {
-    if (!in_place && piece.home != Home::kDevice) continue;
+    if (summed_on_host(piece)) continue;
     piece.home = Home::kDevice;
     emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
                 first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)});

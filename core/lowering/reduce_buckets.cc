@@ -98,9 +98,10 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
     const uint64_t size = timed.piece.end - timed.piece.begin;
     // The units of a layer stay together where they fit a bucket.
     const int layer = p.layout.units[static_cast<size_t>(timed.piece.unit)].layer;
-    const bool opens_layer = (i == 0 || layer != last_layer) && of_layer.at(layer) <= bucket_elements;
+    const uint64_t of_its_layer = of_layer.at(layer);
+    const bool opens_layer = (i == 0 || layer != last_layer) && of_its_layer <= bucket_elements;
     last_layer = layer;
-    const uint64_t room_for = opens_layer ? of_layer.at(layer) : size;
+    const uint64_t room_for = opens_layer ? of_its_layer : size;
     // A piece of gradients that are open for long (the tied head's) does not hold others up.
     const bool joins = !buckets.empty() && !each_tensor && filled + room_for <= bucket_elements &&
                        timed.first >= buckets.back().first_write;

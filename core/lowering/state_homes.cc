@@ -46,8 +46,8 @@ StateHomes::StateHomes(Program& program, bool with_adam)
   const Home away =
       zero.offload_optimizer.device == OffloadDevice::kNvme ? Home::kFile : Home::kHost;
   // The many small persistent units come before all others: the next forward pass, which may begin
-  // beside the update, wants some of them for its first layer; and staging slots, which are taken in
-  // turn, all get pieces worth their size.
+  // beside the update, wants some of them for its first layer; and staging slots, which are taken
+  // in turn, all get pieces worth their size.
   for (const bool persistent : {true, false}) {
     for (size_t u = 0; u < offloaded_.size(); ++u) {
       if (p_.layout.units[u].persistent != persistent) continue;

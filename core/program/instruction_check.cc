@@ -59,7 +59,7 @@ class InstructionCheck {
     bool fits = false;
     switch (stream_) {
       case Stream::kCompute:  // small inputs need not queue behind the copies of others
-        fits = (src == Space::kDevice || IsHost(src)) && dst == Space::kDevice;
+        fits = dst == Space::kDevice;
         break;
       case Stream::kGather:
       case Stream::kReduce:
@@ -77,7 +77,10 @@ class InstructionCheck {
       case Stream::kStorage:
         break;
     }
-    if (!fits) Add("stream_mismatch", "copies go by the stream of their direction, or to the device on compute");
+    if (!fits) {
+      Add("stream_mismatch",
+          "copies go by the stream of their direction, or to the device on compute");
+    }
   }
 
   void operator()(const FileIo& io) const {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "executor/process/connection.h"
+#include "core/base/unique_fd.h"
 
 namespace zeroplan {
 

@@ -14,6 +14,7 @@
 #include "hwprofiles/loader.h"
 #include "planner/estimate.h"
 #include "tests/cli/run_binary.h"
+#include "tests/error_of.h"
 
 namespace zeroplan {
 namespace {
@@ -80,16 +81,12 @@ TEST_CASE("--gpu-memory holds a run to what it predicts") {
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const RunPrediction prediction = PredictRun(SmallCudaProgram(2), hardware, 2);
   CHECK_NOTHROW(CheckGpuMemory(prediction, prediction.gpu_total_bytes));
-  try {
+  const std::string message = ErrorOf(ExitCode::kNothingFits, [&] {
     CheckGpuMemory(prediction, prediction.gpu_total_bytes - 5'000'000);
-    FAIL("too little memory is accepted");
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    CAPTURE(message);
-    CHECK(error.code() == ExitCode::kNothingFits);
-    CHECK(message.starts_with("--gpu-memory: "));
-    CHECK(message.find("5.00 MB more") != std::string::npos);
-  }
+  });
+  CAPTURE(message);
+  CHECK(message.starts_with("--gpu-memory: "));
+  CHECK(message.find("5.00 MB more") != std::string::npos);
 }
 
 TEST_CASE("metrics hold what a GPU run measures, and null for what it does not") {

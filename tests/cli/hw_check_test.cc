@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/lowering/lower.h"
 #include "tests/cli/run_binary.h"
+#include "tests/error_of.h"
 #include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {
@@ -107,16 +108,11 @@ TEST_CASE("metrics whose whole numbers are none are errors") {
       std::string bad = good;
       const size_t at = bad.find(fmt::format("\"{}\":", key)) + std::string_view(key).size() + 3;
       bad.replace(at, bad.find_first_of(",}", at) - at, value);
-      try {
-        ReadMetrics(bad, "run.jsonl");
-        FAIL("accepted");
-      } catch (const Error& error) {
-        const std::string message = error.what();
-        CAPTURE(message);
-        CHECK(error.code() == ExitCode::kUsage);
-        CHECK(message.starts_with("run.jsonl:1: "));
-        CHECK(message.find(key) != std::string::npos);
-      }
+      const std::string message =
+          ErrorOf(ExitCode::kUsage, [&] { ReadMetrics(bad, "run.jsonl"); });
+      CAPTURE(message);
+      CHECK(message.starts_with("run.jsonl:1: "));
+      CHECK(message.find(key) != std::string::npos);
     }
   }
 }

@@ -8,17 +8,16 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/model/param_table.h"
 #include "core/program/layout.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/shard_ranges.h"
+#include "tests/error_of.h"
 
 namespace zeroplan {
 
@@ -135,18 +134,6 @@ inline bool IsConsistent(const CheckpointSource& source) {
   }
   return source.meta().state.step == step &&
          source.meta().samples_consumed == SmallMeta(step).samples_consumed;
-}
-
-// The message of the error that `action` must end with.
-inline std::string ErrorOf(ExitCode code, const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("no error");
-  return "";
 }
 
 inline bool Contains(const std::string& text, const std::string& part) {

@@ -8,20 +8,14 @@
 
 #include "core/base/error.h"
 #include "executor/device/pattern.h"
+#include "tests/error_of.h"
 #include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 std::string MessageOf(ExitCode code, const std::string& dir, uint64_t bytes) {
-  try {
-    const SwapFile file(dir, bytes, 0);
-  } catch (const Error& error) {
-    CHECK(error.code() == code);
-    return error.what();
-  }
-  FAIL("no error");
-  return "";
+  return ErrorOf(code, [&] { const SwapFile file(dir, bytes, 0); });
 }
 
 TEST_CASE("swap file: keeps what is written, and leaves no name behind") {

@@ -161,23 +161,17 @@ TEST_CASE("ranks stuck in a call end themselves after a failure") {
   CHECK(run.Count("did not end within") == 2);
 }
 
-TEST_CASE("ranks that do not hear of it are ended by the launcher") {
-  Launched run(3, 300, {"deaf", "1"});
-  const int code = run.End();
-  CAPTURE(run.text());
-  CHECK(code == 2);
-  CHECK(run.Count("rank 1 ended with exit code 2") == 1);
-  CHECK(run.Count("ending it") == 2);
-}
-
-TEST_CASE("ranks that the launcher ends are not who failed first") {
-  Launched run(3, 300, {"asleep", "1"});
-  const int code = run.End();
-  CAPTURE(run.text());
-  CHECK(code == 2);
-  CHECK(run.Count("rank 1 ended with exit code 2") == 1);
-  CHECK(run.Count("ending it") == 2);
-  CHECK(run.Count("was killed") == 0);
+TEST_CASE("ranks that do not hear of it are ended by the launcher, and are not who failed first") {
+  for (const char* behaviour : {"deaf", "asleep"}) {  // to SIGTERM, and to the failure alone
+    CAPTURE(behaviour);
+    Launched run(3, 300, {behaviour, "1"});
+    const int code = run.End();
+    CAPTURE(run.text());
+    CHECK(code == 2);
+    CHECK(run.Count("rank 1 ended with exit code 2") == 1);
+    CHECK(run.Count("ending it") == 2);
+    CHECK(run.Count("was killed") == 0);
+  }
 }
 
 TEST_CASE("one stop asks every rank once, however it comes") {
