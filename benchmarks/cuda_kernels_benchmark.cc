@@ -160,8 +160,9 @@ class Benchmark {
       Check(cudaMemcpy(to, &state, sizeof(state), cudaMemcpyDefault), "upload");
       return;
     }
-    const std::vector<char>& pattern =
-        patterns_[spec.dtype == Dtype::kI32 ? 2 : spec.dtype == Dtype::kBF16 ? 1 : 0];
+    const std::vector<char>& pattern = patterns_[spec.dtype == Dtype::kI32    ? 2
+                                                 : spec.dtype == Dtype::kBF16 ? 1
+                                                                              : 0];
     for (uint64_t at = 0; at < bytes; at += pattern.size()) {
       Check(cudaMemcpy(to + at, pattern.data(), std::min<uint64_t>(pattern.size(), bytes - at),
                        cudaMemcpyDefault),
@@ -223,8 +224,7 @@ class Benchmark {
     };
     uint64_t set_bytes = 0;
     for (const Spec& spec : specs) set_bytes += room(spec);
-    const auto copies =
-        static_cast<int>(std::clamp<uint64_t>(kCacheBytes / set_bytes + 1, 2, 256));
+    const auto copies = static_cast<int>(std::clamp<uint64_t>(kCacheBytes / set_bytes + 1, 2, 256));
     const DeviceBytes memory(set_bytes * static_cast<uint64_t>(copies));
     std::vector<std::vector<KernelArg>> sets;
     char* at = memory.get();
@@ -270,8 +270,8 @@ class Benchmark {
     double bytes = 0;
     for (size_t i = 0; i < row.args.size(); ++i) {
       const ArgMode mode = AccessMode(row.id, static_cast<int>(i), static_cast<uint8_t>(row.flags));
-      const auto size = static_cast<double>(row.args[i].n) *
-                        static_cast<double>(DtypeBytes(row.args[i].dtype));
+      const auto size =
+          static_cast<double>(row.args[i].n) * static_cast<double>(DtypeBytes(row.args[i].dtype));
       bytes += size * ((Reads(mode) ? 1 : 0) + (Writes(mode) ? 1 : 0));
     }
     return bytes;
@@ -403,8 +403,7 @@ void RunMemoryBound(Benchmark& benchmark, const Model& m) {
   row("dx written", kLayerNormBackward, {M, C},
       {P(M * C), P(M * C), P(C), F32(2 * M), P(M * C), F32(C), F32(C)});
   row("dx added", kLayerNormBackward, {M, C},
-      {P(M * C), P(M * C), P(C), F32(2 * M), P(M * C), F32(C), F32(C)},
-      kAccumulate | kAddToOutput);
+      {P(M * C), P(M * C), P(C), F32(2 * M), P(M * C), F32(C), F32(C)}, kAccumulate | kAddToOutput);
   row("", kGeluForward, {4 * M * C}, {P(4 * M * C), P(4 * M * C)});
   row("", kGeluBackward, {4 * M * C}, {P(4 * M * C), P(4 * M * C)});
   row("", kCrossEntropy, {R, kV, kVp}, {P(R * kVp), Tokens(R), State(), F32(R)});

@@ -79,10 +79,11 @@ int Run(int argc, char** argv) {
   std::nth_element(seconds.begin(), seconds.begin() + kTimed / 2, seconds.end());
   const auto tokens = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len);
   const double rate = tokens / seconds[kTimed / 2];
-  fmt::print("loss {:.4f}  norm {:.3f}  step {:.4f} s  {:.0f} tokens/s  strict MFU of an H200 "
-             "{:.1f} %\n",
-             state.loss_sum, state.grad_norm, seconds[kTimed / 2], rate,
-             100 * rate * TrainFlopsPerToken(model, setup.batch.seq_len) / kH200DensePeak);
+  fmt::print(
+      "loss {:.4f}  norm {:.3f}  step {:.4f} s  {:.0f} tokens/s  strict MFU of an H200 "
+      "{:.1f} %\n",
+      state.loss_sum, state.grad_norm, seconds[kTimed / 2], rate,
+      100 * rate * TrainFlopsPerToken(model, setup.batch.seq_len) / kH200DensePeak);
   const StepTimes times = engine.LastStepTimes();
   fmt::print("waited for offload {:.4f} s of the last step\n",
              times.exposed_offload_seconds.value_or(0));

@@ -23,8 +23,8 @@ struct Change {
 std::vector<Change> Changes(const TrainSetup& setup) {
   std::vector<Change> changes;
   if (setup.recompute.every == 0) {
-    changes.push_back({"--checkpointing selective",
-                       [](TrainSetup& s) { s.recompute.every = kSelective; }});
+    changes.push_back(
+        {"--checkpointing selective", [](TrainSetup& s) { s.recompute.every = kSelective; }});
   }
   if (setup.recompute.every <= 0) {
     changes.push_back({"--checkpointing full", [](TrainSetup& s) { s.recompute.every = 1; }});

@@ -57,7 +57,8 @@ void RegisterHardware(CLI::App& app) {
   CLI::App* command = app.add_subcommand("hw", "Hardware profiles");
   command->require_subcommand(1);
   command->footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " +
-                  std::string(kDefaultProfile) + " > mine.json   (edit, then --hw ./mine.json)\n"
+                  std::string(kDefaultProfile) +
+                  " > mine.json   (edit, then --hw ./mine.json)\n"
                   "  zeroplan hw measure -o mine.json");
   CLI::App* list = command->add_subcommand("list", "Built-in profiles");
   list->callback([] { WriteOutput("", ListProfiles()); });

@@ -61,8 +61,7 @@ void RegisterHardwareCheck(CLI::App& hardware) {
   auto options = std::make_shared<CheckCommand>();
   CLI::App* command = hardware.add_subcommand(
       "check", "What a profile predicts beside what runs took, as a Markdown table");
-  command
-      ->add_option("metrics", options->metrics, "Files that 'zeroplan train --metrics' wrote")
+  command->add_option("metrics", options->metrics, "Files that 'zeroplan train --metrics' wrote")
       ->type_name("FILE.jsonl")
       ->required();
   AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",

@@ -214,8 +214,7 @@ void RegisterHardwareMeasure(CLI::App& hardware) {
   AddOption(*command, what, "--gpus", options->gpus, "COUNT",
             "GPUs, one process each (default: all that are visible)");
   command
-      ->add_flag("--quick", options->quick,
-                 "Fewer shapes and sizes: about a quarter of the time")
+      ->add_flag("--quick", options->quick, "Fewer shapes and sizes: about a quarter of the time")
       ->group(what);
   command
       ->add_option("--only", options->only,

@@ -105,9 +105,10 @@ void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& 
     if (!base || measurement.measured.empty()) return;
     const std::string partial = PartialFile(file);
     WriteOutput(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
-    LogWarning("{} has what was measured before the failure ({}), and the figures of {} for the "
-               "rest; --base takes it, --only measures the rest",
-               partial, fmt::join(measurement.measured, ","), base->name);
+    LogWarning(
+        "{} has what was measured before the failure ({}), and the figures of {} for the "
+        "rest; --base takes it, --only measures the rest",
+        partial, fmt::join(measurement.measured, ","), base->name);
   } catch (const std::exception& error) {
     LogLine(LogLevel::kWarning, error.what());
   }

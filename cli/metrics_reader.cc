@@ -76,8 +76,7 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   if (outside > total) {
     ThrowUsage("planned_bytes.gpu: runtime {} is more than the total {}", outside, total);
   }
-  run.planned_bytes = {total - outside,
-                       Whole<uint64_t>(planned.at("host"), "pinned"),
+  run.planned_bytes = {total - outside, Whole<uint64_t>(planned.at("host"), "pinned"),
                        Whole<uint64_t>(planned.at("host"), "pageable"),
                        Whole<uint64_t>(planned, "nvme")};
 }

@@ -72,8 +72,7 @@ void PlanRequest::FromOptions(Assumptions& assumptions) {
   SetBatches(full_, global, seq_len);
   inputs_.space = full_;
   SearchSpace& space = inputs_.space;
-  Pin(ParseOptionalWhole(options_.micro_batch, "--micro-batch", 1, kMaxBatch),
-      space.micro_batches);
+  Pin(ParseOptionalWhole(options_.micro_batch, "--micro-batch", 1, kMaxBatch), space.micro_batches);
   Pin(ParseOptionalWhole(options_.grad_accum, "--grad-accum", 1, kMaxBatch), space.grad_accums);
   CheckBatch(global, assumptions);
   if (!options_.stage.empty()) space.stages = ParseStages(options_.stage, "--stage");
@@ -129,8 +128,7 @@ void PlanRequest::PinOptimizer() {
 
 void PlanRequest::PinRecompute() {
   std::vector<int>& list = inputs_.space.recompute_every;
-  const auto every =
-      ParseOptionalWhole(options_.checkpoint_every, "--checkpoint-every", 1, 65535);
+  const auto every = ParseOptionalWhole(options_.checkpoint_every, "--checkpoint-every", 1, 65535);
   Checkpointing kind = every ? Checkpointing::kFull : Checkpointing::kAll;
   if (!options_.checkpointing.empty()) kind = ParseCheckpointing(options_);
   if (every) {

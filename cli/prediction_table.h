@@ -22,8 +22,7 @@ struct Comparison {
 // Lowers the run's choice for `model`. Settings that metrics do not hold are zeroplan's own, with
 // or without checkpoints, whichever gives the run's arenas. Throws Error(kUsage) if the model has
 // another number of parameters than the run's.
-Comparison Compare(const MeasuredRun& run, const ModelSpec& model,
-                   const HardwareProfile& hardware);
+Comparison Compare(const MeasuredRun& run, const ModelSpec& model, const HardwareProfile& hardware);
 // The same with the program at hand.
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware);

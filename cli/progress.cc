@@ -137,12 +137,12 @@ void Progress::HoldAgainstPrediction(const RunReport& report) {
                    "difference", prediction.hardware));
   if (const auto used = report.device_used_bytes) {
     // Bytes of other programs on the GPU count as used, too.
-    const auto difference = static_cast<int64_t>(*used) -
-                            static_cast<int64_t>(prediction.gpu_total_bytes);
-    Line(fmt::format("{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes", prediction.gpu_total_bytes,
-                     *used, difference,
-                     Difference(static_cast<double>(*used),
-                                static_cast<double>(prediction.gpu_total_bytes))));
+    const auto difference =
+        static_cast<int64_t>(*used) - static_cast<int64_t>(prediction.gpu_total_bytes);
+    Line(fmt::format(
+        "{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes", prediction.gpu_total_bytes, *used,
+        difference,
+        Difference(static_cast<double>(*used), static_cast<double>(prediction.gpu_total_bytes))));
   }
   if (prediction.step_seconds && report.step_seconds_median > 0) {
     const double predicted = *prediction.step_seconds, measured = report.step_seconds_median;

@@ -216,8 +216,8 @@ TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model
 }
 
 Checkpointing ParseCheckpointing(const CommonOptions& options) {
-  const auto kind = static_cast<Checkpointing>(ParseWord(
-      options.checkpointing, "--checkpointing", {"none", "selective", "full", "all"}));
+  const auto kind = static_cast<Checkpointing>(
+      ParseWord(options.checkpointing, "--checkpointing", {"none", "selective", "full", "all"}));
   const bool by_segments = kind == Checkpointing::kFull || kind == Checkpointing::kAll;
   if (!options.checkpoint_every.empty() && !by_segments) {
     ThrowUsage("--checkpoint-every: {} has no effect with --checkpointing {}; leave one out",

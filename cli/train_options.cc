@@ -18,9 +18,7 @@ void AddTrainOptions(CLI::App& command, TrainCommand& options) {
                 "Take samples in the stream's order; no validation part")
       ->group("Data");
   auto add = [&](const char* group, const char* name, std::string& value, const char* type,
-                 const char* help) {
-    AddOption(command, group, name, value, type, help);
-  };
+                 const char* help) { AddOption(command, group, name, value, type, help); };
   add("Plan", "--plan", options.plan, "FILE",
       "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the plan's, and "
       "the program is the planned one or nothing runs");

@@ -82,35 +82,35 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
     item.kind = Item::Kind::kTimed;
     item.seconds = seconds[i];
     item.step_phase = instruction.phase == Phase::kStep;
-    const bool queued = std::visit(Overload{[&](const RecordEvent& record) {
-                                              item.kind = Item::Kind::kRecord;
-                                              item.event = record.event;
-                                              return true;
-                                            },
-                                            [&](const WaitEvent& wait) {
-                                              item.kind = Item::Kind::kWait;
-                                              item.event = wait.event;
-                                              return true;
-                                            },
-                                            [](const Alloc&) { return false; },
-                                            [](const Free&) { return false; },
-                                            [&](const LaunchKernel&) {
-                                              item.resource = OfStream(instruction.stream);
-                                              return true;
-                                            },
-                                            [&](const Collective&) {
-                                              item.resource = Resource::kCollective;
-                                              return true;
-                                            },
-                                            [&](const Copy&) {
-                                              item.resource = OfStream(instruction.stream);
-                                              return true;
-                                            },
-                                            [&](const FileIo&) {
-                                              item.resource = Resource::kDisk;
-                                              return true;
-                                            }},
-                                   instruction.op);
+    const bool queued =
+        std::visit(Overload{[&](const RecordEvent& record) {
+                              item.kind = Item::Kind::kRecord;
+                              item.event = record.event;
+                              return true;
+                            },
+                            [&](const WaitEvent& wait) {
+                              item.kind = Item::Kind::kWait;
+                              item.event = wait.event;
+                              return true;
+                            },
+                            [](const Alloc&) { return false; }, [](const Free&) { return false; },
+                            [&](const LaunchKernel&) {
+                              item.resource = OfStream(instruction.stream);
+                              return true;
+                            },
+                            [&](const Collective&) {
+                              item.resource = Resource::kCollective;
+                              return true;
+                            },
+                            [&](const Copy&) {
+                              item.resource = OfStream(instruction.stream);
+                              return true;
+                            },
+                            [&](const FileIo&) {
+                              item.resource = Resource::kDisk;
+                              return true;
+                            }},
+                   instruction.op);
     if (queued) Push(item, static_cast<size_t>(instruction.stream));
   }
 }

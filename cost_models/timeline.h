@@ -101,8 +101,8 @@ class Timeline {
     bool done() const { return next == queue.size(); }
   };
 
-  void Load(const Program& program, Section section, uint8_t kinds,
-            std::span<const double> seconds, const CarriedWork* before);
+  void Load(const Program& program, Section section, uint8_t kinds, std::span<const double> seconds,
+            const CarriedWork* before);
   void Push(const Item& item, size_t lane);
   // Passes events and starts what can start, until nothing changes.
   void Advance();

@@ -40,13 +40,12 @@ void Add(ProfileJson& json, const char* key, const std::optional<Figure>& figure
 // if rounding leaves none.
 std::optional<double> InUnit(double value, double scale) {
   for (int digits = 1; digits <= 17; ++digits) {
-    const double number = std::strtod(fmt::format("{:.{}g}", value / scale, digits).c_str(),
-                                      nullptr);
+    const double number =
+        std::strtod(fmt::format("{:.{}g}", value / scale, digits).c_str(), nullptr);
     if (number * scale == value) return number;
   }
   const double nearest = value / scale;
-  for (const double number :
-       {std::nextafter(nearest, 0.0), std::nextafter(nearest, 2 * nearest)}) {
+  for (const double number : {std::nextafter(nearest, 0.0), std::nextafter(nearest, 2 * nearest)}) {
     if (number * scale == value) return number;
   }
   return std::nullopt;
@@ -181,14 +180,11 @@ ProfileJson LinkJson(const NodeProfile& node) {
 }  // namespace
 
 std::string WriteProfile(const HardwareProfile& profile) {
-  ProfileJson json = {{"schema", "zeroplan.hw/1"},
-                      {"name", profile.name},
-                      {"description", profile.description},
-                      {"gpus", FigureJson(profile.node.gpus)},
-                      {"gpu", GpuJson(profile.gpu)},
-                      {"host", HostJson(profile.node)},
-                      {"pcie", PcieJson(profile.node.pcie)},
-                      {"link", LinkJson(profile.node)}};
+  ProfileJson json = {
+      {"schema", "zeroplan.hw/1"},           {"name", profile.name},
+      {"description", profile.description},  {"gpus", FigureJson(profile.node.gpus)},
+      {"gpu", GpuJson(profile.gpu)},         {"host", HostJson(profile.node)},
+      {"pcie", PcieJson(profile.node.pcie)}, {"link", LinkJson(profile.node)}};
   if (profile.network) {
     json["network"]["name"] = profile.network->name;
     Add(json["network"], "bandwidth_per_node", profile.network->bandwidth_per_node);

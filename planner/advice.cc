@@ -237,9 +237,10 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
     text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
   }
   if (!any) {
-    text += gave_up ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
-                    : fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
-                                  link.Name());
+    text += gave_up
+                ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
+                : fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
+                              link.Name());
     const std::optional<Flip> batch = BatchFlip(duo, *best, true);
     if (batch && batch->after->candidate.stage != best->candidate.stage) {
       text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),

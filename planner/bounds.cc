@@ -302,9 +302,9 @@ double Bounds::StepSeconds(const GroupBound& group, const ComputeBound& compute,
       forward = std::max(group.update_seconds + forward, group.host_update_seconds);
       fetch += group.update_seconds;
     }
-    const double backward = SideBySide(
-        compute.backward_seconds,
-        group.backward_comm_seconds + (last ? group.last_comm_seconds : 0), group.rates);
+    const double backward =
+        SideBySide(compute.backward_seconds,
+                   group.backward_comm_seconds + (last ? group.last_comm_seconds : 0), group.rates);
     const double host = last ? group.host_norm_seconds : 0;
     return std::max(forward + std::max({backward, group.gradient_copy_seconds, host}), fetch);
   };

@@ -145,9 +145,9 @@ PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds
     timeline.Play(program, Section::kOptimizerStep, kEvery, seconds_of(Section::kOptimizerStep),
                   costs.overlap(), nullptr, nullptr, &before);
   }
-  played.time = timeline.Play(program, section, kinds, played.seconds, costs.overlap(),
-                              &played.spans, &before,
-                              section == Section::kOptimizerStep ? &after : nullptr);
+  played.time =
+      timeline.Play(program, section, kinds, played.seconds, costs.overlap(), &played.spans,
+                    &before, section == Section::kOptimizerStep ? &after : nullptr);
   return played;
 }
 

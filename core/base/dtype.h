@@ -10,12 +10,18 @@ enum class Dtype : uint8_t { kF32, kBF16, kF16, kF64, kI32, kU8 };
 
 constexpr uint64_t DtypeBytes(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kF32: return 4;
-    case Dtype::kBF16: return 2;
-    case Dtype::kF16: return 2;
-    case Dtype::kF64: return 8;
-    case Dtype::kI32: return 4;
-    case Dtype::kU8: return 1;
+    case Dtype::kF32:
+      return 4;
+    case Dtype::kBF16:
+      return 2;
+    case Dtype::kF16:
+      return 2;
+    case Dtype::kF64:
+      return 8;
+    case Dtype::kI32:
+      return 4;
+    case Dtype::kU8:
+      return 1;
   }
   return 0;
 }

@@ -54,8 +54,8 @@ class CheckFailure : public std::logic_error {
 }  // namespace zeroplan
 
 // ZEROPLAN_CHECK(condition) or ZEROPLAN_CHECK(condition, "format {}", value).
-#define ZEROPLAN_CHECK(condition, ...)                                                       \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      ::zeroplan::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));  \
+#define ZEROPLAN_CHECK(condition, ...)                                                      \
+  do {                                                                                      \
+    if (!(condition)) [[unlikely]]                                                          \
+      ::zeroplan::FailCheck(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

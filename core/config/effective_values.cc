@@ -202,8 +202,8 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   table.Add("activation_checkpointing",
             every == 0            ? std::string("off")
             : every == kSelective ? std::string("selective")
-            : every == 1 ? std::string("every layer")
-                         : fmt::format("segments of {} layers", every),
+            : every == 1          ? std::string("every layer")
+                                  : fmt::format("segments of {} layers", every),
             {"_zeroplan.checkpointing"});
   return std::move(table.rows);
 }

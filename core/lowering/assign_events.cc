@@ -297,9 +297,9 @@ class EventPass {
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
-  std::vector<Access> accesses_;        // of one instruction
-  std::vector<StreamClock> known_;      // [kind][stream]
-  std::vector<StreamClock> over_;       // [instruction][kind]: what is over once it is
+  std::vector<Access> accesses_;    // of one instruction
+  std::vector<StreamClock> known_;  // [kind][stream]
+  std::vector<StreamClock> over_;   // [instruction][kind]: what is over once it is
   std::vector<Wait> waits_;
   std::array<bool, kStreams> uses_stream_{};
 };

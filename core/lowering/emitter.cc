@@ -10,8 +10,8 @@ bool SharesMatmulWorkspace(KernelId kernel) {
   return kernel == KernelId::kMatmulForward || kernel == KernelId::kMatmulBackwardData ||
          kernel == KernelId::kMatmulBackwardWeight ||
          kernel == KernelId::kUnfusedAttentionForward ||
-         kernel == KernelId::kUnfusedAttentionBackward ||
-         kernel == KernelId::kMatmulGeluForward || kernel == KernelId::kMatmulGeluBackward;
+         kernel == KernelId::kUnfusedAttentionBackward || kernel == KernelId::kMatmulGeluForward ||
+         kernel == KernelId::kMatmulGeluBackward;
 }
 
 }  // namespace
@@ -92,10 +92,11 @@ void Emitter::Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment>
 void Emitter::CopyTo(const Ref& src, const Ref& dst) {
   const bool from_device = program_.buffers[src.buffer].space == Space::kDevice;
   const bool to_device = program_.buffers[dst.buffer].space == Space::kDevice;
-  CopyTo(src, dst, from_device && to_device ? Stream::kCompute
-                   : to_device              ? Stream::kHostToDevice
-                   : from_device            ? Stream::kDeviceToHost
-                                            : Stream::kHost);
+  CopyTo(src, dst,
+         from_device && to_device ? Stream::kCompute
+         : to_device              ? Stream::kHostToDevice
+         : from_device            ? Stream::kDeviceToHost
+                                  : Stream::kHost);
 }
 
 void Emitter::CopyTo(const Ref& src, const Ref& dst, Stream stream) {

@@ -57,7 +57,7 @@ class Gpt2Graph {
   const int64_t batch_, seq_, rows_, hidden_, ffn_, heads_, layers_, padded_vocab_;
   const Dtype dtype_;
   const bool flash_attention_;
-  const bool fused_gelu_;  // the backend's products apply GELU to their sums
+  const bool fused_gelu_;       // the backend's products apply GELU to their sums
   std::vector<int> tensor_of_;  // [layer + 1][role]
   std::vector<BufferId> params_, grads_;
   ForwardBuffers f_;

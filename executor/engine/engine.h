@@ -115,14 +115,14 @@ class Engine {
     uint64_t file_read_bytes = 0, file_write_bytes = 0;
   };
   Traffic TakeTraffic();
-  // Returns once nothing of the last step is under way; throws what failed of it. All but Step do so
-  // first.
+  // Returns once nothing of the last step is under way; throws what failed of it. All but Step do
+  // so first.
   void Drain();
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
   std::vector<TraceSpan> SpanTrace(int rank);
 
-  // The bytes of a buffer of one rank, for tests. After a step, Drain first: what was carried over may
-  // be under way, or in random order not have run, and parameters be older than the masters.
+  // The bytes of a buffer of one rank, for tests. After a step, Drain first: what was carried over
+  // may be under way, or in random order not have run, and parameters be older than the masters.
   std::span<const std::byte> Peek(int rank, BufferId buffer) const;
 
  private:

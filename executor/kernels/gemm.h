@@ -49,7 +49,8 @@ struct GemmFinish {
   const KernelArg& gelu = kAbsent;     // gets gelu(c)
   const KernelArg& gelu_of = kAbsent;  // c is multiplied by gelu'(gelu_of)
 };
-// c_MN = start + a_MK * b_KN, then `finish`, over all threads of the pool; c is row-major and dense.
+// c_MN = start + a_MK * b_KN, then `finish`, over all threads of the pool; c is row-major and
+// dense.
 void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMatrix& a,
                   const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
                   const GemmFinish& finish = {});

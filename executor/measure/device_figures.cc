@@ -31,8 +31,9 @@ Figure DerivedPeak(const DeviceProperties& device, const std::string& architectu
   const double peak = per_clock * device.sm_count * device.max_sm_clock;
   const double fastest = FastestProduct(measured, dtype);
   if (fastest > peak) {
-    return DerivedFigure(fastest, kTera, "TFLOP/s", "the fastest product measured: no data sheet "
-                                                    "is built in for this GPU");
+    return DerivedFigure(fastest, kTera, "TFLOP/s",
+                         "the fastest product measured: no data sheet "
+                         "is built in for this GPU");
   }
   return DerivedFigure(peak, kTera, "TFLOP/s",
                        fmt::format("{} SMs at {:.0f} MHz, {} dense FLOP a clock each as the "

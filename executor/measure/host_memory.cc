@@ -57,7 +57,7 @@ double TriadSeconds(ThreadPool& pool, int64_t n, int rounds) {
   const double seconds = MedianSeconds(rounds, [&] {
     pool.ParallelFor(n, kGrain, [&, s = scalar](int64_t begin, int64_t end, int) {
       float* __restrict out = a.data();
-      const float *__restrict x = b.data(), *__restrict y = c.data();
+      const float* __restrict x = b.data(), * __restrict y = c.data();
       for (int64_t i = begin; i < end; ++i) out[i] = x[i] + s * y[i];
     });
     scalar += 1;
@@ -99,10 +99,8 @@ HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds) {
   rates.threads = pool.threads();
   rates.triad_bytes = static_cast<uint64_t>(elements * kTriadBytes);
   rates.adam_parameters = parameters;
-  rates.triad =
-      static_cast<double>(elements * kTriadBytes) / TriadSeconds(pool, elements, rounds);
-  rates.adam =
-      static_cast<double>(parameters * kAdamBytes) / AdamSeconds(pool, parameters, rounds);
+  rates.triad = static_cast<double>(elements * kTriadBytes) / TriadSeconds(pool, elements, rounds);
+  rates.adam = static_cast<double>(parameters * kAdamBytes) / AdamSeconds(pool, parameters, rounds);
   return rates;
 }
 

@@ -65,8 +65,7 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
     node.nvme_read = MeasuredFigure(m.disk->read, kGiga, "GB/s", origin.OnHost(how));
     node.nvme_write = MeasuredFigure(m.disk->write, kGiga, "GB/s", origin.OnHost(how));
     if (m.disk_free_bytes) {
-      node.nvme_capacity =
-          Capacity(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
+      node.nvme_capacity = Capacity(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
     }
   }
 }
@@ -126,11 +125,11 @@ void PutPcie(const PcieMeasurement& m, int gpus, const Origin& origin, PcieProfi
   }
   pcie.copies.reset();
   if (m.copies.empty()) return;
-  pcie.copies = Table(m.copies, origin.OnGpu("page-locked host memory, one GPU alone"),
-                      [](CopyTime& t) {
-                        RoundTo(t.to_device_seconds, kMicro);
-                        RoundTo(t.from_device_seconds, kMicro);
-                      });
+  pcie.copies =
+      Table(m.copies, origin.OnGpu("page-locked host memory, one GPU alone"), [](CopyTime& t) {
+        RoundTo(t.to_device_seconds, kMicro);
+        RoundTo(t.from_device_seconds, kMicro);
+      });
 }
 
 void PutCollectives(const MachineMeasurement& m, const Origin& origin, NodeProfile& node) {
@@ -157,9 +156,8 @@ void PutCollectives(const MachineMeasurement& m, const Origin& origin, NodeProfi
 // What base measured with more GPUs than there are here says nothing of this machine.
 void DropLargerGroups(NodeProfile& node) {
   if (!node.collectives) return;
-  std::erase_if(node.collectives->rows, [&](const CollectiveTime& row) {
-    return row.world_size > node.gpus.value;
-  });
+  std::erase_if(node.collectives->rows,
+                [&](const CollectiveTime& row) { return row.world_size > node.gpus.value; });
   if (node.collectives->rows.empty()) node.collectives.reset();
 }
 

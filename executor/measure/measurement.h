@@ -26,7 +26,7 @@ struct HostBandwidths {
 
 struct DiskRates {
   double read = 0, write = 0;
-  uint64_t bytes = 0;  // of the file
+  uint64_t bytes = 0;   // of the file
   bool direct = false;  // past the page cache; else it was written out and dropped
   int threads = 0;
 };
@@ -37,8 +37,8 @@ struct DeviceProperties {
   int compute_major = 0, compute_minor = 0;
   double total_bytes = 0;  // cudaMemGetInfo's
   double sm_count = 0;
-  double max_sm_clock = 0;      // Hz
-  double memory_bandwidth = 0;  // twice the memory clock times the bus width; 0: not said
+  double max_sm_clock = 0;       // Hz
+  double memory_bandwidth = 0;   // twice the memory clock times the bus width; 0: not said
   bool fused_attention = false;  // this build has it
   // "CUDA 13.0, driver 580.65.06, cuBLASLt 13.0.2, cuDNN 9.14.0, NCCL 2.28.3"
   std::string libraries;

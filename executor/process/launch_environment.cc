@@ -195,16 +195,18 @@ int SlurmLocalTasks(const Environment& environment, int world_size) {
     const std::string list = environment.Text(name);
     if (list.empty()) continue;
     if (const auto tasks = SlurmTasksOfNode(list, node); tasks && *tasks > 0) return *tasks;
-    ThrowUsage("{}: '{}' in the environment says nothing of node {}; unset it, and set {} to the "
-               "tasks of a node",
-               name, list, node, kSlurm.local_world_size);
+    ThrowUsage(
+        "{}: '{}' in the environment says nothing of node {}; unset it, and set {} to the "
+        "tasks of a node",
+        name, list, node, kSlurm.local_world_size);
   }
   if (const auto tasks = environment.Number(kSlurm.local_world_size, 1, kMaxRanks)) return *tasks;
   const auto nodes = environment.Number("SLURM_NNODES", 1, kMaxRanks);
   if (!nodes || *nodes == 1) return world_size;
-  ThrowUsage("{}: not set in the environment, and the run has {} nodes; use srun "
-             "--ntasks-per-node=COUNT",
-             kSlurm.local_world_size, *nodes);
+  ThrowUsage(
+      "{}: not set in the environment, and the run has {} nodes; use srun "
+      "--ntasks-per-node=COUNT",
+      kSlurm.local_world_size, *nodes);
 }
 
 ProcessPlace SlurmPlace(const Environment& environment) {
@@ -230,8 +232,9 @@ ProcessPlace SlurmPlace(const Environment& environment) {
     if (!place.address.empty() || list.empty()) continue;
     place.address = FirstSlurmHost(list);
     if (place.address.empty()) {
-      ThrowUsage("{}: '{}' in the environment is no list of hosts; set MASTER_ADDR to rank 0's host",
-                 name, list);
+      ThrowUsage(
+          "{}: '{}' in the environment is no list of hosts; set MASTER_ADDR to rank 0's host", name,
+          list);
     }
   }
   if (place.address.empty() && place.local_world_size == place.world_size) {

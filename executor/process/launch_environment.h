@@ -18,7 +18,8 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; address: MASTER_ADDR,
 //             127.0.0.1 if all ranks are local, else that of mpirun's host
-//   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID and tasks a node, in
+//   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID and tasks a node,
+//   in
 //             a step (srun; a batch script itself is none); address: MASTER_ADDR, or the step's
 //             first host
 // ZEROPLAN_PORT, then MASTER_PORT set the port; else it is kDefaultPort or above, by the job's id.

@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn(200);
-constexpr milliseconds kReapLimit(500);  // from a failure until who failed first is settled
+constexpr milliseconds kReapLimit(500);      // from a failure until who failed first is settled
 constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its rank
 
 struct Child {

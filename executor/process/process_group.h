@@ -19,12 +19,12 @@ namespace zeroplan {
 struct ProcessPlace {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;       // among the ranks of this host: its GPU
+  int local_rank = 0;  // among the ranks of this host: its GPU
   int local_world_size = 1;
-  std::string address;      // of rank 0's host; empty with one rank
-  int port = 0;             // where rank 0 listens
-  std::string run_token;    // the same in all processes of a run, another in other runs; "": unknown
-  int listen_fd = -1;       // rank 0: a socket that listens at `port` already; -1: none
+  std::string address;    // of rank 0's host; empty with one rank
+  int port = 0;           // where rank 0 listens
+  std::string run_token;  // the same in all processes of a run, another in other runs; "": unknown
+  int listen_fd = -1;     // rank 0: a socket that listens at `port` already; -1: none
 };
 
 class ProcessGroup {

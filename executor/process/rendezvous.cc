@@ -21,10 +21,10 @@ using std::chrono::milliseconds;
 
 constexpr std::string_view kMagic = "zeroplan";
 constexpr uint32_t kProtocol = 1;
-constexpr size_t kMaxStrangers = 64;           // connections at a time that have not said hello
-constexpr milliseconds kHelloLimit(10'000);    // for one of them to do so
-constexpr milliseconds kConnectLimit(2'000);   // for one attempt
-constexpr milliseconds kPause(100);            // between attempts
+constexpr size_t kMaxStrangers = 64;          // connections at a time that have not said hello
+constexpr milliseconds kHelloLimit(10'000);   // for one of them to do so
+constexpr milliseconds kConnectLimit(2'000);  // for one attempt
+constexpr milliseconds kPause(100);           // between attempts
 
 struct Hello {
   uint32_t protocol = kProtocol;
@@ -128,18 +128,21 @@ class Door {
  private:
   std::string Refusal(const Hello& hello, const std::string& token) const {
     if (hello.protocol != kProtocol) {
-      return fmt::format("it speaks version {} of the protocol, rank 0 version {}; install the same "
-                         "zeroplan everywhere",
-                         hello.protocol, kProtocol);
+      return fmt::format(
+          "it speaks version {} of the protocol, rank 0 version {}; install the same "
+          "zeroplan everywhere",
+          hello.protocol, kProtocol);
     }
     if (token != WriteHello(place_).substr(kMagic.size() + sizeof hello)) {
-      return fmt::format("it belongs to another run; give each run a port of its own "
-                         "(ZEROPLAN_PORT, now {})",
-                         place_.port);
+      return fmt::format(
+          "it belongs to another run; give each run a port of its own "
+          "(ZEROPLAN_PORT, now {})",
+          place_.port);
     }
     if (hello.world_size != place_.world_size) {
-      return fmt::format("it has a run of {} ranks, rank 0 one of {}; start all with the same count",
-                         hello.world_size, place_.world_size);
+      return fmt::format(
+          "it has a run of {} ranks, rank 0 one of {}; start all with the same count",
+          hello.world_size, place_.world_size);
     }
     if (hello.rank < 1 || hello.rank >= place_.world_size ||
         ranks_[static_cast<size_t>(hello.rank)].open()) {
@@ -207,8 +210,8 @@ std::vector<Connection> MeetAsHub(const ProcessPlace& place, milliseconds limit)
   UniqueFd listener(place.listen_fd);
   if (!listener) {
     int port = place.port;
-    const bool local = place.address.starts_with("127.") || place.address == "::1" ||
-                       place.address == "localhost";
+    const bool local =
+        place.address.starts_with("127.") || place.address == "::1" || place.address == "localhost";
     listener = Listen(place.address, !local, port);
   }
   Door door(place);
@@ -219,8 +222,7 @@ std::vector<Connection> MeetAsHub(const ProcessPlace& place, milliseconds limit)
       ThrowRuntime("rank{} {} did not come within {} s to rank 0 at {}:{}{}{}",
                    door.Missing().find(',') == std::string::npos ? "" : "s", door.Missing(),
                    std::chrono::duration_cast<std::chrono::seconds>(limit).count(), place.address,
-                   place.port, door.refused().empty() ? "; start all ranks" : "; ",
-                   door.refused());
+                   place.port, door.refused().empty() ? "; start all ranks" : "; ", door.refused());
     }
     std::vector<pollfd> polled = {{listener.get(), POLLIN, 0}};
     for (const auto* list : {&strangers, &ranks}) {

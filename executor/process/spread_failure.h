@@ -9,8 +9,8 @@
 
 namespace zeroplan {
 
-// Returns fn(). What it throws becomes the run's failure, unless the run has failed before; an Error
-// leaves as the run's first failure, with that one's exit code, on every rank.
+// Returns fn(). What it throws becomes the run's failure, unless the run has failed before; an
+// Error leaves as the run's first failure, with that one's exit code, on every rank.
 template <typename Fn>
 auto SpreadFailure(ProcessGroup& group, Fn&& fn) {
   try {

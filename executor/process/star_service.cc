@@ -16,10 +16,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn(200);           // the thread looks around at least so often
-constexpr milliseconds kAliveEvery(1'000);   // a word to every peer
-constexpr milliseconds kVerdictLimit(2'000); // for rank 0 to say who failed first
-constexpr milliseconds kLastWords(2'000);    // to get a failure sent before leaving
+constexpr milliseconds kTurn(200);            // the thread looks around at least so often
+constexpr milliseconds kAliveEvery(1'000);    // a word to every peer
+constexpr milliseconds kVerdictLimit(2'000);  // for rank 0 to say who failed first
+constexpr milliseconds kLastWords(2'000);     // to get a failure sent before leaving
 
 int64_t Seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -217,14 +217,14 @@ void StarService::CheckPeers(SteadyTime now) {
     if (!was_open || !peer.open()) {
       // What this rank had to say itself was first, if rank 0 did not live to tell.
       if (own_failure_) {
-        RunFailed(own_failure_->code, fmt::format("rank {}: {}", place_.rank,
-                                                  own_failure_->message));
+        RunFailed(own_failure_->code,
+                  fmt::format("rank {}: {}", place_.rank, own_failure_->message));
       } else {
         RunFailed(ExitCode::kRuntime, fmt::format("rank {}: lost (connection closed)", r));
       }
     } else if (now - peer.heard() > options_.silence_limit) {
-      RunFailed(ExitCode::kRuntime, fmt::format("rank {}: lost (no word for {} s)", r,
-                                                Seconds(now - peer.heard())));
+      RunFailed(ExitCode::kRuntime,
+                fmt::format("rank {}: lost (no word for {} s)", r, Seconds(now - peer.heard())));
     }
   }
   if (own_failure_ && !RunHasFailed() && now > own_failure_limit_) {
@@ -273,11 +273,11 @@ void StarService::TakePart(int rank, Part part) {
   for (size_t r = 0; r < parts_.size(); ++r) {
     const std::optional<Part>& other = parts_[r];
     if (!other || (other->number == part.number && other->call == part.call)) continue;
-    return RunFailed(ExitCode::kRuntime,
-                     fmt::format("rank {}: at {} {} where rank {} is at {} {} (a bug in zeroplan)",
-                                 rank, kCallNames[static_cast<size_t>(part.call) % 3], part.number,
-                                 r, kCallNames[static_cast<size_t>(other->call) % 3],
-                                 other->number));
+    return RunFailed(
+        ExitCode::kRuntime,
+        fmt::format("rank {}: at {} {} where rank {} is at {} {} (a bug in zeroplan)", rank,
+                    kCallNames[static_cast<size_t>(part.call) % 3], part.number, r,
+                    kCallNames[static_cast<size_t>(other->call) % 3], other->number));
   }
   parts_[static_cast<size_t>(rank)] = std::move(part);
   CompleteIfAllCame();

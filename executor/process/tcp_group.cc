@@ -37,8 +37,8 @@ void TcpGroup::Barrier() { impl_->service.Collective(CollectiveCall::kBarrier, {
 
 void TcpGroup::Broadcast(std::span<std::byte> bytes) {
   const std::string_view mine(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  const std::string all = impl_->service.Collective(CollectiveCall::kBroadcast,
-                                                    std::string(rank() == 0 ? mine : ""));
+  const std::string all =
+      impl_->service.Collective(CollectiveCall::kBroadcast, std::string(rank() == 0 ? mine : ""));
   ZEROPLAN_CHECK(all.size() == bytes.size(), "rank 0 broadcasts {} bytes, rank {} expects {}",
                  all.size(), rank(), bytes.size());
   if (!all.empty()) std::memcpy(bytes.data(), all.data(), all.size());

@@ -117,9 +117,10 @@ void CheckFiles(const fs::path& staging, const std::vector<CheckpointFile>& file
     std::error_code error;
     const uint64_t bytes = Appears(path) ? fs::file_size(path, error) : 0;
     if (bytes == file.bytes && !error) continue;
-    ThrowRuntime("{}: rank 0 sees {} bytes of the {} that its rank wrote; --save needs a disk that "
-                 "all hosts of the run share",
-                 path.string(), error ? 0 : bytes, file.bytes);
+    ThrowRuntime(
+        "{}: rank 0 sees {} bytes of the {} that its rank wrote; --save needs a disk that "
+        "all hosts of the run share",
+        path.string(), error ? 0 : bytes, file.bytes);
   }
 }
 

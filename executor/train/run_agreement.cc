@@ -17,9 +17,10 @@ void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
       std::getline(first, of_first);
       std::getline(other, of_other);
       if (of_first == of_other) continue;
-      ThrowUsage("{}: rank {} has {}, rank 0 {}; give all ranks the same command line, files and "
-                 "version of zeroplan",
-                 name, rank, of_other, of_first);
+      ThrowUsage(
+          "{}: rank {} has {}, rank 0 {}; give all ranks the same command line, files and "
+          "version of zeroplan",
+          name, rank, of_other, of_first);
     }
   }
 }

@@ -132,7 +132,8 @@ TEST_CASE("the program lowered for a GPU runs on the CPU with the GPU's arenas")
   }
 }
 
-TEST_CASE("the program lowered for a GPU trains like the CPU's, though GELU rides on its products") {
+TEST_CASE(
+    "the program lowered for a GPU trains like the CPU's, though GELU rides on its products") {
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
     for (const int recompute : {0, kSelective, 1}) {
       CAPTURE(DtypeName(dtype));

@@ -100,9 +100,8 @@ TEST_CASE("gradients: every element is the reference model's") {
     bool flash_attention;
   };
   for (int ranks : {1, 2}) {
-    for (const Case& c :
-         {Case{0, true}, Case{1, true}, Case{2, true}, Case{kSelective, true}, Case{0, false},
-          Case{1, false}, Case{kSelective, false}}) {
+    for (const Case& c : {Case{0, true}, Case{1, true}, Case{2, true}, Case{kSelective, true},
+                          Case{0, false}, Case{1, false}, Case{kSelective, false}}) {
       CAPTURE(ranks);
       CAPTURE(c.recompute);
       CAPTURE(c.flash_attention);

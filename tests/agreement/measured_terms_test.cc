@@ -131,11 +131,11 @@ TEST_CASE("a machine found to be slower in one thing is predicted to be slower")
 TEST_CASE("copies of one GPU alone are predicted by its own table") {
   MachineMeasurement measurement;
   const PcieProfile pcie = Base().node.pcie;
-  measurement.pcie = PcieMeasurement{{pcie.to_device_single.value * 0.5,
-                                      pcie.from_device_single.value * 0.5,
-                                      pcie.both_single.value * 0.5},
-                                     std::nullopt,
-                                     pcie.copies->rows};
+  measurement.pcie =
+      PcieMeasurement{{pcie.to_device_single.value * 0.5, pcie.from_device_single.value * 0.5,
+                       pcie.both_single.value * 0.5},
+                      std::nullopt,
+                      pcie.copies->rows};
   for (CopyTime& row : measurement.pcie->copies) {
     row.to_device_seconds *= 2;
     row.from_device_seconds *= 2;

@@ -142,7 +142,7 @@ void CheckStep(const TrainSetup& setup, double tolerance) {
 struct Cut {
   int stage, ranks, recompute;
 };
-const Cut kCuts[] = {{0, 1, 0}, {0, 2, 0}, {0, 2, 1}, {0, 2, kSelective},
+const Cut kCuts[] = {{0, 1, 0}, {0, 2, 0}, {0, 2, 1},         {0, 2, kSelective},
                      {3, 2, 0}, {3, 2, 1}, {3, 2, kSelective}};
 
 // As in gradient_test.cc: 60 terms a sum, 40 kernels, five times sqrt(60 * 40) * 2^-24.

@@ -85,8 +85,7 @@ TEST_CASE("recompute of any kind trains with the same bits: the same kernels on 
         CAPTURE(stage);
         CAPTURE(grad_accum);
         const auto losses = [&](int recompute, uint64_t order_seed = 0) {
-          TrainSetup setup =
-              SetupFor(stage, testing::Offload::kNone, 2, grad_accum, recompute);
+          TrainSetup setup = SetupFor(stage, testing::Offload::kNone, 2, grad_accum, recompute);
           setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
           return Losses(setup, order_seed);
         };

@@ -95,7 +95,8 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const RunPrediction prediction = PredictRun(program, hardware, 2);
   const std::string path =
-      (std::filesystem::temp_directory_path() / ("zeroplan_m_" + std::to_string(getpid()))).string();
+      (std::filesystem::temp_directory_path() / ("zeroplan_m_" + std::to_string(getpid())))
+          .string();
   {
     MetricsFile metrics(path, false);
     metrics.Start(program, memory, prediction);
@@ -132,10 +133,11 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
 }
 
 TEST_CASE("ranks as threads and a launcher's processes do not go together") {
-  const std::string train = "train --model gpt2 --data " ZEROPLAN_SOURCE_DIR "/LICENSE --backend cpu";
-  const RunResult rank =
-      RunZeroplan(train, "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
-                         "MASTER_ADDR=127.0.0.1 MASTER_PORT=29999");
+  const std::string train =
+      "train --model gpt2 --data " ZEROPLAN_SOURCE_DIR "/LICENSE --backend cpu";
+  const RunResult rank = RunZeroplan(train,
+                                     "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
+                                     "MASTER_ADDR=127.0.0.1 MASTER_PORT=29999");
   CHECK(rank.exit_code == 2);
   CHECK(rank.err.find("rank 1 of 2") != std::string::npos);
   const RunResult half = RunZeroplan(train, "RANK=1");

@@ -34,11 +34,10 @@ std::string MadeUpMetrics(uint64_t params, const std::array<uint64_t, kSpaces>& 
       arenas[2], arenas[3]);
   for (int step = 1; step <= 12; ++step) {
     const double seconds = step <= 5 ? 9.0 : 0.050 + 0.001 * (step % 3);
-    text += fmt::format(
-        R"({{"event":"step","step":{},"step_seconds":{},"tokens_per_second":{},)"
-        R"("exposed_comm_seconds":0.002,"exposed_offload_seconds":null}})"
-        "\n",
-        step, seconds, 32768 / seconds);
+    text += fmt::format(R"({{"event":"step","step":{},"step_seconds":{},"tokens_per_second":{},)"
+                        R"("exposed_comm_seconds":0.002,"exposed_offload_seconds":null}})"
+                        "\n",
+                        step, seconds, 32768 / seconds);
   }
   return text + R"({"event":"end","steps":12,"device_used_bytes":12000000000})" + "\n";
 }
@@ -108,8 +107,7 @@ TEST_CASE("metrics whose whole numbers are none are errors") {
       std::string bad = good;
       const size_t at = bad.find(fmt::format("\"{}\":", key)) + std::string_view(key).size() + 3;
       bad.replace(at, bad.find_first_of(",}", at) - at, value);
-      const std::string message =
-          ErrorOf(ExitCode::kUsage, [&] { ReadMetrics(bad, "run.jsonl"); });
+      const std::string message = ErrorOf(ExitCode::kUsage, [&] { ReadMetrics(bad, "run.jsonl"); });
       CAPTURE(message);
       CHECK(message.starts_with("run.jsonl:1: "));
       CHECK(message.find(key) != std::string::npos);
@@ -183,8 +181,7 @@ TEST_CASE("hw check names what it cannot compare") {
   };
   for (const Refused& refused : corpus) {
     WriteText(file, refused.text);
-    const RunResult result =
-        RunZeroplan("hw check --hw hgx-h200 " + file + " " + refused.options);
+    const RunResult result = RunZeroplan("hw check --hw hgx-h200 " + file + " " + refused.options);
     CAPTURE(result.err);
     CHECK(result.exit_code == 2);
     for (const std::string& said : refused.said) CHECK(Has(result.err, said));

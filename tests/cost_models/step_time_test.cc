@@ -28,9 +28,8 @@ Program LowerMedium(int stage, int64_t grad_accum, int ranks = 8,
 // The same program, but that the update ends when what it has on `stream` has.
 Program Join(Program program, Stream stream) {
   auto& list = program.section(Section::kOptimizerStep);
-  for (const auto& [op, on] :
-       {std::pair<Op, Stream>{RecordEvent{program.event_count}, stream},
-        {WaitEvent{program.event_count}, Stream::kCompute}}) {
+  for (const auto& [op, on] : {std::pair<Op, Stream>{RecordEvent{program.event_count}, stream},
+                               {WaitEvent{program.event_count}, Stream::kCompute}}) {
     Instruction instruction{op};
     instruction.stream = on;
     instruction.phase = Phase::kStep;
@@ -87,8 +86,8 @@ TEST_CASE("the trace of a step has each instruction once, what the last one left
     gathers += list[static_cast<size_t>(span.index)].stream == Stream::kGather;
   }
   for (const Instruction& instruction : program.section(Section::kOptimizerStep)) {
-    expected += instruction.stream == Stream::kGather &&
-                std::holds_alternative<Collective>(instruction.op);
+    expected +=
+        instruction.stream == Stream::kGather && std::holds_alternative<Collective>(instruction.op);
   }
   CHECK(expected > 10);
   CHECK(gathers == expected);

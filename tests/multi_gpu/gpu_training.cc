@@ -48,11 +48,11 @@ Json TrainingFolder::LastLine(const std::string& name) const {
 std::map<int, double> StageZeroAlone(const TrainingFolder& folder, const std::string& dtype,
                                      int steps) {
   const std::string name = dtype + "-reference";
-  GpuTraining run(folder.Train(name,
-                               "--gpus 1 --micro-batch " + std::to_string(kReferenceBatch) +
-                                   " --dtype " + dtype,
-                               steps),
-                  folder.path(name + ".log"));
+  GpuTraining run(
+      folder.Train(
+          name, "--gpus 1 --micro-batch " + std::to_string(kReferenceBatch) + " --dtype " + dtype,
+          steps),
+      folder.path(name + ".log"));
   const int code = run.Wait(std::chrono::seconds(120));
   CAPTURE(run.output());
   REQUIRE(code == 0);

@@ -73,9 +73,9 @@ void CheckAllOn(const Curves& curves, int gpus, const std::string& dtype) {
       const std::string options = choice.options + " --dtype " + dtype + " --gpus " +
                                   std::to_string(gpus) + " --micro-batch " +
                                   std::to_string(kGlobalBatch / gpus);
-      runs.emplace_back(name, std::make_unique<GpuTraining>(
-                                  curves.folder.Train(name, options, kSteps),
-                                  curves.folder.path(name + ".log")));
+      runs.emplace_back(name,
+                        std::make_unique<GpuTraining>(curves.folder.Train(name, options, kSteps),
+                                                      curves.folder.path(name + ".log")));
     }
     for (auto& [name, run] : runs) CheckRun(curves, name, *run);
   }

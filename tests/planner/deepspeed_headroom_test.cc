@@ -48,9 +48,9 @@ TEST_CASE("DeepSpeedExtraMemory covers each measured run, and not by more than i
                                              RuntimeBytes(hardware, setup.batch.world_size));
     const double used = row.at("device_used_gib").get<double>() * 1024 * 1024 * 1024;
     const ExtraMemory extra = DeepSpeedExtraMemory(model, setup);
-    const auto left = static_cast<double>(extra.fixed_bytes) +
-                      static_cast<double>(setup.batch.micro_batch) *
-                          static_cast<double>(extra.bytes_per_sequence);
+    const auto left =
+        static_cast<double>(extra.fixed_bytes) + static_cast<double>(setup.batch.micro_batch) *
+                                                     static_cast<double>(extra.bytes_per_sequence);
     CAPTURE(row.at("model").get<std::string>());
     CAPTURE(SetupLabel(setup));
     CHECK(planned + left >= used);

@@ -182,9 +182,9 @@ TEST_CASE("Explain: the sections are the step, nothing is wider than 100 columns
     CAPTURE(text);
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
-    for (const char* said : {"ZeRO stage 2, optimizer on cpu: ", "it fits", "Memory\n", "forward",
-                             "Time of one step", "update", "in all", "compute", "idle",
-                             "What the compute stream waits for", "adamw"}) {
+    for (const char* said :
+         {"ZeRO stage 2, optimizer on cpu: ", "it fits", "Memory\n", "forward", "Time of one step",
+          "update", "in all", "compute", "idle", "What the compute stream waits for", "adamw"}) {
       CAPTURE(std::string(said));
       CHECK(text.find(said) != std::string::npos);
     }

@@ -94,8 +94,7 @@ void NcclCommunicator::IssueSegment(const CommCall& call, const CommSegment& seg
                                       comm, stream));
       return;
     case CollectiveKind::kAllGather:
-      ZEROPLAN_NCCL(
-          ncclAllGather(segment.src, segment.dst, segment.elements, type, comm, stream));
+      ZEROPLAN_NCCL(ncclAllGather(segment.src, segment.dst, segment.elements, type, comm, stream));
       return;
     case CollectiveKind::kBroadcast:
       for (int root = 0; root < world_size_; ++root) {
@@ -120,8 +119,8 @@ void NcclCommunicator::ReduceToOwners(const CommSegment& segment, uint64_t eleme
     if (begin >= end) continue;
     const std::byte* src = segment.src + (begin - segment.begin) * element_bytes;
     std::byte* dst = owner == rank_ ? segment.dst + (begin - own) * element_bytes : nullptr;
-    ZEROPLAN_NCCL(ncclReduce(src, dst, end - begin, type, ncclSum, owner, communicator_.get(),
-                             stream));
+    ZEROPLAN_NCCL(
+        ncclReduce(src, dst, end - begin, type, ncclSum, owner, communicator_.get(), stream));
   }
 }
 

@@ -25,7 +25,8 @@ std::byte* AllocateDevice(uint64_t bytes, int rank) {
     size_t free_bytes = 0, total_bytes = 0;
     cudaMemGetInfo(&free_bytes, &total_bytes);
     ThrowRuntime(
-        "rank {}: no memory for the device arena of {} bytes ({}): the GPU has {} free of {}; other "
+        "rank {}: no memory for the device arena of {} bytes ({}): the GPU has {} free of {}; "
+        "other "
         "processes may use it, or the plan is for a larger GPU (see --gpu-memory)",
         rank, bytes, FormatBytes(bytes), FormatBytes(free_bytes), FormatBytes(total_bytes));
   }
@@ -61,7 +62,8 @@ PageLock::PageLock(std::byte* memory, uint64_t bytes, int rank) {
   if (status != cudaSuccess) {
     cudaGetLastError();
     ThrowRuntime(
-        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; raise the limit on locked "
+        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; raise the limit on "
+        "locked "
         "memory (ulimit -l) or of the container, or set pin_memory to false",
         rank, bytes, FormatBytes(bytes), cudaGetErrorString(status));
   }

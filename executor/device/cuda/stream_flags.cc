@@ -18,7 +18,8 @@ using WaitFn = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned int);
 WaitFn Lookup(const char* symbol) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  ZEROPLAN_CUDA(cudaGetDriverEntryPointByVersion(symbol, &function, 12000, cudaEnableDefault, &found));
+  ZEROPLAN_CUDA(
+      cudaGetDriverEntryPointByVersion(symbol, &function, 12000, cudaEnableDefault, &found));
   if (function == nullptr || found != cudaDriverEntryPointSuccess) {
     ThrowRuntime("the NVIDIA driver has no {}; it is too old for this build (CUDA 12 or newer)",
                  symbol);

@@ -196,9 +196,7 @@ void CudaRank::Dispatch(const Instruction& instruction, const ResolvedInstructio
                  [&](const LaunchKernel& launch) { Launch(launch, resolved, s); },
                  [&](const Collective& collective) { IssueCollective(collective, resolved, s); },
                  [&](const Copy& copy) { IssueCopy(copy, resolved, s); },
-                 [&](const FileIo&) {
-                   ZEROPLAN_CHECK(false, "file access on {}", StreamName(s));
-                 },
+                 [&](const FileIo&) { ZEROPLAN_CHECK(false, "file access on {}", StreamName(s)); },
                  // The arena is there already: these are what the plan counts.
                  [](const Alloc&) {},
                  [](const Free&) {},
@@ -219,8 +217,7 @@ void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstr
                                Stream s) {
   std::optional<NcclCommunicator>& communicator = s == Stream::kGather ? gather_ : reduce_;
   ZEROPLAN_CHECK(communicator.has_value(), "a collective of one rank");
-  communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)},
-                      stream(s));
+  communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)}, stream(s));
   (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) += resolved.bytes;
 }
 
@@ -233,17 +230,17 @@ void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, 
     ZEROPLAN_CUDA(cudaEventRecord(before_copy_.get(), stream(s)));
     Poll(before_copy_.get());
   }
-  ZEROPLAN_CUDA(cudaMemcpyAsync(resolved.dst, resolved.src, resolved.bytes, cudaMemcpyDefault,
-                                stream(s)));
+  ZEROPLAN_CUDA(
+      cudaMemcpyAsync(resolved.dst, resolved.src, resolved.bytes, cudaMemcpyDefault, stream(s)));
   const bool from_device = program_.buffers[copy.src.buffer].space == Space::kDevice;
   const bool to_device = program_.buffers[copy.dst.buffer].space == Space::kDevice;
   if (to_device && !from_device) traffic_.host_to_device_bytes += resolved.bytes;
   if (from_device && !to_device) traffic_.device_to_host_bytes += resolved.bytes;
   if (copy.src.buffer == program_.tokens_host_buffer) {
     // External: the host asks for it, whether it is recorded by a graph or directly.
-    ZEROPLAN_CUDA(cudaEventRecordWithFlags(
-        tokens_copied_.get(), stream(s),
-        capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault));
+    ZEROPLAN_CUDA(
+        cudaEventRecordWithFlags(tokens_copied_.get(), stream(s),
+                                 capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault));
     tokens_under_way_ = true;
   }
 }
@@ -255,8 +252,8 @@ void CudaRank::IssueWait(EventId event, Stream s) {
     return;
   }
   const bool communication = recorder == Stream::kGather || recorder == Stream::kReduce;
-  clock_->BeginWait(stream(s), communication ? StepClock::Cause::kCommunication
-                                             : StepClock::Cause::kOffload);
+  clock_->BeginWait(stream(s),
+                    communication ? StepClock::Cause::kCommunication : StepClock::Cause::kOffload);
   events_.WaitOn(stream(s), event);
   clock_->EndWait(stream(s));
 }
@@ -283,8 +280,7 @@ void CudaRank::IssueOnHost(Section section, size_t index) {
   });
 }
 
-void CudaRank::DispatchOnHost(const Instruction& instruction,
-                              const ResolvedInstruction& resolved) {
+void CudaRank::DispatchOnHost(const Instruction& instruction, const ResolvedInstruction& resolved) {
   std::visit(Overload{
                  [&](const LaunchKernel& launch) {
                    CpuKernels().rows[static_cast<size_t>(launch.kernel)](

@@ -47,9 +47,9 @@ class CudaRank {
   // Issues the instructions of `section` that belong to micro-step `kind`.
   void Issue(Section section, When kind = kOnly, int repetition = 0);
   // From now on micro-steps and updates replay as CUDA graphs where they can: where one rank
-  // offloads nothing. (Then no event is carried from one section to another, which a graph could not
-  // wait for, no copy needs the host, and there are no waits to measure.) Saves the gaps between
-  // kernels, and the time to issue them.
+  // offloads nothing. (Then no event is carried from one section to another, which a graph could
+  // not wait for, no copy needs the host, and there are no waits to measure.) Saves the gaps
+  // between kernels, and the time to issue them.
   void ReplayGraphs();
   // Returns once the compute stream has done all that was issued, and with it all that sections
   // join at their ends. Throws what a host stream threw, what NCCL found, or the first failed

@@ -67,8 +67,7 @@ StepTimes StepClock::Settle() {
     }
     ZEROPLAN_CUDA(over);
     float milliseconds = 0;
-    ZEROPLAN_CUDA(
-        cudaEventElapsedTime(&milliseconds, origin_.get(), events_[span.begin].get()));
+    ZEROPLAN_CUDA(cudaEventElapsedTime(&milliseconds, origin_.get(), events_[span.begin].get()));
     const double begin = static_cast<double>(milliseconds) * 1e-3;
     AddHostSpan({span.section, span.index, begin, begin + Between(span.begin, span.end)});
     free_.insert(free_.end(), {span.begin, span.end});

@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kThreads)
     const float inverse_sqrt_correction2 = 1.0f / sqrtf(state->bias_correction2);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      const AdamPiece kind =
-          pieces.kinds[one_piece || e >= count ? piece : PieceOf(pieces, i + e)];
+      const AdamPiece kind = pieces.kinds[one_piece || e >= count ? piece : PieceOf(pieces, i + e)];
       if (kind == AdamPiece::kPadding) continue;
       const float decay = kind == AdamPiece::kDecayed ? settings.weight_decay : 0.0f;
       const float gradient = g[e] * grad_factor + (settings.decoupled ? 0.0f : decay) * p[e];
@@ -105,8 +104,8 @@ void LaunchAdamW(const FloatArray& grad_n, const StepState* state, float* master
   WithFloatType(grad_n.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     AdamWKernel<<<GridOf(end - first, kThreads * kWidth), kThreads, 0, stream>>>(
-        Typed<T>(grad_n), state, master_n, m_n, v_n, Runtime(param_n), first, end, pieces,
-        settings, vectors);
+        Typed<T>(grad_n), state, master_n, m_n, v_n, Runtime(param_n), first, end, pieces, settings,
+        vectors);
   });
 }
 

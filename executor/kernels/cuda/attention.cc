@@ -25,8 +25,8 @@ SdpaPlan* FindForward(const KernelCall& call) {
 // dout_BTC qkv_BT3C out_BTC lse_BHT -> dqkv_BT3C [workspace].
 SdpaPlan* FindBackward(const KernelCall& call) {
   const Dtype dtype = Arg(call, 1).dtype;
-  const bool alike = Arg(call, 0).dtype == dtype && Arg(call, 2).dtype == dtype &&
-                     Arg(call, 4).dtype == dtype;
+  const bool alike =
+      Arg(call, 0).dtype == dtype && Arg(call, 2).dtype == dtype && Arg(call, 4).dtype == dtype;
   return Find(call, alike ? dtype : Dtype::kF32, Arg(call, 5), true);
 }
 

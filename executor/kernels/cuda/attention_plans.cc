@@ -47,9 +47,10 @@ std::unique_ptr<SdpaPlan> AttentionPlans::Build(const SdpaShape& s, uint64_t wor
     }
   }
   if (log && !logged_) {
-    LogWarning("attention {} of batch {}, sequence {}, hidden {}, heads {} runs on plain kernels, "
-               "many times slower ({})",
-               s.backward ? "backward" : "forward", s.B, s.T, s.C, s.H, why);
+    LogWarning(
+        "attention {} of batch {}, sequence {}, hidden {}, heads {} runs on plain kernels, "
+        "many times slower ({})",
+        s.backward ? "backward" : "forward", s.B, s.T, s.C, s.H, why);
     logged_ = true;
   }
   return nullptr;

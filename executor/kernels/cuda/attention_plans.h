@@ -12,13 +12,13 @@ namespace zeroplan {
 
 class AttentionPlans {
  public:
-  // `deterministic`: the backward pass gives equal bits for equal inputs. cuDNN then needs workspace
-  // in proportion to B*H*T*T; where the launch has less, plain kernels take over.
-  // Makes `device` the thread's current one.
+  // `deterministic`: the backward pass gives equal bits for equal inputs. cuDNN then needs
+  // workspace in proportion to B*H*T*T; where the launch has less, plain kernels take over. Makes
+  // `device` the thread's current one.
   explicit AttentionPlans(int device, bool deterministic = false);
 
-  // The plan to launch with, or null where plain kernels must do: no cuDNN, fp32, or a shape that it
-  // does not take. The first time, that is logged with its reason if `log` is set. Throws
+  // The plan to launch with, or null where plain kernels must do: no cuDNN, fp32, or a shape that
+  // it does not take. The first time, that is logged with its reason if `log` is set. Throws
   // Error(kRuntime) naming both sizes if only the workspace is too small.
   SdpaPlan* Find(SdpaShape shape, uint64_t workspace_bytes, bool log);
 

@@ -19,8 +19,8 @@ struct Tiles {
   static constexpr int kMaxD = kMaxDim, kTile = kTileRows;
   static constexpr int kRows = kTile / kSide;  // of a thread
   static constexpr int kGroups = kMaxD / (4 * kSide);
-  static constexpr int kStride = kMaxD + 4;        // of a tile of a head
-  static constexpr int kScoreStride = kTile + 4;   // of a tile of scores
+  static constexpr int kStride = kMaxD + 4;       // of a tile of a head
+  static constexpr int kScoreStride = kTile + 4;  // of a tile of scores
   static constexpr int kHeadFloats = kTile * kStride;
   static constexpr int kScoreFloats = kTile * kScoreStride;
 

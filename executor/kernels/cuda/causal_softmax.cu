@@ -1,7 +1,7 @@
 #include <cfloat>
 
-#include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/causal_softmax.h"
+#include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {
 namespace {
@@ -99,14 +99,13 @@ void LaunchCausalSoftmaxBackward(const FloatArray& probs, const FloatArray& dpro
   const unsigned grid = GridOf(rows, kWarps);
   if (T % kVector != 0 || probs.dtype != dprobs.dtype || !Aligned(probs.data) ||
       !Aligned(dprobs.data)) {
-    BackwardKernel<1><<<grid, 32 * kWarps, 0, stream>>>(Runtime(probs), Runtime(dprobs), rows, T,
-                                                        scale);
+    BackwardKernel<1>
+        <<<grid, 32 * kWarps, 0, stream>>>(Runtime(probs), Runtime(dprobs), rows, T, scale);
     return;
   }
   WithFloatType(probs.dtype, [&](auto tag) {
     using A = Typed<typename decltype(tag)::type>;
-    BackwardKernel<kVector>
-        <<<grid, 32 * kWarps, 0, stream>>>(A(probs), A(dprobs), rows, T, scale);
+    BackwardKernel<kVector><<<grid, 32 * kWarps, 0, stream>>>(A(probs), A(dprobs), rows, T, scale);
   });
 }
 

@@ -1,13 +1,13 @@
-#include "executor/kernels/cuda/column_sums.h"
 #include "core/program/kernel_workspace.h"
+#include "executor/kernels/cuda/column_sums.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {
 namespace {
 
-constexpr int kLanes = 32;       // threads beside one another, W columns each
-constexpr int kRowThreads = 8;   // threads below one another
-constexpr int kUnroll = 4;       // rows of a thread in flight
+constexpr int kLanes = 32;      // threads beside one another, W columns each
+constexpr int kRowThreads = 8;  // threads below one another
+constexpr int kUnroll = 4;      // rows of a thread in flight
 // Wanted in all: what the multiprocessors hold at once, with 40 registers a thread.
 constexpr int64_t kBlocks = 6 * kMultiprocessors;
 constexpr int64_t kLeastRows = 64;  // of a part
@@ -114,8 +114,8 @@ void ColumnSums(const FloatArray& x_MN, int64_t M, int64_t N, const FloatArray& 
     const dim3 grid(GridOf(N, kLanes * kVector), static_cast<unsigned>(parts));
     WithFloatType(x_MN.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      PartsKernel<kVector><<<grid, block, 0, stream>>>(Typed<T>(x_MN), M, N, rows, partials,
-                                                       Runtime(out_N), add);
+      PartsKernel<kVector>
+          <<<grid, block, 0, stream>>>(Typed<T>(x_MN), M, N, rows, partials, Runtime(out_N), add);
     });
   } else {
     const dim3 grid(GridOf(N, kLanes), static_cast<unsigned>(parts));

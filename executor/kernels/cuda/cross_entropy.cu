@@ -60,9 +60,8 @@ __global__ void __launch_bounds__(kWarpPerRow ? 32 * kWarpRows : kThreads, 2)
   __shared__ float shared[2 * kThreads / 32];
   constexpr int kLanes = kWarpPerRow ? 32 : kThreads;
   const int lane = kWarpPerRow ? threadIdx.x % 32 : threadIdx.x;
-  const int64_t r = kWarpPerRow
-                        ? static_cast<int64_t>(blockIdx.x) * kWarpRows + threadIdx.x / 32
-                        : blockIdx.x;
+  const int64_t r =
+      kWarpPerRow ? static_cast<int64_t>(blockIdx.x) * kWarpRows + threadIdx.x / 32 : blockIdx.x;
   if (r >= R) return;  // whole warps, in blocks that do not synchronise
   const int64_t row = r * Vp;
   const int target = targets_R[r];
@@ -93,9 +92,9 @@ __global__ void __launch_bounds__(kWarpPerRow ? 32 * kWarpRows : kThreads, 2)
   }
   const Softmax all = Combine<kWarpPerRow>(mine, shared);
   if (lane == 0) {
-    loss_R[r] = static_cast<float>(static_cast<double>(logf(all.sum)) +
-                                   static_cast<double>(all.max) -
-                                   static_cast<double>(target_logit));
+    loss_R[r] =
+        static_cast<float>(static_cast<double>(logf(all.sum)) + static_cast<double>(all.max) -
+                           static_cast<double>(target_logit));
   }
   if (state == nullptr) return;
   if constexpr (kWarpPerRow) __syncwarp();
@@ -136,8 +135,8 @@ void Launch(const Logits& logits, const int32_t* targets, const StepState* state
     CrossEntropyKernel<true, W><<<GridOf(R, kWarpRows), 32 * kWarpRows, 0, stream>>>(
         logits, targets, state, loss, R, v, vp);
   } else {
-    CrossEntropyKernel<false, W><<<static_cast<unsigned>(R), kThreads, 0, stream>>>(
-        logits, targets, state, loss, R, v, vp);
+    CrossEntropyKernel<false, W>
+        <<<static_cast<unsigned>(R), kThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
   }
 }
 

@@ -17,7 +17,8 @@ KernelTable BuildTable() {
   set(KernelId::kCrossEntropy, cuda::CrossEntropy);
   set(KernelId::kLossReduce, cuda::LossReduce);
   set(KernelId::kMatmulBackwardData, cuda::MatmulBackwardData, cuda::PrepareMatmulBackwardData);
-  set(KernelId::kMatmulBackwardWeight, cuda::MatmulBackwardWeight, cuda::PrepareMatmulBackwardWeight);
+  set(KernelId::kMatmulBackwardWeight, cuda::MatmulBackwardWeight,
+      cuda::PrepareMatmulBackwardWeight);
   set(KernelId::kLayerNormBackward, cuda::LayerNormBackward);
   set(KernelId::kGeluBackward, cuda::GeluBackward);
   set(KernelId::kAttentionBackward, cuda::AttentionBackward, cuda::PrepareAttentionBackward);

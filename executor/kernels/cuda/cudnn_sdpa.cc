@@ -34,7 +34,7 @@ void* dlopen(const char* name, int mode) {
 
 void* dlsym(void* library, const char* name) {
   if (library != &linked_runtime) return ::dlsym(library, name);
-  // What attention may call; for anything else the frontend throws an error that names it.
+    // What attention may call; for anything else the frontend throws an error that names it.
 #define ZEROPLAN_RUNTIME_FUNCTION(function) {#function, reinterpret_cast<void*>(&::function)}
   static const std::pair<const char*, void*> kFunctions[] = {
       ZEROPLAN_RUNTIME_FUNCTION(cudaDeviceGetAttribute),
@@ -103,7 +103,7 @@ std::string OpenLibrary() {
 class Plan final : public SdpaPlan {
  public:
   std::shared_ptr<fe::graph::Graph> graph;
-  int64_t index = 0;  // of the plan within the graph's
+  int64_t index = 0;                         // of the plan within the graph's
   int64_t key_offset = 0, value_offset = 0;  // bytes within qkv
   bool backward = false;
   std::unordered_map<int64_t, void*> pointers;  // by TensorId; kept, so that launches allocate none
@@ -122,14 +122,15 @@ TensorPtr HeadTensor(fe::graph::Graph& graph, const SdpaShape& s, TensorId id, c
 
 void DescribeOutput(const TensorPtr& tensor, const SdpaShape& s, TensorId id, int64_t row) {
   const int64_t D = s.C / s.H;
-  tensor->set_output(true).set_uid(id).set_dim({s.B, s.H, s.T, D}).set_stride(
-      {s.T * row, D, row, 1});
+  tensor->set_output(true)
+      .set_uid(id)
+      .set_dim({s.B, s.H, s.T, D})
+      .set_stride({s.T * row, D, row, 1});
 }
 
 std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& s) {
   auto graph = std::make_shared<fe::graph::Graph>();
-  graph->set_io_data_type(s.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16
-                                                  : fe::DataType_t::HALF)
+  graph->set_io_data_type(s.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const float scale = 1.0f / std::sqrt(static_cast<float>(s.C / s.H));

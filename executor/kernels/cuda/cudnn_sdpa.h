@@ -1,5 +1,5 @@
-// cuDNN's causal attention (SDPA), behind plain types: only cudnn_sdpa.cc sees cuDNN. The library is
-// loaded at run time, so that a program runs, with slower attention, where there is none.
+// cuDNN's causal attention (SDPA), behind plain types: only cudnn_sdpa.cc sees cuDNN. The library
+// is loaded at run time, so that a program runs, with slower attention, where there is none.
 //
 // Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
 #pragma once

@@ -48,8 +48,7 @@ template <typename T>
 struct Typed {
   T* data;
 
-  __host__ __device__ explicit Typed(const FloatArray& array)
-      : data(static_cast<T*>(array.data)) {}
+  __host__ __device__ explicit Typed(const FloatArray& array) : data(static_cast<T*>(array.data)) {}
 
   template <int W>
   __device__ void Load(int64_t i, float (&v)[W]) const {

@@ -41,8 +41,7 @@ void Map(const FloatArray& src, const FloatArray& dst, int64_t n, cudaStream_t s
   }
   const unsigned grid = GridOf(n, kThreads * kVector);
   if (src.dtype != dst.dtype) {
-    MapKernel<Op, kReadsDst, kVector>
-        <<<grid, kThreads, 0, stream>>>(Runtime(src), Runtime(dst), n);
+    MapKernel<Op, kReadsDst, kVector><<<grid, kThreads, 0, stream>>>(Runtime(src), Runtime(dst), n);
     return;
   }
   WithFloatType(src.dtype, [&](auto tag) {

@@ -34,9 +34,7 @@ struct Sorted {
     return end < n ? end : n;
   }
   // Whether a run crosses the border before sorted index i.
-  __device__ bool Crosses(int64_t i) const {
-    return i > 0 && i < n && tokens[i - 1] == tokens[i];
-  }
+  __device__ bool Crosses(int64_t i) const { return i > 0 && i < n && tokens[i - 1] == tokens[i]; }
 };
 
 // W neighbours as they lie in memory: conversions wait until all loads are on their way.
@@ -203,8 +201,8 @@ int BitsOf(int64_t V) {
 }
 
 template <int W, typename Dx, typename Grad>
-void LaunchSums(const EmbedBackwardArgs& args, const Sorted& sorted, const Dx& dx,
-                const Grad& dwte, cudaStream_t stream) {
+void LaunchSums(const EmbedBackwardArgs& args, const Sorted& sorted, const Dx& dx, const Grad& dwte,
+                cudaStream_t stream) {
   const dim3 grid(GridOf(sorted.segments, kSegmentsPerBlock), GridOf(args.C, 32 * W));
   SegmentsKernel<W><<<grid, dim3(32, kSegmentsPerBlock), 0, stream>>>(sorted, dx, dwte, args.C);
   const dim3 join(static_cast<unsigned>(sorted.segments), GridOf(args.C, 32 * kJoinColumns));
@@ -224,8 +222,7 @@ size_t EmbedSortBytes(int64_t positions, int64_t V) {
   return bytes;
 }
 
-cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch,
-                                cudaStream_t stream) {
+cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch, cudaStream_t stream) {
   const int64_t n = args.B * args.T;
   const EmbedScratch layout = EmbedScratchOf(n, args.C);
   const auto at = [&](int64_t offset) { return static_cast<char*>(scratch) + offset; };
@@ -238,9 +235,9 @@ cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch,
   const cudaError_t error = cub::DeviceRadixSort::SortPairs(
       at(layout.sort), sort_bytes, keys, values, static_cast<int>(n), 0, BitsOf(args.V), stream);
   if (error != cudaSuccess) return error;
-  const Sorted sorted{keys.Current(),      values.Current(), n,
-                      layout.segment_rows, layout.segments,
-                      reinterpret_cast<float*>(at(layout.partials))};
+  const Sorted sorted{
+      keys.Current(),      values.Current(), n,
+      layout.segment_rows, layout.segments,  reinterpret_cast<float*>(at(layout.partials))};
   const FloatArray &dx = args.dx_BTC, &dwte = args.dwte_VpC;
   if (args.C % kVector == 0 && Aligned(dx.data) && Aligned(dwte.data) &&
       Aligned(args.dwpe_TC.data) && (dwte.dtype == dx.dtype || dwte.dtype == Dtype::kF32)) {

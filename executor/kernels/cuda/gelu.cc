@@ -6,8 +6,7 @@
 namespace zeroplan::cuda {
 
 void GeluForward(const KernelCall& call) {
-  LaunchGeluForward(Floats(call, 0), {}, {}, Floats(call, 1), 1, call.dims[0],
-                    LaunchStream(call));
+  LaunchGeluForward(Floats(call, 0), {}, {}, Floats(call, 1), 1, call.dims[0], LaunchStream(call));
   CheckLaunched(call);
 }
 

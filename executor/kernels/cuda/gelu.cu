@@ -139,8 +139,8 @@ void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const F
 void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const FloatArray& dx_n,
                         int64_t n, cudaStream_t stream) {
   if (n == 0) return;
-  const bool vectors = Aligned(dy_n.data) && Aligned(pre_n.data) && Aligned(dx_n.data) &&
-                       pre_n.dtype == dx_n.dtype;
+  const bool vectors =
+      Aligned(dy_n.data) && Aligned(pre_n.data) && Aligned(dx_n.data) && pre_n.dtype == dx_n.dtype;
   Dispatch(dy_n.dtype, dx_n.dtype, vectors, [&](auto exact, auto width, auto first, auto others) {
     constexpr int W = decltype(width)::value;
     using D = typename decltype(first)::type;

@@ -62,8 +62,7 @@ GemmCacheContent ReadGemmCache(const std::string& path, const std::string& gpu_n
   if (!file) return {};
   try {
     const Json json = Json::parse(file);
-    if (json.at("format").get<int>() != kFormat ||
-        json.at("gpu").get<std::string>() != gpu_name ||
+    if (json.at("format").get<int>() != kFormat || json.at("gpu").get<std::string>() != gpu_name ||
         json.at("cublaslt").get<std::size_t>() != cublaslt_version) {
       LogWarning("{} was written for another GPU or library version; tuning again", path);
       return {};
@@ -90,9 +89,8 @@ void WriteGemmCache(const std::string& path, const std::string& gpu_name,
     products[key] = {{"algorithm", entry.algorithm_hex}, {"milliseconds", entry.milliseconds}};
   }
   for (const auto& [key, entry] : all.fusions) {
-    fusions[key] = {{"fused", entry.fused},
-                    {"fused_ms", entry.fused_ms},
-                    {"separate_ms", entry.separate_ms}};
+    fusions[key] = {
+        {"fused", entry.fused}, {"fused_ms", entry.fused_ms}, {"separate_ms", entry.separate_ms}};
   }
   const Json json = {{"format", kFormat},
                      {"gpu", gpu_name},

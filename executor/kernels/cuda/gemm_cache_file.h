@@ -32,8 +32,8 @@ std::string DefaultCacheFolder();
 std::string GemmCachePath(const std::string& folder, const std::string& gpu_name,
                           std::size_t cublaslt_version);
 
-// What the file holds; nothing if there is none, or (with a warning) if it is damaged or was written
-// for another GPU model or version.
+// What the file holds; nothing if there is none, or (with a warning) if it is damaged or was
+// written for another GPU model or version.
 GemmCacheContent ReadGemmCache(const std::string& path, const std::string& gpu_name,
                                std::size_t cublaslt_version);
 

@@ -1,8 +1,7 @@
-#include "executor/kernels/cuda/gemm_fill.h"
-
 #include <algorithm>
 
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/gemm_fill.h"
 
 namespace zeroplan::cuda {
 namespace {
@@ -52,8 +51,8 @@ void StartFromBias(const FloatArray& bias_N, const FloatArray& residual_MN, cons
                    int64_t M, int64_t N, cudaStream_t stream) {
   WithFloatType(y_MN.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    Start<T><<<Blocks(M * N), kThreads, 0, stream>>>(
-        Runtime(bias_N), Runtime(residual_MN), static_cast<T*>(y_MN.data), N, M * N);
+    Start<T><<<Blocks(M * N), kThreads, 0, stream>>>(Runtime(bias_N), Runtime(residual_MN),
+                                                     static_cast<T*>(y_MN.data), N, M * N);
   });
 }
 

@@ -51,14 +51,8 @@ inline GemmLayout BackwardDataLayout(int64_t M, int64_t K, int64_t N, bool trans
 inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool transposed) {
   // [K,N]: dw^T (N x K) = dy^T (N x M) * a (M x K). By columns dy is dy^T, a is K x M: transposed.
   if (!transposed) {
-    return {.transpose_b = true,
-            .swapped = true,
-            .m = N,
-            .n = K,
-            .k = M,
-            .lda = N,
-            .ldb = K,
-            .ldd = N};
+    return {
+        .transpose_b = true, .swapped = true, .m = N, .n = K, .k = M, .lda = N, .ldb = K, .ldd = N};
   }
   // [N,K]: by columns dw is K x N = a^T (K x M) * dy (M x N); a is a^T, dy is N x M: transposed.
   return {.transpose_b = true, .m = K, .n = N, .k = M, .lda = K, .ldb = N, .ldd = K};
@@ -110,12 +104,18 @@ inline GemmLayout AttentionLayout(AttentionProduct product, int64_t T, int64_t C
                       .stride_d = D};
   };
   switch (product) {
-    case AttentionProduct::kScores: return scores(3 * C, 3 * C);
-    case AttentionProduct::kOut: return weighted(false, 3 * C, C);
-    case AttentionProduct::kDValue: return weighted(true, C, 3 * C);
-    case AttentionProduct::kDProbs: return scores(C, 3 * C);
-    case AttentionProduct::kDQuery: return weighted(false, 3 * C, 3 * C);
-    case AttentionProduct::kDKey: return weighted(true, 3 * C, 3 * C);
+    case AttentionProduct::kScores:
+      return scores(3 * C, 3 * C);
+    case AttentionProduct::kOut:
+      return weighted(false, 3 * C, C);
+    case AttentionProduct::kDValue:
+      return weighted(true, C, 3 * C);
+    case AttentionProduct::kDProbs:
+      return scores(C, 3 * C);
+    case AttentionProduct::kDQuery:
+      return weighted(false, 3 * C, 3 * C);
+    case AttentionProduct::kDKey:
+      return weighted(true, 3 * C, 3 * C);
   }
   return {};
 }

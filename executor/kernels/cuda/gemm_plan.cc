@@ -9,20 +9,29 @@ namespace {
 
 cudaDataType_t LibraryType(Dtype dtype) {
   switch (dtype) {
-    case Dtype::kBF16: return CUDA_R_16BF;
-    case Dtype::kF16: return CUDA_R_16F;
-    default: return CUDA_R_32F;
+    case Dtype::kBF16:
+      return CUDA_R_16BF;
+    case Dtype::kF16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
   }
 }
 
 cublasLtEpilogue_t LibraryEpilogue(GemmEpilogue epilogue) {
   switch (epilogue) {
-    case GemmEpilogue::kNone: return CUBLASLT_EPILOGUE_DEFAULT;
-    case GemmEpilogue::kBias: return CUBLASLT_EPILOGUE_BIAS;
-    case GemmEpilogue::kGeluAuxBias: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case GemmEpilogue::kDGelu: return CUBLASLT_EPILOGUE_DGELU;
-    case GemmEpilogue::kBgradA: return CUBLASLT_EPILOGUE_BGRADA;
-    case GemmEpilogue::kBgradB: return CUBLASLT_EPILOGUE_BGRADB;
+    case GemmEpilogue::kNone:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case GemmEpilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case GemmEpilogue::kGeluAuxBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case GemmEpilogue::kDGelu:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::kBgradA:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    case GemmEpilogue::kBgradB:
+      return CUBLASLT_EPILOGUE_BGRADB;
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -43,10 +52,10 @@ void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttri
 // Of the matrix as it is stored, before op().
 void MakeLayout(LtLayout& layout, Dtype dtype, int64_t rows, int64_t columns, int64_t ld,
                 int64_t batch, int64_t stride) {
-  CheckLtCall(cublasLtMatrixLayoutCreate(layout.out(), LibraryType(dtype),
-                                         static_cast<uint64_t>(rows),
-                                         static_cast<uint64_t>(columns), ld),
-              "describing a matrix");
+  CheckLtCall(
+      cublasLtMatrixLayoutCreate(layout.out(), LibraryType(dtype), static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), ld),
+      "describing a matrix");
   if (batch == 1) return;
   const auto count = static_cast<int32_t>(batch);
   CheckLtCall(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
@@ -65,8 +74,7 @@ GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmProblem& p) : handle_(hand
   const auto op = [](uint8_t transpose) { return transpose != 0 ? CUBLAS_OP_T : CUBLAS_OP_N; };
   Set(product_, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(op(p.transpose_a)));
   Set(product_, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(op(p.transpose_b)));
-  Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE,
-      static_cast<uint32_t>(LibraryEpilogue(p.epilogue)));
+  Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(LibraryEpilogue(p.epilogue)));
   if (p.epilogue == GemmEpilogue::kGeluAuxBias || p.epilogue == GemmEpilogue::kDGelu) {
     Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldd);
   }
@@ -125,8 +133,7 @@ bool GemmPlan::Accepts(const cublasLtMatmulAlgo_t& candidate, const GemmPointers
   cublasLtMatmulHeuristicResult_t result = {};
   return cublasLtMatmulAlgoCheck(handle_, product_, a_, b_, d_, d_, &candidate, &result) ==
              CUBLAS_STATUS_SUCCESS &&
-         result.state == CUBLAS_STATUS_SUCCESS &&
-         result.workspaceSize <= problem_.workspace_bytes;
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= problem_.workspace_bytes;
 }
 
 cublasStatus_t GemmPlan::Launch(const cublasLtMatmulAlgo_t& with, const GemmPointers& pointers,

@@ -54,7 +54,7 @@ class GemmPlan {
   bool supported = false;
   bool tuned = false;
   cublasStatus_t refusal = CUBLAS_STATUS_SUCCESS;  // of the last algorithm that failed when tried
-  double milliseconds = 0;  // if tuned
+  double milliseconds = 0;                         // if tuned
   cublasLtMatmulAlgo_t algorithm = {};
 
  private:

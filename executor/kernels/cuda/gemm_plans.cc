@@ -13,9 +13,9 @@ namespace {
 // Of the library's suggestions; past a dozen they hardly ever win.
 constexpr int kCandidates = 12;
 constexpr int kRuns = 3;
-constexpr double kRunMs = 1.5;      // a run has as many launches as take this long,
-constexpr int kMostLaunches = 30;   // but no more,
-constexpr int kLeastLaunches = 3;   // and no fewer
+constexpr double kRunMs = 1.5;     // a run has as many launches as take this long,
+constexpr int kMostLaunches = 30;  // but no more,
+constexpr int kLeastLaunches = 3;  // and no fewer
 // A candidate this much slower in one launch than the best so far is not looked at again.
 constexpr double kHopeless = 1.5;
 
@@ -55,8 +55,8 @@ double TimeAgainst(TimingEvents& events, cudaStream_t stream, double best,
   launch();
   const double once = events.Milliseconds(stream, 1, launch);
   if (once > kHopeless * best + 0.02) return INFINITY;  // 0.02 ms: what an event itself may take
-  const int launches = std::clamp(static_cast<int>(kRunMs / std::max(once, 1e-4)), kLeastLaunches,
-                                  kMostLaunches);
+  const int launches =
+      std::clamp(static_cast<int>(kRunMs / std::max(once, 1e-4)), kLeastLaunches, kMostLaunches);
   double least = INFINITY;
   for (int i = 0; i < kRuns; ++i) {
     least = std::min(least, events.Milliseconds(stream, launches, launch));
@@ -151,15 +151,13 @@ bool GemmPlans::TryRun(const GemmProblem& problem, const GemmPointers& pointers,
   return true;
 }
 
-void GemmPlans::Run(const GemmProblem& problem, const GemmPointers& pointers,
-                    cudaStream_t stream) {
+void GemmPlans::Run(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream) {
   if (TryRun(problem, pointers, stream)) return;
   const cublasStatus_t refusal = Find(problem, pointers).refusal;
   ThrowRuntime("cuBLASLt has no algorithm for the matrix product {}{}", GemmProblemText(problem),
-               refusal == CUBLAS_STATUS_SUCCESS
-                   ? ""
-                   : fmt::format("; those it suggested fail with {}",
-                                 cublasLtGetStatusName(refusal)));
+               refusal == CUBLAS_STATUS_SUCCESS ? ""
+                                                : fmt::format("; those it suggested fail with {}",
+                                                              cublasLtGetStatusName(refusal)));
 }
 
 double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
@@ -192,8 +190,8 @@ double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
   plan.milliseconds = best;
   ++tuned_in_this_run_;
   const std::string text = GemmProblemText(problem);
-  known_.products[text] = unsaved_.products[text] = {
-      BytesToHex(&plan.algorithm, sizeof(plan.algorithm)), best};
+  known_.products[text] =
+      unsaved_.products[text] = {BytesToHex(&plan.algorithm, sizeof(plan.algorithm)), best};
   return best;
 }
 

@@ -48,8 +48,7 @@ GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmE
   p.align_d = AlignLog2(pointers.d);
   p.align_c = adds_c ? AlignLog2(pointers.c) : p.align_d;
   const bool has_bias = epilogue != GemmEpilogue::kNone && epilogue != GemmEpilogue::kDGelu;
-  const bool has_aux =
-      epilogue == GemmEpilogue::kGeluAuxBias || epilogue == GemmEpilogue::kDGelu;
+  const bool has_aux = epilogue == GemmEpilogue::kGeluAuxBias || epilogue == GemmEpilogue::kDGelu;
   p.align_bias = has_bias ? AlignLog2(pointers.bias) : kMostAlign;
   p.align_aux = has_aux ? AlignLog2(pointers.aux) : kMostAlign;
   return p;

@@ -20,9 +20,8 @@ inline const KernelArg& Arg(const KernelCall& call, size_t index) {
 inline FloatArray Floats(const KernelCall& call, size_t index) {
   const KernelArg& arg = Arg(call, index);
   if (arg.data == nullptr) return {};
-  ZEROPLAN_CHECK(
-      arg.dtype == Dtype::kF32 || arg.dtype == Dtype::kBF16 || arg.dtype == Dtype::kF16,
-      "{}: argument {} is {}", KernelInfo(call.id).name, index, DtypeName(arg.dtype));
+  ZEROPLAN_CHECK(arg.dtype == Dtype::kF32 || arg.dtype == Dtype::kBF16 || arg.dtype == Dtype::kF16,
+                 "{}: argument {} is {}", KernelInfo(call.id).name, index, DtypeName(arg.dtype));
   return {arg.data, arg.dtype};
 }
 

@@ -17,9 +17,8 @@ struct LayerNormGradients {
 };
 
 // `partials`: LayerNormBackwardBlocks(M) * 2 * C floats.
-void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC,
-                             const FloatArray& w_C, const float* stats_M2,
-                             const LayerNormGradients& out, float* partials, int64_t M, int64_t C,
-                             cudaStream_t stream);
+void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC, const FloatArray& w_C,
+                             const float* stats_M2, const LayerNormGradients& out, float* partials,
+                             int64_t M, int64_t C, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -98,10 +98,9 @@ struct Launch {
 
 }  // namespace
 
-void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC,
-                             const FloatArray& w_C, const float* stats_M2,
-                             const LayerNormGradients& out, float* partials, int64_t M, int64_t C,
-                             cudaStream_t stream) {
+void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC, const FloatArray& w_C,
+                             const float* stats_M2, const LayerNormGradients& out, float* partials,
+                             int64_t M, int64_t C, cudaStream_t stream) {
   const Dtype dtype = dy_MC.dtype;
   const FloatArray& dx_MC = out.dx_MC;
   // Past 8 elements a thread a multiprocessor has room for one block.
@@ -114,9 +113,7 @@ void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC,
       Aligned(w_C.data) && Aligned(dx_MC.data) && Aligned(stats_M2) && Aligned(partials)) {
     const Launch launch{dy_MC, x_MC, w_C,    dx_MC,         stats_M2, partials,
                         M,     C,    blocks, out.add_to_dx, stream};
-    WithFloatType(dtype, [&](auto tag) {
-      done = launch.RunFor<typename decltype(tag)::type>();
-    });
+    WithFloatType(dtype, [&](auto tag) { done = launch.RunFor<typename decltype(tag)::type>(); });
   }
   if (!done) {
     blocks = LayerNormBackwardBlocks(M);

@@ -71,8 +71,7 @@ __device__ inline void SyncGroup(int group, int threads) {
 // partials[block][2][C].
 template <typename T, int kElements>
 __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kElements>)
-    RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages,
-               bool add_to_dx) {
+    RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages, bool add_to_dx) {
   constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
   // With more columns a thread has no registers for its w, d and n: it reads and computes again.
   constexpr bool kKeepWeights = kElements <= 16, kKeepRow = kElements <= 16;

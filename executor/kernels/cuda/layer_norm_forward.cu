@@ -128,9 +128,8 @@ struct Launch {
   void Run() const {
     const unsigned grid = kBlockPerRow ? static_cast<unsigned>(M) : GridOf(M, kThreads / 32);
     ForwardKernel<T, kVecs, kBlockPerRow><<<grid, kThreads, 0, stream>>>(
-        static_cast<const T*>(x.data), static_cast<const T*>(w.data),
-        static_cast<const T*>(b.data), static_cast<T*>(y.data), stats, M, static_cast<int>(C),
-        eps);
+        static_cast<const T*>(x.data), static_cast<const T*>(w.data), static_cast<const T*>(b.data),
+        static_cast<T*>(y.data), stats, M, static_cast<int>(C), eps);
   }
 };
 
@@ -141,9 +140,8 @@ void LaunchLayerNormForward(const FloatArray& x_MC, const FloatArray& w_C, const
                             float eps, cudaStream_t stream) {
   const int64_t vecs = C / kVector;
   const bool vectors = C % kVector == 0 && vecs <= 8 * kThreads && x_MC.dtype == w_C.dtype &&
-                       x_MC.dtype == b_C.dtype && x_MC.dtype == y_MC.dtype &&
-                       Aligned(x_MC.data) && Aligned(w_C.data) && Aligned(b_C.data) &&
-                       Aligned(y_MC.data);
+                       x_MC.dtype == b_C.dtype && x_MC.dtype == y_MC.dtype && Aligned(x_MC.data) &&
+                       Aligned(w_C.data) && Aligned(b_C.data) && Aligned(y_MC.data);
   if (!vectors) {
     AnyForwardKernel<<<static_cast<unsigned>(M), kThreads, 0, stream>>>(
         Runtime(x_MC), Runtime(w_C), Runtime(b_C), Runtime(y_MC), stats_M2, C, eps);

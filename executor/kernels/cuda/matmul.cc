@@ -39,9 +39,8 @@ Forward MakeForward(const KernelCall& call, bool may_fuse) {
 
 Product WeightProduct(const KernelCall& call, const ProductExtras& extras) {
   const auto [M, K, N, unused] = call.dims;
-  return MakeProduct("matmul_backward_weight",
-                     BackwardWeightLayout(M, K, N, call.has(kTransposed)), Arg(call, 0),
-                     Arg(call, 1), Arg(call, 2), Arg(call, 4), extras);
+  return MakeProduct("matmul_backward_weight", BackwardWeightLayout(M, K, N, call.has(kTransposed)),
+                     Arg(call, 0), Arg(call, 1), Arg(call, 2), Arg(call, 4), extras);
 }
 
 const KernelArg& AddedWeight(const KernelCall& call) {
@@ -67,18 +66,16 @@ bool MayFuseSums(const KernelCall& call) {
 // dy is operand B where dw lies transposed, A otherwise: see gemm_layout.h.
 Product FusedWeightProduct(const KernelCall& call) {
   return WeightProduct(
-      call,
-      {.epilogue = call.has(kTransposed) ? GemmEpilogue::kBgradB : GemmEpilogue::kBgradA,
-       .c = AddedWeight(call),
-       .bias = call.has(kAccumulate) ? Arg(call, 4).data : Arg(call, 3).data,
-       .workspace_offset = SumsBytes(call)});
+      call, {.epilogue = call.has(kTransposed) ? GemmEpilogue::kBgradB : GemmEpilogue::kBgradA,
+             .c = AddedWeight(call),
+             .bias = call.has(kAccumulate) ? Arg(call, 4).data : Arg(call, 3).data,
+             .workspace_offset = SumsBytes(call)});
 }
 
 void FinishFused(const KernelCall& call) {
   if (!call.has(kAccumulate)) return;
   const KernelArg& db_N = Arg(call, 3);
-  LaunchConvert({Arg(call, 4).data, db_N.dtype}, ArrayOf(db_N), call.dims[2], true,
-                StreamOf(call));
+  LaunchConvert({Arg(call, 4).data, db_N.dtype}, ArrayOf(db_N), call.dims[2], true, StreamOf(call));
   CheckKernelLaunch("adding a bias gradient");
 }
 
@@ -113,18 +110,16 @@ void PrepareMatmulForward(const KernelCall& call) {
 void MatmulBackwardData(const KernelCall& call) {
   const auto [M, K, N, unused] = call.dims;
   const KernelArg& dx_MK = Arg(call, 2);
-  Run(call, MakeProduct("matmul_backward_data",
-                        BackwardDataLayout(M, K, N, call.has(kTransposed)), Arg(call, 0),
-                        Arg(call, 1), dx_MK, Arg(call, 3),
+  Run(call, MakeProduct("matmul_backward_data", BackwardDataLayout(M, K, N, call.has(kTransposed)),
+                        Arg(call, 0), Arg(call, 1), dx_MK, Arg(call, 3),
                         {.c = call.has(kAccumulate) ? dx_MK : kAbsent}));
 }
 
 void PrepareMatmulBackwardData(const KernelCall& call) {
   const auto [M, K, N, unused] = call.dims;
   const KernelArg& dx_MK = Arg(call, 2);
-  Tune(call, MakeProduct("matmul_backward_data",
-                         BackwardDataLayout(M, K, N, call.has(kTransposed)), Arg(call, 0),
-                         Arg(call, 1), dx_MK, Arg(call, 3),
+  Tune(call, MakeProduct("matmul_backward_data", BackwardDataLayout(M, K, N, call.has(kTransposed)),
+                         Arg(call, 0), Arg(call, 1), dx_MK, Arg(call, 3),
                          {.c = call.has(kAccumulate) ? dx_MK : kAbsent}));
   Plans(call).Save();
 }

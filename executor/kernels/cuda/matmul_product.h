@@ -58,8 +58,8 @@ inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const
     // The same for every buffer of one size, so that plans are found again.
     bytes = workspace.bytes - AlignUp(extras.workspace_offset, kAlign) - kAlign;
   }
-  product.problem = MakeGemmProblem(layout, first.dtype, d.dtype, extras.epilogue,
-                                    Present(extras.c), p, bytes);
+  product.problem =
+      MakeGemmProblem(layout, first.dtype, d.dtype, extras.epilogue, Present(extras.c), p, bytes);
   return product;
 }
 

@@ -8,8 +8,8 @@ namespace zeroplan::cuda {
 
 void StepScalars(const KernelCall& call) {
   const TrainSetup& setup = call.context.program->setup;
-  LaunchStepScalars({setup.optimizer, setup.precision, setup.batch},
-                    Arg(call, 0).as<StepState>(), LaunchStream(call));
+  LaunchStepScalars({setup.optimizer, setup.precision, setup.batch}, Arg(call, 0).as<StepState>(),
+                    LaunchStream(call));
   CheckLaunched(call);
 }
 

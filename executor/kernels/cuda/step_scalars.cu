@@ -1,5 +1,4 @@
 #include "executor/kernels/cuda/step_scalars.h"
-
 #include "executor/optimizer/step_scalars.h"
 
 namespace zeroplan::cuda {

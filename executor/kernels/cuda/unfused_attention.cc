@@ -33,9 +33,9 @@ class Sequence {
 
   void Multiply(AttentionProduct product, const KernelArg& first, const KernelArg& second,
                 const KernelArg& to) const {
-    use_(call_, MakeProduct("unfused attention", AttentionLayout(product, shape_.T, shape_.C,
-                                                                 shape_.H),
-                            first, second, to, workspace_));
+    use_(call_,
+         MakeProduct("unfused attention", AttentionLayout(product, shape_.T, shape_.C, shape_.H),
+                     first, second, to, workspace_));
   }
   // part 0: queries (or their gradients), 1: keys, 2: values.
   KernelArg Part(const KernelArg& qkv_BT3C, int part) const {

@@ -145,8 +145,7 @@ void KernelBench::WithLaunch(KernelId id, const KernelDims& dims,
                              const std::function<void(const std::function<void()>&)>& body) {
   const std::vector<BenchArg> args = WithWorkspace(id, dims, given);
   const auto sets = Place(args);
-  ZEROPLAN_CHECK(sets.has_value(), "{} does not fit the memory to measure in",
-                 KernelInfo(id).name);
+  ZEROPLAN_CHECK(sets.has_value(), "{} does not fit the memory to measure in", KernelInfo(id).name);
   Prepare(id, dims, kNoFlags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
   body([&] { row({id, kNoFlags, dims, sets->front(), context_}); });
@@ -167,13 +166,11 @@ double KernelBench::ChainSeconds(KernelId id, const KernelDims& dims,
 }
 
 std::optional<double> KernelBench::Seconds(
-    const std::vector<BenchArg>& args,
-    const std::function<void(std::span<const KernelArg>)>& run) {
+    const std::vector<BenchArg>& args, const std::function<void(std::span<const KernelArg>)>& run) {
   const auto sets = Place(args);
   if (!sets) return std::nullopt;
   Fill(args, *sets);
-  return timer_.MedianSeconds(
-      [&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); });
+  return timer_.MedianSeconds([&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); });
 }
 
 }  // namespace zeroplan

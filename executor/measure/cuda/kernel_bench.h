@@ -24,7 +24,7 @@ DeviceMemory AllocateDeviceMemory(uint64_t bytes);
 // Where an argument's bytes come from.
 enum class ArgKind : uint8_t {
   kAbsent,
-  kRandom,   // uniform numbers
+  kRandom,  // uniform numbers
   kZero,
   kOutput,   // whatever is there
   kState,    // one StepState for all

@@ -31,19 +31,18 @@ void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool q
     const BenchArg qkv{ArgKind::kRandom, dtype, rows * 3 * channels};
     const BenchArg grad{ArgKind::kRandom, dtype, rows * channels};
     const BenchArg lse{ArgKind::kZero, Dtype::kF32, s.batch * s.heads * s.seq};
-    const auto forward = bench.Seconds(
-        KernelId::kAttentionForward, dims,
-        {qkv, {ArgKind::kOutput, dtype, rows * channels}, {ArgKind::kOutput, Dtype::kF32,
-                                                          lse.elements}});
+    const auto forward = bench.Seconds(KernelId::kAttentionForward, dims,
+                                       {qkv,
+                                        {ArgKind::kOutput, dtype, rows * channels},
+                                        {ArgKind::kOutput, Dtype::kF32, lse.elements}});
     // With lse = 0 and values below 1/2 the probabilities are finite; they cost what others cost.
-    const auto backward = bench.Seconds(
-        KernelId::kAttentionBackward, dims,
-        {grad, qkv, grad, lse, {ArgKind::kOutput, dtype, rows * 3 * channels}});
+    const auto backward =
+        bench.Seconds(KernelId::kAttentionBackward, dims,
+                      {grad, qkv, grad, lse, {ArgKind::kOutput, dtype, rows * 3 * channels}});
     if (!forward || !backward) continue;
-    rates.attention.push_back(
-        {s.batch, s.heads, s.seq, s.head_dim,
-         KernelInfo(KernelId::kAttentionForward).flops(dims) / *forward,
-         KernelInfo(KernelId::kAttentionBackward).flops(dims) / *backward});
+    rates.attention.push_back({s.batch, s.heads, s.seq, s.head_dim,
+                               KernelInfo(KernelId::kAttentionForward).flops(dims) / *forward,
+                               KernelInfo(KernelId::kAttentionBackward).flops(dims) / *backward});
   }
 }
 

@@ -158,8 +158,7 @@ class Overlap {
       seconds.compute = timer_.SecondsBetween(events_[2].get(), events_[3].get()) / products;
     }
     if (collectives > 0) {
-      seconds.collective =
-          timer_.SecondsBetween(events_[0].get(), events_[1].get()) / collectives;
+      seconds.collective = timer_.SecondsBetween(events_[0].get(), events_[1].get()) / collectives;
     }
     return seconds;
   }

@@ -37,9 +37,10 @@ bool AllAlike(ProcessGroup& group, const DeviceProperties& properties) {
     if (kinds[rank] == kinds[0]) continue;
     alike = false;
     if (group.rank() == 0) {
-      LogWarning("GPU {} is another kind than GPU 0: {}, {}; a profile has one kind, and this one "
-                 "describes GPU 0",
-                 rank, kinds[rank], kinds[0]);
+      LogWarning(
+          "GPU {} is another kind than GPU 0: {}, {}; a profile has one kind, and this one "
+          "describes GPU 0",
+          rank, kinds[rank], kinds[0]);
     }
   }
   return alike;

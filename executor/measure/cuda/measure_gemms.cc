@@ -24,8 +24,7 @@ std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dt
       return bench.Seconds(KernelId::kMatmulForward, dims,
                            {a, w, absent, absent, Output(dtype, s.m * s.n)});
     case GemmKind::kData:  // dy w -> dx
-      return bench.Seconds(KernelId::kMatmulBackwardData, dims,
-                           {dy, w, Output(dtype, s.m * s.k)});
+      return bench.Seconds(KernelId::kMatmulBackwardData, dims, {dy, w, Output(dtype, s.m * s.k)});
     case GemmKind::kWeight:  // a dy -> dw db?
       return bench.Seconds(KernelId::kMatmulBackwardWeight, dims,
                            {a, dy, Output(dtype, s.k * s.n), absent});

@@ -27,21 +27,19 @@ double BytesOf(const Launch& launch) {
   }
   if (launch.id == KernelId::kCrossEntropy) bytes += static_cast<double>(launch.args[0].bytes());
   if (launch.id == KernelId::kLayerNormBackward) {
-    bytes += 2 * static_cast<double>(
-                     KernelInfo(launch.id).workspace_bytes(launch.dims, Backend::kCuda));
+    bytes +=
+        2 * static_cast<double>(KernelInfo(launch.id).workspace_bytes(launch.dims, Backend::kCuda));
   }
   return bytes;
 }
 
 Launch GeluForward(Dtype dtype, int64_t n) {
-  return {KernelId::kGeluForward,
-          {n},
-          {{ArgKind::kRandom, dtype, n}, {ArgKind::kOutput, dtype, n}}};
+  return {
+      KernelId::kGeluForward, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kOutput, dtype, n}}};
 }
 Launch GeluBackward(Dtype dtype, int64_t n) {
-  return {KernelId::kGeluBackward,
-          {n},
-          {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, n}}};
+  return {
+      KernelId::kGeluBackward, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, n}}};
 }
 
 constexpr int64_t kHidden = 1600;
@@ -116,8 +114,8 @@ void MeasureLaunchOverhead(KernelBench& bench, Dtype dtype, KernelRates& rates) 
   constexpr int64_t kElements = 64;
   const BenchArg x{ArgKind::kRandom, dtype, kElements};
   (void)bench.Seconds(KernelId::kGeluForward, {kElements}, {x, x});  // loads the kernel
-  rates.launch_seconds = bench.ChainSeconds(KernelId::kGeluForward, {kElements}, {x, x}, kLaunches,
-                                            kRounds);
+  rates.launch_seconds =
+      bench.ChainSeconds(KernelId::kGeluForward, {kElements}, {x, x}, kLaunches, kRounds);
 }
 
 }  // namespace

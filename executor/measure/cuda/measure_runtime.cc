@@ -55,8 +55,7 @@ double RuntimeOf(const Program& program, ProcessGroup& group) {
   for (int step = 0; step < kSteps; ++step) engine.Step(tokens);
   engine.Evaluate(tokens);
   const auto used = static_cast<double>(engine.DeviceUsedBytes().value());
-  const auto arena =
-      static_cast<double>(program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
+  const auto arena = static_cast<double>(program.arena_bytes[static_cast<size_t>(Space::kDevice)]);
   const std::vector<double> all = GatherNumbers(group, used - arena);
   return *std::max_element(all.begin(), all.end());
 }
@@ -73,8 +72,7 @@ std::string WhoIsBusy(ProcessGroup& group) {
                      FormatBytes(static_cast<uint64_t>(*most)), most - used.begin());
 }
 
-std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group,
-                                               const DeviceProperties& device,
+std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const DeviceProperties& device,
                                                const PartRunner::Say& say) {
   std::vector<RuntimeMeasurement> result;
   for (const int members : WorldSizes(group.world_size())) {

@@ -225,8 +225,8 @@ TEST_CASE("reader: selective recompute is zeroplan's own key") {
         std::string::npos);
   CHECK(read(R"({"_zeroplan": {}})").setup.recompute.every == 0);
   CHECK(read(R"({"_zeroplan": {"checkpointing": null}})").setup.recompute.every == 0);
-  const ReadResult both = read(
-      R"({"activation_checkpointing": {}, "_zeroplan": {"checkpointing": "selective"}})");
+  const ReadResult both =
+      read(R"({"activation_checkpointing": {}, "_zeroplan": {"checkpointing": "selective"}})");
   CHECK(both.setup.recompute.every == 1);
   REQUIRE(both.warnings.size() == 1);
   CHECK(both.warnings[0].find("_zeroplan.checkpointing: does not go with") != std::string::npos);

@@ -53,11 +53,11 @@ TEST_CASE("key _zeroplan.checkpointing: norms and GELU twice, the same states an
   for (int stage = 0; stage <= 3; ++stage) {
     CAPTURE(stage);
     const Program none = LowerConfig(BaseConfig(stage), four);
-    const Program selective = LowerConfig(
-        With(BaseConfig(stage), "_zeroplan", {{"checkpointing", "selective"}}), four);
-    CheckChanges(none, selective,
-                 {{"micro_step compute layer_norm_forward", 8},
-                  {"micro_step compute gelu_forward", 4}});
+    const Program selective =
+        LowerConfig(With(BaseConfig(stage), "_zeroplan", {{"checkpointing", "selective"}}), four);
+    CheckChanges(
+        none, selective,
+        {{"micro_step compute layer_norm_forward", 8}, {"micro_step compute gelu_forward", 4}});
     CHECK(SameStates(none, selective));
     CHECK(SameSections(none, selective, {Section::kEval}));
     CHECK(Arena(selective, Space::kDevice) < Arena(none, Space::kDevice));
@@ -193,9 +193,8 @@ TEST_CASE("keys that steer no instruction end in the setup") {
   check("gradient_clipping", 0.25, [](Setup s) { return s.optimizer.gradient_clipping == 0.25; });
   check("gradient_clipping", 0, [](Setup s) { return s.optimizer.gradient_clipping == 0; });
   check("optimizer.params.lr", 3e-4, [](Setup s) { return s.optimizer.lr == 3e-4; });
-  check("optimizer.params.betas", {0.8, 0.95}, [](Setup s) {
-    return s.optimizer.betas == std::array<double, 2>{0.8, 0.95};
-  });
+  check("optimizer.params.betas", {0.8, 0.95},
+        [](Setup s) { return s.optimizer.betas == std::array<double, 2>{0.8, 0.95}; });
   check("optimizer.params.eps", 1e-6, [](Setup s) { return s.optimizer.eps == 1e-6; });
   check("optimizer.params.weight_decay", 0.1,
         [](Setup s) { return s.optimizer.weight_decay == 0.1; });

@@ -134,13 +134,14 @@ TEST_CASE("golden: insert_recompute") {
 }
 
 TEST_CASE("golden: insert_recompute of norms and GELU alone") {
-  CheckGolden({"insert_recompute_selective",
-               "1 layer: GELU and both norms come again, each right before the weight gradient that "
-               "reads it.",
-               kInsertRecompute,
-               1,
-               Setup(0, 1, Dtype::kBF16, 1, kSelective),
-               {Section::kMicroStep}});
+  CheckGolden(
+      {"insert_recompute_selective",
+       "1 layer: GELU and both norms come again, each right before the weight gradient that "
+       "reads it.",
+       kInsertRecompute,
+       1,
+       Setup(0, 1, Dtype::kBF16, 1, kSelective),
+       {Section::kMicroStep}});
 }
 
 TEST_CASE("golden: insert_recompute without fused attention") {

@@ -78,8 +78,8 @@ TEST_CASE("selective recompute: norms and GELU run twice, products and attention
         CAPTURE(stage);
         LowerOptions options;
         options.backend = backend;
-        const Program program = Lower(
-            testing::TinyModel(3), testing::BaseSetup(stage, 2, dtype, 1, kSelective), options);
+        const Program program = Lower(testing::TinyModel(3),
+                                      testing::BaseSetup(stage, 2, dtype, 1, kSelective), options);
         const bool fused = backend == Backend::kCuda && dtype != Dtype::kF32;
         CHECK(Count(program, KernelId::kLayerNormForward, Phase::kForward) == 7);
         CHECK(Count(program, KernelId::kLayerNormForward, Phase::kBackward) == 6);

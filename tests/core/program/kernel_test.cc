@@ -97,8 +97,8 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   // 100,000 elements: 7 blocks of 2^14, a double each.
   CHECK(Workspace(KernelId::kNormSq, {100'000}, Backend::kCuda) == 256);
   CHECK(Workspace(KernelId::kNormSq, {1 << 30}, Backend::kCuda) == 8448);
-  // 4096 tokens: four arrays of 16384 bytes; 128 segments of 32 with two rows of 96 floats each; the
-  // sort's 4096 bytes and 1 MiB.
+  // 4096 tokens: four arrays of 16384 bytes; 128 segments of 32 with two rows of 96 floats each;
+  // the sort's 4096 bytes and 1 MiB.
   CHECK(Workspace(KernelId::kEmbedBackward, {4, 1024, 96, 300}, Backend::kCuda) ==
         4 * 16384 + 128 * 2 * 96 * 4 + 4096 + 1048576);
   CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 256);

@@ -147,9 +147,7 @@ TEST_CASE("hf weights: what does not fit the model is named") {
                    f.tensors["transformer.ln_f.bias"] = {{16, 1}, std::vector<float>(16)};
                  }),
                  "has shape [16, 1], expected [16]"));
-  CHECK(Contains(error([](WeightsFile& f) {
-                   f.tensors["transformer.h.2.ln_1.bias"] = {{1}, {0}};
-                 }),
+  CHECK(Contains(error([](WeightsFile& f) { f.tensors["transformer.h.2.ln_1.bias"] = {{1}, {0}}; }),
                  "'transformer.h.2.ln_1.bias' is not part of the model"));
   CHECK(Contains(
       error([](WeightsFile& f) { f.tensors["wpe.weight"] = f.tensors["transformer.wpe.weight"]; }),

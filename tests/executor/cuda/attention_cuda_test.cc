@@ -1,5 +1,5 @@
-// Fused attention at a training size, where whole references would take too long: sampled queries in
-// double. Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+// Fused attention at a training size, where whole references would take too long: sampled queries
+// in double. Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
 #include <algorithm>
 
 #include "core/base/error.h"

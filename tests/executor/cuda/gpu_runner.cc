@@ -144,10 +144,10 @@ void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_a
     if (i < count && !present(i)) continue;
     const uint64_t end = i < count ? offsets[i] : total;
     if (const int64_t changed = FirstChanged(after.data() + at, end - at); changed >= 0) {
-      throw std::runtime_error(fmt::format("{}: wrote {} bytes behind an argument's end, {} before "
-                                           "argument {} of {}",
-                                           Name(id, dims), changed,
-                                           end - at - static_cast<uint64_t>(changed), i, count));
+      throw std::runtime_error(fmt::format(
+          "{}: wrote {} bytes behind an argument's end, {} before "
+          "argument {} of {}",
+          Name(id, dims), changed, end - at - static_cast<uint64_t>(changed), i, count));
     }
     if (i == count) break;
     at = end + args[i].bytes;

@@ -42,9 +42,14 @@ TEST_CASE("gpu column sums: with all scratch, little and none") {
   ZEROPLAN_TEST_RNG(rng);
   const cudaStream_t stream = TestLaunch().stream;
   for (Dtype dtype : FloatDtypes()) {
-    for (const auto& [M, N] : std::vector<std::array<int64_t, 2>>{
-             {1, 1}, {7, 8}, {64, 256}, {65, 264}, {3000, 33}, {1000, 1601}, {5000, 768},
-             {130, 25600}}) {
+    for (const auto& [M, N] : std::vector<std::array<int64_t, 2>>{{1, 1},
+                                                                  {7, 8},
+                                                                  {64, 256},
+                                                                  {65, 264},
+                                                                  {3000, 33},
+                                                                  {1000, 1601},
+                                                                  {5000, 768},
+                                                                  {130, 25600}}) {
       CAPTURE(M);
       CAPTURE(N);
       Tensor x = Tensor::Random(rng, dtype, M * N);
@@ -130,8 +135,8 @@ TEST_CASE("gpu gelu on sums: bias, kept input, gradient") {
         Tensor sums = Tensor::Random(rng, sums_dtype, R * N, 3.0);
         Tensor bias = Tensor::Random(rng, dtype, N), pre(dtype, R * N), y(dtype, R * N);
         OnGpu sums_gpu(sums), bias_gpu(bias), pre_gpu(pre), y_gpu(y);
-        cuda::LaunchGeluForward(sums_gpu.array(), bias_gpu.array(), pre_gpu.array(),
-                                y_gpu.array(), R, N, stream);
+        cuda::LaunchGeluForward(sums_gpu.array(), bias_gpu.array(), pre_gpu.array(), y_gpu.array(),
+                                R, N, stream);
         pre_gpu.Download("gelu");
         y_gpu.Download("gelu");
         Doubles want_pre, want_y;

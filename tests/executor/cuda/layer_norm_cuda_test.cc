@@ -54,8 +54,7 @@ RowStats Stats(const Problem& p, int64_t m) {
 // reach some sqrt(n).
 double Slack(int64_t n) { return (64 + 2 * std::sqrt(static_cast<double>(n))) * 0x1p-24; }
 
-void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
-           int flags = kAccumulate | kAddToOutput) {
+void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C, int flags = kAccumulate | kAddToOutput) {
   CAPTURE(DtypeName(dtype));
   CAPTURE(M);
   CAPTURE(C);
@@ -105,8 +104,7 @@ void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C,
     for (int64_t c = 0; c < C; ++c) {
       CAPTURE(c);
       REQUIRE(Close(p.y[m * C + c], normal(m, c) * p.w[c] + p.b[c], dtype, Slack(C)));
-      const double dx =
-          (p.dy[m * C + c] * p.w[c] - mean_d - normal(m, c) * mean_dn) * s.inverse;
+      const double dx = (p.dy[m * C + c] * p.w[c] - mean_d - normal(m, c) * mean_dn) * s.inverse;
       REQUIRE(Close(p.dx[m * C + c], dx_before[static_cast<size_t>(m * C + c)] + dx, dtype,
                     4 * scale * Slack(C)));
     }
@@ -161,8 +159,8 @@ TEST_CASE("gpu layer norm: every dtype, few rows and many, odd sizes, written an
 // to a piece in fp32. 1 to 14 rows of a block at a time.
 TEST_CASE("gpu layer norm backward: at the borders of its layouts") {
   ZEROPLAN_TEST_RNG(rng);
-  for (int64_t C : {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192,
-                    8200}) {
+  for (int64_t C :
+       {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192, 8200}) {
     Check(rng, Dtype::kBF16, 100, C, kAccumulate | kAddToOutput);
     Check(rng, Dtype::kF32, 70, C, kNoFlags);
   }

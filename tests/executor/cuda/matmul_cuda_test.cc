@@ -49,8 +49,11 @@ TEST_CASE("gpu matmul with GELU: aligned shapes, which fuse, and odd ones, which
   Bench bench(1);
   for (Dtype dtype : FloatDtypes()) {
     // The last: several panels of sums in the workspace (24 MiB hold 1,000 rows of 6,291).
-    for (const auto& [M, K, N] : {std::array<int64_t, 3>{64, 32, 128}, {37, 24, 72}, {33, 17, 31},
-                                  {1, 8, 8}, {1200, 9, 6291}}) {
+    for (const auto& [M, K, N] : {std::array<int64_t, 3>{64, 32, 128},
+                                  {37, 24, 72},
+                                  {33, 17, 31},
+                                  {1, 8, 8},
+                                  {1200, 9, 6291}}) {
       for (int flags : {0, static_cast<int>(kTransposed)}) {
         const bool transposed = flags != 0;
         CAPTURE(DtypeName(dtype));
@@ -113,12 +116,12 @@ TEST_CASE("gpu matmul backward: fp32 gradients of 16-bit products, added and wri
         for (int sample = 0; sample < 300; ++sample) {
           const int64_t k = rng.Below(K), n = rng.Below(N);
           const int64_t at = (flags & kTransposed) != 0 ? n * K + k : k * N + n;
-          const Entry w = SumTerms(
-              M, [&, K = K, N = N](int64_t m) { return a[m * K + k] * dy[m * N + n]; });
+          const Entry w =
+              SumTerms(M, [&, K = K, N = N](int64_t m) { return a[m * K + k] * dy[m * N + n]; });
           const double want = w.value + kept * dw_before[at];
           INFO("dw[" << k << "," << n << "]: " << dw[at] << ", want " << want);
-          REQUIRE(Close(dw[at], want, Dtype::kF32,
-                        SumSlack(M, w.magnitude + std::abs(dw_before[at]))));
+          REQUIRE(
+              Close(dw[at], want, Dtype::kF32, SumSlack(M, w.magnitude + std::abs(dw_before[at]))));
           const Entry b = SumTerms(M, [&, N = N](int64_t m) { return dy[m * N + n]; });
           const double want_db = b.value + kept * db_before[n];
           INFO("db[" << n << "]: " << db[n] << ", want " << want_db);

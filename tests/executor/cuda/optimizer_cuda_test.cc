@@ -26,10 +26,10 @@ void CheckAlike(const StepState& got, const StepState& want) {
   CHECK(got.grad_scale == want.grad_scale);
   CHECK(close(static_cast<double>(got.lr), static_cast<double>(want.lr)));
   CHECK(close(static_cast<double>(got.grad_factor), static_cast<double>(want.grad_factor)));
-  CHECK(close(static_cast<double>(got.bias_correction1),
-              static_cast<double>(want.bias_correction1)));
-  CHECK(close(static_cast<double>(got.bias_correction2),
-              static_cast<double>(want.bias_correction2)));
+  CHECK(
+      close(static_cast<double>(got.bias_correction1), static_cast<double>(want.bias_correction1)));
+  CHECK(
+      close(static_cast<double>(got.bias_correction2), static_cast<double>(want.bias_correction2)));
   CHECK(got.skip == want.skip);
   CHECK(got.hysteresis_left == want.hysteresis_left);
   CHECK(got.skipped_steps == want.skipped_steps);

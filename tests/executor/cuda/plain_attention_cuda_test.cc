@@ -42,9 +42,9 @@ TEST_CASE("gpu plain attention: head sizes and lengths at the tiles' borders") {
       // roundings, and ds with it, for each of the queries that a key meets.
       const double root_d = std::sqrt(static_cast<double>(s.C / s.H));
       const double rounded = dtype == Dtype::kF32 ? 0 : (4 + 0.5 * root_d) * RoundOff(dtype);
-      CheckAllClose(dqkv, AttentionGradient(s, qkv.values(), AttentionProbs(s, qkv.values()),
-                                            dout.values()),
-                    4 * kSlack + rounded, "dqkv");
+      CheckAllClose(
+          dqkv, AttentionGradient(s, qkv.values(), AttentionProbs(s, qkv.values()), dout.values()),
+          4 * kSlack + rounded, "dqkv");
     }
   }
 }

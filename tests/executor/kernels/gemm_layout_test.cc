@@ -67,7 +67,8 @@ TEST_CASE("the layouts of the three matmul rows give the rows' products") {
       for (int64_t m = 0; m < M; ++m) {
         for (int64_t k = 0; k < K; ++k) {
           for (int64_t n = 0; n < N; ++n) {
-            const auto at_a = static_cast<std::size_t>(m * K + k), at_y = static_cast<std::size_t>(m * N + n);
+            const auto at_a = static_cast<std::size_t>(m * K + k),
+                       at_y = static_cast<std::size_t>(m * N + n);
             y[at_y] += a[at_a] * w[weight_at(k, n)];
             dx[at_a] += dy[at_y] * w[weight_at(k, n)];
             dw[weight_at(k, n)] += a[at_a] * dy[at_y];

@@ -218,8 +218,10 @@ TEST_CASE("matmul backward: weight and bias") {
     CHECK(db_again == db);
     bench.Run(KernelId::kMatmulBackwardWeight, {M, K, N}, {&a, &dy, &again, nullptr}, flags);
     // A GPU's library may take another algorithm where it sums dy on the way.
-    if (kOnGpu) Check(again, want, M, "dw alone");
-    else CHECK(again == dw);
+    if (kOnGpu)
+      Check(again, want, M, "dw alone");
+    else
+      CHECK(again == dw);
   });
 }
 

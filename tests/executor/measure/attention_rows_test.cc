@@ -24,9 +24,9 @@ TEST_CASE("a failure arrives as one, whatever was measured before") {
 }
 
 TEST_CASE("other texts are refused") {
-  for (const char* text : {"", "rows", "rows x", "rows 1", "rows 0\n1 2 3 4 5 6",
-                           "rows 2\n1 2 3 4 5 6", "rows 1\n1 2 3 4 5", "rows 1\n1 2 3 4 5 x",
-                           "rows 1\n1 2 3 4 5 6 7", "lines 0"}) {
+  for (const char* text :
+       {"", "rows", "rows x", "rows 1", "rows 0\n1 2 3 4 5 6", "rows 2\n1 2 3 4 5 6",
+        "rows 1\n1 2 3 4 5", "rows 1\n1 2 3 4 5 x", "rows 1\n1 2 3 4 5 6 7", "lines 0"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(AttentionOfText(text), Error);
   }

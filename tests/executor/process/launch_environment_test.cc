@@ -50,9 +50,12 @@ Variables With(Variables variables, const Variables& more) {
   return variables;
 }
 
-const Variables kTorchrun = {{"RANK", "5"},          {"WORLD_SIZE", "8"},
-                             {"LOCAL_RANK", "1"},    {"LOCAL_WORLD_SIZE", "4"},
-                             {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29500"}};
+const Variables kTorchrun = {{"RANK", "5"},
+                             {"WORLD_SIZE", "8"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
 const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                             {"OMPI_COMM_WORLD_SIZE", "4"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
@@ -75,10 +78,12 @@ TEST_CASE("without a launcher there is no place") {
 }
 
 TEST_CASE("one task of any launcher is a single process") {
-  CHECK_FALSE(PlaceOf({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"},
-                       {"LOCAL_WORLD_SIZE", "1"}}));
-  CHECK_FALSE(PlaceOf({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"},
-                       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
+  CHECK_FALSE(PlaceOf(
+      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}}));
+  CHECK_FALSE(PlaceOf({{"OMPI_COMM_WORLD_RANK", "0"},
+                       {"OMPI_COMM_WORLD_SIZE", "1"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}));
   CHECK_FALSE(PlaceOf({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "3"}}));
 }
 

@@ -70,8 +70,7 @@ class Launched {
   const std::string& text() const { return text_; }
   int Count(const std::string& needle) const {
     int count = 0;
-    for (size_t at = text_.find(needle); at != std::string::npos;
-         at = text_.find(needle, at + 1)) {
+    for (size_t at = text_.find(needle); at != std::string::npos; at = text_.find(needle, at + 1)) {
       ++count;
     }
     return count;

@@ -37,8 +37,7 @@ int ConnectRaw(int port) {
 TEST_CASE("large and small texts reach every rank, in rank order") {
   const auto errors = AsRanks(3, [](TcpGroup& group) {
     for (const size_t bytes : {size_t{0}, size_t{1}, size_t{5'000'000}}) {
-      const auto texts =
-          group.AllGather(std::string(bytes, static_cast<char>('a' + group.rank())));
+      const auto texts = group.AllGather(std::string(bytes, static_cast<char>('a' + group.rank())));
       ZEROPLAN_CHECK(texts.size() == 3);
       for (size_t r = 0; r < 3; ++r) {
         ZEROPLAN_CHECK(texts[r] == std::string(bytes, static_cast<char>('a' + r)));
@@ -164,8 +163,8 @@ TEST_CASE("waiting has an end that names who is missing") {
 TEST_CASE("an occupied port is named, with the way to another") {
   int port = 0;
   const UniqueFd taken = Listen("127.0.0.1", false, port);
-  CHECK_THROWS_WITH_AS(TcpGroup(PlaceOf(0, 2, port), Quick()),
-                       doctest::Contains("ZEROPLAN_PORT"), Error);
+  CHECK_THROWS_WITH_AS(TcpGroup(PlaceOf(0, 2, port), Quick()), doctest::Contains("ZEROPLAN_PORT"),
+                       Error);
 }
 
 TEST_CASE("a single process is a group of its own") {
