@@ -20,9 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/median.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
-#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {

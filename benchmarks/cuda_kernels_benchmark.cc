@@ -26,9 +26,9 @@
 #include "core/base/error.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
-#include "executor/kernels/cuda/attention_plans.h"
+#include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/gemm_plans.h"
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {

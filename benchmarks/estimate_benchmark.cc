@@ -14,8 +14,8 @@
 #include "cost_models/step_time.h"
 #include "cost_models/traffic.h"
 #include "hwprofiles/loader.h"
-#include "planner/choices.h"
-#include "planner/estimate.h"
+#include "planner/estimate/choices.h"
+#include "planner/estimate/estimate.h"
 
 namespace zeroplan {
 namespace {

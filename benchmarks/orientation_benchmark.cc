@@ -19,8 +19,8 @@
 #include "core/model/model_flops.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
-#include "planner/choices.h"
-#include "planner/estimate.h"
+#include "planner/estimate/choices.h"
+#include "planner/estimate/estimate.h"
 
 namespace zeroplan {
 namespace {

@@ -11,8 +11,8 @@
 #include "core/base/units.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
-#include "planner/choices.h"
-#include "planner/search.h"
+#include "planner/estimate/choices.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {

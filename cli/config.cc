@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common_options.h"
-#include "cli/output.h"
-#include "cli/parse.h"
+#include "cli/common/common_options.h"
+#include "cli/common/output.h"
+#include "cli/common/parse.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"

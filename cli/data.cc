@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/output.h"
+#include "cli/common/output.h"
 #include "core/base/error.h"
 #include "executor/data/token_file.h"
 

@@ -1,17 +1,17 @@
 // zeroplan estimate: every ZeRO stage and offload choice, its memory, its traffic and its time.
-#include "planner/estimate.h"
+#include "planner/estimate/estimate.h"
 
 #include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common_options.h"
-#include "cli/output.h"
-#include "cli/parse.h"
-#include "cli/predicted_trace.h"
+#include "cli/common/common_options.h"
+#include "cli/common/output.h"
+#include "cli/common/parse.h"
+#include "cli/common/predicted_trace.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "planner/report.h"
+#include "planner/report/report.h"
 
 namespace zeroplan {
 namespace {

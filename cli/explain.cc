@@ -1,19 +1,19 @@
 // zeroplan explain: a plan's step, what it holds, does and waits for.
-#include "planner/explain.h"
+#include "planner/explain/explain.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common_options.h"
-#include "cli/output.h"
-#include "cli/predicted_trace.h"
+#include "cli/common/common_options.h"
+#include "cli/common/output.h"
+#include "cli/common/predicted_trace.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
-#include "planner/plan_file.h"
+#include "planner/plan/plan_file.h"
 
 namespace zeroplan {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/parse.h"
+#include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "executor/train/text_generator.h"
 

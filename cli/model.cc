@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/output.h"
+#include "cli/common/output.h"
 #include "core/base/units.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"

@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/base/units.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/kernels/thread_pool.h"
 #include "executor/measure/adam_program.h"
 #include "executor/measure/measure_host.h"
-#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/metrics_file.h"
-#include "cli/progress.h"
-#include "cli/run_prediction.h"
+#include "cli/train/metrics_file.h"
+#include "cli/train/progress.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
-#include "planner/estimate.h"
+#include "planner/estimate/estimate.h"
+#include "planner/runs/run_prediction.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <fstream>
 
-#include "cli/metrics_reader.h"
 #include "core/base/error.h"
 #include "core/lowering/lower.h"
+#include "planner/runs/metrics_reader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
 #include "tests/executor/device/temp_dir.h"

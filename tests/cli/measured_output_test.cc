@@ -1,5 +1,5 @@
 // What hw measure leaves behind when parts of it fail.
-#include "cli/measured_output.h"
+#include "cli/hw/measured_output.h"
 
 #include <doctest/doctest.h>
 

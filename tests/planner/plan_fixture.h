@@ -5,7 +5,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "hwprofiles/loader.h"
-#include "planner/plan_file.h"
+#include "planner/plan/plan_file.h"
 
 namespace zeroplan {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hwprofiles/loader.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
 

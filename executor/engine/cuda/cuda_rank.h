@@ -24,9 +24,9 @@
 #include "executor/engine/cuda/step_clock.h"
 #include "executor/engine/engine.h"
 #include "executor/engine/resolve.h"
-#include "executor/kernels/cuda/attention_plans.h"
+#include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/gemm_plans.h"
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/thread_pool.h"
 #include "executor/process/process_group.h"
 

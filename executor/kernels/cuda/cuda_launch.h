@@ -5,8 +5,8 @@
 
 namespace zeroplan {
 
-class GemmPlans;       // executor/kernels/cuda/gemm_plans.h
-class AttentionPlans;  // executor/kernels/cuda/attention_plans.h
+class GemmPlans;       // executor/kernels/cuda/gemm/gemm_plans.h
+class AttentionPlans;  // executor/kernels/cuda/attention/attention_plans.h
 
 // Of one GPU and one rank. The stream is set for each launch; everything is ordered on it.
 struct CudaLaunch {

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "executor/collectives/cuda/nccl_communicator.h"
-#include "executor/kernels/cuda/cudnn_sdpa.h"
+#include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
 
 namespace zeroplan {

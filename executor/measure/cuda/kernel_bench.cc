@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/base/units.h"
 #include "core/program/step_state.h"
-#include "executor/kernels/cuda/gemm_cache_file.h"
-#include "executor/kernels/cuda/gemm_fill.h"
+#include "executor/kernels/cuda/gemm/gemm_cache_file.h"
+#include "executor/kernels/cuda/gemm/gemm_fill.h"
 #include "executor/measure/adam_program.h"
-#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_arenas.h"
-#include "executor/kernels/cuda/attention_plans.h"
+#include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/gemm_plans.h"
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/measure/cuda/stream_timer.h"
 

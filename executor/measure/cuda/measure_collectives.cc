@@ -3,9 +3,9 @@
 #include <array>
 #include <vector>
 
+#include "core/base/median.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
-#include "executor/measure/median.h"
 #include "executor/measure/sub_group.h"
 
 namespace zeroplan {

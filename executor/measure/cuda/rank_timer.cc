@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "executor/measure/cuda/spin.h"
-#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {

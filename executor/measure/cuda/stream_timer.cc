@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/base/median.h"
 #include "executor/measure/cuda/spin.h"
-#include "executor/measure/median.h"
 
 namespace zeroplan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "executor/kernels/cuda/attention_plans.h"
+#include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "tests/executor/cuda/gpu_runner.h"
 #include "tests/executor/kernels/attention_reference.h"

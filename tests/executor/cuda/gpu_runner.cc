@@ -8,12 +8,12 @@
 #include <stdexcept>
 
 #include "executor/kernels/cuda/cuda_launch.h"
-#if __has_include("executor/kernels/cuda/gemm_plans.h")
-#include "executor/kernels/cuda/gemm_plans.h"
+#if __has_include("executor/kernels/cuda/gemm/gemm_plans.h")
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
 #define ZEROPLAN_TEST_GEMM_PLANS 1
 #endif
-#if __has_include("executor/kernels/cuda/attention_plans.h")
-#include "executor/kernels/cuda/attention_plans.h"
+#if __has_include("executor/kernels/cuda/attention/attention_plans.h")
+#include "executor/kernels/cuda/attention/attention_plans.h"
 #define ZEROPLAN_TEST_ATTENTION_PLANS 1
 #endif
 

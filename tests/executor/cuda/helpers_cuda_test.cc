@@ -4,10 +4,10 @@
 
 #include <array>
 
-#include "executor/kernels/cuda/causal_softmax.h"
-#include "executor/kernels/cuda/column_sums.h"
+#include "executor/kernels/cuda/attention/causal_softmax.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/gelu.h"
+#include "executor/kernels/cuda/elementwise/gelu.h"
+#include "executor/kernels/cuda/gemm/column_sums.h"
 #include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 

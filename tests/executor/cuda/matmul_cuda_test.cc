@@ -7,7 +7,7 @@
 
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/gemm_plans.h"
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "tests/executor/cuda/gpu_runner.h"
 #include "tests/executor/device/temp_dir.h"
 #include "tests/executor/kernels/gelu_reference.h"

@@ -1,7 +1,7 @@
 // The column-major products that stand for the rows' row-major ones, carried out by the library's
 // definition on small integers and compared with the rows' definitions: exact.
 // Legend: M rows, K inputs, N outputs; T sequence, C hidden, H heads, D = C/H.
-#include "executor/kernels/cuda/gemm_layout.h"
+#include "executor/kernels/cuda/gemm/gemm_layout.h"
 
 #include <doctest/doctest.h>
 

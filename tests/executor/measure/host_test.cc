@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "executor/measure/measure_host.h"
-#include "executor/measure/median.h"
 #include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {

@@ -1,0 +1,74 @@
+#include "cli/common/parse.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/base/error.h"
+#include "core/base/nearest_name.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+
+int64_t ParseWhole(const std::string& text, std::string_view option, int64_t low, int64_t high) {
+  const uint64_t value = ParseCount(text, option);
+  if (value < static_cast<uint64_t>(low) || value > static_cast<uint64_t>(high)) {
+    ThrowUsage("{}: {} is not allowed; use a whole number from {} to {}", option, text, low, high);
+  }
+  return static_cast<int64_t>(value);
+}
+
+std::optional<int64_t> ParseOptionalWhole(const std::string& text, std::string_view option,
+                                          int64_t low, int64_t high) {
+  if (text.empty()) return std::nullopt;
+  return ParseWhole(text, option, low, high);
+}
+
+double ParseRatio(const std::string& text, std::string_view option) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1", option, text);
+  }
+  return value;
+}
+
+size_t ParseWord(const std::string& text, std::string_view option,
+                 const std::vector<std::string>& allowed) {
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (allowed[i] == text) return i;
+  }
+  const std::string nearest = NearestName(text, allowed);
+  ThrowUsage("{}: {} is not allowed{}; use {}", option, text.empty() ? "\"\"" : text,
+             nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+             fmt::join(allowed, ", "));
+}
+
+std::vector<int> ParseStages(const std::string& text, std::string_view option) {
+  if (text == "all") return {0, 1, 2, 3};
+  std::vector<int> stages;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string one = text.substr(begin, end - begin);
+    const bool known = one.size() == 1 && one[0] >= '0' && one[0] <= '3';
+    const int stage = known ? one[0] - '0' : -1;
+    if (!known || std::find(stages.begin(), stages.end(), stage) != stages.end()) {
+      ThrowUsage("{}: {} is not allowed; use 0, 1, 2, 3, all, or some of them such as 2,3", option,
+                 text);
+    }
+    stages.push_back(stage);
+  }
+  std::sort(stages.begin(), stages.end());
+  return stages;
+}
+
+std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
+  constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
+                                        OffloadDevice::kNvme};
+  const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
+  if (index == 3) return {std::begin(kDevices), std::end(kDevices)};
+  return {kDevices[index]};
+}
+
+}  // namespace zeroplan

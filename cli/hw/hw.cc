@@ -1,0 +1,78 @@
+// zeroplan hw list|show|measure|check: the hardware profiles and where their numbers come from.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/app.h"
+#include "cli/common/common_options.h"
+#include "cli/common/output.h"
+#include "cli/hw/hw_check.h"
+#include "cli/hw/hw_measure.h"
+#include "core/base/units.h"
+#include "hwprofiles/loader.h"
+
+namespace zeroplan {
+namespace {
+
+// 25.8 GB/s, 1.5 TB: three digits, in powers of ten.
+std::string Short(double bytes) { return FormatBytes(static_cast<uint64_t>(bytes)); }
+
+std::string ListProfiles() {
+  std::vector<std::vector<std::string>> rows = {
+      {"NAME", "GPUS", "GPU", "MEMORY", "LINK", "NETWORK"}};
+  for (const std::string& name : ProfileNames()) {
+    const HardwareProfile profile = LoadProfile(name);
+    const NodeProfile& node = profile.node;
+    rows.push_back(
+        {name, fmt::format("{:.0f}", node.gpus.value), profile.gpu.name,
+         Short(profile.gpu.memory.value),
+         fmt::format("{} {}/s", LinkKindName(node.link_kind), Short(node.gpu_link.value)),
+         profile.network ? profile.network->name : "-"});
+    if (name == kDefaultProfile) rows.back()[0] += " *";
+  }
+  std::vector<size_t> widths(rows[0].size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}  ", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  text += fmt::format(
+      "\n* where --hw is left out and this machine has no GPU that is known. LINK is one GPU's to "
+      "the others,\neach way. Networks for --network: {}.\n",
+      fmt::join(NetworkNames(), ", "));
+  return text;
+}
+
+}  // namespace
+
+void RegisterHardware(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("hw", "Hardware profiles");
+  command->require_subcommand(1);
+  command->footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " +
+                  std::string(kDefaultProfile) +
+                  " > mine.json   (edit, then --hw ./mine.json)\n"
+                  "  zeroplan hw measure -o mine.json");
+  CLI::App* list = command->add_subcommand("list", "Built-in profiles");
+  list->callback([] { WriteOutput("", ListProfiles()); });
+  CLI::App* show =
+      command->add_subcommand("show", "One profile as JSON, every number with its source");
+  auto name = std::make_shared<std::string>();
+  show->add_option("profile", *name,
+                   BreakHelp("A built-in profile, a JSON file (which is checked), or a built-in "
+                             "part: a network such as ib-400"))
+      ->type_name("NAME|FILE")
+      ->required();
+  show->callback([name] { WriteOutput("", ProfileText(*name)); });
+  RegisterHardwareMeasure(*command);
+  RegisterHardwareCheck(*command);
+}
+
+}  // namespace zeroplan

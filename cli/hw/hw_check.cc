@@ -1,0 +1,80 @@
+// zeroplan hw check: what a profile predicts beside what runs took.
+#include "cli/hw/hw_check.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/common/common_options.h"
+#include "cli/common/output.h"
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "planner/plan/plan_file.h"
+#include "planner/runs/prediction_table.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  zeroplan train --plan plan.json --data corpus.bin --backend cuda --metrics run.jsonl
+  zeroplan hw check run.jsonl --plan plan.json --hw ./mine.json
+  zeroplan hw check runs/*.jsonl --hw ./mine.json > table.md)";
+
+struct CheckCommand {
+  std::vector<std::string> metrics;
+  std::string hardware, model, plan, output;
+};
+
+void RunCheck(const CheckCommand& command) {
+  if (!command.plan.empty() && command.metrics.size() != 1) {
+    ThrowUsage("--plan: is of one run, not of {}; give one metrics file", command.metrics.size());
+  }
+  if (!command.plan.empty() && !command.model.empty()) {
+    ThrowUsage("--model: {} is not allowed with --plan, which decides it", command.model);
+  }
+  CommonOptions common;
+  common.hardware = command.hardware;
+  Assumptions assumptions;
+  const HardwareProfile hardware = ResolveHardware(common, assumptions);
+  std::vector<Comparison> rows;
+  for (const std::string& file : command.metrics) {
+    const MeasuredRun run = ReadMetrics(ReadTextFile(file), file);
+    if (command.plan.empty()) {
+      rows.push_back(
+          Compare(run, LoadModel(command.model.empty() ? run.model : command.model), hardware));
+      continue;
+    }
+    const PlanFile plan = ReadPlan(ReadTextFile(command.plan), command.plan);
+    if (plan.setup.batch.world_size != run.setup.batch.world_size) {
+      ThrowUsage("--plan: {} is for {} GPUs, {} ran on {}", command.plan,
+                 plan.setup.batch.world_size, file, run.setup.batch.world_size);
+    }
+    rows.push_back(CompareProgram(run, CheckedProgram(plan), hardware));
+  }
+  WriteOutput(command.output, PredictionTable(rows, hardware));
+}
+
+}  // namespace
+
+void RegisterHardwareCheck(CLI::App& hardware) {
+  auto options = std::make_shared<CheckCommand>();
+  CLI::App* command = hardware.add_subcommand(
+      "check", "What a profile predicts beside what runs took, as a Markdown table");
+  command->add_option("metrics", options->metrics, "Files that 'zeroplan train --metrics' wrote")
+      ->type_name("FILE.jsonl")
+      ->required();
+  AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",
+            "Hardware profile that predicts (default: this machine's GPUs, else the built-in one)");
+  const char* run = "What ran";
+  AddOption(*command, run, "--model", options->model, "NAME|PATH",
+            "Its model (default: the built-in one of that name)");
+  AddOption(*command, run, "--plan", options->plan, "PLAN",
+            "Its plan, where it ran with settings that metrics do not hold");
+  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
+            "File for the table (default: stdout)");
+  command->footer(kFooter);
+  command->callback([options] { RunCheck(*options); });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,49 @@
+// From the options of plan to what is searched.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "cli/common/common_options.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+struct PlanOptions {
+  CommonOptions common;
+  std::string objective = "throughput";
+  std::string deepspeed_file, plan_file, trace_file;
+  bool explain = false;
+};
+
+// Everything a search needs, with the cost models it points to. `options` must outlive it.
+class PlanRequest {
+ public:
+  // Throws Error(kUsage) naming the option or the config's line.
+  PlanRequest(const PlanOptions& options, Assumptions& assumptions);
+
+  const SearchInputs& inputs() const { return inputs_; }
+  // What would be searched if nothing were pinned.
+  const SearchSpace& full() const { return full_; }
+  const HardwareProfile& hardware() const { return hardware_; }
+  SearchCluster ClusterOf(int gpus);
+
+ private:
+  void FromOptions(Assumptions& assumptions);
+  // What the config sets stays; what it leaves to "auto" is searched.
+  void FromConfig(Assumptions& assumptions);
+  void CheckBatch(const std::optional<int64_t>& global, Assumptions& assumptions);
+  void PinOptimizer();
+  void PinRecompute();
+
+  const CommonOptions& options_;
+  HardwareProfile hardware_;
+  Cluster cluster_;
+  SearchInputs inputs_;
+  SearchSpace full_;
+  std::deque<CostModel> costs_;
+};
+
+}  // namespace zeroplan

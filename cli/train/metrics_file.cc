@@ -1,0 +1,115 @@
+#include "cli/train/metrics_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// JSON has no infinities: what is no number is null.
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
+  return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
+}
+
+Json PlanOf(const Program& program) {
+  const TrainSetup& setup = program.setup;
+  return {{"model", program.model.name},
+          {"params", program.model.ParamCount()},
+          {"stage", setup.zero.stage},
+          {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
+          {"offload_ratio", setup.zero.offload_optimizer.ratio},
+          {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
+          {"checkpointing", RecomputeName(setup.recompute)},
+          {"checkpoint_every", std::max(0, setup.recompute.every)},
+          {"micro_batch", setup.batch.micro_batch},
+          {"grad_accum", setup.batch.grad_accum},
+          {"gpus", setup.batch.world_size},
+          {"seq_len", setup.batch.seq_len},
+          {"dtype", DtypeName(setup.precision.dtype)},
+          {"backend", program.backend == Backend::kCpu ? "cpu" : "cuda"}};
+}
+
+}  // namespace
+
+MetricsFile::MetricsFile(const std::string& path, bool resume)
+    : path_(path), file_(std::fopen(path.c_str(), resume ? "a" : "w")) {
+  if (!file_) ThrowRuntime("--metrics {}: {}", path, std::strerror(errno));
+}
+
+void MetricsFile::WriteLine(const std::string& line) {
+  const bool written = std::fputs(line.c_str(), file_.get()) >= 0 &&
+                       std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
+  if (!written) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
+}
+
+void MetricsFile::Start(const Program& program, const MemoryReport& memory,
+                        const std::optional<RunPrediction>& prediction) {
+  const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
+  const Json line = {
+      {"event", "start"},
+      {"schema", "zeroplan.metrics/1"},
+      {"plan", PlanOf(program)},
+      {"planned_bytes",
+       {{"gpu",
+         {{"params", memory.of(MemoryClass::kParams)},
+          {"grads", memory.of(MemoryClass::kGrads)},
+          {"optimizer", memory.of(MemoryClass::kOptimizer)},
+          {"activations", memory.of(MemoryClass::kActivations)},
+          {"buffers", memory.of(MemoryClass::kBuffers)},
+          {"runtime", prediction ? Json(prediction->runtime_bytes) : Json(nullptr)},
+          {"total", prediction ? prediction->gpu_total_bytes : memory.arena(Space::kDevice)}}},
+        {"host", {{"pinned", pinned}, {"pageable", pageable}, {"total", pinned + pageable}}},
+        {"nvme", memory.arena(Space::kFile)}}},
+      {"predicted",
+       {{"hardware", prediction ? Json(prediction->hardware) : Json(nullptr)},
+        {"step_seconds", prediction ? OrNull(prediction->step_seconds) : Json(nullptr)}}}};
+  WriteLine(line.dump());
+}
+
+void MetricsFile::Step(const StepReport& report) {
+  const StepState& state = report.state;
+  const Json line = {{"event", "step"},
+                     {"step", report.step},
+                     {"loss", Number(state.loss_sum)},
+                     {"grad_norm", Number(static_cast<double>(state.grad_norm))},
+                     {"lr", Number(static_cast<double>(state.lr))},
+                     {"loss_scale", Number(static_cast<double>(state.loss_scale))},
+                     {"skipped", state.skip != 0},
+                     {"tokens", report.tokens},
+                     {"step_seconds", report.step_seconds},
+                     {"tokens_per_second", report.tokens_per_second},
+                     {"mfu", OrNull(report.mfu)},
+                     {"exposed_comm_seconds", OrNull(report.times.exposed_comm_seconds)},
+                     {"exposed_offload_seconds", OrNull(report.times.exposed_offload_seconds)}};
+  WriteLine(line.dump());
+}
+
+void MetricsFile::Validation(int64_t step, double loss) {
+  WriteLine(Json{{"event", "validation"}, {"step", step}, {"loss", Number(loss)}}.dump());
+}
+
+void MetricsFile::End(const RunReport& report, const Program& program) {
+  const Json line = {{"event", "end"},
+                     {"steps", report.steps},
+                     {"high_water_bytes", BySpace(report.high_water.touched_bytes)},
+                     {"planned_arena_bytes", BySpace(program.arena_bytes)},
+                     {"device_used_bytes", OrNull(report.device_used_bytes)},
+                     {"step_seconds_median", report.step_seconds_median}};
+  WriteLine(line.dump());
+}
+
+}  // namespace zeroplan

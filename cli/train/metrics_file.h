@@ -1,0 +1,40 @@
+// The metrics of `train --metrics`: one JSON object a line, schema zeroplan.metrics/1.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/program/program.h"
+#include "cost_models/memory_walk.h"
+#include "executor/train/trainer.h"
+#include "planner/runs/run_prediction.h"
+
+namespace zeroplan {
+
+class MetricsFile {
+ public:
+  // `resume` appends to what is there, else the file starts empty. Throws Error(kRuntime) naming
+  // it.
+  MetricsFile(const std::string& path, bool resume);
+
+  // Each writes one line and flushes it, so that a killed run keeps what it had. What the backend
+  // cannot know is null. All throw Error(kRuntime) if the line could not be written.
+  void Start(const Program& program, const MemoryReport& memory,
+             const std::optional<RunPrediction>& prediction);
+  void Step(const StepReport& report);
+  void Validation(int64_t step, double loss);
+  void End(const RunReport& report, const Program& program);
+
+ private:
+  void WriteLine(const std::string& line);
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,154 @@
+// zeroplan train: runs a plan or a config.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/app.h"
+#include "cli/common/common_options.h"
+#include "cli/train/host_fit.h"
+#include "cli/train/progress.h"
+#include "cli/train/train_command.h"
+#include "cli/train/train_ranks.h"
+#include "cli/train/train_work.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "core/program/verify.h"
+#include "cost_models/memory_walk.h"
+#include "executor/process/single_process.h"
+#include "executor/process/spread_failure.h"
+#include "executor/process/stop_signals.h"
+#include "executor/train/interrupt.h"
+#include "executor/train/trainer.h"
+#include "planner/runs/run_prediction.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  zeroplan train --model gpt2 --data corpus.txt --stage 2 --gpus 2 --steps 100 --save out
+  zeroplan train --plan plan.json --data corpus.bin --save out
+  zeroplan train --model out --config ds_config.json --data corpus.bin --save out --resume
+  torchrun --nnodes 2 --nproc-per-node 8 --no-python zeroplan train --plan plan.json --data c.bin
+On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. The CPU
+backend runs ranks as threads. Ctrl-C saves and exits 130, --resume continues.)";
+
+void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
+  const int ranks = work.setup.batch.world_size;
+  if (ranks == place.world_size) return;
+  ThrowUsage(
+      "--plan: {} is for {} GPUs, and the launcher started {} ranks; start {}, or plan again",
+      work.plan ? work.plan->source : "the choice", ranks, place.world_size, ranks);
+}
+
+// The one rank a process that has a GPU, or all ranks of a CPU run.
+RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
+                   ProcessGroup* group) {
+  const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
+  const bool on_gpu = backend == Backend::kCuda;
+  TrainOptions options = ResolveTrainOptions(command, work);
+  options.backend = backend;
+  options.group = group;
+  // A schedule without a length of its own ends with the run.
+  ScheduleConfig& schedule = work.setup.optimizer.schedule;
+  if (schedule.total_steps == 0) schedule.total_steps = options.steps;
+  const Program program = LowerWork(work);
+  VerifyOrThrow(program);
+  // The ranks of a host look before any of them takes memory: Train meets first.
+  if (on_gpu) {
+    CheckOffloadFitsHost(program, place.local_world_size, AvailableHostBytes());
+  } else {
+    CheckFitsHost(program, AvailableHostBytes());
+  }
+  std::optional<RunPrediction> prediction;
+  if (on_gpu && place.rank == 0) {
+    prediction = PredictRun(program, work.hardware, place.local_world_size);
+    const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
+    if (work.gpu_memory_limit) {
+      CheckGpuMemory(*prediction, *work.gpu_memory_limit);
+    } else if (work.hardware_is_known && prediction->gpu_total_bytes > usable) {
+      LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
+                 FormatBytes(prediction->gpu_total_bytes), work.hardware.gpu.name,
+                 FormatBytes(usable));
+    }
+    if (work.hardware_is_known) {
+      options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
+    }
+  }
+  const MemoryReport memory = WalkMemory(program);
+  std::unique_ptr<MetricsFile> metrics;
+  if (!command.metrics.empty() && place.rank == 0) {
+    metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
+  }
+  Progress progress(program, memory, prediction, options.steps, metrics.get());
+  return Train(program, options, progress);
+}
+
+// One of several processes. What it throws, it has told the others.
+RunReport RunAsRank(TrainCommand& command, Backend backend, const ProcessPlace& place) {
+  if (place.rank != 0) SetLogLevel(std::min(GetLogLevel(), LogLevel::kWarning));
+  const std::unique_ptr<ProcessGroup> group = JoinGroup(place);
+  try {
+    return SpreadFailure(*group, [&] {
+      Assumptions assumptions;
+      TrainWork work = ResolveWork(command, backend, assumptions);
+      CheckRanks(work, place);
+      for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+      return RunRanks(command, work, backend, group.get());
+    });
+  } catch (const Error& error) {
+    // Rank 0 says why the run failed, unless it may be gone.
+    const bool said = group->failed() && !group->failure().starts_with("rank 0: ");
+    if (place.rank == 0 || !said) throw;
+    throw Error(error.code(), "");
+  }
+}
+
+void RunTrain(TrainCommand& command) {
+  const StopSignalsBlocked blocked;  // before a driver starts threads
+  const Backend backend = ChooseBackend(command);
+  const std::optional<ProcessPlace> place = FindPlace(command, backend);
+  std::optional<InterruptScope> interrupts;
+  RunReport report;
+  if (place) {
+    interrupts.emplace();
+    report = RunAsRank(command, backend, *place);
+  } else {
+    Assumptions assumptions;
+    TrainWork work = ResolveWork(command, backend, assumptions);
+    const int ranks = work.setup.batch.world_size;
+    if (backend == Backend::kCuda && ranks > 1) {
+      // Their own resolving comes to the same; here mistakes are found before they start.
+      ResolveTrainOptions(command, work);
+      LaunchRanks(ranks);
+      return;
+    }
+    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+    interrupts.emplace();
+    report = RunRanks(command, work, backend, nullptr);
+  }
+  if (!report.interrupted) return;
+  if (place && place->rank != 0) throw Error(ExitCode::kInterrupted, "");  // rank 0 says it
+  throw Error(
+      ExitCode::kInterrupted,
+      command.save.empty()
+          ? fmt::format("interrupted after step {}; nothing saved (no --save)", report.steps)
+          : fmt::format("interrupted after step {}; saved, continue with --resume", report.steps));
+}
+
+}  // namespace
+
+void RegisterTrain(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Trains a model with exactly the planned memory");
+  auto options = std::make_shared<TrainCommand>();
+  AddModelOptions(*command, options->common);
+  AddTrainOptions(*command, *options);
+  AddOption(*command, "Run", "--gpus", options->common.gpus, "COUNT",
+            "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or launcher's)");
+  AddBatchOptions(*command, options->common);
+  AddZeroOptions(*command, options->common, false);
+  command->footer(kFooter);
+  command->callback([options] { RunTrain(*options); });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,85 @@
+#include "cli/train/train_ranks.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include "cli/common/parse.h"
+#include "core/base/error.h"
+#include "executor/process/launch_environment.h"
+#include "executor/process/launcher.h"
+#include "executor/process/tcp_group.h"
+#include "hwprofiles/detect.h"
+
+namespace zeroplan {
+namespace {
+
+#ifdef ZEROPLAN_WITH_CUDA
+constexpr bool kHasCuda = true;
+#else
+constexpr bool kHasCuda = false;
+#endif
+
+// A rank whose GPU waits for one that has failed gets so long to notice by itself. Less than the
+// launcher's patience: the rank can say what it knows.
+constexpr std::chrono::seconds kStuckLimit(20);
+
+}  // namespace
+
+Backend ChooseBackend(const TrainCommand& command) {
+  switch (ParseWord(command.backend, "--backend", {"cpu", "cuda", "auto"})) {
+    case 0:
+      return Backend::kCpu;
+    case 1:
+      if (!kHasCuda) {
+        ThrowUsage(
+            "--backend: cuda is not in this build; configure it with -DZEROPLAN_CUDA=ON, or use "
+            "cpu, which runs the same program with ranks as threads");
+      }
+      return Backend::kCuda;
+    default:
+      return kHasCuda && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
+  }
+}
+
+std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend) {
+  std::optional<ProcessPlace> place =
+      PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
+  if (!place) return place;
+  if (backend == Backend::kCpu) {
+    ThrowUsage(
+        "--backend: cpu runs all ranks as threads of one process, and a launcher started this one "
+        "as rank {} of {}; start it once, without the launcher, or use --backend cuda",
+        place->rank, place->world_size);
+  }
+  std::string& gpus = command.common.gpus;
+  const auto given = ParseOptionalWhole(gpus, "--gpus", 1, kMaxGpus);
+  if (given && *given != place->world_size) {
+    ThrowUsage("--gpus: {} is not the {} ranks that the launcher started; leave the option out",
+               *given, place->world_size);
+  }
+  if (command.plan.empty()) gpus = std::to_string(place->world_size);
+  return place;
+}
+
+void LaunchRanks(int ranks) {
+  const auto found = static_cast<int>(QueryGpus().size());
+  if (found > 0 && found < ranks) {
+    ThrowUsage(
+        "--gpus: {} is not allowed: this machine has {}; use at most {}, start one process for "
+        "each GPU of several hosts with torchrun, mpirun or srun, or use --backend cpu",
+        ranks, found, found);
+  }
+  LaunchOptions options;
+  options.ranks = ranks;
+  options.arguments = OwnArguments();
+  const int exit_code = Launch(options);
+  if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
+}
+
+std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place) {
+  TcpGroupOptions options;
+  options.exit_when_stuck = kStuckLimit;
+  return std::make_unique<TcpGroup>(place, options);
+}
+
+}  // namespace zeroplan

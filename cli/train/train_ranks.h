@@ -1,0 +1,29 @@
+// Where train runs, and as which of its processes: chosen before any GPU is touched.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "cli/train/train_command.h"
+#include "core/program/program.h"
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+// --backend, and for "auto" what this build and this machine have. Throws Error(kUsage) for cuda in
+// a build without it.
+Backend ChooseBackend(const TrainCommand& command);
+
+// What a launcher's environment says of this process. Sets --gpus to the launcher's count where it
+// is not given. Throws Error(kUsage) if they differ, and for `backend` cpu: its ranks are threads.
+std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend);
+
+// Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws
+// Error(kUsage) if the driver shows fewer GPUs, and Error with the ranks' exit code and no message
+// if they failed: they have said why. REQUIRES: one thread.
+void LaunchRanks(int ranks);
+
+// Meets the other ranks.
+std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place);
+
+}  // namespace zeroplan

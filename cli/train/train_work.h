@@ -1,0 +1,31 @@
+// From the options of train to what is run: the model, one setup and its program.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/train/train_command.h"
+#include "core/lowering/lower.h"
+#include "executor/train/trainer.h"
+#include "planner/plan/plan_file.h"
+
+namespace zeroplan {
+
+// What is run, and what a checkpoint remembers it by.
+struct TrainWork {
+  ModelSpec model;
+  TrainSetup setup;
+  LowerOptions lower;
+  std::optional<PlanFile> plan;
+  std::string config_digest;
+  HardwareProfile hardware;        // what defaults and predictions are taken from
+  bool hardware_is_known = false;  // named or found; else the default, which may be another machine
+  std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
+};
+
+// All throw Error(kUsage) as train's options are resolved. `backend` is where it will run.
+TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assumptions);
+TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
+Program LowerWork(const TrainWork& work);
+
+}  // namespace zeroplan

@@ -1,0 +1,40 @@
+#include "executor/kernels/cuda/attention/plain_attention.h"
+
+#include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/launch_util.h"
+
+namespace zeroplan::cuda {
+namespace {
+
+AttentionDims DimsOf(const KernelCall& call) {
+  const auto [B, T, C, H] = call.dims;
+  if (C / H > kMostHeadSize) {
+    ThrowRuntime(
+        "attention without cuDNN takes heads of at most {} channels, not {}; use more heads",
+        kMostHeadSize, C / H);
+  }
+  return {B, T, C, H};
+}
+
+void Check(const KernelCall& call, cudaError_t error) {
+  if (error != cudaSuccess) {
+    ThrowRuntime("{}: the GPU has too little shared memory: {}", KernelInfo(call.id).name,
+                 cudaGetErrorString(error));
+  }
+  CheckLaunched(call);
+}
+
+}  // namespace
+
+void PlainAttentionForward(const KernelCall& call) {
+  Check(call, LaunchPlainAttentionForward(DimsOf(call), Floats(call, 0), Floats(call, 1),
+                                          Arg(call, 2).as<float>(), LaunchStream(call)));
+}
+
+void PlainAttentionBackward(const KernelCall& call) {
+  Check(call, LaunchPlainAttentionBackward(DimsOf(call), Floats(call, 0), Floats(call, 1),
+                                           Floats(call, 2), Arg(call, 3).as<const float>(),
+                                           Floats(call, 4), LaunchStream(call)));
+}
+
+}  // namespace zeroplan::cuda

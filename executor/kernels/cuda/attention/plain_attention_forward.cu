@@ -1,0 +1,108 @@
+// A block has a tile of queries and meets the tiles of keys one by one with an online softmax (as
+// in FlashAttention), so that scores of a whole row never exist.
+#include <cmath>
+
+#include "executor/kernels/cuda/attention/attention_tiles.cuh"
+
+namespace zeroplan::cuda {
+namespace {
+
+template <typename Tile>
+__global__ void __launch_bounds__(kAttentionThreads)
+    ForwardKernel(AttentionDims dims, Runtime qkv_BT3C, Runtime out_BTC, float* lse_BHT,
+                  float scale) {
+  constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
+  extern __shared__ float4 shared4[];
+  float* q = reinterpret_cast<float*>(shared4);
+  float* kv = q + Tile::kHeadFloats;  // keys, then values
+  float* p = kv + Tile::kHeadFloats;
+  const HeadPlace head(dims, blockIdx.x);
+  // Last tiles first: they take longest.
+  const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
+  const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
+  const int queries = head.RowsFrom(q0, kTile);
+  const int64_t stride = 3 * head.C;
+  Tile::Load(q, qkv_BT3C, head.QueryAt(q0), stride, queries, head.D, scale);
+
+  float max[kRows], sum[kRows];
+  float4 out[kRows][Tile::kGroups];
+  Tile::Clear(out);
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    max[i] = -INFINITY;
+    sum[i] = 0;
+  }
+  for (int64_t k0 = 0; k0 <= q0; k0 += kTile) {
+    const int keys = head.RowsFrom(k0, kTile);
+    __syncthreads();  // values and p of the last tile have been read
+    Tile::Load(kv, qkv_BT3C, head.KeyAt(k0), stride, keys, head.D);
+    __syncthreads();
+    float s[kRows][kRows];
+    Tile::Scores(q, kv, head.D, s);
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      // Key k is visible to query q if k <= q; then it is below T too, for queries below T. A row
+      // beyond T sees what its place says and is never written.
+      const int64_t query = q0 + ty + kSide * i;
+      float most = max[i];
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+        if (k0 + tx + kSide * j > query) s[i][j] = -INFINITY;
+        most = fmaxf(most, s[i][j]);
+      }
+      // Finite: of each tile of keys that a block meets a query sees the first key.
+      most = HalfWarpMax(most);
+      float row_sum = 0;
+#pragma unroll
+      for (int j = 0; j < kRows; ++j) {
+        s[i][j] = __expf(s[i][j] - most);
+        row_sum += s[i][j];
+      }
+      const float correction = __expf(max[i] - most);  // 0 at first
+      sum[i] = sum[i] * correction + HalfWarpSum(row_sum);
+      max[i] = most;
+#pragma unroll
+      for (int c = 0; c < Tile::kGroups; ++c) {
+        out[i][c].x *= correction;
+        out[i][c].y *= correction;
+        out[i][c].z *= correction;
+        out[i][c].w *= correction;
+      }
+    }
+    Tile::StoreScores(p, s);
+    __syncthreads();  // keys have been read
+    Tile::Load(kv, qkv_BT3C, head.ValueAt(k0), stride, keys, head.D);
+    __syncthreads();
+    Tile::Accumulate(p, kv, out);
+  }
+  float inverse[kRows];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    inverse[i] = 1.0f / sum[i];
+    const int r = ty + kSide * i;
+    if (tx == 0 && r < queries) lse_BHT[head.lse + q0 + r] = max[i] + logf(sum[i]);
+  }
+  Tile::Store(out_BTC, head.OutAt(q0), head.C, queries, head.D, out, inverse);
+}
+
+}  // namespace
+
+cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
+                                        const FloatArray& out_BTC, float* lse_BHT,
+                                        cudaStream_t stream) {
+  const int64_t D = dims.C / dims.H;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
+  return WithTiles(D, [&](auto tiles) {
+    using Tile = decltype(tiles);
+    constexpr int kShared = (2 * Tile::kHeadFloats + Tile::kScoreFloats) * sizeof(float);
+    const cudaError_t error = cudaFuncSetAttribute(
+        ForwardKernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    if (error != cudaSuccess) return error;
+    const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
+    ForwardKernel<Tile><<<grid, kAttentionThreads, kShared, stream>>>(
+        dims, Runtime(qkv_BT3C), Runtime(out_BTC), lse_BHT, scale);
+    return cudaSuccess;
+  });
+}
+
+}  // namespace zeroplan::cuda

@@ -1,0 +1,35 @@
+#include "executor/kernels/cuda/elementwise/elementwise.h"
+
+#include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/launch_util.h"
+
+namespace zeroplan::cuda {
+
+void Fill(const KernelCall& call) {
+  cudaMemsetAsync(Arg(call, 0).data, 0, static_cast<size_t>(call.dims[0]), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void Convert(const KernelCall& call) {
+  LaunchConvert(Floats(call, 0), Floats(call, 1), call.dims[0], call.has(kAccumulate),
+                LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void SelectRow(const KernelCall& call) {
+  const KernelArg& x_BTC = Arg(call, 0);
+  const int64_t C = call.dims[0];
+  const auto rows = static_cast<int64_t>(x_BTC.bytes / DtypeBytes(x_BTC.dtype)) / C;
+  LaunchSelectRow(Floats(call, 0), Arg(call, 1).as<const StepState>(), Floats(call, 2), rows, C,
+                  LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void EmbedForward(const KernelCall& call) {
+  const auto [B, T, C, V] = call.dims;
+  LaunchEmbedForward(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2),
+                     Floats(call, 3), B * T, T, C, V, LaunchStream(call));
+  CheckLaunched(call);
+}
+
+}  // namespace zeroplan::cuda

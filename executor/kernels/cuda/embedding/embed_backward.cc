@@ -1,0 +1,33 @@
+#include "executor/kernels/cuda/embedding/embed_backward.h"
+
+#include "core/program/kernel_workspace.h"
+#include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/launch_util.h"
+
+namespace zeroplan::cuda {
+
+void EmbedBackward(const KernelCall& call) {
+  const auto [B, T, C, V] = call.dims;
+  const EmbedScratch layout = EmbedScratchOf(B * T, C);
+  void* scratch = ScratchOf(call, 4, static_cast<uint64_t>(layout.bytes));
+  const size_t sort_bytes = EmbedSortBytes(B * T, V);
+  ZEROPLAN_CHECK(sort_bytes <= static_cast<size_t>(layout.sort_bytes),
+                 "sorting {} tokens needs {} bytes on this GPU, planned with {}", B * T, sort_bytes,
+                 layout.sort_bytes);
+  const cudaError_t error = LaunchEmbedBackward({.tokens_BT = Arg(call, 0).as<const int32_t>(),
+                                                 .dx_BTC = Floats(call, 1),
+                                                 .dwte_VpC = Floats(call, 2),
+                                                 .dwpe_TC = Floats(call, 3),
+                                                 .add_to_dwpe = call.has(kAccumulate),
+                                                 .B = B,
+                                                 .T = T,
+                                                 .C = C,
+                                                 .V = V},
+                                                scratch, LaunchStream(call));
+  if (error != cudaSuccess) {
+    ThrowRuntime("sorting {} tokens on the GPU: {}", B * T, cudaGetErrorString(error));
+  }
+  CheckLaunched(call);
+}
+
+}  // namespace zeroplan::cuda

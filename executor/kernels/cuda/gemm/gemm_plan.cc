@@ -1,0 +1,148 @@
+#include "executor/kernels/cuda/gemm/gemm_plan.h"
+
+#include <algorithm>
+
+#include "executor/kernels/cuda/library_check.h"
+
+namespace zeroplan {
+namespace {
+
+cudaDataType_t LibraryType(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBF16:
+      return CUDA_R_16BF;
+    case Dtype::kF16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasLtEpilogue_t LibraryEpilogue(GemmEpilogue epilogue) {
+  switch (epilogue) {
+    case GemmEpilogue::kNone:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+    case GemmEpilogue::kBias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case GemmEpilogue::kGeluAuxBias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    case GemmEpilogue::kDGelu:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case GemmEpilogue::kBgradA:
+      return CUBLASLT_EPILOGUE_BGRADA;
+    case GemmEpilogue::kBgradB:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+template <typename T>
+void Set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  CheckLtCall(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)),
+              "describing a matrix product");
+}
+
+template <typename T>
+void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+            const T& value) {
+  CheckLtCall(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+              "stating what a matrix product may use");
+}
+
+// Of the matrix as it is stored, before op().
+void MakeLayout(LtLayout& layout, Dtype dtype, int64_t rows, int64_t columns, int64_t ld,
+                int64_t batch, int64_t stride) {
+  CheckLtCall(
+      cublasLtMatrixLayoutCreate(layout.out(), LibraryType(dtype), static_cast<uint64_t>(rows),
+                                 static_cast<uint64_t>(columns), ld),
+      "describing a matrix");
+  if (batch == 1) return;
+  const auto count = static_cast<int32_t>(batch);
+  CheckLtCall(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                               sizeof(count)),
+              "describing a batch");
+  CheckLtCall(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                               &stride, sizeof(stride)),
+              "describing a batch");
+}
+
+}  // namespace
+
+GemmPlan::GemmPlan(cublasLtHandle_t handle, const GemmProblem& p) : handle_(handle), problem_(p) {
+  CheckLtCall(cublasLtMatmulDescCreate(product_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+              "describing a matrix product");
+  const auto op = [](uint8_t transpose) { return transpose != 0 ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  Set(product_, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(op(p.transpose_a)));
+  Set(product_, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(op(p.transpose_b)));
+  Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(LibraryEpilogue(p.epilogue)));
+  if (p.epilogue == GemmEpilogue::kGeluAuxBias || p.epilogue == GemmEpilogue::kDGelu) {
+    Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldd);
+  }
+  MakeLayout(a_, p.in, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda, p.batch,
+             p.stride_a);
+  MakeLayout(b_, p.in, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb, p.batch,
+             p.stride_b);
+  MakeLayout(d_, p.out, p.m, p.n, p.ldd, p.batch, p.stride_d);
+}
+
+void GemmPlan::SetPointers(const GemmPointers& pointers) {
+  const GemmEpilogue epilogue = problem_.epilogue;
+  if (epilogue == GemmEpilogue::kNone) return;
+  if (epilogue != GemmEpilogue::kDGelu) {
+    Set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, pointers.bias);
+  }
+  if (epilogue == GemmEpilogue::kGeluAuxBias || epilogue == GemmEpilogue::kDGelu) {
+    Set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pointers.aux);
+  }
+}
+
+std::vector<cublasLtMatmulAlgo_t> GemmPlan::Algorithms(const GemmPointers& pointers, int count) {
+  SetPointers(pointers);  // the library reads how they are aligned
+  LtPreference preference;
+  CheckLtCall(cublasLtMatmulPreferenceCreate(preference.out()), "choosing an algorithm");
+  Prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, problem_.workspace_bytes);
+  // The other schemes of split-K add up partial sums rounded to the output's dtype.
+  Prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  Prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 1u << problem_.align_a);
+  Prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 1u << problem_.align_b);
+  Prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 1u << problem_.align_c);
+  Prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 1u << problem_.align_d);
+
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, product_, a_, b_, d_, d_, preference, count, results.data(), &found);
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  // "Not supported" and "invalid value" are how the library declines, say an epilogue.
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+      CheckLtCall(status, "choosing an algorithm");
+    }
+    return algorithms;
+  }
+  for (int i = 0; i < found; ++i) {
+    const auto& result = results[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  return algorithms;
+}
+
+bool GemmPlan::Accepts(const cublasLtMatmulAlgo_t& candidate, const GemmPointers& pointers) {
+  SetPointers(pointers);
+  cublasLtMatmulHeuristicResult_t result = {};
+  return cublasLtMatmulAlgoCheck(handle_, product_, a_, b_, d_, d_, &candidate, &result) ==
+             CUBLAS_STATUS_SUCCESS &&
+         result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= problem_.workspace_bytes;
+}
+
+cublasStatus_t GemmPlan::Launch(const cublasLtMatmulAlgo_t& with, const GemmPointers& pointers,
+                                cudaStream_t stream) {
+  SetPointers(pointers);
+  const float alpha = 1.0f, beta = problem_.adds_c ? 1.0f : 0.0f;
+  return cublasLtMatmul(handle_, product_, &alpha, pointers.a, a_, pointers.b, b_, &beta,
+                        problem_.adds_c ? pointers.c : pointers.d, d_, pointers.d, d_, &with,
+                        pointers.workspace, problem_.workspace_bytes, stream);
+}
+
+}  // namespace zeroplan

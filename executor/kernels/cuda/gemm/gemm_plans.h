@@ -1,0 +1,77 @@
+// The matrix products of one rank on one GPU: each product's descriptions are made once, its
+// algorithm is the library's first suggestion until Tune has timed some, and what was found is kept
+// on disk for the next run. For one thread at a time.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "executor/kernels/cuda/gemm/gemm_cache_file.h"
+#include "executor/kernels/cuda/gemm/gemm_plan.h"
+
+namespace zeroplan {
+
+// Milliseconds that `launch` takes on `stream`, best of a few runs of several launches each; the
+// first launch warms up. Synchronises.
+double TimeLaunches(cudaStream_t stream, const std::function<void()>& launch);
+
+class GemmPlans {
+ public:
+  // Makes `device` the thread's current one. `cache_folder`: see DefaultCacheFolder; empty: nothing
+  // is read or kept.
+  explicit GemmPlans(int device, const std::string& cache_folder = "");
+  ~GemmPlans();
+  GemmPlans(const GemmPlans&) = delete;
+  GemmPlans& operator=(const GemmPlans&) = delete;
+
+  // Launches the product on `stream`. TryRun returns false, and launches nothing, where the library
+  // has no algorithm for it; Run throws Error(kRuntime) that names the product.
+  bool TryRun(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
+  void Run(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
+
+  // Times the library's suggestions on the given memory, which is filled with numbers, unless the
+  // product has been tuned, in this run or an earlier one. Returns the best one's milliseconds, 0
+  // where the library has none.
+  double Tune(const GemmProblem& problem, const GemmPointers& pointers, cudaStream_t stream);
+
+  // Whether a fused product is to be run as it is; `otherwise` until it has been chosen.
+  bool Fused(const GemmProblem& fused, bool otherwise) const;
+  // Chooses by timing both ways, unless that has been done; `fused` must have been tuned. A
+  // fused_ms of 0 counts as not supported.
+  void ChooseFusion(const GemmProblem& fused, double fused_ms,
+                    const std::function<double()>& separate_ms);
+  bool FusionChosen(const GemmProblem& fused) const;
+
+  // Writes what has been tuned since the last call to the cache file.
+  void Save();
+
+  // Everything tuned or chosen, in this run or an earlier one, as far as this run has asked for it.
+  struct Choice {
+    std::string product;  // GemmProblemText
+    double milliseconds = 0;
+    bool has_fusion = false;  // then `fusion` says how the fused product compares
+    FusionChoice fusion;
+  };
+  std::vector<Choice> choices() const;
+
+  int tuned_in_this_run() const { return tuned_in_this_run_; }
+  const std::string& cache_path() const { return cache_path_; }
+
+ private:
+  GemmPlan& Find(const GemmProblem& problem, const GemmPointers& pointers);
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::string gpu_name_, cache_path_;  // path empty: nothing is kept
+  GemmCacheContent known_;             // from the file and from tuning
+  GemmCacheContent unsaved_;
+  std::unordered_map<GemmProblem, std::unique_ptr<GemmPlan>, GemmProblemHash> plans_;
+  std::unordered_map<GemmProblem, FusionChoice, GemmProblemHash> fusions_;
+  int tuned_in_this_run_ = 0;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,81 @@
+// From a matmul row's arguments to the library's product, for the rows' files.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/base/units.h"
+#include "executor/kernels/cuda/cuda_launch.h"
+#include "executor/kernels/cuda/float_array.h"
+#include "executor/kernels/cuda/gemm/gemm_plans.h"
+#include "executor/kernels/kernel_util.h"
+
+namespace zeroplan::cuda {
+
+struct Product {
+  GemmProblem problem;
+  GemmPointers pointers;
+};
+
+struct ProductExtras {
+  GemmEpilogue epilogue = GemmEpilogue::kNone;
+  const KernelArg& c = kAbsent;  // added; of d's dtype
+  void* bias = nullptr;
+  void* aux = nullptr;
+  uint64_t workspace_offset = 0;  // what the start of the workspace is used for besides
+};
+
+// d = first * second as `layout` says. Throws Error(kRuntime) where the library multiplies no such
+// dtypes: both inputs must have one float dtype, the result that one or fp32.
+inline Product MakeProduct(std::string_view row, const GemmLayout& layout, const KernelArg& first,
+                           const KernelArg& second, const KernelArg& d, const KernelArg& workspace,
+                           const ProductExtras& extras = {}) {
+  const auto is_float = [](Dtype t) {
+    return t == Dtype::kF32 || t == Dtype::kBF16 || t == Dtype::kF16;
+  };
+  if (first.dtype != second.dtype || !is_float(first.dtype) ||
+      (d.dtype != first.dtype && d.dtype != Dtype::kF32)) [[unlikely]] {
+    ThrowRuntime(
+        "{}: cuBLASLt does not multiply {} by {} into {}; give both inputs one float dtype and the "
+        "result the same or fp32",
+        row, DtypeName(first.dtype), DtypeName(second.dtype), DtypeName(d.dtype));
+  }
+  Product product;
+  GemmPointers& p = product.pointers;
+  p.a = layout.swapped ? second.data : first.data;
+  p.b = layout.swapped ? first.data : second.data;
+  p.c = extras.c.data;
+  p.d = d.data;
+  p.bias = extras.bias;
+  p.aux = extras.aux;
+  uint64_t bytes = 0;
+  // The library refuses a workspace off 256 bytes; buffers of a program lie on 128.
+  constexpr uint64_t kAlign = 256;
+  const auto begin = reinterpret_cast<uint64_t>(workspace.data);
+  const uint64_t aligned = AlignUp(begin + extras.workspace_offset, kAlign);
+  if (Present(workspace) && aligned + kAlign < begin + workspace.bytes) {
+    p.workspace = reinterpret_cast<void*>(aligned);
+    // The same for every buffer of one size, so that plans are found again.
+    bytes = workspace.bytes - AlignUp(extras.workspace_offset, kAlign) - kAlign;
+  }
+  product.problem =
+      MakeGemmProblem(layout, first.dtype, d.dtype, extras.epilogue, Present(extras.c), p, bytes);
+  return product;
+}
+
+inline FloatArray ArrayOf(const KernelArg& arg) { return {arg.data, arg.dtype}; }
+
+inline GemmPlans& Plans(const KernelCall& call) { return *call.context.cuda->gemm; }
+inline cudaStream_t StreamOf(const KernelCall& call) { return call.context.cuda->stream; }
+
+inline void Run(const KernelCall& call, const Product& product) {
+  Plans(call).Run(product.problem, product.pointers, StreamOf(call));
+}
+inline bool TryRun(const KernelCall& call, const Product& product) {
+  return Plans(call).TryRun(product.problem, product.pointers, StreamOf(call));
+}
+inline double Tune(const KernelCall& call, const Product& product) {
+  return Plans(call).Tune(product.problem, product.pointers, StreamOf(call));
+}
+
+}  // namespace zeroplan::cuda

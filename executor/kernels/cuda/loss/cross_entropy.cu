@@ -1,0 +1,164 @@
+#include <cfloat>
+
+#include "core/program/step_state.h"
+#include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/loss/cross_entropy.h"
+
+namespace zeroplan::cuda {
+namespace {
+
+constexpr int kThreads = 512;  // of a block that has one row
+constexpr int kWarpRows = 8;   // rows of a block with a warp for each
+constexpr int kUnroll = 4;     // vectors of a thread in flight
+
+// Maximum and sum of exp(x - maximum) of what was seen so far. The maximum starts at the lowest
+// finite number: from -infinity a difference of two of them would be NaN.
+struct Softmax {
+  float max = -FLT_MAX, sum = 0;
+
+  template <int W>
+  __device__ void Add(const float (&x)[W], int count) {
+    float most = max;
+#pragma unroll
+    for (int e = 0; e < W; ++e) {
+      if (e < count) most = fmaxf(most, x[e]);
+    }
+    sum *= __expf(max - most);
+    max = most;
+#pragma unroll
+    for (int e = 0; e < W; ++e) {
+      if (e < count) sum += __expf(x[e] - most);
+    }
+  }
+};
+
+template <bool kWarpPerRow>
+__device__ Softmax Combine(Softmax s, float* shared) {
+  Softmax all;
+  all.max = WarpMax(s.max);
+  all.sum = WarpSum(s.sum * __expf(s.max - all.max));
+  if constexpr (kWarpPerRow) return all;
+  constexpr int kWarps = kThreads / 32;
+  if (threadIdx.x % 32 == 0) {
+    shared[threadIdx.x / 32] = all.max;
+    shared[kWarps + threadIdx.x / 32] = all.sum;
+  }
+  __syncthreads();
+  for (int warp = 0; warp < kWarps; ++warp) all.max = fmaxf(all.max, shared[warp]);
+  all.sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) {
+    all.sum += shared[kWarps + warp] * __expf(shared[warp] - all.max);
+  }
+  return all;
+}
+
+// A row is read twice, the second time mostly from the L2 cache, and written once.
+template <bool kWarpPerRow, int W, typename Logits>
+__global__ void __launch_bounds__(kWarpPerRow ? 32 * kWarpRows : kThreads, 2)
+    CrossEntropyKernel(Logits logits_RVp, const int32_t* targets_R, const StepState* state,
+                       float* loss_R, int64_t R, int V, int Vp) {
+  __shared__ float shared[2 * kThreads / 32];
+  constexpr int kLanes = kWarpPerRow ? 32 : kThreads;
+  const int lane = kWarpPerRow ? threadIdx.x % 32 : threadIdx.x;
+  const int64_t r =
+      kWarpPerRow ? static_cast<int64_t>(blockIdx.x) * kWarpRows + threadIdx.x / 32 : blockIdx.x;
+  if (r >= R) return;  // whole warps, in blocks that do not synchronise
+  const int64_t row = r * Vp;
+  const int target = targets_R[r];
+  if (target >= V) FailIndex("target", target, r, V);
+  if (target < 0) {
+    if (lane == 0) loss_R[r] = 0;
+    if (state == nullptr) return;
+    const float zeros[W] = {};
+    for (int c = lane * W; c < Vp; c += kLanes * W) logits_RVp.Store(row + c, zeros);
+    return;
+  }
+  // Read before any thread writes: the barrier or shuffles of Combine come between.
+  const float target_logit = logits_RVp.Get(row + target);
+
+  Softmax mine;
+  int c = lane * W;
+  for (; c + ((kUnroll - 1) * kLanes + 1) * W <= V; c += kUnroll * kLanes * W) {
+    float x[kUnroll][W];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) logits_RVp.Load(row + c + u * kLanes * W, x[u]);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) mine.Add(x[u], W);
+  }
+  for (; c < V; c += kLanes * W) {
+    float x[W];
+    logits_RVp.Load(row + c, x);  // W divides Vp: within the row
+    mine.Add(x, V - c);
+  }
+  const Softmax all = Combine<kWarpPerRow>(mine, shared);
+  if (lane == 0) {
+    loss_R[r] =
+        static_cast<float>(static_cast<double>(logf(all.sum)) + static_cast<double>(all.max) -
+                           static_cast<double>(target_logit));
+  }
+  if (state == nullptr) return;
+  if constexpr (kWarpPerRow) __syncwarp();
+  const float inverse = 1.0f / all.sum, grad_scale = state->grad_scale;
+#pragma unroll 2
+  for (int c = lane * W; c < Vp; c += kLanes * W) {
+    float x[W];
+    logits_RVp.Load(row + c, x);
+#pragma unroll
+    for (int e = 0; e < W; ++e) {
+      const float p = __expf(x[e] - all.max) * inverse;
+      const float d = (c + e == target ? p - 1.0f : p) * grad_scale;
+      x[e] = c + e < V ? d : 0.0f;
+    }
+    logits_RVp.Store(row + c, x);
+  }
+}
+
+constexpr int kReduceThreads = 1024;
+
+__global__ void __launch_bounds__(kReduceThreads)
+    LossReduceKernel(const float* loss_n, int64_t n, StepState* state, bool add) {
+  __shared__ double shared[kReduceThreads / 32];
+  double sum = 0;
+#pragma unroll 8
+  for (int64_t i = threadIdx.x; i < n; i += kReduceThreads) sum += static_cast<double>(loss_n[i]);
+  sum = BlockSum<kReduceThreads>(sum, shared);
+  if (threadIdx.x != 0) return;
+  const double mean = sum / static_cast<double>(n);
+  state->loss_sum = add ? state->loss_sum + mean : mean;
+}
+
+template <int W, typename Logits>
+void Launch(const Logits& logits, const int32_t* targets, const StepState* state, float* loss,
+            int64_t R, int64_t V, int64_t Vp, cudaStream_t stream) {
+  const int v = static_cast<int>(V), vp = static_cast<int>(Vp);
+  if (Vp <= 2048) {
+    CrossEntropyKernel<true, W><<<GridOf(R, kWarpRows), 32 * kWarpRows, 0, stream>>>(
+        logits, targets, state, loss, R, v, vp);
+  } else {
+    CrossEntropyKernel<false, W>
+        <<<static_cast<unsigned>(R), kThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
+  }
+}
+
+}  // namespace
+
+void LaunchCrossEntropy(const FloatArray& logits_RVp, const int32_t* targets_R,
+                        const StepState* state, float* loss_R, int64_t R, int64_t V, int64_t Vp,
+                        cudaStream_t stream) {
+  if (R == 0) return;
+  if (Vp % kVector != 0 || !Aligned(logits_RVp.data)) {
+    Launch<1>(Runtime(logits_RVp), targets_R, state, loss_R, R, V, Vp, stream);
+    return;
+  }
+  WithFloatType(logits_RVp.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    Launch<kVector>(Typed<T>(logits_RVp), targets_R, state, loss_R, R, V, Vp, stream);
+  });
+}
+
+void LaunchLossReduce(const float* loss_n, int64_t n, StepState* state, bool add,
+                      cudaStream_t stream) {
+  LossReduceKernel<<<1, kReduceThreads, 0, stream>>>(loss_n, n, state, add);
+}
+
+}  // namespace zeroplan::cuda

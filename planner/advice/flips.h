@@ -1,0 +1,49 @@
+// Where a search's answer changes: GPU memory, batch, and bandwidth between GPUs. Found by
+// bisection over searches and confirmed by a search of the whole space on both sides.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// What an answer is called: stage, where states and parameters live, which recompute. Two choices
+// of one kind differ in batch, buckets, shares or the recomputed segments' length only.
+bool SameKind(const Candidate& a, const Candidate& b);
+
+struct Flip {
+  double at = 0;               // bytes, sequences or bytes per second where the answer changes
+  std::optional<Found> after;  // the answer beyond it; none: nothing fits
+};
+
+// What one flip may cost: instructions lowered before it is given up. More than programs of
+// ordinary depth need.
+inline constexpr uint64_t kFlipBudget = 6'000'000;
+
+// GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
+
+// The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
+// another kind wins: "from `at` on", "below `at`", exact to the byte. `gave_up`, if given, says
+// whether nothing was found because of kFlipBudget.
+std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger,
+                               bool* gave_up = nullptr);
+
+// The global batch (sequences; the present one doubled or halved up to six times) at which another
+// kind wins.
+std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger,
+                              bool* gave_up = nullptr);
+
+// Makes the cost model of `gpus` GPUs whose scarcest link, between nodes or within the one node,
+// has its bandwidth times `scale`.
+using ScaledCosts = std::function<CostModel(int gpus, double scale)>;
+
+// The factor on that bandwidth, up to 64 or down to 1/64, at which another stage wins. `at` is the
+// factor. `gave_up`, if given, says whether nothing was found because stages are too close for
+// searches of the budget to tell.
+std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
+                                  bool faster, bool* gave_up = nullptr);
+
+}  // namespace zeroplan

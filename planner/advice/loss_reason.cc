@@ -1,0 +1,98 @@
+#include "planner/advice/loss_reason.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/config/zero_config.h"
+
+namespace zeroplan {
+namespace {
+
+// Seconds of a step for a token of its batch, by what they are spent on.
+struct PerToken {
+  double compute, comm, offload, optimizer, total;
+};
+PerToken Spent(const ChoiceEstimate& choice) {
+  const TimeEstimate& t = choice.time;
+  const double tokens = *t.tokens_per_second * *t.total_seconds;
+  return {*t.compute_seconds / tokens, *t.exposed_comm_seconds / tokens,
+          *t.exposed_offload_seconds / tokens, *t.optimizer_seconds / tokens,
+          *t.total_seconds / tokens};
+}
+
+// Why compute takes longer for a token.
+std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
+  if (other.recompute.every != 0 && best.recompute.every == 0) {
+    return "it has to recompute activations to fit";
+  }
+  if (other.recompute.every > 0 && best.recompute.every == kSelective) {
+    return "it has to recompute whole layers to fit";
+  }
+  if (other.batch.micro_batch < best.batch.micro_batch) {
+    return fmt::format("only micro-batch {} fits, and smaller matrices run slower",
+                       other.batch.micro_batch);
+  }
+  return "its micro-steps use the GPU less well";
+}
+
+std::string CommReason(const TrainSetup& other) {
+  switch (other.zero.stage) {
+    case 0:
+      return "the all-reduce of all gradients is not hidden";
+    case 1:
+      return "reducing gradients and gathering parameters is not hidden";
+    case 2:
+      return other.batch.grad_accum > 1
+                 ? "gradients are reduced in every micro-step"
+                 : "reducing gradients and gathering parameters is not hidden";
+    default:
+      return "parameters are gathered twice in every micro-step";
+  }
+}
+
+std::string OffloadReason(const TrainSetup& other) {
+  const auto& zero = other.zero;
+  if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
+      zero.offload_param.device == OffloadDevice::kNvme) {
+    return "it waits for the disk";
+  }
+  return "it waits for the host's optimizer and PCIe";
+}
+
+}  // namespace
+
+std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
+                       Objective objective) {
+  const PerToken a = Spent(other), b = Spent(best);
+  const double slower = a.total / b.total - 1;
+  if (slower <= -0.0005) {
+    const double gain = b.total / a.total - 1;
+    const bool for_offload = objective == Objective::kThroughput && gain <= kOffloadMargin &&
+                             Offloads(CandidateOf(other.setup)) &&
+                             !Offloads(CandidateOf(best.setup));
+    return fmt::format("{:.2g} % faster{}", 100 * gain,
+                       for_offload ? ", which is less than offload has to gain" : "");
+  }
+  struct Part {
+    double difference;
+    std::string reason;
+  };
+  std::vector<Part> parts = {{a.compute - b.compute, ComputeReason(other.setup, best.setup)},
+                             {a.comm - b.comm, CommReason(other.setup)},
+                             {a.offload - b.offload, OffloadReason(other.setup)},
+                             {a.optimizer - b.optimizer, "each GPU updates more of the states"}};
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& x, const Part& y) { return x.difference > y.difference; });
+  std::string text = slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
+  for (size_t i = 0; i < 2; ++i) {
+    const double share = parts[i].difference / b.total;
+    if (share < 0.001 || (i == 1 && share < 0.3 * parts[0].difference / b.total)) break;
+    text += fmt::format("{} {} (+{:.2g} % of a step)", i == 0 ? ":" : "; and", parts[i].reason,
+                        100 * share);
+  }
+  return text;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,139 @@
+#include "planner/advice/smallest_change.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kFreedoms = 4;  // micro-batch, recompute, stage, offload
+
+// What of `asked` bit i frees.
+void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
+  switch (freedom) {
+    case 0:
+      space.micro_batches = full.micro_batches;
+      space.grad_accums = full.grad_accums;
+      space.max_step_sequences = std::max(full.max_step_sequences, space.max_step_sequences);
+      break;
+    case 1:
+      space.recompute_every = full.recompute_every;
+      break;
+    case 2:
+      space.stages = full.stages;
+      break;
+    default:
+      space.offload_optimizer = full.offload_optimizer;
+      space.offload_param = full.offload_param;
+  }
+}
+
+bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
+  SearchSpace freed = asked;
+  SetFree(freedom, full, freed);
+  switch (freedom) {
+    case 0:
+      return freed.micro_batches == asked.micro_batches && freed.grad_accums == asked.grad_accums;
+    case 1:
+      return freed.recompute_every == asked.recompute_every;
+    case 2:
+      return freed.stages == asked.stages;
+    default:
+      return freed.offload_optimizer == asked.offload_optimizer &&
+             freed.offload_param == asked.offload_param;
+  }
+}
+
+// The options that make `found` of what was asked.
+std::string Options(const Candidate& found, const SearchSpace& asked) {
+  std::string text;
+  auto add = [&](const std::string& option) { text += (text.empty() ? "" : " ") + option; };
+  auto only = [](const auto& list, const auto& value) {
+    return list.size() == 1 && list.front() == value;
+  };
+  if (!only(asked.gpus, found.gpus)) add(fmt::format("--gpus {}", found.gpus));
+  if (!only(asked.stages, found.stage)) add(fmt::format("--stage {}", found.stage));
+  if (!only(asked.offload_optimizer, found.optimizer)) {
+    add(fmt::format("--offload-optimizer {}", OffloadDeviceName(found.optimizer.device)));
+    if (found.optimizer.ratio < 1) add(fmt::format("--offload-ratio {}", found.optimizer.ratio));
+  }
+  if (found.stage == 3 && !only(asked.offload_param, found.param)) {
+    add(fmt::format("--offload-param {}", OffloadDeviceName(found.param)));
+  }
+  if (!only(asked.recompute_every, found.recompute_every)) {
+    add(fmt::format("--checkpointing {}", RecomputeName({found.recompute_every})));
+    if (found.recompute_every > 1) {
+      add(fmt::format("--checkpoint-every {}", found.recompute_every));
+    }
+  }
+  if (!only(asked.micro_batches, found.micro_batch)) {
+    add(fmt::format("--micro-batch {}", found.micro_batch));
+  }
+  if (!only(asked.grad_accums, found.grad_accum)) {
+    add(fmt::format("--grad-accum {}", found.grad_accum));
+  }
+  return text;
+}
+
+// The machines of `gpus` GPUs, or of as many more as fill the last node.
+SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpus)>& cluster_of) {
+  const SearchCluster found = cluster_of(static_cast<int>(gpus));
+  const int per_node = found.cluster.gpus_per_node;
+  if (gpus % per_node == 0) return found;
+  return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
+}
+
+Change Describe(const Searcher& searcher, const Found& found, const SearchSpace& asked) {
+  return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
+}
+
+}  // namespace
+
+std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
+                                     const std::function<SearchCluster(int gpus)>& cluster_of) {
+  unsigned pinned = 0;
+  for (int f = 0; f < kFreedoms; ++f) {
+    if (!IsFree(f, asked.space, full)) pinned |= 1u << f;
+  }
+  Question fastest;
+  for (int count = 1; count <= std::popcount(pinned); ++count) {
+    std::optional<Change> best;
+    for (unsigned set = 1; set < (1u << kFreedoms); ++set) {
+      if ((set & ~pinned) != 0 || std::popcount(set) != count) continue;
+      SearchInputs inputs = asked;
+      for (int f = 0; f < kFreedoms; ++f) {
+        if ((set >> f & 1) != 0) SetFree(f, full, inputs.space);
+      }
+      Searcher searcher(inputs);
+      const std::optional<Found> found = searcher.Best(fastest);
+      if (!found || (best && Merit(*found) <= Merit(best->found))) continue;
+      best = Describe(searcher, *found, asked.space);
+    }
+    if (best) return best;
+  }
+  const int64_t gpus = asked.space.gpus.back();
+  for (const bool free_all : {false, true}) {
+    for (int64_t n = 2 * gpus; n <= std::min(1024 * gpus, kMaxPlannedGpus); n *= 2) {
+      SearchInputs inputs = asked;
+      if (free_all) inputs.space = full;
+      try {
+        inputs.clusters = {WholeNodes(n, cluster_of)};
+      } catch (const Error&) {  // the hardware does not go that far
+        break;
+      }
+      n = inputs.clusters.front().cluster.gpus;
+      if (n > kMaxPlannedGpus) break;
+      inputs.space.gpus = {static_cast<int>(n)};
+      Searcher searcher(inputs);
+      if (const std::optional<Found> found = searcher.Best(fastest)) {
+        return Describe(searcher, *found, asked.space);
+      }
+    }
+    if (pinned == 0) break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,27 @@
+// For what does not fit: the smallest change that does, found by planning it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+struct Change {
+  std::string options;  // "--checkpointing full --micro-batch 4", or "--gpus 4 ..."
+  Found found;          // what fits with it
+  ChoiceEstimate estimate;
+};
+
+// `asked`: a space in which nothing fits, some of it pinned by the user. `full`: all there is for
+// the same number of GPUs. Frees as few of micro-batch, recompute, stage and offload as it takes,
+// of equally many the fastest; then more GPUs (whole nodes), doubled up to 1024 times or
+// kMaxPlannedGpus, first with what was asked. `cluster_of` gives the machines of a number of GPUs
+// (they must outlive the call); it may throw Error for more GPUs than the hardware goes to.
+// Nothing: not even that fits.
+std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpace& full,
+                                     const std::function<SearchCluster(int gpus)>& cluster_of);
+
+}  // namespace zeroplan

@@ -1,0 +1,65 @@
+#include "planner/estimate/choices.h"
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+bool CanRun(const ZeroConfig& zero) {
+  const OffloadDevice optimizer = zero.offload_optimizer.device;
+  if (optimizer != OffloadDevice::kNone && zero.stage == 0) return false;
+  if (zero.offload_param.device != OffloadDevice::kNone && zero.stage != 3) return false;
+  return zero.offload_optimizer.ratio >= 1 || optimizer != OffloadDevice::kNvme;
+}
+
+std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpace& space) {
+  std::vector<TrainSetup> all, runnable;
+  for (int stage : space.stages) {
+    for (OffloadDevice optimizer : space.offload_optimizer) {
+      for (OffloadDevice param : space.offload_param) {
+        for (int every : space.recompute_every) {
+          TrainSetup setup = base;
+          setup.zero.stage = stage;
+          setup.zero.offload_optimizer.device = optimizer;
+          setup.zero.offload_param.device = param;
+          setup.recompute.every = every;
+          (CanRun(setup.zero) ? runnable : all).push_back(std::move(setup));
+        }
+      }
+    }
+  }
+  if (runnable.empty()) {
+    ZEROPLAN_CHECK(!all.empty(), "no choice asked for");
+    ValidateSetup(all.front(), "command line");
+    FailCheck(__FILE__, __LINE__, "ValidateSetup throws", SetupLabel(all.front()));
+  }
+  for (const TrainSetup& setup : runnable) ValidateSetup(setup, "command line");
+  return runnable;
+}
+
+std::string SetupLabel(const TrainSetup& setup) {
+  const auto& optimizer = setup.zero.offload_optimizer;
+  const OffloadDevice param = setup.zero.offload_param.device;
+  std::string label = fmt::format("stage {}", setup.zero.stage);
+  const bool in_part = optimizer.ratio < 1;
+  if (optimizer.device != OffloadDevice::kNone && optimizer.device == param && !in_part) {
+    label += fmt::format(", optimizer and parameters on {}", OffloadDeviceName(param));
+  } else {
+    if (optimizer.device != OffloadDevice::kNone) {
+      const std::string share =
+          in_part ? fmt::format("{:.3g} % of the optimizer", 100 * optimizer.ratio) : "optimizer";
+      label += fmt::format(", {} on {}", share, OffloadDeviceName(optimizer.device));
+    }
+    if (param != OffloadDevice::kNone) {
+      label += fmt::format(", parameters on {}", OffloadDeviceName(param));
+    }
+  }
+  const int every = setup.recompute.every;
+  if (every > 1) {
+    label += fmt::format(", recompute by {} layers", every);
+  } else if (every != 0) {
+    label += fmt::format(", {} recompute", RecomputeName(setup.recompute));
+  }
+  return label;
+}
+
+}  // namespace zeroplan

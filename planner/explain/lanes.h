@@ -1,0 +1,25 @@
+// A section's streams drawn as text, one row a stream.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/program/program.h"
+#include "planner/explain/played_section.h"
+
+namespace zeroplan {
+
+inline constexpr int kLaneColumns = 80;
+
+// Rows of kLaneColumns characters, each column an equal share of the section's time; streams that
+// are never busy are left out. A column shows the letter of what its stream does for most of it:
+//   F forward, B backward (recompute too), U update: kernels on the compute stream;
+//   g gather, r reduce, h to the device, d from the device, c host kernels, s disk;
+//   - busy for less than half of the column; . idle.
+// Below the rows an axis in milliseconds. At most 100 columns wide. Empty if nothing takes time.
+std::string DrawLanes(const Program& program, const PlayedSection& played);
+
+// What the letters in `drawn` stand for, in one line: "F forward, g gather, . idle".
+std::string LaneLegend(std::string_view drawn);
+
+}  // namespace zeroplan

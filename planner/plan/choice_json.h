@@ -1,0 +1,22 @@
+// Parts that the JSON of an estimate and of a plan have in common. Keys are a contract
+// (docs/metrics.md); what is not known is null.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "planner/estimate/estimate.h"
+
+namespace zeroplan {
+
+template <typename T>
+nlohmann::ordered_json Nullable(const std::optional<T>& value) {
+  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
+}
+
+// Bytes of one GPU by class, with runtime and total.
+nlohmann::ordered_json GpuBytesJson(const ChoiceEstimate& choice);
+// "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
+nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
+
+}  // namespace zeroplan

@@ -1,0 +1,46 @@
+#include "planner/plan/plan.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/lowering/passes.h"
+
+namespace zeroplan {
+
+TrainSetup ResolveAuto(const Program& program) {
+  TrainSetup setup = program.setup;
+  setup.zero.reduce_bucket_elements = ReduceBucketElements(program);
+  if (setup.zero.prefetch_bucket_elements == kAuto) {
+    // One unit ahead, whatever its size: a bucket that not even the smallest one fits twice.
+    uint64_t smallest = UINT64_MAX;
+    for (const Unit& unit : program.layout.units) {
+      if (!unit.persistent) smallest = std::min(smallest, unit.param_elements);
+    }
+    constexpr uint64_t kNothingToGather = 50'000'000;  // DeepSpeed's default
+    setup.zero.prefetch_bucket_elements =
+        smallest == UINT64_MAX ? kNothingToGather : std::max<uint64_t>(1, smallest - 1);
+  }
+  return setup;
+}
+
+Plan MakePlan(const Searcher& searcher, const SearchResult& result) {
+  ZEROPLAN_CHECK(result.best.has_value());
+  const Candidate& candidate = *result.stages[*result.best].candidate;
+  const SearchInputs& inputs = searcher.inputs();
+  const SearchCluster& at = searcher.ClusterOf(candidate);
+  Plan plan;
+  plan.model = inputs.model;
+  plan.cluster = at.cluster;
+  plan.setup = ResolveAuto(searcher.LowerCandidate(candidate));
+  plan.lower = inputs.lower;
+  plan.choice = EstimateProgram(Lower(plan.model, plan.setup, plan.lower), at.cluster, at.costs);
+  plan.objective = inputs.objective;
+  plan.stats = result.stats;
+  const ChoiceEstimate& searched = result.stages[*result.best].estimate;
+  ZEROPLAN_CHECK(plan.choice.gpu_total_bytes == searched.gpu_total_bytes &&
+                     plan.choice.time.total_seconds == searched.time.total_seconds,
+                 "numbers in place of auto lower to another program");
+  return plan;
+}
+
+}  // namespace zeroplan

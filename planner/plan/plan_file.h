@@ -1,0 +1,50 @@
+// plan.json, schema "zeroplan.plan/1": a choice that can be run, looked at again and trusted to be
+// what was planned. The fields are in docs/metrics.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/deepspeed_writer.h"
+#include "core/program/program.h"
+#include "planner/plan/plan.h"
+
+namespace zeroplan {
+
+// What a plan file holds that a run needs.
+struct PlanFile {
+  std::string source;  // the file's name, for messages
+  ModelSpec model;
+  Cluster cluster;
+  TrainSetup setup;
+  LowerOptions lower;
+  std::string config_text;   // the DeepSpeed config within, as one line of JSON
+  uint64_t fingerprint = 0;  // of the program
+  // Predicted; see CheckedProgram.
+  std::array<uint64_t, kMemoryClasses> gpu_class_bytes{};
+  std::array<uint64_t, kSpaces> arena_bytes{};  // one rank
+  std::optional<double> step_seconds;
+  std::vector<std::string> advice;
+};
+
+// The file's text. `deepspeed_config` is the plan's setup as JSON. Throws Error(kUsage) if reading
+// that back does not lower to the plan's program: a choice that a DeepSpeed config cannot express.
+std::string WritePlan(const Plan& plan, std::string_view deepspeed_config);
+inline std::string WritePlan(const Plan& plan) {
+  return WritePlan(plan, WriteConfig(plan.setup, plan.model.layers));
+}
+
+// Throws Error(kUsage) "SOURCE:LINE: key: ..." for what is missing, unknown or out of range, for
+// another schema, and for a plan of another version of zeroplan (which may lower it to another
+// program). The program is not lowered here.
+PlanFile ReadPlan(std::string_view text, std::string_view source);
+
+// The program that the plan lowers to. Throws Error(kUsage) if it is not the one that was planned:
+// fingerprint or predicted bytes differ, so somebody has edited the file. What the program does not
+// depend on (learning rate, betas, schedule, loss scaling, swap folder) may be edited.
+Program CheckedProgram(const PlanFile& plan);
+
+}  // namespace zeroplan

@@ -1,0 +1,275 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "core/base/error.h"
+#include "core/base/json_section.h"
+#include "core/base/nearest_name.h"
+#include "core/base/version.h"
+#include "core/config/deepspeed_reader.h"
+#include "core/program/fingerprint.h"
+#include "cost_models/memory_walk.h"
+#include "planner/plan/plan_file.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kMost = 1e300;
+
+// Reads required members; those of a plan are written by zeroplan, so none is optional.
+class PlanSection {
+ public:
+  PlanSection(const JsonNode* node, const std::string& path, const std::string& source)
+      : section_(node, path, source) {
+    if (node == nullptr) ThrowUsage("{}: {}: is missing; plan again", source, path);
+  }
+
+  JsonSection& json() { return section_; }
+  const JsonNode* Node(std::string_view key) { return section_.Raw(key); }
+  int64_t Int(std::string_view key, int64_t min = 0, int64_t max = kMaxInt) {
+    return Required(key, section_.Int(key, min, max));
+  }
+  uint64_t Bytes(std::string_view key) { return static_cast<uint64_t>(Int(key)); }
+  std::optional<uint64_t> BytesOrNull(std::string_view key) {
+    const std::optional<int64_t> value = section_.Int(key);
+    return value ? std::optional<uint64_t>(static_cast<uint64_t>(*value)) : std::nullopt;
+  }
+  double Number(std::string_view key, double min, double max) {
+    return Required(key, section_.Number(key, min, max));
+  }
+  std::optional<double> NumberOrNull(std::string_view key) {
+    return section_.Number(key, 0, kMost, "a number of at least 0, or null");
+  }
+  bool Bool(std::string_view key) { return Required(key, section_.Bool(key)); }
+  std::string String(std::string_view key) { return Required(key, section_.String(key)); }
+  std::optional<std::string> StringOrNull(std::string_view key) { return section_.String(key); }
+
+  // Refuses what was never asked for.
+  void Finish() const {
+    for (const std::string& key : section_.Unknown()) {
+      const std::string nearest = NearestName(key, section_.known());
+      section_.Fail(key, "is not a key of zeroplan.plan/1{}",
+                    nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+    }
+  }
+
+ private:
+  template <typename T>
+  T Required(std::string_view key, std::optional<T> value) {
+    if (!value) section_.Fail(key, "is missing; plan again");
+    return *value;
+  }
+
+  JsonSection section_;
+};
+
+// The node as JSON text with every member on the line it has in the file, so that the config
+// reader's messages point there.
+void AppendJson(std::string& text, int& line, const JsonNode& node) {
+  auto reach = [&](int wanted) {
+    for (; line < wanted; ++line) text += '\n';
+  };
+  if (node.kind == JsonNode::Kind::kScalar) {
+    text += node.scalar.dump();
+  } else if (node.is_array()) {
+    text += '[';
+    for (const JsonNode& element : node.elements) {
+      if (&element != node.elements.data()) text += ',';
+      reach(element.line);
+      AppendJson(text, line, element);
+    }
+    text += ']';
+  } else {
+    text += '{';
+    for (const JsonMember& member : node.members) {
+      if (&member != node.members.data()) text += ',';
+      reach(member.value.line);
+      text += nlohmann::json(member.key).dump() + ':';
+      AppendJson(text, line, member.value);
+    }
+    text += '}';
+  }
+}
+
+ModelSpec ReadModel(PlanSection section, const std::string& source) {
+  ModelSpec model;
+  model.name = section.String("name");
+  model.layers = section.Int("layers", 1);
+  model.hidden = section.Int("hidden", 1);
+  model.heads = section.Int("heads", 1);
+  model.ffn = section.Int("ffn", 1);
+  model.vocab = section.Int("vocab", 1);
+  model.padded_vocab = section.Int("padded_vocab", 1);
+  model.positions = section.Int("positions", 1);
+  model.layer_norm_eps = static_cast<float>(section.Number("layer_norm_eps", 0, 1));
+  model.init_std = static_cast<float>(section.Number("init_std", 0, 100));
+  section.Finish();
+  ValidateModelSpec(model, source);
+  return model;
+}
+
+Cluster ReadCluster(PlanSection section) {
+  Cluster cluster;
+  cluster.hardware = section.String("hw");
+  cluster.gpu_name = section.String("gpu");
+  cluster.network = section.StringOrNull("network").value_or("");
+  cluster.intra_node_bandwidth = section.StringOrNull("intra_node_bandwidth").value_or("");
+  cluster.gpus = static_cast<int>(section.Int("gpus", 1, kMaxPlannedGpus));
+  cluster.gpus_per_node = static_cast<int>(section.Int("gpus_per_node", 1, kMaxPlannedGpus));
+  cluster.gpu_capacity_bytes = section.Bytes("gpu_capacity_bytes");
+  cluster.host_capacity_bytes = section.BytesOrNull("host_capacity_bytes");
+  cluster.nvme_capacity_bytes = section.BytesOrNull("nvme_capacity_bytes");
+  cluster.runtime_bytes = section.Bytes("runtime_bytes");
+  section.Finish();
+  return cluster;
+}
+
+LowerOptions ReadLower(PlanSection section) {
+  LowerOptions lower;
+  const std::string backend = section.String("backend");
+  if (backend != "cpu" && backend != "cuda") section.json().FailValue("backend", "cpu or cuda");
+  lower.backend = backend == "cpu" ? Backend::kCpu : Backend::kCuda;
+  lower.logits_chunk_bytes = static_cast<uint64_t>(section.Int("logits_chunk_bytes", 1));
+  lower.flash_attention = section.Bool("flash_attention");
+  lower.checkpoints = section.Bool("checkpoints");
+  lower.checkpoint_chunk_elements =
+      static_cast<uint64_t>(section.Int("checkpoint_chunk_elements", 1));
+  section.Finish();
+  return lower;
+}
+
+void ReadPredicted(PlanSection section, const std::string& source, PlanFile& plan) {
+  auto inner = [&](const char* key) {
+    return PlanSection(section.Node(key), fmt::format("predicted.{}", key), source);
+  };
+  PlanSection gpu = inner("gpu_bytes");
+  const char* classes[kMemoryClasses] = {"params", "grads", "optimizer", "activations", "buffers"};
+  for (size_t c = 0; c < kMemoryClasses; ++c) plan.gpu_class_bytes[c] = gpu.Bytes(classes[c]);
+  gpu.Bytes("runtime");
+  gpu.Bytes("total");
+  gpu.Finish();
+  PlanSection arenas = inner("rank_arena_bytes");
+  const char* spaces[kSpaces] = {"device", "pinned", "pageable", "file"};
+  for (size_t s = 0; s < kSpaces; ++s) plan.arena_bytes[s] = arenas.Bytes(spaces[s]);
+  arenas.Finish();
+  PlanSection host = inner("host_bytes");
+  for (const char* key : {"pinned", "pageable", "total"}) host.Bytes(key);
+  host.Finish();
+  for (const char* key : {"nvme_bytes", "comm_bytes_per_step", "pcie_bytes_per_step"}) {
+    section.Bytes(key);
+  }
+  PlanSection seconds = inner("step_seconds");
+  for (const char* key : {"compute", "exposed_comm", "exposed_offload", "optimizer"}) {
+    seconds.NumberOrNull(key);
+  }
+  plan.step_seconds = seconds.NumberOrNull("total");
+  seconds.Finish();
+  section.NumberOrNull("tokens_per_second");
+  section.NumberOrNull("mfu");
+  section.Finish();
+}
+
+void ReadSearch(PlanSection section) {
+  section.String("objective");
+  for (const char* key :
+       {"candidates", "cut_by_memory", "cut_by_score", "judged", "left", "lowered"}) {
+    section.Int(key);
+  }
+  section.Number("seconds", 0, kMost);
+  section.Finish();
+}
+
+uint64_t ReadFingerprint(PlanSection& root) {
+  const std::string text = root.String("fingerprint");
+  uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value, 16);
+  if (text.size() != 16 || error != std::errc() || stop != end) {
+    root.json().FailValue("fingerprint", "the 16 hexadecimal digits that zeroplan wrote");
+  }
+  return value;
+}
+
+std::vector<std::string> ReadAdvice(PlanSection& root) {
+  const JsonNode* node = root.Node("advice");
+  if (node == nullptr || !node->is_array()) {
+    root.json().FailValue("advice", "a list of strings");
+  }
+  std::vector<std::string> advice;
+  for (const JsonNode& line : node->elements) {
+    if (!line.is_string()) root.json().FailValue("advice", "a list of strings");
+    advice.push_back(line.scalar.get<std::string>());
+  }
+  return advice;
+}
+
+TrainSetup ReadSetup(PlanSection& root, int64_t seq_len, PlanFile& plan) {
+  const JsonNode* config = root.Node("config");
+  if (config == nullptr) root.json().Fail("config", "is missing; plan again");
+  if (!config->is_object()) root.json().FailValue("config", "the DeepSpeed config, {...}");
+  std::string text;
+  int line = 1;
+  AppendJson(text, line, *config);
+  for (const char c : text) {
+    if (c != '\n') plan.config_text += c;
+  }
+  ReadContext context;
+  context.world_size = plan.cluster.gpus;
+  context.seq_len = seq_len;
+  context.layers = plan.model.layers;
+  const TrainSetup setup = ReadDeepSpeedConfig(text, plan.source, context).setup;
+  ValidateSetup(setup, plan.source);
+  return setup;
+}
+
+}  // namespace
+
+PlanFile ReadPlan(std::string_view text, std::string_view source) {
+  const JsonNode node = ParseJsonText(text, source);
+  PlanFile plan;
+  plan.source = source;
+  PlanSection root(&node, "", plan.source);
+  if (root.String("schema") != "zeroplan.plan/1") {
+    root.json().FailValue("schema", "zeroplan.plan/1, as 'zeroplan plan --plan-out' writes it");
+  }
+  const std::string version = root.String("zeroplan");
+  if (version != kVersion) {
+    root.json().Fail("zeroplan",
+                     "made by zeroplan {}, this is {}, which may lower it to another program; plan "
+                     "again",
+                     version, kVersion);
+  }
+  auto section = [&](const char* key) { return PlanSection(root.Node(key), key, plan.source); };
+  plan.model = ReadModel(section("model"), plan.source);
+  const int64_t seq_len = root.Int("seq_len", 1, plan.model.positions);
+  plan.cluster = ReadCluster(section("cluster"));
+  plan.lower = ReadLower(section("lower"));
+  plan.setup = ReadSetup(root, seq_len, plan);
+  plan.fingerprint = ReadFingerprint(root);
+  ReadPredicted(section("predicted"), plan.source, plan);
+  ReadSearch(section("search"));
+  plan.advice = ReadAdvice(root);
+  root.Finish();
+  return plan;
+}
+
+Program CheckedProgram(const PlanFile& plan) {
+  Program program = Lower(plan.model, plan.setup, plan.lower);
+  const uint64_t fingerprint = Fingerprint(program);
+  if (fingerprint != plan.fingerprint) {
+    ThrowUsage(
+        "{}: the program lowered from this plan differs: its fingerprint is {}, the plan says {}; "
+        "the file was changed after planning: undo that, or plan again",
+        plan.source, FormatFingerprint(fingerprint), FormatFingerprint(plan.fingerprint));
+  }
+  const MemoryReport memory = WalkMemory(program);
+  if (memory.class_bytes != plan.gpu_class_bytes || memory.arena_bytes != plan.arena_bytes) {
+    ThrowUsage(
+        "{}: predicted: the bytes are not those of the plan's program; the file was changed after "
+        "planning: undo that, or plan again",
+        plan.source);
+  }
+  return program;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,117 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/version.h"
+#include "core/program/fingerprint.h"
+#include "planner/plan/choice_json.h"
+#include "planner/plan/plan_file.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The shortest decimal that reads back as this very float.
+Json FloatJson(float value) { return Json::parse(fmt::format("{}", value)); }
+
+Json ModelJson(const ModelSpec& m) {
+  return {{"name", m.name},
+          {"layers", m.layers},
+          {"hidden", m.hidden},
+          {"heads", m.heads},
+          {"ffn", m.ffn},
+          {"vocab", m.vocab},
+          {"padded_vocab", m.padded_vocab},
+          {"positions", m.positions},
+          {"layer_norm_eps", FloatJson(m.layer_norm_eps)},
+          {"init_std", FloatJson(m.init_std)}};
+}
+
+Json ClusterJson(const Cluster& c) {
+  auto given = [](const std::string& option) {
+    return option.empty() ? Json(nullptr) : Json(option);
+  };
+  return {{"hw", c.hardware},
+          {"gpu", c.gpu_name},
+          {"network", given(c.network)},
+          {"intra_node_bandwidth", given(c.intra_node_bandwidth)},
+          {"gpus", c.gpus},
+          {"gpus_per_node", c.gpus_per_node},
+          {"gpu_capacity_bytes", c.gpu_capacity_bytes},
+          {"host_capacity_bytes", Nullable(c.host_capacity_bytes)},
+          {"nvme_capacity_bytes", Nullable(c.nvme_capacity_bytes)},
+          {"runtime_bytes", c.runtime_bytes}};
+}
+
+Json LowerJson(const LowerOptions& lower) {
+  return {{"backend", lower.backend == Backend::kCpu ? "cpu" : "cuda"},
+          {"logits_chunk_bytes", lower.logits_chunk_bytes},
+          {"flash_attention", lower.flash_attention},
+          {"checkpoints", lower.checkpoints},
+          {"checkpoint_chunk_elements", lower.checkpoint_chunk_elements}};
+}
+
+Json PredictedJson(const ChoiceEstimate& choice) {
+  const MemoryReport& memory = choice.memory;
+  const TimeEstimate& time = choice.time;
+  return {{"gpu_bytes", GpuBytesJson(choice)},
+          {"rank_arena_bytes",
+           {{"device", memory.arena(Space::kDevice)},
+            {"pinned", memory.arena(Space::kPinned)},
+            {"pageable", memory.arena(Space::kPageable)},
+            {"file", memory.arena(Space::kFile)}}},
+          {"host_bytes",
+           {{"pinned", choice.host.pinned},
+            {"pageable", choice.host.pageable},
+            {"total", choice.host.total()}}},
+          {"nvme_bytes", choice.nvme_bytes},
+          {"comm_bytes_per_step", choice.traffic.collective_bytes},
+          {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
+          {"step_seconds", StepSecondsJson(time)},
+          {"tokens_per_second", Nullable(time.tokens_per_second)},
+          {"mfu", Nullable(time.mfu)}};
+}
+
+Json SearchJson(const Plan& plan) {
+  const SearchStats& stats = plan.stats;
+  return {{"objective", ObjectiveName(plan.objective)},
+          {"candidates", stats.candidates},
+          {"cut_by_memory", stats.cut_by_memory},
+          {"cut_by_score", stats.cut_by_score},
+          {"judged", stats.judged},
+          {"left", stats.left},
+          {"lowered", stats.lowered},
+          {"seconds", stats.seconds}};
+}
+
+}  // namespace
+
+std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
+  const Program program = Lower(plan.model, plan.setup, plan.lower);
+  const uint64_t fingerprint = Fingerprint(program);
+  // The choice was judged by this very program.
+  ZEROPLAN_CHECK(WalkMemory(program).class_bytes == plan.choice.memory.class_bytes);
+  const Json json = {{"schema", "zeroplan.plan/1"},
+                     {"zeroplan", kVersion},
+                     {"model", ModelJson(plan.model)},
+                     {"seq_len", plan.setup.batch.seq_len},
+                     {"cluster", ClusterJson(plan.cluster)},
+                     {"lower", LowerJson(plan.lower)},
+                     {"config", Json::parse(deepspeed_config)},
+                     {"fingerprint", FormatFingerprint(fingerprint)},
+                     {"predicted", PredictedJson(plan.choice)},
+                     {"search", SearchJson(plan)},
+                     {"advice", plan.advice}};
+  const std::string text = json.dump(2) + '\n';
+  // What is written must be what was planned.
+  const PlanFile back = ReadPlan(text, "plan");
+  if (Fingerprint(Lower(back.model, back.setup, back.lower)) != fingerprint) {
+    ThrowUsage(
+        "this choice cannot be written as a plan: its DeepSpeed config reads back as another one");
+  }
+  return text;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "planner/report/report.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kHeader =
+    "model,params,seq_len,hw,gpus,gpus_per_node,"
+    "stage,offload_optimizer,offload_ratio,offload_param,checkpointing,checkpoint_every,"
+    "micro_batch,grad_accum,dtype,"
+    "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
+    "settings.reuse_distance,settings.overlap,"
+    "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
+    "gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,"
+    "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,nvme_bytes,"
+    "comm_bytes_per_step,pcie_bytes_per_step,"
+    "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
+    "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,fits,why_not\n";
+
+// RFC 4180: quoted where it must be, quotes doubled.
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+template <typename T>
+std::string OrEmpty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
+  const Cluster& cluster = estimate.cluster;
+  const TrainSetup& setup = choice.setup;
+  const ZeroConfig& zero = setup.zero;
+  const TimeEstimate& time = choice.time;
+  const EffectiveSettings& settings = choice.settings;
+  std::vector<std::string> cells;
+  auto add = [&](const auto&... values) { (cells.push_back(fmt::format("{}", values)), ...); };
+  add(Quoted(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
+      Quoted(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
+  add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
+      OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
+      std::max(0, setup.recompute.every), setup.batch.micro_batch, setup.batch.grad_accum,
+      DtypeName(setup.precision.dtype));
+  add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
+      settings.persistence_threshold, settings.reuse_distance, settings.overlap);
+  for (uint64_t bytes : choice.memory.class_bytes) add(bytes);
+  add(choice.runtime_bytes, choice.gpu_total_bytes, cluster.gpu_capacity_bytes);
+  add(choice.host.pinned, choice.host.pageable, choice.host.total(),
+      OrEmpty(cluster.host_capacity_bytes), choice.nvme_bytes, choice.traffic.collective_bytes,
+      choice.traffic.pcie_bytes());
+  for (const auto& seconds :
+       {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
+        time.optimizer_seconds, time.total_seconds, time.tokens_per_second, time.mfu}) {
+    add(OrEmpty(seconds));
+  }
+  add(choice.fits, Quoted(choice.why_not));
+  return fmt::format("{}\n", fmt::join(cells, ","));
+}
+
+}  // namespace
+
+std::string ReportCsv(const Estimate& estimate) {
+  std::string text = kHeader;
+  for (const ChoiceEstimate& choice : estimate.choices) text += Row(estimate, choice);
+  return text;
+}
+
+}  // namespace zeroplan

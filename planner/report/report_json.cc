@@ -1,0 +1,80 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "planner/plan/choice_json.h"
+#include "planner/report/report.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json GpuBytes(const ChoiceEstimate& choice, const Cluster& cluster) {
+  Json bytes = GpuBytesJson(choice);
+  bytes["capacity"] = cluster.gpu_capacity_bytes;
+  return bytes;
+}
+
+Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
+  const TrainSetup& setup = choice.setup;
+  const ZeroConfig& zero = setup.zero;
+  const TimeEstimate& time = choice.time;
+  return {
+      {"stage", zero.stage},
+      {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
+      {"offload_ratio", zero.offload_optimizer.ratio},
+      {"offload_param", OffloadDeviceName(zero.offload_param.device)},
+      {"checkpointing", RecomputeName(setup.recompute)},
+      {"checkpoint_every", std::max(0, setup.recompute.every)},
+      {"micro_batch", setup.batch.micro_batch},
+      {"grad_accum", setup.batch.grad_accum},
+      {"gpus", setup.batch.world_size},
+      {"dtype", DtypeName(setup.precision.dtype)},
+      {"settings",
+       {{"reduce_bucket", choice.settings.reduce_bucket_elements},
+        {"prefetch_bucket", choice.settings.prefetch_bucket_elements},
+        {"persistence_threshold", choice.settings.persistence_threshold},
+        {"reuse_distance", choice.settings.reuse_distance},
+        {"overlap", choice.settings.overlap}}},
+      {"gpu_bytes", GpuBytes(choice, cluster)},
+      {"host_bytes",
+       {{"pinned", choice.host.pinned},
+        {"pageable", choice.host.pageable},
+        {"total", choice.host.total()},
+        {"capacity", Nullable(cluster.host_capacity_bytes)}}},
+      {"nvme_bytes", choice.nvme_bytes},
+      {"comm_bytes_per_step", choice.traffic.collective_bytes},
+      {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
+      {"step_seconds", StepSecondsJson(time)},
+      {"tokens_per_second", Nullable(time.tokens_per_second)},
+      {"mfu", Nullable(time.mfu)},
+      {"fits", choice.fits},
+      {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)},
+  };
+}
+
+}  // namespace
+
+std::string ReportJson(const Estimate& estimate) {
+  const ModelSpec& model = estimate.model;
+  const Cluster& cluster = estimate.cluster;
+  Json choices = Json::array();
+  for (const ChoiceEstimate& choice : estimate.choices) choices.push_back(Choice(choice, cluster));
+  const Json report = {{"schema", "zeroplan.estimate/1"},
+                       {"model",
+                        {{"name", model.name},
+                         {"params", model.ParamCount()},
+                         {"layers", model.layers},
+                         {"hidden", model.hidden},
+                         {"heads", model.heads},
+                         {"vocab", model.vocab},
+                         {"seq_len", estimate.seq_len}}},
+                       {"cluster",
+                        {{"hw", cluster.hardware},
+                         {"gpus", cluster.gpus},
+                         {"gpus_per_node", cluster.gpus_per_node}}},
+                       {"choices", std::move(choices)}};
+  return report.dump(2) + '\n';
+}
+
+}  // namespace zeroplan

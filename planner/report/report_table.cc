@@ -1,0 +1,196 @@
+// Two tables with the same rows: what a choice takes of memory, and what its step takes of time.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/estimate/choices.h"
+#include "planner/report/report.h"
+#include "planner/report/report_columns.h"
+#include "planner/report/report_details.h"
+#include "planner/report/report_rows.h"
+
+namespace zeroplan {
+namespace {
+
+std::string RecomputeCell(const RecomputeConfig& recompute) {
+  if (recompute.every == kSelective) return "select";  // as wide as its column
+  const std::string_view name = RecomputeName(recompute);
+  return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
+}
+
+// The columns that both tables begin with.
+void AddChoiceColumns(ReportColumns& columns) {
+  columns.BeginGroup("");
+  columns.Add("ZeRO", 4, true);
+  columns.BeginGroup("offload to");
+  columns.Add("opt", 4, true);
+  columns.Add("param", 5, true);
+  columns.BeginGroup("");
+  columns.Add("recomp", 6, true);
+}
+
+std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
+  return {std::to_string(setup.zero.stage),
+          std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
+          std::string(OffloadDeviceName(setup.zero.offload_param.device)),
+          RecomputeCell(setup.recompute)};
+}
+
+// The row, its verdict in colour, and all of it faint if it does not fit.
+std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells, bool fits,
+                      const Paints& paints) {
+  cells.emplace_back("");
+  std::string line = columns.Row(cells);
+  line.resize(line.size() - 4);
+  return fits ? fmt::format("{}{} yes{}\n", line, paints.green, paints.reset)
+              : fmt::format("{}{}{}{}  no{}\n", paints.dim, line, paints.reset, paints.red,
+                            paints.reset);
+}
+
+std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
+  const ByteUnit unit = CommonUnit(estimate);
+  ReportColumns columns;
+  AddChoiceColumns(columns);
+  columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
+  for (const auto& [title, width] :
+       std::initializer_list<std::pair<const char*, size_t>>{{"params", 6},
+                                                             {"grads", 5},
+                                                             {"optim", 5},
+                                                             {"activ", 5},
+                                                             {"buffers", 7},
+                                                             {"runtime", 7},
+                                                             {"total", 5}}) {
+    columns.Add(title, width);
+  }
+  columns.BeginGroup(fmt::format("{}/node", unit.name));
+  columns.Add("host", 5);
+  columns.Add("nvme", 5);
+  columns.BeginGroup("");
+  columns.Add("fits", 4);
+  std::string text = columns.Header(paints);
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    for (const uint64_t bytes : choice.memory.class_bytes) cells.push_back(ByteCell(bytes, unit));
+    for (const uint64_t bytes :
+         {choice.runtime_bytes, choice.gpu_total_bytes, choice.host.total(), choice.nvme_bytes}) {
+      cells.push_back(ByteCell(bytes, unit));
+    }
+    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+  }
+  return text;
+}
+
+bool UsesDisk(const Estimate& estimate) {
+  return std::any_of(estimate.choices.begin(), estimate.choices.end(), [](const auto& choice) {
+    return choice.traffic.file_read_bytes > 0 || choice.traffic.file_write_bytes > 0;
+  });
+}
+
+bool TimesKnown(const Estimate& estimate) {
+  return std::any_of(estimate.choices.begin(), estimate.choices.end(),
+                     [](const auto& choice) { return choice.time.total_seconds.has_value(); });
+}
+
+std::string TokensCell(const std::optional<double>& tokens) {
+  if (!tokens) return "?";
+  return *tokens < 9999.5 ? fmt::format("{:.0f}", *tokens)
+                          : FormatCount(static_cast<uint64_t>(*tokens + 0.5));
+}
+
+std::string TimeTable(const Estimate& estimate, const Paints& paints) {
+  const ByteUnit bytes = CommonUnit(estimate);
+  const TimeUnit seconds = CommonTimeUnit(estimate);
+  const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
+  ReportColumns columns;
+  AddChoiceColumns(columns);
+  columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
+  columns.Add("comm", 5);
+  columns.Add("pcie", 5);
+  if (disk) {
+    columns.Add("read", 5);
+    columns.Add("write", 5);
+  }
+  if (times) {
+    columns.BeginGroup(fmt::format("in {}", seconds.name));
+    columns.Add("compute", 7);
+    columns.BeginGroup("exposed");
+    columns.Add("comm", 6);
+    columns.Add("offload", 7);
+    columns.BeginGroup(fmt::format("in {}", seconds.name));
+    columns.Add("optim", 6);
+    columns.Add("step", 6);
+    columns.BeginGroup("all GPUs");
+    columns.Add("tok/s", 6);
+    columns.Add("MFU%", 4);
+  }
+  columns.BeginGroup("");
+  columns.Add("fits", 4);
+  std::string text = columns.Header(paints);
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    const StepTraffic& traffic = choice.traffic;
+    const TimeEstimate& time = choice.time;
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    cells.push_back(ByteCell(traffic.collective_bytes, bytes));
+    cells.push_back(ByteCell(traffic.pcie_bytes(), bytes));
+    if (disk) {
+      cells.push_back(ByteCell(traffic.file_read_bytes, bytes));
+      cells.push_back(ByteCell(traffic.file_write_bytes, bytes));
+    }
+    if (times) {
+      for (const auto& part :
+           {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
+            time.optimizer_seconds, time.total_seconds}) {
+        cells.push_back(SecondsCell(part, seconds));
+      }
+      cells.push_back(TokensCell(time.tokens_per_second));
+      cells.push_back(time.mfu ? fmt::format("{:.1f}", 100 * *time.mfu) : "?");
+    }
+    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+  }
+  return text;
+}
+
+std::string Headline(const Estimate& estimate, const Paints& paints) {
+  std::string text = Wrap(ModelLine(estimate.model, estimate.seq_len), 2);
+  text.pop_back();
+  text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
+  text += Wrap(ClusterLine(estimate.cluster), 2);
+  return text + Wrap(BatchLine(estimate.choices.front().setup), 2) + '\n';
+}
+
+std::string Misfits(const Estimate& estimate) {
+  std::string text;
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    if (choice.fits) continue;
+    if (text.empty()) {
+      text = TimesKnown(estimate)
+                 ? "\nWhy not (their times are what they would take if they did):\n"
+                 : "\nWhy not:\n";
+    }
+    text += Wrap(fmt::format("  {}: {}", SetupLabel(choice.setup), choice.why_not), 4);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
+  const Paints paints(style.colour);
+  std::string text = Headline(estimate, paints);
+  text += MemoryTable(estimate, paints) + '\n' + TimeTable(estimate, paints);
+  if (estimate.choices.size() == 1) {
+    const ChoiceEstimate& choice = estimate.choices.front();
+    text += '\n' + PhasePeaks(choice);
+    if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
+  }
+  text += Misfits(estimate) + '\n';
+  if (!style.assumed.empty()) {
+    text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2);
+  }
+  for (const std::string& note : style.notes) text += Wrap(note, 2);
+  return text;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,158 @@
+// The best choice of a space. Candidates whose memory bound does not fit, or whose score bound does
+// not beat what is known, are cut; the others are lowered, best bound first, and judged by their
+// program. Nothing is reported that was not lowered.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cost_models/step_time.h"
+#include "planner/estimate/estimate.h"
+#include "planner/search/bounds.h"
+
+namespace zeroplan {
+
+enum class Objective : uint8_t {
+  kThroughput,  // tokens per second (see Merit); then less GPU memory
+  kHeadroom,    // GPU memory left; then tokens per second
+  kFewestGpus,  // GPUs; then tokens per second
+};
+std::string_view ObjectiveName(Objective objective);  // "throughput", "headroom", "fewest-gpus"
+
+// The machines of one number of GPUs. `costs` must outlive the search.
+struct SearchCluster {
+  Cluster cluster;
+  const CostModel* costs = nullptr;
+};
+
+// Of one GPU.
+struct ExtraMemory {
+  uint64_t fixed_bytes = 0;
+  uint64_t bytes_per_sequence = 0;  // of the micro-batch
+
+  uint64_t Of(int64_t micro_batch) const {
+    return fixed_bytes + static_cast<uint64_t>(micro_batch) * bytes_per_sequence;
+  }
+};
+
+struct SearchInputs {
+  ModelSpec model;
+  TrainSetup base;  // what the space leaves open: sequence length, precision, optimizer
+  SearchSpace space;
+  std::vector<SearchCluster> clusters;  // one for each of space.gpus, in that order
+  LowerOptions lower;
+  Objective objective = Objective::kThroughput;
+  // GPU memory to leave free for what another executor takes beyond ours. Unset: none.
+  std::function<ExtraMemory(const TrainSetup&)> extra_memory;
+  // Choices that must not be taken although they run here. Unset: none.
+  std::function<bool(const TrainSetup&)> excluded;
+};
+
+// Of the search over all stages; `cut_by_...`, judged and left say what became of every candidate.
+struct SearchStats {
+  uint64_t candidates = 0;
+  uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
+  uint64_t cut_by_score = 0;   // bound no better than a choice that was lowered
+  uint64_t judged = 0;         // by their program
+  uint64_t left = 0;           // when the budget was spent
+  // Programs, those for the other stages' best included; one serves all accumulations of 3 and
+  // more.
+  uint64_t lowered = 0;
+  double seconds = 0;
+};
+
+struct StageBest {
+  int stage = 0;
+  std::optional<Candidate> candidate;  // none: nothing of this stage fits
+  ChoiceEstimate estimate;             // of the candidate, as lowered; else of what comes closest
+  // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
+  // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
+  bool proven = true;
+};
+inline constexpr int kLoserBudget = 48;
+// A question is given up, with the best so far, after lowering so many instructions: some hundred
+// programs of 50 layers, a second or two.
+inline constexpr uint64_t kInstructionBudget = 4'000'000;
+
+struct SearchResult {
+  std::optional<size_t> best;  // into stages; none: nothing fits
+  std::vector<StageBest> stages;
+  bool gave_up = false;  // nothing that fits was found within four times the budget
+  // 0 where the best is proven; else how much better, at most, a choice that was not judged could
+  // be (see kInstructionBudget): 0.05 for 5 %.
+  double gap = 0;
+  SearchStats stats;
+};
+
+// A question to put to one space: the inputs', but for what is set.
+struct Question {
+  Objective objective = Objective::kThroughput;
+  std::optional<uint64_t> gpu_capacity_bytes;
+  std::optional<int64_t> global_batch;
+  uint64_t instruction_budget = kInstructionBudget;
+  std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
+};
+
+// A choice as its program has it.
+struct Found {
+  Candidate candidate;
+  double tokens_per_second = 0;
+  double step_seconds = 0;
+  uint64_t gpu_bytes = 0;
+};
+
+// Tokens a second that choices are compared by. What a host does beside training is known less well
+// than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.
+inline constexpr double kOffloadMargin = 0.02;
+double Merit(const Candidate& candidate, double tokens_per_second);
+inline double Merit(const Found& found) { return Merit(found.candidate, found.tokens_per_second); }
+
+// Keeps what it has lowered, so that further questions about the same space are cheap.
+class Searcher {
+ public:
+  // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup, batches apart.
+  // Throws Error(kUsage) if even the smallest batch is more than can be planned.
+  explicit Searcher(SearchInputs inputs);
+  ~Searcher();
+  Searcher(const Searcher&) = delete;
+  Searcher& operator=(const Searcher&) = delete;
+
+  // The best of each stage and of all.
+  SearchResult Run();
+  // The best answer; none if nothing fits. `gave_up`, if given, says whether nothing that fits was
+  // found within four times the budget.
+  std::optional<Found> Best(const Question& question, bool* gave_up = nullptr);
+
+  // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
+  Program LowerCandidate(const Candidate& candidate) const;
+  ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
+  const SearchInputs& inputs() const;
+  // Of all questions so far: what their answers cost.
+  uint64_t instructions_lowered() const;
+  const SearchCluster& ClusterOf(const Candidate& candidate) const;
+
+ private:
+  friend SearchResult SearchByBruteForce(const SearchInputs& inputs);
+  friend std::vector<struct CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// One run, for those who ask nothing further.
+SearchResult Search(const SearchInputs& inputs);
+
+// For tests and benchmarks: the same by lowering every candidate.
+SearchResult SearchByBruteForce(const SearchInputs& inputs);
+
+// Candidates that a search cuts by their memory bound, at most `limit` of them spread over the
+// space: what a test lowers to see that no bound exceeds its program.
+struct CutCandidate {
+  Candidate candidate;
+  MemoryBound bound;
+};
+std::vector<CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit);
+
+}  // namespace zeroplan

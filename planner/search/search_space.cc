@@ -1,0 +1,198 @@
+#include "planner/search/search_space.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/error.h"
+#include "core/lowering/passes.h"
+#include "core/model/param_table.h"
+#include "planner/estimate/choices.h"
+
+namespace zeroplan {
+namespace {
+
+template <typename T>
+void SortUnique(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+std::vector<int64_t> Divisors(int64_t n) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d <= n / d; ++d) {
+    if (n % d != 0) continue;
+    divisors.push_back(d);
+    divisors.push_back(n / d);
+  }
+  SortUnique(divisors);
+  return divisors;
+}
+
+uint64_t LayerElements(const ModelSpec& model) {
+  uint64_t elements = 0;
+  for (const ParamTensor& tensor : BuildParamTable(model)) {
+    if (tensor.layer == 0) elements += tensor.elements();
+  }
+  return elements;
+}
+
+}  // namespace
+
+SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus) {
+  SearchSpace space;
+  space.gpus = {gpus};
+  if (fewer_gpus) {
+    for (int n = 1; n < std::min(gpus, gpus_per_node); n *= 2) space.gpus.push_back(n);
+    for (int64_t n = gpus_per_node; n < gpus; n *= 2) space.gpus.push_back(static_cast<int>(n));
+    SortUnique(space.gpus);
+  }
+  space.offload_optimizer = {{OffloadDevice::kNone, 1}};
+  for (int tenths = 1; tenths <= 10; ++tenths) {
+    space.offload_optimizer.push_back({OffloadDevice::kCpu, tenths / 10.0});
+  }
+  space.offload_optimizer.push_back({OffloadDevice::kNvme, 1});
+  space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme};
+  space.recompute_every = {0, kSelective};
+  // Longer segments hold more at once and save less: past a fifth of the layers they lose both
+  // ways.
+  for (int64_t every : Divisors(model.layers)) {
+    if (every == 1 || every <= model.layers / 5) {
+      space.recompute_every.push_back(static_cast<int>(every));
+    }
+  }
+  const uint64_t layer = LayerElements(model);
+  space.reduce_bucket_elements = {kAuto, 2 * layer, 4 * layer, model.ParamCount() * 2};
+  space.prefetch_bucket_elements = {kAuto, 2 * layer, 4 * layer};
+  SetBatches(space, std::nullopt, model.positions);
+  return space;
+}
+
+void CheckMicroBatch(int64_t micro_batch, int64_t seq_len) {
+  if (micro_batch <= kMaxMicroStepTokens / seq_len) return;
+  ThrowUsage(
+      "--micro-batch: {} sequences of {} tokens are not allowed; use at most {} sequences "
+      "(2^26 tokens a GPU and micro-step) and more micro-steps (--grad-accum)",
+      micro_batch, seq_len, std::max<int64_t>(1, kMaxMicroStepTokens / seq_len));
+}
+
+void SetBatches(SearchSpace& space, std::optional<int64_t> global_batch, int64_t seq_len) {
+  space.global_batch = global_batch;
+  space.micro_batches.clear();
+  space.grad_accums.clear();
+  if (global_batch) {
+    space.micro_batches = space.grad_accums = Divisors(*global_batch);
+    std::erase_if(space.micro_batches, [&](int64_t micro) {
+      return micro > std::max<int64_t>(1, kMaxMicroStepTokens / seq_len);
+    });
+    return;
+  }
+  for (uint64_t micro = 1; micro <= 1024;
+       micro += std::max<uint64_t>(1, std::bit_floor(micro) / 4)) {
+    space.micro_batches.push_back(static_cast<int64_t>(micro));  // 1 to 8, 10, 12, 14, 16, 20, ...
+  }
+  for (int64_t accum = 1; accum <= 4096; accum *= 2) space.grad_accums.push_back(accum);
+  space.max_step_sequences = std::max<int64_t>(1, kDefaultStepTokens / seq_len);
+}
+
+bool Offloads(const Candidate& candidate) {
+  return candidate.optimizer.device != OffloadDevice::kNone ||
+         candidate.param != OffloadDevice::kNone;
+}
+
+TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
+  TrainSetup setup = base;
+  setup.batch.world_size = candidate.gpus;
+  setup.batch.micro_batch = candidate.micro_batch;
+  setup.batch.grad_accum = candidate.grad_accum;
+  setup.recompute.every = candidate.recompute_every;
+  ZeroConfig& zero = setup.zero;
+  zero.stage = candidate.stage;
+  zero.offload_optimizer.device = candidate.optimizer.device;
+  zero.offload_optimizer.ratio = candidate.optimizer.ratio;
+  zero.offload_param.device = candidate.param;
+  zero.reduce_bucket_elements = candidate.reduce_bucket_elements;
+  zero.prefetch_bucket_elements = candidate.prefetch_bucket_elements;
+  return setup;
+}
+
+Candidate CandidateOf(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  Candidate candidate;
+  candidate.gpus = setup.batch.world_size;
+  candidate.stage = zero.stage;
+  candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
+  candidate.param = zero.offload_param.device;
+  candidate.recompute_every = setup.recompute.every;
+  candidate.reduce_bucket_elements = zero.reduce_bucket_elements;
+  candidate.prefetch_bucket_elements = zero.prefetch_bucket_elements;
+  candidate.micro_batch = setup.batch.micro_batch;
+  candidate.grad_accum = setup.batch.grad_accum;
+  return candidate;
+}
+
+std::vector<BatchPair> BatchPairs(const SearchSpace& space, int gpus) {
+  std::vector<BatchPair> pairs;
+  for (int64_t micro : space.micro_batches) {
+    for (int64_t accum : space.grad_accums) {
+      const auto sequences = static_cast<__int128>(micro) * accum * gpus;
+      const bool fits = space.global_batch ? sequences == *space.global_batch
+                                           : sequences <= space.max_step_sequences ||
+                                                 (micro == space.micro_batches.front() &&
+                                                  accum == space.grad_accums.front());
+      if (fits) pairs.push_back({micro, accum});
+    }
+  }
+  return pairs;
+}
+
+std::vector<Candidate> Groups(const SearchSpace& space) {
+  std::vector<Candidate> groups;
+  Candidate c;
+  bool gathers = false;
+  auto each_bucket = [&] {
+    for (size_t r = 0; r < space.reduce_bucket_elements.size(); ++r) {
+      if (r > 0 && c.gpus == 1) break;
+      for (size_t p = 0; p < space.prefetch_bucket_elements.size(); ++p) {
+        if (p > 0 && !gathers) break;
+        c.reduce_bucket_elements = space.reduce_bucket_elements[r];
+        c.prefetch_bucket_elements = space.prefetch_bucket_elements[p];
+        groups.push_back(c);
+      }
+    }
+  };
+  for (int gpus : space.gpus) {
+    for (int stage : space.stages) {
+      for (const OptimizerOffload& optimizer : space.offload_optimizer) {
+        for (OffloadDevice param : space.offload_param) {
+          for (int every : space.recompute_every) {
+            c.gpus = gpus;
+            c.stage = stage;
+            c.optimizer = optimizer;
+            c.param = param;
+            c.recompute_every = every;
+            const TrainSetup setup = SetupOf(c, {});
+            gathers = ParamsSharded(setup);
+            if (CanRun(setup.zero)) each_bucket();
+          }
+        }
+      }
+    }
+  }
+  return groups;
+}
+
+uint64_t CountCandidates(const SearchSpace& space) {
+  uint64_t count = 0;
+  int gpus = 0;
+  uint64_t pairs = 0;
+  for (const Candidate& group : Groups(space)) {
+    if (group.gpus != gpus) {
+      gpus = group.gpus;
+      pairs = BatchPairs(space, gpus).size();
+    }
+    count += pairs;
+  }
+  return count;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,221 @@
+// Every number of the advice, from a search or an estimate of its own.
+#include "planner/advice/advice.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/advice/flips.h"
+#include "planner/estimate/choices.h"
+#include "planner/report/report_rows.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kGB = 1'000'000'000;
+
+struct AdviceCase {
+  const char* model;
+  int gpus;
+  const char* hardware;
+  uint64_t gpu_bytes;
+  int64_t global_batch;  // 0: open
+};
+
+// Fewer shares and segments, so that a test takes a second.
+void Shrink(SearchSpace& space) {
+  space.offload_optimizer = {{OffloadDevice::kNone, 1},
+                             {OffloadDevice::kCpu, 0.5},
+                             {OffloadDevice::kCpu, 1},
+                             {OffloadDevice::kNvme, 1}};
+  space.recompute_every = {0, kSelective, 1, 2};
+}
+
+// A search with its advice.
+struct Advised {
+  explicit Advised(const AdviceCase& c) : fixture(c.model, c.gpus, false, c.hardware) {
+    if (c.global_batch > 0) SetBatches(fixture.inputs.space, c.global_batch, 1024);
+    fixture.Capacity(c.gpu_bytes);
+    Shrink(fixture.inputs.space);
+    searcher = std::make_unique<Searcher>(fixture.inputs);
+    result = searcher->Run();
+    REQUIRE(result.best);
+    lines = Advise(*searcher, result, fixture.profile);
+  }
+  const ChoiceEstimate& best() const { return result.stages[*result.best].estimate; }
+  Found now() const {
+    return {*result.stages[*result.best].candidate, *best().time.tokens_per_second,
+            *best().time.total_seconds, best().gpu_total_bytes};
+  }
+  // The lines that begin so.
+  std::vector<std::string> Beginning(const std::string& start) const {
+    std::vector<std::string> some;
+    for (const std::string& line : lines) {
+      if (line.rfind(start, 0) == 0) some.push_back(line);
+    }
+    return some;
+  }
+
+  SearchFixture fixture;
+  std::unique_ptr<Searcher> searcher;
+  SearchResult result;
+  std::vector<std::string> lines;
+};
+
+bool Has(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  const bool has = text.find(part) != std::string::npos;
+  CHECK(has);
+  return has;
+}
+
+// By how much the best is faster, from the two rates.
+std::string SlowerText(const ChoiceEstimate& other, const ChoiceEstimate& best) {
+  const double slower = *best.time.tokens_per_second / *other.time.tokens_per_second - 1;
+  return slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
+}
+
+// From which memory on stage `stage` fits: that much, and not one byte less.
+void CheckFitsFrom(const Advised& advised, const StageBest& stage, const std::string& line) {
+  SearchInputs inputs = advised.fixture.inputs;
+  inputs.space.stages = {stage.stage};
+  Searcher alone(inputs);
+  Question question;
+  question.objective = Objective::kHeadroom;
+  question.gpu_capacity_bytes = UINT64_MAX / 4;
+  const std::optional<Found> least = alone.Best(question);
+  REQUIRE(least);
+  Has(line, fmt::format("it would fit from {} a GPU on", FormatBytes(least->gpu_bytes)));
+  question.objective = Objective::kThroughput;
+  question.gpu_capacity_bytes = least->gpu_bytes;
+  CHECK(alone.Best(question));
+  question.gpu_capacity_bytes = least->gpu_bytes - 1;
+  CHECK(!alone.Best(question));
+}
+
+int CheckOthers(const Advised& advised) {
+  int absent = 0;
+  for (const StageBest& stage : advised.result.stages) {
+    if (stage.stage == advised.best().setup.zero.stage) continue;
+    const std::string name = fmt::format("tage {}", stage.stage);
+    std::vector<std::string> about;
+    for (const std::string& line : advised.lines) {
+      const size_t at = line.find(name);
+      if (at != std::string::npos && at <= 8) about.push_back(line);  // "About: stage 2"
+    }
+    CAPTURE(stage.stage);
+    REQUIRE(about.size() == 1);
+    if (stage.candidate) {
+      Has(about[0], SlowerText(stage.estimate, advised.best()));
+      Has(about[0], fmt::format("micro-batch {}", stage.candidate->micro_batch));
+      continue;
+    }
+    ++absent;
+    Has(about[0], fmt::format("Stage {} does not fit", stage.stage));
+    const uint64_t short_by = stage.estimate.gpu_total_bytes -
+                              advised.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
+    Has(about[0], fmt::format("GPU memory short by {}", FormatBytes(short_by)));
+    CheckFitsFrom(advised, stage, about[0]);
+  }
+  return absent;
+}
+
+TEST_CASE("Advise: every other stage has its paragraph, with its loss or its shortage") {
+  int absent = 0;
+  for (const AdviceCase& c : {AdviceCase{"gpt2", 2, "hgx-h200", 6 * kGB, 64},
+                              {"gpt2-medium", 1, "dgx-2", 5 * kGB, 32},
+                              {"gpt2-large", 16, "dgx-a100-40gb", 4 * kGB, 64}}) {
+    CAPTURE(c.model);
+    const Advised advised(c);
+    absent += CheckOthers(advised);
+    const std::string& chosen = advised.lines[0];
+    Has(chosen, "Chosen: " + SetupLabel(advised.best().setup));
+    Has(chosen, fmt::format("{} of {} a GPU", FormatBytes(advised.best().gpu_total_bytes),
+                            FormatBytes(c.gpu_bytes)));
+  }
+  CHECK(absent >= 3);
+}
+
+// Bandwidths of both flips as BandwidthFlip gives them.
+std::vector<std::string> Crossovers(const Advised& advised, bool network) {
+  const HardwareProfile& profile = advised.fixture.profile;
+  const Cluster& cluster = advised.fixture.inputs.clusters[0].cluster;
+  const ScaledCosts costs = [&](int gpus, double scale) {
+    HardwareProfile scaled = profile;
+    if (network) scaled.network->bandwidth_per_node.value *= scale;
+    return CostModel(scaled, ClusterShape{gpus, cluster.gpus_per_node}, network ? 1 : scale);
+  };
+  const double present =
+      network ? profile.network->bandwidth_per_node.value : profile.node.gpu_link.value;
+  Searcher fresh(advised.fixture.inputs);
+  std::vector<std::string> texts;
+  for (const bool faster : {true, false}) {
+    const std::optional<Flip> flip = BandwidthFlip(fresh, advised.now(), costs, faster);
+    if (!flip) continue;
+    texts.push_back(fmt::format("{} {} ", faster ? "above" : "below",
+                                FormatBandwidth(flip->at * present, network)));
+    texts.back() += network ? "between nodes" : "between the GPUs";
+  }
+  return texts;
+}
+
+void CheckCrossovers(const Advised& advised, bool network) {
+  const std::vector<std::string> expected = Crossovers(advised, network);
+  const std::vector<std::string> lines = advised.Beginning("Crossover: ");
+  REQUIRE(lines.size() == expected.size());
+  for (size_t i = 0; i < lines.size(); ++i) Has(lines[i], expected[i]);
+  CHECK(advised.Beginning("No crossover").size() == (expected.empty() ? 1 : 0));
+}
+
+TEST_CASE("Advise: the crossover over the network has BandwidthFlip's numbers") {
+  const Advised advised({"gpt2-medium", 16, "dgx-a100-40gb", 42 * kGB, 16});
+  CheckCrossovers(advised, true);
+  CHECK(!advised.Beginning("Crossover: ").empty());
+}
+
+TEST_CASE("Advise: within a node the GPUs' own link is the question") {
+  const Advised advised({"gpt2", 4, "hgx-h200", 100 * kGB, 64});
+  CheckCrossovers(advised, false);
+}
+
+TEST_CASE("Advise: where one stage alone fits the text says that no bandwidth changes it") {
+  SearchFixture fixture("gpt2-xl", 16, false, "dgx-a100-40gb");
+  SetBatches(fixture.inputs.space, 64, 1024);
+  fixture.Capacity(5 * kGB, kGB);
+  Shrink(fixture.inputs.space);
+  Searcher searcher(fixture.inputs);
+  const SearchResult result = searcher.Run();
+  REQUIRE(result.best);
+  int said = 0;
+  for (const std::string& line : Advise(searcher, result, fixture.profile)) {
+    CHECK(line.find("Crossover: ") == std::string::npos);
+    if (line.rfind("No crossover found: ", 0) != 0) continue;
+    ++said;
+    Has(line, "stage 3 stays the answer");
+    Has(line, "between nodes");
+  }
+  CHECK(said == 1);
+}
+
+TEST_CASE("Advise: one GPU has no link to ask about") {
+  const Advised advised({"gpt2", 1, "hgx-h200", 6 * kGB, 16});
+  for (const std::string& line : advised.lines) {
+    CAPTURE(line);
+    CHECK(line.find("rossover") == std::string::npos);
+    CHECK(line.find("bandwidth") == std::string::npos);
+  }
+}
+
+TEST_CASE("FormatBandwidth: networks in bits, links in bytes") {
+  CHECK(FormatBandwidth(3.125e9, true) == "25 Gb/s");
+  CHECK(FormatBandwidth(400e9, true) == "3200 Gb/s");
+  CHECK(FormatBandwidth(300e9, false) == "300 GB/s");
+  CHECK(FormatBandwidth(18.44e9, false) == "18.4 GB/s");
+}
+
+}  // namespace
+}  // namespace zeroplan

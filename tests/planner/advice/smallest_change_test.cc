@@ -1,0 +1,238 @@
+// The smallest change against all changes there are.
+#include "planner/advice/smallest_change.h"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <deque>
+
+#include "core/base/error.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kMB = 1'000'000;
+
+// A model quick to lower, with activations that weigh as much as its states.
+ModelSpec TinyModel() {
+  ModelSpec model;
+  model.name = "tiny";
+  model.layers = 4;
+  model.hidden = 512;
+  model.heads = 8;
+  model.ffn = 2048;
+  model.vocab = model.padded_vocab = 4096;
+  model.positions = 256;
+  return model;
+}
+
+// What was asked: stage 0, nothing offloaded, no recompute, micro-batch 16.
+class Asked {
+ public:
+  explicit Asked(int gpus) : fixture("gpt2", gpus) {
+    SearchInputs& in = fixture.inputs;
+    in.model = TinyModel();
+    in.base.batch.seq_len = 256;
+    full = DefaultSpace(in.model, gpus, 8, false);
+    full.offload_optimizer = {{OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 1}};
+    full.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+    full.recompute_every = {0, 1};
+    full.reduce_bucket_elements = {kAuto};
+    full.prefetch_bucket_elements = {kAuto};
+    full.micro_batches = {1, 4, 16};
+    full.grad_accums = {1};
+    full.max_step_sequences = 1 << 20;
+    in.space = full;
+    in.space.stages = {0};
+    in.space.offload_optimizer = {{OffloadDevice::kNone, 1}};
+    in.space.offload_param = {OffloadDevice::kNone};
+    in.space.recompute_every = {0};
+    in.space.micro_batches = {16};
+  }
+
+  // GPU memory of a choice, runtime included.
+  uint64_t Bytes(const Candidate& candidate) const {
+    const Program program =
+        Lower(fixture.inputs.model, SetupOf(candidate, fixture.inputs.base), fixture.inputs.lower);
+    return program.arena_bytes[0] + ClusterFor(candidate.gpus).runtime_bytes;
+  }
+  Cluster ClusterFor(int gpus) const {
+    Cluster cluster = fixture.inputs.clusters[0].cluster;
+    cluster.gpus = gpus;
+    cluster.gpus_per_node = std::min(gpus, 8);
+    cluster.runtime_bytes = RuntimeBytes(fixture.profile, gpus);
+    return cluster;
+  }
+  std::optional<Change> Smallest() {
+    return SmallestChange(fixture.inputs, full, [this](int gpus) {
+      if (gpus > most_gpus) throw Error(ExitCode::kUsage, "no more GPUs");
+      costs_.emplace_back(fixture.profile, ClusterShape{gpus, std::min(gpus, 8)});
+      return SearchCluster{ClusterFor(gpus), &costs_.back()};
+    });
+  }
+
+  SearchFixture fixture;
+  SearchSpace full;
+  int most_gpus = 1 << 20;
+
+ private:
+  std::deque<CostModel> costs_;
+};
+
+Candidate Choice(int gpus, int stage, int64_t micro_batch, int recompute = 0,
+                 OffloadDevice optimizer = OffloadDevice::kNone) {
+  Candidate c;
+  c.gpus = gpus;
+  c.stage = stage;
+  c.micro_batch = micro_batch;
+  c.recompute_every = recompute;
+  c.optimizer = {optimizer, 1};
+  return c;
+}
+
+// Bit 0 micro-batch, 1 recompute, 2 stage, 3 offload: where `c` is not what was asked.
+unsigned Changes(const Candidate& c, const SearchSpace& asked) {
+  auto in = [](const auto& list, const auto& value) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
+  return (in(asked.micro_batches, c.micro_batch) ? 0u : 1u) |
+         (in(asked.recompute_every, c.recompute_every) ? 0u : 2u) |
+         (in(asked.stages, c.stage) ? 0u : 4u) |
+         (in(asked.offload_optimizer, c.optimizer) && in(asked.offload_param, c.param) ? 0u : 8u);
+}
+
+void CheckFits(const Asked& asked, const Change& change) {
+  const uint64_t capacity = asked.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
+  CHECK(asked.Bytes(change.found.candidate) == change.found.gpu_bytes);
+  CHECK(change.found.gpu_bytes <= capacity);
+  CHECK(change.estimate.gpu_total_bytes == change.found.gpu_bytes);
+  CHECK(change.estimate.fits);
+}
+
+TEST_CASE("SmallestChange: a smaller micro-batch") {
+  Asked asked(2);
+  asked.full.recompute_every = {0};
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--micro-batch 4");  // 4 is faster than 1
+  CheckFits(asked, *change);
+  // One byte less and it is 1.
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)) - 1);
+  asked.full.stages = {0};
+  CHECK(asked.Smallest()->options == "--micro-batch 1");
+}
+
+TEST_CASE("SmallestChange: recompute") {
+  Asked asked(2);
+  asked.full.micro_batches = {16};
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, 1)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--checkpointing full");
+  CheckFits(asked, *change);
+}
+
+TEST_CASE("SmallestChange: selective recompute where it is enough") {
+  Asked asked(2);
+  asked.full.micro_batches = {16};
+  asked.full.recompute_every = {0, kSelective, 1};
+  asked.full.stages = {0};
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelective)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--checkpointing selective");
+  CheckFits(asked, *change);
+}
+
+TEST_CASE("SmallestChange: another stage") {
+  Asked asked(8);
+  asked.fixture.inputs.space.micro_batches = {1};
+  asked.fixture.Capacity(asked.Bytes(Choice(8, 2, 1)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(std::popcount(Changes(change->found.candidate, asked.fixture.inputs.space)) == 1);
+  CHECK(change->found.candidate.stage >= 2);
+  CHECK(change->options == fmt::format("--stage {}", change->found.candidate.stage));
+  CheckFits(asked, *change);
+}
+
+TEST_CASE("SmallestChange: offload") {
+  Asked asked(1);
+  asked.fixture.inputs.space.stages = {2};
+  asked.fixture.inputs.space.micro_batches = {1};
+  asked.fixture.Capacity(asked.Bytes(Choice(1, 2, 1, 0, OffloadDevice::kCpu)));
+  const std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--offload-optimizer cpu");
+  CheckFits(asked, *change);
+}
+
+TEST_CASE("SmallestChange: more GPUs, doubled until they do, with what was asked") {
+  Asked asked(2);
+  asked.fixture.inputs.space.stages = {3};
+  asked.full = asked.fixture.inputs.space;
+  asked.fixture.Capacity(asked.Bytes(Choice(8, 3, 16)));
+  REQUIRE(asked.Bytes(Choice(4, 3, 16)) > asked.Bytes(Choice(8, 3, 16)));
+  std::optional<Change> change = asked.Smallest();
+  REQUIRE(change);
+  CHECK(change->options == "--gpus 8");
+  CheckFits(asked, *change);
+  // The hardware ends at 4.
+  asked.most_gpus = 4;
+  CHECK(!asked.Smallest());
+}
+
+TEST_CASE("SmallestChange: none where not even the runtime fits") {
+  Asked asked(1);
+  asked.fixture.Capacity(RuntimeBytes(asked.fixture.profile, 1));
+  CHECK(!asked.Smallest());
+}
+
+// The fewest changes among all choices that fit, by lowering each.
+std::optional<int> FewestChanges(const Asked& asked, int gpus) {
+  std::optional<int> fewest;
+  const uint64_t capacity = asked.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
+  for (Candidate c : Groups(asked.full)) {
+    for (const BatchPair& batch : BatchPairs(asked.full, gpus)) {
+      c.micro_batch = batch.micro_batch;
+      c.grad_accum = batch.grad_accum;
+      const int changes = std::popcount(Changes(c, asked.fixture.inputs.space));
+      if ((!fewest || changes < *fewest) && asked.Bytes(c) <= capacity) fewest = changes;
+    }
+  }
+  return fewest;
+}
+
+TEST_CASE("SmallestChange: nothing with fewer changes fits, whatever the memory") {
+  std::array<int, 5> seen{};
+  for (const auto& [gpus, stage] : {std::pair{2, 0}, {8, 0}, {1, 1}}) {
+    Asked asked(gpus);
+    asked.fixture.inputs.space.stages = {stage};
+    const uint64_t most = asked.Bytes(Choice(gpus, stage, 16));
+    const uint64_t least = asked.ClusterFor(gpus).runtime_bytes;
+    asked.most_gpus = gpus;
+    for (int step = 1; step <= 16; ++step) {
+      asked.fixture.Capacity(most - (most - least) * static_cast<uint64_t>(step) / 17);
+      CAPTURE(gpus);
+      CAPTURE(step);
+      const std::optional<int> fewest = FewestChanges(asked, gpus);
+      const std::optional<Change> change = asked.Smallest();
+      REQUIRE(change.has_value() == fewest.has_value());
+      if (!change) continue;
+      CAPTURE(change->options);
+      CHECK(std::popcount(Changes(change->found.candidate, asked.fixture.inputs.space)) == *fewest);
+      CheckFits(asked, *change);
+      ++seen[static_cast<size_t>(*fewest)];
+    }
+  }
+  CHECK(seen[0] == 0);
+  for (size_t changes : {1, 2, 3}) {
+    CAPTURE(changes);
+    CHECK(seen[changes] >= 2);
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan

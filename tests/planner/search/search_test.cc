@@ -1,0 +1,269 @@
+// The search against brute force, its bounds against lowered programs.
+#include "planner/search/search.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <random>
+
+#include "planner/estimate/choices.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint64_t kGB = 1'000'000'000;
+
+// Few enough candidates to lower them all.
+void Shrink(SearchSpace& space) {
+  space.offload_optimizer = {
+      {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kCpu, 1}};
+  space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+  space.recompute_every = {0, kSelective, 1};
+  space.reduce_bucket_elements.resize(2);
+  space.prefetch_bucket_elements.resize(2);
+  space.micro_batches = {1, 3, 8};
+  space.grad_accums = {1, 2, 4};
+  space.max_step_sequences = 64;
+}
+
+double Primary(Objective objective, const StageBest& best) {
+  switch (objective) {
+    case Objective::kThroughput:
+      return *best.estimate.time.tokens_per_second;
+    case Objective::kHeadroom:
+      return static_cast<double>(best.estimate.gpu_total_bytes);
+    case Objective::kFewestGpus:
+      return best.candidate->gpus;
+  }
+  return 0;
+}
+
+TEST_CASE("Search: the best of each stage is brute force's") {
+  struct Case {
+    const char* model;
+    int gpus;
+    uint64_t gpu_bytes;
+  };
+  for (const Case& c : {Case{"gpt2", 2, 6 * kGB}, Case{"gpt2", 1, 4 * kGB},
+                        Case{"gpt2-medium", 8, 9 * kGB}, Case{"gpt2", 8, 100 * kGB}}) {
+    for (Objective objective :
+         {Objective::kThroughput, Objective::kHeadroom, Objective::kFewestGpus}) {
+      CAPTURE(c.model);
+      CAPTURE(c.gpus);
+      CAPTURE(ObjectiveName(objective));
+      SearchFixture fixture(c.model, c.gpus, objective == Objective::kFewestGpus);
+      Shrink(fixture.inputs.space);
+      fixture.inputs.objective = objective;
+      fixture.Capacity(c.gpu_bytes);
+      const SearchResult found = Search(fixture.inputs);
+      const SearchResult all = SearchByBruteForce(fixture.inputs);
+      REQUIRE(found.stages.size() == all.stages.size());
+      CHECK(found.best.has_value() == all.best.has_value());
+      for (size_t s = 0; s < all.stages.size(); ++s) {
+        REQUIRE(found.stages[s].candidate.has_value() == all.stages[s].candidate.has_value());
+        if (!all.stages[s].candidate || !found.stages[s].proven) continue;
+        CHECK(Primary(objective, found.stages[s]) ==
+              doctest::Approx(Primary(objective, all.stages[s])).epsilon(1e-12));
+      }
+      CHECK(found.stats.candidates == all.stats.candidates);
+      CHECK(found.stats.judged < all.stats.judged);
+      CHECK(found.stats.cut_by_memory + found.stats.cut_by_score + found.stats.judged ==
+            found.stats.candidates);
+    }
+  }
+}
+
+// Random members of the space, not only those that a search looks at.
+std::vector<Candidate> Sample(const SearchSpace& space, size_t count, std::mt19937& random) {
+  const std::vector<Candidate> groups = Groups(space);
+  std::vector<Candidate> sample;
+  while (sample.size() < count) {
+    Candidate candidate = groups[random() % groups.size()];
+    const std::vector<BatchPair> pairs = BatchPairs(space, candidate.gpus);
+    const BatchPair& batch = pairs[random() % pairs.size()];
+    candidate.micro_batch = batch.micro_batch;
+    candidate.grad_accum = batch.grad_accum;
+    sample.push_back(candidate);
+  }
+  return sample;
+}
+
+void CheckBound(const SearchInputs& in, const Candidate& candidate, const MemoryBound& bound) {
+  const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
+  const SearchCluster& cluster = in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
+  const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+  const ChoiceEstimate exact = EstimateProgram(program, cluster.cluster, nullptr);
+  CAPTURE(SetupLabel(exact.setup));
+  CAPTURE(candidate.gpus);
+  CAPTURE(candidate.micro_batch);
+  CAPTURE(candidate.grad_accum);
+  CAPTURE(candidate.recompute_every);
+  CAPTURE(candidate.optimizer.ratio);
+  CHECK(bound.gpu_bytes <= exact.gpu_total_bytes);
+  CHECK(bound.host_bytes <= exact.host.total());
+  CHECK(bound.nvme_bytes <= exact.nvme_bytes);
+  // And it is worth having.
+  CHECK(static_cast<double>(bound.gpu_bytes) >= 0.4 * static_cast<double>(exact.gpu_total_bytes));
+}
+
+TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the program") {
+  size_t checked = 0;
+  for (const auto& [model, gpus, gpu_bytes] : {std::tuple{"gpt2", 1, 3 * kGB},
+                                               {"gpt2", 4, 4 * kGB},
+                                               {"gpt2-medium", 16, 5 * kGB},
+                                               {"gpt3-1.3b", 8, 12 * kGB}}) {
+    SearchFixture fixture(model, gpus);
+    fixture.Capacity(gpu_bytes);
+    for (const CutCandidate& cut : CutByMemory(fixture.inputs, 250)) {
+      CheckBound(fixture.inputs, cut.candidate, cut.bound);
+      ++checked;
+    }
+  }
+  CHECK(checked == 1000);
+}
+
+TEST_CASE("Search: score bounds hold for candidates of any kind") {
+  const unsigned seed = std::random_device{}();
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  for (const auto& [dtype, gpus] : {std::pair{"bf16", 4}, {"fp32", 4}, {"bf16", 32}}) {
+    SearchFixture fixture("gpt2", gpus, true);
+    SearchInputs& in = fixture.inputs;
+    if (std::string(dtype) == "fp32") {
+      in.base.precision.dtype = in.base.precision.grad_accum_dtype = Dtype::kF32;
+    }
+    const auto tensors =
+        std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
+    Bounds bounds(in.model, tensors, in.base, in.lower);
+    for (const Candidate& candidate : Sample(in.space, 150, random)) {
+      const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
+      const SearchCluster& cluster = in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
+      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+      const ComputeBound& compute =
+          bounds.Compute(candidate.micro_batch, candidate.recompute_every, *cluster.costs);
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      const StepTime time = StepTimer(*cluster.costs).Time(program);
+      CAPTURE(dtype);
+      CAPTURE(SetupLabel(program.setup));
+      CAPTURE(candidate.gpus);
+      CAPTURE(candidate.micro_batch);
+      CAPTURE(candidate.grad_accum);
+      CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
+            time.total_seconds * (1 + 1e-9));
+      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
+            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+    }
+  }
+}
+
+TEST_CASE("Search: bounds of selective recompute hold, between those of none and full") {
+  for (const char* dtype : {"bf16", "fp32"}) {
+    SearchFixture fixture("gpt2-medium", 4);
+    SearchInputs& in = fixture.inputs;
+    if (std::string(dtype) == "fp32") {
+      in.base.precision.dtype = in.base.precision.grad_accum_dtype = Dtype::kF32;
+    }
+    const auto tensors =
+        std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
+    Bounds bounds(in.model, tensors, in.base, in.lower);
+    const SearchCluster& cluster = in.clusters[0];
+    const auto memory = [&](Candidate candidate, int recompute) {
+      candidate.recompute_every = recompute;
+      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+      const ComputeBound& compute =
+          bounds.Compute(candidate.micro_batch, recompute, *cluster.costs);
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
+            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+      CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
+            StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
+      return Bounds::Memory(group, compute).gpu_bytes;
+    };
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (const int64_t micro_batch : {1, 8}) {
+        CAPTURE(dtype);
+        CAPTURE(stage);
+        CAPTURE(micro_batch);
+        Candidate candidate;
+        candidate.gpus = 4;
+        candidate.stage = stage;
+        candidate.micro_batch = micro_batch;
+        const uint64_t selective = memory(candidate, kSelective);
+        CHECK(selective < memory(candidate, 0));
+        CHECK(selective > memory(candidate, 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("Search: what it reports is the lowered program's memory, to the byte") {
+  SearchFixture fixture("gpt2-xl", 4);
+  fixture.Capacity(24 * kGB);
+  const SearchResult result = Search(fixture.inputs);
+  REQUIRE(result.best);
+  for (const StageBest& best : result.stages) {
+    if (!best.candidate) continue;
+    const Program program = Lower(fixture.inputs.model, best.estimate.setup, fixture.inputs.lower);
+    CHECK(best.estimate.gpu_total_bytes ==
+          program.arena_bytes[0] + fixture.inputs.clusters[0].cluster.runtime_bytes);
+    CHECK(best.estimate.gpu_total_bytes <= 24 * kGB);
+    CHECK(best.estimate.fits);
+  }
+}
+
+TEST_CASE("Search: nothing fits is a value, with what comes closest") {
+  SearchFixture fixture("gpt3-13b", 1);
+  fixture.Capacity(2 * kGB, 8 * kGB);
+  fixture.inputs.clusters[0].cluster.nvme_capacity_bytes = 1 * kGB;
+  const SearchResult result = Search(fixture.inputs);
+  CHECK(!result.best);
+  for (const StageBest& best : result.stages) {
+    CHECK(!best.candidate);
+    CHECK(!best.estimate.fits);
+    CHECK(best.estimate.why_not.find("short by") != std::string::npos);
+  }
+}
+
+TEST_CASE("Search: excluded choices are not taken; extra memory is left free") {
+  SearchFixture fixture("gpt2", 2);
+  Shrink(fixture.inputs.space);
+  fixture.inputs.excluded = [](const TrainSetup& setup) { return setup.zero.stage != 3; };
+  SearchResult result = Search(fixture.inputs);
+  REQUIRE(result.best);
+  CHECK(result.stages[*result.best].stage == 3);
+  fixture.inputs.excluded = nullptr;
+  fixture.Capacity(8 * kGB);
+  const auto with_extra = [](const ChoiceEstimate& estimate) {
+    const auto sequences = static_cast<uint64_t>(estimate.setup.batch.micro_batch);
+    return estimate.gpu_total_bytes + kGB + sequences * kGB / 2;
+  };
+  const SearchResult plain = Search(fixture.inputs);
+  REQUIRE(plain.best);
+  fixture.inputs.extra_memory = [](const TrainSetup&) { return ExtraMemory{kGB, kGB / 2}; };
+  result = Search(fixture.inputs);
+  REQUIRE(result.best);
+  CHECK(with_extra(plain.stages[*plain.best].estimate) > 8 * kGB);
+  CHECK(with_extra(result.stages[*result.best].estimate) <= 8 * kGB);
+}
+
+TEST_CASE("SearchSpace: a given global batch is met exactly; else steps stay within the limit") {
+  SearchFixture fixture("gpt2", 8);
+  SearchSpace space = fixture.inputs.space;
+  SetBatches(space, 96, 1024);
+  const std::vector<BatchPair> pairs = BatchPairs(space, 8);
+  CHECK(pairs.size() == 6);  // 12 = 1x12, 2x6, 3x4, 4x3, 6x2, 12x1
+  for (const BatchPair& pair : pairs) CHECK(pair.micro_batch * pair.grad_accum * 8 == 96);
+  CHECK(BatchPairs(space, 7).empty());
+  SetBatches(space, std::nullopt, 1024);
+  for (const BatchPair& pair : BatchPairs(space, 8)) {
+    CHECK(pair.micro_batch * pair.grad_accum * 8 <= 512);
+  }
+  // More GPUs than sequences: one each all the same.
+  CHECK(BatchPairs(space, 4096).size() == 1);
+  SearchSpace large = DefaultSpace(LoadModel("gpt2-10b"), 16, 8, false);
+  CHECK(CountCandidates(large) >= 100'000);
+}
+
+}  // namespace
+}  // namespace zeroplan
