@@ -12,6 +12,7 @@
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/executor/device/temp_dir.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -21,7 +22,7 @@ using nlohmann::json;
 
 constexpr int64_t kLength = 16, kGlobalBatch = 4;
 
-fs::path Folder() { return fs::path(ZEROPLAN_SOURCE_DIR) / "tests/fixtures/gpt2_tiny"; }
+fs::path Folder() { return SourcePath("tests/fixtures/gpt2_tiny"); }
 
 const json& Expected() {
   static const json* expected = [] {

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -9,9 +10,8 @@ namespace {
 const std::string kSmall = "estimate --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
 
 RunResult RunWith(const std::string& gpus, const std::string& arguments = kSmall) {
-  return RunZeroplan(arguments,
-                     "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + std::string(ZEROPLAN_BINARY_DIR) +
-                         "/fake_nvml:$LD_LIBRARY_PATH " + gpus);
+  return RunZeroplan(arguments, "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + BinaryPath("fake_nvml") +
+                                    ":$LD_LIBRARY_PATH " + gpus);
 }
 
 bool Says(const RunResult& run, const std::string& text) {

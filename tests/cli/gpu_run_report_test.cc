@@ -15,6 +15,7 @@
 #include "planner/runs/run_prediction.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -133,8 +134,7 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
 }
 
 TEST_CASE("ranks as threads and a launcher's processes do not go together") {
-  const std::string train =
-      "train --model gpt2 --data " ZEROPLAN_SOURCE_DIR "/LICENSE --backend cpu";
+  const std::string train = "train --model gpt2 --data " + SourcePath("LICENSE") + " --backend cpu";
   const RunResult rank = RunZeroplan(train,
                                      "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 "
                                      "MASTER_ADDR=127.0.0.1 MASTER_PORT=29999");

@@ -9,6 +9,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/model/model_spec.h"
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 
 namespace zeroplan {
@@ -164,10 +165,10 @@ TEST_CASE("plan --plan-out, then train --plan") {
                                           choice + " --plan-out " + plan);
     CAPTURE(planned.err);
     REQUIRE(planned.exit_code == 0);
-    const RunResult trained = RunZeroplan(
-        "train --plan " + plan +
-        " --data " ZEROPLAN_SOURCE_DIR "/LICENSE --threads 1 --backend cpu --steps 4 --save " +
-        folder.path("out") + " --metrics " + folder.path("m.jsonl"));
+    const RunResult trained =
+        RunZeroplan("train --plan " + plan + " --data " + SourcePath("LICENSE") +
+                    " --threads 1 --backend cpu --steps 4 --save " + folder.path("out") +
+                    " --metrics " + folder.path("m.jsonl"));
     CAPTURE(trained.err);
     REQUIRE(trained.exit_code == 0);
     std::istringstream lines(ReadWhole(folder.path("m.jsonl")));
@@ -299,8 +300,8 @@ TEST_CASE("--stage takes several for estimate too, in any order; train takes one
   REQUIRE(choices.size() == 2);
   CHECK(choices[0]["stage"] == 1);
   CHECK(choices[1]["stage"] == 3);
-  const RunResult train = RunZeroplan("train --model gpt2 --data " ZEROPLAN_SOURCE_DIR
-                                      "/LICENSE --stage 2,3 --steps 1");
+  const RunResult train =
+      RunZeroplan("train --model gpt2 --data " + SourcePath("LICENSE") + " --stage 2,3 --steps 1");
   CHECK(train.exit_code == 2);
   Has(train.err, "one choice");
 }

@@ -6,6 +6,7 @@
 
 #include "core/model/model_spec.h"
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 
 namespace zeroplan {
@@ -41,7 +42,7 @@ class PlanFolder {
     return path("edited.json");
   }
   std::string Train(const std::string& more) const {
-    return "train --data " ZEROPLAN_SOURCE_DIR "/LICENSE --threads 1 --steps 8 " + more;
+    return "train --data " + SourcePath("LICENSE") + " --threads 1 --steps 8 " + more;
   }
 
  private:

@@ -10,6 +10,8 @@
 #include <iterator>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace zeroplan {
 
 struct RunResult {
@@ -29,8 +31,8 @@ inline RunResult RunZeroplan(const std::string& arguments,
   const std::string scratch =
       (std::filesystem::temp_directory_path() / ("zeroplan_cli_" + std::to_string(getpid())))
           .string();
-  const std::string command = environment + " " + std::string(ZEROPLAN_BINARY_DIR) + "/zeroplan " +
-                              arguments + " 2>" + scratch;
+  const std::string command =
+      environment + " " + BinaryPath("zeroplan ") + arguments + " 2>" + scratch;
   RunResult result;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 #include "tests/run_metrics.h"
 
 namespace zeroplan {
@@ -40,9 +41,8 @@ class Workspace {
   std::string path(const std::string& name) const { return (root_ / name).string(); }
   // The part of a command line that all runs share.
   std::string Train(const std::string& more, int steps = kSteps) const {
-    return "train --model " + path("config.json") +
-           " --data " ZEROPLAN_SOURCE_DIR
-           "/LICENSE --threads 1 "
+    return "train --model " + path("config.json") + " --data " + SourcePath("LICENSE") +
+           " --threads 1 "
            "--lr 3e-3 --steps " +
            std::to_string(steps) + " " + more;
   }
@@ -59,8 +59,7 @@ int RunAndSignal(const std::string& arguments, std::chrono::microseconds delay, 
     const int null = open("/dev/null", O_WRONLY);
     dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
-    const std::string command =
-        std::string("exec ") + ZEROPLAN_BINARY_DIR + "/zeroplan " + arguments;
+    const std::string command = "exec " + BinaryPath("zeroplan ") + arguments;
     execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     _exit(127);
   }
@@ -187,9 +186,9 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
       {"train --model gpt2 --data /no/such/file", 2, "/no/such/file"},
       {work.Train("--metrics /no/such/dir/m.jsonl"), 4, "/no/such/dir"},
       {work.Train("--init-from /no/such/dir"), 2, "/no/such/dir"},
-      {"train --params 1M --data " ZEROPLAN_SOURCE_DIR "/LICENSE --seq-len 32 --lr 900", 5,
+      {"train --params 1M --data " + SourcePath("LICENSE") + " --seq-len 32 --lr 900", 5,
        "diverged"},
-      {"train --model gpt3-13b --data " ZEROPLAN_SOURCE_DIR "/LICENSE --gpus 16", 3, "short by"},
+      {"train --model gpt3-13b --data " + SourcePath("LICENSE") + " --gpus 16", 3, "short by"},
       {"generate /no/such/dir", 2, "/no/such/dir"},
       {"train --data x", 2, "--model"},
   };

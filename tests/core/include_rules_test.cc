@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace zeroplan {
 namespace {
 
@@ -90,7 +92,7 @@ std::string BrokenRule(const std::string& path, std::string_view line) {
 // Files of the tree's own folders that hold code, from the root of the tree. Build folders, which
 // may lie in the checkout, are not among them.
 std::vector<std::string> SourceFiles(bool scripts) {
-  const fs::path root = ZEROPLAN_SOURCE_DIR;
+  const fs::path root = SourcePath("");
   std::vector<std::string> files;
   for (const char* folder : {"core", "hwprofiles", "cost_models", "planner", "executor", "cli",
                              "tests", "benchmarks", "examples", "scripts"}) {
@@ -111,7 +113,7 @@ TEST_CASE("include rules: folders include only what lies below them") {
   const std::vector<std::string> files = SourceFiles(false);
   REQUIRE(files.size() > 100);  // an empty scan would pass everything
   for (const std::string& path : files) {
-    std::ifstream file(fs::path(ZEROPLAN_SOURCE_DIR) / path);
+    std::ifstream file(SourcePath(path));
     REQUIRE_MESSAGE(file.good(), path);
     int number = 0;
     for (std::string line; std::getline(file, line);) {
@@ -151,7 +153,7 @@ TEST_CASE("include rules: a breach is seen") {
 
 TEST_CASE("no source file is longer than 600 lines") {
   for (const std::string& path : SourceFiles(true)) {
-    std::ifstream file(fs::path(ZEROPLAN_SOURCE_DIR) / path);
+    std::ifstream file(SourcePath(path));
     const std::string text((std::istreambuf_iterator<char>(file)), {});
     CAPTURE(path);
     CHECK(std::count(text.begin(), text.end(), '\n') <= kMostLines);

@@ -14,6 +14,7 @@
 #include "tests/cost_models/measured_rows.h"
 #include "tests/cost_models/plain_profile.h"
 #include "tests/cost_models/tiny_program.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -21,8 +22,8 @@ namespace {
 using doctest::Approx;
 
 HardwareProfile Measured() {
-  HardwareProfile profile = measured::FittedProfile(
-      std::string(ZEROPLAN_SOURCE_DIR) + "/benchmarks/measure/results", "h200");
+  HardwareProfile profile =
+      measured::FittedProfile(SourcePath("benchmarks/measure/results"), "h200");
   profile.network = NetworkProfile{"8 x 400 Gb/s", Number(400e9), Number(3e-6)};
   return profile;
 }

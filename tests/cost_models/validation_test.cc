@@ -6,15 +6,14 @@
 #include <map>
 
 #include "tests/cost_models/measured_rows.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr const char* kSource = ZEROPLAN_SOURCE_DIR;
-
 // "h200 | gemm | bf16 data 1024x1280x5120 | +25.3" -> error in percent.
 std::map<std::string, double> KnownMisses() {
-  std::ifstream in(std::string(kSource) + "/tests/cost_models/known_misses.txt");
+  std::ifstream in(SourcePath("tests/cost_models/known_misses.txt"));
   REQUIRE(in.good());
   std::map<std::string, double> known;
   for (std::string line; std::getline(in, line);) {
@@ -27,7 +26,7 @@ std::map<std::string, double> KnownMisses() {
 }
 
 std::map<std::string, std::vector<measured::ValidationRow>> AllRows() {
-  const std::string folder = std::string(kSource) + "/benchmarks/measure/results";
+  const std::string folder = SourcePath("benchmarks/measure/results");
   return {{"h200", measured::GpuRows(folder, "h200")},
           {"h100", measured::GpuRows(folder, "h100")},
           {"h200 node", measured::NodeRows(folder)}};

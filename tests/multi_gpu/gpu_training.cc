@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/cli/run_binary.h"
+#include "tests/paths.h"
 #include "tests/run_metrics.h"
 
 namespace zeroplan {
@@ -31,9 +32,9 @@ TrainingFolder::TrainingFolder() {
 
 std::string TrainingFolder::Train(const std::string& name, const std::string& more,
                                   int steps) const {
-  return "train --backend cuda --model " + path("config.json") +
-         " --data " ZEROPLAN_SOURCE_DIR "/LICENSE --lr 1e-3 --steps " + std::to_string(steps) +
-         " --metrics " + path(name + ".jsonl") + " " + more;
+  return "train --backend cuda --model " + path("config.json") + " --data " +
+         SourcePath("LICENSE") + " --lr 1e-3 --steps " + std::to_string(steps) + " --metrics " +
+         path(name + ".jsonl") + " " + more;
 }
 
 std::map<int, double> TrainingFolder::Losses(const std::string& name) const {
@@ -75,8 +76,7 @@ double Farthest(const std::map<int, double>& got, const std::map<int, double>& w
 GpuTraining::GpuTraining(const std::string& arguments, const std::string& log) : log_(log) {
   const char* binary = std::getenv("ZEROPLAN_BINARY");
   const std::string command =
-      "exec " + std::string(binary != nullptr ? binary : ZEROPLAN_BINARY_DIR "/zeroplan") + " " +
-      arguments;
+      "exec " + (binary != nullptr ? binary : BinaryPath("zeroplan")) + " " + arguments;
   pid_ = fork();
   REQUIRE(pid_ >= 0);
   if (pid_ > 0) return;

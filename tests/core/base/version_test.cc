@@ -7,11 +7,13 @@
 #include <iterator>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace zeroplan {
 namespace {
 
 TEST_CASE("the code's version is the project's") {
-  std::ifstream file(ZEROPLAN_SOURCE_DIR "/CMakeLists.txt");
+  std::ifstream file(SourcePath("CMakeLists.txt"));
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   const std::string before = "project(zeroplan VERSION ";
   const size_t begin = text.find(before);

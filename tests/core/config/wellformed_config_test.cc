@@ -8,6 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "core/config/deepspeed_reader.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -75,8 +76,7 @@ const Expected kConfigs[] = {
 };
 
 TEST_CASE("reader: configs as people write them load") {
-  const std::filesystem::path folder =
-      std::filesystem::path(ZEROPLAN_SOURCE_DIR) / "tests/fuzz/corpus/config";
+  const std::filesystem::path folder = SourcePath("tests/fuzz/corpus/config");
   std::set<std::string> listed;
   for (const Expected& expected : kConfigs) {
     const std::string name = expected.name;

@@ -9,6 +9,7 @@
 #include "core/lowering/passes.h"
 #include "tests/core/lowering/golden_text.h"
 #include "tests/core/lowering/matrix.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -89,7 +90,7 @@ Passes RunUpTo(const Golden& golden) {
 }
 
 std::filesystem::path GoldenFile(const char* name) {
-  return std::filesystem::path(ZEROPLAN_SOURCE_DIR) / "tests/core/lowering/golden" /
+  return std::filesystem::path(SourcePath("tests/core/lowering/golden")) /
          fmt::format("{}.txt", name);
 }
 

@@ -9,6 +9,7 @@
 
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -159,7 +160,7 @@ TEST_CASE("hf weights: what does not fit the model is named") {
 }
 
 TEST_CASE("hf weights: a model that transformers saved comes through bit by bit") {
-  const fs::path saved = fs::path(ZEROPLAN_SOURCE_DIR) / "tests/fixtures/gpt2_tiny";
+  const fs::path saved = SourcePath("tests/fixtures/gpt2_tiny");
   const TempDir dir;
   const ModelSpec spec = LoadModel(saved.string());
   const auto table = BuildParamTable(spec);

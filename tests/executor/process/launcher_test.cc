@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "executor/process/connection.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -26,7 +27,7 @@ class Launched {
  public:
   Launched(int ranks, int patience_ms, const std::vector<std::string>& behaviour,
            bool own_group = false) {
-    std::vector<std::string> words = {ZEROPLAN_BINARY_DIR "/zeroplan_process_child", "launch",
+    std::vector<std::string> words = {BinaryPath("zeroplan_process_child"), "launch",
                                       std::to_string(ranks), std::to_string(patience_ms), "rank"};
     words.insert(words.end(), behaviour.begin(), behaviour.end());
     std::vector<char*> argv;

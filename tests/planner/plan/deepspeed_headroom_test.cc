@@ -9,6 +9,7 @@
 #include "core/lowering/lower.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -31,7 +32,7 @@ TrainSetup SetupOfRow(const nlohmann::json& row) {
 }
 
 TEST_CASE("DeepSpeedExtraMemory covers each measured run, and not by more than it must") {
-  std::ifstream in(ZEROPLAN_SOURCE_DIR "/benchmarks/measure/results/other_executors.json");
+  std::ifstream in(SourcePath("benchmarks/measure/results/other_executors.json"));
   const nlohmann::json file = nlohmann::json::parse(in);
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   int runs = 0;
