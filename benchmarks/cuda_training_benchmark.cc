@@ -49,7 +49,11 @@ int Run(int argc, char** argv) {
   }
   if (argc > 5) {
     const std::string recompute = argv[5];
-    setup.recompute.every = recompute == "selective" ? kSelective : std::stoi(recompute);
+    if (recompute == "selective") {
+      setup.recompute = kSelectiveRecompute;
+    } else if (recompute != "0") {
+      setup.recompute = FullRecompute(std::stoi(recompute));
+    }
   }
   LowerOptions lower;
   lower.backend = Backend::kCuda;

@@ -117,7 +117,7 @@ int Run() {
       base.batch.micro_batch = 4;
       base.batch.seq_len = preset.spec.positions;
       ChoiceSpace space;
-      space.recompute_every = {0, kSelective, 1};
+      space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
       const CostModel costs(hardware, ClusterShape{gpus, std::min(gpus, per_node)});
       PresetCost cost;
       for (const TrainSetup& setup : EnumerateSetups(base, space)) {

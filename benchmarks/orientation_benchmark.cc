@@ -52,7 +52,7 @@ Row ReadRow(const nlohmann::json& json, const HardwareProfile& hardware) {
   setup.zero.stage = json.at("stage");
   setup.zero.offload_optimizer.device = DeviceNamed(json.at("offload_optimizer"));
   setup.zero.offload_param.device = DeviceNamed(json.at("offload_param"));
-  setup.recompute.every = json.at("full_recompute").get<bool>() ? 1 : 0;
+  setup.recompute = json.at("full_recompute").get<bool>() ? FullRecompute() : kNoRecompute;
   const std::string dtype = json.at("dtype");
   setup.precision.dtype = dtype == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
@@ -133,7 +133,7 @@ void PrintPublished() {
   TrainSetup setup;
   setup.zero.stage = 2;
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
-  setup.recompute.every = 1;
+  setup.recompute = FullRecompute();
   setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF16;
   setup.batch.micro_batch = 10;
   setup.batch.grad_accum = 51;

@@ -240,10 +240,10 @@ ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
     base.zero.offload_optimizer.ratio = ParseRatio(options.offload_ratio, "--offload-ratio");
   }
   const auto every = ParseOptionalWhole(options.checkpoint_every, "--checkpoint-every", 1, 65535);
-  const int full = static_cast<int>(every.value_or(1));
+  const RecomputeConfig full = FullRecompute(static_cast<int>(every.value_or(1)));
   if (options.checkpointing.empty()) {
     if (every) {
-      space.recompute_every = {full};
+      space.recompute = {full};
     } else {
       Assume(assumptions, "--checkpointing none");
     }
@@ -251,16 +251,16 @@ ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
   }
   switch (ParseCheckpointing(options)) {
     case Checkpointing::kNone:
-      space.recompute_every = {0};
+      space.recompute = {kNoRecompute};
       break;
     case Checkpointing::kSelective:
-      space.recompute_every = {kSelective};
+      space.recompute = {kSelectiveRecompute};
       break;
     case Checkpointing::kFull:
-      space.recompute_every = {full};
+      space.recompute = {full};
       break;
     case Checkpointing::kAll:
-      space.recompute_every = {0, kSelective, full};
+      space.recompute = {kNoRecompute, kSelectiveRecompute, full};
   }
   return space;
 }

@@ -96,7 +96,7 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
       "--out {}: DeepSpeed needs more GPU memory than zeroplan's {} for the same choice; this plan "
       "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",
       options.deepspeed_file, FormatBytes(plan.choice.gpu_total_bytes), FormatBytes(headroom));
-  if (plan.setup.recompute.every > 0) {
+  if (plan.setup.recompute.kind == RecomputeKind::kFull) {
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed",
             options.deepspeed_file);
   }

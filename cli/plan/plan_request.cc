@@ -36,7 +36,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
     FromConfig(assumptions);
   }
   if (!options.deepspeed_file.empty()) {
-    if (inputs_.space.recompute_every == std::vector<int>{kSelective}) {
+    if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
       ThrowUsage(
           "--out: DeepSpeed has no selective recompute; use --checkpointing none or full, or "
           "--plan-out for a plan that zeroplan runs");
@@ -127,18 +127,18 @@ void PlanRequest::PinOptimizer() {
 }
 
 void PlanRequest::PinRecompute() {
-  std::vector<int>& list = inputs_.space.recompute_every;
+  std::vector<RecomputeConfig>& list = inputs_.space.recompute;
   const auto every = ParseOptionalWhole(options_.checkpoint_every, "--checkpoint-every", 1, 65535);
   Checkpointing kind = every ? Checkpointing::kFull : Checkpointing::kAll;
   if (!options_.checkpointing.empty()) kind = ParseCheckpointing(options_);
   if (every) {
-    std::erase_if(list, [](int listed) { return listed > 0; });
-    list.push_back(static_cast<int>(*every));
+    std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
+    list.push_back(FullRecompute(static_cast<int>(*every)));
   }
-  std::erase_if(list, [kind](int listed) {
-    return (kind == Checkpointing::kNone && listed != 0) ||
-           (kind == Checkpointing::kSelective && listed != kSelective) ||
-           (kind == Checkpointing::kFull && listed <= 0);
+  std::erase_if(list, [kind](const RecomputeConfig& listed) {
+    return (kind == Checkpointing::kNone && listed.kind != RecomputeKind::kNone) ||
+           (kind == Checkpointing::kSelective && listed.kind != RecomputeKind::kSelective) ||
+           (kind == Checkpointing::kFull && listed.kind != RecomputeKind::kFull);
   });
 }
 
@@ -165,7 +165,7 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   space.stages = {fixed.stage};
   space.offload_optimizer = {fixed.optimizer};
   space.offload_param = {fixed.param};
-  space.recompute_every = {fixed.recompute_every};
+  space.recompute = {fixed.recompute};
   if (fixed.reduce_bucket_elements != kAuto) {
     space.reduce_bucket_elements = {fixed.reduce_bucket_elements};
   }

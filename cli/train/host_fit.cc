@@ -22,18 +22,19 @@ struct Change {
 // Smallest first: what costs least speed.
 std::vector<Change> Changes(const TrainSetup& setup) {
   std::vector<Change> changes;
-  if (setup.recompute.every == 0) {
+  if (setup.recompute.kind == RecomputeKind::kNone) {
     changes.push_back(
-        {"--checkpointing selective", [](TrainSetup& s) { s.recompute.every = kSelective; }});
+        {"--checkpointing selective", [](TrainSetup& s) { s.recompute = kSelectiveRecompute; }});
   }
-  if (setup.recompute.every <= 0) {
-    changes.push_back({"--checkpointing full", [](TrainSetup& s) { s.recompute.every = 1; }});
+  if (setup.recompute.kind != RecomputeKind::kFull) {
+    changes.push_back(
+        {"--checkpointing full", [](TrainSetup& s) { s.recompute = FullRecompute(); }});
   }
   for (int64_t micro = setup.batch.micro_batch / 2; micro >= 1; micro /= 2) {
     changes.push_back(
         {fmt::format("--micro-batch {} with --checkpointing full", micro), [micro](TrainSetup& s) {
            s.batch.micro_batch = micro;
-           s.recompute.every = 1;
+           s.recompute = FullRecompute();
          }});
   }
   changes.push_back(
@@ -43,7 +44,7 @@ std::vector<Change> Changes(const TrainSetup& setup) {
          s.zero.stage = 3;
          s.zero.offload_optimizer.device = OffloadDevice::kNvme;
          s.zero.offload_param.device = OffloadDevice::kNvme;
-         s.recompute.every = 1;
+         s.recompute = FullRecompute();
          s.batch.micro_batch = 1;
        }});
   return changes;

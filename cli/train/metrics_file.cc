@@ -34,7 +34,7 @@ Json PlanOf(const Program& program) {
           {"offload_ratio", setup.zero.offload_optimizer.ratio},
           {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
           {"checkpointing", RecomputeName(setup.recompute)},
-          {"checkpoint_every", std::max(0, setup.recompute.every)},
+          {"checkpoint_every", setup.recompute.every},
           {"micro_batch", setup.batch.micro_batch},
           {"grad_accum", setup.batch.grad_accum},
           {"gpus", setup.batch.world_size},

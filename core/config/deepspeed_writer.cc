@@ -188,8 +188,8 @@ const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
 }
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
-  if (recompute.every == 0) return;
-  if (recompute.every == kSelective) {
+  if (recompute.kind == RecomputeKind::kNone) return;
+  if (recompute.kind == RecomputeKind::kSelective) {
     (*out)["_zeroplan"] = {{"checkpointing", RecomputeName(recompute)}};
     return;
   }
@@ -250,7 +250,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
                     DtypeName(precision.grad_accum_dtype), DtypeName(precision.dtype)));
   }
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
-  if (setup.recompute.every == kSelective) add("selective recompute");
+  if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
   const double floor = precision.min_loss_scale;
   if (precision.dtype == Dtype::kF16 &&
       (floor != std::floor(floor) || floor > 9e15 || (floor < 1 && precision.loss_scale == 0))) {

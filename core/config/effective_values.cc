@@ -198,12 +198,12 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
   table.Add("optimizer.params.weight_decay", optimizer.weight_decay);
   table.Add("optimizer.params.bias_correction", optimizer.bias_correction);
   AddSchedule(optimizer.schedule, &table);
-  const int every = setup.recompute.every;
+  const RecomputeConfig& recompute = setup.recompute;
   table.Add("activation_checkpointing",
-            every == 0            ? std::string("off")
-            : every == kSelective ? std::string("selective")
-            : every == 1          ? std::string("every layer")
-                                  : fmt::format("segments of {} layers", every),
+            recompute == kNoRecompute          ? std::string("off")
+            : recompute == kSelectiveRecompute ? std::string("selective")
+            : recompute == FullRecompute()     ? std::string("every layer")
+                                           : fmt::format("segments of {} layers", recompute.every),
             {"_zeroplan.checkpointing"});
   return std::move(table.rows);
 }

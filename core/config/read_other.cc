@@ -160,7 +160,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
   if (!section->present()) {
-    if (selective) out.every = kSelective;
+    if (selective) out = kSelectiveRecompute;
     if (every) {
       state->Warn(own, "checkpoint_every",
                   "has no effect without activation_checkpointing, which switches full recompute "
@@ -173,7 +173,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                 "does not go with activation_checkpointing, which switches full recompute on, and "
                 "is ignored");
   }
-  out.every = 1;
+  out = FullRecompute();
   const int64_t layers = state->context.layers;
   auto per = [](int64_t a, int64_t b) {
     return static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));

@@ -193,8 +193,9 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckPrecision(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
-  if (setup.recompute.every < 0 && setup.recompute.every != kSelective) {
-    return Report("--checkpoint-every", "{} is not allowed; use 0 (off) or a number of layers",
+  if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
+    return Report("--checkpoint-every",
+                  "{} is not allowed; use a number of layers with full recompute, none without",
                   setup.recompute.every);
   }
   return std::nullopt;

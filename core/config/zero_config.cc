@@ -18,7 +18,15 @@ std::string_view OffloadDeviceName(OffloadDevice device) {
 }
 
 std::string_view RecomputeName(const RecomputeConfig& recompute) {
-  return recompute.every == 0 ? "none" : recompute.every == kSelective ? "selective" : "full";
+  switch (recompute.kind) {
+    case RecomputeKind::kNone:
+      return "none";
+    case RecomputeKind::kSelective:
+      return "selective";
+    case RecomputeKind::kFull:
+      return "full";
+  }
+  return "unknown";
 }
 
 void ValidateSetup(const TrainSetup& setup, std::string_view source) {

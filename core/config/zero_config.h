@@ -78,18 +78,24 @@ struct ZeroConfig {
   bool operator==(const ZeroConfig&) const = default;
 };
 
-// RecomputeConfig::every of selective recompute.
-inline constexpr int kSelective = -1;
-
-// What the backward pass computes again of the forward's activations. `every` 0: nothing, all are
-// kept (the default). kSelective: of each layer the outputs of layer norms and GELU, from inputs
-// that are kept; products and attention never run twice. From 1 on, full recompute: all but the
-// inputs of segments of so many layers (longer than the model: one segment). Larger segments keep
-// fewer inputs and hold more while one is computed again.
-struct RecomputeConfig {
-  int every = 0;
-  bool operator==(const RecomputeConfig&) const = default;
+// What the backward pass computes again of the forward's activations.
+enum class RecomputeKind : uint8_t {
+  kNone,       // nothing, all are kept
+  kSelective,  // of each layer the outputs of layer norms and GELU, from inputs that are kept;
+               // products and attention never run twice
+  kFull,       // all but the inputs of segments of layers
 };
+
+struct RecomputeConfig {
+  RecomputeKind kind = RecomputeKind::kNone;
+  // Layers of a segment: at least 1 with kFull (more than the model has: one segment), else 0.
+  // Larger segments keep fewer inputs and hold more while one is computed again.
+  int every = 0;
+  auto operator<=>(const RecomputeConfig&) const = default;
+};
+inline constexpr RecomputeConfig kNoRecompute{};
+inline constexpr RecomputeConfig kSelectiveRecompute{RecomputeKind::kSelective};
+constexpr RecomputeConfig FullRecompute(int every = 1) { return {RecomputeKind::kFull, every}; }
 
 // "none", "selective", "full": what --checkpointing calls it.
 std::string_view RecomputeName(const RecomputeConfig& recompute);

@@ -189,12 +189,8 @@ Program Selective(Program p) {
   return p;
 }
 
-}  // namespace
-
-Program InsertRecompute(Program p) {
+Program Full(Program p) {
   const int64_t every = p.setup.recompute.every;
-  if (every == 0) return p;
-  if (every == kSelective) return Selective(std::move(p));
   std::vector<Instruction> in = std::move(p.section(Section::kMicroStep));
   std::vector<Instruction> out;
   out.reserve(in.size() * 2);
@@ -216,6 +212,20 @@ Program InsertRecompute(Program p) {
     out.push_back(instruction);
   }
   p.section(Section::kMicroStep) = std::move(out);
+  return p;
+}
+
+}  // namespace
+
+Program InsertRecompute(Program p) {
+  switch (p.setup.recompute.kind) {
+    case RecomputeKind::kNone:
+      return p;
+    case RecomputeKind::kSelective:
+      return Selective(std::move(p));
+    case RecomputeKind::kFull:
+      return Full(std::move(p));
+  }
   return p;
 }
 

@@ -19,7 +19,7 @@ std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Can
   const uint64_t reduce = space.reduce_bucket_elements.front();
   const uint64_t prefetch = space.prefetch_bucket_elements.front();
   return [=](const Candidate& c) {
-    return (c.recompute_every <= 1 || c.recompute_every == now.recompute_every) &&
+    return (c.recompute.every <= 1 || c.recompute == now.recompute) &&
            (c.optimizer.ratio == 1 || c.optimizer.ratio == now.optimizer.ratio) &&
            (c.reduce_bucket_elements == reduce ||
             c.reduce_bucket_elements == now.reduce_bucket_elements) &&
@@ -46,7 +46,7 @@ Sides Bisect(double same, double other, const std::function<bool(double)>& chang
 
 bool SameKind(const Candidate& a, const Candidate& b) {
   return a.stage == b.stage && a.optimizer.device == b.optimizer.device && a.param == b.param &&
-         std::min(a.recompute_every, 1) == std::min(b.recompute_every, 1);
+         a.recompute.kind == b.recompute.kind;
 }
 
 namespace {
@@ -211,13 +211,14 @@ class Pool {
     const auto coarse = Coarse(searcher.inputs().space, now.candidate);
     for (int stage : searcher.inputs().space.stages) {
       for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
-        for (int recompute : {0, kSelective, 1}) {
+        for (RecomputeKind recompute :
+             {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
           Question question;
           question.instruction_budget = kLinkBudget;
           question.among = [&](const Candidate& c) {
             return coarse(c) && c.gpus == now.candidate.gpus && c.stage == stage &&
                    c.optimizer.device == device && c.param == OffloadDevice::kNone &&
-                   std::min(c.recompute_every, 1) == recompute;
+                   c.recompute.kind == recompute;
           };
           if (const std::optional<Found> found = searcher.Best(question)) Add(found->candidate);
         }

@@ -24,10 +24,11 @@ PerToken Spent(const ChoiceEstimate& choice) {
 
 // Why compute takes longer for a token.
 std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
-  if (other.recompute.every != 0 && best.recompute.every == 0) {
+  if (other.recompute.kind != RecomputeKind::kNone && best.recompute.kind == RecomputeKind::kNone) {
     return "it has to recompute activations to fit";
   }
-  if (other.recompute.every > 0 && best.recompute.every == kSelective) {
+  if (other.recompute.kind == RecomputeKind::kFull &&
+      best.recompute.kind == RecomputeKind::kSelective) {
     return "it has to recompute whole layers to fit";
   }
   if (other.batch.micro_batch < best.batch.micro_batch) {

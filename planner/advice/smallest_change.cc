@@ -19,7 +19,7 @@ void SetFree(int freedom, const SearchSpace& full, SearchSpace& space) {
       space.max_step_sequences = std::max(full.max_step_sequences, space.max_step_sequences);
       break;
     case 1:
-      space.recompute_every = full.recompute_every;
+      space.recompute = full.recompute;
       break;
     case 2:
       space.stages = full.stages;
@@ -37,7 +37,7 @@ bool IsFree(int freedom, const SearchSpace& asked, const SearchSpace& full) {
     case 0:
       return freed.micro_batches == asked.micro_batches && freed.grad_accums == asked.grad_accums;
     case 1:
-      return freed.recompute_every == asked.recompute_every;
+      return freed.recompute == asked.recompute;
     case 2:
       return freed.stages == asked.stages;
     default:
@@ -62,10 +62,10 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   if (found.stage == 3 && !only(asked.offload_param, found.param)) {
     add(fmt::format("--offload-param {}", OffloadDeviceName(found.param)));
   }
-  if (!only(asked.recompute_every, found.recompute_every)) {
-    add(fmt::format("--checkpointing {}", RecomputeName({found.recompute_every})));
-    if (found.recompute_every > 1) {
-      add(fmt::format("--checkpoint-every {}", found.recompute_every));
+  if (!only(asked.recompute, found.recompute)) {
+    add(fmt::format("--checkpointing {}", RecomputeName(found.recompute)));
+    if (found.recompute.every > 1) {
+      add(fmt::format("--checkpoint-every {}", found.recompute.every));
     }
   }
   if (!only(asked.micro_batches, found.micro_batch)) {

@@ -16,12 +16,12 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
   for (int stage : space.stages) {
     for (OffloadDevice optimizer : space.offload_optimizer) {
       for (OffloadDevice param : space.offload_param) {
-        for (int every : space.recompute_every) {
+        for (const RecomputeConfig& recompute : space.recompute) {
           TrainSetup setup = base;
           setup.zero.stage = stage;
           setup.zero.offload_optimizer.device = optimizer;
           setup.zero.offload_param.device = param;
-          setup.recompute.every = every;
+          setup.recompute = recompute;
           (CanRun(setup.zero) ? runnable : all).push_back(std::move(setup));
         }
       }
@@ -53,10 +53,9 @@ std::string SetupLabel(const TrainSetup& setup) {
       label += fmt::format(", parameters on {}", OffloadDeviceName(param));
     }
   }
-  const int every = setup.recompute.every;
-  if (every > 1) {
-    label += fmt::format(", recompute by {} layers", every);
-  } else if (every != 0) {
+  if (setup.recompute.every > 1) {
+    label += fmt::format(", recompute by {} layers", setup.recompute.every);
+  } else if (setup.recompute.kind != RecomputeKind::kNone) {
     label += fmt::format(", {} recompute", RecomputeName(setup.recompute));
   }
   return label;

@@ -14,7 +14,7 @@ struct ChoiceSpace {
                                                   OffloadDevice::kNvme};
   std::vector<OffloadDevice> offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu,
                                               OffloadDevice::kNvme};
-  std::vector<int> recompute_every = {0};  // RecomputeConfig::every
+  std::vector<RecomputeConfig> recompute = {kNoRecompute};
 };
 
 // Whether stage and offloads go together: optimizer offload from stage 1, parameter offload at

@@ -49,7 +49,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       Quoted(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
   add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
       OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
-      std::max(0, setup.recompute.every), setup.batch.micro_batch, setup.batch.grad_accum,
+      setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
       DtypeName(setup.precision.dtype));
   add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
       settings.persistence_threshold, settings.reuse_distance, settings.overlap);

@@ -25,7 +25,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
       {"offload_ratio", zero.offload_optimizer.ratio},
       {"offload_param", OffloadDeviceName(zero.offload_param.device)},
       {"checkpointing", RecomputeName(setup.recompute)},
-      {"checkpoint_every", std::max(0, setup.recompute.every)},
+      {"checkpoint_every", setup.recompute.every},
       {"micro_batch", setup.batch.micro_batch},
       {"grad_accum", setup.batch.grad_accum},
       {"gpus", setup.batch.world_size},

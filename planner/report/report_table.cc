@@ -15,7 +15,7 @@ namespace zeroplan {
 namespace {
 
 std::string RecomputeCell(const RecomputeConfig& recompute) {
-  if (recompute.every == kSelective) return "select";  // as wide as its column
+  if (recompute.kind == RecomputeKind::kSelective) return "select";  // as wide as its column
   const std::string_view name = RecomputeName(recompute);
   return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
 }

@@ -57,8 +57,9 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   setup.zero.offload_optimizer.device = DeviceNamed(plan.at("offload_optimizer"));
   setup.zero.offload_optimizer.ratio = plan.at("offload_ratio");
   setup.zero.offload_param.device = DeviceNamed(plan.at("offload_param"));
-  setup.recompute.every = Whole<int>(plan, "checkpoint_every");
-  if (plan.value("checkpointing", "") == "selective") setup.recompute.every = kSelective;
+  const int every = Whole<int>(plan, "checkpoint_every");
+  if (every > 0) setup.recompute = FullRecompute(every);
+  if (plan.value("checkpointing", "") == "selective") setup.recompute = kSelectiveRecompute;
   setup.batch.micro_batch = Whole<int64_t>(plan, "micro_batch");
   setup.batch.grad_accum = Whole<int64_t>(plan, "grad_accum");
   setup.batch.world_size = Whole<int>(plan, "gpus");

@@ -67,17 +67,18 @@ Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTe
                const TrainSetup& base, const LowerOptions& options)
     : model_(model), tensors_(std::move(tensors)), base_(base), options_(options) {}
 
-const ComputeBound& Bounds::Compute(int64_t micro_batch, int recompute_every,
+const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompute,
                                     const CostModel& costs) {
-  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute_every});
+  const auto [entry, fresh] = compute_.try_emplace({micro_batch, recompute});
   if (!fresh) return entry->second;
   // All segments are alike, so two sizes tell every size: each further segment adds the same
   // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
   // of whole segments has no more layers than the real one.
   TrainSetup setup = base_;
   setup.batch.micro_batch = micro_batch;
-  setup.recompute.every = static_cast<int>(std::min<int64_t>(recompute_every, model_.layers));
-  const int64_t every = std::max(1, setup.recompute.every);
+  recompute.every = static_cast<int>(std::min<int64_t>(recompute.every, model_.layers));
+  setup.recompute = recompute;
+  const int64_t every = std::max(1, recompute.every);
   const int64_t segments = model_.layers / every;
   const ComputeBound one = LowerSkeleton(model_, setup, every, options_, costs);
   const ComputeBound two =

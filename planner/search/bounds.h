@@ -53,7 +53,8 @@ class Bounds {
   Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
          const TrainSetup& base, const LowerOptions& options);
 
-  const ComputeBound& Compute(int64_t micro_batch, int recompute_every, const CostModel& costs);
+  const ComputeBound& Compute(int64_t micro_batch, RecomputeConfig recompute,
+                              const CostModel& costs);
   // `group`'s batch is ignored.
   GroupBound Group(const Candidate& group, const Cluster& cluster, const CostModel& costs);
 
@@ -95,7 +96,7 @@ class Bounds {
   std::shared_ptr<const std::vector<ParamTensor>> tensors_;
   const TrainSetup& base_;
   const LowerOptions options_;
-  std::map<std::pair<int64_t, int>, ComputeBound> compute_;
+  std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
   std::map<int, Sharding> sharding_;
 };
 

@@ -125,7 +125,7 @@ struct Searcher::Impl {
   }
 
   const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch) {
-    return bounds.Compute(micro_batch, group.candidate.recompute_every, *group.cluster->costs);
+    return bounds.Compute(micro_batch, group.candidate.recompute, *group.cluster->costs);
   }
 
   static bool Fits(const Group& group, int64_t micro_batch, const Question& question,

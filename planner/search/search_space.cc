@@ -52,12 +52,12 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   }
   space.offload_optimizer.push_back({OffloadDevice::kNvme, 1});
   space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme};
-  space.recompute_every = {0, kSelective};
+  space.recompute = {kNoRecompute, kSelectiveRecompute};
   // Longer segments hold more at once and save less: past a fifth of the layers they lose both
   // ways.
   for (int64_t every : Divisors(model.layers)) {
     if (every == 1 || every <= model.layers / 5) {
-      space.recompute_every.push_back(static_cast<int>(every));
+      space.recompute.push_back(FullRecompute(static_cast<int>(every)));
     }
   }
   const uint64_t layer = LayerElements(model);
@@ -104,7 +104,7 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   setup.batch.world_size = candidate.gpus;
   setup.batch.micro_batch = candidate.micro_batch;
   setup.batch.grad_accum = candidate.grad_accum;
-  setup.recompute.every = candidate.recompute_every;
+  setup.recompute = candidate.recompute;
   ZeroConfig& zero = setup.zero;
   zero.stage = candidate.stage;
   zero.offload_optimizer.device = candidate.optimizer.device;
@@ -122,7 +122,7 @@ Candidate CandidateOf(const TrainSetup& setup) {
   candidate.stage = zero.stage;
   candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
   candidate.param = zero.offload_param.device;
-  candidate.recompute_every = setup.recompute.every;
+  candidate.recompute = setup.recompute;
   candidate.reduce_bucket_elements = zero.reduce_bucket_elements;
   candidate.prefetch_bucket_elements = zero.prefetch_bucket_elements;
   candidate.micro_batch = setup.batch.micro_batch;
@@ -164,12 +164,12 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
     for (int stage : space.stages) {
       for (const OptimizerOffload& optimizer : space.offload_optimizer) {
         for (OffloadDevice param : space.offload_param) {
-          for (int every : space.recompute_every) {
+          for (const RecomputeConfig& recompute : space.recompute) {
             c.gpus = gpus;
             c.stage = stage;
             c.optimizer = optimizer;
             c.param = param;
-            c.recompute_every = every;
+            c.recompute = recompute;
             const TrainSetup setup = SetupOf(c, {});
             gathers = ParamsSharded(setup);
             if (CanRun(setup.zero)) each_bucket();

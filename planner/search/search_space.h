@@ -25,7 +25,7 @@ struct SearchSpace {
   std::vector<int> stages = {0, 1, 2, 3};
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
-  std::vector<int> recompute_every;                // RecomputeConfig::every
+  std::vector<RecomputeConfig> recompute;
   std::vector<uint64_t> reduce_bucket_elements;    // kAuto: one layer
   std::vector<uint64_t> prefetch_bucket_elements;  // stage 3; kAuto: one unit ahead
 
@@ -64,7 +64,7 @@ struct Candidate {
   int stage = 0;
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
-  int recompute_every = 0;
+  RecomputeConfig recompute;
   uint64_t reduce_bucket_elements = kAuto, prefetch_bucket_elements = kAuto;
   int64_t micro_batch = 1, grad_accum = 1;
 

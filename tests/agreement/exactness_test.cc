@@ -117,7 +117,7 @@ TEST_CASE("memory, instructions and traffic are the plan's: attention not fused"
 TEST_CASE("the program lowered for a GPU runs on the CPU with the GPU's arenas") {
   for (int stage = 0; stage <= 3; ++stage) {
     for (bool flash_attention : {true, false}) {
-      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, 1, 1);
+      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, 1, FullRecompute());
       CAPTURE(stage);
       CAPTURE(flash_attention);
       LowerOptions lower = SmallChunks();
@@ -135,9 +135,9 @@ TEST_CASE("the program lowered for a GPU runs on the CPU with the GPU's arenas")
 TEST_CASE(
     "the program lowered for a GPU trains like the CPU's, though GELU rides on its products") {
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
-    for (const int recompute : {0, kSelective, 1}) {
+    for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
       CAPTURE(DtypeName(dtype));
-      CAPTURE(recompute);
+      CAPTURE(RecomputeName(recompute));
       const TrainSetup setup = testing::BaseSetup(1, 2, dtype, 2, recompute);
       const auto losses = [&](Backend backend) {
         LowerOptions lower = SmallChunks();

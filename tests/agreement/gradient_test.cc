@@ -26,7 +26,7 @@ EngineOptions OneThread() {
 }
 
 // Gradients persist, and can be looked at, where they are whole and in place: stage 0.
-TrainSetup Stage0(int ranks, int64_t grad_accum, int recompute) {
+TrainSetup Stage0(int ranks, int64_t grad_accum, RecomputeConfig recompute) {
   return testing::BaseSetup(0, ranks, Dtype::kF32, grad_accum, recompute);
 }
 
@@ -62,7 +62,7 @@ double Slope(Loss&& loss, double h) {
 }
 
 TEST_CASE("gradients: the reference model's are the slopes of its loss") {
-  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, 0));
+  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, kNoRecompute));
   const auto& table = *program.layout.tensors;
   const auto batch = testing::GlobalBatch(program, 3);
   const testing::ReferenceModel model(program.model);
@@ -96,14 +96,16 @@ constexpr double kFp32Gradient = 1.5e-5;
 
 TEST_CASE("gradients: every element is the reference model's") {
   struct Case {
-    int recompute;
+    RecomputeConfig recompute;
     bool flash_attention;
   };
   for (int ranks : {1, 2}) {
-    for (const Case& c : {Case{0, true}, Case{1, true}, Case{2, true}, Case{kSelective, true},
-                          Case{0, false}, Case{1, false}, Case{kSelective, false}}) {
+    for (const Case& c :
+         {Case{kNoRecompute, true}, Case{FullRecompute(), true}, Case{FullRecompute(2), true},
+          Case{kSelectiveRecompute, true}, Case{kNoRecompute, false}, Case{FullRecompute(), false},
+          Case{kSelectiveRecompute, false}}) {
       CAPTURE(ranks);
-      CAPTURE(c.recompute);
+      CAPTURE(RecomputeName(c.recompute));
       CAPTURE(c.flash_attention);
       LowerOptions options;
       options.flash_attention = c.flash_attention;
@@ -140,7 +142,7 @@ TEST_CASE("gradients: every element is the reference model's") {
 }
 
 TEST_CASE("gradients: the slopes of the engine's own loss") {
-  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, 0));
+  const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, kNoRecompute));
   const auto& table = *program.layout.tensors;
   const testing::RandomState start(table, 5);
   testing::MemoryState state(program.layout);

@@ -15,7 +15,7 @@ TEST_CASE("overflowing steps are skipped whole, then training proceeds") {
     for (testing::Offload offload : testing::OffloadsOf(stage)) {
       CAPTURE(stage);
       CAPTURE(testing::OffloadLabel(offload));
-      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kF16, 2, 0);
+      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kF16, 2, kNoRecompute);
       testing::SetOffload(setup, offload);
       setup.precision.initial_scale_power =
           30;  // far beyond fp16's range: the first steps overflow

@@ -16,7 +16,7 @@ using testing::Tensors;
 constexpr int64_t kStepsTaken = 3;  // bias corrections far from both 0 and 1
 constexpr double kFp32 = 1.0 / (1 << 24);
 
-TrainSetup Setup(int stage, int ranks, Dtype dtype, int recompute) {
+TrainSetup Setup(int stage, int ranks, Dtype dtype, RecomputeConfig recompute) {
   TrainSetup setup = testing::BaseSetup(stage, ranks, dtype, 2, recompute);
   setup.batch.micro_batch = 4 / ranks;  // the same 8 sequences for every cut
   setup.zero.param_persistence_threshold = 30;
@@ -140,17 +140,19 @@ void CheckStep(const TrainSetup& setup, double tolerance) {
 }
 
 struct Cut {
-  int stage, ranks, recompute;
+  int stage, ranks;
+  RecomputeConfig recompute;
 };
-const Cut kCuts[] = {{0, 1, 0}, {0, 2, 0}, {0, 2, 1},         {0, 2, kSelective},
-                     {3, 2, 0}, {3, 2, 1}, {3, 2, kSelective}};
+const Cut kCuts[] = {{0, 1, kNoRecompute},        {0, 2, kNoRecompute}, {0, 2, FullRecompute()},
+                     {0, 2, kSelectiveRecompute}, {3, 2, kNoRecompute}, {3, 2, FullRecompute()},
+                     {3, 2, kSelectiveRecompute}};
 
 // As in gradient_test.cc: 60 terms a sum, 40 kernels, five times sqrt(60 * 40) * 2^-24.
 TEST_CASE("optimizer step: fp32 is the reference's") {
   for (const auto& [stage, ranks, recompute] : kCuts) {
     CAPTURE(stage);
     CAPTURE(ranks);
-    CAPTURE(recompute);
+    CAPTURE(RecomputeName(recompute));
     CheckStep(Setup(stage, ranks, Dtype::kF32, recompute), 1.5e-5);
   }
 }
@@ -162,7 +164,7 @@ TEST_CASE("optimizer step: bf16 is the reference's up to its rounding") {
   for (const auto& [stage, ranks, recompute] : kCuts) {
     CAPTURE(stage);
     CAPTURE(ranks);
-    CAPTURE(recompute);
+    CAPTURE(RecomputeName(recompute));
     CheckStep(Setup(stage, ranks, Dtype::kBF16, recompute), 0.05);
   }
 }

@@ -17,7 +17,7 @@ constexpr int kSteps = 50;
 constexpr int64_t kGlobalBatch = 8;
 
 TrainSetup SetupFor(int stage, testing::Offload offload, int ranks, int64_t grad_accum,
-                    int recompute) {
+                    RecomputeConfig recompute) {
   TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kF32, grad_accum, recompute);
   setup.batch.micro_batch = kGlobalBatch / (ranks * grad_accum);
   testing::SetOffload(setup, offload);
@@ -62,7 +62,8 @@ void CheckFollows(const std::vector<double>& control, const std::vector<double>&
 }
 
 TEST_CASE("stages, offloads and ranks follow stage 0 on one rank") {
-  const std::vector<double> control = Losses(SetupFor(0, testing::Offload::kNone, 1, 1, 0));
+  const std::vector<double> control =
+      Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute));
   CHECK(control.back() < 0.9 * control.front());
   for (int stage = 0; stage <= 3; ++stage) {
     for (testing::Offload offload : testing::OffloadsOf(stage)) {
@@ -70,9 +71,9 @@ TEST_CASE("stages, offloads and ranks follow stage 0 on one rank") {
         CAPTURE(stage);
         CAPTURE(testing::OffloadLabel(offload));
         CAPTURE(ranks);
-        CheckFollows(control, Losses(SetupFor(stage, offload, ranks, 1, 0)));
+        CheckFollows(control, Losses(SetupFor(stage, offload, ranks, 1, kNoRecompute)));
       }
-      CheckFollows(control, Losses(SetupFor(stage, offload, 2, 4, 1)));
+      CheckFollows(control, Losses(SetupFor(stage, offload, 2, 4, FullRecompute())));
     }
   }
 }
@@ -84,37 +85,38 @@ TEST_CASE("recompute of any kind trains with the same bits: the same kernels on 
         CAPTURE(DtypeName(dtype));
         CAPTURE(stage);
         CAPTURE(grad_accum);
-        const auto losses = [&](int recompute, uint64_t order_seed = 0) {
+        const auto losses = [&](RecomputeConfig recompute, uint64_t order_seed = 0) {
           TrainSetup setup = SetupFor(stage, testing::Offload::kNone, 2, grad_accum, recompute);
           setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
           return Losses(setup, order_seed);
         };
-        const std::vector<double> kept = losses(0);
-        CHECK(losses(kSelective) == kept);
-        CHECK(losses(kSelective, 7) == kept);
-        CHECK(losses(1) == kept);
+        const std::vector<double> kept = losses(kNoRecompute);
+        CHECK(losses(kSelectiveRecompute) == kept);
+        CHECK(losses(kSelectiveRecompute, 7) == kept);
+        CHECK(losses(FullRecompute()) == kept);
       }
     }
   }
 }
 
 TEST_CASE("attention that is not fused trains like attention that is") {
-  const std::vector<double> control = Losses(SetupFor(0, testing::Offload::kNone, 1, 1, 0));
+  const std::vector<double> control =
+      Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute));
   for (int stage : {0, 2, 3}) {
     for (int ranks : {1, 2}) {
       for (int64_t grad_accum : {1, 2}) {
         CAPTURE(stage);
         CAPTURE(ranks);
         CAPTURE(grad_accum);
-        const auto unfused = [&](int recompute, uint64_t order_seed) {
+        const auto unfused = [&](RecomputeConfig recompute, uint64_t order_seed) {
           return Losses(SetupFor(stage, testing::Offload::kNone, ranks, grad_accum, recompute),
                         order_seed, false);
         };
-        const std::vector<double> losses = unfused(0, 0);
+        const std::vector<double> losses = unfused(kNoRecompute, 0);
         CheckFollows(control, losses);
-        CHECK(unfused(1, 0) == losses);
-        CHECK(unfused(kSelective, 0) == losses);
-        CHECK(unfused(1, 11) == losses);
+        CHECK(unfused(FullRecompute(), 0) == losses);
+        CHECK(unfused(kSelectiveRecompute, 0) == losses);
+        CHECK(unfused(FullRecompute(), 11) == losses);
       }
     }
   }
@@ -150,7 +152,7 @@ TEST_CASE("any legal order of the streams gives the same bits") {
       for (uint64_t seed : {11u, 12u, 13u}) {
         CAPTURE(stage);
         CAPTURE(testing::OffloadLabel(offload));
-        const TrainSetup setup = SetupFor(stage, offload, 2, 2, 1);
+        const TrainSetup setup = SetupFor(stage, offload, 2, 2, FullRecompute());
         CHECK(Losses(setup) == Losses(setup, seed));
       }
     }
@@ -158,7 +160,7 @@ TEST_CASE("any legal order of the streams gives the same bits") {
 }
 
 TEST_CASE("a resumed run at another stage, offload and rank count follows the first") {
-  const TrainSetup first = SetupFor(3, testing::Offload::kNvme, 4, 1, 1);
+  const TrainSetup first = SetupFor(3, testing::Offload::kNvme, 4, 1, FullRecompute());
   const std::vector<double> control = Losses(first);
   const Program program = Lower(testing::TinyModel(), first);
   EngineOptions options;
@@ -170,9 +172,10 @@ TEST_CASE("a resumed run at another stage, offload and rank count follows the fi
   testing::MemoryState saved(program.layout);
   std::vector<StateSink*> sinks(4, &saved);
   engine.Save(sinks);
-  const std::vector<TrainSetup> setups = {first, SetupFor(0, testing::Offload::kNone, 1, 1, 0),
-                                          SetupFor(2, testing::Offload::kRatio, 2, 2, 0),
-                                          SetupFor(3, testing::Offload::kBoth, 8, 1, 0)};
+  const std::vector<TrainSetup> setups = {first,
+                                          SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute),
+                                          SetupFor(2, testing::Offload::kRatio, 2, 2, kNoRecompute),
+                                          SetupFor(3, testing::Offload::kBoth, 8, 1, kNoRecompute)};
   for (size_t s = 0; s < setups.size(); ++s) {
     CAPTURE(s);
     const TrainSetup& setup = setups[s];

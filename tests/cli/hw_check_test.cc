@@ -73,10 +73,10 @@ TEST_CASE("metrics are read without the steps that warm up") {
   }
   const MeasuredRun run = ReadMetrics(MadeUpMetrics(5, {1, 2, 3, 4}, 1000), "run.jsonl");
   CHECK(run.planned_bytes == std::array<uint64_t, kSpaces>{1, 2, 3, 4});
-  CHECK(run.setup.recompute.every == 0);
+  CHECK(run.setup.recompute == kNoRecompute);
   std::string selective = text;
   selective.insert(selective.find("\"checkpoint_every\""), "\"checkpointing\":\"selective\",");
-  CHECK(ReadMetrics(selective, "run.jsonl").setup.recompute.every == kSelective);
+  CHECK(ReadMetrics(selective, "run.jsonl").setup.recompute == kSelectiveRecompute);
 }
 
 TEST_CASE("metrics that were edited or cut off are read as far as they go") {

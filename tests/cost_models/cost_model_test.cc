@@ -101,7 +101,7 @@ TEST_CASE("no instruction is faster than the rates that bounds use") {
         CAPTURE(cell.name);
         TrainSetup setup = cell.setup;
         if (spec.hidden > 1000) {
-          if (setup.recompute.every != 0) continue;  // enough programs without
+          if (setup.recompute != kNoRecompute) continue;  // enough programs without
           setup.batch.seq_len = 1024;
           setup.zero.reduce_bucket_elements = kAuto;
           setup.zero.sub_group_elements = 1 << 24;
@@ -123,7 +123,7 @@ TEST_CASE("a product with GELU costs the product and its second matrix") {
   const KernelCost kernels(profile.gpu);
   LowerOptions options;
   options.backend = Backend::kCuda;
-  TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, 0);
+  TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, kNoRecompute);
   setup.batch.seq_len = 1024;
   const Program program = Lower(LargeModel(), setup, options);
   int forward = 0, backward = 0;

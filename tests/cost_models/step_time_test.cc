@@ -14,7 +14,7 @@ namespace {
 
 Program LowerMedium(int stage, int64_t grad_accum, int ranks = 8,
                     OffloadDevice optimizer = OffloadDevice::kNone) {
-  TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, grad_accum, 0);
+  TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, grad_accum, kNoRecompute);
   setup.zero.offload_optimizer.device = optimizer;
   setup.zero.reduce_bucket_elements = kAuto;
   setup.zero.allgather_bucket_elements = 500'000'000;

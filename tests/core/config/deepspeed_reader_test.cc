@@ -42,7 +42,7 @@ TEST_CASE("reader: an empty config is DeepSpeed's defaults") {
   CHECK(r.setup.precision.dtype == Dtype::kF32);
   CHECK(r.setup.precision.grad_accum_dtype == Dtype::kF32);
   CHECK(HasNote(r, "fp32, as DeepSpeed does"));
-  CHECK(r.setup.recompute.every == 0);
+  CHECK(r.setup.recompute == kNoRecompute);
   CHECK(r.setup.optimizer.lr == 1e-3);
   CHECK(r.setup.optimizer.gradient_clipping == 1.0);
   CHECK(r.setup.optimizer.schedule.kind == ScheduleKind::kConstant);
@@ -219,19 +219,19 @@ TEST_CASE("reader: recompute") {
 TEST_CASE("reader: selective recompute is zeroplan's own key") {
   auto read = [](const char* text) { return Read(text, {}); };
   const ReadResult selective = read(R"({"_zeroplan": {"checkpointing": "selective"}})");
-  CHECK(selective.setup.recompute.every == kSelective);
+  CHECK(selective.setup.recompute == kSelectiveRecompute);
   REQUIRE(selective.warnings.size() == 1);
   CHECK(selective.warnings[0].find("DeepSpeed itself does not: selective recompute") !=
         std::string::npos);
-  CHECK(read(R"({"_zeroplan": {}})").setup.recompute.every == 0);
-  CHECK(read(R"({"_zeroplan": {"checkpointing": null}})").setup.recompute.every == 0);
+  CHECK(read(R"({"_zeroplan": {}})").setup.recompute == kNoRecompute);
+  CHECK(read(R"({"_zeroplan": {"checkpointing": null}})").setup.recompute == kNoRecompute);
   const ReadResult both =
       read(R"({"activation_checkpointing": {}, "_zeroplan": {"checkpointing": "selective"}})");
-  CHECK(both.setup.recompute.every == 1);
+  CHECK(both.setup.recompute == FullRecompute());
   REQUIRE(both.warnings.size() == 1);
   CHECK(both.warnings[0].find("_zeroplan.checkpointing: does not go with") != std::string::npos);
   const ReadResult alone = read(R"({"_zeroplan": {"checkpoint_every": 3}})");
-  CHECK(alone.setup.recompute.every == 0);
+  CHECK(alone.setup.recompute == kNoRecompute);
   REQUIRE(alone.warnings.size() == 1);
   CHECK(alone.warnings[0].find("_zeroplan.checkpoint_every: has no effect without") !=
         std::string::npos);

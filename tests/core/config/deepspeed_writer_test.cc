@@ -67,7 +67,7 @@ TEST_CASE("writer: a common setup reads like one") {
   setup.zero.prefetch_bucket_elements = 50'331'648;
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   setup.batch = {4, 2, 8, 2048};
-  setup.recompute.every = 1;
+  setup.recompute = FullRecompute();
   CHECK(WriteDeepSpeedConfig(setup, 24) == R"({
   "train_batch_size": 64,
   "train_micro_batch_size_per_gpu": 4,
@@ -116,7 +116,7 @@ TEST_CASE("writer: a common setup reads like one") {
 TEST_CASE("writer: segments that no number of checkpoints gives") {
   TrainSetup setup;
   setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
-  setup.recompute.every = 6;
+  setup.recompute = FullRecompute(6);
   const auto json = nlohmann::json::parse(WriteDeepSpeedConfig(setup, 10));
   CHECK(json["activation_checkpointing"]["number_checkpoints"] == 2);
   CHECK(json["_zeroplan"]["checkpoint_every"] == 6);
@@ -124,20 +124,20 @@ TEST_CASE("writer: segments that no number of checkpoints gives") {
   auto edited = json;
   edited["activation_checkpointing"]["number_checkpoints"] = 5;  // by hand: that is what counts
   CHECK(ReadBack(edited.dump(), setup.batch, 10).recompute.every == 2);
-  setup.recompute.every = 5;
+  setup.recompute = FullRecompute(5);
   CHECK_FALSE(nlohmann::json::parse(WriteDeepSpeedConfig(setup, 10)).contains("_zeroplan"));
 }
 
 TEST_CASE("writer: selective recompute is for zeroplan's reader alone") {
   TrainSetup setup;
   setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
-  setup.recompute.every = kSelective;
+  setup.recompute = kSelectiveRecompute;
   const std::string text = WriteConfig(setup, 10);
   const auto json = nlohmann::json::parse(text);
   CHECK(json["_zeroplan"] == nlohmann::json{{"checkpointing", "selective"}});
   CHECK_FALSE(json.contains("activation_checkpointing"));
   for (const int64_t layers : {0, 10}) {
-    CHECK(ReadBack(text, setup.batch, layers).recompute.every == kSelective);
+    CHECK(ReadBack(text, setup.batch, layers).recompute == kSelectiveRecompute);
   }
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
          s->optimizer.schedule.warmup_steps = 0;
        },
        "warmup_num_steps 0"},
-      {[](TrainSetup* s) { s->recompute.every = kSelective; }, "selective recompute"},
+      {[](TrainSetup* s) { s->recompute = kSelectiveRecompute; }, "selective recompute"},
   };
   for (const Case& c : cases) {
     TrainSetup setup = good;

@@ -85,7 +85,7 @@ class RandomSetup {
   TrainSetup Any(int64_t layers) {
     TrainSetup s;
     Zero(&s.zero);
-    s.recompute.every = Flip() ? 0 : Count(1, static_cast<int>(layers));
+    s.recompute = Flip() ? kNoRecompute : FullRecompute(Count(1, static_cast<int>(layers)));
     constexpr Dtype kDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
     s.precision.dtype = kDtypes[random_() % 3];
     s.precision.grad_accum_dtype = Flip() ? Dtype::kF32 : s.precision.dtype;

@@ -71,7 +71,7 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"optimizer.params.eps: -1", [](S s) { s->optimizer.eps = -1; }},
       {"gradient_clipping: -1", [](S s) { s->optimizer.gradient_clipping = -1; }},
       {"warmup_num_steps: -5", [](S s) { s->optimizer.schedule.warmup_steps = -5; }},
-      {"--checkpoint-every: -2", [](S s) { s->recompute.every = -2; }},
+      {"--checkpoint-every: -2", [](S s) { s->recompute = FullRecompute(-2); }},
   };
   for (const Case& c : cases) {
     TrainSetup setup;

@@ -16,7 +16,7 @@ int Count(const Program& program, KernelId kernel, Section section = Section::kM
   return count;
 }
 
-Program LowerFor(Backend backend, Dtype dtype, int recompute = 0) {
+Program LowerFor(Backend backend, Dtype dtype, RecomputeConfig recompute = kNoRecompute) {
   LowerOptions options;
   options.backend = backend;
   return Lower(testing::TinyModel(3), testing::BaseSetup(1, 2, dtype, 1, recompute), options);
@@ -25,12 +25,13 @@ Program LowerFor(Backend backend, Dtype dtype, int recompute = 0) {
 TEST_CASE("GELU rides on the products of a GPU in 16 bit, and nowhere else") {
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32}) {
     for (const Backend backend : {Backend::kCpu, Backend::kCuda}) {
-      for (const int recompute : {0, 1}) {
+      for (const RecomputeConfig& recompute : {kNoRecompute, FullRecompute()}) {
         CAPTURE(DtypeName(dtype));
-        CAPTURE(recompute);
+        CAPTURE(RecomputeName(recompute));
         const Program program = LowerFor(backend, dtype, recompute);
         const bool fused = backend == Backend::kCuda && dtype != Dtype::kF32;
-        const int forward = recompute ? 6 : 3;  // of 3 layers, again before their backward
+        const int forward =
+            recompute == FullRecompute() ? 6 : 3;  // of 3 layers, again before their backward
         CHECK(Count(program, KernelId::kMatmulGeluForward) == (fused ? forward : 0));
         CHECK(Count(program, KernelId::kGeluForward) == (fused ? 0 : forward));
         CHECK(Count(program, KernelId::kMatmulGeluBackward) == (fused ? 3 : 0));
@@ -45,7 +46,7 @@ TEST_CASE("GELU rides on the products of a GPU in 16 bit, and nowhere else") {
 std::vector<int64_t> ChunkRows(int64_t micro_batch, int64_t seq_len, uint64_t rows_at_most) {
   ModelSpec model = testing::TinyModel(1);
   model.positions = seq_len;
-  TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, 0);
+  TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, kNoRecompute);
   setup.batch.micro_batch = micro_batch;
   setup.batch.seq_len = seq_len;
   LowerOptions options;

@@ -71,12 +71,13 @@ inline void SetOffload(TrainSetup& setup, Offload offload) {
   }
 }
 
-inline TrainSetup BaseSetup(int stage, int ranks, Dtype dtype, int64_t grad_accum, int recompute) {
+inline TrainSetup BaseSetup(int stage, int ranks, Dtype dtype, int64_t grad_accum,
+                            RecomputeConfig recompute) {
   TrainSetup setup;
   setup.zero.stage = stage;
   setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
   setup.batch = {2, grad_accum, ranks, 8};
-  setup.recompute.every = recompute;
+  setup.recompute = recompute;
   // Buckets smaller than a layer, so that the tiny model really shards and cuts.
   setup.zero.reduce_bucket_elements = 900;
   setup.zero.allgather_bucket_elements = 4000;
@@ -91,7 +92,8 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
   std::vector<Cell> cells;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Offload offload : OffloadsOf(stage)) {
-      for (int recompute : {0, kSelective, 1}) {
+      for (const RecomputeConfig& recompute :
+           {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
         for (int64_t accum : accumulations) {
           for (int n : ranks) {
             for (Dtype dtype : dtypes) {
@@ -103,9 +105,9 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
                 if (reuse == 1) setup.zero.reduce_bucket_elements = 5000;
                 std::string name =
                     "stage " + std::to_string(stage) + " offload " + OffloadLabel(offload) +
-                    " recompute " + std::to_string(recompute) + " accum " + std::to_string(accum) +
-                    " ranks " + std::to_string(n) + " dtype " + std::string(DtypeName(dtype)) +
-                    " reuse " + std::to_string(reuse);
+                    " recompute " + std::string(RecomputeName(recompute)) + " accum " +
+                    std::to_string(accum) + " ranks " + std::to_string(n) + " dtype " +
+                    std::string(DtypeName(dtype)) + " reuse " + std::to_string(reuse);
                 cells.push_back({std::move(name), std::move(setup)});
               }
             }
@@ -121,14 +123,14 @@ inline std::vector<Cell> AllCells(const std::vector<int>& ranks, const std::vect
 inline std::vector<Cell> SomeCells(const std::vector<Dtype>& dtypes) {
   std::vector<Cell> cells;
   for (int stage : {0, 2, 3}) {
-    for (int recompute : {0, kSelective, 1}) {
+    for (const RecomputeConfig& recompute : {kNoRecompute, kSelectiveRecompute, FullRecompute()}) {
       for (int64_t accum : {1, 3}) {
         for (int ranks : {1, 2}) {
           for (Dtype dtype : dtypes) {
             std::string name = "stage " + std::to_string(stage) + " recompute " +
-                               std::to_string(recompute) + " accum " + std::to_string(accum) +
-                               " ranks " + std::to_string(ranks) + " dtype " +
-                               std::string(DtypeName(dtype));
+                               std::string(RecomputeName(recompute)) + " accum " +
+                               std::to_string(accum) + " ranks " + std::to_string(ranks) +
+                               " dtype " + std::string(DtypeName(dtype));
             cells.push_back({std::move(name), BaseSetup(stage, ranks, dtype, accum, recompute)});
           }
         }

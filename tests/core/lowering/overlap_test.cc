@@ -68,7 +68,7 @@ TEST_CASE("a part of a unit is reduced beside the kernels that make the other pa
       CAPTURE(stage);
       CAPTURE(grad_accum);
       // Buckets of 900 elements: a layer's 4352 make several.
-      const TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, 0);
+      const TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, kNoRecompute);
       const Program program = Lower(testing::TinyModel(2), setup);
       const int unit = 2;
       REQUIRE(program.layout.units[unit].layer == 1);
@@ -80,7 +80,7 @@ TEST_CASE("a part of a unit is reduced beside the kernels that make the other pa
 }
 
 TEST_CASE("without overlap_comm the kernels wait for every reduction") {
-  TrainSetup setup = testing::BaseSetup(1, 2, Dtype::kBF16, 1, 0);
+  TrainSetup setup = testing::BaseSetup(1, 2, Dtype::kBF16, 1, kNoRecompute);
   setup.zero.overlap_comm = false;
   const Beside beside = CountBeside(Lower(testing::TinyModel(2), setup), 2, kOnly);
   CHECK(beside.reductions >= 3);
@@ -115,7 +115,7 @@ TEST_CASE("gathers of updated parameters run on into the next step, first units 
     for (const int64_t grad_accum : {1, 2, 3}) {
       CAPTURE(stage);
       CAPTURE(grad_accum);
-      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, 0);
+      TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, kNoRecompute);
       setup.zero.allgather_bucket_elements = ZeroConfig{}.allgather_bucket_elements;
       const Program program = Lower(testing::TinyModel(3), setup);
       const auto& list = program.section(Section::kOptimizerStep);
@@ -162,7 +162,7 @@ TEST_CASE("nothing is carried by one rank, at stage 0, or without overlap_comm")
     for (const int ranks : {1, 2}) {
       for (const bool overlap : {true, false}) {
         if (stage > 0 && ranks > 1 && overlap) continue;
-        TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, 1, 0);
+        TrainSetup setup = testing::BaseSetup(stage, ranks, Dtype::kBF16, 1, kNoRecompute);
         setup.zero.overlap_comm = overlap;
         const Program program = Lower(testing::TinyModel(3), setup);
         // At stage 0 every rank updates everything, and broadcasts nothing.
@@ -177,7 +177,7 @@ TEST_CASE("nothing is carried by one rank, at stage 0, or without overlap_comm")
 
 TEST_CASE("Verify refuses a program in which a wait for a carried gather is missing") {
   for (const int stage : {1, 2, 3}) {
-    TrainSetup setup = testing::BaseSetup(stage, 3, Dtype::kBF16, 2, 0);
+    TrainSetup setup = testing::BaseSetup(stage, 3, Dtype::kBF16, 2, kNoRecompute);
     if (stage == 3) setup.zero.param_persistence_threshold = 60;  // some units stay whole
     const Program program = Lower(testing::TinyModel(2), setup);
     CHECK(Verify(program, 1).empty());

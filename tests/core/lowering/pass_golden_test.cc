@@ -106,8 +106,8 @@ void CheckGolden(const Golden& golden) {
   testing::CheckGolden(GoldenFile(golden.file), text);
 }
 
-TrainSetup Setup(int stage, int ranks, Dtype dtype, int64_t grad_accum, int recompute = 0,
-                 Offload offload = Offload::kNone) {
+TrainSetup Setup(int stage, int ranks, Dtype dtype, int64_t grad_accum,
+                 RecomputeConfig recompute = kNoRecompute, Offload offload = Offload::kNone) {
   TrainSetup setup = testing::BaseSetup(stage, ranks, dtype, grad_accum, recompute);
   testing::SetOffload(setup, offload);
   return setup;
@@ -130,7 +130,7 @@ TEST_CASE("golden: insert_recompute") {
                "the matmul that made the segment's output.",
                kInsertRecompute,
                2,
-               Setup(0, 1, Dtype::kBF16, 1, 1),
+               Setup(0, 1, Dtype::kBF16, 1, FullRecompute()),
                {Section::kMicroStep}});
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("golden: insert_recompute of norms and GELU alone") {
        "reads it.",
        kInsertRecompute,
        1,
-       Setup(0, 1, Dtype::kBF16, 1, kSelective),
+       Setup(0, 1, Dtype::kBF16, 1, kSelectiveRecompute),
        {Section::kMicroStep}});
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("golden: insert_recompute without fused attention") {
                 "again before the backward, whose scratch is d_probs.",
                 kInsertRecompute,
                 1,
-                Setup(0, 1, Dtype::kF16, 1, 1),
+                Setup(0, 1, Dtype::kF16, 1, FullRecompute()),
                 {Section::kMicroStep}};
   golden.options.flash_attention = false;
   CheckGolden(golden);
@@ -189,7 +189,7 @@ TEST_CASE("golden: insert_reduction to shards") {
 }
 
 TEST_CASE("golden: insert_optimizer") {
-  TrainSetup setup = Setup(1, 2, Dtype::kBF16, 1, 0, Offload::kRatio);
+  TrainSetup setup = Setup(1, 2, Dtype::kBF16, 1, kNoRecompute, Offload::kRatio);
   setup.zero.allgather_bucket_elements = 5000;
   CheckGolden({"insert_optimizer",
                "Stage 1, 2 ranks, 0.4 of the optimizer on the host, in sub-groups of 1500; "
@@ -206,7 +206,7 @@ TEST_CASE("golden: insert_optimizer with states on disk") {
                "4 slots in turn.",
                kInsertOptimizer,
                1,
-               Setup(2, 2, Dtype::kBF16, 1, 0, Offload::kNvme),
+               Setup(2, 2, Dtype::kBF16, 1, kNoRecompute, Offload::kNvme),
                {Section::kInit, Section::kOptimizerStep}});
 }
 
@@ -216,14 +216,14 @@ TEST_CASE("golden: insert_checkpoint") {
                 "through two slots of 700 elements.",
                 kInsertCheckpoint,
                 1,
-                Setup(1, 2, Dtype::kBF16, 1, 0, Offload::kRatio),
+                Setup(1, 2, Dtype::kBF16, 1, kNoRecompute, Offload::kRatio),
                 {Section::kSave, Section::kLoad}};
   golden.options.checkpoint_chunk_elements = 700;
   CheckGolden(golden);
 }
 
 TEST_CASE("golden: insert_offload") {
-  TrainSetup setup = Setup(3, 2, Dtype::kBF16, 2, 0, Offload::kBoth);
+  TrainSetup setup = Setup(3, 2, Dtype::kBF16, 2, kNoRecompute, Offload::kBoth);
   setup.zero.reduce_bucket_elements = 10'000;
   CheckGolden({"insert_offload",
                "Stage 3, 2 ranks, 2 micro-steps, optimizer and parameters on the host: reduced "

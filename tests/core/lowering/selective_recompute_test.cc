@@ -13,13 +13,14 @@ namespace {
 // gpt2's layers: hidden 768, 12 heads; 4 sequences of 1024 tokens.
 constexpr uint64_t kRows = 4 * 1024, kHidden = 768, kHeads = 12;
 
-Program LowerLayers(int64_t layers, Dtype dtype, int recompute, bool flash_attention = true) {
+Program LowerLayers(int64_t layers, Dtype dtype, RecomputeConfig recompute,
+                    bool flash_attention = true) {
   ModelSpec model = LoadModel("gpt2");
   model.layers = layers;
   TrainSetup setup;
   setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
   setup.batch = {4, 1, 1, 1024};
-  setup.recompute.every = recompute;
+  setup.recompute = recompute;
   LowerOptions options;
   options.backend = Backend::kCuda;
   options.flash_attention = flash_attention;
@@ -41,7 +42,7 @@ uint64_t LiveBeforeBackward(const Program& program) {
   return live;
 }
 
-uint64_t SavedByALayer(Dtype dtype, int recompute, bool flash_attention = true) {
+uint64_t SavedByALayer(Dtype dtype, RecomputeConfig recompute, bool flash_attention = true) {
   return LiveBeforeBackward(LowerLayers(3, dtype, recompute, flash_attention)) -
          LiveBeforeBackward(LowerLayers(2, dtype, recompute, flash_attention));
 }
@@ -51,13 +52,13 @@ TEST_CASE("selective recompute: a layer saves 10 of 16 times M*h elements, and n
     CAPTURE(DtypeName(dtype));
     const uint64_t c = DtypeBytes(dtype), lse = 4 * kRows * kHeads, stats = 4 * 4 * kRows;
     CHECK(SavedByALayer(dtype, 0) == 16 * c * kRows * kHidden + lse + stats);
-    CHECK(SavedByALayer(dtype, kSelective) == 10 * c * kRows * kHidden + lse);
+    CHECK(SavedByALayer(dtype, kSelectiveRecompute) == 10 * c * kRows * kHidden + lse);
     CHECK(SavedByALayer(dtype, 1) == c * kRows * kHidden);
     const uint64_t probs = c * 4 * kHeads * 1024 * 1024;
-    CHECK(SavedByALayer(dtype, kSelective, false) == 10 * c * kRows * kHidden + probs);
+    CHECK(SavedByALayer(dtype, kSelectiveRecompute, false) == 10 * c * kRows * kHidden + probs);
   }
   // In 16 bit 20*s*b*h + 4*H*s*b, where all activations are 32*s*b*h + (4*H + 16)*s*b.
-  CHECK(SavedByALayer(Dtype::kBF16, kSelective) == 63'111'168);
+  CHECK(SavedByALayer(Dtype::kBF16, kSelectiveRecompute) == 63'111'168);
   CHECK(SavedByALayer(Dtype::kBF16, 0) == 100'925'440);
 }
 
@@ -78,8 +79,9 @@ TEST_CASE("selective recompute: norms and GELU run twice, products and attention
         CAPTURE(stage);
         LowerOptions options;
         options.backend = backend;
-        const Program program = Lower(testing::TinyModel(3),
-                                      testing::BaseSetup(stage, 2, dtype, 1, kSelective), options);
+        const Program program =
+            Lower(testing::TinyModel(3),
+                  testing::BaseSetup(stage, 2, dtype, 1, kSelectiveRecompute), options);
         const bool fused = backend == Backend::kCuda && dtype != Dtype::kF32;
         CHECK(Count(program, KernelId::kLayerNormForward, Phase::kForward) == 7);
         CHECK(Count(program, KernelId::kLayerNormForward, Phase::kBackward) == 6);
@@ -96,7 +98,7 @@ TEST_CASE("selective recompute: norms and GELU run twice, products and attention
 }
 
 TEST_CASE("selective recompute: what is made again lives for one layer's need of it") {
-  const Program program = LowerLayers(4, Dtype::kBF16, kSelective);
+  const Program program = LowerLayers(4, Dtype::kBF16, kSelectiveRecompute);
   const std::string_view cheap[] = {"ln1", "ln2", "gelu"};
   int live = 0, most = 0;
   for (const Instruction& instruction : program.section(Section::kMicroStep)) {

@@ -25,7 +25,8 @@ constexpr Case kCases[] = {
     {3, Offload::kBoth}, {3, Offload::kNvme}, {3, Offload::kParam},
 };
 
-Program LowerCase(const Case& c, int ranks = 3, int64_t grad_accum = 3, int recompute = 0) {
+Program LowerCase(const Case& c, int ranks = 3, int64_t grad_accum = 3,
+                  RecomputeConfig recompute = kNoRecompute) {
   TrainSetup setup = testing::BaseSetup(c.stage, ranks, Dtype::kBF16, grad_accum, recompute);
   testing::SetOffload(setup, c.offload);
   LowerOptions options;
@@ -66,7 +67,8 @@ TEST_CASE("verify: lowered programs pass") {
         CAPTURE(std::string(testing::OffloadLabel(c.offload)));
         CAPTURE(ranks);
         CAPTURE(grad_accum);
-        ExpectClean(LowerCase(c, ranks, grad_accum, grad_accum == 2 ? 1 : 0));
+        ExpectClean(
+            LowerCase(c, ranks, grad_accum, grad_accum == 2 ? FullRecompute() : kNoRecompute));
       }
     }
   }
@@ -307,7 +309,7 @@ TEST_CASE("verify: what nothing initialises") {
 }
 
 TEST_CASE("verify: a 12-layer program takes milliseconds") {
-  TrainSetup setup = testing::BaseSetup(3, 8, Dtype::kBF16, 3, 0);
+  TrainSetup setup = testing::BaseSetup(3, 8, Dtype::kBF16, 3, kNoRecompute);
   setup.zero.reduce_bucket_elements = kAuto;
   const Program program = Lower(testing::TinyModel(12), setup);
   const auto begin = std::chrono::steady_clock::now();

@@ -25,7 +25,7 @@ struct Choice {
   OffloadDevice optimizer = OffloadDevice::kNone;
   double ratio = 1.0;
   OffloadDevice param = OffloadDevice::kNone;
-  int recompute = 0;
+  RecomputeConfig recompute = kNoRecompute;
   bool pin_memory = true;
   bool flash_attention = true;
 };
@@ -43,7 +43,7 @@ TrainSetup SetupOf(const Choice& choice, Dtype dtype, const std::string& swap_di
   setup.zero.offload_param.nvme_path = swap_dir;
   setup.zero.offload_param.pin_memory = choice.pin_memory;
   setup.zero.sub_group_elements = 4096;  // several pieces a unit
-  setup.recompute.every = choice.recompute;
+  setup.recompute = choice.recompute;
   return setup;
 }
 
@@ -52,10 +52,10 @@ const Choice kChoices[] = {
     {.name = "stage 0, one micro-step", .grad_accum = 1},
     {.name = "stage 0, three micro-steps", .grad_accum = 3},
     {.name = "stage 0, recompute", .recompute = 1},
-    {.name = "stage 0, selective recompute", .recompute = kSelective},
+    {.name = "stage 0, selective recompute", .recompute = kSelectiveRecompute},
     {.name = "stage 0, unfused attention", .flash_attention = false},
     {.name = "stage 0, unfused attention, selective recompute",
-     .recompute = kSelective,
+     .recompute = kSelectiveRecompute,
      .flash_attention = false},
     {.name = "stage 1", .stage = 1},
     {.name = "stage 2", .stage = 2},
@@ -75,7 +75,7 @@ const Choice kChoices[] = {
      .stage = 3,
      .optimizer = OffloadDevice::kCpu,
      .param = OffloadDevice::kCpu,
-     .recompute = kSelective},
+     .recompute = kSelectiveRecompute},
     {.name = "stage 2, optimizer on cpu, pageable",
      .stage = 2,
      .optimizer = OffloadDevice::kCpu,

@@ -31,7 +31,7 @@ void Shrink(SearchSpace& space) {
                              {OffloadDevice::kCpu, 0.5},
                              {OffloadDevice::kCpu, 1},
                              {OffloadDevice::kNvme, 1}};
-  space.recompute_every = {0, kSelective, 1, 2};
+  space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(2)};
 }
 
 // A search with its advice.

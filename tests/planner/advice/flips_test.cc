@@ -30,15 +30,15 @@ TEST_CASE("SameKind: batch, buckets and shares make no other kind") {
   b.micro_batch = 4;
   b.reduce_bucket_elements = 100;
   CHECK(SameKind(a, b));
-  b.recompute_every = 2;
+  b.recompute = FullRecompute(2);
   CHECK(!SameKind(a, b));
   Candidate c = b;
-  c.recompute_every = 1;
+  c.recompute = FullRecompute();
   CHECK(SameKind(b, c));
-  c.recompute_every = kSelective;
+  c.recompute = kSelectiveRecompute;
   CHECK(!SameKind(a, c));
   CHECK(!SameKind(b, c));
-  c.recompute_every = 2;
+  c.recompute = FullRecompute(2);
   c.stage = 1;
   CHECK(!SameKind(b, c));
 }
@@ -150,7 +150,7 @@ class TwoNodes {
     SetBatches(fixture.inputs.space, global_batch, 1024);
     SearchSpace& space = fixture.inputs.space;
     space.stages = {2, 3};
-    space.recompute_every = {0, kSelective, 1};
+    space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
     space.offload_optimizer = {{OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 1}};
     if (!network.empty()) {
       ApplyNetwork(fixture.profile, network);

@@ -37,7 +37,7 @@ class Asked {
     full = DefaultSpace(in.model, gpus, 8, false);
     full.offload_optimizer = {{OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 1}};
     full.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
-    full.recompute_every = {0, 1};
+    full.recompute = {kNoRecompute, FullRecompute()};
     full.reduce_bucket_elements = {kAuto};
     full.prefetch_bucket_elements = {kAuto};
     full.micro_batches = {1, 4, 16};
@@ -47,7 +47,7 @@ class Asked {
     in.space.stages = {0};
     in.space.offload_optimizer = {{OffloadDevice::kNone, 1}};
     in.space.offload_param = {OffloadDevice::kNone};
-    in.space.recompute_every = {0};
+    in.space.recompute = {kNoRecompute};
     in.space.micro_batches = {16};
   }
 
@@ -80,13 +80,13 @@ class Asked {
   std::deque<CostModel> costs_;
 };
 
-Candidate Choice(int gpus, int stage, int64_t micro_batch, int recompute = 0,
+Candidate Choice(int gpus, int stage, int64_t micro_batch, RecomputeConfig recompute = kNoRecompute,
                  OffloadDevice optimizer = OffloadDevice::kNone) {
   Candidate c;
   c.gpus = gpus;
   c.stage = stage;
   c.micro_batch = micro_batch;
-  c.recompute_every = recompute;
+  c.recompute = recompute;
   c.optimizer = {optimizer, 1};
   return c;
 }
@@ -97,8 +97,7 @@ unsigned Changes(const Candidate& c, const SearchSpace& asked) {
     return std::find(list.begin(), list.end(), value) != list.end();
   };
   return (in(asked.micro_batches, c.micro_batch) ? 0u : 1u) |
-         (in(asked.recompute_every, c.recompute_every) ? 0u : 2u) |
-         (in(asked.stages, c.stage) ? 0u : 4u) |
+         (in(asked.recompute, c.recompute) ? 0u : 2u) | (in(asked.stages, c.stage) ? 0u : 4u) |
          (in(asked.offload_optimizer, c.optimizer) && in(asked.offload_param, c.param) ? 0u : 8u);
 }
 
@@ -112,7 +111,7 @@ void CheckFits(const Asked& asked, const Change& change) {
 
 TEST_CASE("SmallestChange: a smaller micro-batch") {
   Asked asked(2);
-  asked.full.recompute_every = {0};
+  asked.full.recompute = {kNoRecompute};
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
@@ -127,7 +126,7 @@ TEST_CASE("SmallestChange: a smaller micro-batch") {
 TEST_CASE("SmallestChange: recompute") {
   Asked asked(2);
   asked.full.micro_batches = {16};
-  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, 1)));
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, FullRecompute())));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
   CHECK(change->options == "--checkpointing full");
@@ -137,9 +136,9 @@ TEST_CASE("SmallestChange: recompute") {
 TEST_CASE("SmallestChange: selective recompute where it is enough") {
   Asked asked(2);
   asked.full.micro_batches = {16};
-  asked.full.recompute_every = {0, kSelective, 1};
+  asked.full.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
   asked.full.stages = {0};
-  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelective)));
+  asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelectiveRecompute)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
   CHECK(change->options == "--checkpointing selective");
@@ -162,7 +161,7 @@ TEST_CASE("SmallestChange: offload") {
   Asked asked(1);
   asked.fixture.inputs.space.stages = {2};
   asked.fixture.inputs.space.micro_batches = {1};
-  asked.fixture.Capacity(asked.Bytes(Choice(1, 2, 1, 0, OffloadDevice::kCpu)));
+  asked.fixture.Capacity(asked.Bytes(Choice(1, 2, 1, kNoRecompute, OffloadDevice::kCpu)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
   CHECK(change->options == "--offload-optimizer cpu");

@@ -152,8 +152,8 @@ TEST_CASE("communication equals the closed form") {
             setup.zero.allgather_partitions = (variant & 2) == 0;
             if (stage == 1 || stage == 2) setup.zero.reduce_scatter = (variant & 4) == 0;
             // Neither kind adds a gather.
-            if (variant & 4) setup.recompute.every = 2;
-            if (variant == 8) setup.recompute.every = kSelective;
+            if (variant & 4) setup.recompute = FullRecompute(2);
+            if (variant == 8) setup.recompute = kSelectiveRecompute;
             CheckTraffic(setup);
           }
         }

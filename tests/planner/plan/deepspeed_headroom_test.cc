@@ -21,7 +21,7 @@ TrainSetup SetupOfRow(const nlohmann::json& row) {
     setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   }
   if (row.at("offload_param") == "cpu") setup.zero.offload_param.device = OffloadDevice::kCpu;
-  setup.recompute.every = row.at("full_recompute").get<bool>() ? 1 : 0;
+  setup.recompute = row.at("full_recompute").get<bool>() ? FullRecompute() : kNoRecompute;
   setup.precision.dtype = row.at("dtype") == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   setup.batch.world_size = row.at("gpus");

@@ -68,17 +68,18 @@ TEST_CASE("plan: the setup goes through the DeepSpeed writer and back to the sam
   int written = 0;
   for (int stage : {0, 1, 2, 3}) {
     for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu, OffloadDevice::kNvme}) {
-      for (int recompute : {0, kSelective, 1, 2}) {
+      for (const RecomputeConfig& recompute :
+           {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(2)}) {
         Plan plan = SmallPlan();
         plan.setup.zero.stage = stage;
         plan.setup.zero.offload_optimizer.device = stage > 0 ? device : OffloadDevice::kNone;
         plan.setup.zero.offload_param.device = stage == 3 ? device : OffloadDevice::kNone;
         plan.setup.zero.offload_optimizer.nvme_path = plan.setup.zero.offload_param.nvme_path =
             "/nvme";
-        plan.setup.recompute.every = recompute;
+        plan.setup.recompute = recompute;
         plan.setup.zero.prefetch_bucket_elements = 20'000;
         CAPTURE(stage);
-        CAPTURE(recompute);
+        CAPTURE(RecomputeName(recompute));
         const Program program = Lower(plan.model, plan.setup, plan.lower);
         plan.choice = EstimateProgram(program, plan.cluster, &costs);
         const std::string text = WritePlan(plan);

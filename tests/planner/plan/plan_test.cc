@@ -18,7 +18,7 @@ constexpr uint64_t kGB = 1'000'000'000;
 int CheckResolved(const ModelSpec& model, TrainSetup setup) {
   int checked = 0;
   ChoiceSpace space;
-  space.recompute_every = {0, kSelective, 1, 2};
+  space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(2)};
   for (const TrainSetup& choice : EnumerateSetups(setup, space)) {
     CAPTURE(SetupLabel(choice));
     CAPTURE(choice.batch.world_size);

@@ -19,7 +19,7 @@ void Shrink(SearchSpace& space) {
   space.offload_optimizer = {
       {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kCpu, 1}};
   space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
-  space.recompute_every = {0, kSelective, 1};
+  space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
   space.reduce_bucket_elements.resize(2);
   space.prefetch_bucket_elements.resize(2);
   space.micro_batches = {1, 3, 8};
@@ -98,7 +98,8 @@ void CheckBound(const SearchInputs& in, const Candidate& candidate, const Memory
   CAPTURE(candidate.gpus);
   CAPTURE(candidate.micro_batch);
   CAPTURE(candidate.grad_accum);
-  CAPTURE(candidate.recompute_every);
+  CAPTURE(RecomputeName(candidate.recompute));
+  CAPTURE(candidate.recompute.every);
   CAPTURE(candidate.optimizer.ratio);
   CHECK(bound.gpu_bytes <= exact.gpu_total_bytes);
   CHECK(bound.host_bytes <= exact.host.total());
@@ -141,7 +142,7 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
       const SearchCluster& cluster = in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
       const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
       const ComputeBound& compute =
-          bounds.Compute(candidate.micro_batch, candidate.recompute_every, *cluster.costs);
+          bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs);
       const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
       const StepTime time = StepTimer(*cluster.costs).Time(program);
       CAPTURE(dtype);
@@ -168,8 +169,8 @@ TEST_CASE("Search: bounds of selective recompute hold, between those of none and
         std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
     Bounds bounds(in.model, tensors, in.base, in.lower);
     const SearchCluster& cluster = in.clusters[0];
-    const auto memory = [&](Candidate candidate, int recompute) {
-      candidate.recompute_every = recompute;
+    const auto memory = [&](Candidate candidate, RecomputeConfig recompute) {
+      candidate.recompute = recompute;
       const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
       const ComputeBound& compute =
           bounds.Compute(candidate.micro_batch, recompute, *cluster.costs);
@@ -189,9 +190,9 @@ TEST_CASE("Search: bounds of selective recompute hold, between those of none and
         candidate.gpus = 4;
         candidate.stage = stage;
         candidate.micro_batch = micro_batch;
-        const uint64_t selective = memory(candidate, kSelective);
-        CHECK(selective < memory(candidate, 0));
-        CHECK(selective > memory(candidate, 1));
+        const uint64_t selective = memory(candidate, kSelectiveRecompute);
+        CHECK(selective < memory(candidate, kNoRecompute));
+        CHECK(selective > memory(candidate, FullRecompute()));
       }
     }
   }
