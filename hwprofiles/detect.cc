@@ -11,7 +11,6 @@
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
-#include "hwprofiles/units.h"
 
 namespace zeroplan {
 namespace {
@@ -24,20 +23,10 @@ std::string_view WithoutBrand(std::string_view name) {
   return name;
 }
 
-const PartKind& GpuKind() {
-  const auto kinds = PartKinds();
-  const auto found = std::find_if(kinds.begin(), kinds.end(),
-                                  [](const PartKind& kind) { return kind.section == "gpu"; });
-  ZEROPLAN_CHECK(found != kinds.end());
-  return *found;
-}
-
 // The built-in machine of `count` GPUs that are `part`, or "".
 std::string MachineName(const std::string& part, double count) {
-  for (const std::string& name : ProfileNames()) {
-    const ProfileJson json = ParseJson(EmbeddedText("profiles", name), name);
-    if (PartName(json, "gpu") != part) continue;
-    if (json.at("gpus").at("value").get<double>() == count) return name;
+  for (const KnownMachine& machine : KnownMachines()) {
+    if (machine.gpu_part == part && machine.gpus == count) return machine.name;
   }
   return "";
 }
@@ -86,16 +75,11 @@ DetectedHost QueryHost() {
 
 std::string MatchGpu(const DetectedGpu& gpu) {
   constexpr double kTolerance = 0.1;  // GB or GiB, and what ECC takes
-  const PartKind& kind = GpuKind();
-  for (const std::string& name : EmbeddedNames(kind.folder)) {
-    const ProfileJson part = ComposePart(kind, ProfileJson(name), name);
-    if (!part.contains("driver_names")) continue;
-    const auto scale =
-        UnitScale(Dimension::kBytes, part.at("memory").at("unit").get<std::string>());
-    const double memory = part.at("memory").at("value").get<double>() * scale.value_or(1);
-    if (std::abs(gpu.memory_bytes - memory) > kTolerance * memory) continue;
-    for (const ProfileJson& known : part.at("driver_names")) {
-      if (known.get<std::string>() == WithoutBrand(gpu.name)) return name;
+  for (const KnownGpu& known : KnownGpus()) {
+    if (std::abs(gpu.memory_bytes - known.memory_bytes) > kTolerance * known.memory_bytes) continue;
+    const auto& names = known.driver_names;
+    if (std::find(names.begin(), names.end(), WithoutBrand(gpu.name)) != names.end()) {
+      return known.part;
     }
   }
   return "";

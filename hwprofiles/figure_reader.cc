@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
@@ -22,19 +23,18 @@ std::string Join(const std::string& path, const std::string& key) {
 
 }  // namespace
 
-FigureReader::FigureReader(ProfileJson json, std::string_view source)
-    : root_(std::move(json)), source_(source) {
-  if (!root_.is_object()) {
-    ThrowUsage("{}: a hardware profile is a JSON object, this is {}", source_, root_.type_name());
-  }
-}
+FigureReader::FigureReader(std::string_view text, std::string_view source)
+    : root_(std::make_unique<ProfileJson>(ComposeProfile(ParseJson(text, source), source))),
+      source_(source) {}
+
+FigureReader::~FigureReader() = default;
 
 void FigureReader::Fail(const std::string& path, const std::string& message) const {
   ThrowUsage("{}: {}: {}", source_, path, message);
 }
 
 const ProfileJson* FigureReader::Find(const std::string& path) const {
-  const ProfileJson* node = &root_;
+  const ProfileJson* node = root_.get();
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('.', begin), path.size());
     const std::string key = path.substr(begin, end - begin);
@@ -106,12 +106,14 @@ FigureSource FigureReader::ReadSource(const std::string& path, const ProfileJson
 }
 
 TableText FigureReader::Table(const std::string& path, Dimension dimension,
-                              std::span<const std::string_view> columns) {
+                              const std::vector<std::string_view>& columns) {
   const ProfileJson& node = Need(path);
   if (!node.is_object()) {
     Fail(path, R"(is no table; write {"unit", "source", "reference", "columns", "rows"})");
   }
   TableText table;
+  table.path = path;
+  table.columns = columns;
   std::string unit;
   table.scale = ReadUnit(path, node, dimension, unit);
   table.source = ReadSource(path, node);
@@ -130,6 +132,7 @@ TableText FigureReader::Table(const std::string& path, Dimension dimension,
     Fail(Join(path, "rows"), "must be a list with at least one row");
   }
   table.rows = &rows;
+  table.row_count = rows.size();
   read_.insert(Join(path, "columns"));
   read_.insert(Join(path, "rows"));
   return table;
@@ -207,7 +210,7 @@ std::vector<std::string> FigureReader::Keys(const std::string& path) const {
   return keys;
 }
 
-void FigureReader::RefuseUnread() const { RefuseUnread(root_, ""); }
+void FigureReader::RefuseUnread() const { RefuseUnread(*root_, ""); }
 
 void FigureReader::RefuseUnread(const ProfileJson& node, const std::string& path) const {
   if (read_.contains(path)) return;  // also a table's rows, which are read as a whole
@@ -230,6 +233,54 @@ void FigureReader::RefuseUnread(const ProfileJson& node, const std::string& path
     return;
   }
   for (const auto& [key, value] : node.items()) RefuseUnread(value, Join(path, key));
+}
+
+RowReader::RowReader(const FigureReader& reader, const TableText& table, size_t index)
+    : reader_(reader),
+      table_(table),
+      path_(fmt::format("{}.rows.{}", table.path, index)),
+      cells_((*table.rows)[index]) {
+  if (!cells_.is_array() || cells_.size() != table.columns.size()) {
+    reader.Fail(path_, fmt::format("{} is not a row; give {} values: {}", cells_.dump(),
+                                   table.columns.size(), fmt::join(table.columns, ", ")));
+  }
+}
+
+size_t RowReader::TakeWord(const std::vector<std::string_view>& words) {
+  const ProfileJson& cell = cells_[column_];
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (cell.is_string() && cell.get_ref<const std::string&>() == words[i]) {
+      ++column_;
+      return i;
+    }
+  }
+  FailCell(fmt::format("use one of {}", fmt::join(words, ", ")));
+}
+
+int64_t RowReader::TakeWhole() {
+  constexpr int64_t kMost = 1'000'000'000;
+  const ProfileJson& cell = cells_[column_];
+  if (!cell.is_number_integer() || cell.get<int64_t>() < 1 || cell.get<int64_t>() > kMost) {
+    FailCell(fmt::format("use a whole number from 1 to {}", kMost));
+  }
+  ++column_;
+  return cell.get<int64_t>();
+}
+
+double RowReader::TakeNumber() {
+  // Bytes, rates and times past these are no measurements, and overflow what is made of them.
+  constexpr double kLeast = 1e-9, kMost = 1e18;
+  const ProfileJson& cell = cells_[column_];
+  if (!cell.is_number() || !(cell.get<double>() >= kLeast && cell.get<double>() <= kMost)) {
+    FailCell(fmt::format("use a number from {:g} to {:g}", kLeast, kMost));
+  }
+  ++column_;
+  return cell.get<double>();
+}
+
+void RowReader::FailCell(const std::string& fix) const {
+  reader_.Fail(path_, fmt::format("{}: {} is not allowed; {}", table_.columns[column_],
+                                  cells_[column_].dump(), fix));
 }
 
 }  // namespace zeroplan

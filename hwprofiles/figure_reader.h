@@ -1,7 +1,8 @@
-// Reads figures out of a profile's JSON by path and remembers which paths were read, so that what
-// is left over can be refused as unknown.
+// Reads figures and tables out of a profile's JSON by path and remembers which paths were read, so
+// that what is left over can be refused as unknown.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -9,38 +10,37 @@
 #include <string_view>
 #include <vector>
 
+#include "hwprofiles/fields.h"
 #include "hwprofiles/parts.h"
 #include "hwprofiles/profile.h"
-#include "hwprofiles/units.h"
 
 namespace zeroplan {
 
-// What a figure may be: its dimension, and the range (base units) outside which it is a slip.
-struct FigureRule {
-  Dimension dimension;
-  double low, high;
-};
-
-// What surrounds a table's rows.
+// What surrounds a table's rows, and the rows.
 struct TableText {
+  std::string path;
+  std::vector<std::string_view> columns;
   const ProfileJson* rows;  // of the reader
-  double scale;             // of the table's unit
+  size_t row_count;
+  double scale;  // of the table's unit
   FigureSource source;
   std::string reference;
 };
 
 class FigureReader {
  public:
-  // Throws Error(kUsage) if `json` is not a JSON object. `source` is what errors begin with.
-  FigureReader(ProfileJson json, std::string_view source);
+  // The profile `text` with its parts composed (parts.h). Throws Error(kUsage) if it is not a JSON
+  // object. `source` is what errors begin with.
+  FigureReader(std::string_view text, std::string_view source);
+  ~FigureReader();
 
   // `path` is dotted ("gpu.peaks.bf16.dense").
   Figure Required(const std::string& path, const FigureRule& rule);
   std::optional<Figure> Optional(const std::string& path, const FigureRule& rule);
   std::string Text(const std::string& path);
-  // REQUIRES: Has(path). The rows are the caller's to check.
+  // REQUIRES: Has(path). The rows are read by RowReader.
   TableText Table(const std::string& path, Dimension dimension,
-                  std::span<const std::string_view> columns);
+                  const std::vector<std::string_view>& columns);
   bool Flag(const std::string& path);
   bool Has(const std::string& path) const;
   // Entries of an array, as paths ("runtime.0", ...). Throws if it is not a non-empty array.
@@ -66,9 +66,33 @@ class FigureReader {
   double ReadUnit(const std::string& path, const ProfileJson& node, Dimension dimension,
                   std::string& unit);
 
-  ProfileJson root_;
+  std::unique_ptr<const ProfileJson> root_;
   std::string source_;
   std::set<std::string> read_;
+};
+
+// One row of a table, cell by cell from left to right. Each Take throws Error(kUsage)
+// "SOURCE: PATH.rows.I: ..." for a cell that is not what it takes.
+class RowReader {
+ public:
+  // Throws for a row of another length than the columns'. Both must outlive the object.
+  RowReader(const FigureReader& reader, const TableText& table, size_t index);
+
+  // Index of the cell's word in `words`.
+  size_t TakeWord(const std::vector<std::string_view>& words);
+  int64_t TakeWhole();
+  double TakeNumber();
+  // What was measured, in the base unit.
+  double TakeMeasured() { return TakeNumber() * table_.scale; }
+
+ private:
+  [[noreturn]] void FailCell(const std::string& fix) const;
+
+  const FigureReader& reader_;
+  const TableText& table_;
+  const std::string path_;
+  const ProfileJson& cells_;
+  size_t column_ = 0;
 };
 
 }  // namespace zeroplan

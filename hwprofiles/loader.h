@@ -1,11 +1,11 @@
 // Reads hardware profiles. A figure without a source is refused: a plan is as good as its numbers.
 //
-// A profile is put together from parts (parts.h). A figure is {"value": 4.8, "unit": "TB/s",
-// "source": "datasheet|measured|derived", "reference":
-// "..."}. The loader throws Error(kUsage) that names file, key, value and the fix for: missing or
+// A profile is put together from parts (parts.h); its fields are those of fields.h. A figure is
+// {"value": 4.8, "unit": "TB/s", "source": "datasheet|measured|derived", "reference": "..."}. The
+// loader throws Error(kUsage) that names file, key, value and the fix for: missing or
 // unknown keys, a missing or unknown source, an empty reference, a unit of another dimension,
 // values outside what physics and today's hardware allow, sparse peaks, and figures that contradict
-// each other; measured tables (tables.h) likewise.
+// each other; measured tables (field_reader.h) likewise.
 #pragma once
 
 #include <string>

@@ -7,16 +7,14 @@
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
 #include "core/base/units.h"
+#include "hwprofiles/fields.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/parts.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr std::string_view kNetworkOption = "--network";
 constexpr std::string_view kLinkOption = "--intra-node-bandwidth";
-// As the loader allows for a network and a link.
-constexpr double kLowNetwork = 1e7, kLowLink = 1e9, kHighNetwork = 1e12, kHighLink = 1e13;
 
 // The count before "x" in "8x400Gb", which is cut off; 1 where there is none.
 int TakeCount(std::string_view& rate) {
@@ -39,17 +37,17 @@ Figure FromCommandLine(double bytes_per_second, std::string_view option, const s
   return figure;
 }
 
-void CheckRange(double value, double low, double high, std::string_view option,
+void CheckRange(double value, const FigureRule& rule, std::string_view option,
                 const std::string& text) {
-  if (value >= low && value <= high) return;
+  if (value >= rule.low && value <= rule.high) return;
   ThrowUsage("{}: {} is not physical; use {:g} to {:g} GB/s (1 GB/s is 8 Gb/s)", option, text,
-             low / 1e9, high / 1e9);
+             rule.low / 1e9, rule.high / 1e9);
 }
 
 }  // namespace
 
 void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
-  const std::vector<std::string> names = EmbeddedNames("networks");
+  const std::vector<std::string> names = NetworkNames();
   for (const std::string& name : names) {
     if (name != text) continue;
     profile.network = LoadNetwork(name);
@@ -66,7 +64,7 @@ void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
   std::string_view rate = text;
   const int adapters = TakeCount(rate);
   const double bandwidth = adapters * ParseBandwidth(rate, kNetworkOption);
-  CheckRange(bandwidth, kLowNetwork, kHighNetwork, kNetworkOption, text);
+  CheckRange(bandwidth, figure_rules::kNetworkBandwidth, kNetworkOption, text);
   NetworkProfile network;
   network.name = text;
   network.bandwidth_per_node = FromCommandLine(bandwidth, kNetworkOption, text);
@@ -76,7 +74,7 @@ void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
 
 void ApplyGpuLink(HardwareProfile& profile, const std::string& text) {
   const double bandwidth = ParseBandwidth(text, kLinkOption);
-  CheckRange(bandwidth, kLowLink, kHighLink, kLinkOption, text);
+  CheckRange(bandwidth, figure_rules::kLink, kLinkOption, text);
   profile.node.gpu_link = FromCommandLine(bandwidth, kLinkOption, text);
   profile.node.collectives.reset();
 }

@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
 #include "hwprofiles/embedded.h"
+#include "hwprofiles/units.h"
 
 namespace zeroplan {
 namespace {
@@ -122,6 +124,20 @@ void Format(const ProfileJson& json, size_t indent, size_t used, std::string& ou
   out += object ? '}' : ']';
 }
 
+// The name a section of a profile starts from, or "" if it is held in full.
+std::string PartName(const ProfileJson& profile, std::string_view section) {
+  const std::string key(section);
+  if (!profile.is_object() || !profile.contains(key)) return "";
+  const ProfileJson& part = profile[key];
+  if (part.is_string()) return part.get<std::string>();
+  if (part.is_object() && part.contains("base") && part["base"].is_string()) {
+    return part["base"].get<std::string>();
+  }
+  return "";
+}
+
+constexpr PartKind kGpuKind = kPartKinds[0];
+
 }  // namespace
 
 std::span<const PartKind> PartKinds() { return kPartKinds; }
@@ -183,21 +199,42 @@ ProfileJson ComposeProfile(ProfileJson profile, std::string_view source) {
   return profile;
 }
 
-std::string PartName(const ProfileJson& profile, std::string_view section) {
-  const std::string key(section);
-  if (!profile.is_object() || !profile.contains(key)) return "";
-  const ProfileJson& part = profile[key];
-  if (part.is_string()) return part.get<std::string>();
-  if (part.is_object() && part.contains("base") && part["base"].is_string()) {
-    return part["base"].get<std::string>();
-  }
-  return "";
-}
-
 std::string FormatProfileJson(const ProfileJson& json) {
   std::string out;
   Format(json, 0, 0, out);
   return out + "\n";
+}
+
+std::string ComposedText(std::string_view profile, std::string_view source) {
+  return FormatProfileJson(ComposeProfile(ParseJson(profile, source), source));
+}
+
+std::string PartText(const PartKind& kind, const std::string& name) {
+  return FormatProfileJson(ComposePart(kind, ProfileJson(name), name));
+}
+
+std::vector<KnownGpu> KnownGpus() {
+  std::vector<KnownGpu> gpus;
+  for (const std::string& name : EmbeddedNames(kGpuKind.folder)) {
+    const ProfileJson part = ComposePart(kGpuKind, ProfileJson(name), name);
+    const ProfileJson& memory = part.at("memory");
+    const auto scale = UnitScale(Dimension::kBytes, memory.at("unit").get<std::string>());
+    KnownGpu& gpu = gpus.emplace_back();
+    gpu.part = name;
+    gpu.memory_bytes = memory.at("value").get<double>() * scale.value_or(1);
+    if (part.contains("driver_names")) part.at("driver_names").get_to(gpu.driver_names);
+  }
+  return gpus;
+}
+
+std::vector<KnownMachine> KnownMachines() {
+  std::vector<KnownMachine> machines;
+  for (const std::string& name : EmbeddedNames("profiles")) {
+    const ProfileJson json = ParseJson(EmbeddedText("profiles", name), name);
+    machines.push_back(
+        {name, PartName(json, kGpuKind.section), json.at("gpus").at("value").get<double>()});
+  }
+  return machines;
 }
 
 }  // namespace zeroplan

@@ -3,7 +3,7 @@
 // one ({"base": "rtx4090", "usable_memory": {...}}; null takes a key away) or holds it in full.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,8 +33,24 @@ ProfileJson ParseJson(std::string_view text, std::string_view source);
 ProfileJson ComposeProfile(ProfileJson profile, std::string_view source);
 // One part in full. `part`: a name, or an object with "base".
 ProfileJson ComposePart(const PartKind& kind, const ProfileJson& part, std::string_view source);
-// The name a section of a profile starts from, or "" if it is held in full.
-std::string PartName(const ProfileJson& profile, std::string_view section);
+// `profile`'s text, and a built-in part, with every section in full. Throw as the two above.
+std::string ComposedText(std::string_view profile, std::string_view source);
+std::string PartText(const PartKind& kind, const std::string& name);
+
+// A built-in GPU, as a driver would describe it.
+struct KnownGpu {
+  std::string part;  // "rtx4090"
+  double memory_bytes;
+  std::vector<std::string> driver_names;  // without the brand; empty: not known
+};
+std::vector<KnownGpu> KnownGpus();
+// A built-in machine: which GPUs it has, and how many.
+struct KnownMachine {
+  std::string name;
+  std::string gpu_part;  // "" if it holds its GPU in full
+  double gpus;
+};
+std::vector<KnownMachine> KnownMachines();
 
 // Indented by two; what fits a line, and each row of a table, on one line. Ends with a newline.
 std::string FormatProfileJson(const ProfileJson& json);

@@ -29,6 +29,30 @@ std::string_view LinkKindName(LinkKind kind) {
   return "?";
 }
 
+std::string_view GemmKindName(GemmKind kind) {
+  switch (kind) {
+    case GemmKind::kForward:
+      return "forward";
+    case GemmKind::kData:
+      return "data";
+    case GemmKind::kWeight:
+      return "weight";
+  }
+  return "?";
+}
+
+std::string_view CollectiveOpName(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::kAllReduce:
+      return "all_reduce";
+    case CollectiveOp::kAllGather:
+      return "all_gather";
+    case CollectiveOp::kReduceScatter:
+      return "reduce_scatter";
+  }
+  return "?";
+}
+
 uint64_t RuntimeBytes(const HardwareProfile& profile, int world_size) {
   const auto& entries = profile.runtime;
   ZEROPLAN_CHECK(!entries.empty());

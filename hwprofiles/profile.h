@@ -39,6 +39,7 @@ struct Measured {
 // The three products of a layer y[M,N] = a[M,K] * w[K,N]: kForward; kData, dy * w^T; kWeight,
 // a^T * dy. All have 2*M*K*N FLOPs.
 enum class GemmKind : uint8_t { kForward, kData, kWeight };
+std::string_view GemmKindName(GemmKind kind);  // "forward", "data", "weight"
 struct GemmRate {
   GemmKind kind = GemmKind::kForward;
   Dtype dtype = Dtype::kBF16;
@@ -55,6 +56,7 @@ struct AttentionRate {
   bool operator==(const AttentionRate&) const = default;
 };
 enum class CollectiveOp : uint8_t { kAllReduce, kAllGather, kReduceScatter };
+std::string_view CollectiveOpName(CollectiveOp op);  // "all_reduce", "all_gather", "reduce_scatter"
 // `bytes`: what all ranks hold together (all-gather, reduce-scatter) or each rank's whole input
 // (all-reduce). Ranks of one node.
 struct CollectiveTime {

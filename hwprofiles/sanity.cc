@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
+
+#include "hwprofiles/fields.h"
 
 namespace zeroplan {
 namespace {
@@ -80,36 +82,29 @@ Found CheckCapabilities(const GpuProfile& gpu) {
   return std::nullopt;
 }
 
-// `larger` must be at least `smaller`.
-Found Order(const Figure& smaller, std::string_view smaller_key, const Figure& larger,
-            std::string_view larger_key, double tolerance = 1.0) {
+// `larger` must be at least `smaller`; both are figures of `profile`.
+Found Order(const HardwareProfile& profile, const Figure& smaller, const Figure& larger,
+            double tolerance = 1.0) {
   if (smaller.value <= larger.value * tolerance) return std::nullopt;
   return Contradiction{
-      fmt::format("{}.value", smaller_key),
+      fmt::format("{}.value", FigureKey(profile, smaller)),
       fmt::format("{} {} is more than {} ({} {}); correct one of them", smaller.written,
-                  smaller.unit, larger_key, larger.written, larger.unit)};
+                  smaller.unit, FigureKey(profile, larger), larger.written, larger.unit)};
 }
 
-Found CheckPcie(const PcieProfile& pcie) {
+Found CheckPcie(const HardwareProfile& profile) {
   // Both ways at once carries at least nearly what one way does (a little is lost to turnaround).
   constexpr double kSlack = 1.1;
-  if (auto found = Order(pcie.to_device_single, "pcie.to_device_single", pcie.both_single,
-                         "pcie.both_single", kSlack)) {
-    return found;
+  const PcieProfile& pcie = profile.node.pcie;
+  for (const Figure* single : {&pcie.to_device_single, &pcie.from_device_single}) {
+    if (auto found = Order(profile, *single, pcie.both_single, kSlack)) return found;
   }
-  if (auto found = Order(pcie.from_device_single, "pcie.from_device_single", pcie.both_single,
-                         "pcie.both_single", kSlack)) {
-    return found;
-  }
-  if (pcie.to_device_all) {
-    if (auto found = Order(pcie.to_device_single, "pcie.to_device_single", *pcie.to_device_all,
-                           "pcie.to_device_all", kSlack)) {
-      return found;
-    }
-  }
-  if (pcie.from_device_all) {
-    return Order(pcie.from_device_single, "pcie.from_device_single", *pcie.from_device_all,
-                 "pcie.from_device_all", kSlack);
+  const std::pair<const Figure*, const std::optional<Figure>*> directions[] = {
+      {&pcie.to_device_single, &pcie.to_device_all},
+      {&pcie.from_device_single, &pcie.from_device_all}};
+  for (const auto& [single, all] : directions) {
+    if (!*all) continue;
+    if (auto found = Order(profile, *single, **all, kSlack)) return found;
   }
   return std::nullopt;
 }
@@ -166,19 +161,20 @@ Found CheckGpuTables(const GpuProfile& gpu) {
   return std::nullopt;
 }
 
-Found CheckCopies(const PcieProfile& pcie) {
+Found CheckCopies(const HardwareProfile& profile) {
   constexpr double kGiga = 1e9;
   constexpr double kSlack = 1.1;
+  const PcieProfile& pcie = profile.node.pcie;
   if (!pcie.copies) return std::nullopt;
   for (size_t i = 0; i < pcie.copies->rows.size(); ++i) {
     const CopyTime& row = pcie.copies->rows[i];
-    const std::tuple<double, const Figure*, const char*> directions[] = {
-        {row.to_device_seconds, &pcie.to_device_single, "pcie.to_device_single"},
-        {row.from_device_seconds, &pcie.from_device_single, "pcie.from_device_single"}};
-    for (const auto& [seconds, single, name] : directions) {
+    const std::pair<double, const Figure*> directions[] = {
+        {row.to_device_seconds, &pcie.to_device_single},
+        {row.from_device_seconds, &pcie.from_device_single}};
+    for (const auto& [seconds, single] : directions) {
       if (row.bytes / seconds > single->value * kSlack) {
         return TooFast("pcie.copies", i, row.bytes / seconds / kGiga, "GB/s", single->value / kGiga,
-                       name);
+                       FigureKey(profile, *single));
       }
     }
   }
@@ -222,18 +218,13 @@ Found FindContradiction(const HardwareProfile& profile) {
   if (auto found = CheckPeaks(gpu)) return found;
   if (auto found = CheckCapabilities(gpu)) return found;
   // "141 GB" on a data sheet may be GB or GiB, so allow the 7 % between them.
-  if (auto found = Order(gpu.usable_memory, "gpu.usable_memory", gpu.memory, "gpu.memory", 1.075)) {
-    return found;
-  }
+  if (auto found = Order(profile, gpu.usable_memory, gpu.memory, 1.075)) return found;
   if (gpu.copy_bandwidth) {
-    if (auto found = Order(*gpu.copy_bandwidth, "gpu.copy_bandwidth", gpu.hbm_bandwidth,
-                           "gpu.hbm_bandwidth")) {
-      return found;
-    }
+    if (auto found = Order(profile, *gpu.copy_bandwidth, gpu.hbm_bandwidth)) return found;
   }
   if (auto found = CheckGpuTables(gpu)) return found;
-  if (auto found = CheckPcie(profile.node.pcie)) return found;
-  if (auto found = CheckCopies(profile.node.pcie)) return found;
+  if (auto found = CheckPcie(profile)) return found;
+  if (auto found = CheckCopies(profile)) return found;
   return CheckCollectives(profile.node);
 }
 

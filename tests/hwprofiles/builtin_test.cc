@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
