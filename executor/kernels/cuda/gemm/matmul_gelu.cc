@@ -78,7 +78,7 @@ class Panels {
 // ---- forward: a_MK w bias_N -> pre_MN y_MN workspace -------------------------------------------
 
 Product FusedForward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &bias_N = Arg(call, 2), &pre_MN = Arg(call, 3), &y_MN = Arg(call, 4);
   CheckOneDtype(kForward, pre_MN, y_MN);
   CheckOneDtype(kForward, bias_N, y_MN);
@@ -114,7 +114,7 @@ void RunSeparateForward(const KernelCall& call) {
 // ---- backward: dy_MN w pre_MK -> dx_MK workspace -----------------------------------------------
 
 Product FusedBackward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &pre_MK = Arg(call, 2), &dx_MK = Arg(call, 3);
   CheckOneDtype(kBackward, pre_MK, dx_MK);
   return MakeProduct(kBackward, BackwardDataLayout(M, K, N, call.has(kTransposed)), Arg(call, 0),
