@@ -87,7 +87,7 @@ class Benchmark {
     const KernelContext context{&program_, 0, 1, &pool_};
     const double seconds = MedianSeconds([&] {
       CpuKernels().rows[static_cast<size_t>(id)](
-          {id, static_cast<uint8_t>(flags), dims, args, context});
+          {id, static_cast<uint8_t>(flags), dims, args, context, UsualScalars(id)});
     });
     double bytes = 0;
     for (size_t i = 0; i < args.size(); ++i) {

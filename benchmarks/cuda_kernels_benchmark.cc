@@ -216,7 +216,7 @@ class Benchmark {
     const uint64_t workspace = info.workspace_bytes(row.dims, Backend::kCuda);
     std::vector<Spec> specs = row.args;
     if (workspace > 0) {
-      specs.resize(static_cast<size_t>(info.arg_count), Absent());
+      specs.resize(static_cast<size_t>(info.args.size()), Absent());
       specs.back() = {.dtype = Dtype::kU8, .n = static_cast<int64_t>(workspace)};
     }
     const auto room = [](const Spec& s) {
@@ -251,7 +251,7 @@ class Benchmark {
     const auto index = static_cast<size_t>(row.id);
     const auto flags = static_cast<uint8_t>(row.flags);
     if (table.prepare[index] != nullptr) {
-      table.prepare[index]({row.id, flags, row.dims, sets[0], context});
+      table.prepare[index]({row.id, flags, row.dims, sets[0], context, UsualScalars(row.id)});
       Check(cudaStreamSynchronize(launch_.stream), "preparing a kernel");
       for (size_t i = 0; i < specs.size(); ++i) {  // preparing may scribble on arguments
         if (sets[0][i].data == nullptr || specs[i].dtype == Dtype::kU8) continue;
@@ -261,7 +261,7 @@ class Benchmark {
     }
     return MedianSeconds([&](int i) {
       const std::vector<KernelArg>& args = sets[static_cast<size_t>(i % copies)];
-      table.rows[index]({row.id, flags, row.dims, args, context});
+      table.rows[index]({row.id, flags, row.dims, args, context, UsualScalars(row.id)});
     });
   }
 

@@ -41,7 +41,8 @@ struct CostModel::Impl {
   double LaunchSeconds(const Program& program, const LaunchKernel& launch, Stream stream) const {
     if (stream != Stream::kHost) return kernels.Seconds(program, launch);
     const double bytes = LaunchBytes(program, launch);
-    return launch.kernel == KernelId::kAdamW ? host.AdamSeconds(bytes) : host.Seconds(bytes);
+    const bool adam = KernelInfo(launch.kernel).cost == CostKind::kAdam;
+    return adam ? host.AdamSeconds(bytes) : host.Seconds(bytes);
   }
 
   double CopySeconds(const Program& program, const Copy& copy) const {

@@ -1,5 +1,5 @@
-// Seconds of a kernel of the program on the GPU: which cost function it goes to, and the bytes it
-// moves.
+// Seconds of a kernel of the program on the GPU, by its row's cost kind and the bytes it moves.
+// Workspaces of matmuls and attention are not counted: they were measured with the kernel.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,13 @@
 
 namespace zeroplan {
 
-// Bytes a launch reads and writes (both, where it does both), by its arguments. What does not
-// follow from them:
-//   embed_forward, embed_backward, select_row   only the rows that are named, not the table
-//   cross_entropy        the logits twice in, once out (a row is read for its maximum and sum, then
-//                        for the gradient); forward only: once in
-//   layer_norm_backward  its workspace is written, then read
-//   workspaces of matmuls and attention         not counted: measured with the kernel
-double LaunchBytes(const Program& program, const LaunchKernel& launch);
-
 class KernelCost {
  public:
   explicit KernelCost(const GpuProfile& gpu);
 
   // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
   // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
-  // more. A bias gradient counts as one more read of dy.
+  // more.
   double Seconds(const Program& program, const LaunchKernel& launch) const;
 
   const GemmCost& gemm() const { return gemm_; }
@@ -39,7 +30,7 @@ class KernelCost {
   struct Key {
     KernelDims dims{};
     uint64_t bytes = 0;
-    KernelId kernel = KernelId::kCount;
+    CostKind cost = CostKind::kMemory;
     Dtype dtype = Dtype::kU8;
     bool operator==(const Key&) const = default;
   };

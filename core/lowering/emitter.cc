@@ -3,18 +3,6 @@
 #include "core/base/error.h"
 
 namespace zeroplan {
-namespace {
-
-// The matmuls of the compute stream follow one another, so one block serves them all.
-bool SharesMatmulWorkspace(KernelId kernel) {
-  return kernel == KernelId::kMatmulForward || kernel == KernelId::kMatmulBackwardData ||
-         kernel == KernelId::kMatmulBackwardWeight ||
-         kernel == KernelId::kUnfusedAttentionForward ||
-         kernel == KernelId::kUnfusedAttentionBackward || kernel == KernelId::kMatmulGeluForward ||
-         kernel == KernelId::kMatmulGeluBackward;
-}
-
-}  // namespace
 
 BufferId AddBuffer(Program& program, const char* label, Role role, Dtype dtype, uint64_t bytes) {
   Buffer buffer;
@@ -47,27 +35,27 @@ void Emitter::Push(Op op, Stream stream) {
 }
 
 void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
-                     std::initializer_list<Ref> args, Stream stream) {
+                     std::initializer_list<Ref> args, Stream stream, const KernelScalars& scalars) {
   const KernelRow& row = KernelInfo(kernel);
   LaunchKernel launch{kernel};
   launch.flags = flags;
   launch.dims = dims;
+  launch.scalars = scalars;
   launch.first_arg = static_cast<uint32_t>(program_.refs.size());
   program_.refs.insert(program_.refs.end(), args.begin(), args.end());
   launch.arg_count = static_cast<uint16_t>(args.size());
   // What the host runs is the CPU's kernel, whatever the program's backend.
   const Backend backend = stream == Stream::kHost ? Backend::kCpu : program_.backend;
   if (const uint64_t bytes = row.workspace_bytes(dims, backend); bytes > 0) {
-    ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.arg_count, "{}", row.name);
-    const bool shared = SharesMatmulWorkspace(kernel);
+    ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.args.size(), "{}", row.name);
     BufferId id = kNoBuffer;
-    if (shared && program_.matmul_workspace != kNoBuffer) {
+    if (row.shares_workspace && program_.matmul_workspace != kNoBuffer) {
       id = program_.matmul_workspace;
       program_.buffers[id].bytes = std::max(program_.buffers[id].bytes, bytes);
     } else {
       id = AddBuffer(program_, "workspace", Role::kWorkspace, Dtype::kU8, bytes);
       program_.buffers[id].layer = layer_;
-      if (shared) {
+      if (row.shares_workspace) {
         program_.buffers[id].layer = -2;
         program_.buffers[id].persistent = true;
         program_.matmul_workspace = id;

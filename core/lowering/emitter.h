@@ -38,7 +38,8 @@ class Emitter {
 
   // Adds the workspace argument where the backend's library needs one.
   void Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
-              std::initializer_list<Ref> args, Stream stream = Stream::kCompute);
+              std::initializer_list<Ref> args, Stream stream = Stream::kCompute,
+              const KernelScalars& scalars = {});
   void Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments, Stream stream,
                bool scalar = false);
   // On the copy stream that fits the two spaces.

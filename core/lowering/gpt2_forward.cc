@@ -77,7 +77,8 @@ BufferId Gpt2Graph::ForwardNorm(const char* label, int layer, TensorRole w, Tens
   const BufferId y = Activation(label, layer, rows_ * hidden_, dtype_);
   *stats = Activation("ln_stats", layer, rows_ * 2, Dtype::kF32);
   emit_.Launch(KernelId::kLayerNormForward, {rows_, hidden_}, kNoFlags,
-               {All(x), Param(w, layer), Param(b, layer), All(y), All(*stats)});
+               {All(x), Param(w, layer), Param(b, layer), All(y), All(*stats)}, Stream::kCompute,
+               {program_.model.layer_norm_eps});
   return y;
 }
 

@@ -7,9 +7,7 @@
 // Selective: a layer's norms and GELU, which take little time for what they hold, run again just
 // before the first kernel of the backward pass that needs what they made (their own gradients
 // aside, the weight gradient of the product behind them); all else is kept.
-#include <algorithm>
 #include <array>
-#include <initializer_list>
 
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -93,29 +91,31 @@ bool IsBackwardOfLayer(const Program& p, const Instruction& i) {
   return i.phase == Phase::kBackward && i.layer >= 0 && i.layer < p.model.layers;
 }
 
-// The kernels that selective recompute runs again, by what they make.
+// The kernels that selective recompute runs again, by what they make: KernelRow::recompute.
 class CheapKernels {
  public:
   explicit CheapKernels(Program& program) : p_(program), maker_(program.buffers.size()) {}
 
-  // Notes a layer's forward kernel if it is cheap, or does something cheap besides.
+  // Notes what makes a layer's forward kernel's outputs again, if something cheap does.
   void Note(const Instruction& instruction) {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch == nullptr) return;
-    const std::span<const Ref> args = p_.args(*launch);
-    switch (launch->kernel) {
-      case KernelId::kLayerNormForward:
-        return Add(*launch, {args[0], args[1], args[2], args[3], args[4]}, 2);
-      case KernelId::kGeluForward:
-        return Add(*launch, {args[0], args[1]}, 1);
-      case KernelId::kMatmulGeluForward: {
-        LaunchKernel gelu{KernelId::kGeluForward};
-        gelu.dims = {launch->dims[0] * launch->dims[2]};
-        return Add(gelu, {args[3], args[4]}, 1);
+    const CheapKernel& cheap = KernelInfo(launch->kernel).recompute;
+    if (cheap.args.size() == 0) return;
+    Kernel kernel{*launch};
+    // Flags and scalars of a row mean nothing to another.
+    if (cheap.kernel != launch->kernel) kernel.launch = {cheap.kernel};
+    kernel.launch.dims = cheap.dims != nullptr ? cheap.dims(launch->dims) : launch->dims;
+    kernel.launch.arg_count = 0;
+    for (const uint8_t index : cheap.args) {
+      if (index >= launch->arg_count) break;  // a workspace that the backend does without
+      const Ref& ref = p_.args(*launch)[index];
+      kernel.args[kernel.launch.arg_count++] = ref;
+      if (Makes(kernel, kernel.launch.arg_count - 1u)) {
+        maker_[ref.buffer] = static_cast<uint32_t>(kernels_.size() + 1);
       }
-      default:
-        return;
     }
+    kernels_.push_back(kernel);
   }
 
   // Appends to `out` what must run before `backward` may: kernels over fresh buffers, which
@@ -136,30 +136,30 @@ class CheapKernels {
  private:
   struct Kernel {
     LaunchKernel launch;
-    std::array<Ref, 5> args;
-    size_t count, outputs;  // the last ones of `count`
+    std::array<Ref, kMaxKernelArgs> args;
   };
 
-  void Add(const LaunchKernel& launch, std::initializer_list<Ref> args, size_t outputs) {
-    Kernel kernel{launch, {}, args.size(), outputs};
-    std::copy(args.begin(), args.end(), kernel.args.begin());
-    kernels_.push_back(kernel);
-    for (size_t i = kernel.count - outputs; i < kernel.count; ++i) {
-      maker_[kernel.args[i].buffer] = static_cast<uint32_t>(kernels_.size());
-    }
+  // True for an argument that is an output; a workspace is none.
+  bool Makes(const Kernel& kernel, size_t index) const {
+    const Ref& ref = kernel.args[index];
+    return !ref.null() && p_.buffers[ref.buffer].role == Role::kActivation &&
+           Writes(AccessMode(kernel.launch.kernel, static_cast<int>(index), kernel.launch.flags));
   }
 
   LaunchKernel Launch(const Kernel& kernel, std::vector<BufferId>& renamed) {
     LaunchKernel launch = kernel.launch;
     launch.first_arg = static_cast<uint32_t>(p_.refs.size());
-    launch.arg_count = static_cast<uint16_t>(kernel.count);
-    for (size_t i = 0; i < kernel.count; ++i) {
+    for (size_t i = 0; i < launch.arg_count; ++i) {
       Ref ref = kernel.args[i];
-      if (i >= kernel.count - kernel.outputs) {
+      const bool makes = Makes(kernel, i);
+      const bool scratch = !ref.null() && p_.buffers[ref.buffer].role == Role::kWorkspace &&
+                           !p_.buffers[ref.buffer].persistent;
+      if (makes || scratch) {
         const Buffer copy = p_.buffers[ref.buffer];
         p_.buffers.push_back(copy);
-        renamed[ref.buffer] = static_cast<BufferId>(p_.buffers.size() - 1);
-        ref.buffer = renamed[ref.buffer];
+        const auto fresh = static_cast<BufferId>(p_.buffers.size() - 1);
+        if (makes) renamed[ref.buffer] = fresh;
+        ref.buffer = fresh;
       }
       p_.refs.push_back(ref);
     }

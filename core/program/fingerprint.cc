@@ -79,6 +79,7 @@ void AddInstruction(Hasher& hash, const Instruction& instruction) {
                  [&](const LaunchKernel& k) {
                    hash.Add(k.kernel, k.flags, k.arg_count, k.first_arg);
                    for (const int64_t dim : k.dims) hash.Add(dim);
+                   for (const float scalar : k.scalars) hash.Add(scalar);
                  },
                  [&](const Collective& c) {
                    hash.Add(c.kind, c.dtype, c.first_segment, c.segment_count, c.scalar);

@@ -11,34 +11,6 @@ namespace {
 
 using Out = std::back_insert_iterator<std::string>;
 
-// Names of the dimensions that each kernel uses, in the order of LaunchKernel::dims; by KernelId.
-constexpr std::array<std::array<std::string_view, 4>, kKernelCount> kDimNames = {{
-    {"B", "T", "C", "V"},    // embed_forward
-    {"M", "C"},              // layer_norm_forward
-    {"M", "K", "N"},         // matmul_forward
-    {"B", "T", "C", "H"},    // attention_forward
-    {"n"},                   // gelu_forward
-    {"R", "V", "Vp"},        // cross_entropy
-    {"n"},                   // loss_reduce
-    {"M", "K", "N"},         // matmul_backward_data
-    {"M", "K", "N"},         // matmul_backward_weight
-    {"M", "C"},              // layer_norm_backward
-    {"n"},                   // gelu_backward
-    {"B", "T", "C", "H"},    // attention_backward
-    {"B", "T", "C", "V"},    // embed_backward
-    {"n"},                   // fill
-    {"n"},                   // convert
-    {"n"},                   // norm_sq
-    {},                      // step_scalars
-    {"n", "unit", "begin"},  // adamw
-    {"n", "unit", "begin"},  // param_init
-    {"C"},                   // select_row
-    {"B", "T", "C", "H"},    // unfused_attention_forward
-    {"B", "T", "C", "H"},    // unfused_attention_backward
-    {"M", "K", "N"},         // matmul_gelu_forward
-    {"M", "K", "N"},         // matmul_gelu_backward
-}};
-
 struct FlagName {
   uint8_t bit;
   std::string_view name;
@@ -69,8 +41,8 @@ template <typename Wanted>
 void AppendArgs(std::string& text, const Program& program, const LaunchKernel& launch,
                 Wanted&& wanted) {
   const KernelRow& row = KernelInfo(launch.kernel);
-  for (int i = 0; i < std::min<int>(launch.arg_count, row.arg_count); ++i) {
-    const bool scratch = row.modes[static_cast<size_t>(i)] == ArgMode::kScratch;
+  for (int i = 0; i < std::min<int>(launch.arg_count, row.args.size()); ++i) {
+    const bool scratch = row.args[static_cast<size_t>(i)] == ArgMode::kScratch;
     const ArgMode mode = AccessMode(launch.kernel, i, launch.flags);
     if (!wanted(scratch, mode)) continue;
     text += scratch ? " ~" : mode == ArgMode::kInOut ? " &" : " ";
@@ -82,7 +54,7 @@ void AppendArgs(std::string& text, const Program& program, const LaunchKernel& l
 // Inputs, "->", then outputs; '&' marks what is read and written, '~' scratch, '_' an absent
 // argument.
 void AppendOp(std::string& text, const Program& program, const LaunchKernel& launch) {
-  if (launch.kernel >= KernelId::kCount) {
+  if (!KernelExists(launch.kernel)) {
     text += "kernel?";
     return;
   }
@@ -100,11 +72,8 @@ void AppendOp(std::string& text, const Program& program, const LaunchKernel& lau
   for (const FlagName& flag : kFlagNames) {
     if ((launch.flags & flag.bit) != 0) fmt::format_to(Out(text), " {}", flag.name);
   }
-  const auto& names = kDimNames[static_cast<size_t>(launch.kernel)];
-  for (size_t i = 0; i < names.size() && !names[i].empty(); ++i) {
-    fmt::format_to(Out(text), "{}{}={}", i == 0 ? "  (" : " ", names[i], launch.dims[i]);
-  }
-  if (!names[0].empty()) text += ')';
+  const std::string dims = FormatDims(launch.kernel, launch.dims, launch.scalars);
+  if (!dims.empty()) fmt::format_to(Out(text), "  ({})", dims);
 }
 
 void AppendOp(std::string& text, const Program& program, const Collective& collective) {

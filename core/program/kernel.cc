@@ -1,8 +1,11 @@
-// The kernel table. FLOPs are those of the formulas, not of an implementation; matmuls and
-// attention decide a step's time, the elementwise counts only keep such kernels from looking free.
+// The kernel table and the formulas its rows name. FLOPs are those of the mathematics, not of an
+// implementation; matmuls and attention decide a step's time, the elementwise counts only keep such
+// kernels from looking free.
 #include "core/program/kernel.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <iterator>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -11,12 +14,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr ArgMode kIn = ArgMode::kIn;
-constexpr ArgMode kOut = ArgMode::kOut;
-constexpr ArgMode kInOut = ArgMode::kInOut;
-constexpr ArgMode kOutOrAdd = ArgMode::kOutOrAdd;
-constexpr ArgMode kOutOrAddDx = ArgMode::kOutOrAddDx;
-constexpr ArgMode kScratch = ArgMode::kScratch;
+using enum ArgMode;
 
 // ---- FLOPs -------------------------------------------------------------------------------------
 
@@ -26,7 +24,6 @@ double Product(const KernelDims& d, int count) {
   return product;
 }
 
-double NoFlops(const KernelDims&) { return 0; }
 // One addition of token and position embedding an element.
 double EmbedFlops(const KernelDims& d) { return Product(d, 3); }
 // An element: 1 for the mean, 3 for the variance, 4 to shift, scale, weigh and add the bias.
@@ -70,8 +67,6 @@ double ParamInitFlops(const KernelDims& d) { return 40 * Product(d, 1); }
 
 constexpr uint64_t kAlign = 256;  // cudaMalloc's; libraries and vector loads rely on it
 
-uint64_t NoWorkspace(const KernelDims&, Backend) { return 0; }
-
 // 32 MiB: what the cuBLAS documentation recommends for Hopper and data-centre Blackwell
 // ("cublasSetWorkspace": 4 MiB on older GPUs). With less, cuBLASLt drops split-K algorithms.
 uint64_t MatmulWorkspace(const KernelDims&, Backend backend) {
@@ -112,131 +107,117 @@ uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {
   return static_cast<uint64_t>(EmbedScratchOf(d[0] * d[1], d[2]).bytes);
 }
 
+// ---- bytes -------------------------------------------------------------------------------------
+
+double Bytes(const LaunchShape& launch, size_t index) {
+  return index < launch.args.size() ? static_cast<double>(launch.args[index].bytes) : 0;
+}
+
+// The table is not read through: a row of wte for each row of x.
+double EmbedForwardBytes(const LaunchShape& launch) {
+  return Bytes(launch, 0) + Bytes(launch, 2) + 2 * Bytes(launch, 3);
+}
+
+// The named rows of dwte alone are read and written.
+double EmbedBackwardBytes(const LaunchShape& launch) {
+  const double rows =
+      Product(launch.dims, 3) * static_cast<double>(DtypeBytes(launch.args[2].dtype));
+  const bool adds = (launch.flags & kAccumulate) != 0;
+  return Bytes(launch, 0) + Bytes(launch, 1) + 2 * rows + (adds ? 2 : 1) * Bytes(launch, 3);
+}
+
+// The row that is named, not all of x.
+double SelectRowBytes(const LaunchShape& launch) { return 2 * Bytes(launch, 2); }
+
+// The logits twice in, once out: a row is read for its maximum and sum, then for the gradient.
+// Forward only: once in.
+double CrossEntropyBytes(const LaunchShape& launch) {
+  const double passes = (launch.flags & kForwardOnly) != 0 ? 1 : 3;
+  return passes * Bytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 3);
+}
+
+// The workspace is written, then read.
+double LayerNormBackwardBytes(const LaunchShape& launch) {
+  return ArgumentBytes(launch) + 2 * Bytes(launch, 7);
+}
+
+// A bias gradient is one more read of dy.
+double MatmulBackwardWeightBytes(const LaunchShape& launch) {
+  return ArgumentBytes(launch) + (Bytes(launch, 3) > 0 ? Bytes(launch, 1) : 0);
+}
+
+// ---- recompute ---------------------------------------------------------------------------------
+
+// GELU's n, of a product of M x N.
+KernelDims ProductElements(const KernelDims& d) { return {d[0] * d[2]}; }
+
 // ---- the table ---------------------------------------------------------------------------------
 
-constexpr std::array<KernelRow, kKernelCount> kTable = {{
-    {KernelId::kEmbedForward, "embed_forward", {kIn, kIn, kIn, kOut}, 4, EmbedFlops, NoWorkspace},
-    {KernelId::kLayerNormForward,
-     "layer_norm_forward",
-     {kIn, kIn, kIn, kOut, kOut},
-     5,
-     LayerNormForwardFlops,
-     NoWorkspace},
-    {KernelId::kMatmulForward,
-     "matmul_forward",
-     {kIn, kIn, kIn, kIn, kOut, kScratch},
-     6,
-     MatmulFlops,
-     MatmulWorkspace},
-    {KernelId::kAttentionForward,
-     "attention_forward",
-     {kIn, kOut, kOut, kScratch},
-     4,
-     AttentionForwardFlops,
-     AttentionForwardWorkspace},
-    {KernelId::kGeluForward, "gelu_forward", {kIn, kOut}, 2, GeluForwardFlops, NoWorkspace},
-    // Even with kForwardOnly the logits may serve as scratch.
-    {KernelId::kCrossEntropy,
-     "cross_entropy",
-     {kInOut, kIn, kIn, kOut},
-     4,
-     CrossEntropyFlops,
-     NoWorkspace},
-    {KernelId::kLossReduce, "loss_reduce", {kIn, kInOut}, 2, OnePerElement, NoWorkspace},
-    {KernelId::kMatmulBackwardData,
-     "matmul_backward_data",
-     {kIn, kIn, kOutOrAdd, kScratch},
-     4,
-     MatmulFlops,
-     MatmulWorkspace},
-    {KernelId::kMatmulBackwardWeight,
-     "matmul_backward_weight",
-     {kIn, kIn, kOutOrAdd, kOutOrAdd, kScratch},
-     5,
-     MatmulFlops,
-     MatmulWorkspace},
-    {KernelId::kLayerNormBackward,
-     "layer_norm_backward",
-     {kIn, kIn, kIn, kIn, kOutOrAddDx, kOutOrAdd, kOutOrAdd, kScratch},
-     8,
-     LayerNormBackwardFlops,
-     LayerNormBackwardWorkspace},
-    {KernelId::kGeluBackward, "gelu_backward", {kIn, kInOut}, 2, GeluBackwardFlops, NoWorkspace},
-    {KernelId::kAttentionBackward,
-     "attention_backward",
-     {kIn, kIn, kIn, kIn, kOut, kScratch},
-     6,
-     AttentionBackwardFlops,
-     AttentionBackwardWorkspace},
-    // dwte is always added to: the tied head has written it before.
-    {KernelId::kEmbedBackward,
-     "embed_backward",
-     {kIn, kIn, kInOut, kOutOrAdd, kScratch},
-     5,
-     EmbedBackwardFlops,
-     EmbedBackwardWorkspace},
-    {KernelId::kFill, "fill", {kOut}, 1, NoFlops, NoWorkspace},
-    {KernelId::kConvert, "convert", {kIn, kOutOrAdd}, 2, OnePerElement, NoWorkspace},
-    {KernelId::kNormSq, "norm_sq", {kIn, kInOut, kScratch}, 3, TwoPerElement, NormWorkspace},
-    {KernelId::kStepScalars, "step_scalars", {kInOut}, 1, NoFlops, NoWorkspace},
-    {KernelId::kAdamW,
-     "adamw",
-     {kIn, kIn, kInOut, kInOut, kInOut, kOut},
-     6,
-     AdamWFlops,
-     NoWorkspace},
-    {KernelId::kParamInit, "param_init", {kOut}, 1, ParamInitFlops, NoWorkspace},
-    {KernelId::kSelectRow, "select_row", {kIn, kIn, kOut}, 3, NoFlops, NoWorkspace},
-    // For each sequence one batched product over its heads, D apart, with a leading dimension of
-    // 3*C: q, k and v are read, and their gradients written, where they lie in qkv. No permuted
-    // copies, so the library's workspace is all the scratch.
-    {KernelId::kUnfusedAttentionForward,
-     "unfused_attention_forward",
-     {kIn, kOut, kOut, kScratch},
-     4,
-     AttentionForwardFlops,
-     MatmulWorkspace},
-    {KernelId::kUnfusedAttentionBackward,
-     "unfused_attention_backward",
-     {kIn, kIn, kIn, kOut, kOut, kScratch},
-     6,
-     UnfusedAttentionBackwardFlops,
-     MatmulWorkspace},
-    {KernelId::kMatmulGeluForward,
-     "matmul_gelu_forward",
-     {kIn, kIn, kIn, kOut, kOut, kScratch},
-     6,
-     MatmulGeluForwardFlops,
-     MatmulWorkspace},
-    {KernelId::kMatmulGeluBackward,
-     "matmul_gelu_backward",
-     {kIn, kIn, kIn, kOut, kScratch},
-     5,
-     MatmulGeluBackwardFlops,
-     MatmulWorkspace},
+// The last place is SetExtraKernel's.
+constinit std::array<KernelRow, kKernelSlots> g_table = {{
+#define ZEROPLAN_KERNEL(id_, ...) {.id = KernelId::k##id_, __VA_ARGS__},
+#include "core/program/kernel_rows.inc"
 }};
 
-constexpr bool InEnumOrder() {
-  for (size_t i = 0; i < kTable.size(); ++i) {
-    if (kTable[i].id != static_cast<KernelId>(i)) return false;
-  }
-  return true;
-}
-static_assert(InEnumOrder(), "KernelInfo indexes the table by KernelId");
+const KernelRow& RowOf(KernelId id) { return g_table[static_cast<size_t>(id)]; }
 
 }  // namespace
 
-const KernelRow& KernelInfo(KernelId id) { return kTable[static_cast<size_t>(id)]; }
+double NoFlops(const KernelDims&) { return 0; }
+uint64_t NoWorkspace(const KernelDims&, Backend) { return 0; }
+
+double ArgumentBytes(const LaunchShape& launch) {
+  const KernelRow& row = RowOf(launch.id);
+  double bytes = 0;
+  for (size_t i = 0; i < launch.args.size(); ++i) {
+    if (row.args[i] == kScratch) continue;
+    const ArgMode mode = AccessMode(launch.id, static_cast<int>(i), launch.flags);
+    bytes += Bytes(launch, i) * ((Reads(mode) ? 1 : 0) + (Writes(mode) ? 1 : 0));
+  }
+  return bytes;
+}
+
+const KernelRow& KernelInfo(KernelId id) { return RowOf(id); }
+
+bool KernelExists(KernelId id) {
+  return static_cast<size_t>(id) < kKernelSlots && !RowOf(id).name.empty();
+}
+
+void SetExtraKernel(const KernelRow& row) {
+  KernelRow& extra = g_table.back();
+  extra = row;
+  extra.id = kExtraKernel;
+}
+
+std::string FormatDims(KernelId id, const KernelDims& dims, const KernelScalars& scalars) {
+  const KernelRow& row = RowOf(id);
+  std::string text;
+  const auto append = [&](std::string_view name, auto value) {
+    fmt::format_to(std::back_inserter(text), "{}{}={}", text.empty() ? "" : " ", name, value);
+  };
+  for (size_t i = 0; i < static_cast<size_t>(row.dims.size()); ++i) append(row.dims[i], dims[i]);
+  for (size_t i = 0; i < static_cast<size_t>(row.scalars.size()); ++i) {
+    if (scalars[i] != row.scalars[i].usual) append(row.scalars[i].name, scalars[i]);
+  }
+  return text;
+}
+
+KernelScalars UsualScalars(KernelId id) {
+  KernelScalars scalars{};
+  for (size_t i = 0; const KernelScalar& scalar : RowOf(id).scalars) scalars[i++] = scalar.usual;
+  return scalars;
+}
 
 double UnfusedAttentionGemmFlops(KernelId id, const KernelDims& dims) {
-  ZEROPLAN_CHECK(
-      id == KernelId::kUnfusedAttentionForward || id == KernelId::kUnfusedAttentionBackward,
-      "{} is not unfused attention", KernelInfo(id).name);
-  return 2 * KernelInfo(id).flops(dims);
+  const KernelRow& row = RowOf(id);
+  ZEROPLAN_CHECK(row.cost == CostKind::kUnfusedAttentionForward ||
+                     row.cost == CostKind::kUnfusedAttentionBackward,
+                 "{} is not unfused attention", row.name);
+  return 2 * row.flops(dims);
 }
 
 ArgMode AccessMode(KernelId id, int index, uint8_t flags) {
-  const ArgMode mode = kTable[static_cast<size_t>(id)].modes[static_cast<size_t>(index)];
+  const ArgMode mode = RowOf(id).args[static_cast<size_t>(index)];
   switch (mode) {
     case ArgMode::kIn:
     case ArgMode::kOut:

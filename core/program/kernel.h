@@ -1,66 +1,25 @@
-// Every kernel a step program may launch: its arguments, FLOPs, bytes and workspace. The lowering,
-// the cost model and each backend read this one table.
-//
-// Legend: B micro-batch, T sequence, C hidden, F ffn, H heads, V vocabulary, Vp padded vocabulary,
-// M rows (= B*T unless said), R rows of a chunk. "P" is the compute dtype (params and activations),
-// "G" the gradient dtype of the destination buffer, "F32" float, "I32" int32. All tensors are dense
-// and row-major; a suffix names the axes (x_BTC).
-//
-// Every argument carries its own dtype (that of its buffer), so a kernel converts as needed: reads
-// widen to float, sums are float (double where said), writes round to nearest even.
+// The kernels a step program may launch. Each is one row of core/program/kernel_rows.inc, which
+// says what its arguments and dims are, what it computes, and what lowering, cost model, texts and
+// backends want to know of it. KernelId and the tables and declarations of the backends are made
+// from the same list. docs/adding-a-kernel.md adds one.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
+
+#include "core/base/dtype.h"
 
 namespace zeroplan {
 
+// kEmbedForward, kLayerNormForward, ...: a k before each row's name, in the order of the rows.
 enum class KernelId : uint8_t {
-  kEmbedForward,      // dims B,T,C,V : tokens_BT(I32) wte_VpC wpe_TC -> x_BTC
-  kLayerNormForward,  // dims M,C : x_MC w_C b_C -> y_MC stats_M2(F32: mean, 1/std)
-  kMatmulForward,     // dims M,K,N : a_MK w bias_N? residual_MN? -> y_MN = a*w (+bias) (+residual)
-                      //   w is [K,N], with kTransposed [N,K]
-  kAttentionForward,  // dims B,T,C,H : qkv_BT3C -> out_BTC lse_BHT(F32) [workspace]; causal, scale
-                      //   1/sqrt(C/H)
-  kGeluForward,       // dims n : x_n -> y_n ; tanh form
-  kCrossEntropy,      // dims R,V,Vp : logits_RVp(in/out) targets_R(I32) state -> loss_R(F32)
-                      //   unless kForwardOnly, logits become dlogits:
-                      //   (softmax - onehot)*state.grad_scale, 0 in columns >= V;
-                      //   a target < 0 is ignored: loss 0, dlogits 0
-  kLossReduce,  // dims n : loss_n(F32) -> state.loss_sum (+)= mean (double sum in index order)
-  kMatmulBackwardData,    // dims M,K,N : dy_MN w -> dx_MK (+)= dy*w^T   (w as in forward)
-  kMatmulBackwardWeight,  // dims M,K,N : a_MK dy_MN -> dw (+)= a^T*dy (as w lies), bias grad db_N?
-                          // (+)= sum_M dy
-  kLayerNormBackward,     // dims M,C : dy_MC x_MC w_C stats_M2 -> dx_MC (+)=, dw_C (+)=, db_C (+)=
-                          //   [workspace]
-                          //   kAccumulate is for dw and db; kAddToOutput is for dx
-  kGeluBackward,          // dims n : x_n -> d_n = d_n * gelu'(x_n) in place
-  kAttentionBackward,  // dims B,T,C,H : dout_BTC qkv_BT3C out_BTC lse_BHT -> dqkv_BT3C [workspace]
-  kEmbedBackward,      // dims B,T,C,V : tokens_BT(I32) dx_BTC -> dwte_VpC += ; dwpe_TC (+)=
-                       //   [workspace]
-  kFill,               // dims n bytes : -> dst zeroed
-  kConvert,            // dims n : src_n -> dst_n (+)= src, converting dtype
-  kNormSq,             // dims n : g_n -> state.grad_norm_sq (+)= sum g^2 (double) [workspace]
-  kStepScalars,  // dims - : state -> state. Norm, overflow, clip factor, lr, bias correction, loss
-                 // scale
-  kAdamW,        // dims n,unit,begin : grad_n state -> master_n(F32) m_n v_n param_n?
-                 //   elements [begin + rank*shard, ...) of the unit; decay by its tensor table
-  kParamInit,    // dims n,unit,begin : -> master_n(F32), from (seed, tensor, index) only
-  kSelectRow,    // dims C : x_BTC state -> row_C = x[state.position]
-  // Attention without a fused kernel, by batched matrix products: the probabilities exist in
-  // memory, in dtype P, 0 above the diagonal. See UnfusedAttentionGemmFlops for what they cost.
-  kUnfusedAttentionForward,   // dims B,T,C,H : qkv_BT3C -> out_BTC probs_BHTT [workspace]; causal,
-                              //   scale 1/sqrt(C/H). The scores live in probs until the softmax.
-  kUnfusedAttentionBackward,  // dims B,T,C,H : dout_BTC qkv_BT3C probs_BHTT -> dqkv_BT3C
-                              //   dprobs_BHTT [workspace]. dprobs holds the gradient of the
-                              //   probabilities, then that of the scores; of no use afterwards.
-  // GELU on the fp32 sums of a product, before they are rounded. w as in the other products.
-  kMatmulGeluForward,   // dims M,K,N : a_MK w bias_N -> pre_MN y_MN [workspace]
-                        //   pre = a*w + bias, y = gelu(pre)
-  kMatmulGeluBackward,  // dims M,K,N : dy_MN w pre_MK -> dx_MK [workspace]
-                        //   dx = (dy*w^T) * gelu'(pre)
+#define ZEROPLAN_KERNEL(id, ...) k##id,
+#include "core/program/kernel_rows.inc"
   kCount
 };
 inline constexpr int kKernelCount = static_cast<int>(KernelId::kCount);
@@ -75,27 +34,123 @@ enum KernelFlag : uint8_t {
   kOnRank = 16,  // kAdamW, kParamInit: `begin` is within this rank's shard (else within the unit)
 };
 
+// kOutOrAdd: kInOut with kAccumulate, else kOut. kOutOrAddDx: the same by kAddToOutput. kScratch:
+// of no use before and after.
 enum class ArgMode : uint8_t { kIn, kOut, kInOut, kOutOrAdd, kOutOrAddDx, kScratch };
 
-using KernelDims = std::array<int64_t, 4>;
+inline constexpr size_t kMaxKernelArgs = 8;
+inline constexpr size_t kMaxKernelDims = 6;
+inline constexpr size_t kMaxKernelScalars = 2;
+
+// Rows name those they use, from the front; the others are 0.
+using KernelDims = std::array<int64_t, kMaxKernelDims>;
+// Constants of a launch: facts of the model that a kernel's formula has, such as an epsilon. What
+// changes from step to step is in StepState instead.
+using KernelScalars = std::array<float, kMaxKernelScalars>;
+
+// The first n, to be taken apart: const auto [M, K, N] = FirstDims<3>(dims).
+template <size_t n>
+std::array<int64_t, n> FirstDims(const KernelDims& dims) {
+  std::array<int64_t, n> first;
+  std::copy_n(dims.begin(), n, first.begin());
+  return first;
+}
 
 // Which library's workspace sizes and which materialised tensors a program is lowered for.
 enum class Backend : uint8_t { kCpu, kCuda };
 
-inline constexpr int kMaxKernelArgs = 8;
+// Which cost function of cost_models a launch goes to.
+enum class CostKind : uint8_t {
+  kMemory,  // by the bytes it moves
+  kAdam,    // the same on a GPU; the host has a rate for it
+  // Of dims M,K,N: a product whose result is M x N, M x K, K x N.
+  kForwardProduct,
+  kDataProduct,
+  kWeightProduct,
+  // Of dims B,T,C,H.
+  kAttentionForward,
+  kAttentionBackward,
+  kUnfusedAttentionForward,
+  kUnfusedAttentionBackward,
+};
+
+// Size of an argument; 0 bytes: absent.
+struct ArgShape {
+  uint64_t bytes = 0;
+  Dtype dtype = Dtype::kU8;
+};
+
+// A launch as far as it decides what is moved. Arguments in the row's order.
+struct LaunchShape {
+  KernelId id;
+  uint8_t flags;
+  const KernelDims& dims;
+  std::span<const ArgShape> args;
+};
+
+// At most kMost items.
+template <typename T, size_t kMost>
+class ShortList {
+ public:
+  constexpr ShortList() = default;
+  constexpr ShortList(std::initializer_list<T> items) : size_(static_cast<int>(items.size())) {
+    std::copy(items.begin(), items.end(), items_.begin());
+  }
+  constexpr int size() const { return size_; }
+  constexpr const T& operator[](size_t index) const { return items_[index]; }
+  constexpr const T* begin() const { return items_.data(); }
+  constexpr const T* end() const { return items_.data() + size_; }
+
+ private:
+  std::array<T, kMost> items_{};
+  int size_ = 0;
+};
+
+// The kernel that makes a row's outputs again for selective recompute: the row's own, or a cheaper
+// one that makes some of them from the others.
+struct CheapKernel {
+  KernelId kernel = KernelId::kCount;
+  ShortList<uint8_t, kMaxKernelArgs> args;  // its arguments, as indices of the row's; empty: none
+  KernelDims (*dims)(const KernelDims&) = nullptr;  // its dims from the row's; nullptr: the same
+};
+
+struct KernelScalar {
+  std::string_view name;
+  float usual = 0;  // texts leave it out where it is this
+};
+
+// What a row has that does not say otherwise. ArgumentBytes: those of all arguments but the
+// workspace, twice for what is read and written.
+double NoFlops(const KernelDims& dims);
+double ArgumentBytes(const LaunchShape& launch);
+uint64_t NoWorkspace(const KernelDims& dims, Backend backend);
 
 struct KernelRow {
-  KernelId id;
-  std::string_view name;                      // "matmul_forward"
-  std::array<ArgMode, kMaxKernelArgs> modes;  // in argument order, as listed above
-  int arg_count;                              // workspace (kScratch) last, where there is one
+  KernelId id = KernelId::kCount;
+  std::string_view name;                    // "matmul_forward"
+  ShortList<ArgMode, kMaxKernelArgs> args;  // the workspace (kScratch) last, where there is one
+  ShortList<std::string_view, kMaxKernelDims> dims;    // their names
+  ShortList<KernelScalar, kMaxKernelScalars> scalars;  // of LaunchKernel::scalars
   // Floating-point operations of the mathematics (multiply-add = 2); causal attention counts half.
-  double (*flops)(const KernelDims&);
+  double (*flops)(const KernelDims&) = NoFlops;
+  // Bytes read and written.
+  double (*bytes)(const LaunchShape&) = ArgumentBytes;
   // Bytes of scratch the library needs on this backend; 0: the argument is left out.
-  uint64_t (*workspace_bytes)(const KernelDims&, Backend);
+  uint64_t (*workspace_bytes)(const KernelDims&, Backend) = NoWorkspace;
+  // Kernels of the compute stream follow one another, so that one block may serve all that say so.
+  bool shares_workspace = false;
+  CostKind cost = CostKind::kMemory;
+  CheapKernel recompute;
 };
 
 const KernelRow& KernelInfo(KernelId id);
+// False for kCount, unless SetExtraKernel was called, and beyond.
+bool KernelExists(KernelId id);
+
+// "M=16 K=52 N=20", then the scalars that are not as usual: "eps=1e-06".
+std::string FormatDims(KernelId id, const KernelDims& dims, const KernelScalars& scalars);
+// Those of a launch that belongs to no model: a benchmark's, a test's.
+KernelScalars UsualScalars(KernelId id);
 
 // Floating-point operations that the batched matrix products of unfused attention carry out:
 // twice the row's `flops`, since a product of T x T knows no mask. Between the products a softmax
@@ -109,5 +164,12 @@ double UnfusedAttentionGemmFlops(KernelId id, const KernelDims& dims);
 ArgMode AccessMode(KernelId id, int index, uint8_t flags);
 inline bool Reads(ArgMode mode) { return mode == ArgMode::kIn || mode == ArgMode::kInOut; }
 inline bool Writes(ArgMode mode) { return mode != ArgMode::kIn; }
+
+// A place behind the rows of the list, empty but in tests: there they put the row of a kernel that
+// the tree does not have. Its functions go to the same place of a KernelTable. Not while other
+// threads read rows.
+inline constexpr KernelId kExtraKernel = KernelId::kCount;
+inline constexpr size_t kKernelSlots = static_cast<size_t>(kKernelCount) + 1;
+void SetExtraKernel(const KernelRow& row);  // an empty row clears the place
 
 }  // namespace zeroplan

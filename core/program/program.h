@@ -147,6 +147,7 @@ struct LaunchKernel {
   uint16_t arg_count = 0;
   uint32_t first_arg = 0;  // into Program::refs
   KernelDims dims{};
+  KernelScalars scalars{};
 };
 
 enum class CollectiveKind : uint8_t {
@@ -261,6 +262,9 @@ struct Program {
 // whole buffer as kOut; events touch nothing).
 template <typename Visit>
 void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit);
+
+// Bytes a launch reads and writes, by its row.
+double LaunchBytes(const Program& program, const LaunchKernel& launch);
 
 // "compute  matmul_forward  ln1[0] params.unit[1]+0:1536 -> qkv[0]  (M=64 K=16 N=48)"
 std::string FormatInstruction(const Program& program, const Instruction& instruction);

@@ -18,9 +18,9 @@ class FormCheck {
 
   // What is wrong with the operation, or "".
   std::string operator()(const LaunchKernel& launch) const {
-    if (launch.kernel >= KernelId::kCount) return "no such kernel";
+    if (!KernelExists(launch.kernel)) return "no such kernel";
     const KernelRow& row = KernelInfo(launch.kernel);
-    if (launch.arg_count > row.arg_count) return "too many arguments";
+    if (launch.arg_count > row.args.size()) return "too many arguments";
     if (!Within(launch.first_arg, launch.arg_count, program_.refs.size())) return "no such refs";
     for (int i = 0; i < launch.arg_count; ++i) {
       const Ref& ref = program_.refs[launch.first_arg + static_cast<size_t>(i)];

@@ -100,8 +100,9 @@ void RankEngine::Dispatch(const Instruction& instruction, const ResolvedInstruct
 }
 
 void RankEngine::Run(const LaunchKernel& launch, const ResolvedInstruction& resolved) {
-  kernels_.rows[static_cast<size_t>(launch.kernel)](
-      {launch.kernel, launch.flags, launch.dims, resolved_.args(resolved), context_});
+  kernels_.rows[static_cast<size_t>(launch.kernel)]({launch.kernel, launch.flags, launch.dims,
+                                                     resolved_.args(resolved), context_,
+                                                     launch.scalars});
 }
 
 void RankEngine::Run(const Collective& collective, const ResolvedInstruction& resolved) {

@@ -1,4 +1,5 @@
-// The CPU backend's kernels, one for each KernelId; see core/program/kernel.h for arguments.
+// The CPU backend's kernels, one for each row of core/program/kernel_rows.inc, which has their
+// arguments.
 //
 // What they keep to: nothing is allocated; only the bytes of the arguments and the pool's scratch
 // are touched; results do not depend on the number of threads, since each sum is either made by one
@@ -9,29 +10,7 @@
 
 namespace zeroplan::cpu {
 
-void EmbedForward(const KernelCall& call);
-void LayerNormForward(const KernelCall& call);
-void MatmulForward(const KernelCall& call);
-void AttentionForward(const KernelCall& call);
-void GeluForward(const KernelCall& call);
-void CrossEntropy(const KernelCall& call);
-void LossReduce(const KernelCall& call);
-void MatmulBackwardData(const KernelCall& call);
-void MatmulBackwardWeight(const KernelCall& call);
-void LayerNormBackward(const KernelCall& call);
-void GeluBackward(const KernelCall& call);
-void AttentionBackward(const KernelCall& call);
-void EmbedBackward(const KernelCall& call);
-void Fill(const KernelCall& call);
-void Convert(const KernelCall& call);
-void NormSq(const KernelCall& call);
-void StepScalars(const KernelCall& call);
-void AdamW(const KernelCall& call);
-void ParamInit(const KernelCall& call);
-void SelectRow(const KernelCall& call);
-void UnfusedAttentionForward(const KernelCall& call);
-void UnfusedAttentionBackward(const KernelCall& call);
-void MatmulGeluForward(const KernelCall& call);
-void MatmulGeluBackward(const KernelCall& call);
+#define ZEROPLAN_KERNEL(id, ...) void id(const KernelCall& call);
+#include "core/program/kernel_rows.inc"
 
 }  // namespace zeroplan::cpu

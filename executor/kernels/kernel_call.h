@@ -32,27 +32,32 @@ struct KernelContext {
   CudaLaunch* cuda = nullptr;  // CUDA kernels: stream and libraries
 };
 
-// Arguments are in the order of KernelId's comment; dims too.
+// Arguments, dims and scalars are in the order of the row.
 struct KernelCall {
   KernelId id;
   uint8_t flags;
   KernelDims dims;
   std::span<const KernelArg> args;
   const KernelContext& context;
+  KernelScalars scalars{};
 
   bool has(KernelFlag flag) const { return (flags & flag) != 0; }
 };
 
 using KernelFn = void (*)(const KernelCall&);
 
-// One row per KernelId.
+// By KernelId, kExtraKernel included.
 struct KernelTable {
-  std::array<KernelFn, kKernelCount> rows;
+  std::array<KernelFn, kKernelSlots> rows{};
   // What an engine calls once for each launch before the first step; null: nothing to prepare.
-  std::array<KernelFn, kKernelCount> prepare{};
+  std::array<KernelFn, kKernelSlots> prepare{};
 };
 
 const KernelTable& CpuKernels();
 const KernelTable& CudaKernels();  // in a build with CUDA
+
+// What SetExtraKernel's row runs; nullptr clears its place.
+void SetExtraCpuKernel(KernelFn fn);
+void SetExtraCudaKernel(KernelFn fn, KernelFn prepare = nullptr);  // in a build with CUDA
 
 }  // namespace zeroplan

@@ -43,7 +43,8 @@ const float* Row(const KernelArg& arg, int64_t row, int64_t C, float* buffer) {
 void LayerNormForward(const KernelCall& call) {
   const int64_t M = call.dims[0], C = call.dims[1];
   const KernelArg &x_MC = Arg(call, 0), &y_MC = Arg(call, 3);
-  const float eps = call.context.program->model.layer_norm_eps;
+  const float eps = call.scalars[0];
+  ZEROPLAN_CHECK(eps > 0, "layer norm without an epsilon");
   auto* stats_M2 = Arg(call, 4).as<float>();
   ThreadPool& pool = *call.context.pool;
   pool.ParallelFor(M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {

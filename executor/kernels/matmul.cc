@@ -6,7 +6,7 @@
 namespace zeroplan::cpu {
 
 void MatmulForward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &a_MK = Arg(call, 0), &w = Arg(call, 1), &y_MN = Arg(call, 4);
   const bool transposed = call.has(kTransposed);
   ParallelGemm(*call.context.pool, M, N, K, {a_MK, K}, {w, transposed ? K : N, transposed}, y_MN,
@@ -14,7 +14,7 @@ void MatmulForward(const KernelCall& call) {
 }
 
 void MatmulBackwardData(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &dy_MN = Arg(call, 0), &w = Arg(call, 1), &dx_MK = Arg(call, 2);
   const bool transposed = call.has(kTransposed);
   ParallelGemm(*call.context.pool, M, K, N, {dy_MN, N}, {w, transposed ? K : N, !transposed}, dx_MK,
@@ -22,7 +22,7 @@ void MatmulBackwardData(const KernelCall& call) {
 }
 
 void MatmulGeluForward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &a_MK = Arg(call, 0), &w = Arg(call, 1), &pre_MN = Arg(call, 3);
   const bool transposed = call.has(kTransposed);
   ParallelGemm(*call.context.pool, M, N, K, {a_MK, K}, {w, transposed ? K : N, transposed}, pre_MN,
@@ -30,7 +30,7 @@ void MatmulGeluForward(const KernelCall& call) {
 }
 
 void MatmulGeluBackward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &dy_MN = Arg(call, 0), &w = Arg(call, 1), &dx_MK = Arg(call, 3);
   const bool transposed = call.has(kTransposed);
   ParallelGemm(*call.context.pool, M, K, N, {dy_MN, N}, {w, transposed ? K : N, !transposed}, dx_MK,
@@ -38,7 +38,7 @@ void MatmulGeluBackward(const KernelCall& call) {
 }
 
 void MatmulBackwardWeight(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &a_MK = Arg(call, 0), &dy_MN = Arg(call, 1), &dw = Arg(call, 2);
   const GemmStart start{.accumulate = call.has(kAccumulate)};
   ThreadPool& pool = *call.context.pool;

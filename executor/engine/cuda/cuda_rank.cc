@@ -115,7 +115,7 @@ void CudaRank::Prepare() {
       if (prepare == nullptr) continue;
       prepare({launch->kernel, launch->flags, launch->dims,
                resolved_.args(resolved_.section(section)[i]),
-               contexts_[static_cast<size_t>(instructions[i].stream)]});
+               contexts_[static_cast<size_t>(instructions[i].stream)], launch->scalars});
     }
   }
   ZEROPLAN_CUDA(cudaDeviceSynchronize());
@@ -207,9 +207,9 @@ void CudaRank::Dispatch(const Instruction& instruction, const ResolvedInstructio
 }
 
 void CudaRank::Launch(const LaunchKernel& launch, const ResolvedInstruction& resolved, Stream s) {
-  CudaKernels().rows[static_cast<size_t>(launch.kernel)]({launch.kernel, launch.flags, launch.dims,
-                                                          resolved_.args(resolved),
-                                                          contexts_[static_cast<size_t>(s)]});
+  CudaKernels().rows[static_cast<size_t>(launch.kernel)](
+      {launch.kernel, launch.flags, launch.dims, resolved_.args(resolved),
+       contexts_[static_cast<size_t>(s)], launch.scalars});
   ZEROPLAN_CUDA(cudaPeekAtLastError());
 }
 
@@ -285,7 +285,7 @@ void CudaRank::DispatchOnHost(const Instruction& instruction, const ResolvedInst
                  [&](const LaunchKernel& launch) {
                    CpuKernels().rows[static_cast<size_t>(launch.kernel)](
                        {launch.kernel, launch.flags, launch.dims, resolved_.args(resolved),
-                        contexts_[static_cast<size_t>(Stream::kHost)]});
+                        contexts_[static_cast<size_t>(Stream::kHost)], launch.scalars});
                  },
                  [&](const Collective&) { ZEROPLAN_CHECK(false, "a collective on the host"); },
                  [&](const Copy&) { std::memcpy(resolved.dst, resolved.src, resolved.bytes); },

@@ -1,4 +1,5 @@
-// The CUDA backend's kernels, one for each KernelId; see core/program/kernel.h for arguments.
+// The CUDA backend's kernels, one for each row of core/program/kernel_rows.inc, which has their
+// arguments.
 //
 // What they keep to: nothing is allocated and nothing synchronises; only the bytes of the arguments
 // are touched (scratch is an argument); every launch goes to KernelContext::cuda->stream; sums have
@@ -10,46 +11,12 @@
 
 namespace zeroplan::cuda {
 
-void EmbedForward(const KernelCall& call);
-void LayerNormForward(const KernelCall& call);
-void MatmulForward(const KernelCall& call);
-void AttentionForward(const KernelCall& call);
-void GeluForward(const KernelCall& call);
-void CrossEntropy(const KernelCall& call);
-void LossReduce(const KernelCall& call);
-void MatmulBackwardData(const KernelCall& call);
-void MatmulBackwardWeight(const KernelCall& call);
-void LayerNormBackward(const KernelCall& call);
-void GeluBackward(const KernelCall& call);
-void AttentionBackward(const KernelCall& call);
-void EmbedBackward(const KernelCall& call);
-void Fill(const KernelCall& call);
-void Convert(const KernelCall& call);
-void NormSq(const KernelCall& call);
-void StepScalars(const KernelCall& call);
-void AdamW(const KernelCall& call);
-void ParamInit(const KernelCall& call);
-void SelectRow(const KernelCall& call);
-void UnfusedAttentionForward(const KernelCall& call);
-void UnfusedAttentionBackward(const KernelCall& call);
-void MatmulGeluForward(const KernelCall& call);
-void MatmulGeluBackward(const KernelCall& call);
-
-// Attention in fp32 on CUDA cores, arguments as AttentionForward's and AttentionBackward's: for
-// fp32, and for builds without cuDNN. Heads of at most 256 channels; the workspace is not touched.
-void PlainAttentionForward(const KernelCall& call);
-void PlainAttentionBackward(const KernelCall& call);
-
-// Choose algorithms and build plans for a launch before the first step runs it. The arguments'
-// memory is theirs to scribble on; they may synchronise and allocate host memory.
-void PrepareMatmulForward(const KernelCall& call);
-void PrepareMatmulBackwardData(const KernelCall& call);
-void PrepareMatmulBackwardWeight(const KernelCall& call);
-void PrepareMatmulGeluForward(const KernelCall& call);
-void PrepareMatmulGeluBackward(const KernelCall& call);
-void PrepareAttentionForward(const KernelCall& call);
-void PrepareAttentionBackward(const KernelCall& call);
-void PrepareUnfusedAttentionForward(const KernelCall& call);
-void PrepareUnfusedAttentionBackward(const KernelCall& call);
+#define ZEROPLAN_KERNEL(id, ...) void id(const KernelCall& call);
+// PrepareX chooses algorithms and builds plans for a launch of X before the first step runs it. The
+// arguments' memory is its to scribble on; it may synchronise and allocate host memory.
+#define ZEROPLAN_TUNED_KERNEL(id, ...) \
+  void id(const KernelCall& call);     \
+  void Prepare##id(const KernelCall& call);
+#include "core/program/kernel_rows.inc"
 
 }  // namespace zeroplan::cuda

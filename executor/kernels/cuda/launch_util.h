@@ -43,8 +43,8 @@ inline void* ScratchOf(const KernelCall& call, size_t index, uint64_t bytes) {
 inline void CheckLaunched(const KernelCall& call) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return;
-  ThrowRuntime("the GPU refused kernel {} (dims {}, {}, {}, {}): {}", KernelInfo(call.id).name,
-               call.dims[0], call.dims[1], call.dims[2], call.dims[3], cudaGetErrorString(error));
+  ThrowRuntime("the GPU refused kernel {} ({}): {}", KernelInfo(call.id).name,
+               FormatDims(call.id, call.dims, call.scalars), cudaGetErrorString(error));
 }
 
 }  // namespace zeroplan::cuda

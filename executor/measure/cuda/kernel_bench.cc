@@ -121,7 +121,8 @@ void KernelBench::Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
   Fill(args, sets);
   const KernelFn prepare = CudaKernels().prepare[static_cast<size_t>(id)];
   if (prepare == nullptr) return;
-  prepare({id, flags, dims, sets.front(), context_});  // may write to its arguments
+  prepare(
+      {id, flags, dims, sets.front(), context_, UsualScalars(id)});  // may write to its arguments
   ZEROPLAN_CUDA(cudaDeviceSynchronize());
   Fill(args, sets);
 }
@@ -134,7 +135,8 @@ std::optional<double> KernelBench::Seconds(KernelId id, const KernelDims& dims,
   Prepare(id, dims, flags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
   const double seconds = timer_.MedianSeconds([&](int i) {
-    row({id, flags, dims, (*sets)[static_cast<size_t>(i) % sets->size()], context_});
+    const Set& set = (*sets)[static_cast<size_t>(i) % sets->size()];
+    row({id, flags, dims, set, context_, UsualScalars(id)});
   });
   ZEROPLAN_CUDA(cudaPeekAtLastError());
   return seconds;
@@ -148,7 +150,7 @@ void KernelBench::WithLaunch(KernelId id, const KernelDims& dims,
   ZEROPLAN_CHECK(sets.has_value(), "{} does not fit the memory to measure in", KernelInfo(id).name);
   Prepare(id, dims, kNoFlags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
-  body([&] { row({id, kNoFlags, dims, sets->front(), context_}); });
+  body([&] { row({id, kNoFlags, dims, sets->front(), context_, UsualScalars(id)}); });
 }
 
 double KernelBench::ChainSeconds(KernelId id, const KernelDims& dims,
@@ -157,7 +159,9 @@ double KernelBench::ChainSeconds(KernelId id, const KernelDims& dims,
   ZEROPLAN_CHECK(sets.has_value(), "a chain of small launches");
   Fill(args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
-  const auto run = [&](int) { row({id, kNoFlags, dims, sets->front(), context_}); };
+  const auto run = [&](int) {
+    row({id, kNoFlags, dims, sets->front(), context_, UsualScalars(id)});
+  };
   std::vector<double> seconds;
   for (int i = 0; i < rounds; ++i) {
     seconds.push_back(timer_.RoundSeconds(launches, run) / launches);

@@ -15,22 +15,19 @@ struct Launch {
   uint8_t flags = kNoFlags;
 };
 
-// Bytes as the cost model counts a launch's: what is read and what is written, logits three times,
-// layer norm backward's workspace twice. States count as nothing beside them.
+// Bytes as the cost model counts a launch's, workspace included. States count as nothing beside
+// them.
 double BytesOf(const Launch& launch) {
-  double bytes = 0;
-  for (size_t i = 0; i < launch.args.size(); ++i) {
-    if (launch.args[i].kind == ArgKind::kAbsent || launch.args[i].kind == ArgKind::kState) continue;
-    const ArgMode mode = AccessMode(launch.id, static_cast<int>(i), launch.flags);
-    bytes += static_cast<double>(launch.args[i].bytes()) *
-             ((Reads(mode) ? 1 : 0) + (Writes(mode) ? 1 : 0));
+  std::vector<ArgShape> args;
+  for (const BenchArg& arg : launch.args) {
+    const bool counts = arg.kind != ArgKind::kAbsent && arg.kind != ArgKind::kState;
+    args.push_back(counts ? ArgShape{arg.bytes(), arg.dtype} : ArgShape{});
   }
-  if (launch.id == KernelId::kCrossEntropy) bytes += static_cast<double>(launch.args[0].bytes());
-  if (launch.id == KernelId::kLayerNormBackward) {
-    bytes +=
-        2 * static_cast<double>(KernelInfo(launch.id).workspace_bytes(launch.dims, Backend::kCuda));
+  const KernelRow& row = KernelInfo(launch.id);
+  if (const uint64_t bytes = row.workspace_bytes(launch.dims, Backend::kCuda); bytes > 0) {
+    args.push_back({bytes, Dtype::kU8});
   }
-  return bytes;
+  return row.bytes({launch.id, launch.flags, launch.dims, args});
 }
 
 Launch GeluForward(Dtype dtype, int64_t n) {

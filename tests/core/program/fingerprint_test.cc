@@ -81,10 +81,13 @@ TEST_CASE("Fingerprint: every single change shows, and no two are alike") {
     const size_t size = original.sections[s].size();
     for (size_t i = 0; i < size; i += 13) {
       change([s, i](Program& p) { p.sections[s][i].when ^= 1; });
+      if (std::holds_alternative<LaunchKernel>(original.sections[s][i].op)) {
+        change([s, i](Program& p) { std::get<LaunchKernel>(p.sections[s][i].op).scalars[1] += 1; });
+      }
       change([s, i](Program& p) { p.sections[s].erase(p.sections[s].begin() + long(i)); });
       change([s, i](Program& p) {
         std::visit(
-            Overload{[](LaunchKernel& k) { ++k.dims[3]; }, [](Collective& c) { c.scalar ^= 1; },
+            Overload{[](LaunchKernel& k) { ++k.dims.back(); }, [](Collective& c) { c.scalar ^= 1; },
                      [](Copy& c) { std::swap(c.src, c.dst); }, [](FileIo& f) { f.write ^= 1; },
                      [](Alloc& a) { ++a.buffer; }, [](Free& f) { ++f.buffer; },
                      [](RecordEvent& r) { ++r.event; }, [](WaitEvent& w) { ++w.event; }},

@@ -4,6 +4,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -22,22 +23,76 @@ TEST_CASE("kernel table: every row is named, consistent and needs no workspace o
     const KernelRow& row = KernelInfo(id);
     CHECK(row.id == id);
     CHECK(names.insert(std::string(row.name)).second);
-    CHECK(row.arg_count >= 1);
-    CHECK(row.arg_count <= kMaxKernelArgs);
+    CHECK(row.args.size() >= 1);
+    CHECK(row.args.size() <= static_cast<int>(kMaxKernelArgs));
     bool writes = false;
-    for (int i = 0; i < row.arg_count; ++i) {
+    for (int i = 0; i < row.args.size(); ++i) {
       writes = writes || Writes(AccessMode(id, i, kNoFlags));
-      const bool scratch = row.modes[static_cast<size_t>(i)] == ArgMode::kScratch;
-      if (scratch) CHECK(i == row.arg_count - 1);
+      const bool scratch = row.args[static_cast<size_t>(i)] == ArgMode::kScratch;
+      if (scratch) CHECK(i == row.args.size() - 1);
     }
     CHECK(writes);
     CHECK(row.workspace_bytes({8, 16, 32, 4}, Backend::kCpu) == 0);
     CHECK(row.flops({8, 16, 32, 4}) >= 0);
     // Where there is a workspace there is an argument for it.
     if (row.workspace_bytes({8, 16, 32, 4}, Backend::kCuda) > 0) {
-      CHECK(row.modes[static_cast<size_t>(row.arg_count - 1)] == ArgMode::kScratch);
+      CHECK(row.args[static_cast<size_t>(row.args.size() - 1)] == ArgMode::kScratch);
     }
   }
+}
+
+TEST_CASE("kernel table: what selective recompute runs takes arguments that the row has") {
+  for (int k = 0; k < kKernelCount; ++k) {
+    const KernelRow& row = KernelInfo(static_cast<KernelId>(k));
+    if (row.recompute.args.size() == 0) continue;
+    CAPTURE(row.name);
+    REQUIRE(KernelExists(row.recompute.kernel));
+    const KernelRow& again = KernelInfo(row.recompute.kernel);
+    CHECK(row.recompute.args.size() == again.args.size());
+    for (const uint8_t index : row.recompute.args) CHECK(index < row.args.size());
+  }
+  // The GELU of a product's M x N outputs.
+  const CheapKernel& gelu = KernelInfo(KernelId::kMatmulGeluForward).recompute;
+  CHECK(gelu.kernel == KernelId::kGeluForward);
+  CHECK(gelu.dims({64, 16, 48}) == KernelDims{64 * 48});
+}
+
+TEST_CASE("kernel table: bytes moved by hand") {
+  const auto bytes = [](KernelId id, KernelDims dims, std::vector<ArgShape> args,
+                        uint8_t flags = kNoFlags) {
+    return KernelInfo(id).bytes({id, flags, dims, args});
+  };
+  const auto part = [](uint64_t size) { return ArgShape{size, Dtype::kBF16}; };
+  // y is written, with kAccumulate read too.
+  CHECK(bytes(KernelId::kConvert, {50}, {part(100), part(200)}) == 300);
+  CHECK(bytes(KernelId::kConvert, {50}, {part(100), part(200)}, kAccumulate) == 500);
+  // Logits three times, once without gradients; the state not at all.
+  const std::vector<ArgShape> loss = {part(1000), part(40), part(128), part(40)};
+  CHECK(bytes(KernelId::kCrossEntropy, {10, 50, 50}, loss) == 3080);
+  CHECK(bytes(KernelId::kCrossEntropy, {10, 50, 50}, loss, kForwardOnly) == 1080);
+  // Of the tables, six rows of eight elements.
+  CHECK(bytes(KernelId::kEmbedForward, {2, 3, 8, 99}, {part(24), part(1584), part(48), part(96)}) ==
+        24 + 48 + 2 * 96);
+  CHECK(bytes(KernelId::kEmbedBackward, {2, 3, 8, 99},
+              {part(24), part(96), part(1584), part(48), part(4096)}) == 24 + 96 + 2 * 96 + 48);
+  CHECK(bytes(KernelId::kSelectRow, {8}, {part(96), part(128), part(16)}) == 32);
+  // dy once more for the bias; the workspace is the library's.
+  CHECK(bytes(KernelId::kMatmulBackwardWeight, {4, 5, 6},
+              {part(40), part(48), part(60), part(12), part(1 << 20)}) == 40 + 2 * 48 + 60 + 12);
+  CHECK(bytes(KernelId::kMatmulBackwardWeight, {4, 5, 6}, {part(40), part(48), part(60), {}}) ==
+        148);
+  // The workspace of our own kernel comes and goes.
+  CHECK(bytes(KernelId::kLayerNormBackward, {4, 8},
+              {part(64), part(64), part(16), part(32), part(64), part(16), part(16), part(256)}) ==
+        272 + 2 * 256);
+}
+
+TEST_CASE("kernel table: dims and unusual scalars as text") {
+  CHECK(FormatDims(KernelId::kMatmulForward, {64, 16, 48}, {}) == "M=64 K=16 N=48");
+  CHECK(FormatDims(KernelId::kStepScalars, {}, {}).empty());
+  const KernelScalars usual = UsualScalars(KernelId::kLayerNormForward);
+  CHECK(FormatDims(KernelId::kLayerNormForward, {4, 8}, usual) == "M=4 C=8");
+  CHECK(FormatDims(KernelId::kLayerNormForward, {4, 8}, {0.5f}) == "M=4 C=8 eps=0.5");
 }
 
 TEST_CASE("kernel table: flags decide between writing and adding") {

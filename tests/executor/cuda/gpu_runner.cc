@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "executor/kernels/cuda/cuda_launch.h"
 #if __has_include("executor/kernels/cuda/gemm/gemm_plans.h")
@@ -40,8 +41,9 @@ uint64_t Room(uint64_t bytes) {
   return kGuardBytes + (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes + kGuardBytes;
 }
 
-std::string Name(KernelId id, const KernelDims& d) {
-  return fmt::format("{} ({}, {}, {}, {})", KernelInfo(id).name, d[0], d[1], d[2], d[3]);
+std::string Name(const KernelCall& call) {
+  return fmt::format("{} ({})", KernelInfo(call.id).name,
+                     FormatDims(call.id, call.dims, call.scalars));
 }
 
 // The index of the first byte that is not a guard's, or -1.
@@ -77,12 +79,12 @@ CudaLaunch& TestLaunch() {
   return *launch;
 }
 
-void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_args, uint8_t flags,
-              const KernelContext& context, KernelFn fn) {
-  const KernelRow& row = KernelInfo(id);
-  const uint64_t scratch_bytes = row.workspace_bytes(dims, Backend::kCuda);
+void RunOnGpu(const KernelCall& host, KernelFn fn) {
+  const KernelRow& row = KernelInfo(host.id);
+  std::vector<KernelArg> host_args(host.args.begin(), host.args.end());
+  const uint64_t scratch_bytes = row.workspace_bytes(host.dims, Backend::kCuda);
   if (scratch_bytes > 0) {
-    host_args.resize(static_cast<size_t>(row.arg_count));
+    host_args.resize(static_cast<size_t>(row.args.size()));
     host_args.back() = {nullptr, scratch_bytes, Dtype::kU8};
   }
   const size_t count = host_args.size();
@@ -105,9 +107,9 @@ void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_a
   }
 
   CudaLaunch& launch = TestLaunch();
-  KernelContext gpu = context;
+  KernelContext gpu = host.context;
   gpu.cuda = &launch;
-  const KernelCall call{id, flags, dims, args, gpu};
+  const KernelCall call{host.id, host.flags, host.dims, args, gpu, host.scalars};
   const auto upload = [&] {
     for (size_t i = 0; i < count; ++i) {
       if (!present(i)) continue;
@@ -125,16 +127,16 @@ void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_a
   const auto wait = [&](const char* stage) {
     const cudaError_t launched = cudaGetLastError();
     const cudaError_t ran = cudaStreamSynchronize(launch.stream);
-    CheckGpu(launched, fmt::format("{}: {}: launch", Name(id, dims), stage).c_str());
-    CheckGpu(ran, fmt::format("{}: {}: run", Name(id, dims), stage).c_str());
+    CheckGpu(launched, fmt::format("{}: {}: launch", Name(host), stage).c_str());
+    CheckGpu(ran, fmt::format("{}: {}: run", Name(host), stage).c_str());
   };
-  const KernelFn prepare = table.prepare[static_cast<size_t>(id)];
+  const KernelFn prepare = table.prepare[static_cast<size_t>(host.id)];
   if (fn == nullptr && prepare != nullptr) {
     prepare(call);
     wait("prepare");
     upload();  // preparing may have scribbled on the arguments
   }
-  (fn != nullptr ? fn : table.rows[static_cast<size_t>(id)])(call);
+  (fn != nullptr ? fn : table.rows[static_cast<size_t>(host.id)])(call);
   wait("kernel");
 
   std::vector<char> after(total);
@@ -144,20 +146,20 @@ void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_a
     if (i < count && !present(i)) continue;
     const uint64_t end = i < count ? offsets[i] : total;
     if (const int64_t changed = FirstChanged(after.data() + at, end - at); changed >= 0) {
-      throw std::runtime_error(fmt::format(
-          "{}: wrote {} bytes behind an argument's end, {} before "
-          "argument {} of {}",
-          Name(id, dims), changed, end - at - static_cast<uint64_t>(changed), i, count));
+      throw std::runtime_error(
+          fmt::format("{}: wrote {} bytes behind an argument's end, {} before "
+                      "argument {} of {}",
+                      Name(host), changed, end - at - static_cast<uint64_t>(changed), i, count));
     }
     if (i == count) break;
     at = end + args[i].bytes;
     if (is_scratch(i)) continue;
     char* got = after.data() + offsets[i];
-    const ArgMode mode = AccessMode(id, static_cast<int>(i), flags);
+    const ArgMode mode = AccessMode(host.id, static_cast<int>(i), host.flags);
     if (Writes(mode)) {
       std::memcpy(host_args[i].data, got, args[i].bytes);
     } else if (std::memcmp(host_args[i].data, got, args[i].bytes) != 0) {
-      throw std::runtime_error(fmt::format("{}: changed argument {}, an input", Name(id, dims), i));
+      throw std::runtime_error(fmt::format("{}: changed argument {}, an input", Name(host), i));
     }
   }
 }

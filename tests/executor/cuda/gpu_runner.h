@@ -1,8 +1,6 @@
 // Runs one kernel of CudaKernels() on copies of host arguments, and watches what it touches.
 #pragma once
 
-#include <vector>
-
 #include "executor/kernels/kernel_call.h"
 
 namespace zeroplan::kernel_test {
@@ -11,10 +9,10 @@ namespace zeroplan::kernel_test {
 // waits, and copies what the kernel may write back to the host. Throws std::runtime_error naming
 // kernel, argument and byte: a CUDA error, a changed guard byte, a changed input.
 //
-// `host_args`: host memory in the order of KernelId's comment, without the scratch. Of `context`
-// program, rank and seed are used. `fn`: run instead of the table's row, without preparation.
-void RunOnGpu(KernelId id, const KernelDims& dims, std::vector<KernelArg> host_args, uint8_t flags,
-              const KernelContext& context, KernelFn fn = nullptr);
+// `host`: the call as the CPU would get it, arguments in host memory, without the scratch. Of its
+// context program, rank and seed are used. `fn`: run instead of the table's row, without
+// preparation.
+void RunOnGpu(const KernelCall& host, KernelFn fn = nullptr);
 
 // The GPU's launch context: its stream and libraries.
 CudaLaunch& TestLaunch();

@@ -6,7 +6,7 @@
 
 #include "executor/kernels/cuda/attention/causal_softmax.h"
 #include "executor/kernels/cuda/cuda_launch.h"
-#include "executor/kernels/cuda/elementwise/gelu.h"
+#include "executor/kernels/cuda/elementwise/elementwise.h"
 #include "executor/kernels/cuda/gemm/column_sums.h"
 #include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"

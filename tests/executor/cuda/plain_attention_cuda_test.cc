@@ -1,6 +1,6 @@
 // Our own attention kernels at every head size they tell apart. Legend: B micro-batch, T sequence,
 // C hidden, H heads, D = C/H.
-#include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/attention/plain_attention.h"
 #include "tests/executor/kernels/attention_reference.h"
 
 namespace zeroplan::kernel_test {

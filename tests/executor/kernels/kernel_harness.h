@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -109,6 +110,7 @@ struct Bench {
   ThreadPool pool;
   int rank = 0;
   uint64_t seed = 7;
+  std::optional<KernelScalars> scalars;  // of launches; else the row's usual ones
 
   explicit Bench(int threads = 2, size_t scratch_bytes = 8u << 20) : pool(threads, scratch_bytes) {}
 
@@ -118,11 +120,12 @@ struct Bench {
     std::vector<KernelArg> args;
     for (Tensor* tensor : tensors) args.push_back(tensor == nullptr ? KernelArg{} : tensor->arg());
     const KernelContext context{&program, rank, seed, &pool};
+    const KernelCall call{id,      static_cast<uint8_t>(flags),       dims, args,
+                          context, scalars.value_or(UsualScalars(id))};
 #ifdef ZEROPLAN_TEST_CUDA
-    RunOnGpu(id, dims, args, static_cast<uint8_t>(flags), context, gpu_fn);
+    RunOnGpu(call, gpu_fn);
 #else
-    CpuKernels().rows[static_cast<size_t>(id)](
-        {id, static_cast<uint8_t>(flags), dims, args, context});
+    CpuKernels().rows[static_cast<size_t>(id)](call);
 #endif
   }
 };

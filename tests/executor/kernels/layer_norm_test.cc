@@ -7,7 +7,7 @@ namespace {
 constexpr double kEps = 1e-5;
 
 Doubles LayerNorm(int64_t M, int64_t C, const Doubles& x, const Doubles& w, const Doubles& b,
-                  Doubles* stats = nullptr) {
+                  Doubles* stats = nullptr, double eps = kEps) {
   Doubles y(x.size());
   for (int64_t m = 0; m < M; ++m) {
     double mean = 0, variance = 0;
@@ -16,7 +16,7 @@ Doubles LayerNorm(int64_t M, int64_t C, const Doubles& x, const Doubles& w, cons
     for (int64_t c = 0; c < C; ++c) {
       variance += (row[c] - mean) * (row[c] - mean) / static_cast<double>(C);
     }
-    const double inverse = 1 / std::sqrt(variance + kEps);
+    const double inverse = 1 / std::sqrt(variance + eps);
     for (int64_t c = 0; c < C; ++c) {
       const auto i = static_cast<size_t>(c);
       y[static_cast<size_t>(m * C + c)] = (row[c] - mean) * inverse * w[i] + b[i];
@@ -53,6 +53,18 @@ TEST_CASE("layer norm forward") {
       CheckAllClose(stats, want_stats, 400 * kSlack, "stats");
     }
   }
+}
+
+TEST_CASE("layer norm forward takes its epsilon from the launch, not from the model") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  bench.scalars = KernelScalars{0.25f};
+  bench.program.model.layer_norm_eps = 0.5f;
+  const int64_t M = 5, C = 24;
+  Tensor x = Tensor::Random(rng, Dtype::kF32, M * C), w = Tensor::Random(rng, Dtype::kF32, C);
+  Tensor b = Tensor::Random(rng, Dtype::kF32, C), y(Dtype::kF32, M * C), stats(Dtype::kF32, 2 * M);
+  bench.Run(KernelId::kLayerNormForward, {M, C}, {&x, &w, &b, &y, &stats});
+  CheckAllClose(y, LayerNorm(M, C, x.values(), w.values(), b.values(), nullptr, 0.25), kSlack, "y");
 }
 
 TEST_CASE("layer norm backward against finite differences") {

@@ -1,10 +1,20 @@
-// Launchers of causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN.
+// Causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN. The kernels and
+// their launchers.
 // Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
 
+namespace zeroplan {
+struct KernelCall;
+}
+
 namespace zeroplan::cuda {
+
+// Arguments as AttentionForward's and AttentionBackward's. Heads of at most kMostHeadSize channels;
+// the workspace is not touched.
+void PlainAttentionForward(const KernelCall& call);
+void PlainAttentionBackward(const KernelCall& call);
 
 inline constexpr int64_t kMostHeadSize = 256;
 

@@ -26,9 +26,20 @@ void SelectRow(const KernelCall& call) {
 }
 
 void EmbedForward(const KernelCall& call) {
-  const auto [B, T, C, V] = call.dims;
+  const auto [B, T, C, V] = FirstDims<4>(call.dims);
   LaunchEmbedForward(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2),
                      Floats(call, 3), B * T, T, C, V, LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void GeluForward(const KernelCall& call) {
+  LaunchGeluForward(Floats(call, 0), {}, {}, Floats(call, 1), 1, call.dims[0], LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void GeluBackward(const KernelCall& call) {
+  const FloatArray x_n = Floats(call, 0), d_n = Floats(call, 1);
+  LaunchGeluBackward(d_n, x_n, d_n, call.dims[0], LaunchStream(call));
   CheckLaunched(call);
 }
 

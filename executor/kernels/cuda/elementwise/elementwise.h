@@ -1,5 +1,6 @@
-// Launchers of kernels that treat each element on its own. Legend: M rows, T sequence, C hidden, V
-// vocabulary. Any float dtypes; sums in fp32.
+// Launchers of kernels that treat each element on its own. Any float dtypes; sums in fp32.
+//
+// Legend: M rows, T sequence, C hidden, V vocabulary; R rows, N columns. Dense, row-major.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
@@ -20,5 +21,17 @@ void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArr
 void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const FloatArray& wpe,
                         const FloatArray& x_MC, int64_t M, int64_t T, int64_t C, int64_t V,
                         cudaStream_t stream);
+
+// GELU (tanh form) and its gradient: on activations, and on the fp32 sums of a matrix product where
+// the library has no such epilogue, or a slower one. Fastest where all are aligned to 16 bytes and
+// share a dtype, or do so but for fp32 sums.
+
+// y = gelu(x + bias), pre = x + bias, from x before it is rounded to pre's dtype. bias and pre may
+// be absent; y may be x.
+void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const FloatArray& pre_RN,
+                       const FloatArray& y_RN, int64_t R, int64_t N, cudaStream_t stream);
+// dx = dy * gelu'(pre). dx may be dy.
+void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const FloatArray& dx_n,
+                        int64_t n, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

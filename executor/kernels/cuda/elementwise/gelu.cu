@@ -2,7 +2,7 @@
 // as on the CPU: it keeps its relative accuracy for large negative x. Where the exponential
 // overflows the quotient is 0, its limit. gelu' = s + x s (1 - s) 2u'.
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/elementwise/gelu.h"
+#include "executor/kernels/cuda/elementwise/elementwise.h"
 
 namespace zeroplan::cuda {
 namespace {

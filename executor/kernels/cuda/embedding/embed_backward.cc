@@ -7,7 +7,7 @@
 namespace zeroplan::cuda {
 
 void EmbedBackward(const KernelCall& call) {
-  const auto [B, T, C, V] = call.dims;
+  const auto [B, T, C, V] = FirstDims<4>(call.dims);
   const EmbedScratch layout = EmbedScratchOf(B * T, C);
   void* scratch = ScratchOf(call, 4, static_cast<uint64_t>(layout.bytes));
   const size_t sort_bytes = EmbedSortBytes(B * T, V);

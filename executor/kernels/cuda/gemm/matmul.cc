@@ -23,7 +23,7 @@ struct Forward {
 };
 
 Forward MakeForward(const KernelCall& call, bool may_fuse) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &bias_N = Arg(call, 2), &residual_MN = Arg(call, 3), &y_MN = Arg(call, 4);
   const bool whole = may_fuse && (!Present(bias_N) || bias_N.dtype == y_MN.dtype) &&
                      (!Present(residual_MN) || residual_MN.dtype == y_MN.dtype);
@@ -38,7 +38,7 @@ Forward MakeForward(const KernelCall& call, bool may_fuse) {
 // ---- the weight's gradient ---------------------------------------------------------------------
 
 Product WeightProduct(const KernelCall& call, const ProductExtras& extras) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   return MakeProduct("matmul_backward_weight", BackwardWeightLayout(M, K, N, call.has(kTransposed)),
                      Arg(call, 0), Arg(call, 1), Arg(call, 2), Arg(call, 4), extras);
 }
@@ -80,7 +80,7 @@ void FinishFused(const KernelCall& call) {
 }
 
 void SumBiasGradient(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &dy_MN = Arg(call, 1), &db_N = Arg(call, 3), &workspace = Arg(call, 4);
   ColumnSums(ArrayOf(dy_MN), M, N, ArrayOf(db_N), call.has(kAccumulate), workspace.data,
              workspace.bytes, StreamOf(call));
@@ -108,7 +108,7 @@ void PrepareMatmulForward(const KernelCall& call) {
 }
 
 void MatmulBackwardData(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg& dx_MK = Arg(call, 2);
   Run(call, MakeProduct("matmul_backward_data", BackwardDataLayout(M, K, N, call.has(kTransposed)),
                         Arg(call, 0), Arg(call, 1), dx_MK, Arg(call, 3),
@@ -116,7 +116,7 @@ void MatmulBackwardData(const KernelCall& call) {
 }
 
 void PrepareMatmulBackwardData(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
+  const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg& dx_MK = Arg(call, 2);
   Tune(call, MakeProduct("matmul_backward_data", BackwardDataLayout(M, K, N, call.has(kTransposed)),
                          Arg(call, 0), Arg(call, 1), dx_MK, Arg(call, 3),

@@ -1,22 +1,72 @@
 // Matrix products with a GELU on their fp32 sums: by the library's epilogues; or, where it has none
 // or is slower, panel by panel of rows, the panel's sums in the workspace for a kernel of our own.
 //
-// Legend: M rows (tokens), K inputs, N outputs; R rows of a panel.
+// Legend: M rows (tokens), I columns of what is multiplied, O columns of the result; R rows of a
+// panel.
 #include <algorithm>
 
 #include "core/base/units.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
-#include "executor/kernels/cuda/elementwise/gelu.h"
+#include "executor/kernels/cuda/elementwise/elementwise.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan::cuda {
 namespace {
 
-constexpr std::string_view kForward = "matmul_gelu_forward", kBackward = "matmul_gelu_backward";
 // Panels have whole tiles of the library's kernels.
 constexpr int64_t kPanelAlign = 128;
 constexpr uint64_t kWorkspaceAlign = 256;
+
+// Either row, by what its arguments are to the product and to the GELU.
+//   forward:  pre = from*w + bias, to = gelu(pre)
+//   backward: to = (from*w^T) * gelu'(pre)
+struct GeluProduct {
+  const KernelCall& call;
+  bool backward;
+  GemmLayout (*layout)(int64_t M, int64_t K, int64_t N, bool transposed);
+  int64_t M, I, O;
+  const KernelArg &from_MI, &w, &bias_O, &pre_MO, &to_MO, &workspace;
+
+  std::string_view row() const { return KernelInfo(call.id).name; }
+};
+
+GeluProduct Forward(const KernelCall& call) {
+  const auto [M, K, N] = FirstDims<3>(call.dims);
+  return {call,         false,        ForwardLayout, M,           K, N, Arg(call, 0), Arg(call, 1),
+          Arg(call, 2), Arg(call, 3), Arg(call, 4),  Arg(call, 5)};
+}
+
+GeluProduct Backward(const KernelCall& call) {
+  const auto [M, K, N] = FirstDims<3>(call.dims);
+  return {call,    true,         BackwardDataLayout, M,           N, K, Arg(call, 0), Arg(call, 1),
+          kAbsent, Arg(call, 2), Arg(call, 3),       Arg(call, 4)};
+}
+
+KernelArg Rows(const KernelArg& arg, int64_t row, int64_t columns) {
+  return {ElementAt(arg, row * columns), arg.bytes, arg.dtype};
+}
+
+// ---- by the library's epilogue -----------------------------------------------------------------
+
+void CheckOneDtype(const GeluProduct& p, const KernelArg& other) {
+  if (other.dtype == p.to_MO.dtype) return;
+  ThrowRuntime("{}: a GELU's bias, input and output must have one dtype, here are {} and {}",
+               p.row(), DtypeName(other.dtype), DtypeName(p.to_MO.dtype));
+}
+
+GemmLayout Layout(const GeluProduct& p, int64_t rows) {
+  return p.layout(rows, p.call.dims[1], p.call.dims[2], p.call.has(kTransposed));
+}
+
+Product Fused(const GeluProduct& p) {
+  CheckOneDtype(p, p.pre_MO);
+  if (!p.backward) CheckOneDtype(p, p.bias_O);
+  return MakeProduct(p.row(), Layout(p, p.M), p.from_MI, p.w, p.to_MO, p.workspace,
+                     {.epilogue = p.backward ? GemmEpilogue::kDGelu : GemmEpilogue::kGeluAuxBias,
+                      .bias = p.bias_O.data,
+                      .aux = p.pre_MO.data});
+}
 
 // The library wants rows of the GELU's input in multiples of 8 elements. fp32 is computed for
 // exactness, so it does without an epilogue's approximate tanh.
@@ -25,161 +75,82 @@ bool MayFuse(const Product& fused) {
          fused.problem.in != Dtype::kF32 && fused.problem.out == fused.problem.in;
 }
 
-void CheckOneDtype(std::string_view row, const KernelArg& a, const KernelArg& b) {
-  if (a.dtype == b.dtype) return;
-  ThrowRuntime("{}: a GELU's bias, input and output must have one dtype, here are {} and {}", row,
-               DtypeName(a.dtype), DtypeName(b.dtype));
-}
+// ---- panel by panel ----------------------------------------------------------------------------
 
-KernelArg Rows(const KernelArg& arg, int64_t row, int64_t columns) {
-  return {ElementAt(arg, row * columns), arg.bytes, arg.dtype};
-}
-
-// Panels of a product's fp32 sums. fp32 results hold their own sums, in one panel; others have
-// three quarters of the workspace, the library's product the rest.
-class Panels {
- public:
-  Panels(std::string_view row, int64_t M, int64_t columns, const KernelArg& to,
-         const KernelArg& workspace)
-      : M_(M), columns_(columns), to_(to), workspace_(workspace), rows_(M) {
-    if (to.dtype == Dtype::kF32) return;
-    const uint64_t row_bytes = static_cast<uint64_t>(columns) * sizeof(float);
-    const uint64_t bytes = Present(workspace) ? workspace.bytes / 4 * 3 : 0;
-    rows_ = std::min(M, static_cast<int64_t>(bytes / row_bytes));
-    if (rows_ == 0) {
-      ThrowRuntime("{}: a row of {} sums does not fit into the launch's workspace of {} bytes", row,
-                   columns, workspace.bytes);
-    }
-    if (rows_ < M && rows_ > kPanelAlign) rows_ -= rows_ % kPanelAlign;
-    offset_ = AlignUp(static_cast<uint64_t>(rows_) * row_bytes, kWorkspaceAlign);
-  }
-
-  int64_t rows() const { return rows_; }
-  uint64_t workspace_offset() const { return offset_; }
-  // Where the sums of the panel that begins at `row` go.
-  KernelArg Sums(int64_t row) const {
-    if (to_.dtype == Dtype::kF32) return Rows(to_, row, columns_);
-    return {workspace_.data, workspace_.bytes, Dtype::kF32};
-  }
-  // Calls fn(first row, rows) for each panel.
-  template <typename Fn>
-  void ForEach(Fn&& fn) const {
-    for (int64_t row = 0; row < M_; row += rows_) fn(row, std::min(rows_, M_ - row));
-  }
-
- private:
-  int64_t M_, columns_;
-  const KernelArg& to_;
-  const KernelArg& workspace_;
-  int64_t rows_;
-  uint64_t offset_ = 0;
+// How the product's fp32 sums are cut into panels. fp32 results hold their own sums, in one panel;
+// others have three quarters of the workspace, the library's product the rest.
+struct Panels {
+  int64_t rows;
+  uint64_t workspace_offset;  // of what is left to the library
 };
 
-// ---- forward: a_MK w bias_N -> pre_MN y_MN workspace -------------------------------------------
-
-Product FusedForward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
-  const KernelArg &bias_N = Arg(call, 2), &pre_MN = Arg(call, 3), &y_MN = Arg(call, 4);
-  CheckOneDtype(kForward, pre_MN, y_MN);
-  CheckOneDtype(kForward, bias_N, y_MN);
-  return MakeProduct(
-      kForward, ForwardLayout(M, K, N, call.has(kTransposed)), Arg(call, 0), Arg(call, 1), y_MN,
-      Arg(call, 5),
-      {.epilogue = GemmEpilogue::kGeluAuxBias, .bias = bias_N.data, .aux = pre_MN.data});
+Panels PanelsOf(const GeluProduct& p) {
+  if (p.to_MO.dtype == Dtype::kF32) return {p.M, 0};
+  const uint64_t row_bytes = static_cast<uint64_t>(p.O) * sizeof(float);
+  const uint64_t bytes = Present(p.workspace) ? p.workspace.bytes / 4 * 3 : 0;
+  int64_t rows = std::min(p.M, static_cast<int64_t>(bytes / row_bytes));
+  if (rows == 0) {
+    ThrowRuntime("{}: a row of {} sums does not fit into the launch's workspace of {} bytes",
+                 p.row(), p.O, p.workspace.bytes);
+  }
+  if (rows < p.M && rows > kPanelAlign) rows -= rows % kPanelAlign;
+  return {rows, AlignUp(static_cast<uint64_t>(rows) * row_bytes, kWorkspaceAlign)};
 }
 
-Product ForwardPanel(const KernelCall& call, const Panels& panels, int64_t row, int64_t R) {
-  const int64_t K = call.dims[1], N = call.dims[2];
-  return MakeProduct(kForward, ForwardLayout(R, K, N, call.has(kTransposed)),
-                     Rows(Arg(call, 0), row, K), Arg(call, 1), panels.Sums(row), Arg(call, 5),
-                     {.workspace_offset = panels.workspace_offset()});
+// Where the sums of the panel that begins at `row` go.
+KernelArg Sums(const GeluProduct& p, int64_t row) {
+  if (p.to_MO.dtype == Dtype::kF32) return Rows(p.to_MO, row, p.O);
+  return {p.workspace.data, p.workspace.bytes, Dtype::kF32};
 }
 
-Panels ForwardPanels(const KernelCall& call) {
-  return Panels(kForward, call.dims[0], call.dims[2], Arg(call, 4), Arg(call, 5));
+Product Panel(const GeluProduct& p, const Panels& panels, int64_t row, int64_t R) {
+  return MakeProduct(p.row(), Layout(p, R), Rows(p.from_MI, row, p.I), p.w, Sums(p, row),
+                     p.workspace, {.workspace_offset = panels.workspace_offset});
 }
 
-void RunSeparateForward(const KernelCall& call) {
-  const int64_t N = call.dims[2];
-  const KernelArg &bias_N = Arg(call, 2), &pre_MN = Arg(call, 3), &y_MN = Arg(call, 4);
-  const Panels panels = ForwardPanels(call);
-  panels.ForEach([&](int64_t row, int64_t R) {
-    Run(call, ForwardPanel(call, panels, row, R));
-    LaunchGeluForward(ArrayOf(panels.Sums(row)), ArrayOf(bias_N), ArrayOf(Rows(pre_MN, row, N)),
-                      ArrayOf(Rows(y_MN, row, N)), R, N, StreamOf(call));
-    CheckKernelLaunch("a GELU");
-  });
+void RunSeparate(const GeluProduct& p) {
+  const Panels panels = PanelsOf(p);
+  const cudaStream_t stream = StreamOf(p.call);
+  for (int64_t row = 0; row < p.M; row += panels.rows) {
+    const int64_t R = std::min(panels.rows, p.M - row);
+    Run(p.call, Panel(p, panels, row, R));
+    const FloatArray sums = ArrayOf(Sums(p, row)), pre = ArrayOf(Rows(p.pre_MO, row, p.O));
+    const FloatArray to = ArrayOf(Rows(p.to_MO, row, p.O));
+    if (p.backward) {
+      LaunchGeluBackward(sums, pre, to, R * p.O, stream);
+    } else {
+      LaunchGeluForward(sums, ArrayOf(p.bias_O), pre, to, R, p.O, stream);
+    }
+    CheckKernelLaunch(p.backward ? "a GELU's gradient" : "a GELU");
+  }
 }
 
-// ---- backward: dy_MN w pre_MK -> dx_MK workspace -----------------------------------------------
+// ---- either ------------------------------------------------------------------------------------
 
-Product FusedBackward(const KernelCall& call) {
-  const auto [M, K, N, unused] = call.dims;
-  const KernelArg &pre_MK = Arg(call, 2), &dx_MK = Arg(call, 3);
-  CheckOneDtype(kBackward, pre_MK, dx_MK);
-  return MakeProduct(kBackward, BackwardDataLayout(M, K, N, call.has(kTransposed)), Arg(call, 0),
-                     Arg(call, 1), dx_MK, Arg(call, 4),
-                     {.epilogue = GemmEpilogue::kDGelu, .aux = pre_MK.data});
-}
-
-Product BackwardPanel(const KernelCall& call, const Panels& panels, int64_t row, int64_t R) {
-  const int64_t K = call.dims[1], N = call.dims[2];
-  return MakeProduct(kBackward, BackwardDataLayout(R, K, N, call.has(kTransposed)),
-                     Rows(Arg(call, 0), row, N), Arg(call, 1), panels.Sums(row), Arg(call, 4),
-                     {.workspace_offset = panels.workspace_offset()});
-}
-
-Panels BackwardPanels(const KernelCall& call) {
-  return Panels(kBackward, call.dims[0], call.dims[1], Arg(call, 3), Arg(call, 4));
-}
-
-void RunSeparateBackward(const KernelCall& call) {
-  const int64_t K = call.dims[1];
-  const KernelArg &pre_MK = Arg(call, 2), &dx_MK = Arg(call, 3);
-  const Panels panels = BackwardPanels(call);
-  panels.ForEach([&](int64_t row, int64_t R) {
-    Run(call, BackwardPanel(call, panels, row, R));
-    LaunchGeluBackward(ArrayOf(panels.Sums(row)), ArrayOf(Rows(pre_MK, row, K)),
-                       ArrayOf(Rows(dx_MK, row, K)), R * K, StreamOf(call));
-    CheckKernelLaunch("a GELU's gradient");
-  });
+void RunFaster(const GeluProduct& p) {
+  const Product fused = Fused(p);
+  const bool ran =
+      MayFuse(fused) && Plans(p.call).Fused(fused.problem, true) && TryRun(p.call, fused);
+  if (!ran) RunSeparate(p);
 }
 
 // Tunes both ways and keeps the faster.
-void Prepare(const KernelCall& call, const Product& fused, const Product& panel,
-             void (*run_separate)(const KernelCall&)) {
-  const double fused_ms = MayFuse(fused) ? Tune(call, fused) : 0;
-  Tune(call, panel);
-  Plans(call).ChooseFusion(fused.problem, fused_ms, [&] {
-    return TimeLaunches(StreamOf(call), [&] { run_separate(call); });
+void Prepare(const GeluProduct& p) {
+  const Product fused = Fused(p);
+  const double fused_ms = MayFuse(fused) ? Tune(p.call, fused) : 0;
+  const Panels panels = PanelsOf(p);
+  Tune(p.call, Panel(p, panels, 0, panels.rows));
+  Plans(p.call).ChooseFusion(fused.problem, fused_ms, [&] {
+    return TimeLaunches(StreamOf(p.call), [&] { RunSeparate(p); });
   });
-  Plans(call).Save();
-}
-
-bool RanFused(const KernelCall& call, const Product& fused) {
-  return MayFuse(fused) && Plans(call).Fused(fused.problem, true) && TryRun(call, fused);
+  Plans(p.call).Save();
 }
 
 }  // namespace
 
-void MatmulGeluForward(const KernelCall& call) {
-  if (!RanFused(call, FusedForward(call))) RunSeparateForward(call);
-}
-
-void PrepareMatmulGeluForward(const KernelCall& call) {
-  const Panels panels = ForwardPanels(call);
-  Prepare(call, FusedForward(call), ForwardPanel(call, panels, 0, panels.rows()),
-          RunSeparateForward);
-}
-
-void MatmulGeluBackward(const KernelCall& call) {
-  if (!RanFused(call, FusedBackward(call))) RunSeparateBackward(call);
-}
-
-void PrepareMatmulGeluBackward(const KernelCall& call) {
-  const Panels panels = BackwardPanels(call);
-  Prepare(call, FusedBackward(call), BackwardPanel(call, panels, 0, panels.rows()),
-          RunSeparateBackward);
-}
+void MatmulGeluForward(const KernelCall& call) { RunFaster(Forward(call)); }
+void MatmulGeluBackward(const KernelCall& call) { RunFaster(Backward(call)); }
+void PrepareMatmulGeluForward(const KernelCall& call) { Prepare(Forward(call)); }
+void PrepareMatmulGeluBackward(const KernelCall& call) { Prepare(Backward(call)); }
 
 }  // namespace zeroplan::cuda

@@ -7,9 +7,11 @@
 namespace zeroplan::cuda {
 
 void LayerNormForward(const KernelCall& call) {
+  const float eps = call.scalars[0];
+  ZEROPLAN_CHECK(eps > 0, "layer norm without an epsilon");
   LaunchLayerNormForward(Floats(call, 0), Floats(call, 1), Floats(call, 2), Floats(call, 3),
-                         Arg(call, 4).as<float>(), call.dims[0], call.dims[1],
-                         call.context.program->model.layer_norm_eps, LaunchStream(call));
+                         Arg(call, 4).as<float>(), call.dims[0], call.dims[1], eps,
+                         LaunchStream(call));
   CheckLaunched(call);
 }
 

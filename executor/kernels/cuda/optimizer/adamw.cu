@@ -1,6 +1,6 @@
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/optimizer/adamw.h"
+#include "executor/kernels/cuda/optimizer/optimizer.h"
 
 namespace zeroplan::cuda {
 namespace {

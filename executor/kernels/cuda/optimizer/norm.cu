@@ -1,7 +1,7 @@
 #include "core/program/kernel_workspace.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/optimizer/norm.h"
+#include "executor/kernels/cuda/optimizer/optimizer.h"
 
 namespace zeroplan::cuda {
 namespace {

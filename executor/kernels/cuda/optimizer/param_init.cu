@@ -1,7 +1,7 @@
 #include <numbers>
 
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/optimizer/param_init.h"
+#include "executor/kernels/cuda/optimizer/optimizer.h"
 #include "executor/kernels/philox.h"
 
 namespace zeroplan::cuda {

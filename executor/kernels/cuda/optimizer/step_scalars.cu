@@ -1,4 +1,4 @@
-#include "executor/kernels/cuda/optimizer/step_scalars.h"
+#include "executor/kernels/cuda/optimizer/optimizer.h"
 #include "executor/optimizer/step_scalars.h"
 
 namespace zeroplan::cuda {

@@ -1,11 +1,13 @@
-// Launcher of AdamW and of fresh weights: ranges of a parameter unit, cut at its tensors' borders.
+// Launchers of what updates parameters: AdamW, fresh weights, the gradient norm's part, the step's
+// scalars. Ranges of a parameter unit are cut at its tensors' borders before they come here.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
 
 namespace zeroplan {
+struct StepSettings;
 struct StepState;
-}
+}  // namespace zeroplan
 
 namespace zeroplan::cuda {
 
@@ -34,5 +36,20 @@ struct AdamSettings {
 void LaunchAdamW(const FloatArray& grad_n, const StepState* state, float* master_n, float* m_n,
                  float* v_n, const FloatArray& param_n, int64_t first, const AdamPieces& pieces,
                  const AdamSettings& settings, cudaStream_t stream);
+
+// dst_n = a constant.
+void LaunchConstant(float* dst_n, int64_t n, float value, cudaStream_t stream);
+
+// dst[i] = std * the normal number of element `begin + i` of a tensor, from (seed, tensor, element)
+// alone.
+void LaunchNormal(float* dst_n, int64_t n, uint64_t seed, uint32_t tensor, uint64_t begin,
+                  float std, cudaStream_t stream);
+
+// state->grad_norm_sq (+)= sum of squares of g_n, in double; `partials`: NormBlocks(n) doubles.
+void LaunchNormSq(const FloatArray& g_n, int64_t n, StepState* state, bool add, double* partials,
+                  cudaStream_t stream);
+
+// SettleStep (executor/optimizer/step_scalars.h) by one thread of the GPU.
+void LaunchStepScalars(const StepSettings& settings, StepState* state, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda
