@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/program/ring_bytes.h"
 #include "cost_models/calibration.h"
-#include "cost_models/traffic.h"
 
 namespace zeroplan {
 namespace {
@@ -43,9 +43,20 @@ constexpr double kNetworkShare = 0.92;
 constexpr double kSegmentSeconds = 3.3e-6;
 
 size_t Index(CollectiveOp op) { return static_cast<size_t>(op); }
-int Rounds(CollectiveOp op) { return op == CollectiveOp::kAllReduce ? 2 : 1; }
+CollectiveKind KindOf(CollectiveOp op) {
+  switch (op) {
+    case CollectiveOp::kAllReduce:
+      return CollectiveKind::kAllReduce;
+    case CollectiveOp::kAllGather:
+      return CollectiveKind::kAllGather;
+    case CollectiveOp::kReduceScatter:
+      return CollectiveKind::kReduceScatter;
+  }
+  return CollectiveKind::kAllReduce;
+}
+int Rounds(CollectiveOp op) { return RingRounds(KindOf(op)); }
 double Sent(CollectiveOp op, double full_bytes, int ranks) {
-  return Rounds(op) * full_bytes * (ranks - 1) / ranks;
+  return RingSentBytes(KindOf(op), full_bytes, ranks);
 }
 
 CollectiveOp OpOf(CollectiveKind kind) {

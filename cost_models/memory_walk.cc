@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "cost_models/walk_order.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 namespace {
@@ -24,8 +24,7 @@ class Walker {
   MemoryReport Walk() {
     for (const SectionRun& run : WalkOrder(program_)) {
       for (const Instruction& instruction : program_.section(run.section)) {
-        const bool runs = run.section != Section::kMicroStep || (instruction.when & run.kinds) != 0;
-        if (runs) Visit(instruction);
+        if (RunsIn(instruction, run.section, run.kinds)) Visit(instruction);
       }
     }
     report_.arena_bytes = program_.arena_bytes;

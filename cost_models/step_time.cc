@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/model/model_flops.h"
-#include "cost_models/walk_order.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 

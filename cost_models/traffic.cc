@@ -1,8 +1,7 @@
 #include "cost_models/traffic.h"
 
-#include <algorithm>
-
-#include "cost_models/walk_order.h"
+#include "core/program/ring_bytes.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 namespace {
@@ -45,29 +44,13 @@ class TrafficVisitor {
 
 }  // namespace
 
-uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
-  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
-  return kind == CollectiveKind::kAllReduce ? 2 * sent : sent;
-}
-
-uint64_t CollectiveFullBytes(const Program& program, const Collective& collective) {
-  uint64_t full_bytes = 0;
-  for (const Segment& segment : program.segs(collective)) {
-    // A reduction to owners names the whole shard as its target, but sends only its range.
-    full_bytes += collective.kind == CollectiveKind::kReduceToOwners
-                      ? segment.src.bytes
-                      : std::max(segment.src.bytes, segment.dst.bytes);
-  }
-  return full_bytes;
-}
-
 StepTraffic WalkTraffic(const Program& program) {
   TrafficVisitor visitor(program);
   for (const SectionRun& run : WalkOrder(program)) {
     if (run.times == 0) continue;
     for (const Instruction& instruction : program.section(run.section)) {
-      const bool runs = run.section != Section::kMicroStep || (instruction.when & run.kinds) != 0;
-      if (runs) visitor.Run(instruction, static_cast<uint64_t>(run.times));
+      if (!RunsIn(instruction, run.section, run.kinds)) continue;
+      visitor.Run(instruction, static_cast<uint64_t>(run.times));
     }
   }
   return visitor.traffic();

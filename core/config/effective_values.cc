@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/lowering/passes.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 namespace {

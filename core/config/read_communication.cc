@@ -1,6 +1,6 @@
 // How gradients travel: their dtype, and how they are scaled.
 #include "core/config/reader_state.h"
-#include "core/lowering/passes.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 

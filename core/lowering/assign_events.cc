@@ -16,6 +16,7 @@
 
 #include "core/lowering/access_history.h"
 #include "core/lowering/passes.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 namespace {
@@ -77,11 +78,12 @@ class EventPass {
         histories_(histories),
         blocking_(!p.setup.zero.overlap_comm),
         ranks_(p.setup.batch.world_size) {
-    if (section == Section::kMicroStep && p.setup.batch.grad_accum > 1) {
-      kinds_ = {kFirst, kLast};
-      if (p.setup.batch.grad_accum > 2) kinds_.push_back(kMiddle);
-    } else {
+    if (section != Section::kMicroStep) {
       kinds_ = {kOnly};
+      return;
+    }
+    for (const When kind : {kOnly, kFirst, kLast, kMiddle}) {
+      if (MicroStepKinds(p.setup.batch.grad_accum) & kind) kinds_.push_back(kind);
     }
   }
 

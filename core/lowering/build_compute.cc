@@ -1,6 +1,7 @@
 // Pass 1: what every stage computes, over whole parameters and gradients that persist.
 #include <cstddef>
 
+#include "core/config/setup_facts.h"
 #include "core/lowering/gpt2_graph.h"
 #include "core/lowering/passes.h"
 #include "core/program/step_state.h"

@@ -3,6 +3,7 @@
 // live in host memory or in the swap file come to the device before their gather.
 #include <algorithm>
 
+#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/state_homes.h"

@@ -7,6 +7,7 @@
 // to the shard.
 #include <algorithm>
 
+#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/reduce_buckets.h"

@@ -32,19 +32,4 @@ Program AssignEvents(Program program);
 // Offsets in the arenas and the arenas' sizes.
 Program PlaceArenas(Program program);
 
-// ---- questions that several passes ask ----
-
-// True where gradients of a whole unit persist and are accumulated in place (stages 0 and 1, or one
-// rank whose optimizer is on the GPU); else whole gradients are transient and shards persist.
-bool GradsInPlace(const TrainSetup& setup);
-// The dtype of whole gradients, as kernels write them.
-Dtype FullGradDtype(const TrainSetup& setup);
-// True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
-bool ParamsSharded(const TrainSetup& setup);
-uint64_t ReduceBucketElements(const Program& program);
-// Of the gathers after the update: allgather_bucket_elements. Its default is a maximum where they
-// overlap the next forward pass: then it is what is reduced together, if that is less.
-uint64_t GatherBucketElements(const Program& program);
-bool Accumulates(const TrainSetup& setup);  // grad_accum > 1
-
 }  // namespace zeroplan

@@ -4,8 +4,10 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
+#include "core/program/bucket_sizes.h"
 
 namespace zeroplan {
 namespace {

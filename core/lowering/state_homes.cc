@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/passes.h"
+#include "core/program/bucket_sizes.h"
 
 namespace zeroplan {
 namespace {

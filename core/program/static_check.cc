@@ -4,7 +4,7 @@
 
 #include "core/base/units.h"
 #include "core/program/format.h"
-#include "core/program/unroll.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 namespace {
@@ -109,17 +109,16 @@ void CheckBuffers(const Program& program, Violations& violations) {
 
 void CheckEvents(const Program& program, Violations& violations) {
   std::vector<bool> recorded(program.event_count, false);
-  const uint8_t kinds = StepKinds(program);
-  auto runs = [&](const Instruction& instruction, Site site) {
-    return site.section != Section::kMicroStep || (instruction.when & kinds) != 0;
-  };
+  const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
   ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
     const RecordEvent* record = std::get_if<RecordEvent>(&instruction.op);
-    if (record != nullptr && runs(instruction, site)) recorded[record->event] = true;
+    if (record != nullptr && RunsIn(instruction, site.section, kinds))
+      recorded[record->event] = true;
   });
   ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
     const WaitEvent* wait = std::get_if<WaitEvent>(&instruction.op);
-    if (wait == nullptr || !runs(instruction, site) || recorded[wait->event]) return;
+    if (wait == nullptr || !RunsIn(instruction, site.section, kinds) || recorded[wait->event])
+      return;
     violations.Add("wait_without_record", site,
                    fmt::format("nothing ever records event {}", wait->event));
   });

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "core/program/step_order.h"
+
 namespace zeroplan {
 namespace {
 
 void RunSection(const Program& program, Section section, uint8_t kind, UnrollVisitor& visitor) {
   int64_t index = 0;
   for (const Instruction& instruction : program.section(section)) {
-    if ((instruction.when & kind) != 0) visitor.Run(instruction, {section, index});
+    if (RunsIn(instruction, section, kind)) visitor.Run(instruction, {section, index});
     ++index;
   }
   visitor.EndSection(section);
@@ -17,10 +19,9 @@ void RunSection(const Program& program, Section section, uint8_t kind, UnrollVis
 void RunStep(const Program& program, UnrollVisitor& visitor) {
   // Two middle micro-steps follow each other where there are as many.
   const int64_t micro_steps = std::min<int64_t>(program.setup.batch.grad_accum, 4);
-  for (int64_t m = 0; m < micro_steps; ++m) {
-    RunSection(program, Section::kMicroStep, MicroStepKind(m, micro_steps), visitor);
-  }
-  RunSection(program, Section::kOptimizerStep, kEvery, visitor);
+  ForEachStepSection(micro_steps, [&](Section section, uint8_t kind, int64_t) {
+    RunSection(program, section, kind, visitor);
+  });
   visitor.EndStep();
 }
 
@@ -32,8 +33,7 @@ void Unroll(const Program& program, UnrollVisitor& visitor) {
   RunStep(program, visitor);
   RunStep(program, visitor);
   bool resumed = false;
-  for (const Section section :
-       {Section::kEval, Section::kGenerate, Section::kSave, Section::kLoad}) {
+  for (const Section section : kSectionsBetweenSteps) {
     if (program.section(section).empty()) continue;
     RunSection(program, Section::kDrain, kEvery, visitor);
     visitor.Synchronize();

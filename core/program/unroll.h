@@ -9,13 +9,6 @@
 
 namespace zeroplan {
 
-// The kinds of micro-step that the program's grad_accum has, a set of When.
-inline uint8_t StepKinds(const Program& program) {
-  const int64_t grad_accum = program.setup.batch.grad_accum;
-  if (grad_accum == 1) return kOnly;
-  return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;
-}
-
 // Receives the unrolled program.
 class UnrollVisitor {
  public:

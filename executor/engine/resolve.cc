@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "core/base/error.h"
+#include "core/program/ring_bytes.h"
 
 namespace zeroplan {
 namespace {
@@ -80,26 +81,22 @@ class Resolver {
                    collective.segment_count);
     out_.first = static_cast<uint32_t>(segments_.size());
     out_.count = collective.segment_count;
-    uint64_t full_bytes = 0;
-    for (const Segment& segment : program_.segs(collective)) {
-      full_bytes += AddSegment(collective, segment);
-    }
-    out_.bytes = RingBytes(collective.kind, full_bytes, world_size_);
+    for (const Segment& segment : program_.segs(collective)) AddSegment(collective, segment);
+    out_.bytes =
+        RingSentBytes(collective.kind, CollectiveFullBytes(program_, collective), world_size_);
   }
 
-  // Returns the bytes that all ranks hold together.
-  uint64_t AddSegment(const Collective& collective, const Segment& segment) {
+  void AddSegment(const Collective& collective, const Segment& segment) {
     const auto world = static_cast<uint64_t>(world_size_);
     const uint64_t element = DtypeBytes(collective.dtype);
     CommSegment resolved;
     resolved.src = Address(segment.src);
-    uint64_t full = std::max(segment.src.bytes, segment.dst.bytes);
     switch (collective.kind) {
       case CollectiveKind::kAllReduce:
         resolved.dst = Address(segment.dst);
         ZEROPLAN_CHECK(segment.src.bytes == segment.dst.bytes, "sizes differ: {} and {}",
                        segment.src.bytes, segment.dst.bytes);
-        resolved.elements = full / element;
+        resolved.elements = segment.src.bytes / element;
         break;
       case CollectiveKind::kReduceScatter:
         resolved.dst = Address(segment.dst);
@@ -117,7 +114,6 @@ class Resolver {
         resolved.elements = segment.src.bytes / element;
         break;
       case CollectiveKind::kReduceToOwners:
-        full = segment.src.bytes;
         ResolveOwned(segment, element, &resolved);
         break;
     }
@@ -125,7 +121,6 @@ class Resolver {
                    "a segment of {} and {} bytes splits an element of {}", segment.src.bytes,
                    segment.dst.bytes, DtypeName(collective.dtype));
     segments_.push_back(resolved);
-    return full;
   }
 
   // Only the overlap of [begin, end) with the rank's shard is written; a rank may get nothing.
@@ -206,12 +201,6 @@ class Resolver {
 };
 
 }  // namespace
-
-uint64_t RingBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
-  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
-  // Reduce-scatter, then all-gather.
-  return kind == CollectiveKind::kAllReduce ? 2 * sent : sent;
-}
 
 ResolvedProgram::ResolvedProgram(const Program& program, const ArenaBases& arenas,
                                  const KernelTable& kernels, int rank, int world_size) {

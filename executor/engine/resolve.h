@@ -53,9 +53,4 @@ class ResolvedProgram {
   std::vector<CommSegment> segments_;
 };
 
-// Bytes that one of `world_size` ranks sends in a ring: the usual accounting of communication
-// volume. `full_bytes` is the size of what all ranks hold together before (reductions) or after it
-// (gathers).
-uint64_t RingBytes(CollectiveKind kind, uint64_t full_bytes, int world_size);
-
 }  // namespace zeroplan

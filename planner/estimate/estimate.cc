@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/lowering/passes.h"
+#include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
 
 namespace zeroplan {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/lowering/passes.h"
+#include "core/program/bucket_sizes.h"
 
 namespace zeroplan {
 

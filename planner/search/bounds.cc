@@ -4,7 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/config/setup_facts.h"
 #include "core/lowering/passes.h"
+#include "core/program/bucket_sizes.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {
@@ -244,14 +246,10 @@ void Bounds::AddCopies(const Terms& t, const Candidate& group, const CostModel& 
 // The gathers of updated parameters, one after the other.
 double Bounds::GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const {
   if (t.n <= 1) return 0;
-  auto elements = static_cast<double>(base_.zero.allgather_bucket_elements);
-  const bool chosen =
-      base_.zero.allgather_bucket_elements != ZeroConfig{}.allgather_bucket_elements;
-  if (base_.zero.overlap_comm && !chosen) {
-    const uint64_t reduced = group.reduce_bucket_elements;
-    elements = std::min(elements, reduced == kAuto ? 8e6 : static_cast<double>(reduced));
-  }
-  const double bucket = t.param_bytes * std::max(elements, t.largest_unit);
+  const uint64_t reduced = group.reduce_bucket_elements;
+  const uint64_t elements =
+      GatherBucketElements(base_.zero, reduced == kAuto ? kLeastAutoBucket : reduced);
+  const double bucket = t.param_bytes * std::max(static_cast<double>(elements), t.largest_unit);
   return PiecesSeconds(costs, CollectiveOp::kAllGather, t.gathered_after, bucket);
 }
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "core/base/error.h"
-#include "core/lowering/passes.h"
+#include "core/config/setup_facts.h"
 #include "core/model/param_table.h"
 #include "planner/estimate/choices.h"
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/lowering/lower.h"
+#include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
@@ -40,9 +41,8 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
   append(Section::kInit, kOnly);
   append(Section::kSave, kOnly);
   append(Section::kLoad, kOnly);
-  const int64_t g = program.setup.batch.grad_accum;
-  for (int64_t m = 0; m < g; ++m) append(Section::kMicroStep, MicroStepKind(m, g));
-  append(Section::kOptimizerStep, kOnly);
+  ForEachStepSection(program.setup.batch.grad_accum,
+                     [&](Section section, When kind, int64_t) { append(section, kind); });
   append(Section::kDrain, kOnly);
   append(Section::kEval, kOnly);
   REQUIRE(trace.size() == expected.size());

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,16 +53,23 @@ bool IsDeviceHeader(std::string_view header) {
   return false;
 }
 
-// What is wrong with `path` (from the root of the tree) having the line `line`; empty: nothing.
-std::string BrokenRule(const std::string& path, std::string_view line) {
+// The header that a line includes, behind its opening quote or bracket; empty: it includes none.
+std::string_view Included(std::string_view line) {
   const size_t hash = line.find_first_not_of(" \t");
   if (hash == std::string_view::npos || line[hash] != '#') return "";
   const size_t word = line.find_first_not_of(" \t", hash + 1);
   if (word == std::string_view::npos || !line.substr(word).starts_with("include")) return "";
   const size_t open = line.find_first_of("<\"", word);
-  if (open == std::string_view::npos) return "includes a macro";
-  const size_t close = line.find_first_of(">\"", open + 1);
-  const std::string header(line.substr(open + 1, close - open - 1));
+  if (open == std::string_view::npos) return line.substr(word);
+  return line.substr(open, line.find_first_of(">\"", open + 1) - open);
+}
+
+// What is wrong with `path` (from the root of the tree) having the line `line`; empty: nothing.
+std::string BrokenRule(const std::string& path, std::string_view line) {
+  const std::string_view included = Included(line);
+  if (included.empty()) return "";
+  if (!OneOf(included.substr(0, 1), {"<", "\""})) return "includes a macro";
+  const std::string header(included.substr(1));
   const std::string_view folder = TopFolder(path);
 
   const bool may_use_device = folder == "executor" || path.starts_with("tests/executor/") ||
@@ -75,7 +84,7 @@ std::string BrokenRule(const std::string& path, std::string_view line) {
   const auto rule = std::find_if(FolderRules().begin(), FolderRules().end(),
                                  [&](const FolderRule& r) { return r.folder == folder; });
   if (rule == FolderRules().end()) return "";  // tests, benchmarks and examples see everything
-  if (line[open] == '<') {
+  if (included[0] == '<') {
     if (header.starts_with("CLI/") && folder != "cli") return "includes " + header;
     if (header.starts_with("doctest")) return "includes " + header;
     const bool calculates = OneOf(folder, {"cost_models", "executor"});
@@ -149,6 +158,66 @@ TEST_CASE("include rules: a breach is seen") {
   CHECK_FALSE(broken("executor/a.cc", "#include <cuda_runtime.h>"));
   CHECK_FALSE(broken("core/a.cc", "// #include \"planner/b.h\""));
   CHECK_FALSE(broken("core/a.cc", "#include <vector>"));
+}
+
+using FolderGraph = std::map<std::string, std::set<std::string>>;  // folder: what it includes
+
+std::string_view Folder(std::string_view path) { return path.substr(0, path.rfind('/')); }
+
+// Folders that include one another in a circle ("a > b > a"), or "".
+std::string FindCircle(const FolderGraph& graph) {
+  // Folders that include nothing but folders already taken away are taken away; a circle stays.
+  FolderGraph left = graph;
+  for (bool fewer = true; fewer;) {
+    fewer = false;
+    for (auto folder = left.begin(); folder != left.end();) {
+      const bool free = std::none_of(folder->second.begin(), folder->second.end(),
+                                     [&](const std::string& other) { return left.count(other); });
+      fewer = fewer || free;
+      folder = free ? left.erase(folder) : std::next(folder);
+    }
+  }
+  if (left.empty()) return "";
+  // Every folder that is left includes another such; following them comes back.
+  std::vector<std::string> path = {left.begin()->first};
+  while (true) {
+    const std::set<std::string>& others = left.at(path.back());
+    const std::string next = *std::find_if(
+        others.begin(), others.end(), [&](const std::string& other) { return left.count(other); });
+    const auto seen = std::find(path.begin(), path.end(), next);
+    if (seen == path.end()) {
+      path.push_back(next);
+      continue;
+    }
+    std::string circle;
+    for (auto i = seen; i != path.end(); ++i) circle += *i + " > ";
+    return circle + next;
+  }
+}
+
+TEST_CASE("include rules: folders of core do not include one another in a circle") {
+  FolderGraph graph;
+  for (const std::string& path : SourceFiles(false)) {
+    if (TopFolder(path) != "core") continue;
+    std::ifstream file(SourcePath(path));
+    for (std::string line; std::getline(file, line);) {
+      const std::string_view header = Included(line);
+      if (!header.starts_with("\"core/")) continue;
+      const std::string from(Folder(path)), to(Folder(header.substr(1)));
+      if (from != to) graph[from].insert(to);
+    }
+  }
+  REQUIRE(graph.count("core/lowering"));  // an empty scan would pass everything
+  CHECK(FindCircle(graph) == "");
+}
+
+TEST_CASE("include rules: a circle is seen") {
+  FolderGraph graph = {{"lowering", {"program", "config"}}, {"program", {"config"}}};
+  CHECK(FindCircle(graph) == "");
+  graph["config"] = {"lowering"};
+  CHECK(FindCircle(graph) == "config > lowering > config");
+  graph = {{"top", {"a"}}, {"a", {"b"}}, {"b", {"c"}}, {"c", {"a"}}};
+  CHECK(FindCircle(graph) == "a > b > c > a");
 }
 
 TEST_CASE("no source file is longer than 600 lines") {

@@ -7,15 +7,6 @@
 namespace zeroplan {
 namespace {
 
-TEST_CASE("bytes on a ring, 4 ranks") {
-  CHECK(RingSentBytes(CollectiveKind::kAllGather, 400, 4) == 300);
-  CHECK(RingSentBytes(CollectiveKind::kReduceScatter, 400, 4) == 300);
-  CHECK(RingSentBytes(CollectiveKind::kReduceToOwners, 400, 4) == 300);
-  CHECK(RingSentBytes(CollectiveKind::kBroadcast, 400, 4) == 300);
-  CHECK(RingSentBytes(CollectiveKind::kAllReduce, 400, 4) == 600);
-  CHECK(RingSentBytes(CollectiveKind::kAllReduce, 400, 1) == 0);
-}
-
 TEST_CASE("each kind of micro-step counts as often as it occurs; other sections do not") {
   TinyProgram tiny(4, 5);  // first, 3 x middle, last
   const BufferId device = tiny.Add("device", 4096, MemoryClass::kBuffers);

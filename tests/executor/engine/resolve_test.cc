@@ -7,15 +7,6 @@
 namespace zeroplan {
 namespace {
 
-TEST_CASE("ring bytes: what one rank sends") {
-  CHECK(RingBytes(CollectiveKind::kAllReduce, 1200, 4) == 1800);
-  CHECK(RingBytes(CollectiveKind::kReduceScatter, 1200, 4) == 900);
-  CHECK(RingBytes(CollectiveKind::kAllGather, 1200, 3) == 800);
-  CHECK(RingBytes(CollectiveKind::kReduceToOwners, 1200, 3) == 800);
-  CHECK(RingBytes(CollectiveKind::kBroadcast, 1200, 2) == 600);
-  CHECK(RingBytes(CollectiveKind::kAllReduce, 1200, 1) == 0);
-}
-
 TEST_CASE("resolve: addresses, sizes and what is touched, by rank") {
   TinyProgram tiny(4);
   const BufferId x = tiny.Floats(16), y = tiny.Floats(4, Space::kPageable);

@@ -1,0 +1,34 @@
+#include "core/program/bucket_sizes.h"
+
+#include <algorithm>
+
+namespace zeroplan {
+
+uint64_t ReduceBucketElements(const ZeroConfig& zero, const ParamLayout& layout, int64_t layers) {
+  if (zero.reduce_bucket_elements != kAuto) return zero.reduce_bucket_elements;
+  // Whole layers, at stage 3 their persistent units too: of two buckets at a time, one is then the
+  // layer being reduced and one the layer being filled.
+  uint64_t largest = kLeastAutoBucket;
+  for (const auto& [layer, elements] : layout.padded_elements_by_layer()) {
+    const bool in_layer = layer >= 0 && layer < layers;
+    if (in_layer) largest = std::max(largest, elements);
+  }
+  return largest;
+}
+
+uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket) {
+  const uint64_t asked = zero.allgather_bucket_elements;
+  // Where gathers run beside the next forward pass, its first layers should not wait for the rest.
+  const bool chosen = asked != ZeroConfig{}.allgather_bucket_elements;
+  return zero.overlap_comm && !chosen ? std::min(asked, reduce_bucket) : asked;
+}
+
+uint64_t ReduceBucketElements(const Program& program) {
+  return ReduceBucketElements(program.setup.zero, program.layout, program.model.layers);
+}
+
+uint64_t GatherBucketElements(const Program& program) {
+  return GatherBucketElements(program.setup.zero, ReduceBucketElements(program));
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,25 @@
+// How many elements one collective takes, where the config leaves that to zeroplan.
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/zero_config.h"
+#include "core/program/layout.h"
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// Elements of gradients reduced together. What the config asks for; kAuto: the largest of the
+// model's `layers` layers in `layout`, at least kLeastAutoBucket.
+inline constexpr uint64_t kLeastAutoBucket = 8'000'000;
+uint64_t ReduceBucketElements(const ZeroConfig& zero, const ParamLayout& layout, int64_t layers);
+
+// Elements of updated parameters gathered together: allgather_bucket_elements. Its default is a
+// maximum where gathers overlap the next forward pass: then `reduce_bucket`, if that is less.
+uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket);
+
+// The same of a program.
+uint64_t ReduceBucketElements(const Program& program);
+uint64_t GatherBucketElements(const Program& program);
+
+}  // namespace zeroplan

@@ -1,0 +1,30 @@
+#include "core/program/ring_bytes.h"
+
+#include <algorithm>
+
+namespace zeroplan {
+
+uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
+  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
+  return static_cast<uint64_t>(RingRounds(kind)) * sent;
+}
+
+double RingSentBytes(CollectiveKind kind, double full_bytes, int world_size) {
+  return RingRounds(kind) * full_bytes * (world_size - 1) / world_size;
+}
+
+uint64_t SegmentFullBytes(CollectiveKind kind, const Segment& segment) {
+  // A reduction to owners names the whole shard as its target, but sends only its range.
+  return kind == CollectiveKind::kReduceToOwners ? segment.src.bytes
+                                                 : std::max(segment.src.bytes, segment.dst.bytes);
+}
+
+uint64_t CollectiveFullBytes(const Program& program, const Collective& collective) {
+  uint64_t full_bytes = 0;
+  for (const Segment& segment : program.segs(collective)) {
+    full_bytes += SegmentFullBytes(collective.kind, segment);
+  }
+  return full_bytes;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,51 @@
+// In which order a program's sections run, and which of its instructions run in which micro-step:
+// visitors, engines and checks all read it here.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// Sections that run between two steps, each after `drain`.
+inline constexpr std::array kSectionsBetweenSteps = {Section::kEval, Section::kGenerate,
+                                                     Section::kSave, Section::kLoad};
+
+// The kinds of micro-step that a step of so many has, a set of When.
+constexpr uint8_t MicroStepKinds(int64_t grad_accum) {
+  if (grad_accum == 1) return kOnly;
+  return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;
+}
+
+// Whether an instruction of `section` runs where the micro-step's kind is one of `kinds`. Outside
+// of micro_step all instructions run.
+inline bool RunsIn(const Instruction& instruction, Section section, uint8_t kinds) {
+  return section != Section::kMicroStep || (instruction.when & kinds) != 0;
+}
+
+// One optimizer step: calls run(section, kind, m) for each of the grad_accum micro-steps m, then
+// for the update (kind kEvery, m = grad_accum).
+template <typename Run>
+void ForEachStepSection(int64_t grad_accum, Run&& run) {
+  for (int64_t m = 0; m < grad_accum; ++m) {
+    run(Section::kMicroStep, MicroStepKind(m, grad_accum), m);
+  }
+  run(Section::kOptimizerStep, kEvery, grad_accum);
+}
+
+// Repetitions of a section that are all alike.
+struct SectionRun {
+  Section section;
+  uint8_t kinds;  // instructions run whose `when` has one of these; kEvery outside kMicroStep
+  int64_t times;  // repetitions in one optimizer step; 0 outside of it
+};
+
+// init, the step (micro-steps by kind, optimizer_step), drain, eval, generate, save, load: each
+// kind of micro-step once. A body leaves live what it found live, so that repetitions add nothing
+// to memory.
+std::vector<SectionRun> WalkOrder(const Program& program);
+
+}  // namespace zeroplan
