@@ -74,7 +74,7 @@ inline MadeUpStep LowerMadeUpStep(Backend backend, int64_t n) {
   p.backend = backend;
   p.model.layers = 1;
   p.setup.batch = {1, 1, 1, n};
-  p.setup.recompute.every = kSelective;
+  p.setup.recompute = kSelectiveRecompute;
   p.layout.world_size = 1;
   const auto bytes = static_cast<uint64_t>(n) * sizeof(float);
   const auto persistent = [&](const char* label, Role role, Dtype dtype, uint64_t size,
