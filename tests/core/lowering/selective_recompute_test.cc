@@ -51,15 +51,15 @@ TEST_CASE("selective recompute: a layer saves 10 of 16 times M*h elements, and n
   for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16, Dtype::kF32}) {
     CAPTURE(DtypeName(dtype));
     const uint64_t c = DtypeBytes(dtype), lse = 4 * kRows * kHeads, stats = 4 * 4 * kRows;
-    CHECK(SavedByALayer(dtype, 0) == 16 * c * kRows * kHidden + lse + stats);
+    CHECK(SavedByALayer(dtype, kNoRecompute) == 16 * c * kRows * kHidden + lse + stats);
     CHECK(SavedByALayer(dtype, kSelectiveRecompute) == 10 * c * kRows * kHidden + lse);
-    CHECK(SavedByALayer(dtype, 1) == c * kRows * kHidden);
+    CHECK(SavedByALayer(dtype, FullRecompute()) == c * kRows * kHidden);
     const uint64_t probs = c * 4 * kHeads * 1024 * 1024;
     CHECK(SavedByALayer(dtype, kSelectiveRecompute, false) == 10 * c * kRows * kHidden + probs);
   }
   // In 16 bit 20*s*b*h + 4*H*s*b, where all activations are 32*s*b*h + (4*H + 16)*s*b.
   CHECK(SavedByALayer(Dtype::kBF16, kSelectiveRecompute) == 63'111'168);
-  CHECK(SavedByALayer(Dtype::kBF16, 0) == 100'925'440);
+  CHECK(SavedByALayer(Dtype::kBF16, kNoRecompute) == 100'925'440);
 }
 
 int Count(const Program& program, KernelId kernel, Phase phase) {
