@@ -1,18 +1,22 @@
 #include "executor/engine/engine.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
-#include "executor/engine/engine_backend.h"
+#include "core/program/step_order.h"
+#include "executor/engine/local_ranks.h"
+#include "executor/optimizer/step_scalars.h"
 
 namespace zeroplan {
 namespace {
 
-std::unique_ptr<EngineBackend> MakeBackend(const Program& program, const EngineOptions& options) {
+std::unique_ptr<LocalRanks> MakeRanks(const Program& program, const EngineOptions& options) {
   switch (options.backend) {
     case Backend::kCpu:
-      return MakeCpuEngine(program, options);
+      return MakeCpuRanks(program, options);
     case Backend::kCuda:
 #ifdef ZEROPLAN_WITH_CUDA
-      return MakeCudaEngine(program, options);
+      return MakeCudaRanks(program, options);
 #else
       ThrowUsage("this build of zeroplan has no CUDA; configure it with -DZEROPLAN_CUDA=ON");
 #endif
@@ -20,31 +24,89 @@ std::unique_ptr<EngineBackend> MakeBackend(const Program& program, const EngineO
   return nullptr;
 }
 
+// Over ranks, the largest of what each says by Space.
+template <typename Of>
+std::array<uint64_t, kSpaces> HighestOf(const LocalRanks& ranks, Of&& of) {
+  std::array<uint64_t, kSpaces> highest{};
+  for (const auto& rank : ranks.all()) {
+    const std::array<uint64_t, kSpaces> ends = of(*rank);
+    for (size_t space = 0; space < ends.size(); ++space) {
+      highest[space] = std::max(highest[space], ends[space]);
+    }
+  }
+  return highest;
+}
+
 }  // namespace
 
 Engine::Engine(const Program& program, const EngineOptions& options)
-    : program_(program), options_(options), backend_(MakeBackend(program, options)) {}
+    : program_(program), options_(options), ranks_(MakeRanks(program_, options_)) {}
 
 Engine::~Engine() = default;
 
-int Engine::first_local_rank() const { return backend_->first_local_rank(); }
-int Engine::local_rank_count() const { return backend_->local_rank_count(); }
+int Engine::first_local_rank() const { return ranks_->first(); }
+int Engine::local_rank_count() const { return ranks_->count(); }
 
-void Engine::Init() { backend_->Init(); }
+void Engine::Init() {
+  ranks_->OnEvery([&](RankRunner& rank, int) {
+    rank.Drain();
+    rank.host_state() = InitialStepState(program_.setup);
+    rank.Complete(Section::kInit);
+  });
+}
 
 void Engine::Load(const StateSource& source, bool with_optimizer, const StepState* state) {
-  backend_->Load(source, with_optimizer, state);
+  ranks_->OnEvery([&](RankRunner& rank, int) {
+    rank.Drain();
+    if (state != nullptr) rank.host_state() = *state;
+    rank.BindCheckpoint({&source, with_optimizer, nullptr});
+    rank.Complete(Section::kLoad);
+    rank.BindCheckpoint({});
+  });
 }
 
 void Engine::Save(std::span<StateSink* const> sinks) {
   ZEROPLAN_CHECK(sinks.size() == static_cast<size_t>(local_rank_count()), "{} sinks for {} ranks",
                  sinks.size(), local_rank_count());
-  backend_->Save(sinks);
+  ranks_->OnEvery([&](RankRunner& rank, int index) {
+    rank.Drain();
+    rank.BindCheckpoint({nullptr, true, sinks[static_cast<size_t>(index)]});
+    rank.Complete(Section::kSave);
+    rank.BindCheckpoint({});
+  });
 }
 
-StepState Engine::Step(const FillBatch& fill) { return backend_->Step(fill); }
+StepState Engine::Step(const FillBatch& fill) {
+  const int64_t grad_accum = program_.setup.batch.grad_accum;
+  ranks_->OnEvery([&](RankRunner& rank, int index) {
+    ForEachStepSection(grad_accum, [&](Section section, When kind, int64_t m) {
+      if (section == Section::kMicroStep) {
+        rank.FillTokens(fill, m);
+        rank.Run(section, kind, static_cast<int>(m));
+        return;
+      }
+      // One rank of the process asks; the step's reduction of the scalars tells the others.
+      rank.host_state().stop_requested = index == 0 && stop_requested_.load() ? 1 : 0;
+      rank.Run(section);
+    });
+    const StepTimes times = rank.Finish();
+    if (index == 0) step_times_ = times;
+  });
+  return state();
+}
 
-double Engine::Evaluate(const FillBatch& fill) { return backend_->Evaluate(fill); }
+double Engine::Evaluate(const FillBatch& fill) {
+  double loss_sum = 0;
+  ranks_->OnEvery([&](RankRunner& rank, int index) {
+    rank.Drain();
+    const StepState before = rank.host_state();
+    rank.FillTokens(fill, 0);
+    rank.Complete(Section::kEval);
+    if (index == 0) loss_sum = rank.host_state().loss_sum;
+    rank.host_state() = before;
+  });
+  return loss_sum / program_.setup.batch.world_size;
+}
 
 std::vector<float> Engine::Logits(std::span<const int32_t> tokens, int32_t position) {
   const int64_t seq_len = program_.setup.batch.seq_len;
@@ -53,35 +115,55 @@ std::vector<float> Engine::Logits(std::span<const int32_t> tokens, int32_t posit
   ZEROPLAN_CHECK(static_cast<int64_t>(tokens.size()) <= seq_len && position >= 0 &&
                      static_cast<size_t>(position) < tokens.size(),
                  "row {} of {} tokens, sequences of {}", position, tokens.size(), seq_len);
-  return backend_->Logits(tokens, position);
+  std::vector<float> logits;
+  ranks_->OnEvery([&](RankRunner& rank, int index) {
+    rank.Drain();
+    const std::span<int32_t> inputs = rank.inputs();
+    // Attention is causal: what follows `position` may be anything that is a token.
+    std::fill(inputs.begin(), inputs.end(), 0);
+    std::copy(tokens.begin(), tokens.end(), inputs.begin());
+    const StepState before = rank.host_state();
+    rank.host_state().position = position;
+    rank.Complete(Section::kGenerate);
+    rank.host_state() = before;
+    if (index == 0) logits = rank.LogitsRow();
+  });
+  return logits;
 }
 
-void Engine::RequestStop() { backend_->RequestStop(); }
+void Engine::Drain() {
+  ranks_->OnEvery([](RankRunner& rank, int) { rank.Drain(); });
+}
 
-StepState Engine::state() const { return backend_->state(); }
+void Engine::RequestStop() { stop_requested_.store(true); }
 
-StepTimes Engine::LastStepTimes() const { return backend_->LastStepTimes(); }
+StepState Engine::state() const { return ranks_->front().host_state(); }
 
-std::optional<uint64_t> Engine::DeviceUsedBytes() const { return backend_->DeviceUsedBytes(); }
+StepTimes Engine::LastStepTimes() const { return step_times_; }
 
-HighWater Engine::high_water() const { return backend_->high_water(); }
+std::optional<uint64_t> Engine::DeviceUsedBytes() const {
+  return ranks_->front().DeviceUsedBytes();
+}
+
+HighWater Engine::high_water() const {
+  return {HighestOf(*ranks_, [](const RankRunner& rank) { return rank.touched_bytes(); })};
+}
 
 std::array<uint64_t, kSpaces> Engine::PatternHighWater() const {
   ZEROPLAN_CHECK(options_.pattern_arenas, "needs EngineOptions::pattern_arenas");
-  return backend_->PatternHighWater();
+  return HighestOf(*ranks_, [](const RankRunner& rank) { return rank.PatternHighWater(); });
 }
 
-Engine::Traffic Engine::TakeTraffic() { return backend_->TakeTraffic(); }
+Engine::Traffic Engine::TakeTraffic() { return ranks_->front().TakeTraffic(); }
 
 std::vector<ExecutedInstruction> Engine::ExecutedTrace(int rank) const {
-  return backend_->ExecutedTrace(rank);
+  return ranks_->of(rank).executed();
 }
 
-void Engine::Drain() { backend_->Drain(); }
-std::vector<TraceSpan> Engine::SpanTrace(int rank) { return backend_->SpanTrace(rank); }
+std::vector<TraceSpan> Engine::SpanTrace(int rank) const { return ranks_->of(rank).spans(); }
 
 std::span<const std::byte> Engine::Peek(int rank, BufferId buffer) const {
-  return backend_->Peek(rank, buffer);
+  return ranks_->of(rank).Peek(buffer);
 }
 
 }  // namespace zeroplan

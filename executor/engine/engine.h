@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,7 +20,7 @@
 
 namespace zeroplan {
 
-class EngineBackend;
+class LocalRanks;
 class ProcessGroup;
 
 struct EngineOptions {
@@ -119,7 +120,8 @@ class Engine {
   // so first.
   void Drain();
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
-  std::vector<TraceSpan> SpanTrace(int rank);
+  // After a step, Drain first: on a GPU what was carried over has no times before.
+  std::vector<TraceSpan> SpanTrace(int rank) const;
 
   // The bytes of a buffer of one rank, for tests. After a step, Drain first: what was carried over
   // may be under way, or in random order not have run, and parameters be older than the masters.
@@ -128,7 +130,9 @@ class Engine {
  private:
   const Program& program_;
   const EngineOptions options_;
-  const std::unique_ptr<EngineBackend> backend_;
+  std::atomic<bool> stop_requested_ = false;
+  StepTimes step_times_;  // of the first local rank
+  const std::unique_ptr<LocalRanks> ranks_;
 };
 
 }  // namespace zeroplan

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "core/program/step_order.h"
+
 namespace zeroplan {
 namespace {
 
@@ -46,7 +48,7 @@ RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section,
   const std::vector<Instruction>& instructions = program.section(section);
   for (size_t i = 0; i < instructions.size(); ++i) {
     const Instruction& instruction = instructions[i];
-    if (section == Section::kMicroStep && (instruction.when & kind) == 0) continue;
+    if (!RunsIn(instruction, section, kind)) continue;
     Item item{section, static_cast<int32_t>(i)};
     if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
       item.after = recorded[wait->event];

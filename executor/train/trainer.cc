@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/median.h"
 #include "core/model/model_flops.h"
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/checkpoint_folder.h"
@@ -89,11 +90,7 @@ class Run {
     report_.steps = done_;
     report_.high_water = engine_.high_water();
     LookAtDevice();
-    if (!step_seconds_.empty()) {
-      const auto middle = step_seconds_.begin() + static_cast<int64_t>(step_seconds_.size() / 2);
-      std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
-      report_.step_seconds_median = *middle;
-    }
+    report_.step_seconds_median = Median(step_seconds_);
     observer_.OnEnd(report_);
     group_.Barrier();  // nobody leaves while another may still fail
     return report_;

@@ -1,17 +1,22 @@
 #include "executor/engine/cuda/cuda_rank.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
-#include <utility>
 #include <variant>
 
 #include "core/base/error.h"
-#include "executor/collectives/barrier.h"
-#include "executor/engine/checkpoint_io.h"
+#include "core/base/log.h"
+#include "core/program/replay.h"
+#include "core/program/step_order.h"
+#include "executor/engine/cuda/arena_pattern.h"
+#include "executor/engine/cuda/patience.h"
 
 namespace zeroplan {
 namespace {
+
+int RankOf(const EngineOptions& options) {
+  return options.group == nullptr ? 0 : options.group->rank();
+}
 
 int HostThreads(const EngineOptions& options, const ProcessGroup& group) {
   if (options.threads_per_rank > 0) return options.threads_per_rank;
@@ -25,23 +30,6 @@ int MultiprocessorCount(int device) {
   return count;
 }
 
-// A thread that waits for something near: first it keeps asking, then it lets others work.
-class Patience {
- public:
-  void Pause() {
-    if (++asked_ < kSpins) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  }
-  int asked() const { return asked_; }
-
- private:
-  static constexpr int kSpins = 2000;
-  int asked_ = 0;
-};
-
 // Makes the device current before anything is allocated on it.
 int UseDevice(int device) {
   ZEROPLAN_CUDA(cudaSetDevice(device));
@@ -50,17 +38,15 @@ int UseDevice(int device) {
 
 }  // namespace
 
-CudaRank::CudaRank(const Program& program, const EngineOptions& options, ProcessGroup& group,
-                   int device)
-    : program_(program),
-      group_(group),
-      rank_(group.rank()),
-      record_trace_(options.record_trace),
+CudaRank::CudaRank(const Program& program, const EngineOptions& options, int device)
+    : RankRunner(program, RankOf(options), options.record_trace),
+      group_(options.group == nullptr ? alone_ : *options.group),
       device_(UseDevice(device)),
-      pool_(HostThreads(options, group)),
-      arenas_(program, group.rank(), options.swap_dir, pool_.threads()),
+      pool_(HostThreads(options, group_)),
+      arenas_(program, rank_, options.swap_dir, pool_.threads()),
       bases_(arenas_.bases()),
-      resolved_(program, bases_, CudaKernels(), group.rank(), group.world_size()),
+      resolved_(program, bases_, CudaKernels(), rank_, group_.world_size()),
+      files_(program, rank_, arenas_.file()),
       gemm_(device_, DefaultCacheFolder()),
       attention_(device_, options.deterministic),
       events_(program),
@@ -81,22 +67,58 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, Process
     launches_[i] = {streams_[i].get(), MultiprocessorCount(device_), &gemm_, &attention_};
     context.cuda = &launches_[i];
   }
-  if (world_size() > 1) {
-    gather_.emplace(group);
-    reduce_.emplace(group);
+  if (group_.world_size() > 1) {
+    gather_.emplace(group_);
+    reduce_.emplace(group_);
   }
   Prepare();
-  clock_ = std::make_unique<StepClock>(stream(Stream::kCompute), record_trace_);
+  clock_.emplace(stream(Stream::kCompute), record_trace_);
+  // A trace has a span for each instruction, which a graph does not tell.
+  const bool replays = !record_trace_ && !FindReplayObstacle(program);
+  graphs_.emplace(stream(Stream::kCompute), replays);
+  host_.emplace(program, resolved_, contexts_[static_cast<size_t>(Stream::kHost)], events_, *clock_,
+                files_);
+  if (options.pattern_arenas) FillArenas(program, bases_, arenas_.file());
 }
 
 CudaRank::~CudaRank() {
-  aborted_.store(true);
-  if (!host_.failed() && !storage_.failed()) return;
-  Abort();
+  if (!aborted_) {
+    try {
+      Drain();  // gathers under way would write to memory that is about to go
+    } catch (...) {
+      Abort(std::current_exception());
+      try {
+        LogWarning("rank {}: the end of the last step's update was not awaited", rank_);
+      } catch (...) {
+      }
+    }
+  }
+  host_->Abort();
+  if (host_->failed()) LetGo();
 }
 
-void CudaRank::Abort() noexcept {
-  aborted_.store(true);
+void CudaRank::Abort(const std::exception_ptr& cause) noexcept {
+  // First: what follows may wait for this GPU, which may wait for ranks that do not know yet.
+  TellOthers(cause);
+  LetGo();
+}
+
+void CudaRank::TellOthers(const std::exception_ptr& cause) noexcept {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const Error& error) {
+    group_.FailWith(error.code(), error.what());
+  } catch (const std::exception& error) {
+    group_.Fail(error.what());
+  } catch (...) {
+    group_.Fail("an unknown failure");
+  }
+}
+
+// Whatever waits, here and on the GPU.
+void CudaRank::LetGo() noexcept {
+  aborted_ = true;
+  host_->Abort();
   events_.ReleaseAll();
   if (gather_) gather_->Abort();
   if (reduce_) reduce_->Abort();
@@ -122,55 +144,25 @@ void CudaRank::Prepare() {
 }
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
-  if (replays_ && (section == Section::kMicroStep || section == Section::kOptimizerStep)) {
-    Replay(section, kind, repetition);
+  if (graphs_->Replays(section)) {
+    graphs_->Launch(section, kind, [&] { IssueAll(section, kind, repetition); });
+    if (section == Section::kMicroStep) tokens_under_way_ = true;
   } else {
     IssueAll(section, kind, repetition);
   }
-}
-
-void CudaRank::ReplayGraphs() {
-  const ZeroConfig& zero = program_.setup.zero;
-  replays_ = world_size() == 1 && !record_trace_ &&
-             zero.offload_optimizer.device == OffloadDevice::kNone &&
-             zero.offload_param.device == OffloadDevice::kNone;
-}
-
-// All streams fork from compute at a section's begin and join it at its end, so capturing compute
-// captures them all.
-void CudaRank::Replay(Section section, When kind, int repetition) {
-  CudaGraphExec& replayed = graphs_[{section, kind}];
-  cudaStream_t compute = stream(Stream::kCompute);
-  if (replayed == nullptr) {
-    ZEROPLAN_CUDA(cudaStreamBeginCapture(compute, cudaStreamCaptureModeThreadLocal));
-    capturing_ = true;
-    IssueAll(section, kind, repetition);
-    capturing_ = false;
-    cudaGraph_t captured = nullptr;
-    ZEROPLAN_CUDA(cudaStreamEndCapture(compute, &captured));
-    const CudaGraph graph(captured);
-    cudaGraphExec_t exec = nullptr;
-    ZEROPLAN_CUDA(cudaGraphInstantiate(&exec, captured, 0));
-    replayed.reset(exec);
-  }
-  ZEROPLAN_CUDA(cudaGraphLaunch(replayed.get(), compute));
-  if (section == Section::kMicroStep) tokens_under_way_ = true;
+  if (section == Section::kOptimizerStep) graphs_->CountStep();
 }
 
 void CudaRank::IssueAll(Section section, When kind, int repetition) {
   const std::vector<Instruction>& instructions = program_.section(section);
   for (size_t i = 0; i < instructions.size(); ++i) {
-    if (section == Section::kMicroStep && (instructions[i].when & kind) == 0) continue;
+    if (!RunsIn(instructions[i], section, kind)) continue;
     if (OnHost(instructions[i].stream)) {
-      IssueOnHost(section, i);
+      host_->Issue(section, i);
     } else {
       IssueOnGpu(section, i);
     }
-    const ResolvedInstruction& resolved = resolved_.section(section)[i];
-    for (size_t space = 0; space < touched_bytes_.size(); ++space) {
-      touched_bytes_[space] = std::max(touched_bytes_[space], resolved.touched_end[space]);
-    }
-    if (record_trace_) executed_.push_back({section, static_cast<int32_t>(i), repetition});
+    NoteExecuted(section, i, repetition, resolved_.section(section)[i]);
   }
 }
 
@@ -218,7 +210,7 @@ void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstr
   std::optional<NcclCommunicator>& communicator = s == Stream::kGather ? gather_ : reduce_;
   ZEROPLAN_CHECK(communicator.has_value(), "a collective of one rank");
   communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)}, stream(s));
-  (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) += resolved.bytes;
+  NoteTraffic(collective, resolved);
 }
 
 void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, Stream s) {
@@ -232,22 +224,20 @@ void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, 
   }
   ZEROPLAN_CUDA(
       cudaMemcpyAsync(resolved.dst, resolved.src, resolved.bytes, cudaMemcpyDefault, stream(s)));
-  const bool from_device = program_.buffers[copy.src.buffer].space == Space::kDevice;
-  const bool to_device = program_.buffers[copy.dst.buffer].space == Space::kDevice;
-  if (to_device && !from_device) traffic_.host_to_device_bytes += resolved.bytes;
-  if (from_device && !to_device) traffic_.device_to_host_bytes += resolved.bytes;
+  NoteTraffic(copy, resolved);
   if (copy.src.buffer == program_.tokens_host_buffer) {
     // External: the host asks for it, whether it is recorded by a graph or directly.
-    ZEROPLAN_CUDA(
-        cudaEventRecordWithFlags(tokens_copied_.get(), stream(s),
-                                 capturing_ ? cudaEventRecordExternal : cudaEventRecordDefault));
+    ZEROPLAN_CUDA(cudaEventRecordWithFlags(
+        tokens_copied_.get(), stream(s),
+        graphs_->capturing() ? cudaEventRecordExternal : cudaEventRecordDefault));
     tokens_under_way_ = true;
   }
 }
 
+// Those of compute are timed; a program that has any is not replayed.
 void CudaRank::IssueWait(EventId event, Stream s) {
   const Stream recorder = events_.recorder(event);
-  if (s != Stream::kCompute || capturing_) {
+  if (s != Stream::kCompute) {
     events_.WaitOn(stream(s), event);
     return;
   }
@@ -258,83 +248,13 @@ void CudaRank::IssueWait(EventId event, Stream s) {
   clock_->EndWait(stream(s));
 }
 
-void CudaRank::IssueOnHost(Section section, size_t index) {
-  const Instruction& instruction = program_.section(section)[index];
-  HostWorker& on = worker(instruction.stream);
-  if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
-    const uint32_t number = events_.IssueRecord(record->event);
-    on.Post([this, event = record->event, number] { events_.Signal(event, number); });
-    return;
-  }
-  if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
-    const uint32_t number = events_.IssuedSoFar(wait->event);
-    on.Post([this, event = wait->event, number] { WaitOnHost(event, number); });
-    return;
-  }
-  on.Post([this, section, index] {
-    const double begin = record_trace_ ? clock_->HostSeconds() : 0;
-    DispatchOnHost(program_.section(section)[index], resolved_.section(section)[index]);
-    if (record_trace_) {
-      clock_->AddHostSpan({section, static_cast<int32_t>(index), begin, clock_->HostSeconds()});
-    }
-  });
-}
-
-void CudaRank::DispatchOnHost(const Instruction& instruction, const ResolvedInstruction& resolved) {
-  std::visit(Overload{
-                 [&](const LaunchKernel& launch) {
-                   CpuKernels().rows[static_cast<size_t>(launch.kernel)](
-                       {launch.kernel, launch.flags, launch.dims, resolved_.args(resolved),
-                        contexts_[static_cast<size_t>(Stream::kHost)], launch.scalars});
-                 },
-                 [&](const Collective&) { ZEROPLAN_CHECK(false, "a collective on the host"); },
-                 [&](const Copy&) { std::memcpy(resolved.dst, resolved.src, resolved.bytes); },
-                 [&](const FileIo& io) { RunFileIo(io, resolved); },
-                 [](const Alloc&) {},
-                 [](const Free&) {},
-                 [](const RecordEvent&) {},
-                 [](const WaitEvent&) {},
-             },
-             instruction.op);
-}
-
-void CudaRank::RunFileIo(const FileIo& io, const ResolvedInstruction& resolved) {
-  switch (io.target) {
-    case FileTarget::kSwap: {
-      const std::span<std::byte> host(resolved.src, resolved.bytes);
-      if (io.write) {
-        arenas_.file().Write(resolved.file_offset, host);
-        file_write_bytes_ += resolved.bytes;
-      } else {
-        arenas_.file().Read(resolved.file_offset, host);
-        file_read_bytes_ += resolved.bytes;
-      }
-      return;
-    }
-    case FileTarget::kCheckpoint:
-      RunCheckpointIo(program_, io, rank_, checkpoint_,
-                      {reinterpret_cast<float*>(resolved.src), io.count});
-      return;
-  }
-}
-
-void CudaRank::WaitOnHost(EventId event, uint32_t number) const {
-  Patience patience;
-  while (!events_.Reached(event, number)) {
-    if (aborted_.load(std::memory_order_relaxed)) throw GroupAborted();
-    patience.Pause();
-  }
-  if (aborted_.load(std::memory_order_relaxed)) throw GroupAborted();
-}
-
 void CudaRank::Poll(cudaEvent_t event) {
   Patience patience;
   while (true) {
     const cudaError_t status = cudaEventQuery(event);
     if (status == cudaSuccess) return;
     if (status != cudaErrorNotReady) ZEROPLAN_CUDA(status);
-    host_.RethrowFailure();
-    storage_.RethrowFailure();
+    host_->RethrowFailure();
     if (group_.failed()) throw Error(ExitCode::kRuntime, group_.failure());
     if (patience.asked() % 1024 == 1023) {
       if (gather_) gather_->CheckAsyncError();
@@ -344,47 +264,36 @@ void CudaRank::Poll(cudaEvent_t event) {
   }
 }
 
-void CudaRank::Finish() {
+StepTimes CudaRank::Finish() {
   ZEROPLAN_CUDA(cudaEventRecord(finished_.get(), stream(Stream::kCompute)));
   Poll(finished_.get());
-  host_.RethrowFailure();
-  storage_.RethrowFailure();
+  host_->RethrowFailure();
+  return clock_->Settle();
 }
 
-void CudaRank::Run(Section section) {
-  Issue(section);
-  Finish();
-}
-
-void CudaRank::FillTokens(const FillBatch& fill, int64_t micro_step) {
+void CudaRank::AwaitTokens() {
   if (tokens_under_way_) Poll(tokens_copied_.get());
   tokens_under_way_ = false;
-  const std::span<int32_t> input = inputs();
-  fill(rank_, micro_step, input, {input.data() + input.size(), input.size()});
 }
 
-std::span<std::byte> CudaRank::HostBytes(BufferId id) {
-  ZEROPLAN_CHECK(id != kNoBuffer, "the program has no such buffer");
-  const Buffer& buffer = program_.buffers[id];
-  ZEROPLAN_CHECK(buffer.space != Space::kDevice && buffer.space != Space::kFile,
-                 "{} is not in host memory", BufferName(buffer));
-  return {bases_[static_cast<size_t>(buffer.space)] + buffer.offset, buffer.bytes};
+std::optional<uint64_t> CudaRank::DeviceUsedBytes() const {
+  size_t free_bytes = 0, total_bytes = 0;
+  ZEROPLAN_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return total_bytes - free_bytes;
 }
 
-StepState& CudaRank::host_state() {
-  return *reinterpret_cast<StepState*>(HostBytes(program_.state_host_buffer).data());
+std::array<uint64_t, kSpaces> CudaRank::PatternHighWater() const {
+  return ArenaPatternEnds(program_, bases_, arenas_.file());
 }
 
-std::span<int32_t> CudaRank::inputs() {
-  const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
-  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t) / 2};
-}
-
-Engine::Traffic CudaRank::TakeTraffic() {
-  Engine::Traffic taken = std::exchange(traffic_, {});
-  taken.file_read_bytes = file_read_bytes_.exchange(0);
-  taken.file_write_bytes = file_write_bytes_.exchange(0);
-  return taken;
+std::span<const std::byte> CudaRank::Peek(BufferId id) {
+  const Buffer& buffer = program_.buffers.at(id);
+  std::vector<std::byte>& copy = peeked_[id];
+  copy.resize(buffer.bytes);
+  ZEROPLAN_CUDA(cudaDeviceSynchronize());
+  ZEROPLAN_CUDA(cudaMemcpy(copy.data(), bases_[static_cast<size_t>(buffer.space)] + buffer.offset,
+                           buffer.bytes, cudaMemcpyDefault));
+  return copy;
 }
 
 }  // namespace zeroplan

@@ -7,13 +7,11 @@
 #include <vector>
 
 #include "core/program/program.h"
+#include "core/program/replay.h"
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/device/cuda/stream_flags.h"
 
 namespace zeroplan {
-
-// True for the streams that threads of the host serve.
-inline bool OnHost(Stream stream) { return stream == Stream::kHost || stream == Stream::kStorage; }
 
 // Who records an event, and who waits for it, decides what it is made of: a cudaEvent_t between
 // streams of the GPU, a flag where either side is the host's.

@@ -39,7 +39,11 @@ class StepClock {
   // that is not (work carried into the next step) stays for the next call.
   StepTimes Settle();
 
-  const std::vector<TraceSpan>& spans() const { return spans_; }
+  // Those settled, and the host's.
+  std::vector<TraceSpan> spans() const {
+    const std::lock_guard lock(mutex_);
+    return spans_;
+  }
 
  private:
   struct Wait {
@@ -61,7 +65,7 @@ class StepClock {
   std::vector<size_t> free_;  // of events_
   std::vector<Wait> waits_;
   std::vector<Span> pending_;
-  std::mutex mutex_;  // of spans_
+  mutable std::mutex mutex_;  // of spans_
   std::vector<TraceSpan> spans_;
 };
 

@@ -1,0 +1,96 @@
+#include "core/program/replay.h"
+
+#include <vector>
+
+#include "core/program/step_order.h"
+
+namespace zeroplan {
+namespace {
+
+using Obstacle = std::optional<ReplayObstacle>;
+
+class ObstacleFinder {
+ public:
+  explicit ObstacleFinder(const Program& program)
+      : program_(program),
+        kinds_(MicroStepKinds(program.setup.batch.grad_accum)),
+        sections_(program.event_count),
+        recorded_(program.event_count) {
+    for (int s = 0; s < kSections; ++s) {
+      for (const Instruction& instruction : program.sections[static_cast<size_t>(s)]) {
+        const auto bit = static_cast<uint16_t>(1u << s);
+        if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+          sections_[record->event] |= bit;
+        } else if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+          sections_[wait->event] |= bit;
+        }
+      }
+    }
+  }
+
+  Obstacle In(Section section) {
+    recorded_.assign(recorded_.size(), 0);
+    for (const Instruction& instruction : program_.section(section)) {
+      if (!RunsIn(instruction, section, kinds_)) continue;
+      // Outside of micro_step the set means nothing.
+      const uint8_t kinds =
+          section == Section::kMicroStep ? instruction.when & kinds_ : uint8_t{kEvery};
+      if (const Obstacle found = Of(instruction, kinds)) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Obstacle Of(const Instruction& instruction, uint8_t kinds) {
+    if (OnHost(instruction.stream)) return ReplayObstacle::kHostStream;
+    return std::visit(
+        Overload{
+            [](const LaunchKernel&) -> Obstacle { return std::nullopt; },
+            [](const Collective&) -> Obstacle { return ReplayObstacle::kCollective; },
+            [&](const Copy& copy) -> Obstacle {
+              if (!Pageable(copy.src) && !Pageable(copy.dst)) return std::nullopt;
+              return ReplayObstacle::kPageableCopy;
+            },
+            [](const FileIo&) -> Obstacle { return ReplayObstacle::kHostStream; },
+            [](const Alloc&) -> Obstacle { return std::nullopt; },
+            [](const Free&) -> Obstacle { return std::nullopt; },
+            [&](const RecordEvent& record) -> Obstacle {
+              recorded_[record.event] |= kinds;
+              if (!InOneSection(record.event)) return ReplayObstacle::kCarriedEvent;
+              return std::nullopt;
+            },
+            [&](const WaitEvent& wait) -> Obstacle {
+              if (!InOneSection(wait.event) || (kinds & ~recorded_[wait.event]) != 0) {
+                return ReplayObstacle::kCarriedEvent;
+              }
+              if (instruction.stream == Stream::kCompute) return ReplayObstacle::kTimedWait;
+              return std::nullopt;
+            },
+        },
+        instruction.op);
+  }
+
+  bool Pageable(const Ref& ref) const {
+    return program_.buffers[ref.buffer].space == Space::kPageable;
+  }
+  bool InOneSection(EventId event) const {
+    return (sections_[event] & (sections_[event] - 1)) == 0;
+  }
+
+  const Program& program_;
+  const uint8_t kinds_;
+  std::vector<uint16_t> sections_;  // by event: those that record it or wait for it, a bit each
+  std::vector<uint8_t> recorded_;   // by event: kinds of the section that have recorded it so far
+};
+
+}  // namespace
+
+std::optional<ReplayObstacle> FindReplayObstacle(const Program& program) {
+  ObstacleFinder finder(program);
+  for (const Section section : {Section::kMicroStep, Section::kOptimizerStep}) {
+    if (const Obstacle found = finder.In(section)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace zeroplan

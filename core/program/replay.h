@@ -1,0 +1,29 @@
+// Whether the steps of a program can be run as graphs: each section captured once, as a GPU's
+// driver records it, and replayed from then on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// True for the streams that threads of the host serve; the others are a GPU's.
+inline bool OnHost(Stream stream) { return stream == Stream::kHost || stream == Stream::kStorage; }
+
+// What a graph would not do as the instructions do.
+enum class ReplayObstacle : uint8_t {
+  kHostStream,    // threads of the host run instructions: a graph holds the GPU's alone
+  kCollective,    // ranks would have to capture and replay together
+  kPageableCopy,  // the host must wait for the stream before the driver reads pageable memory
+  kCarriedEvent,  // recorded in one repetition of a section, waited for in another: a graph can
+                  // neither wait for events of another nor be waited for inside
+  kTimedWait,     // compute waits for another stream: a step reports how long, a graph does not
+};
+
+// The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed,
+// micro_step as one graph for each kind of micro-step.
+std::optional<ReplayObstacle> FindReplayObstacle(const Program& program);
+
+}  // namespace zeroplan

@@ -1,0 +1,39 @@
+#include "executor/engine/local_ranks.h"
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+LocalRanks::LocalRanks(int first, int count, Threads threads, const MakeRank& make)
+    : first_(first), ranks_(static_cast<size_t>(count)) {
+  ZEROPLAN_CHECK(threads == Threads::kOwn || count == 1, "{} ranks on one thread", count);
+  if (threads == Threads::kOwn) threads_.emplace(count);
+  // On the ranks' own threads, so that their pages come from memory near them.
+  OnEveryThread([&](int index) { ranks_[static_cast<size_t>(index)] = make(first_ + index); });
+}
+
+RankRunner& LocalRanks::of(int rank) const {
+  ZEROPLAN_CHECK(rank >= first_ && rank - first_ < count(), "rank {} is another process's", rank);
+  return *ranks_[static_cast<size_t>(rank - first_)];
+}
+
+void LocalRanks::RethrowFailure() const {
+  std::exception_ptr failure;
+  {
+    const std::lock_guard lock(mutex_);
+    failure = failure_;
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void LocalRanks::Fail(int index, const std::exception_ptr& cause) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;  // most often this one was let go because of it
+    failure_ = cause;
+  }
+  // Null: it failed while it was made, when nobody waits for it yet.
+  if (RankRunner* rank = ranks_[static_cast<size_t>(index)].get()) rank->Abort(cause);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,81 @@
+// The ranks that this process runs, and what the first failure of one does to all of them.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "core/program/program.h"
+#include "executor/engine/engine.h"
+#include "executor/engine/rank_runner.h"
+#include "executor/engine/rank_threads.h"
+
+namespace zeroplan {
+
+class LocalRanks {
+ public:
+  enum class Threads : uint8_t {
+    kOwn,      // each rank has one
+    kCallers,  // one rank, which runs where it is called
+  };
+  using MakeRank = std::function<std::unique_ptr<RankRunner>(int rank)>;
+
+  // Makes ranks [first, first + count), each on its thread. Rethrows what `make` throws.
+  LocalRanks(int first, int count, Threads threads, const MakeRank& make);
+  LocalRanks(const LocalRanks&) = delete;
+  LocalRanks& operator=(const LocalRanks&) = delete;
+
+  int first() const { return first_; }
+  int count() const { return static_cast<int>(ranks_.size()); }
+  RankRunner& front() const { return *ranks_.front(); }
+  // By its number in the run. REQUIRES: it is one of these.
+  RankRunner& of(int rank) const;
+  const std::vector<std::unique_ptr<RankRunner>>& all() const { return ranks_; }
+
+  // Calls fn(rank, index) for every rank at once, each on its thread; index counts from 0. The
+  // first failure aborts the rank that it happens to, and is rethrown by this call and by every
+  // later one: the ranks no longer agree. Allocates nothing.
+  template <typename Fn>
+  void OnEvery(Fn&& fn) {
+    OnEveryThread([&](int index) { fn(*ranks_[static_cast<size_t>(index)], index); });
+  }
+
+ private:
+  template <typename Fn>
+  void OnEveryThread(Fn&& fn) {
+    RethrowFailure();
+    const auto guarded = [&](int index) noexcept {
+      try {
+        fn(index);
+      } catch (...) {
+        Fail(index, std::current_exception());
+      }
+    };
+    if (threads_) {
+      threads_->Run(guarded);
+    } else {
+      guarded(0);
+    }
+    RethrowFailure();
+  }
+
+  void RethrowFailure() const;
+  void Fail(int index, const std::exception_ptr& cause) noexcept;
+
+  const int first_;
+  std::vector<std::unique_ptr<RankRunner>> ranks_;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;          // the first; under mutex_
+  std::optional<RankThreads> threads_;  // last: joined before anything that they use is gone
+};
+
+// All ranks of the program, as threads with collectives in process.
+std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOptions& options);
+// In a build with CUDA: the rank of options.group that is this process, on its GPU.
+std::unique_ptr<LocalRanks> MakeCudaRanks(const Program& program, const EngineOptions& options);
+
+}  // namespace zeroplan

@@ -1,0 +1,41 @@
+// A rank's accesses to files: its swap file, and the shards that checkpoints read and write.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/program/program.h"
+#include "executor/device/swap_file.h"
+#include "executor/engine/checkpoint_io.h"
+#include "executor/engine/resolve.h"
+
+namespace zeroplan {
+
+class RankFiles {
+ public:
+  // `program` and `swap` outlive it.
+  RankFiles(const Program& program, int rank, const SwapFile& swap)
+      : program_(program), rank_(rank), swap_(swap) {}
+
+  // Where checkpoint accesses go from now on. REQUIRES: no access is under way.
+  void Bind(const CheckpointBinding& binding) { binding_ = binding; }
+
+  // Moves bytes between the file and the host memory that `io` names. Any thread, one at a time.
+  void Run(const FileIo& io, const ResolvedInstruction& resolved);
+
+  // Bytes of the swap file that were moved since the last call.
+  uint64_t TakeReadBytes() { return read_bytes_.exchange(0); }
+  uint64_t TakeWrittenBytes() { return written_bytes_.exchange(0); }
+
+ private:
+  void RunSwap(const FileIo& io, const ResolvedInstruction& resolved);
+
+  const Program& program_;
+  const int rank_;
+  const SwapFile& swap_;
+  CheckpointBinding binding_;
+  // A thread of the host may count while another takes.
+  std::atomic<uint64_t> read_bytes_{0}, written_bytes_{0};
+};
+
+}  // namespace zeroplan

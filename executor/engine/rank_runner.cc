@@ -1,0 +1,78 @@
+#include "executor/engine/rank_runner.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+#include "executor/device/poison.h"
+#include "executor/kernels/convert.h"
+
+namespace zeroplan {
+
+RankRunner::RankRunner(const Program& program, int rank, bool record_trace)
+    : program_(program), rank_(rank), record_trace_(record_trace) {
+  if (record_trace_) executed_.reserve(kTraceReserve);
+}
+
+void RankRunner::Run(Section section, When kind, int repetition) {
+  Issue(section, kind, repetition);
+  if (section == Section::kOptimizerStep) carries_work_ = true;
+}
+
+void RankRunner::Drain() {
+  if (std::exchange(carries_work_, false)) Complete(Section::kDrain);
+}
+
+void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
+  AwaitTokens();
+  const std::span<int32_t> input = inputs();
+  fill(rank_, micro_step, input, {input.data() + input.size(), input.size()});
+}
+
+std::span<int32_t> RankRunner::inputs() {
+  const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
+  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t) / 2};
+}
+
+StepState& RankRunner::host_state() {
+  const std::span<std::byte> bytes = HostBytes(program_.state_host_buffer);
+  ZEROPLAN_CHECK(bytes.size() >= sizeof(StepState), "{} bytes for the step state", bytes.size());
+  return *reinterpret_cast<StepState*>(bytes.data());
+}
+
+std::vector<float> RankRunner::LogitsRow() {
+  const std::span<std::byte> bytes = HostBytes(program_.logits_host_buffer);
+  const Dtype dtype = program_.buffers[program_.logits_host_buffer].dtype;
+  std::vector<float> logits(bytes.size() / DtypeBytes(dtype));
+  Widen(dtype, bytes.data(), static_cast<int64_t>(logits.size()), logits.data());
+  return logits;
+}
+
+Engine::Traffic RankRunner::TakeTraffic() {
+  Engine::Traffic taken = std::exchange(traffic_, {});
+  taken.file_read_bytes = files().TakeReadBytes();
+  taken.file_write_bytes = files().TakeWrittenBytes();
+  return taken;
+}
+
+void RankRunner::NoteTraffic(const Copy& copy, const ResolvedInstruction& resolved) {
+  const bool from_device = program_.buffers[copy.src.buffer].space == Space::kDevice;
+  const bool to_device = program_.buffers[copy.dst.buffer].space == Space::kDevice;
+  if (to_device && !from_device) traffic_.host_to_device_bytes += resolved.bytes;
+  if (from_device && !to_device) traffic_.device_to_host_bytes += resolved.bytes;
+}
+
+std::span<std::byte> RankRunner::HostBytes(BufferId id) {
+  ZEROPLAN_CHECK(id != kNoBuffer, "the program has no such buffer");
+  const Buffer& buffer = program_.buffers[id];
+  ZEROPLAN_CHECK(buffer.space != Space::kDevice && buffer.space != Space::kFile,
+                 "{} is not in host memory", BufferName(buffer));
+  ZEROPLAN_CHECK(
+      buffer.offset + buffer.bytes <= program_.arena_bytes[static_cast<size_t>(buffer.space)],
+      "{} ends past its arena", BufferName(buffer));
+  const std::span<std::byte> bytes(bases()[static_cast<size_t>(buffer.space)] + buffer.offset,
+                                   buffer.bytes);
+  UnpoisonBytes(bytes.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,113 @@
+// One rank of a run. Engine's sequence of a step, of saving, of evaluating is written over it; a
+// kind of hardware says how a section's instructions run and when they are over.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/program/chrome_trace.h"
+#include "core/program/program.h"
+#include "core/program/step_state.h"
+#include "executor/device/arena.h"
+#include "executor/engine/engine.h"
+#include "executor/engine/rank_files.h"
+#include "executor/engine/resolve.h"
+
+namespace zeroplan {
+
+// REQUIRES: every call comes from the rank's own thread, but for the reports, which another thread
+// may ask for while no section runs.
+class RankRunner {
+ public:
+  virtual ~RankRunner() = default;
+  RankRunner(const RankRunner&) = delete;
+  RankRunner& operator=(const RankRunner&) = delete;
+
+  // ---- sections ----
+
+  // Runs the instructions of `section` that belong to micro-step `kind` (kind counts in kMicroStep
+  // only), or hands them to streams that do. `repetition` is what the trace says.
+  void Run(Section section, When kind = kOnly, int repetition = 0);
+  // Returns once all that was run is over, but for what the program carries into the next step.
+  // Throws what failed of it. Returns what the compute stream waited for since the last call.
+  virtual StepTimes Finish() { return {}; }
+  // Run and Finish.
+  void Complete(Section section) {
+    Run(section);
+    Finish();
+  }
+  // Completes section drain if a step ran since it last did.
+  void Drain();
+  // This rank has failed, of `cause`, and runs nothing any more: lets go whoever waits for it, so
+  // that no rank waits for ever.
+  virtual void Abort(const std::exception_ptr& cause) noexcept = 0;
+
+  // ---- what sections take and leave; in memory of the host ----
+
+  // Where the accesses to checkpoints go.
+  void BindCheckpoint(const CheckpointBinding& binding) { files().Bind(binding); }
+  // Writes a batch's inputs and targets, B*T each, once those of the micro-step before were taken.
+  void FillTokens(const FillBatch& fill, int64_t micro_step);
+  std::span<int32_t> inputs();
+  // The host's copy of the step state.
+  StepState& host_state();
+  // The row that section generate left, as fp32.
+  std::vector<float> LogitsRow();
+
+  // ---- reports: see Engine's of the same names ----
+
+  const std::array<uint64_t, kSpaces>& touched_bytes() const { return touched_bytes_; }
+  Engine::Traffic TakeTraffic();
+  const std::vector<ExecutedInstruction>& executed() const { return executed_; }
+  virtual std::vector<TraceSpan> spans() const = 0;
+  virtual std::optional<uint64_t> DeviceUsedBytes() const { return std::nullopt; }
+  virtual std::array<uint64_t, kSpaces> PatternHighWater() const = 0;
+  // The bytes stay until the next call for this buffer.
+  virtual std::span<const std::byte> Peek(BufferId buffer) = 0;
+
+ protected:
+  // `program` outlives it.
+  RankRunner(const Program& program, int rank, bool record_trace);
+
+  virtual void Issue(Section section, When kind, int repetition) = 0;
+  // Returns once the tokens in host memory have been taken.
+  virtual void AwaitTokens() {}
+  virtual RankFiles& files() = 0;
+  virtual const ArenaBases& bases() const = 0;
+
+  // What Issue tells of each instruction.
+  void NoteExecuted(Section section, size_t index, int repetition,
+                    const ResolvedInstruction& resolved) {
+    for (size_t space = 0; space < touched_bytes_.size(); ++space) {
+      touched_bytes_[space] = std::max(touched_bytes_[space], resolved.touched_end[space]);
+    }
+    if (record_trace_) executed_.push_back({section, static_cast<int32_t>(index), repetition});
+  }
+  void NoteTraffic(const Collective& collective, const ResolvedInstruction& resolved) {
+    (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) += resolved.bytes;
+  }
+  void NoteTraffic(const Copy& copy, const ResolvedInstruction& resolved);
+
+  // Instructions that a trace has room for before it grows.
+  static constexpr size_t kTraceReserve = 1u << 14;
+
+  const Program& program_;
+  const int rank_;
+  const bool record_trace_;
+
+ private:
+  // Memory that callers reach between sections, whether the program keeps it allocated then or not.
+  std::span<std::byte> HostBytes(BufferId id);
+
+  bool carries_work_ = false;  // a step ran, and no drain since
+  std::array<uint64_t, kSpaces> touched_bytes_{};
+  Engine::Traffic traffic_;  // but for the bytes of files
+  std::vector<ExecutedInstruction> executed_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,149 @@
+#include "core/program/replay.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "core/lowering/lower.h"
+#include "tests/core/lowering/matrix.h"
+#include "tests/core/program/program_builder.h"
+
+namespace zeroplan {
+namespace {
+
+using Obstacle = std::optional<ReplayObstacle>;
+
+// What can be told from the setup alone.
+bool OffloadsNothing(const TrainSetup& setup) {
+  return setup.zero.offload_optimizer.device == OffloadDevice::kNone &&
+         setup.zero.offload_param.device == OffloadDevice::kNone;
+}
+
+bool StepsStayOn(const Program& program, Stream stream) {
+  for (const Section section : {Section::kMicroStep, Section::kOptimizerStep}) {
+    for (const Instruction& instruction : program.section(section)) {
+      if (instruction.stream != stream) return false;
+    }
+  }
+  return true;
+}
+
+TEST_CASE("replay: one rank that offloads nothing replays; others where nothing leaves compute") {
+  const ModelSpec model = testing::TinyModel();
+  int replayed = 0, refused = 0;
+  for (const Backend backend : {Backend::kCpu, Backend::kCuda}) {
+    for (testing::Cell& cell : testing::AllCells({1, 2}, {Dtype::kBF16}, {1, 2, 4})) {
+      for (const bool pinned : {true, false}) {
+        CAPTURE(cell.name);
+        CAPTURE(pinned);
+        cell.setup.zero.offload_optimizer.pin_memory = pinned;
+        cell.setup.zero.offload_param.pin_memory = pinned;
+        LowerOptions options;
+        options.backend = backend;
+        options.logits_chunk_bytes = 400;
+        const Program program = Lower(model, cell.setup, options);
+        const bool replays = !FindReplayObstacle(program).has_value();
+        ++(replays ? replayed : refused);
+        if (cell.setup.batch.world_size == 1 && OffloadsNothing(cell.setup)) CHECK(replays);
+        if (cell.setup.batch.world_size > 1) CHECK(!replays);
+        CHECK(replays == StepsStayOn(program, Stream::kCompute));
+      }
+    }
+  }
+  CHECK(replayed > 0);
+  CHECK(refused > 0);
+}
+
+// Buffers and events that every program below has; `steps` puts its instructions in.
+struct Parts {
+  BufferId device, pinned, pageable, file;
+  EventId event;
+};
+
+Obstacle FoundIn(const std::function<void(ProgramBuilder&, const Parts&)>& steps,
+                 int64_t grad_accum = 3) {
+  ProgramBuilder b(1, grad_accum);
+  const Parts parts{b.Add("x", 256, true), b.Add("x", 256, true, Space::kPinned),
+                    b.Add("x", 256, true, Space::kPageable), b.Add("x", 4096, true, Space::kFile),
+                    b.Event()};
+  b.In(Section::kMicroStep).Fill(parts.device);
+  b.In(Section::kOptimizerStep).Move(b.All(parts.device), b.All(parts.pinned));
+  steps(b, parts);
+  return FindReplayObstacle(b.program);
+}
+
+TEST_CASE("replay: kernels and copies of pinned memory on one stream have no obstacle") {
+  CHECK(FoundIn([](ProgramBuilder& b, const Parts& parts) {
+          b.In(Section::kMicroStep).Move(b.All(parts.pinned), b.All(parts.device));
+        }) == std::nullopt);
+}
+
+TEST_CASE("replay: threads of the host are no part of a graph") {
+  for (const Stream stream : {Stream::kHost, Stream::kStorage}) {
+    CHECK(FoundIn([&](ProgramBuilder& b, const Parts& parts) {
+            b.In(Section::kOptimizerStep).On(stream).File(true, b.All(parts.pinned), {});
+          }) == ReplayObstacle::kHostStream);
+  }
+}
+
+TEST_CASE("replay: collectives are refused, those of one rank too") {
+  CHECK(FoundIn([](ProgramBuilder& b, const Parts& parts) {
+          const Ref all = b.All(parts.device);
+          b.In(Section::kOptimizerStep).Collect(CollectiveKind::kAllReduce, {all, all});
+        }) == ReplayObstacle::kCollective);
+}
+
+TEST_CASE("replay: pageable memory at either end of a copy is refused") {
+  for (const bool source : {true, false}) {
+    CHECK(FoundIn([&](ProgramBuilder& b, const Parts& parts) {
+            const Ref far = b.All(parts.pageable), near = b.All(parts.device);
+            b.In(Section::kMicroStep).Move(source ? far : near, source ? near : far);
+          }) == ReplayObstacle::kPageableCopy);
+  }
+}
+
+TEST_CASE("replay: only events of one repetition of a section") {
+  const auto with = [](Section recording, uint8_t recorded, Section waiting, uint8_t waited) {
+    return FoundIn([&](ProgramBuilder& b, const Parts& parts) {
+      b.In(recording).On(Stream::kHostToDevice).When(recorded).Record(parts.event);
+      b.In(waiting).On(Stream::kDeviceToHost).When(waited).Wait(parts.event);
+    });
+  };
+  CHECK(with(Section::kMicroStep, kEvery, Section::kMicroStep, kEvery) == std::nullopt);
+  CHECK(with(Section::kMicroStep, kEvery, Section::kMicroStep, kLast) == std::nullopt);
+  CHECK(with(Section::kOptimizerStep, kEvery, Section::kOptimizerStep, kEvery) == std::nullopt);
+  // Sets count in micro_step alone.
+  CHECK(with(Section::kOptimizerStep, kOnly, Section::kOptimizerStep, kEvery) == std::nullopt);
+  // From one micro-step to the next.
+  CHECK(with(Section::kMicroStep, kFirst, Section::kMicroStep, kEvery) ==
+        ReplayObstacle::kCarriedEvent);
+  CHECK(with(Section::kOptimizerStep, kEvery, Section::kMicroStep, kFirst) ==
+        ReplayObstacle::kCarriedEvent);
+  CHECK(with(Section::kOptimizerStep, kEvery, Section::kDrain, kEvery) ==
+        ReplayObstacle::kCarriedEvent);
+  // Other sections are no part of a step.
+  CHECK(with(Section::kInit, kEvery, Section::kEval, kEvery) == std::nullopt);
+  // The record comes after the wait: it is the next repetition's.
+  CHECK(FoundIn([](ProgramBuilder& b, const Parts& parts) {
+          b.In(Section::kMicroStep).On(Stream::kHostToDevice).Wait(parts.event);
+          b.Record(parts.event);
+        }) == ReplayObstacle::kCarriedEvent);
+}
+
+TEST_CASE("replay: a wait of compute is timed, and so not replayed") {
+  CHECK(FoundIn([](ProgramBuilder& b, const Parts& parts) {
+          b.In(Section::kMicroStep).On(Stream::kHostToDevice).Record(parts.event);
+          b.On(Stream::kCompute).Wait(parts.event);
+        }) == ReplayObstacle::kTimedWait);
+}
+
+TEST_CASE("replay: instructions of micro-steps that the accumulation does not have do not count") {
+  const auto steps = [](ProgramBuilder& b, const Parts& parts) {
+    b.In(Section::kMicroStep).On(Stream::kHost).When(kMiddle).Fill(parts.pinned);
+  };
+  CHECK(FoundIn(steps, 2) == std::nullopt);
+  CHECK(FoundIn(steps, 3) == ReplayObstacle::kHostStream);
+}
+
+}  // namespace
+}  // namespace zeroplan
