@@ -206,7 +206,8 @@ void Gpt2Graph::RowLogits(BufferId logits_host) {
   const BufferId stats = Activation("ln_stats", last, 2, Dtype::kF32);
   emit_.Launch(KernelId::kLayerNormForward, {1, hidden_}, kNoFlags,
                {All(row_C), Param(TensorRole::kLnfW, last), Param(TensorRole::kLnfB, last),
-                All(norm_C), All(stats)});
+                All(norm_C), All(stats)},
+               Stream::kCompute, {program_.model.layer_norm_eps});
   const BufferId logits = Activation("logits", last, padded_vocab_, dtype_);
   emit_.Launch(KernelId::kMatmulForward, {1, hidden_, padded_vocab_}, kTransposed,
                {All(norm_C), Param(TensorRole::kWte, kEmbeddingLayer), Ref{}, Ref{}, All(logits)});
