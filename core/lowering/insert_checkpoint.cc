@@ -1,9 +1,10 @@
-// Pass 6: sections save and load. States travel as fp32 through host memory, a chunk at a time;
+// Pass 7: sections save and load. States travel as fp32 through host memory, a chunk at a time;
 // what lies in host memory goes straight.
 #include <algorithm>
 
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
+#include "core/lowering/slot_ring.h"
 #include "core/lowering/state_homes.h"
 
 namespace zeroplan {
@@ -12,57 +13,37 @@ namespace {
 // So that the largest models' sections stay short: at most about this many chunks of each state.
 constexpr uint64_t kMostChunks = 1024;
 
-// Two staging slots, transient in the section they are used in.
-class Staging {
- public:
-  explicit Staging(Program& p) : p_(p) {}
-  Ref Next(uint64_t count) {
-    BufferId& id = slots_[next_++ % 2];
-    if (id == kNoBuffer) {
-      id = AddBuffer(p_, "checkpoint_slot", Role::kStaging, Dtype::kF32, 0);
-      p_.buffers[id].space = Space::kPinned;
-    }
-    p_.buffers[id].bytes = std::max(p_.buffers[id].bytes, count * 4);
-    return {id, 0, count * 4, 0};
-  }
-
- private:
-  Program& p_;
-  BufferId slots_[2] = {kNoBuffer, kNoBuffer};
-  size_t next_ = 0;
-};
-
 struct Context {
-  Program& p;
-  StateHomes& homes;
+  const StateHomes& homes;
   Emitter& emit;
-  Staging& staging;
+  SlotRing& slots;
   uint64_t chunk;
 };
 
 void MoveState(Context& c, bool save, size_t index, StateKind kind) {
   const StatePiece& piece = c.homes.pieces()[index];
   const Ref state = c.homes.StateRef(index, kind);
-  if (piece.home != Home::kDevice) {
+  if (!piece.on_device()) {
     c.emit.Checkpoint(save, state, piece.unit, kind, piece.begin, piece.count);
     return;
   }
   for (uint64_t at = 0; at < piece.count; at += c.chunk) {
     const uint64_t count = std::min(c.chunk, piece.count - at);
     const Ref device{state.buffer, state.offset + at * 4, count * 4, state.rank_stride};
-    const Ref slot = c.staging.Next(count);
+    const Ref slot = c.slots.Next(count * 4);
     if (save) c.emit.CopyTo(device, slot);
     c.emit.Checkpoint(save, slot, piece.unit, kind, piece.begin + at, count);
     if (!save) c.emit.CopyTo(slot, device);
   }
 }
 
-void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
+void BuildSection(Program& p, const StateHomes& homes, bool save, uint64_t chunk) {
   const Section section = save ? Section::kSave : Section::kLoad;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
-  Staging staging(p);
-  Context c{p, homes, emit, staging, chunk};
+  // Transient: the slots live in this section only.
+  SlotRing slots(p, {"checkpoint_slot", Role::kStaging, Dtype::kF32, Space::kPinned, false}, 2);
+  Context c{homes, emit, slots, chunk};
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
@@ -71,7 +52,7 @@ void BuildSection(Program& p, StateHomes& homes, bool save, uint64_t chunk) {
     for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
     if (save) continue;
     homes.Store(emit, i);
-    const Ref target = homes.ParamTarget(i);
+    const Ref target = homes.ParamTarget(p, i);
     if (target.null()) continue;
     emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
                 {homes.StateRef(i, StateKind::kMaster), target}, StateHomes::KernelStream(piece));
@@ -87,9 +68,8 @@ Program InsertCheckpoint(Program p, const LowerOptions& options) {
   uint64_t elements = 0;
   for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
   const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
-  const bool train = !p.section(Section::kMicroStep).empty();
-  StateHomes homes(p, train);
-  if (train) BuildSection(p, homes, true, chunk);
+  const StateHomes homes(p);
+  if (homes.has_adam()) BuildSection(p, homes, true, chunk);
   BuildSection(p, homes, false, chunk);
   return p;
 }

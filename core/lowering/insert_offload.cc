@@ -1,105 +1,55 @@
-// Pass 7: what crosses PCIe or the disk in forward and backward. Reduced gradients of offloaded
+// Pass 8: what crosses PCIe or the disk in forward and backward. Reduced gradients of offloaded
 // states go to host memory as soon as they are there and are summed there; parameter shards that
 // live in host memory or in the swap file come to the device before their gather.
-#include <algorithm>
-
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/state_homes.h"
+#include "core/lowering/slot_ring.h"
 #include "core/program/step_state.h"
 
 namespace zeroplan {
 namespace {
 
-BufferId AddSlot(Program& p, const char* label, Dtype dtype, bool pinned) {
-  const BufferId id = AddBuffer(p, label, Role::kStaging, dtype, 0);
-  p.buffers[id].persistent = true;
-  p.buffers[id].space = pinned ? Space::kPinned : Space::kPageable;
-  return id;
-}
-
-// Host slots used in turn, made when first needed, as large as the largest use.
-class SlotRing {
- public:
-  SlotRing(Program& p, const char* label, Dtype dtype, int count, bool pinned)
-      : p_(p), label_(label), dtype_(dtype), count_(count), pinned_(pinned) {}
-  Ref Next(uint64_t bytes) {
-    const auto i = static_cast<size_t>(next_++ % count_);
-    if (i == ids_.size()) ids_.push_back(AddSlot(p_, label_, dtype_, pinned_));
-    p_.buffers[ids_[i]].bytes = std::max(p_.buffers[ids_[i]].bytes, bytes);
-    return {ids_[i], 0, bytes, 0};
-  }
-
- private:
-  Program& p_;
-  const char* label_;
-  const Dtype dtype_;
-  const int count_;
-  const bool pinned_;
-  int next_ = 0;
-  std::vector<BufferId> ids_;
-};
-
 // ---- gradients ----
 
+// "Host memory (+)= what arrived on the device" becomes a copy to the host and an addition there.
 class GradOffload {
  public:
   GradOffload(Program& p, std::vector<Instruction>& out)
       : p_(p),
         emit_(p, out),
-        offloaded_(OffloadedElements(p)),
-        host_(UnitBuffers(p, Role::kGradHost)),
-        slots_(p, "grad_slot", p.setup.precision.dtype, p.setup.zero.offload_optimizer.buffer_count,
-               p.setup.zero.offload_optimizer.pin_memory) {}
+        slots_(p,
+               {"grad_slot", Role::kStaging, p.setup.precision.dtype,
+                HostSpace(p.setup.zero.offload_optimizer.pin_memory), true},
+               p.setup.zero.offload_optimizer.buffer_count) {}
 
-  // Rewrites "shard (+)= what arrived"; false: not such an instruction.
+  // False: not such an instruction.
   bool Rewrite(const Instruction& instruction) {
     const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
     if (launch == nullptr || launch->kernel != KernelId::kConvert) return false;
-    const Ref src = p_.refs[launch->first_arg], dst = p_.refs[launch->first_arg + 1];
-    if (p_.buffers[dst.buffer].role != Role::kGradShard) return false;
-    const auto u = static_cast<size_t>(p_.buffers[dst.buffer].unit);
-    const uint64_t from_size = DtypeBytes(p_.buffers[src.buffer].dtype);
-    const uint64_t to_size = DtypeBytes(p_.buffers[dst.buffer].dtype);
-    const uint64_t begin = dst.offset / to_size, end = begin + src.bytes / from_size;
-    const uint64_t h = offloaded_[u], split = std::clamp(h, begin, end);
-    if (begin < split) ToHost(instruction, *launch, src, begin, split, u, from_size, to_size);
-    if (split < end) {  // stays on the device, at the shard's device part
-      const Ref part{src.buffer, src.offset + (split - begin) * from_size,
-                     (end - split) * from_size, src.rank_stride};
-      emit_.Tag(instruction.phase, instruction.layer, instruction.when);
-      emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(end - split)}, launch->flags,
-                   {part, Ref{dst.buffer, (split - h) * to_size, (end - split) * to_size, 0}},
-                   instruction.stream);
+    const Ref src = p_.args(*launch)[0], host = p_.args(*launch)[1];
+    if (p_.buffers[host.buffer].role != Role::kGradHost) return false;
+    const uint64_t elements = host.bytes / DtypeBytes(p_.buffers[host.buffer].dtype);
+    const bool same = p_.buffers[src.buffer].dtype == p_.buffers[host.buffer].dtype;
+    emit_.Tag(instruction.phase, instruction.layer, kEvery);
+    if (!Accumulates(p_.setup) && same) {
+      emit_.CopyTo(src, host);
+      SumSquares(host, elements);
+      return true;
     }
+    // One copy serves the first micro-step's write and the others' addition.
+    if (!(launch->flags & kAccumulate)) {
+      slot_ = slots_.Next(src.bytes);
+      emit_.CopyTo(src, slot_);
+    }
+    emit_.When(instruction.when)
+        .Launch(KernelId::kConvert, launch->dims, launch->flags, {slot_, host}, Stream::kHost);
+    const bool complete = !Accumulates(p_.setup) || (launch->flags & kAccumulate);
+    if (complete) SumSquares(host, elements);
     return true;
   }
 
  private:
-  void ToHost(const Instruction& instruction, const LaunchKernel& launch, const Ref& src,
-              uint64_t begin, uint64_t end, size_t unit, uint64_t from_size, uint64_t to_size) {
-    const Ref part{src.buffer, src.offset, (end - begin) * from_size, src.rank_stride};
-    const Ref host{host_[unit], begin * to_size, (end - begin) * to_size, 0};
-    const bool same = p_.buffers[src.buffer].dtype == p_.buffers[host.buffer].dtype;
-    emit_.Tag(instruction.phase, instruction.layer, kEvery);
-    if (!Accumulates(p_.setup) && same) {
-      emit_.CopyTo(part, host);
-      SumSquares(host, end - begin);
-      return;
-    }
-    // One copy serves the first micro-step's write and the others' addition.
-    if (!(launch.flags & kAccumulate)) {
-      slot_ = slots_.Next(part.bytes);
-      emit_.CopyTo(part, slot_);
-    }
-    emit_.When(instruction.when)
-        .Launch(KernelId::kConvert, {static_cast<int64_t>(end - begin)}, launch.flags,
-                {slot_, host}, Stream::kHost);
-    const bool complete = !Accumulates(p_.setup) || (launch.flags & kAccumulate);
-    if (complete) SumSquares(host, end - begin);
-  }
-
   // The norm is summed beside the backward pass, so that the update need not read all of it first.
   void SumSquares(const Ref& host, uint64_t elements) {
     const Ref state{p_.state_host_buffer, 0, sizeof(StepState), 0};
@@ -111,8 +61,6 @@ class GradOffload {
 
   Program& p_;
   Emitter emit_;
-  const std::vector<uint64_t> offloaded_;
-  const std::vector<BufferId> host_;
   SlotRing slots_;
   Ref slot_;
   bool any_summed_ = false;
@@ -171,8 +119,10 @@ Program InsertOffload(Program p) {
   if (zero.offload_optimizer.device != OffloadDevice::kNone && !GradsInPlace(p.setup))
     OffloadGrads(p);
   if (zero.offload_param.device != OffloadDevice::kNone) {
-    SlotRing slots(p, "param_read_slot", p.setup.precision.dtype, zero.offload_param.buffer_count,
-                   zero.offload_param.pin_memory);
+    SlotRing slots(p,
+                   {"param_read_slot", Role::kStaging, p.setup.precision.dtype,
+                    HostSpace(zero.offload_param.pin_memory), true},
+                   zero.offload_param.buffer_count);
     OffloadParams(p, Section::kMicroStep, slots);
     OffloadParams(p, Section::kEval, slots);
   }

@@ -1,4 +1,4 @@
-// Pass 5: sections init and optimizer_step. Each rank updates the states it owns, wherever they
+// Pass 6: sections init and optimizer_step. Each rank updates the states it owns, wherever they
 // live, and parameters that every rank keeps whole are gathered after (ZeRO paper, section 5.1; for
 // states in host memory ZeRO-Offload, arXiv 2101.06840; on disk ZeRO-Infinity, arXiv 2104.07857).
 #include <algorithm>
@@ -18,7 +18,7 @@ KernelDims PieceDims(const StatePiece& piece) {
 }
 uint8_t PieceFlags(const Program& p) { return p.layout.world_size > 1 ? kOnRank : kNoFlags; }
 
-void BuildInit(Program& p, StateHomes& homes) {
+void BuildInit(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kInit));
   emit.Tag(Phase::kInit, -2);
   emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
@@ -35,7 +35,7 @@ void BuildInit(Program& p, StateHomes& homes) {
       fill(homes.StateRef(i, StateKind::kAdamV), stream);
     }
     homes.Store(emit, i);
-    const Ref target = homes.ParamTarget(i);
+    const Ref target = homes.ParamTarget(p, i);
     if (target.null()) continue;
     emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
                 stream);
@@ -53,7 +53,7 @@ void BuildInit(Program& p, StateHomes& homes) {
 // to the host one by one were summed there as they came (insert_offload).
 void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
   const auto summed_on_host = [in_place = GradsInPlace(p.setup)](const StatePiece& piece) {
-    return !in_place && piece.home != Home::kDevice;
+    return !in_place && !piece.on_device();
   };
   const bool any_on_host =
       std::any_of(homes.pieces().begin(), homes.pieces().end(), summed_on_host);
@@ -62,11 +62,11 @@ void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
     emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
   }
   bool first = !any_on_host;
-  for (StatePiece piece : homes.pieces()) {
+  for (const StatePiece& piece : homes.pieces()) {
     if (summed_on_host(piece)) continue;
-    piece.home = Home::kDevice;
     emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
-                first ? kNoFlags : kAccumulate, {homes.Grad(piece), homes.State(piece)});
+                first ? kNoFlags : kAccumulate,
+                {homes.GradOnDevice(piece), Whole(p, p.state_buffer)});
     first = false;
   }
 }
@@ -84,28 +84,25 @@ void EmitStepScalars(Program& p, Emitter& emit) {
   emit.CopyTo(Whole(p, p.state_buffer), Whole(p, p.state_host_buffer));
 }
 
-void EmitUpdate(Program& p, StateHomes& homes, Emitter& emit, size_t i) {
+void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
   const StatePiece& piece = homes.pieces()[i];
-  const Ref target = homes.ParamTarget(i);
+  const Ref target = homes.ParamTarget(p, i);
   emit.Launch(KernelId::kAdamW, PieceDims(piece), PieceFlags(p),
-              {homes.Grad(piece), homes.State(piece), homes.StateRef(i, StateKind::kMaster),
+              {homes.Grad(piece), homes.StepStateOf(piece), homes.StateRef(i, StateKind::kMaster),
                homes.StateRef(i, StateKind::kAdamM), homes.StateRef(i, StateKind::kAdamV), target},
               StateHomes::KernelStream(piece));
   homes.FinishParam(emit, i, target);
   homes.Store(emit, i);
 }
 
-void BuildOptimizerStep(Program& p, StateHomes& homes) {
+void BuildOptimizerStep(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kOptimizerStep));
   emit.Tag(Phase::kStep, -2);
   const uint64_t at = offsetof(StepState, stop_requested);
   emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
   if (GradsInPlace(p.setup)) {
     for (const StatePiece& piece : homes.pieces()) {
-      if (piece.home == Home::kDevice) continue;
-      StatePiece on_device = piece;
-      on_device.home = Home::kDevice;
-      emit.CopyTo(homes.Grad(on_device), homes.Grad(piece));
+      if (!piece.on_device()) emit.CopyTo(homes.GradOnDevice(piece), homes.Grad(piece));
     }
   }
   EmitNorm(p, homes, emit);
@@ -124,10 +121,9 @@ void BuildOptimizerStep(Program& p, StateHomes& homes) {
 }  // namespace
 
 Program InsertOptimizer(Program p) {
-  const bool train = !p.section(Section::kMicroStep).empty();
-  StateHomes homes(p, train);
+  const StateHomes homes(p);
   BuildInit(p, homes);
-  if (train) BuildOptimizerStep(p, homes);
+  if (homes.has_adam()) BuildOptimizerStep(p, homes);
   return p;
 }
 

@@ -1,16 +1,18 @@
-// Pass 4: gradients are summed over micro-steps and ranks.
+// Pass 5: gradients are summed over micro-steps and ranks.
 //
 // In place (stages 0 and 1, or one rank that keeps its optimizer on the GPU): whole gradients
 // persist; the first micro-step writes them, the others add; the last one reduces them by buckets.
 // Otherwise (stages 2 and 3): whole gradients are transient, every micro-step reduces each bucket
 // as soon as the backward pass has filled it (ZeRO paper, section 5.2), and what arrives is added
-// to the shard.
+// to where the shard's elements live. Of offloaded states that is host memory, which the adding
+// kernel cannot reach by itself: InsertOffload sees to that.
 #include <algorithm>
 
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/reduce_buckets.h"
+#include "core/lowering/state_homes.h"
 
 namespace zeroplan {
 namespace {
@@ -52,7 +54,7 @@ class Reducer {
         dtype_(FullGradDtype(p.setup)),
         size_(DtypeBytes(dtype_)),
         whole_(UnitBuffers(p, Role::kGradFull)),
-        shard_(UnitBuffers(p, Role::kGradShard)),
+        homes_(p),
         scratch_(p.layout.units.size(), kNoBuffer) {}
 
   void Emit(const ReduceBucket& bucket, const Instruction& at) {
@@ -85,7 +87,7 @@ class Reducer {
     const auto u = static_cast<size_t>(piece.unit);
     const uint64_t bytes = UnitOf(piece).shard_elements * size_;
     if (in_place_) return {whole_[u], 0, bytes, bytes};
-    if (Direct()) return {shard_[u], 0, bytes, 0};
+    if (Direct()) return homes_.GradHomes(piece.unit, 0, UnitOf(piece).shard_elements)[1].home;
     if (scratch_[u] == kNoBuffer) {
       scratch_[u] = AddBuffer(p_, "reduced", Role::kReduceScratch, dtype_, bytes);
       p_.buffers[scratch_[u]].unit = piece.unit;
@@ -115,33 +117,41 @@ class Reducer {
     }
   }
 
-  // Adds what arrived to the shard, where it did not arrive there.
+  // Adds what arrived to the shard's home, where it did not arrive there.
   void EmitToShard(const GradPiece& piece) {
-    const auto u = static_cast<size_t>(piece.unit);
     const bool all = !p_.setup.zero.reduce_scatter && world_ > 1;
     if (Direct() && world_ > 1 && !all) return;
     const Unit& unit = UnitOf(piece);
-    const uint64_t shard_bytes = unit.shard_elements * size_;
-    const uint64_t to_size = DtypeBytes(p_.setup.precision.grad_accum_dtype);
-    Ref src, dst{shard_[u], 0, unit.shard_elements * to_size, 0};
-    auto count = static_cast<int64_t>(unit.shard_elements);
+    uint64_t begin = 0, end = unit.shard_elements;
+    Ref src;
     if (world_ == 1) {  // one rank: the piece is its own sum
       src = Source(piece);
-      count = static_cast<int64_t>(piece.end - piece.begin);
-      dst = {shard_[u], piece.begin * to_size, (piece.end - piece.begin) * to_size, 0};
+      begin = piece.begin;
+      end = piece.end;
     } else if (all) {
-      src = {whole_[u], 0, shard_bytes, shard_bytes};
+      const uint64_t shard_bytes = unit.shard_elements * size_;
+      src = {whole_[static_cast<size_t>(piece.unit)], 0, shard_bytes, shard_bytes};
     } else {
       src = Destination(piece);
     }
     const bool sums = Accumulates(p_.setup);
-    emit_.When(sums ? kWritesGrads : kEvery)
-        .Launch(KernelId::kConvert, {count}, kNoFlags, {src, dst}, Stream::kReduce);
-    if (sums) {
-      emit_.When(kAddsGrads)
-          .Launch(KernelId::kConvert, {count}, kAccumulate, {src, dst}, Stream::kReduce);
-    }
+    AddToHomes(piece.unit, src, begin, end, sums ? kWritesGrads : kEvery, kNoFlags);
+    if (sums) AddToHomes(piece.unit, src, begin, end, kAddsGrads, kAccumulate);
     emit_.When(kEvery);
+  }
+
+  // `src` holds elements [begin, end) of the rank's shard.
+  void AddToHomes(int unit, const Ref& src, uint64_t begin, uint64_t end, uint8_t when,
+                  uint8_t flags) {
+    emit_.When(when);
+    for (const GradRange& range : homes_.GradHomes(unit, begin, end)) {
+      const uint64_t count = range.end - range.begin;
+      if (count == 0) continue;
+      const Ref part{src.buffer, src.offset + (range.begin - begin) * size_, count * size_,
+                     src.rank_stride};
+      emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, flags, {part, range.home},
+                   Stream::kReduce);
+    }
   }
 
   Program& p_;
@@ -150,23 +160,16 @@ class Reducer {
   const bool in_place_;
   const Dtype dtype_;
   const uint64_t size_;
-  const std::vector<BufferId> whole_, shard_;
+  const std::vector<BufferId> whole_;
+  const StateHomes homes_;
   std::vector<BufferId> scratch_;
 };
 
-// Whole gradients become transient; a shard of each unit persists.
+// Whole gradients become transient: what they are reduced to persists.
 void MakeTransient(Program& p) {
-  const Dtype dtype = p.setup.precision.grad_accum_dtype;
   for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
     p.buffers[id].persistent = false;
     p.buffers[id].memory_class = MemoryClass::kBuffers;
-    const int unit = p.buffers[id].unit;
-    const BufferId shard =
-        AddBuffer(p, "grad_shard", Role::kGradShard, dtype,
-                  p.layout.units[static_cast<size_t>(unit)].shard_elements * DtypeBytes(dtype));
-    p.buffers[shard].unit = unit;
-    p.buffers[shard].persistent = true;
-    p.buffers[shard].memory_class = MemoryClass::kGrads;
   }
 }
 

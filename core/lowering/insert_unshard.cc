@@ -10,6 +10,7 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
+#include "core/lowering/slot_ring.h"
 
 namespace zeroplan {
 namespace {
@@ -200,7 +201,7 @@ Space ShardSpace(const Program& p, uint64_t elements, uint64_t* elements_in_host
     if (*elements_in_host + elements > offload.max_in_cpu_elements) return Space::kFile;
     *elements_in_host += elements;
   }
-  return offload.pin_memory ? Space::kPinned : Space::kPageable;
+  return HostSpace(offload.pin_memory);
 }
 
 }  // namespace

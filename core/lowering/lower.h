@@ -1,6 +1,9 @@
 // Model + config -> step program. A list of small pure passes, program in and program out.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -28,7 +31,13 @@ struct LowerOptions {
   uint64_t checkpoint_chunk_elements = 1u << 24;
 };
 
-// Validates, lowers and places. REQUIRES: ValidateModelSpec and ValidateSetup passed.
+// What the first pass is given: model, setup, backend and layout, no instructions.
+Program EmptyProgram(const ModelSpec& model,
+                     std::shared_ptr<const std::vector<ParamTensor>> tensors,
+                     const TrainSetup& setup, const LowerOptions& options);
+
+// Runs all passes of kPasses (core/lowering/passes.h). REQUIRES: ValidateModelSpec and
+// ValidateSetup passed.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
 // The same with the parameter table at hand (callers that lower many choices of one model).
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,

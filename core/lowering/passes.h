@@ -1,12 +1,18 @@
 // The passes that Lower() runs, in this order. Each takes a program and returns it changed; none
-// looks at anything but the program (and the options it is given).
+// looks at anything but the program (and the options it is given). Each leaves a sound program:
+// CheckDraft (core/program/draft_check.h) accepts it at the stage that kPasses names.
 //
-// Until insert_lifetimes, instructions use buffers without Alloc or Free (but for explicit early
+// Until InsertLifetimes, instructions use buffers without Alloc or Free (but for explicit early
 // decisions), and their list order is the order in which one stream would run them. The streams
-// they carry say where they will run; assign_events adds what orders the streams.
+// they carry say where they will run; AssignEvents adds what orders the streams.
 #pragma once
 
+#include <array>
+#include <string_view>
+#include <utility>
+
 #include "core/lowering/lower.h"
+#include "core/program/draft_check.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -17,9 +23,11 @@ Program BuildCompute(Program program, const LowerOptions& options);
 Program InsertRecompute(Program program);
 // Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
 Program InsertUnshard(Program program);
+// Buffers of optimizer states and of reduced gradients where the config puts them, and their slots.
+Program InsertStates(Program program);
 // Accumulates and reduces gradients by buckets; at stages 2 and 3 whole gradients become transient.
 Program InsertReduction(Program program);
-// Sections init and optimizer_step: states where the config puts them, norm, clip, AdamW, gathers.
+// Sections init and optimizer_step: fresh states, norm, clip, AdamW, gathers.
 Program InsertOptimizer(Program program);
 // Sections save and load.
 Program InsertCheckpoint(Program program, const LowerOptions& options);
@@ -31,5 +39,32 @@ Program InsertLifetimes(Program program);
 Program AssignEvents(Program program);
 // Offsets in the arenas and the arenas' sizes.
 Program PlaceArenas(Program program);
+
+// ---- the table ----
+
+struct Pass {
+  std::string_view name;
+  Program (*run)(Program, const LowerOptions&);
+  DraftStage leaves;  // how far its programs have come
+};
+
+template <Program (*kRun)(Program)>
+Program WithoutOptions(Program program, const LowerOptions&) {
+  return kRun(std::move(program));
+}
+
+inline constexpr std::array kPasses = {
+    Pass{"BuildCompute", BuildCompute, DraftStage::kMeaning},
+    Pass{"InsertRecompute", WithoutOptions<InsertRecompute>, DraftStage::kMeaning},
+    Pass{"InsertUnshard", WithoutOptions<InsertUnshard>, DraftStage::kMeaning},
+    Pass{"InsertStates", WithoutOptions<InsertStates>, DraftStage::kMeaning},
+    Pass{"InsertReduction", WithoutOptions<InsertReduction>, DraftStage::kMeaning},
+    Pass{"InsertOptimizer", WithoutOptions<InsertOptimizer>, DraftStage::kMeaning},
+    Pass{"InsertCheckpoint", InsertCheckpoint, DraftStage::kMeaning},
+    Pass{"InsertOffload", WithoutOptions<InsertOffload>, DraftStage::kReachable},
+    Pass{"InsertLifetimes", WithoutOptions<InsertLifetimes>, DraftStage::kLifetimes},
+    Pass{"AssignEvents", WithoutOptions<AssignEvents>, DraftStage::kEvents},
+    Pass{"PlaceArenas", WithoutOptions<PlaceArenas>, DraftStage::kPlaced},
+};
 
 }  // namespace zeroplan

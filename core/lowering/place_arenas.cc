@@ -1,4 +1,4 @@
-// Pass 10: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
+// Pass 11: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
 // buffer, largest first, takes the tightest gap that is free while it lives. Sections follow one
 // another in time, so each is placed by itself and all share the space.
 #include <algorithm>

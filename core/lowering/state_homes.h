@@ -1,63 +1,69 @@
-// Where each rank's optimizer states live, and how a kernel gets at them. One object serves the
-// passes that visit states: init, optimizer step, save, load.
-//
-// A rank's shard of a unit is cut into pieces: [0, h) offloaded (host or swap file), [h, shard) on
-// the device. h follows offload_optimizer.ratio over the whole model, last units first, as the
-// backward pass finishes them first.
+// How a kernel gets at each rank's optimizer states, reduced gradients and parameters, wherever
+// they live. One view serves the passes that visit them: reduction, init, optimizer step, save,
+// load.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "core/lowering/emitter.h"
+#include "core/lowering/state_pieces.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
 
-enum class Home : uint8_t { kDevice, kHost, kFile };
+// The role of the buffers that hold one kind of state at one home.
+Role StateRole(StateKind kind, Home home);
 
-struct StatePiece {
-  int unit;
-  uint64_t begin, count;  // elements within the rank's shard
-  Home home;
+// By unit: the buffer of the rank's own parameters, a whole unit or its shard.
+std::vector<BufferId> RankParams(const Program& program);
+
+// A range of a shard's elements, and where their reduced gradient lives.
+struct GradRange {
+  uint64_t begin, end;
+  Ref home;  // null where the range is empty
 };
-
-// Elements of each unit's shard that are offloaded.
-std::vector<uint64_t> OffloadedElements(const Program& program);
 
 class StateHomes {
  public:
-  // Adds the states' persistent buffers and staging slots to `program` where they are not there
-  // yet.
-  StateHomes(Program& program, bool with_adam);
+  // REQUIRES: InsertStates has run. Keeps the reference; buffers may still be added to the program.
+  explicit StateHomes(const Program& program);
 
-  // In update order: the order in which the next forward pass uses the units, but persistent units
-  // first of all; pieces of at most sub_group_elements where offloaded.
+  // In update order.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
-  bool has_adam() const { return with_adam_; }
+  bool has_adam() const { return has_adam_; }
 
   // The stream that kernels on the piece's states run on.
   static Stream KernelStream(const StatePiece& piece) {
-    return piece.home == Home::kDevice ? Stream::kCompute : Stream::kHost;
+    return piece.on_device() ? Stream::kCompute : Stream::kHost;
   }
-  // The state block that kernels on the piece read.
-  Ref State(const StatePiece& piece) const;
+  // The step state's block that kernels on the piece read.
+  Ref StepStateOf(const StatePiece& piece) const;
 
   // Emits what brings the states within reach: nothing, or a read into the piece's staging slot.
-  void Fetch(Emitter& emit, size_t piece) const;
+  void Fetch(Emitter& emit, size_t piece) const { Swap(emit, piece, false); }
   // Emits what takes changed states back.
-  void Store(Emitter& emit, size_t piece) const;
+  void Store(Emitter& emit, size_t piece) const { Swap(emit, piece, true); }
   // The states, once within reach. Master may be the parameter itself (fp32 on the device).
   Ref StateRef(size_t piece, StateKind kind) const;
   bool MasterIsParam(const StatePiece& piece) const;
 
-  // The reduced gradient of the piece.
+  // The reduced gradient of the piece, where its update reads it.
   Ref Grad(const StatePiece& piece) const;
+  // The same on the device, where the reduction leaves it. REQUIRES: the piece lives there, or
+  // gradients are accumulated in place.
+  Ref GradOnDevice(const StatePiece& piece) const;
+  // Elements [begin, end) of a unit's shard by where their reduced gradients live: in host memory,
+  // then on the device. REQUIRES: gradients are not accumulated in place.
+  std::array<GradRange, 2> GradHomes(int unit, uint64_t begin, uint64_t end) const;
+
   // The rank's parameters in the compute dtype, wherever they live.
   Ref Param(const StatePiece& piece) const;
   // Where a kernel must write the piece's new parameters (null if MasterIsParam), and what moves
-  // them to Param() then.
-  Ref ParamTarget(size_t piece);
+  // them to Param() then. What the device updates for parameters that live elsewhere goes through a
+  // transient buffer, added to `program`, which is the view's.
+  Ref ParamTarget(Program& program, size_t piece) const;
   void FinishParam(Emitter& emit, size_t piece, const Ref& target) const;
 
   // Gathers (or broadcasts) the parameters that every rank keeps whole, in the order in which the
@@ -65,20 +71,19 @@ class StateHomes {
   void GatherParams(Emitter& emit) const;
 
  private:
-  void AddStates(const std::vector<uint64_t>& offloaded);
-  void AddSlots();
-  BufferId AddPersistent(const char* label, Role role, Dtype dtype, uint64_t elements, int unit,
-                         Space space, MemoryClass memory_class);
-  Ref Slice(BufferId buffer, uint64_t base, const StatePiece& piece) const;
+  BufferId At(Role role, int unit) const;
+  void Swap(Emitter& emit, size_t piece, bool write) const;
+  // Elements [begin, begin+count) of the rank's shard in a buffer that holds whole units (then
+  // within the rank's part) or the shard from element `base` on.
+  Ref Slice(BufferId buffer, uint64_t base, int unit, uint64_t begin, uint64_t count) const;
 
-  Program& p_;
-  const bool with_adam_;
-  std::vector<uint64_t> offloaded_;
-  std::vector<StatePiece> pieces_;
-  std::vector<BufferId> params_, grads_full_, grad_shard_, grad_host_;
-  // [state kind][unit]
-  std::vector<std::vector<BufferId>> device_, offloaded_states_;
-  std::vector<BufferId> state_slot_of_, param_slot_of_;  // [piece]
+  const Program& p_;
+  const std::vector<uint64_t> offloaded_;  // by unit
+  const std::vector<StatePiece> pieces_;
+  bool has_adam_ = false;
+  std::vector<BufferId> params_;                         // by unit
+  std::vector<BufferId> of_unit_;                        // [role][unit]
+  std::vector<BufferId> state_slot_of_, param_slot_of_;  // by piece
 };
 
 }  // namespace zeroplan

@@ -33,6 +33,10 @@ std::string_view RoleName(Role role) {
       return "adam_m_file";
     case Role::kAdamVFile:
       return "adam_v_file";
+    case Role::kStateSlot:
+      return "state_slot";
+    case Role::kParamSlot:
+      return "param_slot";
     case Role::kStaging:
       return "staging";
     case Role::kTokens:

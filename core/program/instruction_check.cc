@@ -10,9 +10,13 @@ namespace {
 // Checks of one instruction; see CheckInstructions.
 class InstructionCheck {
  public:
-  InstructionCheck(const Program& program, Violations& violations, const Instruction& instruction,
-                   Site site)
-      : program_(program), violations_(violations), stream_(instruction.stream), site_(site) {
+  InstructionCheck(const Program& program, Violations& violations, bool reaches,
+                   const Instruction& instruction, Site site)
+      : program_(program),
+        violations_(violations),
+        reaches_(reaches),
+        stream_(instruction.stream),
+        site_(site) {
     ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode) { CheckRef(ref); });
   }
 
@@ -108,7 +112,7 @@ class InstructionCheck {
   static bool IsHost(Space space) { return space == Space::kPinned || space == Space::kPageable; }
   std::string Name(const Ref& ref) const { return FormatRef(program_, ref); }
   void Add(std::string_view rule, std::string_view what) const {
-    violations_.Add(rule, site_, what);
+    if (reaches_ || rule != "wrong_space") violations_.Add(rule, site_, what);
   }
 
   void CheckRef(const Ref& ref) const {
@@ -193,15 +197,16 @@ class InstructionCheck {
 
   const Program& program_;
   Violations& violations_;
+  const bool reaches_;
   const Stream stream_;
   const Site site_;
 };
 
 }  // namespace
 
-void CheckInstructions(const Program& program, Violations& violations) {
+void CheckInstructions(const Program& program, Violations& violations, bool reaches) {
   ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
-    std::visit(InstructionCheck(program, violations, instruction, site), instruction.op);
+    std::visit(InstructionCheck(program, violations, reaches, instruction, site), instruction.op);
   });
 }
 

@@ -45,7 +45,9 @@ enum class Role : uint8_t {
   kMasterFile,
   kAdamMFile,
   kAdamVFile,  // or in the swap file
-  kStaging,    // transfer slots
+  kStateSlot,  // staging slots in host memory: of states on disk while they are updated,
+  kParamSlot,  // of new parameters on their way to where they live,
+  kStaging,    // and for all other transfers
   kTokens,
   kTokensHost,
   kState,

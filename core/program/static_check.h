@@ -18,8 +18,9 @@ void CheckBuffers(const Program& program, Violations& violations);
 
 // Each instruction by itself: ranges within buffers, sizes that belong together, the stream and the
 // memory spaces it may use: "out_of_bounds", "misaligned", "size_mismatch", "wrong_space",
-// "stream_mismatch", "collective_order", "shard_cover".
-void CheckInstructions(const Program& program, Violations& violations);
+// "stream_mismatch", "collective_order", "shard_cover". `reaches` false: not yet what it can reach
+// ("wrong_space").
+void CheckInstructions(const Program& program, Violations& violations, bool reaches = true);
 
 // Waits for events that no executed instruction records ("wait_without_record").
 void CheckEvents(const Program& program, Violations& violations);

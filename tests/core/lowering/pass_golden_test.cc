@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "core/lowering/passes.h"
 #include "tests/core/lowering/golden_text.h"
@@ -16,41 +17,10 @@ namespace {
 
 using testing::Offload;
 
-enum Pass : size_t {
-  kBuildCompute,
-  kInsertRecompute,
-  kInsertUnshard,
-  kInsertReduction,
-  kInsertOptimizer,
-  kInsertCheckpoint,
-  kInsertOffload,
-  kInsertLifetimes,
-  kAssignEvents,
-  kPlaceArenas,
-};
-using PassFunction = Program (*)(Program, const LowerOptions&);
-template <Program (*kPass)(Program)>
-Program NoOptions(Program p, const LowerOptions&) {
-  return kPass(std::move(p));
-}
-// As Lower() runs them.
-constexpr PassFunction kPasses[] = {
-    BuildCompute,
-    NoOptions<InsertRecompute>,
-    NoOptions<InsertUnshard>,
-    NoOptions<InsertReduction>,
-    NoOptions<InsertOptimizer>,
-    InsertCheckpoint,
-    NoOptions<InsertOffload>,
-    NoOptions<InsertLifetimes>,
-    NoOptions<AssignEvents>,
-    NoOptions<PlaceArenas>,
-};
-
 struct Golden {
   const char* file;
   const char* shows;  // the file's first line
-  Pass pass;
+  std::string_view pass;
   int layers;
   TrainSetup setup;
   std::vector<Section> sections;
@@ -76,16 +46,16 @@ struct Passes {
 
 Passes RunUpTo(const Golden& golden) {
   Passes passes;
-  Program& p = passes.after;
-  p.model = testing::TinyModel(golden.layers);
-  p.setup = golden.setup;
-  p.layout =
-      BuildParamLayout(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(p.model)),
-                       golden.setup.zero, golden.setup.batch.world_size);
-  for (size_t pass = 0; pass <= golden.pass; ++pass) {
-    passes.before = p;
-    p = kPasses[pass](std::move(p), golden.options);
+  const ModelSpec model = testing::TinyModel(golden.layers);
+  passes.after =
+      EmptyProgram(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
+                   golden.setup, golden.options);
+  for (const Pass& pass : kPasses) {
+    passes.before = passes.after;
+    passes.after = pass.run(std::move(passes.after), golden.options);
+    if (pass.name == golden.pass) return passes;
   }
+  FAIL("no pass " << golden.pass);
   return passes;
 }
 
@@ -116,7 +86,7 @@ TrainSetup Setup(int stage, int ranks, Dtype dtype, int64_t grad_accum,
 TEST_CASE("golden: build_compute") {
   Golden golden{"build_compute",
                 "1 layer, fp32, 2 micro-steps; 16 rows of logits in chunks of 6, 6 and 4.",
-                kBuildCompute,
+                "BuildCompute",
                 1,
                 Setup(0, 1, Dtype::kF32, 2),
                 {Section::kMicroStep, Section::kEval}};
@@ -128,7 +98,7 @@ TEST_CASE("golden: insert_recompute") {
   CheckGolden({"insert_recompute",
                "2 layers in segments of one: each comes again right before its backward, but for "
                "the matmul that made the segment's output.",
-               kInsertRecompute,
+               "InsertRecompute",
                2,
                Setup(0, 1, Dtype::kBF16, 1, FullRecompute()),
                {Section::kMicroStep}});
@@ -139,7 +109,7 @@ TEST_CASE("golden: insert_recompute of norms and GELU alone") {
       {"insert_recompute_selective",
        "1 layer: GELU and both norms come again, each right before the weight gradient that "
        "reads it.",
-       kInsertRecompute,
+       "InsertRecompute",
        1,
        Setup(0, 1, Dtype::kBF16, 1, kSelectiveRecompute),
        {Section::kMicroStep}});
@@ -149,7 +119,7 @@ TEST_CASE("golden: insert_recompute without fused attention") {
   Golden golden{"insert_recompute_unfused_attention",
                 "1 layer, attention not fused: probabilities in place of the log-sum-exp, made "
                 "again before the backward, whose scratch is d_probs.",
-                kInsertRecompute,
+                "InsertRecompute",
                 1,
                 Setup(0, 1, Dtype::kF16, 1, FullRecompute()),
                 {Section::kMicroStep}};
@@ -160,7 +130,7 @@ TEST_CASE("golden: insert_recompute without fused attention") {
 TEST_CASE("golden: insert_unshard") {
   CheckGolden({"insert_unshard",
                "Stage 3, 2 ranks, 2 layers; gathers issued one unit ahead, nothing kept.",
-               kInsertUnshard,
+               "InsertUnshard",
                2,
                Setup(3, 2, Dtype::kBF16, 1),
                {Section::kMicroStep, Section::kEval}});
@@ -172,7 +142,7 @@ TEST_CASE("golden: insert_reduction in place") {
   CheckGolden({"insert_reduction_in_place",
                "Stage 1, 2 ranks, 2 micro-steps, buckets of 10000 elements: the first micro-step "
                "writes gradients, the second adds to them and reduces.",
-               kInsertReduction,
+               "InsertReduction",
                1,
                setup,
                {Section::kMicroStep}});
@@ -182,7 +152,7 @@ TEST_CASE("golden: insert_reduction to shards") {
   CheckGolden({"insert_reduction_to_shards",
                "Stage 2, 2 ranks, 2 micro-steps, buckets of 900 elements: the layer is cut at "
                "tensors, every micro-step reduces, shards are written first and then added to.",
-               kInsertReduction,
+               "InsertReduction",
                1,
                Setup(2, 2, Dtype::kBF16, 2),
                {Section::kMicroStep}});
@@ -194,7 +164,7 @@ TEST_CASE("golden: insert_optimizer") {
   CheckGolden({"insert_optimizer",
                "Stage 1, 2 ranks, 0.4 of the optimizer on the host, in sub-groups of 1500; "
                "parameters gathered in buckets of 5000.",
-               kInsertOptimizer,
+               "InsertOptimizer",
                1,
                setup,
                {Section::kInit, Section::kOptimizerStep}});
@@ -204,7 +174,7 @@ TEST_CASE("golden: insert_optimizer with states on disk") {
   CheckGolden({"insert_optimizer_nvme",
                "Stage 2, 2 ranks, states in the swap file: read one piece ahead of their update, "
                "4 slots in turn.",
-               kInsertOptimizer,
+               "InsertOptimizer",
                1,
                Setup(2, 2, Dtype::kBF16, 1, kNoRecompute, Offload::kNvme),
                {Section::kInit, Section::kOptimizerStep}});
@@ -214,7 +184,7 @@ TEST_CASE("golden: insert_checkpoint") {
   Golden golden{"insert_checkpoint",
                 "Stage 1, 2 ranks, 0.4 of the optimizer on the host; what lies on the device goes "
                 "through two slots of 700 elements.",
-                kInsertCheckpoint,
+                "InsertCheckpoint",
                 1,
                 Setup(1, 2, Dtype::kBF16, 1, kNoRecompute, Offload::kRatio),
                 {Section::kSave, Section::kLoad}};
@@ -228,7 +198,7 @@ TEST_CASE("golden: insert_offload") {
   CheckGolden({"insert_offload",
                "Stage 3, 2 ranks, 2 micro-steps, optimizer and parameters on the host: reduced "
                "gradients are summed there, shards come to the device before their gather.",
-               kInsertOffload,
+               "InsertOffload",
                1,
                setup,
                {Section::kMicroStep}});
@@ -238,7 +208,7 @@ TEST_CASE("golden: insert_lifetimes") {
   CheckGolden({"insert_lifetimes",
                "Stage 1, 2 ranks, 1 layer: transient buffers live from their first use to their "
                "last, persistent ones from the start of init.",
-               kInsertLifetimes,
+               "InsertLifetimes",
                1,
                Setup(1, 2, Dtype::kF32, 1),
                {Section::kInit, Section::kMicroStep}});
@@ -250,7 +220,7 @@ TEST_CASE("golden: assign_events") {
   CheckGolden({"assign_events",
                "Stage 3, 2 ranks, 1 layer: streams meet at the ends of a section and wait for "
                "each other in between only where one needs what another makes or still uses.",
-               kAssignEvents,
+               "AssignEvents",
                1,
                setup,
                {Section::kMicroStep, Section::kOptimizerStep}});
@@ -262,7 +232,7 @@ TEST_CASE("golden: assign_events, gathers carried into the next step") {
   CheckGolden({"assign_events_carried",
                "Stage 1, 2 ranks, 1 layer: the update's end waits for no gather; the events after "
                "them are the next forward pass's to wait for, and drain's.",
-               kAssignEvents,
+               "AssignEvents",
                1,
                setup,
                {Section::kOptimizerStep, Section::kDrain}});
@@ -274,7 +244,7 @@ TEST_CASE("golden: assign_events, an update on the host carried into the next st
   CheckGolden({"assign_events_host_update",
                "Stage 2, 1 rank, 1 layer, optimizer on the CPU: the update's end waits neither for "
                "the host nor for the copies of new parameters; what uses a parameter does.",
-               kAssignEvents,
+               "AssignEvents",
                1,
                setup,
                {Section::kMicroStep, Section::kOptimizerStep, Section::kDrain}});
@@ -329,7 +299,7 @@ TEST_CASE("golden: place_arenas") {
   const Golden golden{"place_arenas",
                       "Stage 1, 2 ranks, 1 layer. Offset + bytes, name, instructions of Alloc and "
                       "Free.",
-                      kPlaceArenas,
+                      "PlaceArenas",
                       1,
                       Setup(1, 2, Dtype::kBF16, 1),
                       {}};

@@ -1,0 +1,105 @@
+// Pass 4: buffers of the optimizer states, of the gradients that their updates read, and the slots
+// through which states and new parameters pass host memory. All later passes find them through
+// StateHomes; none adds or resizes one.
+#include <algorithm>
+
+#include "core/config/setup_facts.h"
+#include "core/lowering/emitter.h"
+#include "core/lowering/passes.h"
+#include "core/lowering/slot_ring.h"
+#include "core/lowering/state_homes.h"
+#include "core/lowering/state_pieces.h"
+
+namespace zeroplan {
+namespace {
+
+class StatePlacer {
+ public:
+  explicit StatePlacer(Program& p)
+      : p_(p),
+        offload_(p.setup.zero.offload_optimizer),
+        offloaded_(OffloadedElements(p)),
+        params_(RankParams(p)),
+        trains_(!p.section(Section::kMicroStep).empty()) {}
+
+  void AddStates() {
+    // Gradients that are accumulated in place are whole units, which are there already.
+    if (trains_ && !GradsInPlace(p_.setup)) {
+      for (size_t u = 0; u < offloaded_.size(); ++u) {
+        Add("grad_shard", Role::kGradShard, p_.setup.precision.grad_accum_dtype, OnDevice(u), u,
+            Space::kDevice, MemoryClass::kGrads);
+      }
+    }
+    for (size_t u = 0; u < offloaded_.size(); ++u) AddStatesOf(u);
+  }
+
+  // A slot each for the pieces that need one, in turn.
+  void AddSlots() {
+    const std::vector<StatePiece> pieces = StatePieces(p_, offloaded_);
+    const Space space = HostSpace(offload_.pin_memory);
+    SlotRing states(p_, {"state_slot", Role::kStateSlot, Dtype::kF32, space, true},
+                    offload_.buffer_count);
+    for (const StatePiece& piece : pieces) {
+      if (TakesStateSlot(piece)) states.Next(3 * piece.count * DtypeBytes(Dtype::kF32));
+    }
+    const Dtype dtype = p_.setup.precision.dtype;
+    SlotRing params(p_, {"param_slot", Role::kParamSlot, dtype, space, true},
+                    offload_.buffer_count);
+    for (const StatePiece& piece : pieces) {
+      const Buffer& home = p_.buffers[params_[static_cast<size_t>(piece.unit)]];
+      if (TakesParamSlot(piece, home)) params.Next(piece.count * DtypeBytes(dtype));
+    }
+  }
+
+ private:
+  uint64_t OnDevice(size_t unit) const {
+    return p_.layout.units[unit].shard_elements - offloaded_[unit];
+  }
+
+  void AddStatesOf(size_t u) {
+    static constexpr const char* kLabel[] = {"master", "adam_m", "adam_v"};
+    const bool file = offload_.device == OffloadDevice::kNvme;
+    const bool params_are_master = ParamsAreMaster(p_.buffers[params_[u]]);
+    for (int k = 0; k < (trains_ ? 3 : 1); ++k) {
+      const auto kind = static_cast<StateKind>(k);
+      if (kind != StateKind::kMaster || !params_are_master) {
+        Add(kLabel[k], StateRole(kind, Home::kDevice), Dtype::kF32, OnDevice(u), u, Space::kDevice,
+            MemoryClass::kOptimizer);
+      }
+      Add(kLabel[k], StateRole(kind, file ? Home::kFile : Home::kHost), Dtype::kF32, offloaded_[u],
+          u, file ? Space::kFile : Space::kPageable, MemoryClass::kOptimizer);
+    }
+    if (!trains_) return;
+    Add("grads", Role::kGradHost, p_.setup.precision.grad_accum_dtype, offloaded_[u], u,
+        HostSpace(offload_.pin_memory), MemoryClass::kGrads);
+  }
+
+  // Nothing where there are no elements.
+  void Add(const char* label, Role role, Dtype dtype, uint64_t elements, size_t unit, Space space,
+           MemoryClass memory_class) {
+    if (elements == 0) return;
+    const BufferId id = AddBuffer(p_, label, role, dtype, elements * DtypeBytes(dtype));
+    Buffer& buffer = p_.buffers[id];
+    buffer.unit = static_cast<int32_t>(unit);
+    buffer.space = space;
+    buffer.persistent = true;
+    buffer.memory_class = memory_class;
+  }
+
+  Program& p_;
+  const ZeroConfig::OffloadOptimizer& offload_;
+  const std::vector<uint64_t> offloaded_;
+  const std::vector<BufferId> params_;
+  const bool trains_;
+};
+
+}  // namespace
+
+Program InsertStates(Program p) {
+  StatePlacer placer(p);
+  placer.AddStates();
+  placer.AddSlots();
+  return p;
+}
+
+}  // namespace zeroplan

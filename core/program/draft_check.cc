@@ -1,0 +1,339 @@
+#include "core/program/draft_check.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/config/setup_facts.h"
+#include "core/program/byte_ranges.h"
+#include "core/program/format.h"
+#include "core/program/static_check.h"
+#include "core/program/step_order.h"
+
+namespace zeroplan {
+namespace {
+
+// ---- buffers ----
+
+class BufferTableCheck {
+ public:
+  BufferTableCheck(const Program& program, Violations& violations)
+      : program_(program), violations_(violations) {}
+
+  void Run() {
+    for (const Buffer& buffer : program_.buffers) Visit(buffer);
+    CheckOwn("state", program_.state_buffer, Role::kState);
+    CheckOwn("state_host", program_.state_host_buffer, Role::kStateHost);
+    CheckOwn("tokens", program_.tokens_buffer, Role::kTokens);
+    CheckOwn("tokens_host", program_.tokens_host_buffer, Role::kTokensHost);
+    CheckOwn("matmul_workspace", program_.matmul_workspace, Role::kWorkspace);
+    for (size_t u = 0; u < program_.layout.units.size(); ++u) CheckShards(static_cast<int>(u));
+  }
+
+ private:
+  void Add(std::string_view rule, std::string_view what) { violations_.Add(rule, {}, what); }
+
+  void Visit(const Buffer& buffer) {
+    const auto units = static_cast<int>(program_.layout.units.size());
+    if (buffer.unit < -1 || buffer.unit >= units) {
+      Add("bad_unit",
+          fmt::format("{} belongs to unit {} of {}", BufferName(buffer), buffer.unit, units));
+      return;
+    }
+    if (buffer.layer < -2 || buffer.layer > program_.model.layers) {
+      Add("bad_unit", fmt::format("{} belongs to layer {} of {}", BufferName(buffer), buffer.layer,
+                                  program_.model.layers));
+    }
+    if (!buffer.persistent || buffer.unit < 0) return;
+    uint64_t& bytes = of_unit_[{buffer.role, buffer.unit}];
+    if (bytes > 0) {
+      Add("duplicate_role", fmt::format("a second {}", BufferName(buffer)));
+    }
+    bytes = buffer.bytes;
+    CheckSize(buffer);
+  }
+
+  // Of buffers that hold whole units or shards in the dtype they name.
+  void CheckSize(const Buffer& buffer) {
+    const Unit& unit = program_.layout.units[static_cast<size_t>(buffer.unit)];
+    const bool whole = buffer.role == Role::kParamFull || buffer.role == Role::kGradFull;
+    if (!whole && buffer.role != Role::kParamShard) return;
+    const uint64_t elements = whole ? unit.padded_elements : unit.shard_elements;
+    if (buffer.bytes == elements * DtypeBytes(buffer.dtype)) return;
+    Add("shard_cover", fmt::format("{} has {} bytes for {} elements of {}", BufferName(buffer),
+                                   buffer.bytes, elements, DtypeName(buffer.dtype)));
+  }
+
+  void CheckOwn(std::string_view name, BufferId id, Role role) {
+    if (id == kNoBuffer) return;
+    if (id >= program_.buffers.size()) {
+      Add("malformed", fmt::format("{} is no buffer", name));
+    } else if (const Role found = program_.buffers[id].role; found != role) {
+      Add("malformed", fmt::format("{} is a buffer for {}", name, RoleName(found)));
+    }
+  }
+
+  uint64_t Bytes(Role role, int unit) const {
+    const auto found = of_unit_.find({role, unit});
+    return found == of_unit_.end() ? 0 : found->second;
+  }
+
+  // What is spread over device, host and file holds each element of the shard once. None at all: a
+  // pass will add it, or nobody needs it.
+  void CheckShards(int unit) {
+    const uint64_t shard = program_.layout.units[static_cast<size_t>(unit)].shard_elements;
+    auto check = [&](std::string_view what, uint64_t bytes, uint64_t wanted) {
+      if (bytes == 0 || bytes == wanted) return;
+      Add("shard_cover", fmt::format("{} of unit {} have {} bytes for {} elements, not {}", what,
+                                     unit, bytes, shard, wanted));
+    };
+    auto spread = [&](Role device, Role host, Role file) {
+      return Bytes(device, unit) + Bytes(host, unit) + Bytes(file, unit);
+    };
+    const uint64_t adam = shard * DtypeBytes(Dtype::kF32);
+    check("moments", spread(Role::kAdamM, Role::kAdamMHost, Role::kAdamMFile), adam);
+    check("variances", spread(Role::kAdamV, Role::kAdamVHost, Role::kAdamVFile), adam);
+    // Gradients that are accumulated in place are whole on the device, and so is any copy's source.
+    if (program_.section(Section::kMicroStep).empty() || GradsInPlace(program_.setup)) return;
+    const uint64_t grads = Bytes(Role::kGradShard, unit) + Bytes(Role::kGradHost, unit);
+    check("reduced gradients", grads,
+          shard * DtypeBytes(program_.setup.precision.grad_accum_dtype));
+  }
+
+  const Program& program_;
+  Violations& violations_;
+  std::map<std::pair<Role, int32_t>, uint64_t> of_unit_;  // bytes of persistent buffers
+};
+
+// ---- tags ----
+
+bool HasPhase(Section section, Phase phase) {
+  switch (section) {
+    case Section::kInit:
+    case Section::kLoad:
+      return phase == Phase::kInit;
+    case Section::kMicroStep:
+      return phase == Phase::kForward || phase == Phase::kBackward;
+    case Section::kOptimizerStep:
+    case Section::kDrain:
+      return phase == Phase::kStep;
+    case Section::kEval:
+    case Section::kGenerate:
+      return phase == Phase::kForward;
+    case Section::kSave:
+      return phase == Phase::kSave;
+  }
+  return false;
+}
+
+void CheckTags(const Program& program, Violations& violations) {
+  const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    auto add = [&](std::string_view what) { violations.Add("illegal_tag", site, what); };
+    if (!HasPhase(site.section, instruction.phase)) {
+      add(fmt::format("{} has no phase {}", SectionName(site.section),
+                      PhaseName(instruction.phase)));
+    }
+    if (instruction.layer < -2 || instruction.layer > program.model.layers) {
+      add(fmt::format("layer {} of {}", instruction.layer, program.model.layers));
+    }
+    if (site.section != Section::kMicroStep && instruction.when != kEvery) {
+      add("only micro_step tells kinds of micro-steps apart");
+    } else if ((instruction.when & ~kEvery) != 0 || !RunsIn(instruction, site.section, kinds)) {
+      add(fmt::format("no micro-step of {} is of its kinds", program.setup.batch.grad_accum));
+    }
+  });
+}
+
+// What belongs to a later stage.
+void CheckStage(const Program& program, DraftStage stage, Violations& violations) {
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    const bool allocates = std::holds_alternative<Alloc>(instruction.op);
+    const bool orders = std::holds_alternative<RecordEvent>(instruction.op) ||
+                        std::holds_alternative<WaitEvent>(instruction.op);
+    if ((allocates && stage < DraftStage::kLifetimes) || (orders && stage < DraftStage::kEvents)) {
+      violations.Add("malformed", site, "its stage has not come yet");
+    }
+  });
+}
+
+// ---- memory in list order ----
+
+// For one rank. Ranges move with the rank's number, so the first and the last rank stand for all.
+class ListOrderCheck {
+ public:
+  ListOrderCheck(const Program& program, DraftStage stage, int rank, Violations& violations)
+      : program_(program),
+        stage_(stage),
+        rank_(rank),
+        violations_(violations),
+        states_(program.buffers.size()) {}
+
+  void Run() {
+    NoteWritesOfPersistent();
+    for (int s = 0; s < kSections; ++s) {
+      const auto section = static_cast<Section>(s);
+      if (section != Section::kMicroStep) {
+        RunList(section, kEvery);
+        continue;
+      }
+      for (const When kind : {kOnly, kFirst, kMiddle, kLast}) {
+        if (MicroStepKinds(program_.setup.batch.grad_accum) & kind) RunList(section, kind);
+      }
+    }
+  }
+
+ private:
+  enum class Life : uint8_t { kNever, kLive, kFreed };
+  struct State {
+    Life life = Life::kNever;
+    ByteSet written;  // of a transient buffer so far; of a persistent one anywhere
+  };
+
+  void NoteWritesOfPersistent() {
+    for (const BufferId id :
+         {program_.state_buffer, program_.state_host_buffer, program_.tokens_host_buffer}) {
+      if (id != kNoBuffer) states_[id].written.Add(0, program_.buffers[id].bytes);  // by the engine
+    }
+    ForEachInstruction(program_, [&](const Instruction& instruction, Site) {
+      if (ChangesLife(instruction)) return;
+      ForEachAccess(program_, instruction, [&](const Ref& ref, ArgMode mode) {
+        if (program_.buffers[ref.buffer].persistent && Writes(mode)) NoteWrite(ref);
+      });
+    });
+  }
+
+  static bool ChangesLife(const Instruction& instruction) {
+    return std::holds_alternative<Alloc>(instruction.op) ||
+           std::holds_alternative<Free>(instruction.op);
+  }
+
+  void RunList(Section section, uint8_t kind) {
+    for (const BufferId id : touched_) {
+      states_[id].life = Life::kNever;
+      states_[id].written.Clear();
+    }
+    touched_.clear();
+    int64_t index = -1;
+    for (const Instruction& instruction : program_.section(section)) {
+      site_ = {section, ++index};
+      if (!RunsIn(instruction, section, kind)) continue;
+      if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+        RunAlloc(alloc->buffer);
+      } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+        RunFree(free->buffer);
+      } else {
+        RunAccesses(instruction);
+      }
+    }
+    if (stage_ < DraftStage::kLifetimes) return;
+    for (const BufferId id : touched_) {
+      if (states_[id].life == Life::kLive) Add("leak", id, "is never freed");
+    }
+  }
+
+  void RunAlloc(BufferId id) {
+    const bool persistent = program_.buffers[id].persistent;
+    if (persistent && site_.section != Section::kInit) {
+      Add("persistent_alloc", id, "is persistent: init allocates it");
+    }
+    if (persistent ? !allocated_.insert(id).second : states_[id].life == Life::kLive) {
+      Add("double_alloc", id, "is allocated already");
+    }
+    if (!persistent) Begin(id);
+  }
+
+  void RunFree(BufferId id) {
+    if (program_.buffers[id].persistent) return Add("persistent_freed", id, "is persistent");
+    State& state = states_[id];
+    if (state.life == Life::kFreed) Add("double_free", id, "is freed already");
+    if (state.life == Life::kNever) Add("use_before_alloc", id, "is freed before any use");
+    state.life = Life::kFreed;
+    state.written.Clear();
+  }
+
+  void RunAccesses(const Instruction& instruction) {
+    // Reads first: an instruction that reads what it writes must find it written.
+    ForEachAccess(program_, instruction, [&](const Ref& ref, ArgMode mode) {
+      Touch(ref.buffer);
+      if (Reads(mode)) CheckWritten(ref);
+    });
+    ForEachAccess(program_, instruction, [&](const Ref& ref, ArgMode mode) {
+      if (Writes(mode)) NoteWrite(ref);
+    });
+  }
+
+  void Begin(BufferId id) {
+    State& state = states_[id];
+    if (state.life == Life::kNever) touched_.push_back(id);
+    state.life = Life::kLive;
+    state.written.Clear();
+  }
+
+  void Touch(BufferId id) {
+    if (program_.buffers[id].persistent) {
+      const bool known = stage_ < DraftStage::kLifetimes || allocated_.count(id);
+      if (!known) Add("use_before_alloc", id, "is not allocated");
+      return;
+    }
+    const Life life = states_[id].life;
+    if (life == Life::kFreed) Add("use_after_free", id, "has been freed");
+    if (life != Life::kNever) return;
+    if (stage_ >= DraftStage::kLifetimes) Add("use_before_alloc", id, "is not allocated");
+    Begin(id);
+  }
+
+  void CheckWritten(const Ref& ref) {
+    const bool persistent = program_.buffers[ref.buffer].persistent;
+    if (persistent && stage_ < DraftStage::kReachable) return;  // a later pass may write it
+    const uint64_t begin = ref.begin(rank_), end = begin + ref.bytes;
+    const uint64_t missing = states_[ref.buffer].written.FirstMissing(begin, end);
+    if (missing == end) return;
+    violations_.Add(
+        "uninitialised_read", site_,
+        fmt::format("{}: rank {} reads byte {}, which nothing {}", FormatRef(program_, ref), rank_,
+                    missing, persistent ? "ever writes" : "wrote before"));
+  }
+
+  void NoteWrite(const Ref& ref) {
+    const uint64_t begin = ref.begin(rank_);
+    states_[ref.buffer].written.Add(begin, begin + ref.bytes);
+  }
+
+  void Add(std::string_view rule, BufferId id, std::string_view what) {
+    violations_.Add(rule, site_, fmt::format("{} {}", BufferName(program_.buffers[id]), what));
+  }
+
+  const Program& program_;
+  const DraftStage stage_;
+  const int rank_;
+  Violations& violations_;
+  std::vector<State> states_;
+  std::vector<BufferId> touched_;  // transient buffers of this list
+  std::set<BufferId> allocated_;   // persistent ones
+  Site site_;
+};
+
+}  // namespace
+
+std::vector<Violation> CheckDraft(const Program& program, DraftStage stage, int limit) {
+  Violations violations(program, limit);
+  if (!CheckWellFormed(program, violations)) return violations.Take();
+  CheckLayout(program, violations);
+  BufferTableCheck(program, violations).Run();
+  CheckTags(program, violations);
+  CheckStage(program, stage, violations);
+  CheckInstructions(program, violations, stage >= DraftStage::kReachable);
+  ListOrderCheck(program, stage, 0, violations).Run();
+  if (const int last = program.setup.batch.world_size - 1; last > 0) {
+    ListOrderCheck(program, stage, last, violations).Run();
+  }
+  if (stage >= DraftStage::kEvents) CheckEvents(program, violations);
+  if (stage >= DraftStage::kPlaced) CheckBuffers(program, violations);
+  return violations.Take();
+}
+
+}  // namespace zeroplan

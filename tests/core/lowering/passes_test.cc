@@ -1,0 +1,88 @@
+// The passes together: every one of them leaves a sound program, and the docs list them.
+#include "core/lowering/passes.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/core/lowering/matrix.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+void CheckEveryPass(const std::vector<testing::Cell>& cells, const LowerOptions& options) {
+  const ModelSpec model = testing::TinyModel();
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
+  for (const testing::Cell& cell : cells) {
+    CAPTURE(cell.name);
+    Program program = EmptyProgram(model, tensors, cell.setup, options);
+    for (const Pass& pass : kPasses) {
+      program = pass.run(std::move(program), options);
+      const std::vector<Violation> found = CheckDraft(program, pass.leaves, 1);
+      if (found.empty()) continue;
+      FAIL(pass.name << ": " << found[0].rule << " in " << SectionName(found[0].section) << ":\n"
+                     << found[0].message);
+    }
+  }
+}
+
+LowerOptions SmallChunks(Backend backend, bool flash_attention) {
+  LowerOptions options;
+  options.backend = backend;
+  options.flash_attention = flash_attention;
+  options.logits_chunk_bytes = 400;
+  options.checkpoint_chunk_elements = 700;
+  return options;
+}
+
+TEST_CASE("every pass leaves a sound program") {
+  CheckEveryPass(testing::AllCells({1, 3}, {Dtype::kBF16, Dtype::kF32}, {1, 3}),
+                 SmallChunks(Backend::kCuda, true));
+}
+TEST_CASE("every pass leaves a sound program for the CPU, without fused attention") {
+  CheckEveryPass(testing::AllCells({2}, {Dtype::kF16}, {2}), SmallChunks(Backend::kCpu, false));
+}
+
+TEST_CASE("every pass leaves a sound program where collectives are unlike the defaults") {
+  std::vector<testing::Cell> cells;
+  for (const testing::Cell& cell : testing::AllCells({2}, {Dtype::kBF16}, {1, 3})) {
+    for (const int variant : {0, 1, 2, 3}) {
+      testing::Cell other = cell;
+      other.name += " variant " + std::to_string(variant);
+      if (variant == 0) other.setup.zero.reduce_scatter = false;
+      if (variant == 1) other.setup.zero.overlap_comm = false;
+      if (variant == 2) other.setup.zero.contiguous_gradients = false;
+      if (variant == 3) other.setup.zero.allgather_partitions = false;
+      if (variant == 3) other.setup.precision.grad_accum_dtype = Dtype::kF32;
+      cells.push_back(std::move(other));
+    }
+  }
+  CheckEveryPass(cells, SmallChunks(Backend::kCuda, true));
+}
+
+TEST_CASE("every pass leaves a sound program for generation") {
+  LowerOptions options;
+  options.purpose = Purpose::kGenerate;
+  CheckEveryPass({{"generate", testing::BaseSetup(0, 1, Dtype::kF32, 1, kNoRecompute)}}, options);
+}
+
+TEST_CASE("docs/architecture.md lists the passes in order") {
+  std::ifstream docs(SourcePath("docs/architecture.md"));
+  REQUIRE(docs.good());
+  std::vector<std::string> listed;  // lines such as "4. **InsertStates** (...): ..."
+  for (std::string line; std::getline(docs, line);) {
+    const std::string begin = std::to_string(listed.size() + 1) + ". **";
+    if (!line.starts_with(begin)) continue;
+    listed.push_back(line.substr(begin.size(), line.find("**", begin.size()) - begin.size()));
+  }
+  std::vector<std::string> run;
+  for (const Pass& pass : kPasses) run.emplace_back(pass.name);
+  CHECK(listed == run);
+}
+
+}  // namespace
+}  // namespace zeroplan
