@@ -66,10 +66,10 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
     if (work.gpu_memory_limit) {
       CheckGpuMemory(*prediction, *work.gpu_memory_limit);
-    } else if (work.hardware_is_known && prediction->gpu_total_bytes > usable) {
+    } else if (const auto shortage = GpuShortage(*prediction, usable);
+               work.hardware_is_known && shortage) {
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
-                 FormatBytes(prediction->gpu_total_bytes), work.hardware.gpu.name,
-                 FormatBytes(usable));
+                 FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
     if (work.hardware_is_known) {
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);

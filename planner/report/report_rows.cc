@@ -11,7 +11,7 @@ namespace zeroplan {
 ByteUnit CommonUnit(const Estimate& estimate) {
   uint64_t largest = 0;
   for (const ChoiceEstimate& choice : estimate.choices) {
-    largest = std::max(largest, choice.gpu_total_bytes - choice.runtime_bytes);
+    largest = std::max(largest, choice.footprint.gpu_arena_bytes());
   }
   // Below a gigabyte most columns would read 0.00.
   if (largest < 1'000'000'000) return {"MB", 1e6};

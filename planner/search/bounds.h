@@ -11,16 +11,12 @@
 
 #include "core/lowering/lower.h"
 #include "cost_models/cost_model.h"
-#include "planner/cluster.h"
+#include "planner/footprint.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
 
-struct MemoryBound {
-  uint64_t gpu_bytes = 0;   // one GPU, with runtime
-  uint64_t host_bytes = 0;  // one host, all its ranks
-  uint64_t nvme_bytes = 0;  // one node
-};
+using MemoryBound = MemoryTotals;
 
 // Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the
 // device bytes that live at once beyond parameters, gradients and states.

@@ -51,6 +51,9 @@ struct SearchInputs {
   std::function<bool(const TrainSetup&)> excluded;
 };
 
+// What the inputs want left free beside `setup`.
+ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup);
+
 // Of the search over all stages; `cut_by_...`, judged and left say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
@@ -101,8 +104,11 @@ struct Found {
   Candidate candidate;
   double tokens_per_second = 0;
   double step_seconds = 0;
-  uint64_t gpu_bytes = 0;
+  uint64_t gpu_bytes = 0;  // with runtime
 };
+
+// GPU memory from which on a choice fits: its own and what the inputs want left free beside it.
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
 // Tokens a second that choices are compared by. What a host does beside training is known less well
 // than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.

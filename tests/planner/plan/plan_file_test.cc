@@ -57,8 +57,8 @@ TEST_CASE("plan: everything comes back, and the program is the planned one") {
   CHECK(Fingerprint(program) == Fingerprint(Lower(plan.model, plan.setup, plan.lower)));
   const Json json = Json::parse(text);
   CHECK(json["schema"] == "zeroplan.plan/1");
-  CHECK(json["predicted"]["gpu_bytes"]["total"] == plan.choice.gpu_total_bytes);
-  CHECK(json["predicted"]["host_bytes"]["total"] == plan.choice.host.total());
+  CHECK(json["predicted"]["gpu_bytes"]["total"] == plan.choice.footprint.gpu_total());
+  CHECK(json["predicted"]["host_bytes"]["total"] == plan.choice.footprint.host.total());
   CHECK(json["search"]["candidates"] == 100);
 }
 
