@@ -79,6 +79,16 @@ Footprint FootprintOf(const Program& program, const Cluster& cluster) {
   return FootprintOf(WalkMemory(program), cluster);
 }
 
+Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
+  constexpr const char* kWhat = "memory of a node's ranks";
+  const uint64_t arenas =
+      CheckedMul(footprint.gpu_arena_bytes(), static_cast<uint64_t>(ranks_per_node), kWhat);
+  footprint.host.pageable = CheckedAdd(footprint.host.pageable, arenas, kWhat);
+  footprint.gpu_class_bytes = {};
+  footprint.runtime_bytes = 0;
+  return footprint;
+}
+
 MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster) {
   MemoryReport memory;
   memory.arena_bytes = rank_bytes;

@@ -50,6 +50,8 @@ struct Footprint {
 Footprint FootprintOf(const Program& program, const Cluster& cluster);
 // The same where WalkMemory has been called.
 Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
+// A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host memory.
+Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);
 // The totals alone, without a walk: `rank_bytes` are one rank's, by Space.
 MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster);
 
