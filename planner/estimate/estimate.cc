@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/model/model_flops.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
 
@@ -39,8 +40,8 @@ TimeEstimate Times(const Program& program, const CostModel& costs) {
   estimate.optimizer_seconds = time.optimizer_seconds;
   estimate.total_seconds = time.total_seconds;
   estimate.tokens_per_second = tokens;
-  estimate.mfu = ModelFlopsUtilisation(program.model, batch.seq_len, tokens, batch.world_size,
-                                       costs.DensePeak(program.setup.precision.dtype));
+  estimate.mfu = StrictMfu(program.model, batch.seq_len, tokens, batch.world_size,
+                           costs.DensePeak(program.setup.precision.dtype));
   estimate.by_stream = time.by_stream;
   return estimate;
 }

@@ -12,8 +12,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/explain/lanes.h"
 #include "planner/explain/played_section.h"
-#include "planner/report/report_details.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
