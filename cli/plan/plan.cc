@@ -22,7 +22,7 @@
 #include "planner/explain/explain.h"
 #include "planner/plan/deepspeed_headroom.h"
 #include "planner/plan/plan_file.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {

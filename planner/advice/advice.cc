@@ -10,7 +10,7 @@
 #include "planner/advice/flips.h"
 #include "planner/advice/loss_reason.h"
 #include "planner/estimate/choices.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {

@@ -8,8 +8,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
-#include "planner/report/report_details.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {

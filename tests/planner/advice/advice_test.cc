@@ -9,7 +9,7 @@
 #include "core/base/units.h"
 #include "planner/advice/flips.h"
 #include "planner/estimate/choices.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {

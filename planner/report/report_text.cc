@@ -1,0 +1,149 @@
+#include "planner/report/report_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+
+namespace zeroplan {
+
+ByteUnit CommonUnit(const Estimate& estimate) {
+  uint64_t largest = 0;
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    largest = std::max(largest, choice.footprint.gpu_arena_bytes());
+  }
+  // Below a gigabyte most columns would read 0.00.
+  if (largest < 1'000'000'000) return {"MB", 1e6};
+  return {"GB", 1e9};
+}
+
+TimeUnit CommonTimeUnit(const Estimate& estimate) {
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    if (choice.time.total_seconds.value_or(0) >= 0.9995) return {"s", 1};
+  }
+  return {"ms", 1e-3};
+}
+
+namespace {
+
+// Three significant digits, at most two of them behind the point; 5 characters.
+std::string Cell(double value) {
+  if (value < 9.995) return fmt::format("{:.2f}", value);
+  if (value < 99.95) return fmt::format("{:.1f}", value);
+  if (value < 99999.5) return fmt::format("{:.0f}", value);
+  return FormatCount(static_cast<uint64_t>(value));
+}
+
+}  // namespace
+
+std::string ByteCell(uint64_t bytes, const ByteUnit& unit) {
+  return bytes == 0 ? "-" : Cell(static_cast<double>(bytes) / unit.bytes);
+}
+
+std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& unit) {
+  if (!seconds) return "?";
+  const double value = *seconds / unit.seconds;
+  if (value == 0) return "-";
+  return value < 0.9995 ? fmt::format("{:.3f}", value) : Cell(value);
+}
+
+std::string FormatSeconds(double seconds) {
+  if (seconds == 0) return "0 s";
+  const struct {
+    double seconds;
+    const char* name;
+  } units[] = {{3600, "h"}, {1, "s"}, {1e-3, "ms"}, {1e-6, "us"}};
+  for (const auto& unit : units) {
+    const double value = seconds / unit.seconds;
+    // Hours from ten on; the others where three digits round to 1.
+    if (value >= (unit.seconds == 3600 ? 9.995 : 0.9995)) {
+      return fmt::format("{} {}", Cell(value), unit.name);
+    }
+  }
+  return fmt::format("{:.2f} us", seconds * 1e6);
+}
+
+std::string Wrap(const std::string& text, size_t indent) {
+  const size_t lead = std::min(text.find_first_not_of(' '), text.size());
+  std::string out(lead, ' ');
+  size_t column = lead;
+  for (size_t begin = lead; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const size_t word = end - begin;
+    if (begin > lead && column + 1 + word > kReportColumns) {
+      out += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (begin > lead) {
+      out += ' ';
+      ++column;
+    }
+    out.append(text, begin, word);
+    column += word;
+    begin = end + 1;
+  }
+  return out + '\n';
+}
+
+std::string PhasePeaks(const ChoiceEstimate& choice) {
+  std::string text = "Peak of each phase on one GPU (without runtime), largest buffers first:\n";
+  for (int p = 0; p < kPhases; ++p) {
+    const PhasePeak& peak = choice.memory.phases[static_cast<size_t>(p)];
+    if (peak.bytes == 0) continue;
+    std::vector<std::string> parts;
+    for (const Culprit& culprit : peak.culprits) {
+      parts.push_back(fmt::format("{} {}", CulpritName(culprit), FormatBytes(culprit.bytes)));
+    }
+    text += Wrap(fmt::format("  {:<9}{:>9}:  {}", PhaseName(static_cast<Phase>(p)),
+                             FormatBytes(peak.bytes), fmt::join(parts, ", ")),
+                 22);
+  }
+  return text;
+}
+
+std::string StreamTimes(const SectionTime& time) {
+  std::string text = "Each stream in one step; what compute waits for it is the exposed part:\n";
+  for (int s = 0; s < kStreams; ++s) {
+    const auto stream = static_cast<Stream>(s);
+    const double busy = time.busy(stream);
+    if (busy == 0) continue;
+    text += fmt::format("  {:<15}busy {:>9} ({:>5.1f} %)", StreamName(stream), FormatSeconds(busy),
+                        100 * busy / time.total_seconds);
+    if (stream != Stream::kCompute) {
+      text += fmt::format("   exposed {:>9}", FormatSeconds(time.exposed(stream)));
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string ModelLine(const ModelSpec& model, int64_t seq_len) {
+  return fmt::format(
+      "{}: {} parameters, {} layers, hidden {}, {} heads, vocabulary {}, sequence {}", model.name,
+      FormatCount(model.ParamCount()), model.layers, model.hidden, model.heads, model.vocab,
+      seq_len);
+}
+
+std::string ClusterLine(const Cluster& cluster) {
+  const std::string host =
+      cluster.host_capacity_bytes
+          ? fmt::format(", {} of host memory a node", FormatBytes(*cluster.host_capacity_bytes))
+          : "";
+  const std::string nodes =
+      cluster.nodes() == 1 ? "one node"
+                           : fmt::format("{} nodes of {}", cluster.nodes(), cluster.gpus_per_node);
+  return fmt::format("{} x {}, {}, {} a GPU{}", cluster.gpus, cluster.gpu_name, nodes,
+                     FormatBytes(cluster.gpu_capacity_bytes), host);
+}
+
+std::string BatchLine(const TrainSetup& setup) {
+  const BatchSpec& batch = setup.batch;
+  const auto tokens = static_cast<uint64_t>(batch.global_batch() * batch.seq_len);
+  return fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequence{}, {} tokens",
+                     DtypeName(setup.precision.dtype), batch.micro_batch, batch.grad_accum,
+                     batch.grad_accum == 1 ? "" : "s", batch.global_batch(),
+                     batch.global_batch() == 1 ? "" : "s", FormatCount(tokens));
+}
+
+}  // namespace zeroplan

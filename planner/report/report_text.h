@@ -1,0 +1,55 @@
+// Cells, lines and paragraphs that reports are made of.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/estimate/estimate.h"
+
+namespace zeroplan {
+
+inline constexpr size_t kReportColumns = 100;
+
+// The unit that all byte columns of a table share, so that a column reads as one scale.
+struct ByteUnit {
+  const char* name;
+  double bytes;
+};
+ByteUnit CommonUnit(const Estimate& estimate);
+// The same of all seconds: "s" if any step takes a second, else "ms".
+struct TimeUnit {
+  const char* name;
+  double seconds;
+};
+TimeUnit CommonTimeUnit(const Estimate& estimate);
+
+// At most 5 characters, three significant digits: "12.3", "0.41", "1034", "18.0M"; "-" for zero.
+std::string ByteCell(uint64_t bytes, const ByteUnit& unit);
+// The same of seconds, with "0.123" below 1; what is not known reads "?".
+std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& unit);
+
+// "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits, the unit that suits.
+std::string FormatSeconds(double seconds);
+
+// `text` broken at spaces into lines of at most kReportColumns, all but the first indented;
+// spaces it starts with stay.
+std::string Wrap(const std::string& text, size_t indent);
+
+// ---- about one choice alone ----
+
+// Device peaks by phase, with the buffers that make them; a line a phase.
+std::string PhasePeaks(const ChoiceEstimate& choice);
+
+// For each stream that does anything: seconds busy in one step, and seconds that the compute stream
+// waits for it. REQUIRES: times are known.
+std::string StreamTimes(const SectionTime& time);
+
+// "gpt2-xl: 1.56B parameters, ..." and "8 x NVIDIA H200 SXM, ...".
+std::string ModelLine(const ModelSpec& model, int64_t seq_len);
+std::string ClusterLine(const Cluster& cluster);
+// "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
+std::string BatchLine(const TrainSetup& setup);
+
+}  // namespace zeroplan
