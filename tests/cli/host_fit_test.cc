@@ -58,8 +58,7 @@ const ChoiceOrigin kPlan{ChoiceOrigin::Kind::kPlan, "plan.json"};
 std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
                  uint64_t available) {
   const Program program = Lower(SmallModel(), setup, lower);
-  return ErrorOf(ExitCode::kNothingFits,
-                 [&] { CheckFitsHost(program, lower, origin, available); });
+  return ErrorOf(ExitCode::kNothingFits, [&] { CheckFitsHost(program, lower, origin, available); });
 }
 
 bool Has(const std::string& text, const std::string& part) {
