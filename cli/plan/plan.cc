@@ -38,7 +38,7 @@ names the smallest change that would.)";
 [[noreturn]] void ThrowNothingFits(PlanRequest& request, const SearchResult& result) {
   std::string closest;
   for (const StageBest& stage : result.stages) {
-    if (stage.estimate.footprint.gpu_total() == 0) continue;  // nothing of it can run
+    if (!stage.can_run()) continue;
     const std::string why =
         stage.estimate.fits
             ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",

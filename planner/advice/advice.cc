@@ -85,7 +85,7 @@ void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::
   for (size_t s = 0; s < result.stages.size(); ++s) {
     if (s == *result.best) continue;
     const StageBest& other = result.stages[s];
-    if (other.estimate.footprint.gpu_total() == 0) continue;  // nothing of it can run
+    if (!other.can_run()) continue;
     if (!other.candidate) {
       const std::string why = other.estimate.fits
                                   ? fmt::format(

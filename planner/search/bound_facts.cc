@@ -54,13 +54,16 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
     const auto elements = static_cast<double>(unit.param_elements);
     const double gathered = unit.persistent ? 0 : elements;
     if (gathered > 0 && unit.layer < layers) smallest = std::min(smallest, elements);
+    const bool own_head = assumed.tied_head_elements <= 0;
+    const bool in_layers = unit.layer >= 0 && unit.layer < layers;
+    if (own_head && !in_layers) facts.gathered_once += gathered;
     if (unit.layer == kEmbeddingLayer) {
       facts.embedding += elements;
       facts.embedding_gather += gathered;
-    } else if (unit.layer < layers) {
+    } else if (in_layers) {
       of_layer[unit.layer] += elements;
       gathered_of_layer[unit.layer] += gathered;
-    } else if (assumed.tied_head_elements <= 0) {
+    } else if (own_head) {
       facts.own_head += elements;
     }
   }
@@ -77,13 +80,9 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   ZeroConfig open;
   open.reduce_bucket_elements = kAuto;
   facts.auto_reduce_bucket = ReduceBucketElements(open, layout, layers);
-  double largest_padded = 1;
-  for (const auto& [layer, elements] : layout.padded_elements_by_layer()) {
-    if (layer < 0 || layer >= layers) continue;
-    largest_padded = std::max(largest_padded, static_cast<double>(elements));
-  }
-  facts.auto_reduce_layers =
-      std::floor(static_cast<double>(facts.auto_reduce_bucket) / largest_padded);
+  // Layers lie no closer than their elements.
+  facts.auto_reduce_layers = std::floor(static_cast<double>(facts.auto_reduce_bucket) /
+                                        std::max(1.0, facts.largest_layer));
   return facts;
 }
 

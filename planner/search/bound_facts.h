@@ -15,7 +15,9 @@ namespace zeroplan {
 struct BoundAssumptions {
   // Elements of the embedding whose transpose makes the logits; 0: the head is a matrix of its own.
   // A tied matrix's gradient is open from the loss to the end of the backward pass, and at stage 3
-  // the matrix is gathered twice in a forward pass. Broken: neither is counted.
+  // the matrix is gathered twice in a forward pass. Broken: neither is counted, what lies outside
+  // of the layers is fetched once, and gradients behind the layers are no part of the backward
+  // half.
   double tied_head_elements = 0;
   // All layers have the same tensors, hence run the same kernels: models of one and of two segments
   // tell the kernels' time and the activations of any number. Broken: the whole model is lowered
@@ -40,9 +42,9 @@ struct LayoutFacts {
   double layers = 0;           // of all layers together
   double largest_layer = 0;
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
-  // Behind the layers, where the head is a matrix of its own: its gradient is complete before the
-  // backward half begins.
-  double own_head = 0;
+  // Where the head is a matrix of its own: what lies behind the layers, and what is gathered
+  // outside of them.
+  double own_head = 0, gathered_once = 0;
   std::vector<LayerGathers> layer_gathers;  // rising; of the layers of which anything is
   // What is reduced together where the config leaves it open: elements, and whole layers.
   uint64_t auto_reduce_bucket = 0;

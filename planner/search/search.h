@@ -74,6 +74,9 @@ struct StageBest {
   // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
   // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
   bool proven = true;
+
+  // Whether the space has anything of the stage.
+  bool can_run() const { return estimate.footprint.gpu_total() > 0; }
 };
 inline constexpr int kLoserBudget = 48;
 // A question is given up, with the best so far, after lowering so many instructions: some hundred

@@ -118,10 +118,11 @@ class GroupTimer {
     if (!t_.params_away) return;
     const double shards = (t_.psi - t_.whole) / t_.ranks;
     const double passes = t_.reused > 0 ? 1 : 2;
-    time_.fetch_seconds = passes * shards * t_.param_bytes / pcie;
+    const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.ranks;
+    time_.fetch_seconds = fetched * t_.param_bytes / pcie;
     if (group_.param != OffloadDevice::kNvme) return;
     const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
-    const double from_disk = passes * std::max(0.0, shards - in_cpu) * t_.param_bytes /
+    const double from_disk = std::max(0.0, fetched - passes * in_cpu) * t_.param_bytes /
                              costs_.StorageReadBytesPerSecond();
     time_.fetch_seconds = std::max(time_.fetch_seconds, from_disk);
   }

@@ -142,8 +142,12 @@ TEST_CASE("plan: what was edited and changes the program is refused") {
   }
   CHECK(Complaint(Edited(text, "/predicted/gpu_bytes/params", 1)).find("plan.json: predicted") ==
         0);
-  CHECK(Complaint(Edited(text, "/predicted/rank_arena_bytes/pinned", 1))
-            .find("plan.json: predicted") == 0);
+  for (const char* bytes :
+       {"/predicted/rank_arena_bytes/pinned", "/predicted/gpu_bytes/runtime",
+        "/predicted/host_bytes/pageable", "/predicted/nvme_bytes", "/cluster/runtime_bytes"}) {
+    CAPTURE(std::string(bytes));
+    CHECK(Complaint(Edited(text, bytes, 1)).find("plan.json: predicted") == 0);
+  }
   // What the program does not depend on may be changed.
   CHECK(Complaint(Edited(text, "/config/optimizer/params/lr", 0.5)) == "");
 }

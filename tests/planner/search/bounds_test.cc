@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "core/program/bucket_sizes.h"
+#include "cost_models/step_time.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -80,12 +82,14 @@ TEST_CASE("LayoutFacts: sums of unlike layers, by hand") {
   CHECK(facts.smallest_gather == kHidden * 10);
   CHECK(facts.embedding == kHidden * (kWords + 32));
   CHECK(facts.own_head == kHidden * kWords);
+  CHECK(facts.gathered_once == kHidden * (kWords + 32 + kWords));
   REQUIRE(facts.layer_gathers.size() == 2);
   CHECK(facts.layer_gathers[0].elements == kHidden * 10);
   CHECK(facts.layer_gathers[0].layers == 1);
   CHECK(facts.layer_gathers[1].layers == 2);
   CHECK(facts.auto_reduce_bucket == kLeastAutoBucket);
   CHECK(Facts(Table({100, 10, 100}, false), 2).own_head == 0);
+  CHECK(Facts(Table({100, 10, 100}, false), 2).gathered_once == 0);
 }
 
 TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and states still do") {
@@ -168,6 +172,36 @@ TEST_CASE("bounds: small layers that are alike are reduced by as many as fit the
   CHECK(TimeOf(facts, 2, costs).backward_comm_seconds ==
         doctest::Approx(
             costs.CollectiveSeconds(CollectiveOp::kReduceScatter, 2 * 120'000 * kHidden)));
+}
+
+TEST_CASE("bounds: of a model with small layers no time exceeds its program's") {
+  SearchFixture fixture("gpt2", 8);
+  SearchInputs& in = fixture.inputs;
+  in.model.hidden = 256;
+  in.model.heads = 4;
+  in.model.ffn = 1024;
+  in.model.vocab = in.model.padded_vocab = 1024;
+  const SearchCluster& cluster = in.clusters[0];
+  Bounds bounds(in.model,
+                std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model)),
+                in.base, in.lower);
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int64_t grad_accum : {1, 2}) {
+      CAPTURE(stage);
+      CAPTURE(grad_accum);
+      Candidate candidate;
+      candidate.gpus = 8;
+      candidate.stage = stage;
+      candidate.grad_accum = grad_accum;
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+      const ComputeBound& compute = bounds.Compute(1, kNoRecompute, *cluster.costs);
+      CHECK(Bounds::StepSeconds(group, compute, grad_accum) <=
+            StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
+      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
+            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+    }
+  }
 }
 
 TEST_CASE("bounds: where layers are unlike, kernels and activations are the whole model's") {
