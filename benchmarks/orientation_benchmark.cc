@@ -112,7 +112,7 @@ void PrintMemory(const std::vector<Row>& rows) {
              "more, GB");
   for (const Row& row : rows) {
     if (row.device_used_bytes == 0) continue;
-    const auto planned = static_cast<double>(row.predicted.gpu_total_bytes);
+    const auto planned = static_cast<double>(row.predicted.footprint.gpu_total());
     fmt::print("{:<10} {:<84} {:>8.1f} {:>8.1f} {:>6.2f} {:>11.1f}\n", row.executor, Choice(row),
                row.device_used_bytes / 1e9, planned / 1e9, row.device_used_bytes / planned,
                (row.device_used_bytes - planned) / 1e9);

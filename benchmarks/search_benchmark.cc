@@ -82,7 +82,7 @@ void Print(const Case& c, int repeat) {
   fmt::print("  best: {}, micro-batch {} x {}, {:.0f} tokens/s, {}\n",
              SetupLabel(best.estimate.setup), best.candidate->micro_batch,
              best.candidate->grad_accum, *best.estimate.time.tokens_per_second,
-             FormatBytes(best.estimate.gpu_total_bytes));
+             FormatBytes(best.estimate.footprint.gpu_total()));
 }
 
 }  // namespace

@@ -4,11 +4,23 @@
 
 namespace zeroplan {
 
+namespace {
+
+constexpr uint64_t kMaster = 4, kMoments = 2 * 4;
+
+// At fp32 the parameters are the master weights.
+bool OwnMaster(const PrecisionConfig& precision) { return precision.dtype != Dtype::kF32; }
+
+}  // namespace
+
 StateBytesPerParam StateBytes(const PrecisionConfig& precision) {
-  const uint64_t param = DtypeBytes(precision.dtype);
-  constexpr uint64_t kMoments = 2 * 4;
-  const uint64_t master = precision.dtype == Dtype::kF32 ? 0 : 4;
-  return {param, DtypeBytes(precision.grad_accum_dtype), master + kMoments};
+  return {DtypeBytes(precision.dtype), DtypeBytes(precision.grad_accum_dtype),
+          (OwnMaster(precision) ? kMaster : 0) + kMoments};
+}
+
+double UpdateBytesPerParam(const PrecisionConfig& precision) {
+  const uint64_t copies = OwnMaster(precision) ? 2 * DtypeBytes(precision.dtype) : 0;
+  return static_cast<double>(2 * (kMaster + kMoments) + copies);
 }
 
 ModelStates ModelStatesPerGpu(int stage, double psi, double psi_persistent, int ranks,

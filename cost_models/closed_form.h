@@ -15,6 +15,10 @@ struct StateBytesPerParam {
 };
 StateBytesPerParam StateBytes(const PrecisionConfig& precision);
 
+// Bytes that Adam reads and writes of one parameter, at least: master and moments both ways, and in
+// 16 bit its gradient and the new parameter.
+double UpdateBytesPerParam(const PrecisionConfig& precision);
+
 // Model states of one of `ranks` GPUs, in bytes, before alignment. Persistent parameters of stage 3
 // are kept whole. Source: section 5 and figure 1 of the paper; section 3 of ZeRO-Infinity, arXiv
 // 2104.07857.

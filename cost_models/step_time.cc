@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/model/model_flops.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
@@ -33,22 +32,37 @@ const std::vector<double>& StepTimer::Costs(const Program& program, Section sect
   return seconds_;
 }
 
+SectionTime StepTimer::PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans) {
+  return timeline_.Play(program, Section::kOptimizerStep, kEvery,
+                        Costs(program, Section::kOptimizerStep), costs_.overlap(), spans, nullptr,
+                        &carried_);
+}
+
+SectionTime StepTimer::PlayMicroStep(const Program& program, uint8_t kinds,
+                                     std::span<const double> seconds,
+                                     std::vector<PlayedSpan>* spans) {
+  const bool first = (kinds & (kOnly | kFirst)) != 0;
+  return timeline_.Play(program, Section::kMicroStep, kinds, seconds, costs_.overlap(), spans,
+                        first ? &carried_ : nullptr);
+}
+
+SectionTime StepTimer::PlayPart(const Program& program, Section section, uint8_t kinds,
+                                std::vector<PlayedSpan>* spans) {
+  ZEROPLAN_CHECK(section == Section::kMicroStep || section == Section::kOptimizerStep);
+  if (section == Section::kOptimizerStep) return PlayUpdate(program, spans);
+  PlayUpdate(program);
+  return PlayMicroStep(program, kinds, Costs(program, section), spans);
+}
+
 StepParts StepTimer::Play(const Program& program) {
   StepParts parts;
   const int64_t g = program.setup.batch.grad_accum;
   parts.grad_accum = g;
-  const OverlapRates& rates = costs_.overlap();
-  // A step among others: its first micro-step finds what the update before it left under way.
-  const std::vector<double>& step = Costs(program, Section::kOptimizerStep);
-  parts.step = timeline_.Play(program, Section::kOptimizerStep, kEvery, step, rates, nullptr,
-                              nullptr, &carried_);
+  parts.step = PlayUpdate(program);
   const std::vector<double>& micro = Costs(program, Section::kMicroStep);
-  auto play = [&](uint8_t kinds, const CarriedWork* before = nullptr) {
-    return timeline_.Play(program, Section::kMicroStep, kinds, micro, rates, nullptr, before);
-  };
-  parts.first = play(g == 1 ? kOnly : kFirst, &carried_);
-  if (g >= 3) parts.middle = play(kMiddle);
-  if (g >= 2) parts.last = play(kLast);
+  parts.first = PlayMicroStep(program, g == 1 ? kOnly : kFirst, micro);
+  if (g >= 3) parts.middle = PlayMicroStep(program, kMiddle, micro);
+  if (g >= 2) parts.last = PlayMicroStep(program, kLast, micro);
   return parts;
 }
 
@@ -60,19 +74,15 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
   std::vector<TraceSpan> trace;
   std::vector<PlayedSpan> spans;
   double begin = 0;
-  timeline_.Play(program, Section::kOptimizerStep, kEvery, Costs(program, Section::kOptimizerStep),
-                 costs_.overlap(), nullptr, nullptr, &carried_);
-  bool first = true;
+  PlayUpdate(program);
   for (const SectionRun& run : WalkOrder(program)) {
-    const std::vector<double>& seconds = Costs(program, run.section);
     const int64_t times = run.kinds == kMiddle ? std::min(run.times, max_middle) : run.times;
     for (int64_t i = 0; i < times; ++i) {
       spans.clear();
-      const CarriedWork* before = first ? &carried_ : nullptr;
-      CarriedWork* after = run.section == Section::kOptimizerStep ? &left_ : nullptr;
-      const SectionTime time = timeline_.Play(program, run.section, run.kinds, seconds,
-                                              costs_.overlap(), &spans, before, after);
-      first = false;
+      const SectionTime time =
+          run.section == Section::kOptimizerStep
+              ? PlayUpdate(program, &spans)
+              : PlayMicroStep(program, run.kinds, Costs(program, run.section), &spans);
       for (const PlayedSpan& span : spans) {
         trace.push_back({span.section, static_cast<int32_t>(span.index),
                          begin + std::max(0.0, span.begin_seconds), begin + span.end_seconds});
@@ -81,11 +91,6 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
     }
   }
   return trace;
-}
-
-double ModelFlopsUtilisation(const ModelSpec& model, int64_t seq_len, double tokens_per_second,
-                             int gpus, double dense_peak) {
-  return TrainFlopsPerToken(model, seq_len) * tokens_per_second / (gpus * dense_peak);
 }
 
 }  // namespace zeroplan

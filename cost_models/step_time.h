@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/program/chrome_trace.h"
@@ -32,6 +33,8 @@ struct StepParts {
   StepTime Of(int64_t grad_accum) const;
 };
 
+// Plays the parts of a step as those of a step among others: an update is over when the compute
+// stream is, and the first micro-step finds what the update before it left under way.
 class StepTimer {
  public:
   // `costs` must outlive the timer.
@@ -40,6 +43,11 @@ class StepTimer {
   StepParts Play(const Program& program);
   StepTime Time(const Program& program);
 
+  // One part alone: micro-steps of one of `kinds`, or the update. `spans`, if given, gets what ran
+  // when, as Timeline::Play gives it.
+  SectionTime PlayPart(const Program& program, Section section, uint8_t kinds,
+                       std::vector<PlayedSpan>* spans = nullptr);
+
   // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
   // ones, the last one, the update. What an update leaves to the next step shows at the begin,
   // where the step before left it; what of that was under way already, from there on.
@@ -47,17 +55,16 @@ class StepTimer {
 
  private:
   const std::vector<double>& Costs(const Program& program, Section section);
+  // The update; what it leaves is carried_ then.
+  SectionTime PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans = nullptr);
+  // REQUIRES: `seconds` are the section's costs; an update was played, if `kinds` come first.
+  SectionTime PlayMicroStep(const Program& program, uint8_t kinds, std::span<const double> seconds,
+                            std::vector<PlayedSpan>* spans = nullptr);
 
   const CostModel& costs_;
   Timeline timeline_;
   std::vector<double> seconds_;
-  CarriedWork carried_, left_;
+  CarriedWork carried_;
 };
-
-// Strict model FLOP utilisation: useful FLOPs (recompute is not) per second over the GPUs' dense
-// peak in the compute dtype. Source: PaLM, Chowdhery et al. 2022, appendix B, with causal attention
-// counted half.
-double ModelFlopsUtilisation(const ModelSpec& model, int64_t seq_len, double tokens_per_second,
-                             int gpus, double dense_peak);
 
 }  // namespace zeroplan

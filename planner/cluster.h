@@ -1,10 +1,11 @@
 // The machines a model is planned for, reduced to what decides whether it fits.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "cost_models/cluster_shape.h"
 
 namespace zeroplan {
 
@@ -24,8 +25,9 @@ struct Cluster {
   std::optional<uint64_t> nvme_capacity_bytes;  // of one node
   uint64_t runtime_bytes = 0;                   // device memory of one GPU outside the arenas
 
-  int ranks_per_node() const { return std::min(gpus, gpus_per_node); }
-  int nodes() const { return (gpus + gpus_per_node - 1) / gpus_per_node; }
+  ClusterShape shape() const { return {gpus, gpus_per_node}; }
+  int ranks_per_node() const { return shape().ranks_per_node(); }
+  int nodes() const { return shape().nodes(); }
 };
 
 }  // namespace zeroplan

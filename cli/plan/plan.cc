@@ -22,7 +22,7 @@
 #include "planner/explain/explain.h"
 #include "planner/plan/deepspeed_headroom.h"
 #include "planner/plan/plan_file.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -38,11 +38,11 @@ names the smallest change that would.)";
 [[noreturn]] void ThrowNothingFits(PlanRequest& request, const SearchResult& result) {
   std::string closest;
   for (const StageBest& stage : result.stages) {
-    if (stage.estimate.gpu_total_bytes == 0) continue;  // nothing of it can run
+    if (!stage.can_run()) continue;
     const std::string why =
         stage.estimate.fits
             ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
-                          FormatBytes(stage.estimate.gpu_total_bytes))
+                          FormatBytes(stage.estimate.footprint.gpu_total()))
             : stage.estimate.why_not;
     closest += fmt::format("\n  {}, micro-batch {}: {}", SetupLabel(stage.estimate.setup),
                            stage.estimate.setup.batch.micro_batch, why);
@@ -58,10 +58,10 @@ names the smallest change that would.)";
                           "goes included; "
                           "try a smaller model or another --hw";
   if (change) {
-    fix =
-        fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                    change->options, SetupLabel(change->estimate.setup),
-                    FormatBytes(change->estimate.gpu_total_bytes), change->found.tokens_per_second);
+    fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
+                      change->options, SetupLabel(change->estimate.setup),
+                      FormatBytes(change->estimate.footprint.gpu_total()),
+                      change->found.tokens_per_second);
   }
   throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
 }
@@ -95,7 +95,8 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   LogInfo(
       "--out {}: DeepSpeed needs more GPU memory than zeroplan's {} for the same choice; this plan "
       "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",
-      options.deepspeed_file, FormatBytes(plan.choice.gpu_total_bytes), FormatBytes(headroom));
+      options.deepspeed_file, FormatBytes(plan.choice.footprint.gpu_total()),
+      FormatBytes(headroom));
   if (plan.setup.recompute.kind == RecomputeKind::kFull) {
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed",
             options.deepspeed_file);

@@ -4,23 +4,25 @@
 
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/lowering/lower.h"
+#include "planner/estimate/choices.h"
+#include "planner/footprint.h"
 
 namespace zeroplan {
 namespace {
 
 struct Change {
-  std::string text;
+  std::string options;
   std::function<void(TrainSetup&)> apply;
 };
 
 // Smallest first: what costs least speed.
-std::vector<Change> Changes(const TrainSetup& setup) {
+std::vector<Change> Changes(const TrainSetup& setup, const ChoiceOrigin& origin) {
   std::vector<Change> changes;
   if (setup.recompute.kind == RecomputeKind::kNone) {
     changes.push_back(
@@ -32,67 +34,116 @@ std::vector<Change> Changes(const TrainSetup& setup) {
   }
   for (int64_t micro = setup.batch.micro_batch / 2; micro >= 1; micro /= 2) {
     changes.push_back(
-        {fmt::format("--micro-batch {} with --checkpointing full", micro), [micro](TrainSetup& s) {
+        {fmt::format("--micro-batch {} --checkpointing full", micro), [micro](TrainSetup& s) {
            s.batch.micro_batch = micro;
            s.recompute = FullRecompute();
          }});
   }
-  changes.push_back(
-      {"--stage 3 --offload-optimizer nvme --offload-param nvme --checkpointing full "
-       "--micro-batch 1",
-       [](TrainSetup& s) {
-         s.zero.stage = 3;
-         s.zero.offload_optimizer.device = OffloadDevice::kNvme;
-         s.zero.offload_param.device = OffloadDevice::kNvme;
-         s.recompute = FullRecompute();
-         s.batch.micro_batch = 1;
-       }});
+  std::string on_disk =
+      "--stage 3 --offload-optimizer nvme --offload-param nvme --checkpointing full "
+      "--micro-batch 1";
+  // Disks take all of the optimizer.
+  if (setup.zero.offload_optimizer.ratio < 1) on_disk += " --offload-ratio 1";
+  const bool has_folder = !setup.zero.offload_optimizer.nvme_path.empty();
+  if (origin.kind == ChoiceOrigin::Kind::kOptions && !has_folder) on_disk += " --nvme-path DIR";
+  changes.push_back({on_disk, [](TrainSetup& s) {
+                       s.zero.stage = 3;
+                       s.zero.offload_optimizer.device = OffloadDevice::kNvme;
+                       s.zero.offload_optimizer.ratio = 1;
+                       s.zero.offload_param.device = OffloadDevice::kNvme;
+                       s.recompute = FullRecompute();
+                       s.batch.micro_batch = 1;
+                     }});
   return changes;
+}
+
+std::string Proposal(const ChoiceOrigin& origin, const Change& change, const TrainSetup& setup,
+                     uint64_t bytes) {
+  switch (origin.kind) {
+    case ChoiceOrigin::Kind::kOptions:
+      return fmt::format("{} fits with {}", change.options, FormatBytes(bytes));
+    case ChoiceOrigin::Kind::kConfig:
+      return fmt::format("{} fits with {} if changed to {} and micro-batch {}", origin.file,
+                         FormatBytes(bytes), SetupLabel(setup), setup.batch.micro_batch);
+    case ChoiceOrigin::Kind::kPlan:
+      return fmt::format("plan again with {}, which fits with {}", change.options,
+                         FormatBytes(bytes));
+  }
+  return "";
+}
+
+std::string NothingSmaller(const ChoiceOrigin& origin) {
+  const std::string remedy = "fewer ranks (--gpus) or a smaller model";
+  return origin.kind == ChoiceOrigin::Kind::kPlan
+             ? fmt::format("no smaller choice fits; plan again for {}", remedy)
+             : fmt::format("no smaller choice fits; {} might", remedy);
+}
+
+std::optional<Shortage> HostShortage(const Footprint& footprint, uint64_t available_bytes) {
+  const std::vector<Shortage> shortages = Check(footprint, {.host_bytes = available_bytes});
+  return shortages.empty() ? std::nullopt : std::optional(shortages.front());
+}
+
+Cluster ThisHost(const Program& program, int ranks) {
+  Cluster cluster;
+  cluster.gpus = program.setup.batch.world_size;
+  cluster.gpus_per_node = ranks;
+  return cluster;
+}
+
+Footprint OnThisCpu(const Program& program) {
+  const int ranks = program.setup.batch.world_size;
+  return OnCpuBackend(FootprintOf(program, ThisHost(program, ranks)), ranks);
 }
 
 }  // namespace
 
-uint64_t HostBytesOfRun(const Program& program) {
-  uint64_t bytes = 0;
-  for (Space space : {Space::kDevice, Space::kPinned, Space::kPageable}) {
-    bytes += program.arena_bytes[static_cast<size_t>(space)];
-  }
-  return CheckedMul(bytes, static_cast<uint64_t>(program.setup.batch.world_size),
-                    "memory of all ranks");
-}
-
-void CheckFitsHost(const Program& program, uint64_t available_bytes) {
-  const uint64_t needed = HostBytesOfRun(program);
-  if (needed <= available_bytes) return;
-  std::string fix = "no smaller choice fits; fewer ranks (--gpus) or a smaller model might";
-  for (const Change& change : Changes(program.setup)) {
+void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
+                   uint64_t available_bytes) {
+  const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program), available_bytes);
+  if (!shortage) return;
+  std::string fix = NothingSmaller(origin);
+  for (const Change& change : Changes(program.setup, origin)) {
     TrainSetup setup = program.setup;
     change.apply(setup);
-    const uint64_t bytes = HostBytesOfRun(Lower(program.model, program.layout.tensors, setup));
-    if (bytes > available_bytes) continue;
-    fix = fmt::format("{} fits with {}", change.text, FormatBytes(bytes));
+    const Footprint footprint =
+        OnThisCpu(Lower(program.model, program.layout.tensors, setup, lower));
+    if (HostShortage(footprint, available_bytes)) continue;
+    fix = Proposal(origin, change, setup, footprint.host.total());
     break;
   }
+  const int ranks = program.setup.batch.world_size;
   throw Error(
       ExitCode::kNothingFits,
       fmt::format("host memory short by {}: {} rank{} of this plan need {}, this machine has {} "
                   "free; {}",
-                  FormatBytes(needed - available_bytes), program.setup.batch.world_size,
-                  program.setup.batch.world_size == 1 ? "" : "s", FormatBytes(needed),
-                  FormatBytes(available_bytes), fix));
+                  FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
+                  FormatBytes(shortage->needs), FormatBytes(shortage->has), fix));
 }
 
-void CheckOffloadFitsHost(const Program& program, int ranks, uint64_t available_bytes) {
-  const uint64_t of_rank = program.arena_bytes[static_cast<size_t>(Space::kPinned)] +
-                           program.arena_bytes[static_cast<size_t>(Space::kPageable)];
-  const uint64_t needed =
-      CheckedMul(of_rank, static_cast<uint64_t>(ranks), "host memory of a host's ranks");
-  if (needed <= available_bytes) return;
+void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
+                          uint64_t available_bytes) {
+  const std::optional<Shortage> shortage =
+      HostShortage(FootprintOf(program, ThisHost(program, ranks)), available_bytes);
+  if (!shortage) return;
+  const char* fix = "";
+  switch (origin.kind) {
+    case ChoiceOrigin::Kind::kOptions:
+      fix = "offload less (--offload-ratio) or to nvme, or use more hosts";
+      break;
+    case ChoiceOrigin::Kind::kConfig:
+      fix = "offload less (offload_optimizer.ratio) or to nvme in the config, or use more hosts";
+      break;
+    case ChoiceOrigin::Kind::kPlan:
+      fix =
+          "plan again with --host-memory, with less offload (--offload-ratio) or nvme, or for more "
+          "hosts";
+  }
   throw Error(ExitCode::kNothingFits,
               fmt::format("host memory short by {}: {} rank{} here need {}, this machine has {} "
-                          "free; offload less (--offload-ratio) or to nvme, or use more hosts",
-                          FormatBytes(needed - available_bytes), ranks, ranks == 1 ? "" : "s",
-                          FormatBytes(needed), FormatBytes(available_bytes)));
+                          "free; {}",
+                          FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
+                          FormatBytes(shortage->needs), FormatBytes(shortage->has), fix));
 }
 
 uint64_t AvailableHostBytes() {

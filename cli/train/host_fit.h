@@ -2,21 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "core/lowering/lower.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
 
-// Bytes of all ranks' arenas but the files': on the CPU backend all of it is host memory.
-uint64_t HostBytesOfRun(const Program& program);
+// Where a run's choice comes from: what a message may say to change.
+struct ChoiceOrigin {
+  enum class Kind : uint8_t { kOptions, kConfig, kPlan } kind = Kind::kOptions;
+  std::string file;  // the config or the plan
+};
 
-// Throws Error(kNothingFits) if the run needs more than `available_bytes`; the message names what
-// is short by how much and the smallest change that fits (lowered and added up, not guessed), if
-// any does.
-void CheckFitsHost(const Program& program, uint64_t available_bytes);
+// A run on the CPU backend, where all arenas but the files' are host memory: throws
+// Error(kNothingFits) if its ranks need more than `available_bytes`. The message names what is short
+// by how much and the smallest change that fits, if any does: lowered with `lower`, the run's own
+// options, and added up, not guessed. It proposes what `origin` leaves to be proposed: options, a
+// change of the config, or another plan.
+void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
+                   uint64_t available_bytes);
 
 // The same for a run on GPUs: what the `ranks` of this host keep in host memory.
-void CheckOffloadFitsHost(const Program& program, int ranks, uint64_t available_bytes);
+void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
+                          uint64_t available_bytes);
 
 // Memory that this machine can give to a process now, by /proc/meminfo (MemAvailable) or, where
 // there is none, all it has.

@@ -63,7 +63,7 @@ void Progress::Line(const std::string& text) {
 
 std::string Progress::TextOf(const StepReport& report) const {
   return StepText(report, steps_,
-                  prediction_ ? std::optional(prediction_->gpu_total_bytes) : std::nullopt);
+                  prediction_ ? std::optional(prediction_->footprint.gpu_total()) : std::nullopt);
 }
 
 void Progress::OnStart(int64_t first_step, uint64_t train_samples) {
@@ -138,11 +138,11 @@ void Progress::HoldAgainstPrediction(const RunReport& report) {
   if (const auto used = report.device_used_bytes) {
     // Bytes of other programs on the GPU count as used, too.
     const auto difference =
-        static_cast<int64_t>(*used) - static_cast<int64_t>(prediction.gpu_total_bytes);
-    Line(fmt::format(
-        "{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes", prediction.gpu_total_bytes, *used,
-        difference,
-        Difference(static_cast<double>(*used), static_cast<double>(prediction.gpu_total_bytes))));
+        static_cast<int64_t>(*used) - static_cast<int64_t>(prediction.footprint.gpu_total());
+    Line(fmt::format("{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes",
+                     prediction.footprint.gpu_total(), *used, difference,
+                     Difference(static_cast<double>(*used),
+                                static_cast<double>(prediction.footprint.gpu_total()))));
   }
   if (prediction.step_seconds && report.step_seconds_median > 0) {
     const double predicted = *prediction.step_seconds, measured = report.step_seconds_median;

@@ -41,6 +41,13 @@ void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
       work.plan ? work.plan->source : "the choice", ranks, place.world_size, ranks);
 }
 
+ChoiceOrigin OriginOf(const TrainCommand& command, const TrainWork& work) {
+  if (work.plan) return {ChoiceOrigin::Kind::kPlan, work.plan->source};
+  const std::string& config = command.common.config;
+  if (!config.empty()) return {ChoiceOrigin::Kind::kConfig, config};
+  return {};
+}
+
 // The one rank a process that has a GPU, or all ranks of a CPU run.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    ProcessGroup* group) {
@@ -56,9 +63,10 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   VerifyOrThrow(program);
   // The ranks of a host look before any of them takes memory: Train meets first.
   if (on_gpu) {
-    CheckOffloadFitsHost(program, place.local_world_size, AvailableHostBytes());
+    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size,
+                         AvailableHostBytes());
   } else {
-    CheckFitsHost(program, AvailableHostBytes());
+    CheckFitsHost(program, work.lower, OriginOf(command, work), AvailableHostBytes());
   }
   std::optional<RunPrediction> prediction;
   if (on_gpu && place.rank == 0) {
@@ -66,10 +74,10 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
     if (work.gpu_memory_limit) {
       CheckGpuMemory(*prediction, *work.gpu_memory_limit);
-    } else if (work.hardware_is_known && prediction->gpu_total_bytes > usable) {
+    } else if (const auto shortage = GpuShortage(*prediction, usable);
+               work.hardware_is_known && shortage) {
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
-                 FormatBytes(prediction->gpu_total_bytes), work.hardware.gpu.name,
-                 FormatBytes(usable));
+                 FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
     if (work.hardware_is_known) {
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);

@@ -22,6 +22,19 @@ Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTen
   return program;
 }
 
+Program LowerMicroStep(const ModelSpec& model,
+                       std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
+                       const LowerOptions& options) {
+  setup.zero = ZeroConfig{};
+  setup.batch.world_size = 1;
+  setup.batch.grad_accum = 1;
+  setup.precision.grad_accum_dtype = setup.precision.dtype;
+  Program program = EmptyProgram(model, std::move(tensors), setup, options);
+  program = BuildCompute(std::move(program), options);
+  program.section(Section::kEval).clear();
+  return PlaceArenas(InsertLifetimes(InsertRecompute(std::move(program))));
+}
+
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options) {
   return Lower(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
                setup, options);

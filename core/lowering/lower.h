@@ -43,4 +43,12 @@ Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOption
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options = {});
 
+// What ZeRO does not change of a program: the micro-step of one rank that keeps everything on its
+// GPU, recompute included, with lifetimes and places. Its kernels can be counted, and what is live
+// beside whole parameters and gradients; it cannot be run. Of `setup` ZeRO, ranks and accumulation
+// are left out.
+Program LowerMicroStep(const ModelSpec& model,
+                       std::shared_ptr<const std::vector<ParamTensor>> tensors, TrainSetup setup,
+                       const LowerOptions& options);
+
 }  // namespace zeroplan

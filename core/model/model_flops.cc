@@ -29,6 +29,11 @@ double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len) {
   return 6 * MatmulWeights(spec) + 6 * AttentionVolume(spec, seq_len);
 }
 
+double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_second, int gpus,
+                 double dense_peak) {
+  return TrainFlopsPerToken(spec, seq_len) * tokens_per_second / (gpus * dense_peak);
+}
+
 double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_recompute) {
   const double forward = 2 * LayerMatmulWeights(spec) + 4 * AttentionVolume(spec, seq_len);
   // Backward takes two products for each of the forward's.

@@ -19,6 +19,12 @@ double MatmulWeights(const ModelSpec& spec);
 // the head has the real vocabulary, V, not its padding.
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len);
 
+// Strict model FLOP utilisation: TrainFlopsPerToken (recompute is not in it) per second over the
+// dense peak of `gpus` GPUs in the compute dtype, FLOP/s each. Source: PaLM, Chowdhery et al. 2022,
+// appendix B, with causal attention counted half.
+double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_second, int gpus,
+                 double dense_peak);
+
 // What an implementation without fused attention carries out, as papers report "TFLOP/s per GPU":
 // the whole square of scores, the padded vocabulary, and with `full_recompute` every layer's
 // forward twice. For ffn = 4*hidden a token takes, with s = seq_len, l layers, h hidden, V padded

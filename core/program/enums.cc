@@ -3,6 +3,36 @@
 
 namespace zeroplan {
 
+std::string_view SpaceName(Space space) {
+  switch (space) {
+    case Space::kDevice:
+      return "device";
+    case Space::kPinned:
+      return "pinned";
+    case Space::kPageable:
+      return "pageable";
+    case Space::kFile:
+      return "file";
+  }
+  return "?";
+}
+
+std::string_view MemoryClassName(MemoryClass memory_class) {
+  switch (memory_class) {
+    case MemoryClass::kParams:
+      return "params";
+    case MemoryClass::kGrads:
+      return "grads";
+    case MemoryClass::kOptimizer:
+      return "optimizer";
+    case MemoryClass::kActivations:
+      return "activations";
+    case MemoryClass::kBuffers:
+      return "buffers";
+  }
+  return "?";
+}
+
 std::string_view RoleName(Role role) {
   switch (role) {
     case Role::kParamFull:

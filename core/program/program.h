@@ -23,11 +23,13 @@ namespace zeroplan {
 // Arenas: one allocation each. kFile is the rank's extent of the NVMe swap file.
 enum class Space : uint8_t { kDevice, kPinned, kPageable, kFile };
 inline constexpr int kSpaces = 4;
+std::string_view SpaceName(Space space);  // "device", "pinned", "pageable", "file"
 
 // Fixed names of what GPU memory is spent on. (`runtime`, what lies outside the arenas, is a term
 // of the hardware profile.)
 enum class MemoryClass : uint8_t { kParams, kGrads, kOptimizer, kActivations, kBuffers };
 inline constexpr int kMemoryClasses = 5;
+std::string_view MemoryClassName(MemoryClass memory_class);  // "params", ..., "buffers"
 
 // What a buffer is for. Passes find buffers by role and unit; names in reports come from it.
 enum class Role : uint8_t {

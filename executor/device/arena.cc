@@ -21,20 +21,6 @@ uint64_t MappedBytes(uint64_t bytes) { return AlignUp(bytes, 4096); }
 
 }  // namespace
 
-std::string_view SpaceName(Space space) {
-  switch (space) {
-    case Space::kDevice:
-      return "device";
-    case Space::kPinned:
-      return "pinned";
-    case Space::kPageable:
-      return "pageable";
-    case Space::kFile:
-      return "file";
-  }
-  return "?";
-}
-
 MemoryArena::MemoryArena(Space space, uint64_t bytes, int rank) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

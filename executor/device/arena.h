@@ -64,6 +64,4 @@ class RankArenas {
   SwapFile file_;
 };
 
-std::string_view SpaceName(Space space);
-
 }  // namespace zeroplan

@@ -224,8 +224,8 @@ class Run {
   std::optional<double> Mfu(double tokens_per_second) const {
     if (!options_.dense_peak_flops) return std::nullopt;
     const BatchSpec& batch = program_.setup.batch;
-    return tokens_per_second * TrainFlopsPerToken(program_.model, batch.seq_len) /
-           (*options_.dense_peak_flops * static_cast<double>(batch.world_size));
+    return StrictMfu(program_.model, batch.seq_len, tokens_per_second, batch.world_size,
+                     *options_.dense_peak_flops);
   }
 
   void LookAtDevice() {

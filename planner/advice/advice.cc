@@ -10,7 +10,7 @@
 #include "planner/advice/flips.h"
 #include "planner/advice/loss_reason.h"
 #include "planner/estimate/choices.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -35,8 +35,8 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
                    const SearchCluster& at) {
   const TimeEstimate& t = best.time;
   std::string host;
-  if (best.host.total() > 0 && at.cluster.host_capacity_bytes) {
-    host = fmt::format(", {} of {} of host memory", FormatBytes(best.host.total()),
+  if (best.footprint.host.total() > 0 && at.cluster.host_capacity_bytes) {
+    host = fmt::format(", {} of {} of host memory", FormatBytes(best.footprint.host.total()),
                        FormatBytes(*at.cluster.host_capacity_bytes));
   }
   const char* why = inputs.objective == Objective::kThroughput ? "the fastest"
@@ -48,8 +48,8 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
       SetupLabel(best.setup), BatchText(best.setup), best.setup.batch.world_size,
       best.setup.batch.world_size == 1 ? "" : "s", why, FormatSeconds(*t.total_seconds),
       RateText(*t.tokens_per_second), RateText(*t.tokens_per_second / best.setup.batch.world_size),
-      100 * *t.mfu, FormatBytes(best.gpu_total_bytes), FormatBytes(at.cluster.gpu_capacity_bytes),
-      host);
+      100 * *t.mfu, FormatBytes(best.footprint.gpu_total()),
+      FormatBytes(at.cluster.gpu_capacity_bytes), host);
 }
 
 // Where a step's time goes.
@@ -85,13 +85,13 @@ void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::
   for (size_t s = 0; s < result.stages.size(); ++s) {
     if (s == *result.best) continue;
     const StageBest& other = result.stages[s];
-    if (other.estimate.gpu_total_bytes == 0) continue;  // nothing of it can run
+    if (!other.can_run()) continue;
     if (!other.candidate) {
       const std::string why = other.estimate.fits
                                   ? fmt::format(
                                         "takes {}, and what is to be left free beside it does "
                                         "not fit",
-                                        FormatBytes(other.estimate.gpu_total_bytes))
+                                        FormatBytes(other.estimate.footprint.gpu_total()))
                                   : other.estimate.why_not + FitsFrom(searcher, other.stage);
       lines.push_back(fmt::format("Stage {} does not fit. Closest: {}: {}.", other.stage,
                                   KindText(searcher.inputs(), CandidateOf(other.estimate.setup)),
@@ -264,7 +264,7 @@ std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
   const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
   const Found now{*best.candidate, *best.estimate.time.tokens_per_second,
-                  *best.estimate.time.total_seconds, best.estimate.gpu_total_bytes};
+                  *best.estimate.time.total_seconds, best.estimate.footprint.gpu_total()};
   std::vector<std::string> lines;
   lines.push_back(Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate)));
   lines.push_back(TimeShares(best.estimate));

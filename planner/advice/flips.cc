@@ -145,12 +145,6 @@ class ByMemory {
 
 }  // namespace
 
-uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
-  if (!inputs.extra_memory) return found.gpu_bytes;
-  return found.gpu_bytes +
-         inputs.extra_memory(SetupOf(found.candidate, inputs.base)).Of(found.candidate.micro_batch);
-}
-
 std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {
   return WithinBudget(
       [&]() -> std::optional<Flip> {
@@ -246,9 +240,8 @@ class Pool {
       const double seconds = timer.Time(program).total_seconds;
       const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
       if (Merit(candidates_[i], rate) <= Merit(best)) continue;
-      const uint64_t bytes = program.arena_bytes[static_cast<size_t>(Space::kDevice)] +
-                             searcher_.ClusterOf(candidates_[i]).cluster.runtime_bytes;
-      best = {candidates_[i], rate, seconds, bytes};
+      const Cluster& cluster = searcher_.ClusterOf(candidates_[i]).cluster;
+      best = {candidates_[i], rate, seconds, TotalsOf(program.arena_bytes, cluster).gpu_bytes};
     }
     return best;
   }

@@ -22,9 +22,6 @@ struct Flip {
 // ordinary depth need.
 inline constexpr uint64_t kFlipBudget = 6'000'000;
 
-// GPU memory from which on a choice fits: its own and what the inputs leave free beside it.
-uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
-
 // The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
 // another kind wins: "from `at` on", "below `at`", exact to the byte. `gave_up`, if given, says
 // whether nothing was found because of kFlipBudget.

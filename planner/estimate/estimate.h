@@ -12,16 +12,9 @@
 #include "cost_models/cost_model.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
-#include "planner/cluster.h"
+#include "planner/footprint.h"
 
 namespace zeroplan {
-
-// Bytes on one host: all its ranks together.
-struct HostBytes {
-  uint64_t pinned = 0;
-  uint64_t pageable = 0;
-  uint64_t total() const { return pinned + pageable; }
-};
 
 // What is not known is unset.
 struct TimeEstimate {
@@ -43,12 +36,9 @@ struct EffectiveSettings {
 struct ChoiceEstimate {
   TrainSetup setup;
   EffectiveSettings settings;
-  MemoryReport memory;  // one rank
+  MemoryReport memory;  // one rank: peaks and what makes them
   StepTraffic traffic;  // one rank, one optimizer step
-  uint64_t runtime_bytes = 0;
-  uint64_t gpu_total_bytes = 0;
-  HostBytes host;           // one host
-  uint64_t nvme_bytes = 0;  // one node
+  Footprint footprint;
   TimeEstimate time;
   bool fits = false;
   std::string why_not;  // empty if it fits
@@ -76,8 +66,5 @@ Estimate EstimateChoices(const EstimateInputs& inputs);
 // One choice, from its program. Without `costs` its times are unset.
 ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
                                const CostModel* costs);
-
-// Why `choice` does not fit `cluster`: one clause a memory, joined by "; and ". Empty if it fits.
-std::string ExplainMisfit(const ChoiceEstimate& choice, const Cluster& cluster);
 
 }  // namespace zeroplan

@@ -12,8 +12,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/explain/lanes.h"
 #include "planner/explain/played_section.h"
-#include "planner/report/report_details.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -46,17 +45,17 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
   std::string text = Wrap(ModelLine(program.model, program.setup.batch.seq_len), 2);
   text += Wrap(ClusterLine(cluster), 2);
   text += Wrap(BatchLine(choice.setup), 2);
-  std::string sentence =
-      fmt::format("\nZeRO {}{}: {} of {} on each GPU", SetupLabel(choice.setup),
-                  choice.setup.recompute.every > 1
-                      ? fmt::format(" in segments of {} layers", choice.setup.recompute.every)
-                      : "",
-                  FormatBytes(choice.gpu_total_bytes), FormatBytes(cluster.gpu_capacity_bytes));
-  if (choice.host.total() > 0) {
-    sentence += fmt::format(", {} on each host", FormatBytes(choice.host.total()));
+  std::string sentence = fmt::format(
+      "\nZeRO {}{}: {} of {} on each GPU", SetupLabel(choice.setup),
+      choice.setup.recompute.every > 1
+          ? fmt::format(" in segments of {} layers", choice.setup.recompute.every)
+          : "",
+      FormatBytes(choice.footprint.gpu_total()), FormatBytes(cluster.gpu_capacity_bytes));
+  if (choice.footprint.host.total() > 0) {
+    sentence += fmt::format(", {} on each host", FormatBytes(choice.footprint.host.total()));
   }
-  if (choice.nvme_bytes > 0) {
-    sentence += fmt::format(", {} on each node's disk", FormatBytes(choice.nvme_bytes));
+  if (choice.footprint.nvme_bytes > 0) {
+    sentence += fmt::format(", {} on each node's disk", FormatBytes(choice.footprint.nvme_bytes));
   }
   sentence += choice.fits ? "; it fits." : fmt::format("; it does not fit: {}.", choice.why_not);
   const TimeEstimate& time = choice.time;
@@ -70,20 +69,13 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
 }
 
 std::string Memory(const ChoiceEstimate& choice) {
-  const std::pair<const char*, uint64_t> classes[] = {
-      {"params", choice.memory.of(MemoryClass::kParams)},
-      {"grads", choice.memory.of(MemoryClass::kGrads)},
-      {"optimizer", choice.memory.of(MemoryClass::kOptimizer)},
-      {"activations", choice.memory.of(MemoryClass::kActivations)},
-      {"buffers", choice.memory.of(MemoryClass::kBuffers)},
-      {"runtime", choice.runtime_bytes}};
   std::vector<std::string> parts;
-  for (const auto& [name, bytes] : classes) {
-    if (bytes > 0) parts.push_back(fmt::format("{} {}", name, FormatBytes(bytes)));
+  for (const NamedBytes& part : GpuClasses(choice.footprint)) {
+    if (part.bytes > 0) parts.push_back(fmt::format("{} {}", part.name, FormatBytes(part.bytes)));
   }
   return "\nMemory\n" + PhasePeaks(choice) +
          Wrap(fmt::format("  At the highest of these one GPU holds {}; in all {}.",
-                          fmt::join(parts, ", "), FormatBytes(choice.gpu_total_bytes)),
+                          fmt::join(parts, ", "), FormatBytes(choice.footprint.gpu_total())),
               2);
 }
 

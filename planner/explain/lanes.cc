@@ -6,7 +6,7 @@
 #include <array>
 #include <cmath>
 
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {

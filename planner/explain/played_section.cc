@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cost_models/step_time.h"
+
 namespace zeroplan {
 namespace {
 
@@ -131,23 +133,10 @@ PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds
   PlayedSection played;
   played.section = section;
   played.kinds = kinds;
-  const auto seconds_of = [&](Section of) {
-    std::vector<double> seconds;
-    for (const Instruction& instruction : program.section(of)) {
-      seconds.push_back(costs.Seconds(program, instruction));
-    }
-    return seconds;
-  };
-  played.seconds = seconds_of(section);
-  Timeline timeline;
-  CarriedWork before, after;
-  if (section == Section::kMicroStep && (kinds & kWritesGrads) != 0) {
-    timeline.Play(program, Section::kOptimizerStep, kEvery, seconds_of(Section::kOptimizerStep),
-                  costs.overlap(), nullptr, nullptr, &before);
+  for (const Instruction& instruction : program.section(section)) {
+    played.seconds.push_back(costs.Seconds(program, instruction));
   }
-  played.time =
-      timeline.Play(program, section, kinds, played.seconds, costs.overlap(), &played.spans,
-                    &before, section == Section::kOptimizerStep ? &after : nullptr);
+  played.time = StepTimer(costs).PlayPart(program, section, kinds, &played.spans);
   return played;
 }
 

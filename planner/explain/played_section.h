@@ -18,8 +18,7 @@ struct PlayedSection {
   std::vector<PlayedSpan> spans;  // by end; what takes time alone, and what was carried in of it
 };
 
-// As part of a step among others: the micro-step that comes first finds what the last update left
-// under way, and the update is over when the compute stream is.
+// As part of a step among others (StepTimer::PlayPart).
 PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds,
                           const CostModel& costs);
 

@@ -2,14 +2,16 @@
 
 namespace zeroplan {
 
-nlohmann::ordered_json GpuBytesJson(const ChoiceEstimate& choice) {
-  return {{"params", choice.memory.of(MemoryClass::kParams)},
-          {"grads", choice.memory.of(MemoryClass::kGrads)},
-          {"optimizer", choice.memory.of(MemoryClass::kOptimizer)},
-          {"activations", choice.memory.of(MemoryClass::kActivations)},
-          {"buffers", choice.memory.of(MemoryClass::kBuffers)},
-          {"runtime", choice.runtime_bytes},
-          {"total", choice.gpu_total_bytes}};
+nlohmann::ordered_json GpuBytesJson(const Footprint& footprint) {
+  nlohmann::ordered_json json;
+  for (const NamedBytes& part : GpuClasses(footprint)) json[std::string(part.name)] = part.bytes;
+  json["total"] = footprint.gpu_total();
+  return json;
+}
+
+nlohmann::ordered_json HostBytesJson(const Footprint& footprint) {
+  const HostBytes& host = footprint.host;
+  return {{"pinned", host.pinned}, {"pageable", host.pageable}, {"total", host.total()}};
 }
 
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time) {

@@ -15,7 +15,9 @@ nlohmann::ordered_json Nullable(const std::optional<T>& value) {
 }
 
 // Bytes of one GPU by class, with runtime and total.
-nlohmann::ordered_json GpuBytesJson(const ChoiceEstimate& choice);
+nlohmann::ordered_json GpuBytesJson(const Footprint& footprint);
+// "pinned", "pageable", "total" of one host.
+nlohmann::ordered_json HostBytesJson(const Footprint& footprint);
 // "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
 

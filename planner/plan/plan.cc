@@ -37,7 +37,7 @@ Plan MakePlan(const Searcher& searcher, const SearchResult& result) {
   plan.objective = inputs.objective;
   plan.stats = result.stats;
   const ChoiceEstimate& searched = result.stages[*result.best].estimate;
-  ZEROPLAN_CHECK(plan.choice.gpu_total_bytes == searched.gpu_total_bytes &&
+  ZEROPLAN_CHECK(plan.choice.footprint.gpu_total() == searched.footprint.gpu_total() &&
                      plan.choice.time.total_seconds == searched.time.total_seconds,
                  "numbers in place of auto lower to another program");
   return plan;

@@ -24,7 +24,7 @@ struct PlanFile {
   std::string config_text;   // the DeepSpeed config within, as one line of JSON
   uint64_t fingerprint = 0;  // of the program
   // Predicted; see CheckedProgram.
-  std::array<uint64_t, kMemoryClasses> gpu_class_bytes{};
+  Footprint footprint;
   std::array<uint64_t, kSpaces> arena_bytes{};  // one rank
   std::optional<double> step_seconds;
   std::vector<std::string> advice;

@@ -143,21 +143,24 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
     return PlanSection(section.Node(key), fmt::format("predicted.{}", key), source);
   };
   PlanSection gpu = inner("gpu_bytes");
-  const char* classes[kMemoryClasses] = {"params", "grads", "optimizer", "activations", "buffers"};
-  for (size_t c = 0; c < kMemoryClasses; ++c) plan.gpu_class_bytes[c] = gpu.Bytes(classes[c]);
-  gpu.Bytes("runtime");
+  Footprint& footprint = plan.footprint;
+  for (size_t c = 0; c < kMemoryClasses; ++c) {
+    footprint.gpu_class_bytes[c] = gpu.Bytes(MemoryClassName(static_cast<MemoryClass>(c)));
+  }
+  footprint.runtime_bytes = gpu.Bytes("runtime");
   gpu.Bytes("total");
   gpu.Finish();
   PlanSection arenas = inner("rank_arena_bytes");
-  const char* spaces[kSpaces] = {"device", "pinned", "pageable", "file"};
-  for (size_t s = 0; s < kSpaces; ++s) plan.arena_bytes[s] = arenas.Bytes(spaces[s]);
+  for (size_t s = 0; s < kSpaces; ++s) {
+    plan.arena_bytes[s] = arenas.Bytes(SpaceName(static_cast<Space>(s)));
+  }
   arenas.Finish();
   PlanSection host = inner("host_bytes");
-  for (const char* key : {"pinned", "pageable", "total"}) host.Bytes(key);
+  footprint.host = {host.Bytes("pinned"), host.Bytes("pageable")};
+  host.Bytes("total");
   host.Finish();
-  for (const char* key : {"nvme_bytes", "comm_bytes_per_step", "pcie_bytes_per_step"}) {
-    section.Bytes(key);
-  }
+  footprint.nvme_bytes = section.Bytes("nvme_bytes");
+  for (const char* key : {"comm_bytes_per_step", "pcie_bytes_per_step"}) section.Bytes(key);
   PlanSection seconds = inner("step_seconds");
   for (const char* key : {"compute", "exposed_comm", "exposed_offload", "optimizer"}) {
     seconds.NumberOrNull(key);
@@ -263,7 +266,8 @@ Program CheckedProgram(const PlanFile& plan) {
         plan.source, FormatFingerprint(fingerprint), FormatFingerprint(plan.fingerprint));
   }
   const MemoryReport memory = WalkMemory(program);
-  if (memory.class_bytes != plan.gpu_class_bytes || memory.arena_bytes != plan.arena_bytes) {
+  if (FootprintOf(memory, plan.cluster) != plan.footprint ||
+      memory.arena_bytes != plan.arena_bytes) {
     ThrowUsage(
         "{}: predicted: the bytes are not those of the plan's program; the file was changed after "
         "planning: undo that, or plan again",

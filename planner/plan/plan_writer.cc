@@ -54,19 +54,15 @@ Json LowerJson(const LowerOptions& lower) {
 }
 
 Json PredictedJson(const ChoiceEstimate& choice) {
-  const MemoryReport& memory = choice.memory;
   const TimeEstimate& time = choice.time;
-  return {{"gpu_bytes", GpuBytesJson(choice)},
-          {"rank_arena_bytes",
-           {{"device", memory.arena(Space::kDevice)},
-            {"pinned", memory.arena(Space::kPinned)},
-            {"pageable", memory.arena(Space::kPageable)},
-            {"file", memory.arena(Space::kFile)}}},
-          {"host_bytes",
-           {{"pinned", choice.host.pinned},
-            {"pageable", choice.host.pageable},
-            {"total", choice.host.total()}}},
-          {"nvme_bytes", choice.nvme_bytes},
+  Json arenas;
+  for (size_t s = 0; s < kSpaces; ++s) {
+    arenas[std::string(SpaceName(static_cast<Space>(s)))] = choice.memory.arena_bytes[s];
+  }
+  return {{"gpu_bytes", GpuBytesJson(choice.footprint)},
+          {"rank_arena_bytes", std::move(arenas)},
+          {"host_bytes", HostBytesJson(choice.footprint)},
+          {"nvme_bytes", choice.footprint.nvme_bytes},
           {"comm_bytes_per_step", choice.traffic.collective_bytes},
           {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
           {"step_seconds", StepSecondsJson(time)},
@@ -92,7 +88,7 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
   const Program program = Lower(plan.model, plan.setup, plan.lower);
   const uint64_t fingerprint = Fingerprint(program);
   // The choice was judged by this very program.
-  ZEROPLAN_CHECK(WalkMemory(program).class_bytes == plan.choice.memory.class_bytes);
+  ZEROPLAN_CHECK(FootprintOf(program, plan.cluster) == plan.choice.footprint);
   const Json json = {{"schema", "zeroplan.plan/1"},
                      {"zeroplan", kVersion},
                      {"model", ModelJson(plan.model)},

@@ -53,10 +53,11 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       DtypeName(setup.precision.dtype));
   add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
       settings.persistence_threshold, settings.reuse_distance, settings.overlap);
-  for (uint64_t bytes : choice.memory.class_bytes) add(bytes);
-  add(choice.runtime_bytes, choice.gpu_total_bytes, cluster.gpu_capacity_bytes);
-  add(choice.host.pinned, choice.host.pageable, choice.host.total(),
-      OrEmpty(cluster.host_capacity_bytes), choice.nvme_bytes, choice.traffic.collective_bytes,
+  const Footprint& footprint = choice.footprint;
+  for (const NamedBytes& part : GpuClasses(footprint)) add(part.bytes);
+  add(footprint.gpu_total(), cluster.gpu_capacity_bytes);
+  add(footprint.host.pinned, footprint.host.pageable, footprint.host.total(),
+      OrEmpty(cluster.host_capacity_bytes), footprint.nvme_bytes, choice.traffic.collective_bytes,
       choice.traffic.pcie_bytes());
   for (const auto& seconds :
        {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,

@@ -9,9 +9,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json GpuBytes(const ChoiceEstimate& choice, const Cluster& cluster) {
-  Json bytes = GpuBytesJson(choice);
-  bytes["capacity"] = cluster.gpu_capacity_bytes;
+Json WithCapacity(Json bytes, Json capacity) {
+  bytes["capacity"] = std::move(capacity);
   return bytes;
 }
 
@@ -36,13 +35,10 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
         {"persistence_threshold", choice.settings.persistence_threshold},
         {"reuse_distance", choice.settings.reuse_distance},
         {"overlap", choice.settings.overlap}}},
-      {"gpu_bytes", GpuBytes(choice, cluster)},
+      {"gpu_bytes", WithCapacity(GpuBytesJson(choice.footprint), cluster.gpu_capacity_bytes)},
       {"host_bytes",
-       {{"pinned", choice.host.pinned},
-        {"pageable", choice.host.pageable},
-        {"total", choice.host.total()},
-        {"capacity", Nullable(cluster.host_capacity_bytes)}}},
-      {"nvme_bytes", choice.nvme_bytes},
+       WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes))},
+      {"nvme_bytes", choice.footprint.nvme_bytes},
       {"comm_bytes_per_step", choice.traffic.collective_bytes},
       {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
       {"step_seconds", StepSecondsJson(time)},

@@ -8,8 +8,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
-#include "planner/report/report_details.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -72,9 +71,12 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     std::vector<std::string> cells = ChoiceCells(choice.setup);
-    for (const uint64_t bytes : choice.memory.class_bytes) cells.push_back(ByteCell(bytes, unit));
+    const Footprint& footprint = choice.footprint;
+    for (const NamedBytes& part : GpuClasses(footprint)) {
+      cells.push_back(ByteCell(part.bytes, unit));
+    }
     for (const uint64_t bytes :
-         {choice.runtime_bytes, choice.gpu_total_bytes, choice.host.total(), choice.nvme_bytes}) {
+         {footprint.gpu_total(), footprint.host.total(), footprint.nvme_bytes}) {
       cells.push_back(ByteCell(bytes, unit));
     }
     text += MarkedRow(columns, std::move(cells), choice.fits, paints);

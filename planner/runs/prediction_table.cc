@@ -97,13 +97,13 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
   for (const Comparison& row : rows) {
     const TimeEstimate& time = row.predicted.time;
     const MeasuredRun& run = row.run;
-    text += fmt::format(
-        "| {} | {} | {} | {} | {} | {} |\n", RunLabel(row),
-        Cells(time.total_seconds, run.step_seconds, kMilli, 2),
-        Pair(time.tokens_per_second, run.tokens_per_second, 1, 0),
-        Pair(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 1),
-        Pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1),
-        Cells(static_cast<double>(row.predicted.gpu_total_bytes), run.device_used_bytes, kGiga, 2));
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", RunLabel(row),
+                        Cells(time.total_seconds, run.step_seconds, kMilli, 2),
+                        Pair(time.tokens_per_second, run.tokens_per_second, 1, 0),
+                        Pair(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 1),
+                        Pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1),
+                        Cells(static_cast<double>(row.predicted.footprint.gpu_total()),
+                              run.device_used_bytes, kGiga, 2));
     all_same = all_same && row.same_program;
   }
   text += fmt::format(

@@ -13,9 +13,11 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   const ClusterShape shape{gpus, gpus_per_node};
   RunPrediction prediction;
   prediction.hardware = hardware.name;
-  prediction.runtime_bytes = RuntimeBytes(hardware, gpus);
-  prediction.gpu_total_bytes =
-      program.arena_bytes[static_cast<size_t>(Space::kDevice)] + prediction.runtime_bytes;
+  Cluster cluster;
+  cluster.gpus = gpus;
+  cluster.gpus_per_node = gpus_per_node;
+  cluster.runtime_bytes = RuntimeBytes(hardware, gpus);
+  prediction.footprint = FootprintOf(program, cluster);
   if (shape.nodes() == 1 || hardware.network) {
     const CostModel costs(hardware, shape);
     prediction.step_seconds = StepTimer(costs).Time(program).total_seconds;
@@ -23,14 +25,20 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   return prediction;
 }
 
+std::optional<Shortage> GpuShortage(const RunPrediction& prediction, uint64_t gpu_bytes) {
+  const std::vector<Shortage> shortages = Check(prediction.footprint, {.gpu_bytes = gpu_bytes});
+  return shortages.empty() ? std::nullopt : std::optional(shortages.front());
+}
+
 void CheckGpuMemory(const RunPrediction& prediction, uint64_t limit_bytes) {
-  if (prediction.gpu_total_bytes <= limit_bytes) return;
+  const std::optional<Shortage> shortage = GpuShortage(prediction, limit_bytes);
+  if (!shortage) return;
   throw Error(
       ExitCode::kNothingFits,
       fmt::format("--gpu-memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
                   "more than {}; 'zeroplan plan' with the same --gpu-memory finds what fits",
-                  FormatBytes(prediction.gpu_total_bytes), FormatBytes(prediction.runtime_bytes),
-                  prediction.hardware, FormatBytes(prediction.gpu_total_bytes - limit_bytes),
+                  FormatBytes(shortage->needs), FormatBytes(prediction.footprint.runtime_bytes),
+                  prediction.hardware, FormatBytes(shortage->short_by()),
                   FormatBytes(limit_bytes)));
 }
 

@@ -1,6 +1,7 @@
-// What a choice needs at least and achieves at most, without lowering it: closed forms for what
-// ZeRO decides, programs of two segments for what the transformer decides. A search cuts by these;
-// they never exceed (memory, seconds) what the lowered program has.
+// What a choice needs at least and achieves at most, without lowering it: closed forms over the
+// parameter layout for what ZeRO decides, programs of one and two segments for what the model
+// decides. A search cuts by these; they never exceed (memory, seconds) what the lowered program
+// has.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +12,27 @@
 
 #include "core/lowering/lower.h"
 #include "cost_models/cost_model.h"
-#include "planner/cluster.h"
-#include "planner/search/search_space.h"
+#include "planner/search/memory_bound.h"
+#include "planner/search/time_bound.h"
 
 namespace zeroplan {
 
-struct MemoryBound {
-  uint64_t gpu_bytes = 0;   // one GPU, with runtime
-  uint64_t host_bytes = 0;  // one host, all its ranks
-  uint64_t nvme_bytes = 0;  // one node
-};
-
-// Of one micro-step, whatever the stage: what its kernels take on the compute stream, and the
-// device bytes that live at once beyond parameters, gradients and states.
+// Of one micro-step, whatever the stage: its kernels, and the device bytes that live at once beyond
+// parameters, gradients and states.
 struct ComputeBound {
-  double forward_seconds = 0;   // up to the first layer's backward: the loss included
-  double backward_seconds = 0;  // recompute included
+  KernelTime kernels;
   uint64_t transient_bytes = 0;
 };
 
 // Everything of a group that its batch does not change.
 struct GroupBound {
-  MemoryBound memory;                // without the micro-step's transients
-  uint64_t filled_bucket_bytes = 0;  // what gpu_bytes grows by where the reduce bucket is full
-  // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
-  double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
-  double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
-  double gradient_copy_seconds = 0;  // to the host, in each backward half
-  double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
-  double norm_seconds = 0;           // of gradients on the GPU, before the update
-  double update_seconds = 0;         // on the GPU
-  // On the host, beside the last backward half; and from the norm until the last parameter is back,
-  // beside the update on the GPU and the first forward half.
-  double host_norm_seconds = 0, host_update_seconds = 0;
-  OverlapRates rates;
+  GroupMemory memory;
+  GroupTime time;
 };
 
 class Bounds {
  public:
-  // `base`: what the candidates leave open. The model must outlive the bounds.
+  // `base`: what the candidates leave open. Model and base must outlive the bounds.
   Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
          const TrainSetup& base, const LowerOptions& options);
 
@@ -65,39 +48,16 @@ class Bounds {
                             int64_t grad_accum);
 
  private:
-  // Stage 3: elements kept whole on every rank, of the smallest unit that is gathered, and of one
-  // layer's units that are gathered, and all of its units.
-  struct Sharding {
-    double persistent = 0, smallest_gather = 0, layer_gather = 0, layer = 0;
-    double embedding = 0, embedding_gather = 0;  // the same of the embeddings
-  };
-  const Sharding& ShardingOf(int gpus);
-  // What the formulas need of a group, in bytes and elements of one rank.
-  struct Terms {
-    int n = 1, stage = 0;
-    double psi = 0, whole = 0, reused = 0;  // parameters; kept whole; kept from forward to backward
-    double away = 0;                        // share of the states on host or disk
-    double param_bytes = 2;                 // of the compute dtype
-    double gathered_after = 0;              // bytes of the gather after the update
-    double largest_unit = 0;                // elements
-    bool params_away = false, sharded = false, in_place = false;
-  };
-  Terms TermsOf(const Candidate& group);
-  MemoryBound MemoryOf(const Terms& t, const Candidate& group, const Cluster& cluster);
-  void AddCollectives(const Terms& t, const Candidate& group, const CostModel& costs,
-                      GroupBound& bound);
-  void AddCopies(const Terms& t, const Candidate& group, const CostModel& costs,
-                 GroupBound& bound) const;
-  double GatherSeconds(const Terms& t, const Candidate& group, const CostModel& costs) const;
-  void AddUpdate(const Terms& t, const Candidate& group, const CostModel& costs,
-                 GroupBound& bound) const;
+  const LayoutFacts& FactsFor(int gpus);
+  ComputeBound LowerCompute(const TrainSetup& setup, int64_t layers, const CostModel& costs) const;
 
   const ModelSpec& model_;
-  std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
   const TrainSetup& base_;
   const LowerOptions options_;
+  const BoundAssumptions assumed_;
   std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
-  std::map<int, Sharding> sharding_;
+  std::map<int, LayoutFacts> facts_;
 };
 
 }  // namespace zeroplan

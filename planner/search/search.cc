@@ -49,8 +49,8 @@ double GapOf(const Score& score, const Score& bound) {
 
 // What a program says of a choice, for any accumulation of its kind.
 struct Judged {
-  uint64_t gpu_bytes = 0, host_bytes = 0, nvme_bytes = 0;
-  uint64_t live_gpu_bytes = 0;  // without placement's gaps; never falls as the micro-batch grows
+  MemoryTotals totals;
+  MemoryTotals live;  // without placement's gaps on the GPU; never falls as the micro-batch grows
   StepParts parts;
 };
 
@@ -109,7 +109,7 @@ struct Searcher::Impl {
     group.cluster = &ClusterOf(candidate);
     const TrainSetup setup = SetupOf(candidate, in.base);
     if (in.excluded && in.excluded(setup)) return;
-    if (in.extra_memory) group.extra = in.extra_memory(setup);
+    group.extra = ExtraMemoryOf(in, setup);
     group.bound = bounds.Group(candidate, group.cluster->cluster, *group.cluster->costs);
     groups.push_back(std::move(group));
   }
@@ -129,30 +129,17 @@ struct Searcher::Impl {
   }
 
   static bool Fits(const Group& group, int64_t micro_batch, const Question& question,
-                   const MemoryBound& bytes) {
-    return Excess(group, micro_batch, question, bytes) <= 1;
+                   const MemoryTotals& needs) {
+    return ExcessOf(group, micro_batch, question, needs) <= 1;
   }
 
-  // By how much the scarcest memory is exceeded, as a factor.
-  static double Excess(const Group& group, int64_t micro_batch, const Question& question,
-                       const MemoryBound& bytes) {
-    const Cluster& cluster = group.cluster->cluster;
-    auto over = [](uint64_t need, uint64_t has) {
-      // Exact around 1, where a double may round.
-      const double share =
-          static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(has, 1));
-      return need <= has ? std::min(1.0, share) : std::max(std::nextafter(1.0, 2.0), share);
-    };
-    const uint64_t extra = group.extra.Of(micro_batch);
-    double excess = over(bytes.gpu_bytes + extra,
-                         question.gpu_capacity_bytes.value_or(cluster.gpu_capacity_bytes));
-    if (cluster.host_capacity_bytes) {
-      excess = std::max(excess, over(bytes.host_bytes, *cluster.host_capacity_bytes));
-    }
-    if (cluster.nvme_capacity_bytes) {
-      excess = std::max(excess, over(bytes.nvme_bytes, *cluster.nvme_capacity_bytes));
-    }
-    return excess;
+  // By how much the scarcest memory is exceeded with what is left free, as a factor.
+  static double ExcessOf(const Group& group, int64_t micro_batch, const Question& question,
+                         MemoryTotals needs) {
+    Capacity capacity = CapacityOf(group.cluster->cluster);
+    if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
+    needs.gpu_bytes += group.extra.Of(micro_batch);
+    return Excess(needs, capacity);
   }
 
   double Tokens(const Candidate& c, const BatchPair& batch) const {
@@ -252,18 +239,16 @@ struct Searcher::Impl {
       candidate.micro_batch = item.batch.micro_batch;
       candidate.grad_accum = item.batch.grad_accum;
       const Judged& judged = JudgedOf(item.group, candidate, &run.instructions);
-      if (!Fits(group, candidate.micro_batch, question,
-                {judged.live_gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
+      if (!Fits(group, candidate.micro_batch, question, judged.live)) {
         group.too_large = std::min(group.too_large, candidate.micro_batch);
         continue;
       }
-      if (!Fits(group, candidate.micro_batch, question,
-                {judged.gpu_bytes, judged.host_bytes, judged.nvme_bytes})) {
+      if (!Fits(group, candidate.micro_batch, question, judged.totals)) {
         continue;
       }
       const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
       const double rate = Tokens(candidate, item.batch) / seconds;
-      const Found found{candidate, rate, seconds, judged.gpu_bytes};
+      const Found found{candidate, rate, seconds, judged.totals.gpu_bytes};
       const Score score = ScoreOf(question.objective, found);
       if (run.best && !(run.score < score)) continue;
       run.score = score;
@@ -315,8 +300,8 @@ struct Searcher::Impl {
     for (const Group& group : groups) {
       const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
       if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
-      const double excess = Excess(group, pairs.front().micro_batch, question,
-                                   BoundOf(group, pairs.front().micro_batch));
+      const double excess = ExcessOf(group, pairs.front().micro_batch, question,
+                                     BoundOf(group, pairs.front().micro_batch));
       if (excess >= least) continue;
       least = excess;
       closest = group.candidate;
@@ -339,14 +324,12 @@ struct Searcher::Impl {
       *instructions += section.size();
       instructions_lowered += section.size();
     }
-    auto bytes = [&](Space space) { return program.arena_bytes[static_cast<size_t>(space)]; };
-    const auto ranks = static_cast<uint64_t>(at.cluster.ranks_per_node());
     Judged& result = entry->second;
-    result.gpu_bytes = bytes(Space::kDevice) + at.cluster.runtime_bytes;
-    result.live_gpu_bytes =
-        program.live_peak_bytes[static_cast<size_t>(Space::kDevice)] + at.cluster.runtime_bytes;
-    result.host_bytes = ranks * (bytes(Space::kPinned) + bytes(Space::kPageable));
-    result.nvme_bytes = ranks * bytes(Space::kFile);
+    result.totals = TotalsOf(program.arena_bytes, at.cluster);
+    std::array<uint64_t, kSpaces> live = program.arena_bytes;
+    constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
+    live[kDevice] = program.live_peak_bytes[kDevice];
+    result.live = TotalsOf(live, at.cluster);
     result.parts = StepTimer(*at.costs).Play(program);
     return result;
   }
@@ -390,6 +373,15 @@ struct Searcher::Impl {
   SearchStats stats;
   uint64_t instructions_lowered = 0;
 };
+
+ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup) {
+  return inputs.extra_memory ? inputs.extra_memory(setup) : ExtraMemory{};
+}
+
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
+  const TrainSetup setup = SetupOf(found.candidate, inputs.base);
+  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch);
+}
 
 Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move(inputs))) {}
 Searcher::~Searcher() = default;

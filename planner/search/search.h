@@ -51,6 +51,9 @@ struct SearchInputs {
   std::function<bool(const TrainSetup&)> excluded;
 };
 
+// What the inputs want left free beside `setup`.
+ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup);
+
 // Of the search over all stages; `cut_by_...`, judged and left say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
@@ -71,6 +74,9 @@ struct StageBest {
   // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
   // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
   bool proven = true;
+
+  // Whether the space has anything of the stage.
+  bool can_run() const { return estimate.footprint.gpu_total() > 0; }
 };
 inline constexpr int kLoserBudget = 48;
 // A question is given up, with the best so far, after lowering so many instructions: some hundred
@@ -101,8 +107,11 @@ struct Found {
   Candidate candidate;
   double tokens_per_second = 0;
   double step_seconds = 0;
-  uint64_t gpu_bytes = 0;
+  uint64_t gpu_bytes = 0;  // with runtime
 };
+
+// GPU memory from which on a choice fits: its own and what the inputs want left free beside it.
+uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
 // Tokens a second that choices are compared by. What a host does beside training is known less well
 // than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.

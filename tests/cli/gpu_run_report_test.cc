@@ -44,8 +44,8 @@ TEST_CASE("a run is predicted as estimate predicts it") {
   cluster.runtime_bytes = RuntimeBytes(hardware, 2);
   const CostModel costs(hardware, ClusterShape{2, 2});
   const ChoiceEstimate estimate = EstimateProgram(program, cluster, &costs);
-  CHECK(prediction.gpu_total_bytes == estimate.gpu_total_bytes);
-  CHECK(prediction.runtime_bytes == estimate.runtime_bytes);
+  CHECK(prediction.footprint.gpu_total() == estimate.footprint.gpu_total());
+  CHECK(prediction.footprint.runtime_bytes == estimate.footprint.runtime_bytes);
   REQUIRE(prediction.step_seconds.has_value());
   CHECK(*prediction.step_seconds == estimate.time.total_seconds);
 }
@@ -55,7 +55,7 @@ TEST_CASE("without a network there is no time of several hosts, and memory still
   hardware.network.reset();
   const RunPrediction prediction = PredictRun(SmallCudaProgram(4), hardware, 2);
   CHECK_FALSE(prediction.step_seconds.has_value());
-  CHECK(prediction.gpu_total_bytes > prediction.runtime_bytes);
+  CHECK(prediction.footprint.gpu_total() > prediction.footprint.runtime_bytes);
 }
 
 TEST_CASE("a step's line has the memory in use beside the plan's") {
@@ -81,9 +81,9 @@ TEST_CASE("a step's line has the memory in use beside the plan's") {
 TEST_CASE("--gpu-memory holds a run to what it predicts") {
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const RunPrediction prediction = PredictRun(SmallCudaProgram(2), hardware, 2);
-  CHECK_NOTHROW(CheckGpuMemory(prediction, prediction.gpu_total_bytes));
+  CHECK_NOTHROW(CheckGpuMemory(prediction, prediction.footprint.gpu_total()));
   const std::string message = ErrorOf(ExitCode::kNothingFits, [&] {
-    CheckGpuMemory(prediction, prediction.gpu_total_bytes - 5'000'000);
+    CheckGpuMemory(prediction, prediction.footprint.gpu_total() - 5'000'000);
   });
   CAPTURE(message);
   CHECK(message.starts_with("--gpu-memory: "));

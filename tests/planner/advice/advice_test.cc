@@ -9,7 +9,7 @@
 #include "core/base/units.h"
 #include "planner/advice/flips.h"
 #include "planner/estimate/choices.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -48,7 +48,7 @@ struct Advised {
   const ChoiceEstimate& best() const { return result.stages[*result.best].estimate; }
   Found now() const {
     return {*result.stages[*result.best].candidate, *best().time.tokens_per_second,
-            *best().time.total_seconds, best().gpu_total_bytes};
+            *best().time.total_seconds, best().footprint.gpu_total()};
   }
   // The lines that begin so.
   std::vector<std::string> Beginning(const std::string& start) const {
@@ -116,7 +116,7 @@ int CheckOthers(const Advised& advised) {
     }
     ++absent;
     Has(about[0], fmt::format("Stage {} does not fit", stage.stage));
-    const uint64_t short_by = stage.estimate.gpu_total_bytes -
+    const uint64_t short_by = stage.estimate.footprint.gpu_total() -
                               advised.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
     Has(about[0], fmt::format("GPU memory short by {}", FormatBytes(short_by)));
     CheckFitsFrom(advised, stage, about[0]);
@@ -134,7 +134,7 @@ TEST_CASE("Advise: every other stage has its paragraph, with its loss or its sho
     absent += CheckOthers(advised);
     const std::string& chosen = advised.lines[0];
     Has(chosen, "Chosen: " + SetupLabel(advised.best().setup));
-    Has(chosen, fmt::format("{} of {} a GPU", FormatBytes(advised.best().gpu_total_bytes),
+    Has(chosen, fmt::format("{} of {} a GPU", FormatBytes(advised.best().footprint.gpu_total()),
                             FormatBytes(c.gpu_bytes)));
   }
   CHECK(absent >= 3);

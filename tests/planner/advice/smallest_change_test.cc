@@ -105,7 +105,7 @@ void CheckFits(const Asked& asked, const Change& change) {
   const uint64_t capacity = asked.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
   CHECK(asked.Bytes(change.found.candidate) == change.found.gpu_bytes);
   CHECK(change.found.gpu_bytes <= capacity);
-  CHECK(change.estimate.gpu_total_bytes == change.found.gpu_bytes);
+  CHECK(change.estimate.footprint.gpu_total() == change.found.gpu_bytes);
   CHECK(change.estimate.fits);
 }
 

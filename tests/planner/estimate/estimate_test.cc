@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
-#include "planner/report/report_rows.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -52,18 +52,21 @@ TEST_CASE("choices: a ratio below 1 leaves NVMe out; what cannot run at all is a
 }
 
 TEST_CASE("totals are classes, hosts are ranks, and more sharding never takes more states") {
-  const Estimate estimate = EstimateChoices(Inputs("gpt2-xl", 16, {}));
+  const EstimateInputs inputs = Inputs("gpt2-xl", 16, {});
+  const Estimate estimate = EstimateChoices(inputs);
   REQUIRE(estimate.choices.size() == 16);
   for (const ChoiceEstimate& choice : estimate.choices) {
     INFO(SetupLabel(choice.setup));
-    uint64_t sum = choice.runtime_bytes;
+    uint64_t sum = choice.footprint.runtime_bytes;
     for (uint64_t bytes : choice.memory.class_bytes) sum += bytes;
-    CHECK(sum == choice.gpu_total_bytes);
-    CHECK(choice.host.pinned == 8 * choice.memory.arena(Space::kPinned));
-    CHECK(choice.nvme_bytes == 8 * choice.memory.arena(Space::kFile));
+    CHECK(sum == choice.footprint.gpu_total());
+    CHECK(choice.footprint.gpu_total() ==
+          choice.memory.arena(Space::kDevice) + inputs.cluster.runtime_bytes);
+    CHECK(choice.footprint.host.pinned == 8 * choice.memory.arena(Space::kPinned));
+    CHECK(choice.footprint.nvme_bytes == 8 * choice.memory.arena(Space::kFile));
     const bool nvme = choice.setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||
                       choice.setup.zero.offload_param.device == OffloadDevice::kNvme;
-    CHECK((choice.nvme_bytes > 0) == nvme);
+    CHECK((choice.footprint.nvme_bytes > 0) == nvme);
     CHECK(choice.fits);
     CHECK(choice.traffic.pcie_bytes() > 0);  // tokens, at least
   }
@@ -84,28 +87,6 @@ TEST_CASE("what does not fit says by how much and what is largest") {
   CHECK_FALSE(choice.fits);
   CHECK(choice.why_not.starts_with("GPU memory short by "));
   CHECK(choice.why_not.find("has 1.50 GB; largest: optimizer 1.49 GB") != std::string::npos);
-}
-
-TEST_CASE("misfits on every memory are all named; exactly full fits") {
-  ChoiceEstimate choice;
-  choice.gpu_total_bytes = 100;
-  choice.host = {30, 20};
-  choice.nvme_bytes = 10;
-  Cluster cluster;
-  cluster.gpu_capacity_bytes = 100;
-  cluster.host_capacity_bytes = 50;
-  cluster.nvme_capacity_bytes = 10;
-  CHECK(ExplainMisfit(choice, cluster).empty());
-  cluster.gpu_capacity_bytes = 99;
-  cluster.host_capacity_bytes = 49;
-  cluster.nvme_capacity_bytes = 9;
-  const std::string why = ExplainMisfit(choice, cluster);
-  CHECK(why.find("GPU memory short by 1 B") != std::string::npos);
-  CHECK(why.find("host memory short by 1 B") != std::string::npos);
-  CHECK(why.find("NVMe short by 1 B") != std::string::npos);
-  cluster = {};
-  cluster.gpu_capacity_bytes = 100;  // host and disk not known: not checked
-  CHECK(ExplainMisfit(choice, cluster).empty());
 }
 
 TEST_CASE("cells have at most five characters") {

@@ -57,8 +57,8 @@ TEST_CASE("plan: everything comes back, and the program is the planned one") {
   CHECK(Fingerprint(program) == Fingerprint(Lower(plan.model, plan.setup, plan.lower)));
   const Json json = Json::parse(text);
   CHECK(json["schema"] == "zeroplan.plan/1");
-  CHECK(json["predicted"]["gpu_bytes"]["total"] == plan.choice.gpu_total_bytes);
-  CHECK(json["predicted"]["host_bytes"]["total"] == plan.choice.host.total());
+  CHECK(json["predicted"]["gpu_bytes"]["total"] == plan.choice.footprint.gpu_total());
+  CHECK(json["predicted"]["host_bytes"]["total"] == plan.choice.footprint.host.total());
   CHECK(json["search"]["candidates"] == 100);
 }
 
@@ -142,8 +142,12 @@ TEST_CASE("plan: what was edited and changes the program is refused") {
   }
   CHECK(Complaint(Edited(text, "/predicted/gpu_bytes/params", 1)).find("plan.json: predicted") ==
         0);
-  CHECK(Complaint(Edited(text, "/predicted/rank_arena_bytes/pinned", 1))
-            .find("plan.json: predicted") == 0);
+  for (const char* bytes :
+       {"/predicted/rank_arena_bytes/pinned", "/predicted/gpu_bytes/runtime",
+        "/predicted/host_bytes/pageable", "/predicted/nvme_bytes", "/cluster/runtime_bytes"}) {
+    CAPTURE(std::string(bytes));
+    CHECK(Complaint(Edited(text, bytes, 1)).find("plan.json: predicted") == 0);
+  }
   // What the program does not depend on may be changed.
   CHECK(Complaint(Edited(text, "/config/optimizer/params/lr", 0.5)) == "");
 }

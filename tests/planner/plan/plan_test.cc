@@ -94,8 +94,9 @@ TEST_CASE("MakePlan: its memory is that of its program, and nothing is left to a
       CAPTURE(c.model);
       CAPTURE(SetupLabel(plan->setup));
       const Program program = Lower(plan->model, plan->setup, plan->lower);
-      CHECK(plan->choice.gpu_total_bytes == program.arena_bytes[0] + plan->cluster.runtime_bytes);
-      CHECK(plan->choice.gpu_total_bytes <= c.gpu_bytes);
+      CHECK(plan->choice.footprint.gpu_total() ==
+            program.arena_bytes[0] + plan->cluster.runtime_bytes);
+      CHECK(plan->choice.footprint.gpu_total() <= c.gpu_bytes);
       CHECK(plan->setup.zero.stage == stage);
       CHECK(plan->setup.zero.reduce_bucket_elements != kAuto);
       CHECK(plan->setup.zero.prefetch_bucket_elements != kAuto);

@@ -32,7 +32,7 @@ double Primary(Objective objective, const StageBest& best) {
     case Objective::kThroughput:
       return *best.estimate.time.tokens_per_second;
     case Objective::kHeadroom:
-      return static_cast<double>(best.estimate.gpu_total_bytes);
+      return static_cast<double>(best.estimate.footprint.gpu_total());
     case Objective::kFewestGpus:
       return best.candidate->gpus;
   }
@@ -101,11 +101,12 @@ void CheckBound(const SearchInputs& in, const Candidate& candidate, const Memory
   CAPTURE(RecomputeName(candidate.recompute));
   CAPTURE(candidate.recompute.every);
   CAPTURE(candidate.optimizer.ratio);
-  CHECK(bound.gpu_bytes <= exact.gpu_total_bytes);
-  CHECK(bound.host_bytes <= exact.host.total());
-  CHECK(bound.nvme_bytes <= exact.nvme_bytes);
+  CHECK(bound.gpu_bytes <= exact.footprint.gpu_total());
+  CHECK(bound.host_bytes <= exact.footprint.host.total());
+  CHECK(bound.nvme_bytes <= exact.footprint.nvme_bytes);
   // And it is worth having.
-  CHECK(static_cast<double>(bound.gpu_bytes) >= 0.4 * static_cast<double>(exact.gpu_total_bytes));
+  CHECK(static_cast<double>(bound.gpu_bytes) >=
+        0.4 * static_cast<double>(exact.footprint.gpu_total()));
 }
 
 TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the program") {
@@ -206,9 +207,9 @@ TEST_CASE("Search: what it reports is the lowered program's memory, to the byte"
   for (const StageBest& best : result.stages) {
     if (!best.candidate) continue;
     const Program program = Lower(fixture.inputs.model, best.estimate.setup, fixture.inputs.lower);
-    CHECK(best.estimate.gpu_total_bytes ==
+    CHECK(best.estimate.footprint.gpu_total() ==
           program.arena_bytes[0] + fixture.inputs.clusters[0].cluster.runtime_bytes);
-    CHECK(best.estimate.gpu_total_bytes <= 24 * kGB);
+    CHECK(best.estimate.footprint.gpu_total() <= 24 * kGB);
     CHECK(best.estimate.fits);
   }
 }
@@ -237,7 +238,7 @@ TEST_CASE("Search: excluded choices are not taken; extra memory is left free") {
   fixture.Capacity(8 * kGB);
   const auto with_extra = [](const ChoiceEstimate& estimate) {
     const auto sequences = static_cast<uint64_t>(estimate.setup.batch.micro_batch);
-    return estimate.gpu_total_bytes + kGB + sequences * kGB / 2;
+    return estimate.footprint.gpu_total() + kGB + sequences * kGB / 2;
   };
   const SearchResult plain = Search(fixture.inputs);
   REQUIRE(plain.best);

@@ -1,7 +1,8 @@
-// Cells and lines of the reports.
+// Cells, lines and paragraphs that reports are made of.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,20 @@ std::string FormatSeconds(double seconds);
 // `text` broken at spaces into lines of at most kReportColumns, all but the first indented;
 // spaces it starts with stay.
 std::string Wrap(const std::string& text, size_t indent);
+
+// ---- about one choice alone ----
+
+// Device peaks by phase, with the buffers that make them; a line a phase.
+std::string PhasePeaks(const ChoiceEstimate& choice);
+
+// For each stream that does anything: seconds busy in one step, and seconds that the compute stream
+// waits for it. REQUIRES: times are known.
+std::string StreamTimes(const SectionTime& time);
+
+// "gpt2-xl: 1.56B parameters, ..." and "8 x NVIDIA H200 SXM, ...".
+std::string ModelLine(const ModelSpec& model, int64_t seq_len);
+std::string ClusterLine(const Cluster& cluster);
+// "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
+std::string BatchLine(const TrainSetup& setup);
 
 }  // namespace zeroplan

@@ -1,0 +1,154 @@
+#include "planner/footprint.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+namespace {
+
+// Calls f(kind, needs, has) for each memory whose capacity is known.
+template <typename F>
+void ForEachMemory(const MemoryTotals& needs, const Capacity& capacity, F f) {
+  if (capacity.gpu_bytes) f(MemoryKind::kGpu, needs.gpu_bytes, *capacity.gpu_bytes);
+  if (capacity.host_bytes) f(MemoryKind::kHost, needs.host_bytes, *capacity.host_bytes);
+  if (capacity.nvme_bytes) f(MemoryKind::kNvme, needs.nvme_bytes, *capacity.nvme_bytes);
+}
+
+NamedBytes Largest(MemoryKind kind, const Footprint& footprint) {
+  switch (kind) {
+    case MemoryKind::kGpu: {
+      const auto classes = GpuClasses(footprint);
+      return *std::max_element(
+          classes.begin(), classes.end(),
+          [](const NamedBytes& a, const NamedBytes& b) { return a.bytes < b.bytes; });
+    }
+    case MemoryKind::kHost:
+      if (footprint.host.pinned > footprint.host.pageable) return {"pinned", footprint.host.pinned};
+      return {"pageable", footprint.host.pageable};
+    case MemoryKind::kNvme:
+      return {"nvme", footprint.nvme_bytes};
+  }
+  return {};
+}
+
+std::string ShortageText(const Shortage& shortage, const Footprint& footprint, int ranks) {
+  const std::string of_ranks = fmt::format("for {} GPU{} a node", ranks, ranks == 1 ? "" : "s");
+  std::string detail;
+  switch (shortage.kind) {
+    case MemoryKind::kGpu:
+      detail =
+          fmt::format("largest: {} {}", shortage.largest.name, FormatBytes(shortage.largest.bytes));
+      break;
+    case MemoryKind::kHost:
+      detail = fmt::format("{} pinned, {} pageable, {}", FormatBytes(footprint.host.pinned),
+                           FormatBytes(footprint.host.pageable), of_ranks);
+      break;
+    case MemoryKind::kNvme:
+      detail = of_ranks;
+  }
+  return fmt::format("{} short by {}: needs {}, has {}; {}", MemoryKindName(shortage.kind),
+                     FormatBytes(shortage.short_by()), FormatBytes(shortage.needs),
+                     FormatBytes(shortage.has), detail);
+}
+
+}  // namespace
+
+uint64_t Footprint::gpu_arena_bytes() const {
+  uint64_t sum = 0;
+  for (const uint64_t bytes : gpu_class_bytes) sum += bytes;
+  return sum;
+}
+
+Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster) {
+  const auto ranks = static_cast<uint64_t>(cluster.ranks_per_node());
+  const auto of_node = [&](Space space) {
+    return CheckedMul(memory.arena(space), ranks, "memory of a node's ranks");
+  };
+  Footprint footprint;
+  footprint.gpu_class_bytes = memory.class_bytes;
+  footprint.runtime_bytes = cluster.runtime_bytes;
+  footprint.host = {of_node(Space::kPinned), of_node(Space::kPageable)};
+  footprint.nvme_bytes = of_node(Space::kFile);
+  return footprint;
+}
+
+Footprint FootprintOf(const Program& program, const Cluster& cluster) {
+  return FootprintOf(WalkMemory(program), cluster);
+}
+
+Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
+  constexpr const char* kWhat = "memory of a node's ranks";
+  const uint64_t arenas =
+      CheckedMul(footprint.gpu_arena_bytes(), static_cast<uint64_t>(ranks_per_node), kWhat);
+  footprint.host.pageable = CheckedAdd(footprint.host.pageable, arenas, kWhat);
+  footprint.gpu_class_bytes = {};
+  footprint.runtime_bytes = 0;
+  return footprint;
+}
+
+MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster) {
+  MemoryReport memory;
+  memory.arena_bytes = rank_bytes;
+  // Which class they are of does not change a total.
+  memory.class_bytes[static_cast<size_t>(MemoryClass::kBuffers)] = memory.arena(Space::kDevice);
+  return FootprintOf(memory, cluster).totals();
+}
+
+std::array<NamedBytes, kGpuClasses> GpuClasses(const Footprint& footprint) {
+  std::array<NamedBytes, kGpuClasses> classes;
+  for (size_t c = 0; c < kMemoryClasses; ++c) {
+    classes[c] = {MemoryClassName(static_cast<MemoryClass>(c)), footprint.gpu_class_bytes[c]};
+  }
+  classes.back() = {"runtime", footprint.runtime_bytes};
+  return classes;
+}
+
+Capacity CapacityOf(const Cluster& cluster) {
+  return {cluster.gpu_capacity_bytes, cluster.host_capacity_bytes, cluster.nvme_capacity_bytes};
+}
+
+std::string_view MemoryKindName(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kGpu:
+      return "GPU memory";
+    case MemoryKind::kHost:
+      return "host memory";
+    case MemoryKind::kNvme:
+      return "NVMe";
+  }
+  return "?";
+}
+
+std::vector<Shortage> Check(const Footprint& footprint, const Capacity& capacity) {
+  std::vector<Shortage> shortages;
+  ForEachMemory(footprint.totals(), capacity, [&](MemoryKind kind, uint64_t needs, uint64_t has) {
+    if (needs > has) shortages.push_back({kind, needs, has, Largest(kind, footprint)});
+  });
+  return shortages;
+}
+
+double Excess(const MemoryTotals& needs, const Capacity& capacity) {
+  double excess = 0;
+  ForEachMemory(needs, capacity, [&](MemoryKind, uint64_t need, uint64_t has) {
+    const double share =
+        static_cast<double>(need) / static_cast<double>(std::max<uint64_t>(has, 1));
+    // Exact around 1, where a double may round.
+    excess = std::max(
+        excess, need <= has ? std::min(1.0, share) : std::max(std::nextafter(1.0, 2.0), share));
+  });
+  return excess;
+}
+
+std::string ExplainMisfit(const Footprint& footprint, const Cluster& cluster) {
+  std::string why;
+  for (const Shortage& shortage : Check(footprint, CapacityOf(cluster))) {
+    if (!why.empty()) why += "; and ";
+    why += ShortageText(shortage, footprint, cluster.ranks_per_node());
+  }
+  return why;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,106 @@
+#include "planner/search/bound_facts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "core/config/setup_facts.h"
+#include "core/program/bucket_sizes.h"
+#include "cost_models/closed_form.h"
+
+namespace zeroplan {
+namespace {
+
+using Shapes = std::vector<std::array<int64_t, 2>>;
+
+bool SameLayers(const std::vector<ParamTensor>& tensors, int64_t layers) {
+  std::map<int64_t, Shapes> shapes;
+  for (const ParamTensor& tensor : tensors) {
+    if (tensor.layer >= 0 && tensor.layer < layers) shapes[tensor.layer].push_back(tensor.shape);
+  }
+  if (static_cast<int64_t>(shapes.size()) != layers) return false;
+  return std::all_of(shapes.begin(), shapes.end(),
+                     [&](const auto& layer) { return layer.second == shapes.begin()->second; });
+}
+
+}  // namespace
+
+BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers,
+                               int64_t padded_vocab) {
+  BoundAssumptions assumed;
+  assumed.uniform_layers = SameLayers(tensors, layers);
+  // Logits come from a matrix with a row or a column a word. One alone serves both ends.
+  int of_words = 0;
+  double embedding = 0;
+  for (const ParamTensor& tensor : tensors) {
+    if (tensor.is_vector || (tensor.layer >= 0 && tensor.layer < layers)) continue;
+    if (tensor.shape[0] != padded_vocab && tensor.shape[1] != padded_vocab) continue;
+    ++of_words;
+    if (tensor.layer == kEmbeddingLayer) embedding = static_cast<double>(tensor.elements());
+  }
+  if (of_words == 1) assumed.tied_head_elements = embedding;
+  return assumed;
+}
+
+LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed) {
+  LayoutFacts facts;
+  facts.assumed = assumed;
+  facts.all = static_cast<double>(layout.param_elements());
+  facts.persistent = static_cast<double>(layout.persistent_elements());
+  double smallest = std::numeric_limits<double>::infinity();
+  std::map<int, double> of_layer, gathered_of_layer;
+  for (const Unit& unit : layout.units) {
+    const auto elements = static_cast<double>(unit.param_elements);
+    const double gathered = unit.persistent ? 0 : elements;
+    if (gathered > 0 && unit.layer < layers) smallest = std::min(smallest, elements);
+    const bool own_head = assumed.tied_head_elements <= 0;
+    const bool in_layers = unit.layer >= 0 && unit.layer < layers;
+    if (own_head && !in_layers) facts.gathered_once += gathered;
+    if (unit.layer == kEmbeddingLayer) {
+      facts.embedding += elements;
+      facts.embedding_gather += gathered;
+    } else if (in_layers) {
+      of_layer[unit.layer] += elements;
+      gathered_of_layer[unit.layer] += gathered;
+    } else if (own_head) {
+      facts.own_head += elements;
+    }
+  }
+  if (!std::isinf(smallest)) facts.smallest_gather = smallest;
+  for (const auto& [layer, elements] : of_layer) {
+    facts.layers += elements;
+    facts.largest_layer = std::max(facts.largest_layer, elements);
+  }
+  std::map<double, double> by_size;
+  for (const auto& [layer, elements] : gathered_of_layer) {
+    if (elements > 0) by_size[elements] += 1;
+  }
+  for (const auto& [elements, count] : by_size) facts.layer_gathers.push_back({elements, count});
+  ZeroConfig open;
+  open.reduce_bucket_elements = kAuto;
+  facts.auto_reduce_bucket = ReduceBucketElements(open, layout, layers);
+  // Layers lie no closer than their elements.
+  facts.auto_reduce_layers = std::floor(static_cast<double>(facts.auto_reduce_bucket) /
+                                        std::max(1.0, facts.largest_layer));
+  return facts;
+}
+
+GroupTerms::GroupTerms(const Candidate& group, const TrainSetup& base, const LayoutFacts& facts) {
+  const TrainSetup setup = SetupOf(group, base);
+  const StateBytesPerParam bytes = StateBytes(base.precision);
+  ranks = group.gpus;
+  stage = group.stage;
+  psi = facts.all;
+  sharded = ParamsSharded(setup);
+  whole = sharded ? facts.persistent : 0;
+  reused = base.zero.max_reuse_distance > 0 ? psi - whole : 0;
+  away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
+  param_bytes = static_cast<double>(bytes.params);
+  grad_bytes = static_cast<double>(bytes.grads);
+  state_bytes = static_cast<double>(bytes.optimizer);
+  params_away = group.param != OffloadDevice::kNone;
+  in_place = GradsInPlace(setup);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,70 @@
+// What bounds know of a model and of a group of choices before anything is lowered: sums over the
+// parameter layout, and by name what they assume beyond them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "core/program/layout.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+
+// Where a model breaks one of these, its bounds are looser, or nothing, but they hold.
+struct BoundAssumptions {
+  // Elements of the embedding whose transpose makes the logits; 0: the head is a matrix of its own.
+  // A tied matrix's gradient is open from the loss to the end of the backward pass, and at stage 3
+  // the matrix is gathered twice in a forward pass. Broken: neither is counted, what lies outside
+  // of the layers is fetched once, and gradients behind the layers are no part of the backward
+  // half.
+  double tied_head_elements = 0;
+  // All layers have the same tensors, hence run the same kernels: models of one and of two segments
+  // tell the kernels' time and the activations of any number. Broken: the whole model is lowered
+  // instead, and of unlike layers the one counts that makes a bound least.
+  bool uniform_layers = false;
+};
+BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers,
+                               int64_t padded_vocab);
+
+// Layers whose gathered units have the same number of elements.
+struct LayerGathers {
+  double elements = 0;
+  double layers = 0;
+};
+
+// Elements of a stage 3 layout; sums of the tensors alone, without alignment, but for the bucket.
+struct LayoutFacts {
+  BoundAssumptions assumed;
+  double all = 0;
+  double persistent = 0;       // kept whole on every rank
+  double smallest_gather = 0;  // of the units up to the last layer that are gathered; 0: none
+  double layers = 0;           // of all layers together
+  double largest_layer = 0;
+  double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
+  // Where the head is a matrix of its own: what lies behind the layers, and what is gathered
+  // outside of them.
+  double own_head = 0, gathered_once = 0;
+  std::vector<LayerGathers> layer_gathers;  // rising; of the layers of which anything is
+  // What is reduced together where the config leaves it open: elements, and whole layers.
+  uint64_t auto_reduce_bucket = 0;
+  double auto_reduce_layers = 1;
+};
+LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed);
+
+// A group's choices in the words of the formulas, of one rank.
+struct GroupTerms {
+  GroupTerms(const Candidate& group, const TrainSetup& base, const LayoutFacts& facts);
+
+  int ranks = 1, stage = 0;
+  double psi = 0;     // parameters
+  double whole = 0;   // of these kept whole on every rank of stage 3
+  double reused = 0;  // kept from forward to backward
+  double away = 0;    // share of the states on host or disk
+  double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
+  bool params_away = false, sharded = false, in_place = false;
+
+  double shard() const { return psi / ranks; }
+};
+
+}  // namespace zeroplan

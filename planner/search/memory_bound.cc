@@ -1,0 +1,51 @@
+#include "planner/search/memory_bound.h"
+
+#include <algorithm>
+
+#include "cost_models/closed_form.h"
+
+namespace zeroplan {
+namespace {
+
+double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& facts) {
+  const ModelStates states = ModelStatesPerGpu(t.stage, t.psi, t.whole, t.ranks, base.precision);
+  double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
+               (t.in_place ? states.grads : states.grads * (1 - t.away)) +
+               states.optimizer * (1 - t.away);
+  if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.param_bytes;
+  // Something is gathered.
+  if (t.sharded) gpu += facts.smallest_gather * t.param_bytes;
+  constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
+  return std::max(0.0, gpu - kRounding);
+}
+
+}  // namespace
+
+GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const TrainSetup& base,
+                          const LayoutFacts& facts, const Cluster& cluster) {
+  const bool states_on_disk = group.optimizer.device == OffloadDevice::kNvme;
+  const bool params_on_disk = group.param == OffloadDevice::kNvme;
+  const double states_away = t.state_bytes * t.away * t.shard();
+  const double grads_away = t.grad_bytes * t.away * t.shard();
+  const double params_away = t.params_away ? (t.psi - t.whole) / t.ranks * t.param_bytes : 0;
+  const double kept_in_host =
+      static_cast<double>(base.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
+  const double on_disk = (states_on_disk ? states_away : 0) +
+                         (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
+  const double in_host =
+      (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
+  const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
+  GroupMemory memory;
+  memory.states = {static_cast<uint64_t>(GpuBytes(t, base, facts)) + cluster.runtime_bytes,
+                   static_cast<uint64_t>(node_ranks * in_host),
+                   static_cast<uint64_t>(node_ranks * on_disk)};
+  if (!t.in_place && group.reduce_bucket_elements != kAuto) {
+    // Filled by whole layers, so it may end up one short of its size.
+    const double room = static_cast<double>(group.reduce_bucket_elements) - facts.largest_layer;
+    memory.filled_bucket_bytes = static_cast<uint64_t>(
+        std::max(0.0, std::min(room, facts.layers - facts.largest_layer)) * t.param_bytes);
+  }
+  return memory;
+}
+
+}  // namespace zeroplan

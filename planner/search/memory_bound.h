@@ -1,0 +1,24 @@
+// Bytes that a choice's program holds at least.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/footprint.h"
+#include "planner/search/bound_facts.h"
+
+namespace zeroplan {
+
+using MemoryBound = MemoryTotals;
+
+// Of a group: what its batch does not change.
+struct GroupMemory {
+  MemoryBound states;                // model states and what is certainly live beside them
+  uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full
+};
+
+// Model states by the closed forms, without alignment; the gradient of a tied head, the smallest
+// gathered unit and the runtime.
+GroupMemory MemoryOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
+                          const LayoutFacts& facts, const Cluster& cluster);
+
+}  // namespace zeroplan

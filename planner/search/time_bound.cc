@@ -1,0 +1,208 @@
+#include "planner/search/time_bound.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/program/bucket_sizes.h"
+#include "cost_models/closed_form.h"
+
+namespace zeroplan {
+namespace {
+
+// A collective's seconds per byte fall as it grows, so cutting `bytes` into the largest pieces
+// there are costs least.
+double PiecesSeconds(const CostModel& costs, CollectiveOp op, double bytes, double piece) {
+  piece = std::min(piece, bytes);
+  return piece <= 0 ? 0 : bytes / piece * costs.CollectiveSeconds(op, piece);
+}
+
+// Compute c and communication m, each alone, side by side: they slow each other, so that every
+// second of m costs something even where it hides.
+double SideBySide(double c, double m, const OverlapRates& rates) {
+  const double gain = rates.compute_beside_collective + rates.collective_beside_compute - 1;
+  if (gain <= 0) return c + m;
+  const double together =
+      std::min(c / rates.compute_beside_collective, m / rates.collective_beside_compute);
+  return c + m - gain * together;
+}
+
+class GroupTimer {
+ public:
+  GroupTimer(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
+             const LayoutFacts& facts, const CostModel& costs)
+      : t_(terms),
+        group_(group),
+        zero_(base.zero),
+        precision_(base.precision),
+        facts_(facts),
+        costs_(costs) {}
+
+  GroupTime Time() {
+    if (t_.ranks > 1) {
+      AddReductions();
+      AddGathers();
+    }
+    AddCopies();
+    AddUpdate();
+    // Updates and the next forward pass hide the gathers between them: what the updates do not, the
+    // forward pass has beside it.
+    if (zero_.overlap_comm) {
+      time_.carried_comm_seconds = std::max(0.0, GatherSeconds() - time_.update_seconds);
+    }
+    time_.rates = costs_.overlap();
+    return time_;
+  }
+
+ private:
+  // Elements of the layers that one collective reduces at most.
+  double ReducePiece() const {
+    const bool open = group_.reduce_bucket_elements == kAuto;
+    if (open && facts_.assumed.uniform_layers) {
+      return facts_.auto_reduce_layers * facts_.largest_layer;
+    }
+    const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.reduce_bucket_elements;
+    return std::max(facts_.largest_layer, static_cast<double>(bucket));
+  }
+
+  void AddReductions() {
+    const bool all = t_.stage == 0 || !zero_.reduce_scatter;
+    const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
+    (t_.stage <= 1 ? time_.last_comm_seconds : time_.backward_comm_seconds) +=
+        PiecesSeconds(costs_, op, facts_.layers * t_.param_bytes, ReducePiece() * t_.param_bytes);
+  }
+
+  double Gather(double elements) const {
+    return costs_.CollectiveSeconds(CollectiveOp::kAllGather, elements * t_.param_bytes);
+  }
+
+  // Of the layers' gathers in one half of a micro-step.
+  double HalfGathers() const {
+    // Gathers ahead of their use may cross from one half into the other; the longest ones are left
+    // out.
+    const double smallest = facts_.layer_gathers.front().elements * t_.param_bytes;
+    const double ahead = group_.prefetch_bucket_elements == kAuto
+                             ? 2
+                             : 2 + std::ceil(static_cast<double>(group_.prefetch_bucket_elements) *
+                                             t_.param_bytes / smallest);
+    double left = -ahead;
+    for (const LayerGathers& gathers : facts_.layer_gathers) left += gathers.layers;
+    double seconds = 0;
+    for (const LayerGathers& gathers : facts_.layer_gathers) {
+      if (left <= 0) break;
+      seconds += std::min(left, gathers.layers) * Gather(gathers.elements);
+      left -= gathers.layers;
+    }
+    return seconds;
+  }
+
+  // Stage 3: before use.
+  void AddGathers() {
+    if (!t_.sharded || facts_.layer_gathers.empty()) return;
+    const double half = HalfGathers();
+    time_.forward_comm_seconds += half;
+    if (t_.reused > 0) return;
+    time_.backward_comm_seconds += half;
+    // A tied head gathers the embedding again.
+    if (facts_.assumed.tied_head_elements <= 0 || facts_.embedding_gather <= 0) return;
+    time_.forward_comm_seconds += Gather(facts_.embedding_gather);
+  }
+
+  // Elements of offloaded gradients that are complete in the backward half.
+  double GradsInBackward() const {
+    return std::max(0.0, t_.away * t_.shard() - facts_.own_head / t_.ranks);
+  }
+
+  void AddCopies() {
+    const double pcie = costs_.PcieBytesPerSecond();
+    if (!t_.in_place) time_.gradient_copy_seconds = GradsInBackward() * t_.param_bytes / pcie;
+    if (!t_.params_away) return;
+    const double shards = (t_.psi - t_.whole) / t_.ranks;
+    const double passes = t_.reused > 0 ? 1 : 2;
+    const double fetched = passes * shards - (passes - 1) * facts_.gathered_once / t_.ranks;
+    time_.fetch_seconds = fetched * t_.param_bytes / pcie;
+    if (group_.param != OffloadDevice::kNvme) return;
+    const auto in_cpu = static_cast<double>(zero_.offload_param.max_in_cpu_elements);
+    const double from_disk = std::max(0.0, fetched - passes * in_cpu) * t_.param_bytes /
+                             costs_.StorageReadBytesPerSecond();
+    time_.fetch_seconds = std::max(time_.fetch_seconds, from_disk);
+  }
+
+  // The gathers of updated parameters, one after the other.
+  double GatherSeconds() const {
+    if (t_.ranks <= 1) return 0;
+    const double elements = t_.stage == 0 ? 0 : t_.sharded ? t_.whole : t_.psi;
+    const uint64_t reduced = group_.reduce_bucket_elements == kAuto ? facts_.auto_reduce_bucket
+                                                                    : group_.reduce_bucket_elements;
+    // Units of stages below 3 hold a whole layer, and a rank's padding.
+    const double unit = 1.01 * std::max(facts_.largest_layer, facts_.embedding);
+    const double bucket = std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), unit);
+    return PiecesSeconds(costs_, CollectiveOp::kAllGather, elements * t_.param_bytes,
+                         t_.param_bytes * bucket);
+  }
+
+  void AddUpdate() {
+    const double bytes = UpdateBytesPerParam(precision_);
+    const double here = (1 - t_.away) * t_.psi / (t_.stage == 0 ? 1 : t_.ranks);
+    const double there = t_.away * t_.psi / t_.ranks;
+    time_.update_seconds = here * bytes / costs_.HbmBytesPerSecond();
+    if (!zero_.overlap_comm) {
+      time_.update_seconds = std::max(time_.update_seconds, GatherSeconds());
+    }
+    double& away = time_.host_update_seconds;
+    away = there * bytes / costs_.HostBytesPerSecond();
+    if (!t_.params_away) {
+      away = std::max(away, there * t_.param_bytes / costs_.PcieBytesPerSecond());
+    }
+    if (group_.optimizer.device == OffloadDevice::kNvme) {
+      // What is written of the last two pieces may still be under way in the backward half.
+      const double last = 2 * static_cast<double>(zero_.sub_group_elements);
+      away = std::max({away, t_.state_bytes * there / costs_.StorageReadBytesPerSecond(),
+                       t_.state_bytes * (there - last) / costs_.StorageWriteBytesPerSecond()});
+    }
+    const double normed_here = t_.in_place ? here + there : here;
+    time_.norm_seconds = normed_here * t_.grad_bytes / costs_.HbmBytesPerSecond();
+    if (!t_.in_place) {
+      time_.host_norm_seconds = GradsInBackward() * t_.grad_bytes / costs_.HostBytesPerSecond();
+    }
+  }
+
+  const GroupTerms& t_;
+  const Candidate& group_;
+  const ZeroConfig& zero_;
+  const PrecisionConfig& precision_;
+  const LayoutFacts& facts_;
+  const CostModel& costs_;
+  GroupTime time_;
+};
+
+}  // namespace
+
+GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
+                      const LayoutFacts& facts, const CostModel& costs) {
+  return GroupTimer(terms, group, base, facts, costs).Time();
+}
+
+double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum) {
+  // A micro-step; the first one also ends the last update, the last one has its reductions.
+  auto micro = [&](bool first, bool last) {
+    double forward = SideBySide(
+        kernels.forward_seconds,
+        group.forward_comm_seconds + (first ? group.carried_comm_seconds : 0), group.rates);
+    double fetch = group.fetch_seconds;
+    if (first) {
+      // Every parameter is used before the loss.
+      forward = std::max(group.update_seconds + forward, group.host_update_seconds);
+      fetch += group.update_seconds;
+    }
+    const double backward =
+        SideBySide(kernels.backward_seconds,
+                   group.backward_comm_seconds + (last ? group.last_comm_seconds : 0), group.rates);
+    const double host = last ? group.host_norm_seconds : 0;
+    return std::max(forward + std::max({backward, group.gradient_copy_seconds, host}), fetch);
+  };
+  if (grad_accum == 1) return micro(true, true) + group.norm_seconds;
+  return micro(true, false) + static_cast<double>(grad_accum - 2) * micro(false, false) +
+         micro(false, true) + group.norm_seconds;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,37 @@
+// Seconds that a step of a choice's program takes at least.
+#pragma once
+
+#include <cstdint>
+
+#include "cost_models/cost_model.h"
+#include "planner/search/bound_facts.h"
+
+namespace zeroplan {
+
+// Of a group: what its batch does not change. Each part alone.
+struct GroupTime {
+  // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
+  double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
+  double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
+  double gradient_copy_seconds = 0;  // to the host, in each backward half
+  double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
+  double norm_seconds = 0;           // of gradients on the GPU, before the update
+  double update_seconds = 0;         // on the GPU
+  // On the host, beside the last backward half; and from the norm until the last parameter is back,
+  // beside the update on the GPU and the first forward half.
+  double host_norm_seconds = 0, host_update_seconds = 0;
+  OverlapRates rates;
+};
+GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
+                      const LayoutFacts& facts, const CostModel& costs);
+
+// Kernels of a micro-step on the compute stream, whatever the stage.
+struct KernelTime {
+  double forward_seconds = 0;   // up to the first layer's backward: the loss included
+  double backward_seconds = 0;  // recompute included
+};
+
+// A step of `grad_accum` micro-steps.
+double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum);
+
+}  // namespace zeroplan

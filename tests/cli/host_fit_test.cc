@@ -1,0 +1,144 @@
+// What train says where a run does not fit this machine's host memory.
+#include "cli/train/host_fit.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/footprint.h"
+#include "tests/error_of.h"
+
+namespace zeroplan {
+namespace {
+
+ModelSpec SmallModel() {
+  ModelSpec model;
+  model.name = "small";
+  model.layers = 4;
+  model.hidden = 128;
+  model.heads = 4;
+  model.ffn = 512;
+  model.vocab = 1000;
+  model.padded_vocab = 1024;
+  model.positions = 128;
+  return model;
+}
+
+TrainSetup SmallSetup() {
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
+  setup.batch = {8, 2, 2, 128};
+  return setup;
+}
+
+// Unlike the default in every field that changes bytes.
+LowerOptions RunOptions() {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.logits_chunk_bytes = 1 << 20;
+  lower.flash_attention = false;
+  lower.checkpoint_chunk_elements = 1 << 12;
+  return lower;
+}
+
+// All ranks' arenas but the files'.
+uint64_t HostBytes(const TrainSetup& setup, const LowerOptions& lower) {
+  const Program program = Lower(SmallModel(), setup, lower);
+  const auto ranks = static_cast<uint64_t>(setup.batch.world_size);
+  return ranks * (program.arena_bytes[0] + program.arena_bytes[1] + program.arena_bytes[2]);
+}
+
+const ChoiceOrigin kOptions;
+const ChoiceOrigin kConfig{ChoiceOrigin::Kind::kConfig, "ds.json"};
+const ChoiceOrigin kPlan{ChoiceOrigin::Kind::kPlan, "plan.json"};
+
+// What CheckFitsHost says where `available` bytes are free; empty if nothing.
+std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
+                 uint64_t available) {
+  const Program program = Lower(SmallModel(), setup, lower);
+  return ErrorOf(ExitCode::kNothingFits, [&] { CheckFitsHost(program, lower, origin, available); });
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("host fit: exactly full fits; a byte less does not, and the message says by how much") {
+  const TrainSetup setup = SmallSetup();
+  const uint64_t needs = HostBytes(setup, RunOptions());
+  const Program program = Lower(SmallModel(), setup, RunOptions());
+  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, needs));
+  const std::string message = Says(setup, RunOptions(), kOptions, needs - 1);
+  CHECK(message.starts_with("host memory short by 1 B: 2 ranks of this plan need " +
+                            FormatBytes(needs)));
+  CHECK(Has(message, "--checkpointing selective fits with "));
+}
+
+TEST_CASE("host fit: proposals are lowered with the run's own options") {
+  TrainSetup selective = SmallSetup(), full = SmallSetup();
+  selective.recompute = kSelectiveRecompute;
+  full.recompute = FullRecompute();
+  const uint64_t needs = HostBytes(selective, RunOptions());
+  // The default options would have it fit, or not, elsewhere.
+  CHECK(HostBytes(selective, LowerOptions{}) != needs);
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, needs),
+            "; --checkpointing selective fits with " + FormatBytes(needs)));
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, needs - 1),
+            "; --checkpointing full fits with " + FormatBytes(HostBytes(full, RunOptions()))));
+}
+
+TEST_CASE("host fit: beside a plan or a config no option is proposed that they refuse") {
+  const uint64_t needs = HostBytes(SmallSetup(), RunOptions());
+  const std::string plan = Says(SmallSetup(), RunOptions(), kPlan, needs - 1);
+  CHECK(Has(plan, "; plan again with --checkpointing selective, which fits with "));
+  const std::string config = Says(SmallSetup(), RunOptions(), kConfig, needs - 1);
+  CHECK(Has(config, "; ds.json fits with "));
+  CHECK(Has(config, " if changed to stage 2, selective recompute and micro-batch 8"));
+  CHECK(!Has(config, "--"));
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kPlan, 1000),
+            "; no smaller choice fits; plan again for fewer ranks (--gpus)"));
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, 1000),
+            "; no smaller choice fits; fewer ranks (--gpus)"));
+}
+
+TEST_CASE("host fit: what goes to disk is given as options that train takes") {
+  TrainSetup setup = SmallSetup();
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.zero.offload_optimizer.ratio = 0.5;
+  setup.zero.sub_group_elements = 1 << 12;
+  TrainSetup on_disk = setup;
+  on_disk.zero.stage = 3;
+  on_disk.zero.offload_optimizer.device = on_disk.zero.offload_param.device = OffloadDevice::kNvme;
+  on_disk.zero.offload_optimizer.ratio = 1;
+  on_disk.recompute = FullRecompute();
+  on_disk.batch.micro_batch = 1;
+  CHECK_NOTHROW(ValidateSetup(on_disk, "command line"));
+  const uint64_t needs = HostBytes(on_disk, RunOptions());
+  const std::string message = Says(setup, RunOptions(), kOptions, needs);
+  CHECK(Has(message, "--offload-optimizer nvme"));
+  CHECK(Has(message, "--offload-ratio 1 --nvme-path DIR fits with " + FormatBytes(needs)));
+  CHECK(!Has(Says(setup, RunOptions(), kPlan, needs), "--nvme-path"));
+}
+
+TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its own ranks") {
+  TrainSetup setup = SmallSetup();
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.batch.world_size = 4;
+  const Program program = Lower(SmallModel(), setup, RunOptions());
+  const uint64_t needs = 3 * (program.arena_bytes[1] + program.arena_bytes[2]);
+  CHECK_NOTHROW(CheckOffloadFitsHost(program, kOptions, 3, needs));
+  const auto says = [&](const ChoiceOrigin& origin) {
+    return ErrorOf(ExitCode::kNothingFits,
+                   [&] { CheckOffloadFitsHost(program, origin, 3, needs - 1); });
+  };
+  CHECK(says(kOptions).starts_with("host memory short by 1 B: 3 ranks here need " +
+                                   FormatBytes(needs)));
+  CHECK(Has(says(kOptions), "; offload less (--offload-ratio)"));
+  CHECK(Has(says(kPlan), "; plan again with "));
+  CHECK(!Has(says(kConfig), "--"));
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,235 @@
+// What bounds know and assume of a model, with parameter tables made by hand that break each
+// assumption: the bound gets looser, and holds.
+#include "planner/search/bounds.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "core/program/bucket_sizes.h"
+#include "cost_models/step_time.h"
+#include "tests/planner/search_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int64_t kLayers = 3, kHidden = 64, kWords = 1024;
+
+ParamTensor Matrix(const char* name, int layer, int64_t rows, int64_t columns) {
+  ParamTensor tensor{};
+  tensor.name = name;
+  tensor.layer = layer;
+  tensor.shape = {rows, columns};
+  tensor.unpadded_rows = rows;
+  tensor.decay = true;
+  return tensor;
+}
+
+// Embeddings, one matrix a layer of so many rows, and what comes behind.
+std::vector<ParamTensor> Table(const std::vector<int64_t>& layer_rows, bool own_head) {
+  std::vector<ParamTensor> tensors = {Matrix("words", kEmbeddingLayer, kWords, kHidden),
+                                      Matrix("positions", kEmbeddingLayer, 32, kHidden)};
+  for (size_t layer = 0; layer < layer_rows.size(); ++layer) {
+    tensors.push_back(Matrix("layer", static_cast<int>(layer), layer_rows[layer], kHidden));
+  }
+  if (own_head) {
+    tensors.push_back(Matrix("head", static_cast<int>(layer_rows.size()), kHidden, kWords));
+  }
+  return tensors;
+}
+
+ParamLayout Layout(const std::vector<ParamTensor>& tensors, int ranks) {
+  ZeroConfig zero;
+  zero.stage = 3;
+  zero.param_persistence_threshold = 0;
+  return BuildParamLayout(std::make_shared<const std::vector<ParamTensor>>(tensors), zero, ranks);
+}
+
+LayoutFacts Facts(const std::vector<ParamTensor>& tensors, int ranks) {
+  return FactsOf(Layout(tensors, ranks), kLayers, AssumptionsOf(tensors, kLayers, kWords));
+}
+
+TEST_CASE("BoundAssumptions: GPT-2 has a tied head and layers that are alike") {
+  const ModelSpec model = LoadModel("gpt2");
+  const BoundAssumptions assumed =
+      AssumptionsOf(BuildParamTable(model), model.layers, model.padded_vocab);
+  CHECK(assumed.uniform_layers);
+  CHECK(assumed.tied_head_elements == static_cast<double>(model.padded_vocab * model.hidden));
+}
+
+TEST_CASE("BoundAssumptions: each is found broken in the parameter table") {
+  const std::vector<ParamTensor> plain = Table({80, 80, 80}, false);
+  CHECK(AssumptionsOf(plain, kLayers, kWords).uniform_layers);
+  CHECK(AssumptionsOf(plain, kLayers, kWords).tied_head_elements == kWords * kHidden);
+  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers, kWords).tied_head_elements == 0);
+  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers, kWords).uniform_layers);
+  CHECK(!AssumptionsOf(Table({80, 81, 80}, false), kLayers, kWords).uniform_layers);
+  std::vector<ParamTensor> missing = plain;
+  missing.pop_back();
+  CHECK(!AssumptionsOf(missing, kLayers, kWords).uniform_layers);
+  // Transposed: as many elements, other products.
+  std::vector<ParamTensor> transposed = plain;
+  std::swap(transposed.back().shape[0], transposed.back().shape[1]);
+  CHECK(!AssumptionsOf(transposed, kLayers, kWords).uniform_layers);
+}
+
+TEST_CASE("LayoutFacts: sums of unlike layers, by hand") {
+  const LayoutFacts facts = Facts(Table({100, 10, 100}, true), 2);
+  CHECK(facts.all == kHidden * (kWords + 32 + 210 + kWords));
+  CHECK(facts.persistent == 0);
+  CHECK(facts.layers == kHidden * 210);
+  CHECK(facts.largest_layer == kHidden * 100);
+  CHECK(facts.smallest_gather == kHidden * 10);
+  CHECK(facts.embedding == kHidden * (kWords + 32));
+  CHECK(facts.own_head == kHidden * kWords);
+  CHECK(facts.gathered_once == kHidden * (kWords + 32 + kWords));
+  REQUIRE(facts.layer_gathers.size() == 2);
+  CHECK(facts.layer_gathers[0].elements == kHidden * 10);
+  CHECK(facts.layer_gathers[0].layers == 1);
+  CHECK(facts.layer_gathers[1].layers == 2);
+  CHECK(facts.auto_reduce_bucket == kLeastAutoBucket);
+  CHECK(Facts(Table({100, 10, 100}, false), 2).own_head == 0);
+  CHECK(Facts(Table({100, 10, 100}, false), 2).gathered_once == 0);
+}
+
+TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and states still do") {
+  TrainSetup base;
+  Candidate group;
+  group.gpus = 4;
+  group.stage = 2;
+  Cluster cluster;
+  cluster.gpus = cluster.gpus_per_node = 4;
+  cluster.runtime_bytes = 1000;
+  const auto bound = [&](const std::vector<ParamTensor>& tensors, const BoundAssumptions& assumed) {
+    const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed);
+    return MemoryOfGroup(GroupTerms(group, base, facts), group, base, facts, cluster)
+        .states.gpu_bytes;
+  };
+  const std::vector<ParamTensor> untied = Table({80, 80, 80}, true);
+  const BoundAssumptions assumed = AssumptionsOf(untied, kLayers, kWords);
+  // bf16: parameters whole, gradients and states of a quarter; the runtime.
+  const auto psi = static_cast<uint64_t>(Facts(untied, 4).all);
+  const uint64_t least = 2 * psi + (2 + 12) * psi / 4 + 1000;
+  CHECK(bound(untied, assumed) <= least);
+  CHECK(bound(untied, assumed) + 4096 >= least);
+  BoundAssumptions tied = assumed;
+  tied.tied_head_elements = kWords * kHidden;
+  CHECK(bound(untied, tied) == bound(untied, assumed) + 2 * kWords * kHidden);
+}
+
+GroupTime TimeOf(const LayoutFacts& facts, int stage, const CostModel& costs) {
+  const TrainSetup base;
+  Candidate group;
+  group.gpus = 8;
+  group.stage = stage;
+  return TimeOfGroup(GroupTerms(group, base, facts), group, base, facts, costs);
+}
+
+TEST_CASE("bounds: collectives of unlike layers are no longer than those of any order of them") {
+  const SearchFixture fixture("gpt2", 8);
+  const CostModel& costs = *fixture.inputs.clusters[0].costs;
+  // 19.2M, 1.92M and 9.6M elements: the bucket is the largest layer.
+  const std::vector<int64_t> rows = {300'000, 30'000, 150'000};
+  const auto seconds = [&](CollectiveOp op, double layer_rows) {
+    return costs.CollectiveSeconds(op, 2 * layer_rows * kHidden);
+  };
+  std::vector<int64_t> order = {30'000, 150'000, 300'000};
+  do {
+    const LayoutFacts facts = Facts(Table(order, false), 8);
+    CHECK(!facts.assumed.uniform_layers);
+    CHECK(facts.auto_reduce_bucket == 300'000 * kHidden);
+    // The backward pass fills a bucket from the last layer on, as far as the next one fits.
+    double reductions = 0;
+    int64_t filled = 0;
+    for (size_t i = order.size(); i-- > 0;) {
+      if (filled + order[i] > 300'000) {
+        reductions += seconds(CollectiveOp::kReduceScatter, static_cast<double>(filled));
+        filled = 0;
+      }
+      filled += order[i];
+    }
+    reductions += seconds(CollectiveOp::kReduceScatter, static_cast<double>(filled));
+    const GroupTime two = TimeOf(facts, 2, costs);
+    CHECK(two.backward_comm_seconds > 0);
+    CHECK(two.backward_comm_seconds <= reductions);
+    // Two gathers of three may be in the other half, whichever they are; the embedding's second
+    // one is not.
+    const double again = seconds(CollectiveOp::kAllGather, kWords + 32);
+    const GroupTime three = TimeOf(facts, 3, costs);
+    CHECK(three.forward_comm_seconds ==
+          doctest::Approx(seconds(CollectiveOp::kAllGather, 30'000) + again));
+    CHECK(TimeOf(Facts(Table(order, true), 8), 3, costs).forward_comm_seconds ==
+          doctest::Approx(seconds(CollectiveOp::kAllGather, 30'000)));
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("bounds: small layers that are alike are reduced by as many as fit the bucket") {
+  const SearchFixture fixture("gpt2", 8);
+  const CostModel& costs = *fixture.inputs.clusters[0].costs;
+  // 2.56M elements a layer: three to a bucket of 8M.
+  const LayoutFacts facts = Facts(Table({40'000, 40'000, 40'000}, false), 8);
+  CHECK(facts.auto_reduce_layers == 3);
+  CHECK(TimeOf(facts, 2, costs).backward_comm_seconds ==
+        doctest::Approx(
+            costs.CollectiveSeconds(CollectiveOp::kReduceScatter, 2 * 120'000 * kHidden)));
+}
+
+TEST_CASE("bounds: of a model with small layers no time exceeds its program's") {
+  SearchFixture fixture("gpt2", 8);
+  SearchInputs& in = fixture.inputs;
+  in.model.hidden = 256;
+  in.model.heads = 4;
+  in.model.ffn = 1024;
+  in.model.vocab = in.model.padded_vocab = 1024;
+  const SearchCluster& cluster = in.clusters[0];
+  Bounds bounds(in.model,
+                std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model)),
+                in.base, in.lower);
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const int64_t grad_accum : {1, 2}) {
+      CAPTURE(stage);
+      CAPTURE(grad_accum);
+      Candidate candidate;
+      candidate.gpus = 8;
+      candidate.stage = stage;
+      candidate.grad_accum = grad_accum;
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+      const ComputeBound& compute = bounds.Compute(1, kNoRecompute, *cluster.costs);
+      CHECK(Bounds::StepSeconds(group, compute, grad_accum) <=
+            StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
+      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
+            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+    }
+  }
+}
+
+TEST_CASE("bounds: where layers are unlike, kernels and activations are the whole model's") {
+  SearchFixture fixture("gpt2", 1);
+  const SearchInputs& in = fixture.inputs;
+  const CostModel& costs = *in.clusters[0].costs;
+  std::vector<ParamTensor> unlike = BuildParamTable(in.model);
+  // A tensor that no kernel reads, in one layer.
+  const auto at = std::find_if(unlike.begin(), unlike.end(),
+                               [](const ParamTensor& tensor) { return tensor.layer == 1; });
+  unlike.insert(at, Matrix("unused", 1, 64, 64));
+  const auto bounds_of = [&](const std::vector<ParamTensor>& tensors) {
+    return Bounds(in.model, std::make_shared<const std::vector<ParamTensor>>(tensors), in.base,
+                  in.lower);
+  };
+  Bounds plain = bounds_of(BuildParamTable(in.model)), whole = bounds_of(unlike);
+  for (const RecomputeConfig& recompute :
+       {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(3)}) {
+    CAPTURE(recompute.every);
+    const ComputeBound& extended = plain.Compute(4, recompute, costs);
+    const ComputeBound& lowered = whole.Compute(4, recompute, costs);
+    CHECK(lowered.kernels.forward_seconds == doctest::Approx(extended.kernels.forward_seconds));
+    CHECK(lowered.kernels.backward_seconds == doctest::Approx(extended.kernels.backward_seconds));
+    CHECK(lowered.transient_bytes >= extended.transient_bytes);
+    CHECK(static_cast<double>(lowered.transient_bytes) ==
+          doctest::Approx(static_cast<double>(extended.transient_bytes)).epsilon(0.01));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
