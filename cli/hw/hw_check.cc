@@ -2,6 +2,7 @@
 #include "cli/hw/hw_check.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,13 @@ void RunCheck(const CheckCommand& command) {
   for (const std::string& file : command.metrics) {
     const MeasuredRun run = ReadMetrics(ReadTextFile(file), file);
     if (command.plan.empty()) {
-      rows.push_back(
-          Compare(run, LoadModel(command.model.empty() ? run.model : command.model), hardware));
+      std::optional<ModelSpec> model;
+      if (!command.model.empty()) {
+        model = LoadModel(command.model);
+      } else if (!run.program) {
+        model = LoadModel(run.model);
+      }
+      rows.push_back(Compare(run, model, hardware));
       continue;
     }
     const PlanFile plan = ReadPlan(ReadTextFile(command.plan), command.plan);

@@ -74,12 +74,14 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
     }
   }
-  const MemoryReport memory = WalkMemory(program);
+  // On the CPU all ranks are threads of this process.
+  const int ranks_per_host = on_gpu ? place.local_world_size : work.setup.batch.world_size;
+  const RunFacts facts{program, work.lower, ranks_per_host, WalkMemory(program), prediction};
   std::unique_ptr<MetricsFile> metrics;
   if (!command.metrics.empty() && place.rank == 0) {
     metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
   }
-  Progress progress(program, memory, prediction, options.steps, metrics.get());
+  Progress progress(facts, options.steps, metrics.get());
   return Train(program, options, progress);
 }
 
