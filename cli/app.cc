@@ -63,15 +63,16 @@ int RunApp(int argc, const char* const* argv) {
   app.set_version_flag("--version", "zeroplan " + std::string(kVersion), "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
-  RegisterEstimate(app);
-  RegisterPlan(app);
-  RegisterConfig(app);
-  RegisterModel(app);
-  RegisterHardware(app);
-  RegisterData(app);
-  RegisterTrain(app);
-  RegisterExplain(app);
-  RegisterGenerate(app);
+  Command root(app);
+  RegisterEstimate(root);
+  RegisterPlan(root);
+  RegisterConfig(root);
+  RegisterModel(root);
+  RegisterHardware(root);
+  RegisterData(root);
+  RegisterTrain(root);
+  RegisterExplain(root);
+  RegisterGenerate(root);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -1,7 +1,6 @@
 // zeroplan config check: what a DeepSpeed config comes to.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
@@ -9,6 +8,7 @@
 #include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
+#include "cli/common/resolve.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
@@ -27,20 +27,20 @@ ReadContext Context(const CheckOptions& options) {
   Assumptions assumptions;  // shown by none of the values below
   ReadContext context;
   context.strict = options.strict;
-  context.world_size =
-      static_cast<int>(ParseOptionalWhole(common.gpus, "--gpus", 1, kMaxGpus).value_or(1));
-  if (!common.model.empty() || !common.params.empty()) {
-    const ModelSpec model = ResolveModel(common, assumptions);
+  context.world_size = common.cluster.gpus.value_or(1);
+  const BatchOptions& batch = common.batch;
+  if (common.model.given()) {
+    const ModelSpec model = ResolveModel(common.model, batch.seq_len, assumptions);
     context.layers = model.layers;
     context.seq_len = ResolveSeqLen(common, model, assumptions);
-  } else if (!common.seq_len.empty()) {
-    context.seq_len = ParseWhole(common.seq_len, "--seq-len", 1, kMaxBatch);
+  } else if (batch.seq_len) {
+    context.seq_len = *batch.seq_len;
   }
-  context.micro_batch = ParseOptionalWhole(common.micro_batch, "--micro-batch", 1, kMaxBatch);
-  context.grad_accum = ParseOptionalWhole(common.grad_accum, "--grad-accum", 1, kMaxBatch);
-  context.global_batch = ParseOptionalWhole(common.global_batch, "--global-batch", 1, kMaxBatch);
-  if (!common.dtype.empty()) context.dtype = ParseDtype(common.dtype, "--dtype");
-  context.has_bf16 = ResolveHardware(common, assumptions).gpu.bf16;
+  context.micro_batch = batch.micro_batch;
+  context.grad_accum = batch.grad_accum;
+  context.global_batch = batch.global_batch;
+  context.dtype = batch.dtype;
+  context.has_bf16 = ResolveHardware(common.hardware, assumptions).gpu.bf16;
   return context;
 }
 
@@ -74,22 +74,22 @@ void Check(const CheckOptions& options) {
 
 }  // namespace
 
-void RegisterConfig(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("config", "DeepSpeed configs");
-  command->require_subcommand(1);
-  command->footer("Examples:\n  zeroplan config check ds_config.json --gpus 8 --model gpt2-xl");
-  CLI::App* check = command->add_subcommand(
-      "check", "Errors, warnings and effective values of a DeepSpeed config");
+void RegisterConfig(Command& app) {
+  Command group = app.AddGroup("config", "DeepSpeed configs");
+  group.Footer("Examples:\n  zeroplan config check ds_config.json --gpus 8 --model gpt2-xl");
+  Command check = group.Add("check", "Errors, warnings and effective values of a DeepSpeed config");
   auto options = std::make_shared<CheckOptions>();
-  check->add_option("file", options->file, "The config")->type_name("FILE")->required();
-  check->add_flag("--strict", options->strict, "Unknown keys of the top level are errors");
-  AddModelOptions(*check, options->common);
-  AddOption(*check, "Hardware", "--gpus", options->common.gpus, "COUNT",
-            "GPUs in all, for the batch arithmetic (default 1)");
-  AddOption(*check, "Hardware", "--hw", options->common.hardware, "NAME|FILE",
-            "Hardware profile, for precision \"auto\" (see 'zeroplan hw list')");
-  AddBatchOptions(*check, options->common);
-  check->callback([options] { Check(*options); });
+  CommonOptions& common = options->common;
+  check.Required("file", "FILE", "The config", options->file);
+  check.Flag(kNoGroup, "--strict", "Unknown keys of the top level are errors", options->strict);
+  AddModelOptions(check, common.model);
+  check.Value({"Hardware", "--gpus", "COUNT", "GPUs in all, for the batch arithmetic (default 1)"},
+              common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
+  check.Text({"Hardware", "--hw", "NAME|FILE",
+              "Hardware profile, for precision \"auto\" (see 'zeroplan hw list')"},
+             common.hardware.profile);
+  AddBatchOptions(check, common.batch);
+  check.Run([options] { Check(*options); });
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 // zeroplan data tokenize: text to a file of tokens.
-#include <CLI/CLI.hpp>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/app.h"
 #include "cli/common/output.h"
@@ -17,20 +18,17 @@ struct TokenizeOptions {
 
 }  // namespace
 
-void RegisterData(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("data", "Training data");
-  command->require_subcommand(1);
-  CLI::App* tokenize = command->add_subcommand(
+void RegisterData(Command& app) {
+  Command group = app.AddGroup("data", "Training data");
+  Command tokenize = group.Add(
       "tokenize", "Turns text into byte-level tokens (256 of them), in llm.c's file format");
-  tokenize->footer("Example:\n  zeroplan data tokenize book.txt essays/ -o corpus.bin");
+  tokenize.Footer("Example:\n  zeroplan data tokenize book.txt essays/ -o corpus.bin");
   auto options = std::make_shared<TokenizeOptions>();
-  tokenize->add_option("texts", options->texts, "Text files, or folders of them, in this order")
-      ->type_name("TEXT")
-      ->required();
-  tokenize->add_option("-o,--output", options->output, "Token file to write; ends in .bin")
-      ->type_name("FILE.bin")
-      ->required();
-  tokenize->callback([options] {
+  tokenize.Required("texts", "TEXT", "Text files, or folders of them, in this order",
+                    options->texts);
+  tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
+                    options->output);
+  tokenize.Run([options] {
     const uint64_t tokens = TokenizeText(options->texts, options->output);
     WriteOutput("", fmt::format("{}: {} tokens\n", options->output, tokens));
   });

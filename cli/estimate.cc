@@ -1,7 +1,6 @@
 // zeroplan estimate: every ZeRO stage and offload choice, its memory, its traffic and its time.
 #include "planner/estimate/estimate.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/app.h"
@@ -9,6 +8,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "planner/report/report.h"
@@ -26,9 +26,11 @@ Memory is what the built-in executor allocates, to the byte; 'runtime' (context,
 libraries) is the hardware profile's. Times come from the step program played over its streams with
 the profile's rates. Nothing here needs a GPU. Exit code 0 even if nothing fits.)";
 
+enum class Format : uint8_t { kTable, kJson, kCsv };
+
 struct EstimateOptions {
   CommonOptions common;
-  std::string format = "table";
+  Option<Format> format;
   std::string output, trace;
 };
 
@@ -45,12 +47,12 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 }
 
 void RunEstimate(const EstimateOptions& options) {
-  const size_t format = ParseWord(options.format, "--format", {"table", "json", "csv"});
+  const Format format = options.format.value_or(Format::kTable);
   Assumptions assumptions;
   const CommonOptions& common = options.common;
-  const HardwareProfile hardware = ResolveHardware(common, assumptions);
+  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
   EstimateInputs inputs;
-  inputs.model = ResolveModel(common, assumptions);
+  inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
   inputs.lower.backend = Backend::kCuda;
   inputs.lower.flash_attention = hardware.gpu.flash_attention;
@@ -58,18 +60,18 @@ void RunEstimate(const EstimateOptions& options) {
   inputs.costs = &costs;
   const int gpus = inputs.cluster.gpus;
   if (common.config.empty()) {
-    TrainSetup base = ResolveBaseSetup(common, inputs.model, hardware, gpus, assumptions);
-    const ChoiceSpace space = ResolveChoices(common, base, assumptions);
-    inputs.setups = EnumerateSetups(base, space);
+    inputs.setups = ResolveSetups(common, inputs.model, hardware, gpus, DefaultDtype(hardware),
+                                  ChoiceSpace{}, assumptions);
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
 
-  if (format != 0) {
+  if (format != Format::kTable) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
-    WriteOutput(options.output, format == 1 ? ReportJson(estimate) : ReportCsv(estimate));
+    WriteOutput(options.output,
+                format == Format::kJson ? ReportJson(estimate) : ReportCsv(estimate));
     return;
   }
   TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.assumed,
@@ -79,24 +81,26 @@ void RunEstimate(const EstimateOptions& options) {
 
 }  // namespace
 
-void RegisterEstimate(CLI::App& app) {
+void RegisterEstimate(Command& app) {
   auto options = std::make_shared<EstimateOptions>();
-  CLI::App* command =
-      app.add_subcommand("estimate", "Memory and step time of every ZeRO stage and offload choice");
-  command->footer(kFooter);
-  AddModelOptions(*command, options->common);
-  AddClusterOptions(*command, options->common);
-  AddBatchOptions(*command, options->common);
-  AddZeroOptions(*command, options->common, /*all_default=*/true);
-  AddOption(*command, "Output", "--format", options->format, "table|json|csv",
-            "table for people; json (schema zeroplan.estimate/1) and csv for programs, in bytes "
-            "(default table)");
-  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
-            "File for the result (default: stdout)");
-  AddOption(*command, "Output", "--trace", options->trace, "FILE.json",
-            "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); with "
-            "one choice only");
-  command->callback([options] { RunEstimate(*options); });
+  Command command =
+      app.Add("estimate", "Memory and step time of every ZeRO stage and offload choice");
+  command.Footer(kFooter);
+  AddModelOptions(command, options->common.model);
+  AddClusterOptions(command, options->common);
+  AddBatchOptions(command, options->common.batch);
+  AddChoiceOptions(command, options->common, /*all_default=*/true);
+  command.Value({"Output", "--format", "table|json|csv",
+                 "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
+                 "bytes (default table)"},
+                options->format, WordIn<Format>({"table", "json", "csv"}));
+  command.Text({"Output", "-o,--output", "FILE", "File for the result (default: stdout)"},
+               options->output);
+  command.Text({"Output", "--trace", "FILE.json",
+                "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); "
+                "with one choice only"},
+               options->trace);
+  command.Run([options] { RunEstimate(*options); });
 }
 
 }  // namespace zeroplan

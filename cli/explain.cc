@@ -1,12 +1,10 @@
 // zeroplan explain: a plan's step, what it holds, does and waits for.
 #include "planner/explain/explain.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "cli/common/predicted_trace.h"
 #include "core/base/error.h"
@@ -70,21 +68,21 @@ void RunExplain(const ExplainOptions& options) {
 
 }  // namespace
 
-void RegisterExplain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "explain", "A plan's step: what it holds, what it does when, what it waits for");
+void RegisterExplain(Command& app) {
+  Command command =
+      app.Add("explain", "A plan's step: what it holds, what it does when, what it waits for");
   auto options = std::make_shared<ExplainOptions>();
-  command->add_option("plan", options->plan, "What 'zeroplan plan --plan-out' wrote")
-      ->type_name("PLAN")
-      ->required();
-  AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",
-            "Hardware profile whose rates give the times (default: the plan's)");
-  AddOption(*command, "Output", "--trace", options->trace, "FILE.json",
-            "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)");
-  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
-            "File for the text (default: stdout)");
-  command->footer(kFooter);
-  command->callback([options] { RunExplain(*options); });
+  command.Required("plan", "PLAN", "What 'zeroplan plan --plan-out' wrote", options->plan);
+  command.Text({"Hardware", "--hw", "NAME|FILE",
+                "Hardware profile whose rates give the times (default: the plan's)"},
+               options->hardware);
+  command.Text({"Output", "--trace", "FILE.json",
+                "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)"},
+               options->trace);
+  command.Text({"Output", "-o,--output", "FILE", "File for the text (default: stdout)"},
+               options->output);
+  command.Footer(kFooter);
+  command.Run([options] { RunExplain(*options); });
 }
 
 }  // namespace zeroplan

@@ -1,7 +1,10 @@
 // zeroplan generate: text from trained weights.
-#include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/app.h"
 #include "cli/common/parse.h"
@@ -12,22 +15,30 @@ namespace zeroplan {
 namespace {
 
 struct GenerateCommand {
-  std::string model, prompt, tokens = "200", context, temperature = "0.8", top_k = "40", seed = "1";
+  std::string model, prompt;
+  Option<int64_t> tokens, context;
+  Option<double> temperature;
+  Option<int> top_k;
+  Option<uint64_t> seed;
 };
+
+double ParseTemperature(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool in_range = value >= 0 && value <= 100;
+  if (*end != '\0' || !in_range) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0 to 100", option, text);
+  }
+  return value;
+}
 
 void RunGenerate(const GenerateCommand& command) {
   SamplingOptions sampling;
-  char* end = nullptr;
-  sampling.temperature = std::strtod(command.temperature.c_str(), &end);
-  const bool in_range = sampling.temperature >= 0 && sampling.temperature <= 100;
-  if (command.temperature.empty() || *end != '\0' || !in_range) {
-    ThrowUsage("--temperature: {} is not allowed; use a number from 0 to 100", command.temperature);
-  }
-  sampling.top_k = static_cast<int>(ParseWhole(command.top_k, "--top-k", 1, 1'000'000));
-  sampling.seed = static_cast<uint64_t>(ParseWhole(command.seed, "--seed", 1, INT64_MAX));
-  const int64_t count = ParseWhole(command.tokens, "--tokens", 1, 1'000'000);
-  const int64_t context =
-      ParseOptionalWhole(command.context, "--context", 1, 1'000'000).value_or(0);
+  sampling.temperature = command.temperature.value_or(0.8);
+  sampling.top_k = command.top_k.value_or(40);
+  sampling.seed = command.seed.value_or(1);
+  const int64_t count = command.tokens.value_or(200);
+  const int64_t context = command.context.value_or(0);
   TextGenerator generator(command.model, context, 0);
   const bool bytes = generator.model().vocab == 256;
   if (!bytes && !command.prompt.empty()) {
@@ -52,26 +63,30 @@ void RunGenerate(const GenerateCommand& command) {
 
 }  // namespace
 
-void RegisterGenerate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Text from a model that train saved");
+void RegisterGenerate(Command& app) {
+  Command command = app.Add("generate", "Text from a model that train saved");
   auto options = std::make_shared<GenerateCommand>();
-  command->add_option("model", options->model, "Folder with config.json and model.safetensors")
-      ->type_name("DIR")
-      ->required();
-  auto add = [&](const char* name, std::string& value, const char* type, const char* help) {
-    command->add_option(name, value, help)->type_name(type);
-  };
-  add("--prompt", options->prompt, "TEXT",
-      "What the text begins with (byte-level models; default: a line feed)");
-  add("--tokens", options->tokens, "COUNT", "Tokens to make (default 200)");
-  add("--context", options->context, "TOKENS",
-      "Tokens looked back at (default: all the model has positions for)");
-  add("--temperature", options->temperature, "NUMBER",
-      "0: always the likeliest token; higher: more varied (default 0.8)");
-  add("--top-k", options->top_k, "COUNT", "Choose among the likeliest so many (default 40)");
-  add("--seed", options->seed, "NUMBER", "Of the choice (default 1)");
-  command->footer("Example:\n  zeroplan generate out --prompt 'The ' --tokens 300");
-  command->callback([options] { RunGenerate(*options); });
+  command.Required("model", "DIR", "Folder with config.json and model.safetensors", options->model);
+  command.Text({.group = kNoGroup,
+                .name = "--prompt",
+                .type = "TEXT",
+                .help = "What the text begins with (byte-level models; default: a line feed)",
+                .may_be_empty = true},
+               options->prompt);
+  command.Value({kNoGroup, "--tokens", "COUNT", "Tokens to make (default 200)"}, options->tokens,
+                WholeIn<int64_t>(1, 1'000'000));
+  command.Value({kNoGroup, "--context", "TOKENS",
+                 "Tokens looked back at (default: all the model has positions for)"},
+                options->context, WholeIn<int64_t>(1, 1'000'000));
+  command.Value({kNoGroup, "--temperature", "NUMBER",
+                 "0: always the likeliest token; higher: more varied (default 0.8)"},
+                options->temperature, ParseTemperature);
+  command.Value({kNoGroup, "--top-k", "COUNT", "Choose among the likeliest so many (default 40)"},
+                options->top_k, WholeIn<int>(1, 1'000'000));
+  command.Value({kNoGroup, "--seed", "NUMBER", "Of the choice (default 1)"}, options->seed,
+                WholeIn<uint64_t>(1, INT64_MAX));
+  command.Footer("Example:\n  zeroplan generate out --prompt 'The ' --tokens 300");
+  command.Run([options] { RunGenerate(*options); });
 }
 
 }  // namespace zeroplan

@@ -1,7 +1,6 @@
 // zeroplan model list|show: the shapes that zeroplan knows.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/app.h"
@@ -48,18 +47,16 @@ std::string ShowModel(const std::string& name) {
 
 }  // namespace
 
-void RegisterModel(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("model", "The model shapes zeroplan knows");
-  command->require_subcommand(1);
-  command->footer("Examples:\n  zeroplan model list\n  zeroplan model show gpt2-xl");
-  CLI::App* list = command->add_subcommand("list", "Presets, with where their shapes come from");
-  list->callback([] { WriteOutput("", ListModels()); });
-  CLI::App* show = command->add_subcommand("show", "Dimensions and tensors of one model");
+void RegisterModel(Command& app) {
+  Command group = app.AddGroup("model", "The model shapes zeroplan knows");
+  group.Footer("Examples:\n  zeroplan model list\n  zeroplan model show gpt2-xl");
+  Command list = group.Add("list", "Presets, with where their shapes come from");
+  list.Run([] { WriteOutput("", ListModels()); });
+  Command show = group.Add("show", "Dimensions and tensors of one model");
   auto name = std::make_shared<std::string>();
-  show->add_option("model", *name, "A preset, a Hugging Face config.json, or a folder with one")
-      ->type_name("NAME|FILE|DIR")
-      ->required();
-  show->callback([name] { WriteOutput("", ShowModel(*name)); });
+  show.Required("model", "NAME|FILE|DIR",
+                "A preset, a Hugging Face config.json, or a folder with one", *name);
+  show.Run([name] { WriteOutput("", ShowModel(*name)); });
 }
 
 }  // namespace zeroplan

@@ -11,18 +11,12 @@
 
 namespace zeroplan {
 
-int64_t ParseWhole(const std::string& text, std::string_view option, int64_t low, int64_t high) {
+int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high) {
   const uint64_t value = ParseCount(text, option);
   if (value < static_cast<uint64_t>(low) || value > static_cast<uint64_t>(high)) {
     ThrowUsage("{}: {} is not allowed; use a whole number from {} to {}", option, text, low, high);
   }
   return static_cast<int64_t>(value);
-}
-
-std::optional<int64_t> ParseOptionalWhole(const std::string& text, std::string_view option,
-                                          int64_t low, int64_t high) {
-  if (text.empty()) return std::nullopt;
-  return ParseWhole(text, option, low, high);
 }
 
 double ParseRatio(const std::string& text, std::string_view option) {

@@ -1,9 +1,8 @@
-// Values of options. Each throws Error(kUsage) that names the option, the value and what is
-// allowed.
+// From an option's text to its value. Each throws Error(kUsage) that names the option, the value
+// and what is allowed.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +12,7 @@
 namespace zeroplan {
 
 // A whole number from `low` to `high`; "2k" and "1e3" are numbers too. REQUIRES: low >= 1.
-int64_t ParseWhole(const std::string& text, std::string_view option, int64_t low, int64_t high);
-// The same where `text` is given.
-std::optional<int64_t> ParseOptionalWhole(const std::string& text, std::string_view option,
-                                          int64_t low, int64_t high);
+int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high);
 // A number above 0 and up to 1.
 double ParseRatio(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
@@ -27,6 +23,21 @@ size_t ParseWord(const std::string& text, std::string_view option,
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
 // "none", "cpu", "nvme" or "all".
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
+
+// For Command::Value: ParseWhole as a T.
+template <typename T>
+auto WholeIn(int64_t low, int64_t high) {
+  return [low, high](const std::string& text, std::string_view option) {
+    return static_cast<T>(ParseWhole(text, option, low, high));
+  };
+}
+// For Command::Value: ParseWord as an enum, whose values are the words in their order.
+template <typename Enum>
+auto WordIn(std::vector<std::string> words) {
+  return [words = std::move(words)](const std::string& text, std::string_view option) {
+    return static_cast<Enum>(ParseWord(text, option, words));
+  };
+}
 
 // What train, estimate and plan allow for a count of anything.
 inline constexpr int64_t kMaxGpus = 1'000'000;

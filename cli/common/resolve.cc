@@ -1,8 +1,8 @@
-// From option values to what they mean.
+#include "cli/common/resolve.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "cli/common/common_options.h"
 #include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -22,10 +22,10 @@ void Assume(Assumptions& assumptions, std::string text) {
 
 // Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
 // and a global batch alone means one micro-step.
-void ResolveBatch(const CommonOptions& options, BatchSpec& batch, Assumptions& assumptions) {
-  const auto micro = ParseOptionalWhole(options.micro_batch, "--micro-batch", 1, kMaxBatch);
-  const auto accum = ParseOptionalWhole(options.grad_accum, "--grad-accum", 1, kMaxBatch);
-  const auto global = ParseOptionalWhole(options.global_batch, "--global-batch", 1, kMaxBatch);
+void ResolveBatchParts(const BatchOptions& options, BatchSpec& batch, Assumptions& assumptions) {
+  const std::optional<int64_t>& micro = options.micro_batch;
+  const std::optional<int64_t>& accum = options.grad_accum;
+  const std::optional<int64_t>& global = options.global_batch;
   batch.micro_batch = micro.value_or(1);
   batch.grad_accum = accum.value_or(1);
   if (!global) {
@@ -94,16 +94,16 @@ HardwareProfile AssumeHardware(Assumptions& assumptions) {
       cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name);
 }
 
-ReadContext ConfigContext(const CommonOptions& options, const ModelSpec& model,
+ReadContext ConfigContext(const BatchOptions& options, const ModelSpec& model,
                           const HardwareProfile& hardware, int gpus, int64_t seq_len) {
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
   context.layers = model.layers;
-  context.micro_batch = ParseOptionalWhole(options.micro_batch, "--micro-batch", 1, kMaxBatch);
-  context.grad_accum = ParseOptionalWhole(options.grad_accum, "--grad-accum", 1, kMaxBatch);
-  context.global_batch = ParseOptionalWhole(options.global_batch, "--global-batch", 1, kMaxBatch);
-  if (!options.dtype.empty()) context.dtype = ParseDtype(options.dtype, "--dtype");
+  context.micro_batch = options.micro_batch;
+  context.grad_accum = options.grad_accum;
+  context.global_batch = options.global_batch;
+  context.dtype = options.dtype;
   context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
@@ -117,139 +117,35 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
   }
 }
 
-}  // namespace
-
-ModelSpec ResolveModel(const CommonOptions& options, Assumptions& assumptions) {
-  if (options.model.empty() == options.params.empty()) {
-    ThrowUsage("{}; give --model NAME|FILE|DIR (see 'zeroplan model list') or --params COUNT",
-               options.model.empty() ? "no model" : "--model and --params are both given");
-  }
-  if (!options.model.empty()) return LoadModel(options.model);
-  const uint64_t params = ParseCount(options.params, "--params");
-  const int64_t seq_len =
-      ParseOptionalWhole(options.seq_len, "--seq-len", 1, kMaxBatch).value_or(kDefaultSeqLen);
-  ModelSpec model = ModelFromParams(params, seq_len);
-  assumptions.notes.push_back(fmt::format(
-      "Model: derived from --params {}; --model takes an exact shape.", options.params));
-  return model;
-}
-
-int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
-                      Assumptions& assumptions) {
-  if (options.seq_len.empty()) {
-    const int64_t seq_len =
-        options.params.empty() ? model.positions : std::min(kDefaultSeqLen, model.positions);
-    Assume(assumptions, fmt::format("--seq-len {}", seq_len));
-    return seq_len;
-  }
-  const int64_t seq_len = ParseWhole(options.seq_len, "--seq-len", 1, kMaxBatch);
-  if (seq_len > model.positions) {
-    ThrowUsage("--seq-len: {} is not allowed: {} has {} positions; use at most {}", seq_len,
-               model.name, model.positions, model.positions);
-  }
-  return seq_len;
-}
-
-HardwareProfile ResolveHardware(const CommonOptions& options, Assumptions& assumptions) {
-  HardwareProfile hardware =
-      options.hardware.empty() ? AssumeHardware(assumptions) : LoadProfile(options.hardware);
-  if (!options.network.empty()) ApplyNetwork(hardware, options.network);
-  if (!options.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, options.intra_node_bandwidth);
-  return hardware;
-}
-
-Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
+// Sequence length and batch; parts that are left out are 1.
+BatchSpec ResolveBatch(const CommonOptions& options, const ModelSpec& model, int gpus,
                        Assumptions& assumptions) {
-  Cluster cluster;
-  cluster.hardware = hardware.name;
-  cluster.gpu_name = hardware.gpu.name;
-  cluster.network = options.network;
-  cluster.intra_node_bandwidth = options.intra_node_bandwidth;
-  const int default_gpus = assumptions.detected_gpus.value_or(1);
-  if (options.gpus.empty()) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
-  cluster.gpus = static_cast<int>(
-      ParseOptionalWhole(options.gpus, "--gpus", 1, kMaxGpus).value_or(default_gpus));
-  const auto per_node = ParseOptionalWhole(options.gpus_per_node, "--gpus-per-node", 1, kMaxGpus);
-  cluster.gpus_per_node = static_cast<int>(
-      per_node.value_or(std::min<int64_t>(cluster.gpus, std::llround(hardware.node.gpus.value))));
-  if (cluster.gpus > cluster.gpus_per_node && cluster.gpus % cluster.gpus_per_node != 0) {
-    ThrowUsage(
-        "--gpus: {} is not allowed with {} GPUs a node{}; use a multiple of {}, or set "
-        "--gpus-per-node",
-        cluster.gpus, cluster.gpus_per_node, per_node ? "" : " (the hardware profile's)",
-        cluster.gpus_per_node);
-  }
-  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
-  auto bytes = [](const std::string& text, const char* option,
-                  const std::optional<Figure>& known) -> std::optional<uint64_t> {
-    if (!text.empty()) return ParseBytes(text, option);
-    if (known) return static_cast<uint64_t>(known->value);
-    return std::nullopt;
-  };
-  cluster.gpu_capacity_bytes =
-      *bytes(options.gpu_memory, "--gpu-memory", hardware.gpu.usable_memory);
-  cluster.host_capacity_bytes =
-      bytes(options.host_memory, "--host-memory", hardware.node.host_memory);
-  cluster.nvme_capacity_bytes =
-      bytes(options.nvme_capacity, "--nvme-capacity", hardware.node.nvme_capacity);
-  cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
-  return cluster;
+  BatchSpec batch;
+  batch.world_size = gpus;
+  batch.seq_len = ResolveSeqLen(options, model, assumptions);
+  ResolveBatchParts(options.batch, batch, assumptions);
+  CheckMicroBatch(batch.micro_batch, batch.seq_len);
+  return batch;
 }
 
-TrainSetup ResolveBaseSetup(const CommonOptions& options, const ModelSpec& model,
-                            const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
-  TrainSetup setup;
-  setup.batch.world_size = gpus;
-  setup.batch.seq_len = ResolveSeqLen(options, model, assumptions);
-  ResolveBatch(options, setup.batch, assumptions);
-  CheckMicroBatch(setup.batch.micro_batch, setup.batch.seq_len);
-  Dtype dtype = DefaultDtype(hardware);
-  if (options.dtype.empty()) {
-    Assume(assumptions, fmt::format("--dtype {}", DtypeName(dtype)));
-  } else {
-    dtype = ParseDtype(options.dtype, "--dtype");
-  }
-  CheckDtype(dtype, hardware, "--dtype");
-  setup.precision.dtype = dtype;
-  setup.precision.grad_accum_dtype = dtype;
-  return setup;
-}
-
-Checkpointing ParseCheckpointing(const CommonOptions& options) {
-  const auto kind = static_cast<Checkpointing>(
-      ParseWord(options.checkpointing, "--checkpointing", {"none", "selective", "full", "all"}));
-  const bool by_segments = kind == Checkpointing::kFull || kind == Checkpointing::kAll;
-  if (!options.checkpoint_every.empty() && !by_segments) {
-    ThrowUsage("--checkpoint-every: {} has no effect with --checkpointing {}; leave one out",
-               options.checkpoint_every, options.checkpointing);
-  }
-  return kind;
-}
-
-ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
+// Stages, offloads and recompute; what is left out is `otherwise`.
+ChoiceSpace ResolveChoices(const ChoiceOptions& options, ChoiceSpace otherwise,
                            Assumptions& assumptions) {
-  ChoiceSpace space;
-  if (!options.stage.empty()) space.stages = ParseStages(options.stage, "--stage");
-  if (!options.offload_optimizer.empty()) {
-    space.offload_optimizer = ParseOffload(options.offload_optimizer, "--offload-optimizer");
-  }
-  if (!options.offload_param.empty()) {
-    space.offload_param = ParseOffload(options.offload_param, "--offload-param");
-  }
-  if (!options.offload_ratio.empty()) {
-    base.zero.offload_optimizer.ratio = ParseRatio(options.offload_ratio, "--offload-ratio");
-  }
-  const auto every = ParseOptionalWhole(options.checkpoint_every, "--checkpoint-every", 1, 65535);
-  const RecomputeConfig full = FullRecompute(static_cast<int>(every.value_or(1)));
-  if (options.checkpointing.empty()) {
-    if (every) {
+  CheckCheckpointEvery(options);
+  ChoiceSpace space = std::move(otherwise);
+  if (options.stages) space.stages = *options.stages;
+  if (options.offload_optimizer) space.offload_optimizer = *options.offload_optimizer;
+  if (options.offload_param) space.offload_param = *options.offload_param;
+  const RecomputeConfig full = FullRecompute(options.checkpoint_every.value_or(1));
+  if (!options.checkpointing) {
+    if (options.checkpoint_every) {
       space.recompute = {full};
     } else {
       Assume(assumptions, "--checkpointing none");
     }
     return space;
   }
-  switch (ParseCheckpointing(options)) {
+  switch (*options.checkpointing) {
     case Checkpointing::kNone:
       space.recompute = {kNoRecompute};
       break;
@@ -265,23 +161,110 @@ ChoiceSpace ResolveChoices(const CommonOptions& options, TrainSetup& base,
   return space;
 }
 
+}  // namespace
+
+ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
+                       Assumptions& assumptions) {
+  if (options.model.empty() != options.params.has_value()) {
+    ThrowUsage("{}; give --model NAME|FILE|DIR (see 'zeroplan model list') or --params COUNT",
+               options.params ? "--model and --params are both given" : "no model");
+  }
+  if (!options.params) return LoadModel(options.model);
+  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDefaultSeqLen));
+  assumptions.notes.push_back(fmt::format(
+      "Model: derived from --params {}; --model takes an exact shape.", options.params.text));
+  return model;
+}
+
+int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
+                      Assumptions& assumptions) {
+  const Option<int64_t>& given = options.batch.seq_len;
+  if (!given) {
+    const int64_t seq_len =
+        options.model.params ? std::min(kDefaultSeqLen, model.positions) : model.positions;
+    Assume(assumptions, fmt::format("--seq-len {}", seq_len));
+    return seq_len;
+  }
+  if (*given > model.positions) {
+    ThrowUsage("--seq-len: {} is not allowed: {} has {} positions; use at most {}", *given,
+               model.name, model.positions, model.positions);
+  }
+  return *given;
+}
+
+HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions) {
+  HardwareProfile hardware =
+      options.profile.empty() ? AssumeHardware(assumptions) : LoadProfile(options.profile);
+  if (!options.network.empty()) ApplyNetwork(hardware, options.network);
+  if (!options.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, options.intra_node_bandwidth);
+  return hardware;
+}
+
+Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
+                       Assumptions& assumptions) {
+  const ClusterOptions& given = options.cluster;
+  Cluster cluster;
+  cluster.hardware = hardware.name;
+  cluster.gpu_name = hardware.gpu.name;
+  cluster.network = options.hardware.network;
+  cluster.intra_node_bandwidth = options.hardware.intra_node_bandwidth;
+  const int default_gpus = assumptions.detected_gpus.value_or(1);
+  if (!given.gpus) Assume(assumptions, fmt::format("--gpus {}", default_gpus));
+  cluster.gpus = given.gpus.value_or(default_gpus);
+  const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
+  cluster.gpus_per_node = given.gpus_per_node.value_or(std::min(cluster.gpus, of_profile));
+  if (cluster.gpus > cluster.gpus_per_node && cluster.gpus % cluster.gpus_per_node != 0) {
+    ThrowUsage(
+        "--gpus: {} is not allowed with {} GPUs a node{}; use a multiple of {}, or set "
+        "--gpus-per-node",
+        cluster.gpus, cluster.gpus_per_node, given.gpus_per_node ? "" : " (the hardware profile's)",
+        cluster.gpus_per_node);
+  }
+  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
+  const auto bytes = [](const std::optional<uint64_t>& wanted,
+                        const std::optional<Figure>& known) -> std::optional<uint64_t> {
+    if (wanted) return wanted;
+    if (known) return static_cast<uint64_t>(known->value);
+    return std::nullopt;
+  };
+  cluster.gpu_capacity_bytes = *bytes(given.gpu_memory, hardware.gpu.usable_memory);
+  cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
+  cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
+  cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  return cluster;
+}
+
+PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProfile& hardware,
+                                 Dtype otherwise, Assumptions& assumptions) {
+  if (!options.dtype) Assume(assumptions, fmt::format("--dtype {}", DtypeName(otherwise)));
+  PrecisionConfig precision;
+  precision.dtype = precision.grad_accum_dtype = options.dtype.value_or(otherwise);
+  CheckDtype(precision.dtype, hardware, "--dtype");
+  return precision;
+}
+
+void CheckCheckpointEvery(const ChoiceOptions& options) {
+  if (!options.checkpoint_every || !options.checkpointing) return;
+  const Checkpointing kind = *options.checkpointing;
+  if (kind == Checkpointing::kFull || kind == Checkpointing::kAll) return;
+  ThrowUsage("--checkpoint-every: {} has no effect with --checkpointing {}; leave one out",
+             options.checkpoint_every.text, options.checkpointing.text);
+}
+
+std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelSpec& model,
+                                      const HardwareProfile& hardware, int gpus, Dtype dtype,
+                                      ChoiceSpace otherwise, Assumptions& assumptions) {
+  TrainSetup base;
+  base.batch = ResolveBatch(options, model, gpus, assumptions);
+  base.precision = ResolvePrecision(options.batch, hardware, dtype, assumptions);
+  base.zero.offload_optimizer.ratio = options.choice.offload_ratio.value_or(1);
+  return EnumerateSetups(base, ResolveChoices(options.choice, std::move(otherwise), assumptions));
+}
+
 TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
-  const std::pair<const char*, const std::string*> decided[] = {
-      {"--stage", &options.stage},
-      {"--offload-optimizer", &options.offload_optimizer},
-      {"--offload-ratio", &options.offload_ratio},
-      {"--offload-param", &options.offload_param},
-      {"--checkpointing", &options.checkpointing},
-      {"--checkpoint-every", &options.checkpoint_every}};
-  for (const auto& [option, value] : decided) {
-    if (!value->empty()) {
-      ThrowUsage("{}: {} is not allowed with --config, which decides it; leave one of the two out",
-                 option, *value);
-    }
-  }
   const int64_t seq_len = ResolveSeqLen(options, model, assumptions);
-  const ReadContext context = ConfigContext(options, model, hardware, gpus, seq_len);
+  const ReadContext context = ConfigContext(options.batch, model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);

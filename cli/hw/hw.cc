@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "cli/hw/hw_check.h"
 #include "cli/hw/hw_measure.h"
@@ -53,26 +51,22 @@ std::string ListProfiles() {
 
 }  // namespace
 
-void RegisterHardware(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("hw", "Hardware profiles");
-  command->require_subcommand(1);
-  command->footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " +
-                  std::string(kDefaultProfile) +
-                  " > mine.json   (edit, then --hw ./mine.json)\n"
-                  "  zeroplan hw measure -o mine.json");
-  CLI::App* list = command->add_subcommand("list", "Built-in profiles");
-  list->callback([] { WriteOutput("", ListProfiles()); });
-  CLI::App* show =
-      command->add_subcommand("show", "One profile as JSON, every number with its source");
+void RegisterHardware(Command& app) {
+  Command group = app.AddGroup("hw", "Hardware profiles");
+  group.Footer("Examples:\n  zeroplan hw list\n  zeroplan hw show " + std::string(kDefaultProfile) +
+               " > mine.json   (edit, then --hw ./mine.json)\n"
+               "  zeroplan hw measure -o mine.json");
+  Command list = group.Add("list", "Built-in profiles");
+  list.Run([] { WriteOutput("", ListProfiles()); });
+  Command show = group.Add("show", "One profile as JSON, every number with its source");
   auto name = std::make_shared<std::string>();
-  show->add_option("profile", *name,
-                   BreakHelp("A built-in profile, a JSON file (which is checked), or a built-in "
-                             "part: a network such as ib-400"))
-      ->type_name("NAME|FILE")
-      ->required();
-  show->callback([name] { WriteOutput("", ProfileText(*name)); });
-  RegisterHardwareMeasure(*command);
-  RegisterHardwareCheck(*command);
+  show.Required("profile", "NAME|FILE",
+                "A built-in profile, a JSON file (which is checked), or a built-in part: a "
+                "network such as ib-400",
+                *name);
+  show.Run([name] { WriteOutput("", ProfileText(*name)); });
+  RegisterHardwareMeasure(group);
+  RegisterHardwareCheck(group);
 }
 
 }  // namespace zeroplan

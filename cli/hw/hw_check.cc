@@ -1,13 +1,13 @@
 // zeroplan hw check: what a profile predicts beside what runs took.
 #include "cli/hw/hw_check.h"
 
-#include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
+#include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "planner/plan/plan_file.h"
@@ -30,19 +30,20 @@ void RunCheck(const CheckCommand& command) {
   if (!command.plan.empty() && command.metrics.size() != 1) {
     ThrowUsage("--plan: is of one run, not of {}; give one metrics file", command.metrics.size());
   }
-  if (!command.plan.empty() && !command.model.empty()) {
-    ThrowUsage("--model: {} is not allowed with --plan, which decides it", command.model);
-  }
-  CommonOptions common;
-  common.hardware = command.hardware;
   Assumptions assumptions;
-  const HardwareProfile hardware = ResolveHardware(common, assumptions);
+  const HardwareProfile hardware =
+      ResolveHardware(HardwareOptions{.profile = command.hardware}, assumptions);
   std::vector<Comparison> rows;
   for (const std::string& file : command.metrics) {
     const MeasuredRun run = ReadMetrics(ReadTextFile(file), file);
     if (command.plan.empty()) {
-      rows.push_back(
-          Compare(run, LoadModel(command.model.empty() ? run.model : command.model), hardware));
+      std::optional<ModelSpec> model;
+      if (!command.model.empty()) {
+        model = LoadModel(command.model);
+      } else if (!run.program) {
+        model = LoadModel(run.model);
+      }
+      rows.push_back(Compare(run, model, hardware));
       continue;
     }
     const PlanFile plan = ReadPlan(ReadTextFile(command.plan), command.plan);
@@ -57,24 +58,30 @@ void RunCheck(const CheckCommand& command) {
 
 }  // namespace
 
-void RegisterHardwareCheck(CLI::App& hardware) {
+void RegisterHardwareCheck(Command& hardware) {
   auto options = std::make_shared<CheckCommand>();
-  CLI::App* command = hardware.add_subcommand(
-      "check", "What a profile predicts beside what runs took, as a Markdown table");
-  command->add_option("metrics", options->metrics, "Files that 'zeroplan train --metrics' wrote")
-      ->type_name("FILE.jsonl")
-      ->required();
-  AddOption(*command, "Hardware", "--hw", options->hardware, "NAME|FILE",
-            "Hardware profile that predicts (default: this machine's GPUs, else the built-in one)");
+  Command command =
+      hardware.Add("check", "What a profile predicts beside what runs took, as a Markdown table");
+  command.Required("metrics", "FILE.jsonl", "Files that 'zeroplan train --metrics' wrote",
+                   options->metrics);
+  command.Text({"Hardware", "--hw", "NAME|FILE",
+                "Hardware profile that predicts (default: this machine's GPUs, else the built-in "
+                "one)"},
+               options->hardware);
   const char* run = "What ran";
-  AddOption(*command, run, "--model", options->model, "NAME|PATH",
-            "Its model (default: the built-in one of that name)");
-  AddOption(*command, run, "--plan", options->plan, "PLAN",
-            "Its plan, where it ran with settings that metrics do not hold");
-  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
-            "File for the table (default: stdout)");
-  command->footer(kFooter);
-  command->callback([options] { RunCheck(*options); });
+  command.Text({run,
+                "--model",
+                "NAME|PATH",
+                "Its model (default: the built-in one of that name)",
+                {"--plan"}},
+               options->model);
+  command.Text(
+      {run, "--plan", "PLAN", "Its plan, where it ran with settings that metrics do not hold"},
+      options->plan);
+  command.Text({"Output", "-o,--output", "FILE", "File for the table (default: stdout)"},
+               options->output);
+  command.Footer(kFooter);
+  command.Run([options] { RunCheck(*options); });
 }
 
 }  // namespace zeroplan

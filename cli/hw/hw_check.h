@@ -1,13 +1,11 @@
 // zeroplan hw check.
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include "cli/common/command.h"
 
 namespace zeroplan {
 
 // Adds the subcommand to `hardware`.
-void RegisterHardwareCheck(CLI::App& hardware);
+void RegisterHardwareCheck(Command& hardware);
 
 }  // namespace zeroplan

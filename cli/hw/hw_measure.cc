@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -12,7 +11,6 @@
 #include <memory>
 #include <optional>
 
-#include "cli/common/common_options.h"
 #include "cli/common/parse.h"
 #include "cli/hw/measured_output.h"
 #include "cli/hw/measuring_processes.h"
@@ -38,7 +36,8 @@ constexpr const char* kFooter = R"(Examples:
 Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.)";
 
 struct MeasureCommand {
-  std::string output, gpus, base, nvme_path, name;
+  std::string output, base, nvme_path, name;
+  Option<int> gpus;
   std::vector<std::string> only;
   bool quick = false;
 };
@@ -76,12 +75,11 @@ std::string Today() {
 
 // How many GPUs are measured: those that are asked for of those that are there.
 int GpuCount(const MeasureCommand& command) {
-  const auto wanted = ParseOptionalWhole(command.gpus, "--gpus", 1, 1024);
   const int visible = MeasurableGpus();
-  if (wanted && *wanted > visible) {
-    ThrowUsage("--gpus: {} is more than the {} GPUs that are visible here", *wanted, visible);
+  if (command.gpus && *command.gpus > visible) {
+    ThrowUsage("--gpus: {} is more than the {} GPUs that are visible here", *command.gpus, visible);
   }
-  return wanted ? static_cast<int>(*wanted) : visible;
+  return command.gpus.value_or(visible);
 }
 
 // What gives the figures that are not measured.
@@ -194,42 +192,41 @@ void RunMeasure(const MeasureCommand& command) {
   const Parts parts = ParseParts(command.only);
   CheckOutputFile(command.output);
   const int gpus = parts.device.any() ? GpuCount(command) : 0;
-  if (!parts.device.any() && !command.gpus.empty()) {
-    ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", command.gpus);
+  if (!parts.device.any() && command.gpus) {
+    ThrowUsage("--gpus: {} is not allowed where no GPU is measured; leave it out", *command.gpus);
   }
   RunOnGpus(gpus, [&](ProcessGroup& group) { Measure(command, parts, gpus, group); });
 }
 
 }  // namespace
 
-void RegisterHardwareMeasure(CLI::App& hardware) {
+void RegisterHardwareMeasure(Command& hardware) {
   auto options = std::make_shared<MeasureCommand>();
-  CLI::App* command = hardware.add_subcommand(
-      "measure", "Measures this machine in about a minute and writes its profile");
-  AddOption(*command, "Output", "-o,--output", options->output, "FILE",
-            "File for the profile (default: stdout)");
-  AddOption(*command, "Output", "--name", options->name, "NAME",
-            "Name of the profile (default: the base's, with -measured)");
+  Command command =
+      hardware.Add("measure", "Measures this machine in about a minute and writes its profile");
+  command.Text({"Output", "-o,--output", "FILE", "File for the profile (default: stdout)"},
+               options->output);
+  command.Text(
+      {"Output", "--name", "NAME", "Name of the profile (default: the base's, with -measured)"},
+      options->name);
   const char* what = "What is measured";
-  AddOption(*command, what, "--gpus", options->gpus, "COUNT",
-            "GPUs, one process each (default: all that are visible)");
-  command
-      ->add_flag("--quick", options->quick, "Fewer shapes and sizes: about a quarter of the time")
-      ->group(what);
-  command
-      ->add_option("--only", options->only,
-                   BreakHelp("Only these: host, disk, runtime, gemm, attention, memory, pcie, "
-                             "collectives"))
-      ->type_name("PART")
-      ->delimiter(',')
-      ->group(what);
-  AddOption(*command, what, "--nvme-path", options->nvme_path, "DIR",
-            "Folder whose disk is measured, and whose free space is the capacity (default: the "
-            "temporary folder, no capacity)");
-  AddOption(*command, what, "--base", options->base, "NAME|FILE",
-            "Profile that gives what is not measured (default: the built-in one of these GPUs)");
-  command->footer(kFooter);
-  command->callback([options] { RunMeasure(*options); });
+  command.Value({what, "--gpus", "COUNT", "GPUs, one process each (default: all that are visible)"},
+                options->gpus, WholeIn<int>(1, 1024));
+  command.Flag(what, "--quick", "Fewer shapes and sizes: about a quarter of the time",
+               options->quick);
+  command.List({what, "--only", "PART",
+                "Only these: host, disk, runtime, gemm, attention, memory, pcie, collectives"},
+               /*required=*/false, ',', options->only);
+  command.Text({what, "--nvme-path", "DIR",
+                "Folder whose disk is measured, and whose free space is the capacity (default: "
+                "the temporary folder, no capacity)"},
+               options->nvme_path);
+  command.Text({what, "--base", "NAME|FILE",
+                "Profile that gives what is not measured (default: the built-in one of these "
+                "GPUs)"},
+               options->base);
+  command.Footer(kFooter);
+  command.Run([options] { RunMeasure(*options); });
 }
 
 }  // namespace zeroplan

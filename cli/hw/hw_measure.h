@@ -1,13 +1,11 @@
 // zeroplan hw measure.
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include "cli/common/command.h"
 
 namespace zeroplan {
 
 // Adds the subcommand to `hardware`.
-void RegisterHardwareMeasure(CLI::App& hardware);
+void RegisterHardwareMeasure(Command& hardware);
 
 }  // namespace zeroplan

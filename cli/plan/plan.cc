@@ -3,12 +3,11 @@
 
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
+#include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/plan/plan_request.h"
 #include "core/base/error.h"
@@ -151,33 +150,32 @@ void RunPlan(const PlanOptions& options) {
 
 }  // namespace
 
-void RegisterPlan(CLI::App& app) {
+void RegisterPlan(Command& app) {
   auto options = std::make_shared<PlanOptions>();
-  CLI::App* command = app.add_subcommand(
-      "plan", "The best stage, offload, recompute and batch, and why the others lose");
-  command->footer(kFooter);
-  AddModelOptions(*command, options->common);
-  AddClusterOptions(*command, options->common);
-  AddBatchOptions(*command, options->common, /*searched=*/true);
-  AddZeroOptions(*command, options->common, /*all_default=*/true, /*searched=*/true);
-  AddOption(*command, "Search", "--objective", options->objective,
-            "throughput|headroom|fewest-gpus",
-            "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
-            "throughput)");
+  Command command =
+      app.Add("plan", "The best stage, offload, recompute and batch, and why the others lose");
+  command.Footer(kFooter);
+  AddModelOptions(command, options->common.model);
+  AddClusterOptions(command, options->common);
+  AddBatchOptions(command, options->common.batch, /*searched=*/true);
+  AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
+  command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
+                 "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
+                 "throughput)"},
+                options->objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
   const char* group = "Output";
-  AddOption(
-      *command, group, "--out", options->deepspeed_file, "FILE",
-      "A DeepSpeed config of the plan; only what DeepSpeed can do is considered then, with the "
-      "memory that it takes beyond zeroplan's");
-  AddOption(*command, group, "--plan-out", options->plan_file, "FILE",
-            "The whole plan, for 'train --plan' and 'explain'");
-  AddOption(*command, group, "--trace", options->trace_file, "FILE",
-            "The predicted step as a Chrome trace");
-  command
-      ->add_flag("--explain", options->explain,
-                 "Also the step: phases, peaks and what makes them, streams over time")
-      ->group(group);
-  command->callback([options] { RunPlan(*options); });
+  command.Text({group, "--out", "FILE",
+                "A DeepSpeed config of the plan; only what DeepSpeed can do is considered then, "
+                "with the memory that it takes beyond zeroplan's"},
+               options->deepspeed_file);
+  command.Text({group, "--plan-out", "FILE", "The whole plan, for 'train --plan' and 'explain'"},
+               options->plan_file);
+  command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},
+               options->trace_file);
+  command.Flag(group, "--explain",
+               "Also the step: phases, peaks and what makes them, streams over time",
+               options->explain);
+  command.Run([options] { RunPlan(*options); });
 }
 
 }  // namespace zeroplan

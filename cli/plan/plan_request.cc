@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/units.h"
@@ -17,14 +16,17 @@ namespace {
 void Pin(const std::optional<int64_t>& value, std::vector<int64_t>& list) {
   if (value) list = {*value};
 }
+template <typename T>
+void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
+  if (values) list = *values;
+}
 
 }  // namespace
 
 PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
-    : options_(options.common), hardware_(ResolveHardware(options_, assumptions)) {
-  inputs_.objective = static_cast<Objective>(
-      ParseWord(options.objective, "--objective", {"throughput", "headroom", "fewest-gpus"}));
-  inputs_.model = ResolveModel(options_, assumptions);
+    : options_(options.common), hardware_(ResolveHardware(options_.hardware, assumptions)) {
+  inputs_.objective = options.objective.value_or(Objective::kThroughput);
+  inputs_.model = ResolveModel(options_.model, options_.batch.seq_len, assumptions);
   cluster_ = ResolveCluster(options_, hardware_, assumptions);
   inputs_.lower.backend = Backend::kCuda;
   inputs_.lower.flash_attention = hardware_.gpu.flash_attention;
@@ -52,9 +54,8 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
 SearchCluster PlanRequest::ClusterOf(int gpus) {
   Cluster cluster = cluster_;
   cluster.gpus = gpus;
-  const int per_node = options_.gpus_per_node.empty()
-                           ? static_cast<int>(std::llround(hardware_.node.gpus.value))
-                           : cluster_.gpus_per_node;
+  const int per_node = options_.cluster.gpus_per_node.value_or(
+      static_cast<int>(std::llround(hardware_.node.gpus.value)));
   cluster.gpus_per_node = std::min(gpus, per_node);
   cluster.runtime_bytes = RuntimeBytes(hardware_, gpus);
   costs_.emplace_back(hardware_, ClusterShape{gpus, cluster.gpus_per_node});
@@ -62,28 +63,26 @@ SearchCluster PlanRequest::ClusterOf(int gpus) {
 }
 
 void PlanRequest::FromOptions(Assumptions& assumptions) {
-  CommonOptions without_batch = options_;
-  without_batch.micro_batch = without_batch.grad_accum = "1";
-  without_batch.global_batch.clear();
-  inputs_.base =
-      ResolveBaseSetup(without_batch, inputs_.model, hardware_, cluster_.gpus, assumptions);
-  const int64_t seq_len = inputs_.base.batch.seq_len;
-  const auto global = ParseOptionalWhole(options_.global_batch, "--global-batch", 1, kMaxBatch);
-  SetBatches(full_, global, seq_len);
+  TrainSetup& base = inputs_.base;  // its batch is searched
+  base.batch.world_size = cluster_.gpus;
+  base.batch.seq_len = ResolveSeqLen(options_, inputs_.model, assumptions);
+  CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len);
+  base.precision =
+      ResolvePrecision(options_.batch, hardware_, DefaultDtype(hardware_), assumptions);
+  SetBatches(full_, options_.batch.global_batch, base.batch.seq_len);
   inputs_.space = full_;
   SearchSpace& space = inputs_.space;
-  Pin(ParseOptionalWhole(options_.micro_batch, "--micro-batch", 1, kMaxBatch), space.micro_batches);
-  Pin(ParseOptionalWhole(options_.grad_accum, "--grad-accum", 1, kMaxBatch), space.grad_accums);
-  CheckBatch(global, assumptions);
-  if (!options_.stage.empty()) space.stages = ParseStages(options_.stage, "--stage");
-  if (!options_.offload_param.empty()) {
-    space.offload_param = ParseOffload(options_.offload_param, "--offload-param");
-  }
+  Pin(options_.batch.micro_batch, space.micro_batches);
+  Pin(options_.batch.grad_accum, space.grad_accums);
+  CheckBatch(assumptions);
+  Pin(options_.choice.stages, space.stages);
+  Pin(options_.choice.offload_param, space.offload_param);
   PinOptimizer();
   PinRecompute();
 }
 
-void PlanRequest::CheckBatch(const std::optional<int64_t>& global, Assumptions& assumptions) {
+void PlanRequest::CheckBatch(Assumptions& assumptions) {
+  const std::optional<int64_t>& global = options_.batch.global_batch;
   const SearchSpace& space = inputs_.space;
   if (!global) {
     if (space.grad_accums.size() > 1 || space.micro_batches.size() > 1) {
@@ -99,9 +98,8 @@ void PlanRequest::CheckBatch(const std::optional<int64_t>& global, Assumptions& 
     if (!BatchPairs(space, gpus).empty()) return;
   }
   // Of __int128: each factor may be two billion.
-  const auto unit = static_cast<__int128>(cluster_.gpus) *
-                    (options_.micro_batch.empty() ? 1 : space.micro_batches.front()) *
-                    (options_.grad_accum.empty() ? 1 : space.grad_accums.front());
+  const auto unit = static_cast<__int128>(cluster_.gpus) * options_.batch.micro_batch.value_or(1) *
+                    options_.batch.grad_accum.value_or(1);
   const std::string fix = unit <= kMaxBatch
                               ? fmt::format("use a multiple of {}", static_cast<int64_t>(unit))
                               : "use smaller parts";
@@ -111,15 +109,13 @@ void PlanRequest::CheckBatch(const std::optional<int64_t>& global, Assumptions& 
 
 void PlanRequest::PinOptimizer() {
   std::vector<OptimizerOffload>& list = inputs_.space.offload_optimizer;
-  if (!options_.offload_optimizer.empty()) {
-    const std::vector<OffloadDevice> devices =
-        ParseOffload(options_.offload_optimizer, "--offload-optimizer");
+  if (const auto& devices = options_.choice.offload_optimizer) {
     std::erase_if(list, [&](const OptimizerOffload& o) {
-      return std::find(devices.begin(), devices.end(), o.device) == devices.end();
+      return std::find(devices->begin(), devices->end(), o.device) == devices->end();
     });
   }
-  if (options_.offload_ratio.empty()) return;
-  const double ratio = ParseRatio(options_.offload_ratio, "--offload-ratio");
+  if (!options_.choice.offload_ratio) return;
+  const double ratio = *options_.choice.offload_ratio;
   std::erase_if(list, [&](const OptimizerOffload& o) {
     return o.device == OffloadDevice::kCpu || (o.device == OffloadDevice::kNvme && ratio < 1);
   });
@@ -128,12 +124,13 @@ void PlanRequest::PinOptimizer() {
 
 void PlanRequest::PinRecompute() {
   std::vector<RecomputeConfig>& list = inputs_.space.recompute;
-  const auto every = ParseOptionalWhole(options_.checkpoint_every, "--checkpoint-every", 1, 65535);
-  Checkpointing kind = every ? Checkpointing::kFull : Checkpointing::kAll;
-  if (!options_.checkpointing.empty()) kind = ParseCheckpointing(options_);
+  const Option<int>& every = options_.choice.checkpoint_every;
+  CheckCheckpointEvery(options_.choice);
+  const Checkpointing kind =
+      options_.choice.checkpointing.value_or(every ? Checkpointing::kFull : Checkpointing::kAll);
   if (every) {
     std::erase_if(list, [](const RecomputeConfig& r) { return r.kind == RecomputeKind::kFull; });
-    list.push_back(FullRecompute(static_cast<int>(*every)));
+    list.push_back(FullRecompute(*every));
   }
   std::erase_if(list, [kind](const RecomputeConfig& listed) {
     return (kind == Checkpointing::kNone && listed.kind != RecomputeKind::kNone) ||
@@ -146,15 +143,15 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   inputs_.base = ResolveConfig(options_, inputs_.model, hardware_, cluster_.gpus, assumptions);
   const TrainSetup& base = inputs_.base;
   const JsonNode root = ParseJsonText(ReadTextFile(options_.config), options_.config);
-  auto open = [&](const char* key, const std::string& option) {
+  auto open = [&](const char* key, const std::optional<int64_t>& option) {
     const JsonNode* node = root.Find(key);
     const bool set = node != nullptr && !node->is_null() &&
                      !(node->is_string() && node->scalar.get<std::string>() == "auto");
-    return !set && option.empty();
+    return !set && !option;
   };
-  const bool open_global = open("train_batch_size", options_.global_batch);
-  const bool open_micro = open("train_micro_batch_size_per_gpu", options_.micro_batch);
-  const bool open_accum = open("gradient_accumulation_steps", options_.grad_accum);
+  const bool open_global = open("train_batch_size", options_.batch.global_batch);
+  const bool open_micro = open("train_micro_batch_size_per_gpu", options_.batch.micro_batch);
+  const bool open_accum = open("gradient_accumulation_steps", options_.batch.grad_accum);
   SetBatches(full_, open_global ? std::nullopt : std::optional(base.batch.global_batch()),
              base.batch.seq_len);
   inputs_.space = full_;

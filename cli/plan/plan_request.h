@@ -6,14 +6,14 @@
 #include <optional>
 #include <string>
 
-#include "cli/common/common_options.h"
+#include "cli/common/resolve.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
 
 struct PlanOptions {
   CommonOptions common;
-  std::string objective = "throughput";
+  Option<Objective> objective;
   std::string deepspeed_file, plan_file, trace_file;
   bool explain = false;
 };
@@ -34,7 +34,7 @@ class PlanRequest {
   void FromOptions(Assumptions& assumptions);
   // What the config sets stays; what it leaves to "auto" is searched.
   void FromConfig(Assumptions& assumptions);
-  void CheckBatch(const std::optional<int64_t>& global, Assumptions& assumptions);
+  void CheckBatch(Assumptions& assumptions);
   void PinOptimizer();
   void PinRecompute();
 

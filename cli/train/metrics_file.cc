@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "planner/plan/program_record.h"
+#include "planner/runs/metrics_reader.h"
 
 namespace zeroplan {
 namespace {
@@ -25,7 +27,7 @@ Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
   return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
 }
 
-Json PlanOf(const Program& program) {
+Json PlanOf(const Program& program, int ranks_per_host) {
   const TrainSetup& setup = program.setup;
   return {{"model", program.model.name},
           {"params", program.model.ParamCount()},
@@ -38,6 +40,7 @@ Json PlanOf(const Program& program) {
           {"micro_batch", setup.batch.micro_batch},
           {"grad_accum", setup.batch.grad_accum},
           {"gpus", setup.batch.world_size},
+          {"gpus_per_node", ranks_per_host},
           {"seq_len", setup.batch.seq_len},
           {"dtype", DtypeName(setup.precision.dtype)},
           {"backend", program.backend == Backend::kCpu ? "cpu" : "cuda"}};
@@ -56,13 +59,14 @@ void MetricsFile::WriteLine(const std::string& line) {
   if (!written) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
 }
 
-void MetricsFile::Start(const Program& program, const MemoryReport& memory,
-                        const std::optional<RunPrediction>& prediction) {
+void MetricsFile::Start(const RunFacts& facts) {
+  const MemoryReport& memory = facts.memory;
+  const std::optional<RunPrediction>& prediction = facts.prediction;
   const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
   const Json line = {
       {"event", "start"},
-      {"schema", "zeroplan.metrics/1"},
-      {"plan", PlanOf(program)},
+      {"schema", kMetricsSchema},
+      {"plan", PlanOf(facts.program, facts.ranks_per_host)},
       {"planned_bytes",
        {{"gpu",
          {{"params", memory.of(MemoryClass::kParams)},
@@ -77,7 +81,8 @@ void MetricsFile::Start(const Program& program, const MemoryReport& memory,
         {"nvme", memory.arena(Space::kFile)}}},
       {"predicted",
        {{"hardware", prediction ? Json(prediction->hardware) : Json(nullptr)},
-        {"step_seconds", prediction ? OrNull(prediction->step_seconds) : Json(nullptr)}}}};
+        {"step_seconds", prediction ? OrNull(prediction->step_seconds) : Json(nullptr)}}},
+      {"program", Json::parse(WriteProgramRecord(facts.program, facts.lower))}};
   WriteLine(line.dump());
 }
 

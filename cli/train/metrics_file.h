@@ -7,12 +7,22 @@
 #include <optional>
 #include <string>
 
+#include "core/lowering/lower.h"
 #include "core/program/program.h"
 #include "cost_models/memory_walk.h"
 #include "executor/train/trainer.h"
 #include "planner/runs/run_prediction.h"
 
 namespace zeroplan {
+
+// What is known of a run before it starts.
+struct RunFacts {
+  const Program& program;
+  LowerOptions lower;  // what the program was lowered with
+  int ranks_per_host = 1;
+  MemoryReport memory;                      // of one rank
+  std::optional<RunPrediction> prediction;  // of a run on GPUs
+};
 
 class MetricsFile {
  public:
@@ -22,8 +32,7 @@ class MetricsFile {
 
   // Each writes one line and flushes it, so that a killed run keeps what it had. What the backend
   // cannot know is null. All throw Error(kRuntime) if the line could not be written.
-  void Start(const Program& program, const MemoryReport& memory,
-             const std::optional<RunPrediction>& prediction);
+  void Start(const RunFacts& facts);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
   void End(const RunReport& report, const Program& program);

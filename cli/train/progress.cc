@@ -45,15 +45,8 @@ std::string StepText(const StepReport& report, int64_t steps,
   return text;
 }
 
-Progress::Progress(const Program& program, const MemoryReport& memory,
-                   const std::optional<RunPrediction>& prediction, int64_t steps,
-                   MetricsFile* metrics)
-    : program_(program),
-      memory_(memory),
-      prediction_(prediction),
-      steps_(steps),
-      metrics_(metrics),
-      terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(const RunFacts& facts, int64_t steps, MetricsFile* metrics)
+    : facts_(facts), steps_(steps), metrics_(metrics), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Progress::Line(const std::string& text) {
   if (bar_shown_) std::fputs("\r\033[K", stderr);
@@ -62,22 +55,24 @@ void Progress::Line(const std::string& text) {
 }
 
 std::string Progress::TextOf(const StepReport& report) const {
-  return StepText(report, steps_,
-                  prediction_ ? std::optional(prediction_->footprint.gpu_total()) : std::nullopt);
+  return StepText(
+      report, steps_,
+      facts_.prediction ? std::optional(facts_.prediction->footprint.gpu_total()) : std::nullopt);
 }
 
 void Progress::OnStart(int64_t first_step, uint64_t train_samples) {
-  if (metrics_ != nullptr) metrics_->Start(program_, memory_, prediction_);
-  const BatchSpec& batch = program_.setup.batch;
+  if (metrics_ != nullptr) metrics_->Start(facts_);
+  const BatchSpec& batch = facts_.program.setup.batch;
   Line(fmt::format(
       "training {} ({} parameters) on {} rank{}: {} sequences of {} tokens a step, {} samples "
       "an epoch",
-      program_.model.name, FormatCount(program_.model.ParamCount()), batch.world_size,
+      facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
       batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.seq_len, train_samples));
-  Line(fmt::format(
-      "planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
-      FormatBytes(memory_.arena(Space::kDevice)), FormatBytes(memory_.arena(Space::kPinned)),
-      FormatBytes(memory_.arena(Space::kPageable)), FormatBytes(memory_.arena(Space::kFile))));
+  Line(fmt::format("planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
+                   FormatBytes(facts_.memory.arena(Space::kDevice)),
+                   FormatBytes(facts_.memory.arena(Space::kPinned)),
+                   FormatBytes(facts_.memory.arena(Space::kPageable)),
+                   FormatBytes(facts_.memory.arena(Space::kFile))));
   first_step_ = first_step;
   begin_ = std::chrono::steady_clock::now();
 }
@@ -117,22 +112,22 @@ void Progress::OnSaved(int64_t step, const std::filesystem::path& folder) {
 }
 
 void Progress::OnEnd(const RunReport& report) {
-  if (metrics_ != nullptr) metrics_->End(report, program_);
+  if (metrics_ != nullptr) metrics_->End(report, facts_.program);
   Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
   const char* names[] = {"device", "pinned", "pageable", "disk"};
   for (size_t s = 0; s < kSpaces; ++s) {
     Line(fmt::format(
-        "{:<10} {:>16} {:>16}{}", names[s], program_.arena_bytes[s],
+        "{:<10} {:>16} {:>16}{}", names[s], facts_.program.arena_bytes[s],
         report.high_water.touched_bytes[s],
-        program_.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
+        facts_.program.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
   }
-  if (prediction_) HoldAgainstPrediction(report);
+  if (facts_.prediction) HoldAgainstPrediction(report);
   Line(fmt::format("{} steps, median {:.3f} s a step, last loss {:.4f}", report.steps,
                    report.step_seconds_median, report.last_loss));
 }
 
 void Progress::HoldAgainstPrediction(const RunReport& report) {
-  const RunPrediction& prediction = *prediction_;
+  const RunPrediction& prediction = *facts_.prediction;
   Line(fmt::format("{:<10} {:>16} {:>16} {:>16}  (with {}'s figures)", "", "predicted", "measured",
                    "difference", prediction.hardware));
   if (const auto used = report.device_used_bytes) {

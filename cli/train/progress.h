@@ -19,10 +19,8 @@ std::string StepText(const StepReport& report, int64_t steps,
 
 class Progress : public TrainObserver {
  public:
-  // `prediction`: of a run on GPUs. `metrics` may be null; all that is referred to outlives the
-  // object.
-  Progress(const Program& program, const MemoryReport& memory,
-           const std::optional<RunPrediction>& prediction, int64_t steps, MetricsFile* metrics);
+  // `metrics` may be null; all that is referred to outlives the object.
+  Progress(const RunFacts& facts, int64_t steps, MetricsFile* metrics);
 
   void OnStart(int64_t first_step, uint64_t train_samples) override;
   void OnStep(const StepReport& report) override;
@@ -36,9 +34,7 @@ class Progress : public TrainObserver {
   void Draw(const StepReport& report);
   void HoldAgainstPrediction(const RunReport& report);
 
-  const Program& program_;
-  const MemoryReport& memory_;
-  const std::optional<RunPrediction>& prediction_;
+  const RunFacts& facts_;
   const int64_t steps_;
   MetricsFile* metrics_;
   const bool terminal_;

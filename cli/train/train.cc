@@ -1,10 +1,9 @@
 // zeroplan train: runs a plan or a config.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common/common_options.h"
+#include "cli/common/resolve.h"
 #include "cli/train/host_fit.h"
 #include "cli/train/progress.h"
 #include "cli/train/train_command.h"
@@ -83,23 +82,25 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
     }
   }
-  const MemoryReport memory = WalkMemory(program);
+  // On the CPU all ranks are threads of this process.
+  const int ranks_per_host = on_gpu ? place.local_world_size : work.setup.batch.world_size;
+  const RunFacts facts{program, work.lower, ranks_per_host, WalkMemory(program), prediction};
   std::unique_ptr<MetricsFile> metrics;
   if (!command.metrics.empty() && place.rank == 0) {
     metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
   }
-  Progress progress(program, memory, prediction, options.steps, metrics.get());
+  Progress progress(facts, options.steps, metrics.get());
   return Train(program, options, progress);
 }
 
 // One of several processes. What it throws, it has told the others.
-RunReport RunAsRank(TrainCommand& command, Backend backend, const ProcessPlace& place) {
+RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessPlace& place) {
   if (place.rank != 0) SetLogLevel(std::min(GetLogLevel(), LogLevel::kWarning));
   const std::unique_ptr<ProcessGroup> group = JoinGroup(place);
   try {
     return SpreadFailure(*group, [&] {
       Assumptions assumptions;
-      TrainWork work = ResolveWork(command, backend, assumptions);
+      TrainWork work = ResolveWork(command, backend, place.world_size, assumptions);
       CheckRanks(work, place);
       for (const std::string& note : assumptions.notes) LogInfo("{}", note);
       return RunRanks(command, work, backend, group.get());
@@ -112,7 +113,7 @@ RunReport RunAsRank(TrainCommand& command, Backend backend, const ProcessPlace& 
   }
 }
 
-void RunTrain(TrainCommand& command) {
+void RunTrain(const TrainCommand& command) {
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
@@ -123,7 +124,7 @@ void RunTrain(TrainCommand& command) {
     report = RunAsRank(command, backend, *place);
   } else {
     Assumptions assumptions;
-    TrainWork work = ResolveWork(command, backend, assumptions);
+    TrainWork work = ResolveWork(command, backend, std::nullopt, assumptions);
     const int ranks = work.setup.batch.world_size;
     if (backend == Backend::kCuda && ranks > 1) {
       // Their own resolving comes to the same; here mistakes are found before they start.
@@ -146,17 +147,12 @@ void RunTrain(TrainCommand& command) {
 
 }  // namespace
 
-void RegisterTrain(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "Trains a model with exactly the planned memory");
+void RegisterTrain(Command& app) {
+  Command command = app.Add("train", "Trains a model with exactly the planned memory");
   auto options = std::make_shared<TrainCommand>();
-  AddModelOptions(*command, options->common);
-  AddTrainOptions(*command, *options);
-  AddOption(*command, "Run", "--gpus", options->common.gpus, "COUNT",
-            "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or launcher's)");
-  AddBatchOptions(*command, options->common);
-  AddZeroOptions(*command, options->common, false);
-  command->footer(kFooter);
-  command->callback([options] { RunTrain(*options); });
+  AddTrainOptions(command, *options);
+  command.Footer(kFooter);
+  command.Run([options] { RunTrain(*options); });
 }
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// The options of zeroplan train, as text; see common_options.h for why.
+// The options of zeroplan train.
 #pragma once
 
 #include <string>
@@ -8,18 +8,23 @@
 
 namespace zeroplan {
 
+enum class BackendChoice : uint8_t { kCpu, kCuda, kAuto };
+
 // Empty: not given.
 struct TrainCommand {
   CommonOptions common;
   std::string plan;
   std::vector<std::string> data;
-  std::string backend = "auto";
-  std::string steps = "100", save_every, validate_every, seed, threads, lr;
+  Option<BackendChoice> backend;
+  Option<int64_t> steps, save_every, validate_every;
+  Option<uint64_t> seed;
+  Option<int> threads;
+  Option<double> lr;
   std::string save, init_from, metrics, trace, nvme_path;
   bool resume = false, no_shuffle = false, deterministic = false;
 };
 
 // Adds them to `command`. `options` must outlive it.
-void AddTrainOptions(CLI::App& command, TrainCommand& options);
+void AddTrainOptions(Command& command, TrainCommand& options);
 
 }  // namespace zeroplan

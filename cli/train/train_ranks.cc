@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
@@ -26,22 +25,23 @@ constexpr std::chrono::seconds kStuckLimit(20);
 }  // namespace
 
 Backend ChooseBackend(const TrainCommand& command) {
-  switch (ParseWord(command.backend, "--backend", {"cpu", "cuda", "auto"})) {
-    case 0:
+  switch (command.backend.value_or(BackendChoice::kAuto)) {
+    case BackendChoice::kCpu:
       return Backend::kCpu;
-    case 1:
+    case BackendChoice::kCuda:
       if (!kHasCuda) {
         ThrowUsage(
             "--backend: cuda is not in this build; configure it with -DZEROPLAN_CUDA=ON, or use "
             "cpu, which runs the same program with ranks as threads");
       }
       return Backend::kCuda;
-    default:
-      return kHasCuda && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
+    case BackendChoice::kAuto:
+      break;
   }
+  return kHasCuda && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
 }
 
-std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend) {
+std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backend) {
   std::optional<ProcessPlace> place =
       PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
   if (!place) return place;
@@ -51,13 +51,11 @@ std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend) {
         "as rank {} of {}; start it once, without the launcher, or use --backend cuda",
         place->rank, place->world_size);
   }
-  std::string& gpus = command.common.gpus;
-  const auto given = ParseOptionalWhole(gpus, "--gpus", 1, kMaxGpus);
+  const Option<int>& given = command.common.cluster.gpus;
   if (given && *given != place->world_size) {
     ThrowUsage("--gpus: {} is not the {} ranks that the launcher started; leave the option out",
                *given, place->world_size);
   }
-  if (command.plan.empty()) gpus = std::to_string(place->world_size);
   return place;
 }
 

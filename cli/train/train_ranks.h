@@ -14,9 +14,9 @@ namespace zeroplan {
 // a build without it.
 Backend ChooseBackend(const TrainCommand& command);
 
-// What a launcher's environment says of this process. Sets --gpus to the launcher's count where it
-// is not given. Throws Error(kUsage) if they differ, and for `backend` cpu: its ranks are threads.
-std::optional<ProcessPlace> FindPlace(TrainCommand& command, Backend backend);
+// What a launcher's environment says of this process. Throws Error(kUsage) if --gpus is given and
+// differs from the launcher's count, and for `backend` cpu: its ranks are threads.
+std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backend);
 
 // Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws
 // Error(kUsage) if the driver shows fewer GPUs, and Error with the ranks' exit code and no message

@@ -1,12 +1,8 @@
 #include "cli/train/train_work.h"
 
-#include <cstdlib>
-
-#include "cli/common/parse.h"
 #include "cli/train/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
-#include "core/base/units.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
@@ -14,49 +10,47 @@
 namespace zeroplan {
 namespace {
 
+constexpr int kMaxRanks = 1024;
+
+// The one choice of the command line.
+TrainSetup ResolveChoice(const TrainCommand& command, const ModelSpec& model,
+                         const HardwareProfile& hardware, Backend backend, int ranks,
+                         Assumptions& assumptions) {
+  // fp32 is what a CPU computes fastest.
+  const Dtype dtype = backend == Backend::kCpu ? Dtype::kF32 : DefaultDtype(hardware);
+  const ChoiceSpace plain{
+      .stages = {0},
+      .offload_optimizer = {OffloadDevice::kNone},
+      .offload_param = {OffloadDevice::kNone},
+  };
+  const std::vector<TrainSetup> setups =
+      ResolveSetups(command.common, model, hardware, ranks, dtype, plain, assumptions);
+  if (setups.size() != 1) {
+    ThrowUsage(
+        "train runs one choice, not {}: give --stage, --offload-optimizer, --offload-param and "
+        "--checkpointing one value each",
+        setups.size());
+  }
+  TrainSetup setup = setups.front();
+  setup.optimizer.lr = command.lr.value_or(setup.optimizer.lr);
+  return setup;
+}
+
 // The setup from --config, or from the command line.
-TrainSetup ResolveSetup(TrainCommand& options, const ModelSpec& model,
-                        const HardwareProfile& hardware, Backend backend,
+TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
+                        const HardwareProfile& hardware, Backend backend, int ranks,
                         Assumptions& assumptions) {
-  const bool on_cpu = backend == Backend::kCpu;
-  if (on_cpu && options.common.dtype.empty() && options.common.config.empty()) {
-    options.common.dtype = "fp32";  // what a CPU computes fastest
-    assumptions.assumed.push_back("--dtype fp32");
+  if (ranks > kMaxRanks) {
+    ThrowUsage("--gpus: {} is not allowed; use a whole number from 1 to {}", ranks, kMaxRanks);
   }
-  const int ranks =
-      static_cast<int>(ParseOptionalWhole(options.common.gpus, "--gpus", 1, 1024).value_or(1));
-  TrainSetup setup;
-  if (!options.common.config.empty()) {
-    if (!options.lr.empty()) ThrowUsage("--lr: not allowed with --config, which decides it");
-    setup = ResolveConfig(options.common, model, hardware, ranks, assumptions);
-  } else {
-    setup = ResolveBaseSetup(options.common, model, hardware, ranks, assumptions);
-    CommonOptions& common = options.common;
-    if (common.stage.empty()) common.stage = "0";
-    if (common.offload_optimizer.empty()) common.offload_optimizer = "none";
-    if (common.offload_param.empty()) common.offload_param = "none";
-    const ChoiceSpace space = ResolveChoices(common, setup, assumptions);
-    const std::vector<TrainSetup> setups = EnumerateSetups(setup, space);
-    if (setups.size() != 1) {
-      ThrowUsage(
-          "train runs one choice, not {}: give --stage, --offload-optimizer, --offload-param and "
-          "--checkpointing one value each",
-          setups.size());
-    }
-    setup = setups.front();
-    if (!options.lr.empty()) {
-      char* end = nullptr;
-      setup.optimizer.lr = std::strtod(options.lr.c_str(), &end);
-      const bool positive = setup.optimizer.lr > 0 && setup.optimizer.lr < 1e3;
-      if (*end != '\0' || !positive) {
-        ThrowUsage("--lr: {} is not allowed; use a number above 0, such as 3e-4", options.lr);
-      }
-    }
+  const std::string& config = command.common.config;
+  TrainSetup setup = config.empty()
+                         ? ResolveChoice(command, model, hardware, backend, ranks, assumptions)
+                         : ResolveConfig(command.common, model, hardware, ranks, assumptions);
+  if (!command.nvme_path.empty()) {
+    setup.zero.offload_optimizer.nvme_path = setup.zero.offload_param.nvme_path = command.nvme_path;
   }
-  if (!options.nvme_path.empty()) {
-    setup.zero.offload_optimizer.nvme_path = setup.zero.offload_param.nvme_path = options.nvme_path;
-  }
-  ValidateSetup(setup, options.common.config.empty() ? "command line" : options.common.config);
+  ValidateSetup(setup, config.empty() ? "command line" : config);
   return setup;
 }
 
@@ -77,7 +71,7 @@ std::string SwapDir(const TrainSetup& setup) {
 
 TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& assumptions) {
   TrainWork work;
-  work.plan = ResolvePlan(command.plan, command.common, command.lr, assumptions);
+  work.plan = ResolvePlan(command.plan, command.common, assumptions);
   const PlanFile& plan = *work.plan;
   work.model = plan.model;
   work.setup = plan.setup;
@@ -104,11 +98,11 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   return work;
 }
 
-TrainWork WorkOfConfig(TrainCommand& command, const HardwareProfile& hardware, Backend backend,
-                       Assumptions& assumptions) {
+TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardware,
+                       Backend backend, int ranks, Assumptions& assumptions) {
   TrainWork work;
-  work.model = ResolveModel(command.common, assumptions);
-  work.setup = ResolveSetup(command, work.model, hardware, backend, assumptions);
+  work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
+  work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
   work.lower.backend = backend;
   if (backend == Backend::kCuda) work.lower.flash_attention = hardware.gpu.flash_attention;
   work.lower.checkpoints = !command.save.empty() || !command.init_from.empty();
@@ -119,26 +113,27 @@ TrainWork WorkOfConfig(TrainCommand& command, const HardwareProfile& hardware, B
 
 }  // namespace
 
-TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assumptions) {
-  const CommonOptions& common = command.common;
-  const bool named = !common.hardware.empty();
-  const auto refuse_on_cpu = [&](const char* option, const std::string& value) {
-    if (backend != Backend::kCpu || value.empty()) return;
+TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
+                      Assumptions& assumptions) {
+  const HardwareOptions& hardware = command.common.hardware;
+  const Option<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
+  const auto refuse_on_cpu = [&](const char* option, const std::string& text) {
+    if (backend != Backend::kCpu || text.empty()) return;
     ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
-               option, value);
+               option, text);
   };
-  refuse_on_cpu("--hw", common.hardware);
-  std::optional<uint64_t> gpu_memory_limit;
-  if (!common.gpu_memory.empty()) gpu_memory_limit = ParseBytes(common.gpu_memory, "--gpu-memory");
-  refuse_on_cpu("--gpu-memory", common.gpu_memory);
-  HardwareProfile hardware = backend == Backend::kCuda
-                                 ? ResolveHardware(command.common, assumptions)
-                                 : LoadProfile(std::string(kDefaultProfile));
-  TrainWork work = command.plan.empty() ? WorkOfConfig(command, hardware, backend, assumptions)
-                                        : WorkOfPlan(command, backend, assumptions);
-  work.hardware = std::move(hardware);
-  work.gpu_memory_limit = gpu_memory_limit;
-  work.hardware_is_known = named || assumptions.detected_gpus.has_value();
+  refuse_on_cpu("--hw", hardware.profile);
+  refuse_on_cpu("--gpu-memory", gpu_memory.text);
+  HardwareProfile profile = backend == Backend::kCuda ? ResolveHardware(hardware, assumptions)
+                                                      : LoadProfile(std::string(kDefaultProfile));
+  TrainWork work =
+      command.plan.empty()
+          ? WorkOfConfig(command, profile, backend,
+                         ranks.value_or(command.common.cluster.gpus.value_or(1)), assumptions)
+          : WorkOfPlan(command, backend, assumptions);
+  work.hardware = std::move(profile);
+  work.gpu_memory_limit = gpu_memory;
+  work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
   return work;
 }
 
@@ -153,23 +148,18 @@ Program LowerWork(const TrainWork& work) {
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work) {
   TrainOptions options;
   options.data = command.data;
-  options.steps = ParseWhole(command.steps, "--steps", 1, kMaxBatch);
-  if (const auto seed = ParseOptionalWhole(command.seed, "--seed", 1, INT64_MAX)) {
-    options.seed = static_cast<uint64_t>(*seed);
-  }
+  options.steps = command.steps.value_or(100);
+  options.seed = command.seed;
   options.shuffle = !command.no_shuffle;
   options.save_dir = command.save;
-  options.save_every =
-      ParseOptionalWhole(command.save_every, "--save-every", 1, kMaxBatch).value_or(0);
+  options.save_every = command.save_every.value_or(0);
   if (options.save_every > 0 && command.save.empty()) {
-    ThrowUsage("--save-every: {} needs --save DIR", command.save_every);
+    ThrowUsage("--save-every: {} needs --save DIR", command.save_every.text);
   }
   options.resume = command.resume;
   options.init_from = command.init_from;
-  options.validate_every =
-      ParseOptionalWhole(command.validate_every, "--validate-every", 1, kMaxBatch).value_or(0);
-  options.threads_per_rank =
-      static_cast<int>(ParseOptionalWhole(command.threads, "--threads", 1, 1024).value_or(0));
+  options.validate_every = command.validate_every.value_or(0);
+  options.threads_per_rank = command.threads.value_or(0);
   options.swap_dir = SwapDir(work.setup);
   options.trace_file = command.trace;
   options.deterministic = command.deterministic;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/common/resolve.h"
 #include "cli/train/train_command.h"
 #include "core/lowering/lower.h"
 #include "executor/train/trainer.h"
@@ -23,8 +24,10 @@ struct TrainWork {
   std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
 };
 
-// All throw Error(kUsage) as train's options are resolved. `backend` is where it will run.
-TrainWork ResolveWork(TrainCommand& command, Backend backend, Assumptions& assumptions);
+// All throw Error(kUsage) as train's options are resolved. `backend` is where it will run; `ranks`
+// are the launcher's, if there is one.
+TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
+                      Assumptions& assumptions);
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
 Program LowerWork(const TrainWork& work);
 

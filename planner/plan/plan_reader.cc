@@ -10,6 +10,7 @@
 #include "core/program/fingerprint.h"
 #include "cost_models/memory_walk.h"
 #include "planner/plan/plan_file.h"
+#include "planner/plan/program_record.h"
 
 namespace zeroplan {
 namespace {
@@ -206,7 +207,9 @@ std::vector<std::string> ReadAdvice(PlanSection& root) {
   return advice;
 }
 
-TrainSetup ReadSetup(PlanSection& root, int64_t seq_len, PlanFile& plan) {
+// `config_text`: the config within, as one line.
+TrainSetup ReadSetup(PlanSection& root, int gpus, int64_t seq_len, int64_t layers,
+                     const std::string& source, std::string& config_text) {
   const JsonNode* config = root.Node("config");
   if (config == nullptr) root.json().Fail("config", "is missing; plan again");
   if (!config->is_object()) root.json().FailValue("config", "the DeepSpeed config, {...}");
@@ -214,14 +217,14 @@ TrainSetup ReadSetup(PlanSection& root, int64_t seq_len, PlanFile& plan) {
   int line = 1;
   AppendJson(text, line, *config);
   for (const char c : text) {
-    if (c != '\n') plan.config_text += c;
+    if (c != '\n') config_text += c;
   }
   ReadContext context;
-  context.world_size = plan.cluster.gpus;
+  context.world_size = gpus;
   context.seq_len = seq_len;
-  context.layers = plan.model.layers;
-  const TrainSetup setup = ReadDeepSpeedConfig(text, plan.source, context).setup;
-  ValidateSetup(setup, plan.source);
+  context.layers = layers;
+  const TrainSetup setup = ReadDeepSpeedConfig(text, source, context).setup;
+  ValidateSetup(setup, source);
   return setup;
 }
 
@@ -247,13 +250,37 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   const int64_t seq_len = root.Int("seq_len", 1, plan.model.positions);
   plan.cluster = ReadCluster(section("cluster"));
   plan.lower = ReadLower(section("lower"));
-  plan.setup = ReadSetup(root, seq_len, plan);
+  plan.setup =
+      ReadSetup(root, plan.cluster.gpus, seq_len, plan.model.layers, plan.source, plan.config_text);
   plan.fingerprint = ReadFingerprint(root);
   ReadPredicted(section("predicted"), plan.source, plan);
   ReadSearch(section("search"));
   plan.advice = ReadAdvice(root);
   root.Finish();
   return plan;
+}
+
+ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, int line,
+                                const std::string& source) {
+  ZEROPLAN_CHECK(line >= 1);
+  // So that messages name the line.
+  const std::string at_line = std::string(static_cast<size_t>(line - 1), '\n') + std::string(text);
+  const JsonNode node = ParseJsonText(at_line, source);
+  PlanSection root(&node, key, source);
+  auto section = [&](const char* name) {
+    return PlanSection(root.Node(name), fmt::format("{}.{}", key, name), source);
+  };
+  ProgramRecord record;
+  record.version = root.String("zeroplan");
+  record.model = ReadModel(section("model"), source);
+  const int64_t seq_len = root.Int("seq_len", 1, record.model.positions);
+  const auto gpus = static_cast<int>(root.Int("gpus", 1, kMaxPlannedGpus));
+  record.lower = ReadLower(section("lower"));
+  std::string config_text;
+  record.setup = ReadSetup(root, gpus, seq_len, record.model.layers, source, config_text);
+  record.fingerprint = ReadFingerprint(root);
+  root.Finish();
+  return record;
 }
 
 Program CheckedProgram(const PlanFile& plan) {

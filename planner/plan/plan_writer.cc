@@ -7,6 +7,7 @@
 #include "core/program/fingerprint.h"
 #include "planner/plan/choice_json.h"
 #include "planner/plan/plan_file.h"
+#include "planner/plan/program_record.h"
 
 namespace zeroplan {
 namespace {
@@ -108,6 +109,18 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
         "this choice cannot be written as a plan: its DeepSpeed config reads back as another one");
   }
   return text;
+}
+
+std::string WriteProgramRecord(const Program& program, const LowerOptions& lower) {
+  const TrainSetup setup = ResolveAuto(program);
+  const Json json = {{"zeroplan", kVersion},
+                     {"model", ModelJson(program.model)},
+                     {"seq_len", setup.batch.seq_len},
+                     {"gpus", setup.batch.world_size},
+                     {"lower", LowerJson(lower)},
+                     {"config", Json::parse(WriteConfig(setup, program.model.layers))},
+                     {"fingerprint", FormatFingerprint(Fingerprint(program))}};
+  return json.dump();
 }
 
 }  // namespace zeroplan

@@ -42,8 +42,8 @@ T Whole(const Json& object, const char* key) {
 
 void TakeStart(const Json& event, MeasuredRun& run) {
   const std::string schema = event.at("schema");
-  if (schema != "zeroplan.metrics/1") {
-    ThrowUsage("schema: \"{}\" is not allowed; use \"zeroplan.metrics/1\"", schema);
+  if (schema != kMetricsSchema) {
+    ThrowUsage("schema: \"{}\" is not allowed; use \"{}\"", schema, kMetricsSchema);
   }
   const Json& plan = event.at("plan");
   if (plan.at("backend") != "cuda") {
@@ -67,6 +67,12 @@ void TakeStart(const Json& event, MeasuredRun& run) {
   setup.precision.dtype = ParseDtype(plan.at("dtype").get<std::string>(), "plan.dtype");
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   ValidateSetup(setup, "plan");
+  if (plan.contains("gpus_per_node")) {
+    run.gpus_per_node = Whole<int>(plan, "gpus_per_node");
+    if (*run.gpus_per_node < 1) {
+      ThrowUsage("gpus_per_node: {} is not allowed; use at least 1", *run.gpus_per_node);
+    }
+  }
   const Json& planned = event.at("planned_bytes");
   // A GPU's total is the arena and, where it is known, what lies outside.
   const Json& gpu = planned.at("gpu");
@@ -123,6 +129,8 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
   Steps steps;
   bool started = false;
   int number = 0;
+  std::string program;  // of the last start event, as JSON; "" in older files
+  int program_line = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = text.substr(begin, end - begin);
@@ -141,6 +149,8 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
         run = {};
         steps = {};
         TakeStart(event, run);
+        program = event.contains("program") ? event.at("program").dump() : "";
+        program_line = number;
         started = true;
       } else if (!started) {
         ThrowUsage("\"{}\" comes before any \"start\"", kind);
@@ -160,6 +170,10 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
     ThrowUsage("{}: holds no step; give a file that 'train --metrics' wrote", source);
   }
   run.source = source;
+  if (!program.empty()) {
+    run.program = ReadProgramRecord(program, "program", program_line, source);
+    run.setup = run.program->setup;
+  }
   steps.Summarise(run);
   return run;
 }

@@ -9,16 +9,23 @@
 
 #include "core/config/zero_config.h"
 #include "core/program/program.h"
+#include "planner/plan/program_record.h"
 
 namespace zeroplan {
+
+inline constexpr std::string_view kMetricsSchema = "zeroplan.metrics/1";
 
 struct MeasuredRun {
   std::string source;  // the file's name
   // Of the plan.
   std::string model;
   uint64_t params = 0;
-  TrainSetup setup;  // what the start event holds; the rest at its default
+  TrainSetup
+      setup;  // of `program`; without it what the event's "plan" holds, the rest at its default
   std::array<uint64_t, kSpaces> planned_bytes{};  // one rank's arenas
+  // Older files have neither.
+  std::optional<ProgramRecord> program;
+  std::optional<int> gpus_per_node;
 
   // Medians over `steps` steps, after `warm_up` that are left out.
   int64_t steps = 0, warm_up = 0;

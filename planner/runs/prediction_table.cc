@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/lowering/lower.h"
+#include "core/program/fingerprint.h"
 #include "planner/estimate/choices.h"
 
 namespace zeroplan {
@@ -19,8 +20,8 @@ Cluster ClusterOf(const MeasuredRun& run, const HardwareProfile& hardware) {
   cluster.hardware = hardware.name;
   cluster.gpu_name = hardware.gpu.name;
   cluster.gpus = run.setup.batch.world_size;
-  cluster.gpus_per_node =
-      std::min(cluster.gpus, static_cast<int>(std::llround(hardware.node.gpus.value)));
+  cluster.gpus_per_node = run.gpus_per_node.value_or(
+      std::min(cluster.gpus, static_cast<int>(std::llround(hardware.node.gpus.value))));
   cluster.gpu_capacity_bytes = static_cast<uint64_t>(hardware.gpu.usable_memory.value);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
   return cluster;
@@ -48,12 +49,47 @@ std::string Cells(std::optional<double> predicted, std::optional<double> measure
                      both ? ErrorText(*predicted, *measured) : "-");
 }
 
+// Behind the label of a run whose program is not the predicted one.
+std::string_view Mark(SameProgram same) {
+  switch (same) {
+    case SameProgram::kYes:
+      return "";
+    case SameProgram::kOtherArenas:
+      return " (!)";
+    case SameProgram::kOtherFingerprint:
+      return " (#)";
+  }
+  return "";
+}
+
 std::string RunLabel(const Comparison& row) {
   const BatchSpec& batch = row.run.setup.batch;
   return fmt::format("{} x {}, {} x {} of {}, {}, {}{}", batch.world_size, row.run.model,
                      batch.micro_batch, batch.grad_accum, batch.seq_len,
                      DtypeName(row.run.setup.precision.dtype), SetupLabel(row.run.setup),
-                     row.same_program ? "" : " (!)");
+                     Mark(row.same));
+}
+
+// The program of a run whose metrics do not hold what it was lowered from. Settings that they lack
+// are zeroplan's own, with or without checkpoints, whichever gives the run's arenas.
+Program OlderProgram(const MeasuredRun& run, const ModelSpec& model,
+                     const HardwareProfile& hardware) {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention = hardware.gpu.flash_attention;
+  lower.checkpoints = false;
+  Program program = Lower(model, run.setup, lower);
+  if (program.arena_bytes == run.planned_bytes) return program;
+  lower.checkpoints = true;
+  return Lower(model, run.setup, lower);
+}
+
+SameProgram HowSame(const MeasuredRun& run, const Program& program, uint64_t fingerprint) {
+  if (run.program) {
+    return run.program->fingerprint == fingerprint ? SameProgram::kYes
+                                                   : SameProgram::kOtherFingerprint;
+  }
+  return program.arena_bytes == run.planned_bytes ? SameProgram::kYes : SameProgram::kOtherArenas;
 }
 
 }  // namespace
@@ -61,30 +97,31 @@ std::string RunLabel(const Comparison& row) {
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware) {
   const Cluster cluster = ClusterOf(run, hardware);
-  const CostModel costs(hardware, ClusterShape{cluster.gpus, cluster.gpus_per_node});
+  // Across nodes there is no time without a network.
+  std::optional<CostModel> costs;
+  if (cluster.nodes() == 1 || hardware.network) {
+    costs.emplace(hardware, ClusterShape{cluster.gpus, cluster.gpus_per_node});
+  }
   Comparison row;
   row.run = run;
-  row.predicted = EstimateProgram(program, cluster, &costs);
-  row.same_program = program.arena_bytes == run.planned_bytes;
+  row.predicted = EstimateProgram(program, cluster, costs ? &*costs : nullptr);
+  row.fingerprint = Fingerprint(program);
+  row.same = HowSame(run, program, row.fingerprint);
   return row;
 }
 
-Comparison Compare(const MeasuredRun& run, const ModelSpec& model,
+Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model,
                    const HardwareProfile& hardware) {
-  if (model.ParamCount() != run.params) {
+  if (model && model->ParamCount() != run.params) {
     ThrowUsage("{}: plan.params: the run's {} has {} parameters, {} has {}; name it with --model",
-               run.source, run.model, run.params, model.name, model.ParamCount());
+               run.source, run.model, run.params, model->name, model->ParamCount());
   }
-  LowerOptions lower;
-  lower.backend = Backend::kCuda;
-  lower.flash_attention = hardware.gpu.flash_attention;
-  lower.checkpoints = false;
-  Program program = Lower(model, run.setup, lower);
-  if (program.arena_bytes != run.planned_bytes) {
-    lower.checkpoints = true;
-    program = Lower(model, run.setup, lower);
+  if (run.program) {
+    const ProgramRecord& ran = *run.program;
+    return CompareProgram(run, Lower(ran.model, ran.setup, ran.lower), hardware);
   }
-  return CompareProgram(run, program, hardware);
+  ZEROPLAN_CHECK(model.has_value(), "older metrics do not hold their model");
+  return CompareProgram(run, OlderProgram(run, *model, hardware), hardware);
 }
 
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware) {
@@ -93,7 +130,8 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
       "error | tokens/s: predicted | measured | exposed communication, ms: predicted | measured | "
       "exposed offload, ms: predicted | measured | GPU memory, GB: predicted | in use | error |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-  bool all_same = true;
+  bool other_arenas = false;
+  std::string other_programs;
   for (const Comparison& row : rows) {
     const TimeEstimate& time = row.predicted.time;
     const MeasuredRun& run = row.run;
@@ -104,18 +142,24 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
                         Pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1),
                         Cells(static_cast<double>(row.predicted.footprint.gpu_total()),
                               run.device_used_bytes, kGiga, 2));
-    all_same = all_same && row.same_program;
+    other_arenas = other_arenas || row.same == SameProgram::kOtherArenas;
+    if (row.same == SameProgram::kOtherFingerprint) {
+      other_programs += fmt::format(
+          "(#) {}: what ran is the program {} of zeroplan {}, and what is predicted here is {}.\n",
+          run.source, FormatFingerprint(run.program->fingerprint), run.program->version,
+          FormatFingerprint(row.fingerprint));
+    }
   }
   text += fmt::format(
       "\nPredicted with the profile {}. Measured are medians over steps, the first ones left out; "
       "memory in use is the GPU's, by anyone.\n",
       hardware.name);
-  if (!all_same) {
+  if (other_arenas) {
     text +=
         "(!) The run's arenas have other sizes than this choice has here: it ran with settings "
         "that metrics do not hold. --plan names its plan.\n";
   }
-  return text;
+  return text + other_programs;
 }
 
 }  // namespace zeroplan

@@ -13,16 +13,22 @@
 
 namespace zeroplan {
 
+// How far what is predicted is what ran. Metrics that hold the program's fingerprint tell; of older
+// ones the arenas' sizes do.
+enum class SameProgram : uint8_t { kYes, kOtherArenas, kOtherFingerprint };
+
 struct Comparison {
   MeasuredRun run;
   ChoiceEstimate predicted;
-  bool same_program = true;  // its arenas are the run's, to the byte
+  SameProgram same = SameProgram::kYes;
+  uint64_t fingerprint = 0;  // of the program that is predicted
 };
 
-// Lowers the run's choice for `model`. Settings that metrics do not hold are zeroplan's own, with
-// or without checkpoints, whichever gives the run's arenas. Throws Error(kUsage) if the model has
+// Lowers the run's program again and predicts it. `model`: where the run's metrics do not hold what
+// it was lowered from, its model; else it need not be given. Throws Error(kUsage) if `model` has
 // another number of parameters than the run's.
-Comparison Compare(const MeasuredRun& run, const ModelSpec& model, const HardwareProfile& hardware);
+Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model,
+                   const HardwareProfile& hardware);
 // The same with the program at hand.
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware);

@@ -22,6 +22,12 @@ namespace {
 
 using Json = nlohmann::json;
 
+LowerOptions SmallCudaOptions() {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  return lower;
+}
+
 Program SmallCudaProgram(int gpus) {
   ModelSpec model = LoadModel("gpt2");
   model.layers = 2;
@@ -30,9 +36,7 @@ Program SmallCudaProgram(int gpus) {
   setup.batch.seq_len = 128;
   setup.zero.stage = 2;
   setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kBF16;
-  LowerOptions lower;
-  lower.backend = Backend::kCuda;
-  return Lower(model, setup, lower);
+  return Lower(model, setup, SmallCudaOptions());
 }
 
 TEST_CASE("a run is predicted as estimate predicts it") {
@@ -100,7 +104,7 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
           .string();
   {
     MetricsFile metrics(path, false);
-    metrics.Start(program, memory, prediction);
+    metrics.Start({program, SmallCudaOptions(), 2, memory, prediction});
     StepReport step;
     step.step = 1;
     metrics.Step(step);

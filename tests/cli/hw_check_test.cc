@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/lowering/lower.h"
+#include "core/program/fingerprint.h"
 #include "planner/runs/metrics_reader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
@@ -145,6 +146,74 @@ TEST_CASE("hw check sets predictions beside a run") {
   const RunResult other = RunZeroplan("hw check --hw hgx-h200 " + file);
   CHECK(other.exit_code == 0);
   CHECK(Has(other.out, "(!)"));
+}
+
+// A model that is not built in, settings that older metrics did not hold, and no option that names
+// either: the run's metrics have all of it.
+TEST_CASE("hw check lowers the very program that ran") {
+  const TempDir folder;
+  const auto path = [&](const char* name) { return folder.path() + "/" + name; };
+  WriteText(path("config.json"),
+            R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,)"
+            R"("vocab_size":256})");
+  WriteText(path("ds.json"),
+            R"({"train_micro_batch_size_per_gpu":2,"zero_optimization":{"stage":3,)"
+            R"("stage3_param_persistence_threshold":100,"reduce_bucket_size":5000,)"
+            R"("overlap_comm":false},"bf16":{"enabled":true}})");
+  const RunResult planned =
+      RunZeroplan("plan --hw hgx-h200 --gpus 2 --model " + path("config.json") + " --config " +
+                  path("ds.json") + " --plan-out " + path("plan.json"));
+  CAPTURE(planned.err);
+  REQUIRE(planned.exit_code == 0);
+  // The program for GPUs, rehearsed.
+  const RunResult run =
+      RunZeroplan("train --backend cpu --threads 1 --steps 3 --data " + SourcePath("LICENSE") +
+                  " --plan " + path("plan.json") + " --metrics " + path("m.jsonl"));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+
+  const std::string text = ReadWhole(path("m.jsonl"));
+  const MeasuredRun read = ReadMetrics(text, "m.jsonl");
+  REQUIRE(read.program.has_value());
+  CHECK(read.gpus_per_node == 2);
+  CHECK(read.setup.zero.param_persistence_threshold == 100);
+  CHECK(read.setup.zero.reduce_bucket_elements == 5000);
+  CHECK_FALSE(read.setup.zero.overlap_comm);
+  const Program again = Lower(read.program->model, read.program->setup, read.program->lower);
+  CHECK(Fingerprint(again) == read.program->fingerprint);
+  CHECK(again.arena_bytes == read.planned_bytes);
+
+  const std::string check = "hw check --hw hgx-h200 " + path("m.jsonl");
+  for (const std::string& options : {std::string(), " --plan " + path("plan.json")}) {
+    const RunResult result = RunZeroplan(check + options);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK(Has(result.out, "| 2 x "));
+    CHECK_FALSE(Has(result.out, "(!)"));
+    CHECK_FALSE(Has(result.out, "(#)"));
+  }
+  CHECK(RunZeroplan(check + " --model gpt2").exit_code == 2);
+
+  // What another build would write, whose program is another one.
+  const std::string fingerprint = FormatFingerprint(read.program->fingerprint);
+  const std::string other =
+      fingerprint == std::string(16, '0') ? std::string(16, '1') : std::string(16, '0');
+  std::string edited = text;
+  edited.replace(edited.find(fingerprint), 16, other);
+  WriteText(path("m.jsonl"), edited);
+  const RunResult result = RunZeroplan(check);
+  CHECK(result.exit_code == 0);
+  CHECK(Has(result.out, " (#) | "));
+  CHECK(Has(result.out, "(#) " + path("m.jsonl") + ": what ran is the program " + other));
+  CHECK(Has(result.out, "predicted here is " + fingerprint));
+
+  // A damaged record is named by line and key.
+  std::string damaged = "\n" + text;
+  const std::string chunk = "\"logits_chunk_bytes\":";
+  damaged.replace(damaged.find(chunk) + chunk.size(), 1, "-");
+  const std::string message = ErrorOf(ExitCode::kUsage, [&] { ReadMetrics(damaged, "m.jsonl"); });
+  CAPTURE(message);
+  CHECK(message.starts_with("m.jsonl:2: program.lower.logits_chunk_bytes: "));
 }
 
 TEST_CASE("hw check names what it cannot compare") {

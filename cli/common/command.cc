@@ -1,0 +1,123 @@
+#include "cli/common/command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <deque>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+struct Added {
+  OptionInfo info;
+  std::string name;  // for messages: "--output" of "-o,--output"
+  std::string text;
+  const CLI::Option* option;
+  std::function<void(const std::string&, std::string_view)> take;
+
+  bool given() const { return option->count() > 0; }
+};
+
+// An empty value would read as "not given": a shell variable that is not set, most often.
+std::string RefuseEmpty(const std::string& value) {
+  return value.empty() ? "the value is empty; give one, or leave the option out" : "";
+}
+
+// CLI11 prints help unbroken beside a column of 30; lines of 68 make 98.
+std::string BreakHelp(std::string help) {
+  constexpr size_t kWidth = 68, kFits = 70;
+  if (help.size() <= kFits) return help;
+  for (size_t begin = 0; help.size() - begin > kWidth;) {
+    const size_t space = help.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    help[space] = '\n';
+    begin = space + 1;
+  }
+  return help;
+}
+
+void RefuseDecided(const std::deque<Added>& options) {
+  for (const Added& decided : options) {
+    if (!decided.given()) continue;
+    for (const std::string_view name : decided.info.decided_by) {
+      const auto decider = std::find_if(options.begin(), options.end(),
+                                        [&](const Added& option) { return option.name == name; });
+      if (decider == options.end() || !decider->given()) continue;
+      ThrowUsage("{}: {} is not allowed with {}, which decides it; leave one of the two out",
+                 decided.name, decided.text, name);
+    }
+  }
+}
+
+}  // namespace
+
+struct Command::State {
+  CLI::App* app;
+  std::deque<Added> options;  // CLI11 writes into their texts
+};
+
+Command::Command(CLI::App& app) : state_(std::make_shared<State>(State{&app, {}})) {}
+
+Command Command::Add(const char* name, const char* help) {
+  return Command(*state_->app->add_subcommand(name, help));
+}
+
+Command Command::AddGroup(const char* name, const char* help) {
+  CLI::App* group = state_->app->add_subcommand(name, help);
+  group->require_subcommand(1);
+  return Command(*group);
+}
+
+void Command::Footer(const std::string& text) { state_->app->footer(text); }
+
+void Command::Required(const char* name, const char* type, const std::string& help,
+                       std::string& value) {
+  state_->app->add_option(name, value, BreakHelp(help))->type_name(type)->required();
+}
+
+void Command::Required(const char* name, const char* type, const std::string& help,
+                       std::vector<std::string>& values) {
+  state_->app->add_option(name, values, BreakHelp(help))->type_name(type)->required();
+}
+
+void Command::Flag(const char* group, const char* name, const std::string& help, bool& value) {
+  state_->app->add_flag(name, value, BreakHelp(help))->group(group);
+}
+
+void Command::List(const OptionInfo& info, bool required, char separator,
+                   std::vector<std::string>& values) {
+  CLI::Option* option = state_->app->add_option(info.name, values, BreakHelp(info.help));
+  option->type_name(info.type)->group(info.group)->required(required);
+  if (separator != 0) option->delimiter(separator);
+}
+
+void Command::Text(OptionInfo info, std::string& value) {
+  Take(std::move(info), [&value](const std::string& text, std::string_view) { value = text; });
+}
+
+void Command::Take(OptionInfo info,
+                   std::function<void(const std::string&, std::string_view)> take) {
+  Added& added = state_->options.emplace_back();
+  added.info = std::move(info);
+  added.name = added.info.name;
+  added.name.erase(0, added.name.rfind(',') + 1);
+  added.take = std::move(take);
+  CLI::Option* option =
+      state_->app->add_option(added.info.name, added.text, BreakHelp(added.info.help));
+  option->type_name(added.info.type)->group(added.info.group);
+  if (!added.info.may_be_empty) option->check(CLI::Validator(RefuseEmpty, ""));
+  added.option = option;
+}
+
+void Command::Run(std::function<void()> work) {
+  state_->app->callback([state = state_, work = std::move(work)] {
+    RefuseDecided(state->options);
+    for (const Added& option : state->options) {
+      if (option.given()) option.take(option.text, option.name);
+    }
+    work();
+  });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,84 @@
+// A command of the command line: its options, typed, and what it does. CLI11 stays behind this.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// CLI11 is heavy to compile: only command.cc and app.cc include it.
+namespace CLI {
+class App;
+}
+
+namespace zeroplan {
+
+// The value of an option, and the text that it was given as, for messages. Empty: not given.
+template <typename T>
+struct Option : std::optional<T> {
+  std::string text;
+};
+
+struct OptionInfo {
+  const char* group;  // heading in the help
+  const char* name;   // "--gpus", or "-o,--output"
+  const char* type;   // what stands for the value in the help: "COUNT"
+  std::string help;   // says unit and default
+  // Options whose file decides this one: beside them it is refused.
+  std::vector<std::string_view> decided_by = {};
+  bool may_be_empty = false;  // else an empty text is refused
+};
+
+// The heading of what belongs to no group.
+inline constexpr const char* kNoGroup = "Options";
+
+// Options are read once, after the whole command line was seen to be sound and before the command
+// runs: what a config or a plan decides is refused first, then each text becomes a value, in the
+// order in which options were added. Whatever is given as reference must outlive the parsing.
+class Command {
+ public:
+  explicit Command(CLI::App& app);
+
+  // A command below this one.
+  Command Add(const char* name, const char* help);
+  // The same, for one that only has commands below it, of which one must be given.
+  Command AddGroup(const char* name, const char* help);
+  void Footer(const std::string& text);
+
+  // What must be given, most often without a name before it: one text, or several.
+  void Required(const char* name, const char* type, const std::string& help, std::string& value);
+  void Required(const char* name, const char* type, const std::string& help,
+                std::vector<std::string>& values);
+  void Flag(const char* group, const char* name, const std::string& help, bool& value);
+  // Several texts; `separator` 0: as several words.
+  void List(const OptionInfo& info, bool required, char separator,
+            std::vector<std::string>& values);
+
+  // A text, or "" where it is not given.
+  void Text(OptionInfo info, std::string& value);
+  // `parse(text, name)` gives the value, or throws Error(kUsage) that names both and what is
+  // allowed (cli/common/parse.h).
+  template <typename T, typename Parse>
+  void Value(OptionInfo info, Option<T>& value, Parse parse) {
+    Take(std::move(info), [&value, parse](const std::string& text, std::string_view name) {
+      value.emplace(parse(text, name));
+      value.text = text;
+    });
+  }
+
+  // What the command does, options read.
+  void Run(std::function<void()> work);
+
+ private:
+  struct State;
+
+  // `take` gets the text, and the option's name for messages.
+  void Take(OptionInfo info, std::function<void(const std::string&, std::string_view)> take);
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace zeroplan

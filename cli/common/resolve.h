@@ -1,0 +1,53 @@
+// From options to what is planned or run. All throw Error(kUsage).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/common/common_options.h"
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "hwprofiles/profile.h"
+#include "planner/cluster.h"
+#include "planner/estimate/choices.h"
+
+namespace zeroplan {
+
+// What resolving assumed ("--micro-batch 1") and other lines for the user.
+struct Assumptions {
+  std::vector<std::string> assumed;
+  std::vector<std::string> notes;
+  std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
+};
+
+// `seq_len`: of a model that is derived from --params.
+ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
+                       Assumptions& assumptions);
+// --hw, else this machine's GPUs (hwprofiles/detect.h), else the default profile; with --network
+// and --intra-node-bandwidth.
+HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions);
+Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
+                       Assumptions& assumptions);
+
+// The sequence length: --seq-len, else the model's. Throws if it is more than the model's
+// positions.
+int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
+                      Assumptions& assumptions);
+// --dtype, or `otherwise`.
+PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProfile& hardware,
+                                 Dtype otherwise, Assumptions& assumptions);
+
+// Refuses --checkpoint-every where it has no effect.
+void CheckCheckpointEvery(const ChoiceOptions& options);
+// The choices of the options, all that can run. Of what they leave out, batch parts are 1, and
+// `dtype` and `otherwise` say the rest.
+std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelSpec& model,
+                                      const HardwareProfile& hardware, int gpus, Dtype dtype,
+                                      ChoiceSpace otherwise, Assumptions& assumptions);
+// The one setup of --config.
+TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
+                         const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
+
+}  // namespace zeroplan
