@@ -1,14 +1,23 @@
 # Finds what the CUDA executor builds with and says what was found. Sets ZEROPLAN_WITH_CUDA and
-# ZEROPLAN_WITH_CUDNN, and the targets zeroplan_cuda_libraries and zeroplan_cudnn to link.
+# ZEROPLAN_WITH_CUDNN, and the targets zeroplan_cuda_libraries and zeroplan_cudnn to link. The cache
+# keeps ZEROPLAN_CUDA_STATUS, "on" or why not, for scripts.
 #
 # The executor's CUDA sources live in folders named cuda, which a build without CUDA leaves out.
 set(ZEROPLAN_WITH_CUDA OFF)
 set(ZEROPLAN_WITH_CUDNN OFF)
 if(ZEROPLAN_CUDA STREQUAL "OFF")
+  set(ZEROPLAN_CUDA_STATUS "ZEROPLAN_CUDA=OFF" CACHE INTERNAL "")
   message(STATUS "zeroplan: CUDA executor: off (ZEROPLAN_CUDA=OFF)")
   return()
 endif()
 
+# A toolkit need not be on the PATH.
+if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(ZEROPLAN_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin PATHS /usr/local/cuda/bin)
+  if(ZEROPLAN_NVCC)
+    set(ENV{CUDACXX} ${ZEROPLAN_NVCC})
+  endif()
+endif()
 include(CheckLanguage)
 check_language(CUDA)
 find_path(ZEROPLAN_NCCL_INCLUDE nccl.h HINTS $ENV{NCCL_HOME}/include /usr/local/cuda/include)
@@ -25,6 +34,7 @@ if(missing)
   if(ZEROPLAN_CUDA STREQUAL "ON")
     message(FATAL_ERROR "zeroplan: ZEROPLAN_CUDA=ON, but there is no ${missing}")
   endif()
+  set(ZEROPLAN_CUDA_STATUS "there is no ${missing}" CACHE INTERNAL "")
   message(STATUS "zeroplan: CUDA executor: off, there is no ${missing}")
   return()
 endif()
@@ -55,6 +65,7 @@ target_include_directories(zeroplan_cuda_libraries SYSTEM INTERFACE ${ZEROPLAN_N
 target_link_libraries(zeroplan_cuda_libraries INTERFACE
   CUDA::cudart_static CUDA::cublasLt ${ZEROPLAN_NCCL_LIBRARY} ${CMAKE_DL_LIBS})
 set(ZEROPLAN_WITH_CUDA ON)
+set(ZEROPLAN_CUDA_STATUS "on" CACHE INTERNAL "")
 message(STATUS "zeroplan: CUDA executor: CUDA ${CUDAToolkit_VERSION}, NCCL ${ZEROPLAN_NCCL_LIBRARY}, "
                "architectures ${CMAKE_CUDA_ARCHITECTURES}")
 

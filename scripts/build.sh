@@ -5,5 +5,8 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh
 preset=${1:-release}
 shift || true
-cmake --preset "$preset" > /dev/null
+# Of what configuring says, what was found to build with.
+cmake --preset "$preset" | sed -n 's/^-- \(zeroplan: \)/\1/p' >&2
+# [targets done/all, share, time so far]
+export NINJA_STATUS="${NINJA_STATUS:-[%f/%t %p %es] }"
 if [ $# -gt 0 ]; then cmake --build --preset "$preset" --target "$@"; else cmake --build --preset "$preset"; fi

@@ -1,22 +1,56 @@
 #!/usr/bin/env bash
-# The main job, on any machine: the best way to train 10B parameters on one 32 GB GPU, then a small GPT
-# trained on the licence texts that come with the system, with ZeRO-2 and its optimizer in host memory, and a
-# sample of what it writes. About two minutes of training on two cores. Usage: scripts/demo.sh [STEPS]
+# The main job, on any machine: the best way to train 10B parameters on one 32 GB GPU, which is printed
+# as soon as the planner is built; then a small GPT trained on the licence texts that come with the
+# system, with ZeRO-2 and its optimizer in host memory, and a sample of what it writes. It trains on up
+# to two GPUs, or without one on the CPU, about two minutes on two cores. Usage: scripts/demo.sh [STEPS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/build.sh release zeroplan
-zeroplan=build/release/zeroplan
 steps=${1:-1200}
 
-"$zeroplan" plan --model gpt2-10b --hw dgx-2 --gpus 1
-echo
+say() { printf '\nzeroplan: %s\n' "$*" >&2; }
+
+# GPUs that a CUDA process would see.
+count_gpus() {
+  local gpus listed
+  gpus=$({ nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true)
+  if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+    listed=$(tr ',' '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c '[^ ]' || true)
+    [ "$CUDA_VISIBLE_DEVICES" != -1 ] || listed=0
+    if [ "$listed" -lt "$gpus" ]; then gpus=$listed; fi
+  fi
+  echo "$gpus"
+}
+
+say "first the planner (a minute or two), for the fastest way to train 10B parameters on one 32 GB GPU"
+scripts/build.sh release zeroplan_planner_program
+build/release/zeroplan-planner plan --model gpt2-10b --hw dgx-2 --gpus 1
+
+say "now the executor, to train a small model here"
+scripts/build.sh release zeroplan
+zeroplan=build/release/zeroplan
+
+gpus=$(count_gpus)
+cuda=$(sed -n 's/^ZEROPLAN_CUDA_STATUS:INTERNAL=//p' build/release/CMakeCache.txt)
+ranks=2
+if [ "$gpus" -eq 0 ]; then
+  backend=cpu
+  say "no NVIDIA GPU here: training on the CPU, two ranks as threads"
+elif [ "$cuda" != on ]; then
+  backend=cpu
+  say "$gpus NVIDIA GPU(s) here, but this build cannot use them ($cuda): training on the CPU, two ranks as threads"
+else
+  backend=cuda
+  if [ "$gpus" -lt "$ranks" ]; then ranks=$gpus; fi
+  say "training on the GPU, $ranks of $gpus"
+fi
 
 data=/usr/share/common-licenses
 [ -d "$data" ] || data=LICENSE
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 "$zeroplan" train --model examples/byte_gpt/config.json --config examples/byte_gpt/ds_config.json \
-  --gpus 2 --data "$data" --steps "$steps" --save "$out/run" --metrics "$out/metrics.jsonl"
+  --backend "$backend" --gpus "$ranks" --data "$data" --steps "$steps" --save "$out/run" \
+  --metrics "$out/metrics.jsonl"
 
 echo
 echo "What it writes:"

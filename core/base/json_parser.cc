@@ -1,6 +1,7 @@
 // ParseJsonText: a recursive descent parser for Hjson. Linear in the size of the text.
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
@@ -18,16 +19,13 @@ std::string_view Trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
 }
 
-// A number, true, false, null or a Python spelling of those; discarded if it is anything else.
-nlohmann::json BareLiteral(std::string_view text) {
-  if (text == "True") return true;
-  if (text == "False") return false;
-  if (text == "None") return nullptr;
-  nlohmann::json value(nlohmann::json::value_t::discarded);
-  if (!text.empty() && std::strchr("-0123456789tfn", text.front()) != nullptr) {
-    value = nlohmann::json::parse(text, nullptr, false);
-  }
-  return value;
+// A number, true, false, null or a Python spelling of those; nullopt if it is anything else.
+std::optional<JsonScalar> BareLiteral(std::string_view text) {
+  if (text == "True") return JsonScalar(true);
+  if (text == "False") return JsonScalar(false);
+  if (text == "None") return JsonScalar();
+  if (text.empty() || std::strchr("-0123456789tfn", text.front()) == nullptr) return std::nullopt;
+  return ParseJsonScalar(text);
 }
 
 // `text` as a JSON string literal, so that the library checks its UTF-8.
@@ -133,8 +131,8 @@ class Parser {
       case '\'': {
         JsonNode node;
         node.line = line_;
-        node.scalar =
-            text_.substr(at_).starts_with("'''") ? ParseLongString() : ParseQuotedString();
+        node.scalar = JsonScalar(text_.substr(at_).starts_with("'''") ? ParseLongString()
+                                                                      : ParseQuotedString());
         return node;
       }
       default:
@@ -237,12 +235,12 @@ class Parser {
 
   // The string of a JSON literal. The library decodes escapes and checks UTF-8.
   std::string Decode(const std::string& literal, std::string_view written) const {
-    const nlohmann::json value = nlohmann::json::parse(literal, nullptr, false);
-    if (!value.is_string()) {
+    const std::optional<JsonScalar> value = ParseJsonScalar(literal);
+    if (!value || !value->is_string()) {
       Fail("{} is not a valid JSON string; check its escapes and that it is UTF-8",
            PrintableText(written, kShown));
     }
-    return value.get<std::string>();
+    return value->text();
   }
 
   // REQUIRES: at a quote, double or single.
@@ -314,14 +312,14 @@ class Parser {
         break;
       }
     }
-    node.scalar = BareLiteral(Trim(text_.substr(at_, stop - at_)));
-    if (!node.scalar.is_discarded()) {
+    if (auto literal = BareLiteral(Trim(text_.substr(at_, stop - at_)))) {
+      node.scalar = *std::move(literal);
       at_ = stop;
       return node;
     }
     const size_t line_end = std::min(text_.find('\n', stop), text_.size());
     const std::string_view text = Trim(text_.substr(at_, line_end - at_));
-    node.scalar = Decode(Quoted(text), text);
+    node.scalar = JsonScalar(Decode(Quoted(text), text));
     if (stop < line_end && bare_line_ == 0) {
       bare_line_ = line_;
       bare_text_ = text;

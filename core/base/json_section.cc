@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <variant>
 
 namespace zeroplan {
 namespace {
@@ -14,29 +15,25 @@ std::string Lower(std::string text) {
 }
 
 // The scalar's number, also where it is written as a string; null for anything else.
-nlohmann::json AsNumber(const JsonNode& node) {
-  if (node.is_string()) {
-    nlohmann::json parsed =
-        nlohmann::json::parse(node.scalar.get_ref<const std::string&>(), nullptr, false);
-    return parsed.is_number() ? parsed : nlohmann::json();
-  }
-  return node.kind == JsonNode::Kind::kScalar && node.scalar.is_number() ? node.scalar
-                                                                         : nlohmann::json();
+JsonScalar AsNumber(const JsonNode& node) {
+  const std::optional<JsonScalar> scalar =
+      node.is_string() ? ParseJsonScalar(node.scalar.text()) : node.scalar;
+  return scalar && scalar->is_number() ? *scalar : JsonScalar();
 }
 
-std::optional<int64_t> AsInt(const nlohmann::json& number) {
-  if (number.is_number_unsigned()) {
-    const uint64_t value = number.get<uint64_t>();
-    if (value > static_cast<uint64_t>(kMaxInt)) return std::nullopt;
-    return static_cast<int64_t>(value);
+std::optional<int64_t> AsInt(const JsonScalar& number) {
+  if (const auto* count = std::get_if<uint64_t>(&number.value())) {
+    if (*count > static_cast<uint64_t>(kMaxInt)) return std::nullopt;
+    return static_cast<int64_t>(*count);
   }
-  if (number.is_number_integer()) return number.get<int64_t>();
-  if (number.is_number_float()) {
-    const double value = number.get<double>();
+  if (const auto* whole = std::get_if<int64_t>(&number.value())) return *whole;
+  if (const auto* value = std::get_if<double>(&number.value())) {
     // 2^63 itself is a double, and past the range: hence the half-open test.
     constexpr double kTwo63 = 9223372036854775808.0;
-    if (!(value >= -kTwo63 && value < kTwo63) || value != std::floor(value)) return std::nullopt;
-    return static_cast<int64_t>(value);
+    if (!(*value >= -kTwo63 && *value < kTwo63) || *value != std::floor(*value)) {
+      return std::nullopt;
+    }
+    return static_cast<int64_t>(*value);
   }
   return std::nullopt;
 }
@@ -63,7 +60,7 @@ const JsonNode* JsonSection::Raw(std::string_view key) {
 const JsonNode* JsonSection::Value(std::string_view key) {
   const JsonNode* node = Raw(key);
   if (node == nullptr || node->is_null()) return nullptr;
-  if (node->is_string() && node->scalar.get_ref<const std::string&>() == "auto") return nullptr;
+  if (node->is_string() && node->scalar.text() == "auto") return nullptr;
   return node;
 }
 
@@ -76,9 +73,9 @@ std::optional<bool> JsonSection::Bool(std::string_view key) {
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
   if (node->kind == JsonNode::Kind::kScalar) {
-    if (node->scalar.is_boolean()) return node->scalar.get<bool>();
+    if (node->scalar.is_boolean()) return node->scalar.boolean();
     if (node->is_string()) {
-      const std::string text = Lower(node->scalar.get<std::string>());
+      const std::string text = Lower(node->scalar.text());
       if (text == "true") return true;
       if (text == "false") return false;
     }
@@ -106,9 +103,9 @@ std::optional<double> JsonSection::Number(std::string_view key, double min, doub
                                           std::string_view allowed) {
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
-  const nlohmann::json number = AsNumber(*node);
+  const JsonScalar number = AsNumber(*node);
   if (number.is_number()) {
-    const double value = number.get<double>();
+    const double value = number.number();
     if (std::isfinite(value) && value >= min && value <= max) return value;
   }
   ReportValue(key, !allowed.empty() ? std::string(allowed)
@@ -121,7 +118,7 @@ std::optional<double> JsonSection::Number(std::string_view key, double min, doub
 std::optional<std::string> JsonSection::String(std::string_view key, std::string_view allowed) {
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
-  if (node->is_string()) return node->scalar.get<std::string>();
+  if (node->is_string()) return node->scalar.text();
   ReportValue(key, allowed.empty() ? "a string" : allowed);
   return std::nullopt;
 }
@@ -164,9 +161,9 @@ void JsonSection::FailValue(std::string_view key, std::string_view allowed) cons
 }
 
 std::optional<double> ScalarNumber(const JsonNode& node) {
-  const nlohmann::json number = AsNumber(node);
+  const JsonScalar number = AsNumber(node);
   if (!number.is_number()) return std::nullopt;
-  return number.get<double>();
+  return number.number();
 }
 
 bool IsSwitchedOn(const JsonNode& node) {
@@ -175,12 +172,12 @@ bool IsSwitchedOn(const JsonNode& node) {
     const JsonNode* enabled = node.Find("enabled");
     return enabled != nullptr ? IsSwitchedOn(*enabled) : !node.members.empty();
   }
-  if (node.scalar.is_boolean()) return node.scalar.get<bool>();
+  if (node.scalar.is_boolean()) return node.scalar.boolean();
   if (node.is_string()) {
-    const std::string text = Lower(node.scalar.get<std::string>());
+    const std::string text = Lower(node.scalar.text());
     return text != "none" && text != "false" && text != "auto" && !text.empty();
   }
-  return node.scalar.is_number() && node.scalar.get<double>() != 0;
+  return node.scalar.is_number() && node.scalar.number() != 0;
 }
 
 }  // namespace zeroplan

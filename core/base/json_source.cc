@@ -37,7 +37,7 @@ std::string JsonNode::Quote() const {
     case Kind::kScalar:
       break;
   }
-  return PrintableText(scalar.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), 60);
+  return PrintableText(scalar.Dump(), 60);
 }
 
 std::string ReadTextFile(const std::filesystem::path& file) {

@@ -7,22 +7,23 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/json_scalar.h"
 
 namespace zeroplan {
 
 struct JsonMember;
 
-// One value of the text. Scalars hold their JSON value in `scalar`.
+// One value of the text.
 struct JsonNode {
   enum class Kind { kScalar, kObject, kArray };
 
   Kind kind = Kind::kScalar;
-  int line = 1;  // where its key is written, or, without a key, where it starts
-  nlohmann::json scalar;
+  int line = 1;                     // where its key is written, or, without a key, where it starts
+  JsonScalar scalar;                // kScalar
   std::vector<JsonMember> members;  // kObject, in the order of the text
   std::vector<JsonNode> elements;   // kArray
 

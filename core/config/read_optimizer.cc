@@ -97,7 +97,7 @@ void ReadClipping(ReaderState* state) {
   OptimizerConfig& out = state->result.setup.optimizer;
   const JsonNode* node = root.Value("gradient_clipping");
   if (node != nullptr && node->kind == JsonNode::Kind::kScalar && node->scalar.is_boolean()) {
-    out.gradient_clipping = node->scalar.get<bool>() ? 1.0 : 0.0;
+    out.gradient_clipping = node->scalar.boolean() ? 1.0 : 0.0;
     state->Note(root, "gradient_clipping",
                 fmt::format("{} is taken as {:.1f}", node->Quote(), out.gradient_clipping));
     return;

@@ -183,7 +183,7 @@ const JsonNode* DeprecatedBool(ReaderState* state, int* stage) {
   if (node == nullptr || node->kind != JsonNode::Kind::kScalar || !node->scalar.is_boolean()) {
     return nullptr;
   }
-  *stage = node->scalar.get<bool>() ? 1 : 0;
+  *stage = node->scalar.boolean() ? 1 : 0;
   state->Note(state->root(), "zero_optimization",
               fmt::format("{} is deprecated; write {{\"stage\": {}}}", *stage == 1, *stage));
   return node;

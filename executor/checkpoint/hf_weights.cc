@@ -44,7 +44,7 @@ std::set<std::string> ShardNames(const fs::path& index) {
     ThrowUsage("{}: weight_map: an object of tensor and file names is needed", index.string());
   }
   for (const auto& [tensor, file] : map->members) {
-    const std::string name = file.is_string() ? file.scalar.get<std::string>() : std::string();
+    const std::string name = file.is_string() ? file.scalar.text() : std::string();
     if (name.empty() || fs::path(name).filename() != name) {
       ThrowUsage("{}:{}: weight_map: {} is not the name of a file in the same folder",
                  index.string(), file.line, Printable(file.Quote()));

@@ -71,7 +71,7 @@ void AppendJson(std::string& text, int& line, const JsonNode& node) {
     for (; line < wanted; ++line) text += '\n';
   };
   if (node.kind == JsonNode::Kind::kScalar) {
-    text += node.scalar.dump();
+    text += node.scalar.Dump();
   } else if (node.is_array()) {
     text += '[';
     for (const JsonNode& element : node.elements) {
@@ -85,7 +85,7 @@ void AppendJson(std::string& text, int& line, const JsonNode& node) {
     for (const JsonMember& member : node.members) {
       if (&member != node.members.data()) text += ',';
       reach(member.value.line);
-      text += nlohmann::json(member.key).dump() + ':';
+      text += JsonScalar(member.key).Dump() + ':';
       AppendJson(text, line, member.value);
     }
     text += '}';
@@ -202,7 +202,7 @@ std::vector<std::string> ReadAdvice(PlanSection& root) {
   std::vector<std::string> advice;
   for (const JsonNode& line : node->elements) {
     if (!line.is_string()) root.json().FailValue("advice", "a list of strings");
-    advice.push_back(line.scalar.get<std::string>());
+    advice.push_back(line.scalar.text());
   }
   return advice;
 }
