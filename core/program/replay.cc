@@ -48,8 +48,11 @@ class ObstacleFinder {
             [](const LaunchKernel&) -> Obstacle { return std::nullopt; },
             [](const Collective&) -> Obstacle { return ReplayObstacle::kCollective; },
             [&](const Copy& copy) -> Obstacle {
-              if (!Pageable(copy.src) && !Pageable(copy.dst)) return std::nullopt;
-              return ReplayObstacle::kPageableCopy;
+              if (SpaceOf(copy.src) == Space::kPageable || SpaceOf(copy.dst) == Space::kPageable) {
+                return ReplayObstacle::kPageableCopy;
+              }
+              if (Offloads(copy)) return ReplayObstacle::kTimedCopy;
+              return std::nullopt;
             },
             [](const FileIo&) -> Obstacle { return ReplayObstacle::kHostStream; },
             [](const Alloc&) -> Obstacle { return std::nullopt; },
@@ -63,15 +66,20 @@ class ObstacleFinder {
               if (!InOneSection(wait.event) || (kinds & ~recorded_[wait.event]) != 0) {
                 return ReplayObstacle::kCarriedEvent;
               }
-              if (instruction.stream == Stream::kCompute) return ReplayObstacle::kTimedWait;
               return std::nullopt;
             },
         },
         instruction.op);
   }
 
-  bool Pageable(const Ref& ref) const {
-    return program_.buffers[ref.buffer].space == Space::kPageable;
+  Space SpaceOf(const Ref& ref) const { return program_.buffers[ref.buffer].space; }
+  bool Offloads(const Copy& copy) const {
+    const bool crosses =
+        (SpaceOf(copy.src) == Space::kDevice) != (SpaceOf(copy.dst) == Space::kDevice);
+    const auto every_step = [&](BufferId host) {
+      return host == program_.tokens_host_buffer || host == program_.state_host_buffer;
+    };
+    return crosses && !every_step(copy.src.buffer) && !every_step(copy.dst.buffer);
   }
   bool InOneSection(EventId event) const {
     return (sections_[event] & (sections_[event] - 1)) == 0;

@@ -19,7 +19,8 @@ enum class ReplayObstacle : uint8_t {
   kPageableCopy,  // the host must wait for the stream before the driver reads pageable memory
   kCarriedEvent,  // recorded in one repetition of a section, waited for in another: a graph can
                   // neither wait for events of another nor be waited for inside
-  kTimedWait,     // compute waits for another stream: a step reports how long, a graph does not
+  kTimedCopy,     // between device and host, of more than tokens and step state: a step reports how
+                  // long compute waits for it, a graph does not
 };
 
 // The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed,

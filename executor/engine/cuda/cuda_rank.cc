@@ -234,10 +234,10 @@ void CudaRank::IssueCopy(const Copy& copy, const ResolvedInstruction& resolved, 
   }
 }
 
-// Those of compute are timed; a program that has any is not replayed.
+// Those of compute are timed, but for the few of a graph, which knows no times.
 void CudaRank::IssueWait(EventId event, Stream s) {
   const Stream recorder = events_.recorder(event);
-  if (s != Stream::kCompute) {
+  if (s != Stream::kCompute || graphs_->capturing()) {
     events_.WaitOn(stream(s), event);
     return;
   }
