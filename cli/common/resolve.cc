@@ -5,7 +5,7 @@
 
 #include "cli/common/parse.h"
 #include "core/base/error.h"
-#include "core/base/units.h"
+#include "core/config/deepspeed_reader.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/units.h"
