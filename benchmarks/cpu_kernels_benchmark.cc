@@ -61,11 +61,11 @@ class Benchmark {
     state_.lr = 1e-4f;
     program_.setup.optimizer.weight_decay = 0.1;
     program_.layout.tensors = std::make_shared<std::vector<ParamTensor>>(
-        std::vector<ParamTensor>{{.name = "all",
-                                  .shape = {kParams, 1},
-                                  .decay = true,
-                                  .init_std = 0.02f,
-                                  .unpadded_rows = kParams}});
+        std::vector<ParamTensor>{{{.name = "all",
+                                   .shape = {kParams, 1},
+                                   .decay = true,
+                                   .init_std = 0.02f,
+                                   .unpadded_rows = kParams}}});
     program_.layout.units.push_back({.layer = 0, .slots = {{0, 0, kParams}}});
     fmt::print("{} threads, {}\n{:<34}{:>6}{:>10}{:>10}{:>8}{:>10}\n", threads, DtypeName(dtype),
                "kernel", "a step", "ms", "GFLOP/s", "GB/s", "Eigen");

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/median.h"
+#include "core/families/gpt2/gpt2.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
 
@@ -39,14 +40,8 @@ double Seconds() {
 }
 
 ModelSpec BenchmarkModel() {
-  ModelSpec model;
+  ModelSpec model = Gpt2Shape(6, 384, 256, true);
   model.name = "gpt-10m";
-  model.layers = 6;
-  model.hidden = 384;
-  model.heads = 6;
-  model.ffn = 4 * model.hidden;
-  model.vocab = model.padded_vocab = 256;
-  model.positions = 256;
   return model;
 }
 

@@ -125,7 +125,7 @@ class Benchmark {
   void SetUnit(int64_t n) {
     program_.layout = {};
     program_.layout.tensors = std::make_shared<std::vector<ParamTensor>>(std::vector<ParamTensor>{
-        {.name = "all", .shape = {n, 1}, .decay = true, .init_std = 0.02f, .unpadded_rows = n}});
+        {{.name = "all", .shape = {n, 1}, .decay = true, .init_std = 0.02f, .unpadded_rows = n}}});
     program_.layout.units.push_back({.layer = 0, .slots = {{0, 0, static_cast<uint64_t>(n)}}});
   }
 

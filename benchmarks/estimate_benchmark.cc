@@ -7,8 +7,8 @@
 #include <chrono>
 #include <memory>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
-#include "core/model/model_spec.h"
 #include "core/program/fingerprint.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "planner/search/search.h"

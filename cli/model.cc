@@ -6,7 +6,7 @@
 #include "cli/app.h"
 #include "cli/common/output.h"
 #include "core/base/units.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 #include "core/model/param_table.h"
 
 namespace zeroplan {

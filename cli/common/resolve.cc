@@ -6,6 +6,7 @@
 #include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/families/load_model.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"

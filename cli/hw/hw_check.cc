@@ -10,6 +10,7 @@
 #include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/families/load_model.h"
 #include "planner/plan/plan_file.h"
 #include "planner/runs/prediction_table.h"
 

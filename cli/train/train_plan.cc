@@ -1,29 +1,24 @@
 #include "cli/train/train_plan.h"
 
+#include <string>
+#include <type_traits>
+
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/model/model_fields.h"
 
 namespace zeroplan {
 namespace {
 
 void CheckModel(const PlanFile& plan, const ModelSpec& given, const std::string& option) {
-  const ModelSpec& planned = plan.model;
-  auto check = [&](const char* dimension, auto of_plan, auto of_model) {
-    if (of_plan == of_model) return;
-    ThrowUsage(
-        "{}: {}: the plan {} has {}, this model {}; leave the option out to train the plan's "
-        "model, or plan again",
-        option, dimension, plan.source, of_plan, of_model);
-  };
-  check("layers", planned.layers, given.layers);
-  check("hidden", planned.hidden, given.hidden);
-  check("heads", planned.heads, given.heads);
-  check("ffn", planned.ffn, given.ffn);
-  check("vocab", planned.vocab, given.vocab);
-  check("padded_vocab", planned.padded_vocab, given.padded_vocab);
-  check("positions", planned.positions, given.positions);
-  check("layer_norm_eps", planned.layer_norm_eps, given.layer_norm_eps);
-  check("init_std", planned.init_std, given.init_std);
+  ForEachField(plan.model, given,
+               [&]<typename T>(const ModelField& field, const T& of_plan, const T& of_model) {
+                 if (std::is_same_v<T, std::string> || of_plan == of_model) return;  // any name
+                 ThrowUsage(
+                     "{}: {}: the plan {} has {}, this model {}; leave the option out to train the "
+                     "plan's model, or plan again",
+                     option, field.key, plan.source, FieldText(of_plan), FieldText(of_model));
+               });
 }
 
 }  // namespace

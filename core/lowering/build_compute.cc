@@ -2,8 +2,9 @@
 #include <cstddef>
 
 #include "core/config/setup_facts.h"
-#include "core/lowering/gpt2_graph.h"
+#include "core/lowering/model_graph.h"
 #include "core/lowering/passes.h"
+#include "core/model/model_family.h"
 #include "core/program/step_state.h"
 
 namespace zeroplan {
@@ -42,6 +43,33 @@ void CopyTokens(Program& p, Section section) {
   emit.CopyTo(Whole(p, p.tokens_host_buffer), Whole(p, p.tokens_buffer), Stream::kCompute);
 }
 
+// The embedding and all layers; returns the last one's output.
+Value Forward(GraphBuilder& builder, ModelGraph& graph) {
+  builder.At(Phase::kForward, kEmbeddingLayer);
+  Value x_MC = graph.Embed();
+  const auto layers = static_cast<int>(builder.model().layers);
+  for (int layer = 0; layer < layers; ++layer) {
+    builder.At(Phase::kForward, layer);
+    x_MC = graph.Layer(layer, x_MC);
+  }
+  builder.At(Phase::kForward, layers);
+  return x_MC;
+}
+
+void ForwardBackward(GraphBuilder& builder, ModelGraph& graph) {
+  const Value y_MC = graph.Final(Forward(builder, graph));
+  const Value dy_MC = builder.HeadLoss(y_MC, graph.head(), true);
+  const auto layers = static_cast<int>(builder.model().layers);
+  builder.At(Phase::kBackward, layers);
+  const Value dx_MC = graph.FinalBackward(dy_MC);
+  for (int layer = layers - 1; layer >= 0; --layer) {
+    builder.At(Phase::kBackward, layer);
+    graph.LayerBackward(layer, dx_MC);
+  }
+  builder.At(Phase::kBackward, kEmbeddingLayer);
+  graph.EmbedBackward(dx_MC);
+}
+
 }  // namespace
 
 Program BuildCompute(Program p, const LowerOptions& options) {
@@ -67,23 +95,22 @@ Program BuildCompute(Program p, const LowerOptions& options) {
     const uint64_t at = offsetof(StepState, position);
     emit.Tag(Phase::kForward, -2);
     emit.CopyTo({p.state_host_buffer, at, 4, 0}, {p.state_buffer, at, 4, 0});
-    Gpt2Graph graph(p, Section::kGenerate, batch, options.flash_attention);
-    graph.Forward();
-    graph.RowLogits(p.logits_host_buffer);
+    GraphBuilder builder(p, Section::kGenerate, batch, options);
+    const auto graph = p.model.family->MakeGraph(builder);
+    const Value row_1C = builder.SelectRow(Forward(builder, *graph), "row");
+    builder.RowLogits(graph->Final(row_1C), graph->head(), p.logits_host_buffer);
     return p;
   }
   p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);
   p.refs.reserve(static_cast<size_t>(p.model.layers) * 360 + 512);
   CopyTokens(p, Section::kMicroStep);
-  Gpt2Graph graph(p, Section::kMicroStep, batch, options.flash_attention);
-  graph.Forward();
-  graph.Loss(true, options.logits_chunk_bytes);
-  graph.Backward();
+  GraphBuilder builder(p, Section::kMicroStep, batch, options);
+  ForwardBackward(builder, *p.model.family->MakeGraph(builder));
 
   CopyTokens(p, Section::kEval);
-  Gpt2Graph eval(p, Section::kEval, batch, options.flash_attention);
-  eval.Forward();
-  eval.Loss(false, options.logits_chunk_bytes);
+  GraphBuilder eval(p, Section::kEval, batch, options);
+  const auto graph = p.model.family->MakeGraph(eval);
+  eval.HeadLoss(graph->Final(Forward(eval, *graph)), graph->head(), false);
   Emitter emit(p, p.section(Section::kEval));
   emit.Tag(Phase::kForward, -2);
   const uint64_t at = offsetof(StepState, loss_sum);

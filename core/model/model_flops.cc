@@ -1,16 +1,35 @@
 #include "core/model/model_flops.h"
 
+#include "core/base/error.h"
+#include "core/model/model_family.h"
+
 namespace zeroplan {
 namespace {
 
-// qkv (C x 3C), proj (C x C), fc (C x F) and fc_proj (F x C) of all layers.
-double LayerMatmulWeights(const ModelSpec& spec) {
-  const auto hidden = static_cast<double>(spec.hidden), ffn = static_cast<double>(spec.ffn);
-  return static_cast<double>(spec.layers) * (4 * hidden * hidden + 2 * hidden * ffn);
-}
+// Elements that a token is multiplied with: of all layers, of the head with its real vocabulary,
+// and of the head as memory holds it.
+struct ProductElements {
+  double layers = 0, head = 0, padded_head = 0;
+};
 
-double HeadWeights(const ModelSpec& spec, int64_t vocab) {
-  return static_cast<double>(spec.hidden) * static_cast<double>(vocab);
+ProductElements CountProducts(const ModelSpec& spec) {
+  ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
+  const ParamRows rows = spec.family->Params(spec);
+  ProductElements count;
+  auto add = [&count](const std::vector<ParamRow>& list, double times) {
+    for (const ParamRow& row : list) {
+      const auto real = static_cast<double>(row.unpadded_rows) * static_cast<double>(row.shape[1]);
+      if (row.use == ParamUse::kProduct) count.layers += times * real;
+      if (row.use == ParamUse::kHead) {
+        count.head += times * real;
+        count.padded_head += times * static_cast<double>(row.elements());
+      }
+    }
+  };
+  add(rows.before, 1);
+  add(rows.layer, static_cast<double>(spec.layers));
+  add(rows.after, 1);
+  return count;
 }
 
 // Layers * hidden * seq_len: a product of scores or of values takes 2 of these a token, unmasked.
@@ -22,7 +41,8 @@ double AttentionVolume(const ModelSpec& spec, int64_t seq_len) {
 }  // namespace
 
 double MatmulWeights(const ModelSpec& spec) {
-  return LayerMatmulWeights(spec) + HeadWeights(spec, spec.vocab);
+  const ProductElements count = CountProducts(spec);
+  return count.layers + count.head;
 }
 
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len) {
@@ -35,10 +55,11 @@ double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_secon
 }
 
 double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_recompute) {
-  const double forward = 2 * LayerMatmulWeights(spec) + 4 * AttentionVolume(spec, seq_len);
+  const ProductElements count = CountProducts(spec);
+  const double forward = 2 * count.layers + 4 * AttentionVolume(spec, seq_len);
   // Backward takes two products for each of the forward's.
   const double passes = full_recompute ? 4 : 3;
-  return passes * forward + 6 * HeadWeights(spec, spec.padded_vocab);
+  return passes * forward + 6 * count.padded_head;
 }
 
 }  // namespace zeroplan

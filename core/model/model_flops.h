@@ -1,5 +1,6 @@
 // Floating-point operations of training one token, counted in the two ways that published figures
-// use. A multiply-add is 2. Norms, GELU, softmax and the optimizer are left out of both.
+// use, from the parameter table. A multiply-add is 2. Norms, GELU, softmax and the optimizer are
+// left out of both.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace zeroplan {
 
-// Weights that a token is multiplied with: qkv, proj, fc and fc_proj of every layer, and the tied
-// head (hidden x vocab). Neither biases and norms nor looking up an embedding.
+// Elements of the matrices that a token is multiplied with (ParamUse): those of every layer, and
+// the head's (hidden x vocab). Neither biases and norms nor looking up an embedding.
 double MatmulWeights(const ModelSpec& spec);
 
 // What the mathematics of forward and backward asks for, the strict numerator of MFU:
@@ -27,12 +28,12 @@ double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_secon
 
 // What an implementation without fused attention carries out, as papers report "TFLOP/s per GPU":
 // the whole square of scores, the padded vocabulary, and with `full_recompute` every layer's
-// forward twice. For ffn = 4*hidden a token takes, with s = seq_len, l layers, h hidden, V padded
-// vocabulary,
+// forward twice. For GPT-2's layers with ffn = 4*hidden a token takes, with s = seq_len, l layers,
+// h hidden, V padded vocabulary,
 //   96 l h^2 (1 + s/(6h) + V/(16 l h))   with full recompute
 //   72 l h^2 (1 + s/(6h) + V/(12 l h))   without
 // (Narayanan et al. 2021, arXiv 2104.04473, equation 3 and the appendix that derives it: the head
-// is never recomputed, so its 6hV stay.) Other widths of the MLP take their own weights.
+// is never recomputed, so its 6hV stay.) Other layers take their own weights.
 double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_recompute);
 
 }  // namespace zeroplan

@@ -1,78 +1,72 @@
 #include "core/model/model_spec.h"
 
 #include <limits>
+#include <type_traits>
 
 #include "core/base/error.h"
+#include "core/model/model_fields.h"
 
 namespace zeroplan {
 namespace {
 
-// Rows and columns reach kernels as 32-bit numbers; a table of this many layers is still small.
-constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxLayers = 16384;
-
-// Everything but the token embedding. T is wide enough for the caller's dimensions.
+// Elements of all parameters; T is wide enough for the caller's dimensions.
 template <typename T>
-T ParamsWithoutVocab(const ModelSpec& spec) {
-  const T c = static_cast<T>(spec.hidden), f = static_cast<T>(spec.ffn);
-  const T norms = 2 * (2 * c);
-  const T attention = (3 * c * c + 3 * c) + (c * c + c);
-  const T mlp = (c * f + f) + (f * c + c);
-  const T final_norm = 2 * c;
-  return static_cast<T>(spec.layers) * (norms + attention + mlp) +
-         static_cast<T>(spec.positions) * c + final_norm;
-}
-
-void CheckDimension(int64_t value, int64_t max, const char* key, std::string_view source) {
-  if (value < 1 || value > max) {
-    ThrowUsage("{}: {}: {} is not allowed; use a whole number from 1 to {}", source, key, value,
-               max);
-  }
+T CountElements(const ModelSpec& spec, bool padded) {
+  ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
+  const ParamRows rows = spec.family->Params(spec);
+  auto sum = [padded](const std::vector<ParamRow>& list) {
+    T elements = 0;
+    for (const ParamRow& row : list) {
+      elements +=
+          static_cast<T>(padded ? row.shape[0] : row.unpadded_rows) * static_cast<T>(row.shape[1]);
+    }
+    return elements;
+  };
+  return sum(rows.before) + static_cast<T>(spec.layers) * sum(rows.layer) + sum(rows.after);
 }
 
 }  // namespace
 
-uint64_t ModelSpec::ParamCount() const {
-  return ParamsWithoutVocab<uint64_t>(*this) +
-         static_cast<uint64_t>(padded_vocab) * static_cast<uint64_t>(hidden);
-}
+uint64_t ModelSpec::ParamCount() const { return CountElements<uint64_t>(*this, true); }
 
-uint64_t ModelSpec::UnpaddedParamCount() const {
-  return ParamsWithoutVocab<uint64_t>(*this) +
-         static_cast<uint64_t>(vocab) * static_cast<uint64_t>(hidden);
-}
+uint64_t ModelSpec::UnpaddedParamCount() const { return CountElements<uint64_t>(*this, false); }
 
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
-  CheckDimension(spec.layers, kMaxLayers, "n_layer", source);
-  CheckDimension(spec.hidden, kMaxDimension, "n_embd", source);
-  CheckDimension(spec.heads, kMaxDimension, "n_head", source);
-  CheckDimension(spec.ffn, kMaxDimension, "n_inner", source);
-  CheckDimension(spec.vocab, kMaxDimension, "vocab_size", source);
-  CheckDimension(spec.padded_vocab, kMaxDimension, "padded vocabulary", source);
-  CheckDimension(spec.positions, kMaxDimension, "n_positions", source);
+  ZEROPLAN_CHECK(spec.family != nullptr, "model '{}' has no family", spec.name);
+  const auto key_of = [&](const ModelField& field) {
+    const std::string_view key = spec.family->ConfigKey(field.key);
+    return key.empty() ? field.words : key;
+  };
+  ForEachField(spec, [&]<typename T>(const ModelField& field, const T& value) {
+    if constexpr (std::is_same_v<T, int64_t>) {
+      const auto max = static_cast<int64_t>(field.max);
+      if (value < 1 || value > max) {
+        ThrowUsage("{}: {}: {} is not allowed; use a whole number from 1 to {}", source,
+                   key_of(field), value, max);
+      }
+    }
+  });
+  const auto key = [&](std::string_view field) { return spec.family->ConfigKey(field); };
   if (spec.hidden % spec.heads != 0) {
-    ThrowUsage("{}: n_head: {} does not divide n_embd {}; use a number of heads that does", source,
-               spec.heads, spec.hidden);
+    ThrowUsage("{}: {}: {} does not divide {} {}; use a number of heads that does", source,
+               key("heads"), spec.heads, key("hidden"), spec.hidden);
   }
   if (spec.vocab > spec.padded_vocab) {
-    ThrowUsage("{}: vocab_size: {} is more than the padded vocabulary {}; pad it to {}", source,
-               spec.vocab, spec.padded_vocab, PadVocab(spec.vocab));
+    ThrowUsage("{}: {}: {} is more than the padded vocabulary {}; pad it to {}", source,
+               key("vocab"), spec.vocab, spec.padded_vocab, PadVocab(spec.vocab));
   }
   if (!(spec.layer_norm_eps > 0 && spec.layer_norm_eps < 1)) {
-    ThrowUsage("{}: layer_norm_epsilon: {} is not allowed; use a number in (0, 1), such as 1e-5",
-               source, spec.layer_norm_eps);
+    ThrowUsage("{}: {}: {} is not allowed; use a number in (0, 1), such as 1e-5", source,
+               key("layer_norm_eps"), spec.layer_norm_eps);
   }
   if (!(spec.init_std >= 0 && spec.init_std < 100)) {
-    ThrowUsage("{}: initializer_range: {} is not allowed; use a number in [0, 100), such as 0.02",
-               source, spec.init_std);
+    ThrowUsage("{}: {}: {} is not allowed; use a number in [0, 100), such as 0.02", source,
+               key("init_std"), spec.init_std);
   }
   using Wide = unsigned __int128;
-  const Wide total = ParamsWithoutVocab<Wide>(spec) +
-                     static_cast<Wide>(spec.padded_vocab) * static_cast<Wide>(spec.hidden);
-  if (total > (Wide{1} << 62)) {
-    ThrowUsage(
-        "{}: n_layer {} x n_embd {}: the model has more than 2^62 parameters; use a smaller one",
-        source, spec.layers, spec.hidden);
+  if (CountElements<Wide>(spec, true) > (Wide{1} << 62)) {
+    ThrowUsage("{}: {} {} x {} {}: the model has more than 2^62 parameters; use a smaller one",
+               source, key("layers"), spec.layers, key("hidden"), spec.hidden);
   }
 }
 

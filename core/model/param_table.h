@@ -1,5 +1,5 @@
 // The one table of parameter tensors that initialisation, sharding, the optimizer, checkpoints and
-// the planner iterate. Nothing else knows which tensors a model has.
+// the planner iterate. Nothing else but a family's own files knows which tensors a model has.
 #pragma once
 
 #include <array>
@@ -7,55 +7,65 @@
 #include <string>
 #include <vector>
 
-#include "core/model/model_spec.h"
-
 namespace zeroplan {
 
-enum class TensorRole : uint8_t {
-  kWte,
-  kWpe,
-  kLn1W,
-  kLn1B,
-  kQkvW,
-  kQkvB,
-  kProjW,
-  kProjB,
-  kLn2W,
-  kLn2B,
-  kFcW,
-  kFcB,
-  kFcProjW,
-  kFcProjB,
-  kLnfW,
-  kLnfB,
-};
-inline constexpr int kTensorRoles = 16;
+struct ModelSpec;
 
 enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
 
-// The layer number of tensors outside the layers: embeddings come before layer 0, the final layer
-// norm is "layer" number spec.layers.
-inline constexpr int kEmbeddingLayer = -1;
+// What a token does with a parameter: what floating-point operations are counted by.
+enum class ParamUse : uint8_t {
+  kOther,    // looks up a row, adds or scales: embeddings, biases, norms
+  kProduct,  // is multiplied with the matrix
+  kHead,     // is multiplied with it for the logits; a tied head is the token embedding too
+};
 
-struct ParamTensor {
-  std::string name;  // Hugging Face's: "transformer.h.0.attn.c_attn.weight"
-  TensorRole role;
-  int layer;  // kEmbeddingLayer, 0 .. layers-1, or layers for the final layer norm
-  std::array<int64_t, 2>
-      shape;  // rows, cols; vectors are {n, 1}. Conv1D layout [in, out]; wte is [Vp, C]
-  bool is_vector;
-  bool decay;  // weight decay applies: matrices and embeddings yes, biases and layer norms no
-  InitKind init;
-  float init_std;         // for kNormal
-  int64_t unpadded_rows;  // rows that exports hold (wte: V), else shape[0]
+// One parameter of a family's table, without the layer that it belongs to.
+struct ParamRow {
+  int id = 0;             // the family's own number of it, from 0 on
+  const char* name = "";  // static string; within a layer: "ln_1.weight"
+  // Rows, cols; vectors are {n, 1}. In memory as in published weights.
+  std::array<int64_t, 2> shape = {1, 1};
+  bool is_vector = false;
+  bool decay = false;  // weight decay applies: matrices and embeddings yes, biases and norms no
+  InitKind init = InitKind::kNormal;
+  float init_std = 0;         // for kNormal
+  int64_t unpadded_rows = 1;  // rows that exports hold (of a vocabulary: V), else shape[0]
+  ParamUse use = ParamUse::kOther;
+  // A matrix that tokens are multiplied with lies [out, in], as torch.nn.Linear has it, and not
+  // [in, out], as GPT-2's Conv1D.
+  bool out_in = false;
+  // A second name under which published weights may hold the same values ("lm_head.weight" of a
+  // tied head); empty: none.
+  const char* twin = "";
 
   uint64_t elements() const {
     return static_cast<uint64_t>(shape[0]) * static_cast<uint64_t>(shape[1]);
   }
 };
 
-// In forward order: wte, wpe, each layer's 12 tensors (ln_1, c_attn, c_proj, ln_2, c_fc,
-// mlp.c_proj; weight before bias), ln_f.
+// A bias or norm of `size` elements.
+ParamRow VectorRow(int id, const char* name, int64_t size, InitKind init);
+// A matrix that is multiplied with tokens, [in, out].
+ParamRow MatrixRow(int id, const char* name, int64_t rows, int64_t cols, float init_std);
+
+// A family's table for one model, in forward order. All layers have the same rows.
+struct ParamRows {
+  std::vector<ParamRow> before, layer, after;
+  // "transformer.h.": names within a layer follow it, the layer's number and a dot.
+  const char* layer_prefix = "";
+};
+
+// The layer number of tensors outside the layers: embeddings come before layer 0, what follows the
+// last layer (final norm, an untied head) is "layer" number spec.layers.
+inline constexpr int kEmbeddingLayer = -1;
+
+struct ParamTensor : ParamRow {
+  std::string name;  // Hugging Face's, in full: "transformer.h.0.attn.c_attn.weight"
+  int layer = 0;     // kEmbeddingLayer, 0 .. layers-1, or layers for what follows them
+};
+
+// The rows of spec.family, layer by layer.
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec);
 
 }  // namespace zeroplan

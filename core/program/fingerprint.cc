@@ -6,6 +6,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "core/model/model_fields.h"
+
 namespace zeroplan {
 namespace {
 
@@ -52,9 +54,11 @@ void AddRef(Hasher& hash, const Ref& ref) {
   hash.Add(ref.buffer, ref.offset, ref.bytes, ref.rank_stride);
 }
 
-void AddModel(Hasher& hash, const ModelSpec& m) {
-  hash.Add(m.layers, m.hidden, m.heads, m.ffn, m.vocab, m.padded_vocab, m.positions,
-           m.layer_norm_eps, m.init_std);
+// Neither the name nor the family, which is in everything below.
+void AddModel(Hasher& hash, const ModelSpec& model) {
+  ForEachField(model, [&]<typename T>(const ModelField&, const T& value) {
+    if constexpr (std::is_arithmetic_v<T>) hash.Add(value);
+  });
 }
 
 void AddLayout(Hasher& hash, const ParamLayout& layout) {

@@ -9,6 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/families/families.h"
+#include "core/model/model_fields.h"
 #include "executor/checkpoint/safetensors.h"
 
 namespace zeroplan {
@@ -33,30 +35,34 @@ class Reader {
     if (!json.is_object()) ThrowUsage("{}: not a JSON object", file.string());
   }
 
+  bool Has(std::string_view key) const { return json_.contains(key); }
+  std::string Where(std::string_view key) const {
+    return fmt::format("{}: {}", file_.string(), key);
+  }
   template <typename T>
-  void Unsigned(const char* key, T& out) const {
+  void Unsigned(std::string_view key, T& out) const {
     const Json& value = Get(key);
     if (!value.is_number_unsigned() || value.get<uint64_t>() > Max<T>()) {
       Fail(key, "a non-negative integer");
     }
     out = static_cast<T>(value.get<uint64_t>());
   }
-  void Float(const char* key, float& out) const {
+  void Float(std::string_view key, float& out) const {
     if (!Get(key).is_number()) Fail(key, "a number");
     out = Get(key).get<float>();
   }
-  void String(const char* key, std::string& out) const {
+  void String(std::string_view key, std::string& out) const {
     if (!Get(key).is_string()) Fail(key, "a string");
     out = Get(key).get<std::string>();
   }
-  void Hash(const char* key, uint64_t& out) const {
+  void Hash(std::string_view key, uint64_t& out) const {
     std::string text;
     String(key, text);
     const char* end = text.data() + text.size();
     const auto result = std::from_chars(text.data(), end, out, 16);
     if (text.size() != 16 || result.ptr != end) Fail(key, "16 hexadecimal digits");
   }
-  void State(const char* key, StepState& out) const {
+  void State(std::string_view key, StepState& out) const {
     std::string text;
     String(key, text);
     auto bytes = std::as_writable_bytes(std::span(&out, 1));
@@ -70,11 +76,11 @@ class Reader {
       bytes[i] = std::byte{value};
     }
   }
-  const Json& Object(const char* key) const {
+  const Json& Object(std::string_view key) const {
     if (!Get(key).is_object()) Fail(key, "an object");
     return Get(key);
   }
-  const Json& Array(const char* key) const {
+  const Json& Array(std::string_view key) const {
     if (!Get(key).is_array()) Fail(key, "an array");
     return Get(key);
   }
@@ -84,13 +90,13 @@ class Reader {
   static constexpr uint64_t Max() {
     return static_cast<uint64_t>(std::numeric_limits<T>::max());
   }
-  const Json& Get(const char* key) const {
+  const Json& Get(std::string_view key) const {
     const auto found = json_.find(key);
-    if (found == json_.end()) ThrowUsage("{}: {}: missing", file_.string(), key);
+    if (found == json_.end()) ThrowUsage("{}: missing", Where(key));
     return *found;
   }
-  [[noreturn]] void Fail(const char* key, const char* expected) const {
-    ThrowUsage("{}: {}: must be {}", file_.string(), key, expected);
+  [[noreturn]] void Fail(std::string_view key, const char* expected) const {
+    ThrowUsage("{}: must be {}", Where(key), expected);
   }
 
   const Json& json_;
@@ -98,30 +104,32 @@ class Reader {
 };
 
 Json ModelJson(const ModelSpec& model) {
-  return {{"name", model.name},
-          {"layers", model.layers},
-          {"hidden", model.hidden},
-          {"heads", model.heads},
-          {"ffn", model.ffn},
-          {"vocab", model.vocab},
-          {"padded_vocab", model.padded_vocab},
-          {"positions", model.positions},
-          {"layer_norm_eps", model.layer_norm_eps},
-          {"init_std", model.init_std}};
+  Json json;
+  ForEachField(model, [&]<typename T>(const ModelField& field, const T& value) {
+    if constexpr (!std::is_same_v<T, const ModelFamily*>) {
+      json[field.key] = value;
+    } else if (!FamilyInFile(*value).empty()) {
+      json[field.key] = FamilyInFile(*value);
+    }
+  });
+  return json;
 }
 
 ModelSpec ReadModel(const Reader& reader) {
   ModelSpec model;
-  reader.String("name", model.name);
-  reader.Unsigned("layers", model.layers);
-  reader.Unsigned("hidden", model.hidden);
-  reader.Unsigned("heads", model.heads);
-  reader.Unsigned("ffn", model.ffn);
-  reader.Unsigned("vocab", model.vocab);
-  reader.Unsigned("padded_vocab", model.padded_vocab);
-  reader.Unsigned("positions", model.positions);
-  reader.Float("layer_norm_eps", model.layer_norm_eps);
-  reader.Float("init_std", model.init_std);
+  ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      reader.String(field.key, value);
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      reader.Unsigned(field.key, value);
+    } else if constexpr (std::is_same_v<T, float>) {
+      reader.Float(field.key, value);
+    } else {
+      std::string name;
+      if (reader.Has(field.key)) reader.String(field.key, name);
+      value = FamilyFromFile(name, reader.Where(field.key));
+    }
+  });
   return model;
 }
 
@@ -193,21 +201,13 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
 }
 
 void CheckSameShape(const ModelSpec& saved, const ModelSpec& wanted, std::string_view source) {
-  const auto check = [&](const char* what, auto got, auto expected) {
-    if (got == expected) return;
+  ForEachField(saved, wanted, [&](const ModelField& field, const auto& got, const auto& expected) {
+    if (!field.shape || got == expected) return;
     ThrowUsage(
         "{}: was saved for a model ('{}') with {} {}, the one to resume has {}; give the model it "
         "was saved with",
-        source, Printable(saved.name), what, got, expected);
-  };
-  check("layers", saved.layers, wanted.layers);
-  check("hidden", saved.hidden, wanted.hidden);
-  check("heads", saved.heads, wanted.heads);
-  check("ffn", saved.ffn, wanted.ffn);
-  check("vocabulary", saved.vocab, wanted.vocab);
-  check("padded vocabulary", saved.padded_vocab, wanted.padded_vocab);
-  check("positions", saved.positions, wanted.positions);
-  check("layer norm epsilon", saved.layer_norm_eps, wanted.layer_norm_eps);
+        source, Printable(saved.name), field.words, FieldText(got), FieldText(expected));
+  });
 }
 
 std::string DigestText(std::string_view text) {

@@ -6,20 +6,21 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/families/load_model.h"
+#include "core/model/model_fields.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "transformer.";
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kConfigFile = "config.json";
 constexpr size_t kChunkElements = size_t{1} << 20;
 
-std::string_view WithoutPrefix(std::string_view name) {
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
+std::string_view WithoutPrefix(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
 // The tensor's shape in a file: unpadded, and vectors with one dimension.
@@ -30,10 +31,6 @@ std::vector<uint64_t> FileShape(const ParamTensor& tensor) {
 }
 
 bool IsFloat(std::string_view dtype) { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
-
-bool IsMask(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-}
 
 // The files that a sharded save's index names, each once.
 std::set<std::string> ShardNames(const fs::path& index) {
@@ -55,23 +52,16 @@ std::set<std::string> ShardNames(const fs::path& index) {
 }
 
 void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
-  std::vector<std::string> notes;
-  const ModelSpec found = ReadHuggingFaceConfig(config, &notes);
-  const auto check = [&](const char* key, auto got, auto expected) {
-    if (got != expected) {
-      ThrowUsage(
-          "{}: {} is {}, but the model to train has {}; train with --model {} or use weights "
-          "of the same model",
-          config.string(), key, got, expected, config.parent_path().string());
-    }
-  };
-  check("n_layer", found.layers, spec.layers);
-  check("n_embd", found.hidden, spec.hidden);
-  check("n_head", found.heads, spec.heads);
-  check("n_inner", found.ffn, spec.ffn);
-  check("vocab_size", found.vocab, spec.vocab);
-  check("n_positions", found.positions, spec.positions);
-  check("layer_norm_epsilon", found.layer_norm_eps, spec.layer_norm_eps);
+  const ModelFamily* const families[] = {spec.family};
+  const ModelSpec found = ReadHuggingFaceConfig(config, nullptr, families);
+  ForEachField(found, spec, [&](const ModelField& field, const auto& got, const auto& expected) {
+    const std::string_view key = spec.family->ConfigKey(field.key);
+    if (!field.shape || key.empty() || got == expected) return;
+    ThrowUsage(
+        "{}: {} is {}, but the model to train has {}; train with --model {} or use weights "
+        "of the same model",
+        config.string(), key, FieldText(got), FieldText(expected), config.parent_path().string());
+  });
 }
 
 }  // namespace
@@ -83,23 +73,42 @@ HfWeightsSource::HfWeightsSource(const fs::path& folder, const ModelSpec& spec,
   if (fs::exists(folder / kConfigFile, ignored)) CheckSameModel(folder / kConfigFile, spec);
   OpenFiles(folder);
 
-  std::unordered_map<std::string_view, size_t> index_of;
+  NameIndex index_of, twin_of;
   for (size_t i = 0; i < table.size(); ++i) {
-    index_of.emplace(WithoutPrefix(table[i].name), i);
+    index_of.emplace(WithoutPrefix(table[i].name, spec.family->optional_prefix()), i);
+    if (*table[i].twin != '\0') twin_of.emplace(table[i].twin, i);
     elements_.push_back(table[i].elements());
   }
+  std::vector<Place> twins(table.size());
   for (const SafetensorsFile& file : files_) {
-    for (const SafetensorsEntry& entry : file.entries()) AddEntry(file, entry, index_of, table);
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (spec.family->PassedOver(entry.name)) continue;
+      if (const auto twin = twin_of.find(entry.name); twin != twin_of.end()) {
+        SetPlace(file, entry, twins[twin->second]);
+        continue;
+      }
+      const auto found = index_of.find(WithoutPrefix(entry.name, spec.family->optional_prefix()));
+      if (found == index_of.end()) {
+        ThrowUsage("{}: tensor '{}' is not part of the model", file.path().string(),
+                   Printable(entry.name));
+      }
+      const auto expected = FileShape(table[found->second]);
+      if (entry.shape != expected) {
+        ThrowUsage("{}: tensor '{}' has shape {}, expected {}", file.path().string(),
+                   Printable(entry.name), FormatShape(entry.shape), FormatShape(expected));
+      }
+      SetPlace(file, entry, places_[found->second]);
+    }
   }
-  Place wte;
   for (size_t i = 0; i < table.size(); ++i) {
     if (places_[i].entry == nullptr) {
       ThrowUsage("{}: tensor '{}' of shape {} is missing", files_.front().path().string(),
                  table[i].name, FormatShape(FileShape(table[i])));
     }
-    if (table[i].role == TensorRole::kWte) wte = places_[i];
   }
-  if (head_.entry != nullptr) CheckTiedHead(head_, wte);
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (twins[i].entry != nullptr) CheckTwin(twins[i], places_[i]);
+  }
 }
 
 void HfWeightsSource::OpenFiles(const fs::path& folder) {
@@ -119,51 +128,35 @@ void HfWeightsSource::OpenFiles(const fs::path& folder) {
   }
 }
 
-void HfWeightsSource::AddEntry(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                               const std::unordered_map<std::string_view, size_t>& index_of,
-                               std::span<const ParamTensor> table) {
-  if (IsMask(entry.name)) return;
-  Place* place = &head_;
-  if (entry.name != "lm_head.weight") {
-    const auto found = index_of.find(WithoutPrefix(entry.name));
-    if (found == index_of.end()) {
-      ThrowUsage("{}: tensor '{}' is not part of the model", file.path().string(),
-                 Printable(entry.name));
-    }
-    place = &places_[found->second];
-    const auto expected = FileShape(table[found->second]);
-    if (entry.shape != expected) {
-      ThrowUsage("{}: tensor '{}' has shape {}, expected {}", file.path().string(),
-                 Printable(entry.name), FormatShape(entry.shape), FormatShape(expected));
-    }
-  }
+void HfWeightsSource::SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry,
+                               Place& place) const {
   if (!IsFloat(entry.dtype)) {
     ThrowUsage("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16", file.path().string(),
                Printable(entry.name), entry.dtype);
   }
-  if (place->entry != nullptr) {
+  if (place.entry != nullptr) {
     ThrowUsage("{}: tensor '{}' is there twice, also as '{}' in {}", file.path().string(),
-               Printable(entry.name), Printable(place->entry->name), place->file->path().string());
+               Printable(entry.name), Printable(place.entry->name), place.file->path().string());
   }
-  *place = {&file, &entry};
+  place = {&file, &entry};
 }
 
-void HfWeightsSource::CheckTiedHead(const Place& head, const Place& wte) const {
-  bool same = head.entry->shape == wte.entry->shape;
+void HfWeightsSource::CheckTwin(const Place& twin, const Place& place) const {
+  bool same = twin.entry->shape == place.entry->shape;
   std::vector<float> a, b;
-  for (uint64_t begin = 0; same && begin < wte.entry->elements; begin += a.size()) {
-    a.resize(std::min<uint64_t>(kChunkElements, wte.entry->elements - begin));
+  for (uint64_t begin = 0; same && begin < place.entry->elements; begin += a.size()) {
+    a.resize(std::min<uint64_t>(kChunkElements, place.entry->elements - begin));
     b.resize(a.size());
-    head.file->ReadFloats(*head.entry, begin, a);
-    wte.file->ReadFloats(*wte.entry, begin, b);
+    twin.file->ReadFloats(*twin.entry, begin, a);
+    place.file->ReadFloats(*place.entry, begin, b);
     // By bytes: not-a-number is equal to itself.
     same = std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
   if (!same) {
     ThrowUsage(
-        "{}: 'lm_head.weight' differs from '{}': a model with a head of its own is not supported, "
+        "{}: '{}' differs from '{}': a model with a head of its own is not supported, "
         "the head must be tied to the token embedding",
-        head.file->path().string(), Printable(wte.entry->name));
+        twin.file->path().string(), Printable(twin.entry->name), Printable(place.entry->name));
   }
 }
 

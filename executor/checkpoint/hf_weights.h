@@ -15,12 +15,12 @@
 
 namespace zeroplan {
 
-// Weights of a GPT-2 that transformers saved. Adam's states, which such a folder does not hold, and
-// the padded rows of the vocabulary read as 0.
+// Weights that transformers saved. Adam's states, which such a folder does not hold, and the padded
+// rows of the vocabulary read as 0.
 //
-// Names may carry the "transformer." prefix or not. Attention masks stored as tensors ("attn.bias",
-// "attn.masked_bias") are passed over. "lm_head.weight" must be the token embedding again: the head
-// is tied. F32, BF16 and F16 are read.
+// What tensors are called and which are passed over (attention masks stored as tensors) is the
+// family's to say. A second name of a tensor (ParamRow::twin: a tied head) must hold the same
+// values. F32, BF16 and F16 are read.
 class HfWeightsSource : public StateSource {
  public:
   // `folder` holds model.safetensors, or model.safetensors.index.json and the shards it names. A
@@ -39,16 +39,17 @@ class HfWeightsSource : public StateSource {
     const SafetensorsEntry* entry = nullptr;
   };
 
+  using NameIndex = std::unordered_map<std::string_view, size_t>;
+
   void OpenFiles(const std::filesystem::path& folder);
-  void AddEntry(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                const std::unordered_map<std::string_view, size_t>& index_of,
-                std::span<const ParamTensor> table);
-  void CheckTiedHead(const Place& head, const Place& wte) const;
+  // Notes the entry as that of `place`. Throws if its dtype is none of floats or there is one.
+  void SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry, Place& place) const;
+  // Throws if the two names stand for different values.
+  void CheckTwin(const Place& twin, const Place& place) const;
 
   std::vector<SafetensorsFile> files_;
   std::vector<Place> places_;       // by tensor
   std::vector<uint64_t> elements_;  // of each tensor, padded rows included
-  Place head_;
 };
 
 // Writes the master weights in `source` as FOLDER/model.safetensors (F32, unpadded vocabulary, tied

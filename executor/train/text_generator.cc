@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/base/error.h"
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"

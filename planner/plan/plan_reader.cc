@@ -1,14 +1,18 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <type_traits>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/nearest_name.h"
 #include "core/base/version.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/families/families.h"
+#include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "cost_models/memory_walk.h"
+#include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
 #include "planner/plan/program_record.h"
 
@@ -94,49 +98,58 @@ void AppendJson(std::string& text, int& line, const JsonNode& node) {
 
 ModelSpec ReadModel(PlanSection section, const std::string& source) {
   ModelSpec model;
-  model.name = section.String("name");
-  model.layers = section.Int("layers", 1);
-  model.hidden = section.Int("hidden", 1);
-  model.heads = section.Int("heads", 1);
-  model.ffn = section.Int("ffn", 1);
-  model.vocab = section.Int("vocab", 1);
-  model.padded_vocab = section.Int("padded_vocab", 1);
-  model.positions = section.Int("positions", 1);
-  model.layer_norm_eps = static_cast<float>(section.Number("layer_norm_eps", 0, 1));
-  model.init_std = static_cast<float>(section.Number("init_std", 0, 100));
+  ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      value = section.String(field.key);
+    } else if constexpr (std::is_same_v<T, int64_t>) {
+      value = section.Int(field.key, 1);
+    } else if constexpr (std::is_same_v<T, float>) {
+      value = static_cast<float>(section.Number(field.key, 0, field.max));
+    } else {
+      const std::string name = section.StringOrNull(field.key).value_or("");
+      value = FamilyFromFile(name, fmt::format("{}: model.{}", source, field.key));
+    }
+  });
   section.Finish();
   ValidateModelSpec(model, source);
   return model;
 }
 
-Cluster ReadCluster(PlanSection section) {
-  Cluster cluster;
-  cluster.hardware = section.String("hw");
-  cluster.gpu_name = section.String("gpu");
-  cluster.network = section.StringOrNull("network").value_or("");
-  cluster.intra_node_bandwidth = section.StringOrNull("intra_node_bandwidth").value_or("");
-  cluster.gpus = static_cast<int>(section.Int("gpus", 1, kMaxPlannedGpus));
-  cluster.gpus_per_node = static_cast<int>(section.Int("gpus_per_node", 1, kMaxPlannedGpus));
-  cluster.gpu_capacity_bytes = section.Bytes("gpu_capacity_bytes");
-  cluster.host_capacity_bytes = section.BytesOrNull("host_capacity_bytes");
-  cluster.nvme_capacity_bytes = section.BytesOrNull("nvme_capacity_bytes");
-  cluster.runtime_bytes = section.Bytes("runtime_bytes");
-  section.Finish();
-  return cluster;
-}
+// One field of the section `cluster` or `lower`.
+class FieldReader {
+ public:
+  explicit FieldReader(PlanSection& section) : section_(section) {}
 
-LowerOptions ReadLower(PlanSection section) {
-  LowerOptions lower;
-  const std::string backend = section.String("backend");
-  if (backend != "cpu" && backend != "cuda") section.json().FailValue("backend", "cpu or cuda");
-  lower.backend = backend == "cpu" ? Backend::kCpu : Backend::kCuda;
-  lower.logits_chunk_bytes = static_cast<uint64_t>(section.Int("logits_chunk_bytes", 1));
-  lower.flash_attention = section.Bool("flash_attention");
-  lower.checkpoints = section.Bool("checkpoints");
-  lower.checkpoint_chunk_elements =
-      static_cast<uint64_t>(section.Int("checkpoint_chunk_elements", 1));
+  void operator()(const PlanField& field, std::string& value) {
+    value =
+        field.nullable ? section_.StringOrNull(field.key).value_or("") : section_.String(field.key);
+  }
+  void operator()(const PlanField& field, int& value) {
+    value = static_cast<int>(section_.Int(field.key, field.min, kMaxPlannedGpus));
+  }
+  void operator()(const PlanField& field, uint64_t& value) {
+    value = static_cast<uint64_t>(section_.Int(field.key, field.min));
+  }
+  void operator()(const PlanField& field, std::optional<uint64_t>& value) {
+    value = section_.BytesOrNull(field.key);
+  }
+  void operator()(const PlanField& field, bool& value) { value = section_.Bool(field.key); }
+  void operator()(const PlanField& field, Backend& value) {
+    const std::string name = section_.String(field.key);
+    if (name != "cpu" && name != "cuda") section_.json().FailValue(field.key, "cpu or cuda");
+    value = name == "cpu" ? Backend::kCpu : Backend::kCuda;
+  }
+
+ private:
+  PlanSection& section_;
+};
+
+template <typename T>
+T ReadFields(PlanSection section) {
+  T value;
+  ForEachField(value, FieldReader(section));
   section.Finish();
-  return lower;
+  return value;
 }
 
 void ReadPredicted(PlanSection section, const std::string& source, PlanFile& plan) {
@@ -248,8 +261,8 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   auto section = [&](const char* key) { return PlanSection(root.Node(key), key, plan.source); };
   plan.model = ReadModel(section("model"), plan.source);
   const int64_t seq_len = root.Int("seq_len", 1, plan.model.positions);
-  plan.cluster = ReadCluster(section("cluster"));
-  plan.lower = ReadLower(section("lower"));
+  plan.cluster = ReadFields<Cluster>(section("cluster"));
+  plan.lower = ReadFields<LowerOptions>(section("lower"));
   plan.setup =
       ReadSetup(root, plan.cluster.gpus, seq_len, plan.model.layers, plan.source, plan.config_text);
   plan.fingerprint = ReadFingerprint(root);
@@ -275,7 +288,7 @@ ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, i
   record.model = ReadModel(section("model"), source);
   const int64_t seq_len = root.Int("seq_len", 1, record.model.positions);
   const auto gpus = static_cast<int>(root.Int("gpus", 1, kMaxPlannedGpus));
-  record.lower = ReadLower(section("lower"));
+  record.lower = ReadFields<LowerOptions>(section("lower"));
   std::string config_text;
   record.setup = ReadSetup(root, gpus, seq_len, record.model.layers, source, config_text);
   record.fingerprint = ReadFingerprint(root);

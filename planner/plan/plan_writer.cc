@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "core/families/families.h"
+#include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "planner/plan/choice_json.h"
+#include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
 #include "planner/plan/program_record.h"
 
@@ -17,41 +21,36 @@ using Json = nlohmann::ordered_json;
 // The shortest decimal that reads back as this very float.
 Json FloatJson(float value) { return Json::parse(fmt::format("{}", value)); }
 
-Json ModelJson(const ModelSpec& m) {
-  return {{"name", m.name},
-          {"layers", m.layers},
-          {"hidden", m.hidden},
-          {"heads", m.heads},
-          {"ffn", m.ffn},
-          {"vocab", m.vocab},
-          {"padded_vocab", m.padded_vocab},
-          {"positions", m.positions},
-          {"layer_norm_eps", FloatJson(m.layer_norm_eps)},
-          {"init_std", FloatJson(m.init_std)}};
+Json ModelJson(const ModelSpec& model) {
+  Json json;
+  ForEachField(model, [&]<typename T>(const ModelField& field, const T& value) {
+    if constexpr (std::is_same_v<T, float>) {
+      json[field.key] = FloatJson(value);
+    } else if constexpr (std::is_same_v<T, const ModelFamily*>) {
+      if (!FamilyInFile(*value).empty()) json[field.key] = FamilyInFile(*value);
+    } else {
+      json[field.key] = value;
+    }
+  });
+  return json;
 }
 
-Json ClusterJson(const Cluster& c) {
-  auto given = [](const std::string& option) {
-    return option.empty() ? Json(nullptr) : Json(option);
-  };
-  return {{"hw", c.hardware},
-          {"gpu", c.gpu_name},
-          {"network", given(c.network)},
-          {"intra_node_bandwidth", given(c.intra_node_bandwidth)},
-          {"gpus", c.gpus},
-          {"gpus_per_node", c.gpus_per_node},
-          {"gpu_capacity_bytes", c.gpu_capacity_bytes},
-          {"host_capacity_bytes", Nullable(c.host_capacity_bytes)},
-          {"nvme_capacity_bytes", Nullable(c.nvme_capacity_bytes)},
-          {"runtime_bytes", c.runtime_bytes}};
-}
-
-Json LowerJson(const LowerOptions& lower) {
-  return {{"backend", lower.backend == Backend::kCpu ? "cpu" : "cuda"},
-          {"logits_chunk_bytes", lower.logits_chunk_bytes},
-          {"flash_attention", lower.flash_attention},
-          {"checkpoints", lower.checkpoints},
-          {"checkpoint_chunk_elements", lower.checkpoint_chunk_elements}};
+template <typename T>
+Json FieldsJson(const T& fields) {
+  Json json;
+  ForEachField(fields, [&]<typename V>(const PlanField& field, const V& value) {
+    Json& out = json[field.key];
+    if constexpr (std::is_same_v<V, std::string>) {
+      if (!field.nullable || !value.empty()) out = value;
+    } else if constexpr (std::is_same_v<V, std::optional<uint64_t>>) {
+      out = Nullable(value);
+    } else if constexpr (std::is_same_v<V, Backend>) {
+      out = value == Backend::kCpu ? "cpu" : "cuda";
+    } else {
+      out = value;
+    }
+  });
+  return json;
 }
 
 Json PredictedJson(const ChoiceEstimate& choice) {
@@ -94,8 +93,8 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
                      {"zeroplan", kVersion},
                      {"model", ModelJson(plan.model)},
                      {"seq_len", plan.setup.batch.seq_len},
-                     {"cluster", ClusterJson(plan.cluster)},
-                     {"lower", LowerJson(plan.lower)},
+                     {"cluster", FieldsJson(plan.cluster)},
+                     {"lower", FieldsJson(plan.lower)},
                      {"config", Json::parse(deepspeed_config)},
                      {"fingerprint", FormatFingerprint(fingerprint)},
                      {"predicted", PredictedJson(plan.choice)},
@@ -117,7 +116,7 @@ std::string WriteProgramRecord(const Program& program, const LowerOptions& lower
                      {"model", ModelJson(program.model)},
                      {"seq_len", setup.batch.seq_len},
                      {"gpus", setup.batch.world_size},
-                     {"lower", LowerJson(lower)},
+                     {"lower", FieldsJson(lower)},
                      {"config", Json::parse(WriteConfig(setup, program.model.layers))},
                      {"fingerprint", FormatFingerprint(Fingerprint(program))}};
   return json.dump();

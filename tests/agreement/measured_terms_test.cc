@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/step_time.h"

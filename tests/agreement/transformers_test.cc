@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"

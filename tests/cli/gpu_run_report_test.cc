@@ -8,8 +8,8 @@
 
 #include "cli/train/metrics_file.h"
 #include "cli/train/progress.h"
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
-#include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
 #include "planner/runs/run_prediction.h"

@@ -8,21 +8,20 @@
 #include "core/base/units.h"
 #include "planner/footprint.h"
 #include "tests/error_of.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
 
 ModelSpec SmallModel() {
-  ModelSpec model;
-  model.name = "small";
-  model.layers = 4;
-  model.hidden = 128;
-  model.heads = 4;
-  model.ffn = 512;
-  model.vocab = 1000;
-  model.padded_vocab = 1024;
-  model.positions = 128;
-  return model;
+  return testing::TinyModel({.name = "small",
+                             .layers = 4,
+                             .hidden = 128,
+                             .heads = 4,
+                             .ffn = 512,
+                             .vocab = 1000,
+                             .padded_vocab = 1024,
+                             .positions = 128});
 }
 
 TrainSetup SmallSetup() {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "core/program/fingerprint.h"
 #include "planner/runs/metrics_reader.h"

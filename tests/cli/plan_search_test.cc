@@ -7,7 +7,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"

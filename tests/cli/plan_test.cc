@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"

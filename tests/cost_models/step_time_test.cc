@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/cost_models/plain_profile.h"

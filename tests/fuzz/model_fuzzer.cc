@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 
 namespace zeroplan {
 namespace {

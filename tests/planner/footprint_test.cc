@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
@@ -76,13 +77,8 @@ TEST_CASE("Excess: above 1 exactly where something is short") {
 }
 
 TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
-  ModelSpec model;
-  model.layers = 2;
-  model.hidden = 64;
-  model.heads = 2;
-  model.ffn = 256;
-  model.vocab = model.padded_vocab = 128;
-  model.positions = 32;
+  const ModelSpec model = testing::TinyModel(
+      {.layers = 2, .hidden = 64, .ffn = 256, .vocab = 128, .padded_vocab = 128, .positions = 32});
   TrainSetup setup;
   setup.zero.stage = 3;
   setup.zero.offload_optimizer.device = OffloadDevice::kNvme;

@@ -6,6 +6,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "hwprofiles/loader.h"
 #include "planner/plan/plan_file.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 
@@ -18,15 +19,13 @@ inline constexpr const char* kSmallConfig = R"({
 })";
 
 inline ModelSpec SmallModel() {
-  ModelSpec model;
-  model.name = "small";
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 2;
-  model.ffn = 128;
-  model.vocab = model.padded_vocab = 256;
-  model.positions = 32;
-  return model;
+  return testing::TinyModel({.name = "small",
+                             .layers = 2,
+                             .hidden = 32,
+                             .ffn = 128,
+                             .vocab = 256,
+                             .padded_vocab = 256,
+                             .positions = 32});
 }
 
 // As a search would leave it: two ranks, lowered for the GPU, estimated with the default profile.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/search/search.h"
 

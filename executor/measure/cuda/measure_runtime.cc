@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/units.h"
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
 #include "executor/measure/cuda/device_parts.h"

@@ -6,22 +6,9 @@
 #include <vector>
 
 #include "core/config/zero_config.h"
-#include "core/model/model_spec.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan::testing {
-
-inline ModelSpec TinyModel(int64_t layers = 3) {
-  ModelSpec spec;
-  spec.name = "tiny";
-  spec.layers = layers;
-  spec.hidden = 20;
-  spec.heads = 2;
-  spec.ffn = 52;
-  spec.vocab = 37;
-  spec.padded_vocab = 40;
-  spec.positions = 8;
-  return spec;
-}
 
 struct Cell {
   std::string name;

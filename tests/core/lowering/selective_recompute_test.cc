@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "tests/core/lowering/matrix.h"
 

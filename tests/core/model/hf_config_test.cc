@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 
 namespace zeroplan {
 namespace {

@@ -2,17 +2,15 @@
 
 #include <doctest/doctest.h>
 
+#include "core/families/load_model.h"
+#include "tests/tiny_model.h"
+
 namespace zeroplan {
 namespace {
 
 TEST_CASE("model FLOPs: a model small enough for pencil and paper") {
-  ModelSpec spec;
-  spec.layers = 2;
-  spec.hidden = 8;
-  spec.heads = 2;
-  spec.ffn = 24;
-  spec.vocab = 10;
-  spec.padded_vocab = 16;
+  const ModelSpec spec =
+      testing::TinyModel({.layers = 2, .hidden = 8, .ffn = 24, .vocab = 10, .padded_vocab = 16});
   // A layer: 8*24 + 8*8 + 8*24 + 24*8 = 640. Head: 80.
   CHECK(MatmulWeights(spec) == 2 * 640 + 80);
   // Attention: 6 * 2 * 8 * 5.

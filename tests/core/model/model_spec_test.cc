@@ -1,11 +1,10 @@
-#include "core/model/model_spec.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "core/base/error.h"
+#include "core/families/load_model.h"
 
 namespace zeroplan {
 namespace {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "core/families/load_model.h"
+
 namespace zeroplan {
 namespace {
 
@@ -44,7 +46,7 @@ TEST_CASE("param table: forward order, names, shapes") {
     const ParamTensor& t = table[2 + 12 * 11 + i];
     CHECK(t.name == std::string("transformer.h.11.") + names[i]);
     CHECK(t.layer == 11);
-    CHECK(static_cast<int>(t.role) == 2 + i);
+    CHECK(t.id == 2 + i);
   }
   CHECK(table[4].shape == std::array<int64_t, 2>{768, 2304});
   CHECK(table[5].shape == std::array<int64_t, 2>{2304, 1});

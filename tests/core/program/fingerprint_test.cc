@@ -7,20 +7,19 @@
 #include <set>
 
 #include "core/lowering/lower.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
 
 ModelSpec SmallModel() {
-  ModelSpec model;
-  model.name = "small";
-  model.layers = 3;
-  model.hidden = 64;
-  model.heads = 4;
-  model.ffn = 256;
-  model.vocab = model.padded_vocab = 256;
-  model.positions = 32;
-  return model;
+  return testing::TinyModel({.name = "small",
+                             .hidden = 64,
+                             .heads = 4,
+                             .ffn = 256,
+                             .vocab = 256,
+                             .padded_vocab = 256,
+                             .positions = 32});
 }
 
 TrainSetup SmallSetup() {

@@ -18,6 +18,7 @@
 #include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/shard_ranges.h"
 #include "tests/error_of.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 
@@ -47,16 +48,13 @@ class FastTempDir {
 };
 
 inline ModelSpec SmallModel() {
-  ModelSpec spec;
-  spec.name = "small";
-  spec.layers = 2;
-  spec.hidden = 16;
-  spec.heads = 2;
-  spec.ffn = 64;
-  spec.vocab = 300;
-  spec.padded_vocab = 384;
-  spec.positions = 24;
-  return spec;
+  return testing::TinyModel({.name = "small",
+                             .layers = 2,
+                             .hidden = 16,
+                             .ffn = 64,
+                             .vocab = 300,
+                             .padded_vocab = 384,
+                             .positions = 24});
 }
 
 inline ParamLayout SmallLayout(int stage, int world_size, const ModelSpec& spec = SmallModel()) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "core/families/load_model.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"

@@ -7,6 +7,7 @@
 
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
+#include "tests/tiny_model.h"
 
 // Sanitizers bring an operator new of their own.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -36,13 +37,8 @@ namespace zeroplan {
 namespace {
 
 TEST_CASE("no allocation: steps and evaluation live in the arenas") {
-  ModelSpec model;
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 2;
-  model.ffn = 128;
-  model.vocab = model.padded_vocab = 64;
-  model.positions = 16;
+  const ModelSpec model = testing::TinyModel(
+      {.layers = 2, .hidden = 32, .ffn = 128, .vocab = 64, .padded_vocab = 64, .positions = 16});
   for (const uint64_t seed : {0, 5}) {
     for (int stage = 0; stage <= 3; ++stage) {
       CAPTURE(stage);

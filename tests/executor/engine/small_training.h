@@ -9,22 +9,20 @@
 #include "core/lowering/lower.h"
 #include "core/program/verify.h"
 #include "executor/engine/engine.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan::small_training {
 
 inline constexpr int kSteps = 3;
 
 inline ModelSpec SmallModel() {
-  ModelSpec model;
-  model.name = "small";
-  model.layers = 2;
-  model.hidden = 32;
-  model.heads = 2;
-  model.ffn = 128;
-  model.vocab = 60;
-  model.padded_vocab = 64;
-  model.positions = 16;
-  return model;
+  return testing::TinyModel({.name = "small",
+                             .layers = 2,
+                             .hidden = 32,
+                             .ffn = 128,
+                             .vocab = 60,
+                             .padded_vocab = 64,
+                             .positions = 16});
 }
 
 inline TrainSetup Setup(int stage, int world_size, int64_t grad_accum) {

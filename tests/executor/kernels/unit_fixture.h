@@ -11,15 +11,15 @@ namespace zeroplan::kernel_test {
 
 inline ParamTensor TestTensor(int64_t rows, int64_t cols, bool decay, InitKind init,
                               int64_t unpadded_rows) {
-  return {.name = "t",
-          .role = TensorRole::kWte,
-          .layer = 0,
-          .shape = {rows, cols},
-          .is_vector = cols == 1,
-          .decay = decay,
-          .init = init,
-          .init_std = 0.5f,
-          .unpadded_rows = unpadded_rows};
+  return {{.name = "t",
+           .shape = {rows, cols},
+           .is_vector = cols == 1,
+           .decay = decay,
+           .init = init,
+           .init_std = 0.5f,
+           .unpadded_rows = unpadded_rows},
+          "t",
+          0};
 }
 
 // One unit over `world_size` shards.

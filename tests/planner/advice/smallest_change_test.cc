@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "tests/planner/search_fixture.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
@@ -16,15 +17,13 @@ constexpr uint64_t kMB = 1'000'000;
 
 // A model quick to lower, with activations that weigh as much as its states.
 ModelSpec TinyModel() {
-  ModelSpec model;
-  model.name = "tiny";
-  model.layers = 4;
-  model.hidden = 512;
-  model.heads = 8;
-  model.ffn = 2048;
-  model.vocab = model.padded_vocab = 4096;
-  model.positions = 256;
-  return model;
+  return testing::TinyModel({.layers = 4,
+                             .hidden = 512,
+                             .heads = 8,
+                             .ffn = 2048,
+                             .vocab = 4096,
+                             .padded_vocab = 4096,
+                             .positions = 256});
 }
 
 // What was asked: stage 0, nothing offloaded, no recompute, micro-batch 16.

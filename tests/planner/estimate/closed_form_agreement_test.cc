@@ -4,25 +4,19 @@
 
 #include <memory>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "cost_models/closed_form.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
+#include "tests/tiny_model.h"
 
 namespace zeroplan {
 namespace {
 
 ModelSpec TinyModel() {
-  ModelSpec spec;
-  spec.name = "tiny";
-  spec.layers = 3;
-  spec.hidden = 128;
-  spec.heads = 2;
-  spec.ffn = 512;
-  spec.vocab = 1000;
-  spec.padded_vocab = 1024;
-  spec.positions = 64;
-  return spec;
+  return testing::TinyModel(
+      {.hidden = 128, .ffn = 512, .vocab = 1000, .padded_vocab = 1024, .positions = 64});
 }
 
 TrainSetup Setup(int stage, int ranks, int64_t grad_accum, int64_t seq_len) {

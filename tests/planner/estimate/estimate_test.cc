@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/families/load_model.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
 #include "planner/report/report_text.h"

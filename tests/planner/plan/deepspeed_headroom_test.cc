@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"

@@ -5,6 +5,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/families/load_model.h"
 #include "core/program/fingerprint.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/plan_fixture.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
 #include "tests/planner/search_fixture.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <random>
 
+#include "core/families/load_model.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/search_fixture.h"
 

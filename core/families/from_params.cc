@@ -5,14 +5,14 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/model/model_spec.h"
+#include "core/families/load_model.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr uint64_t kMinParams = 100'000;
 constexpr uint64_t kMaxParams = 1'000'000'000'000'000;
-// Below this the GPT-2 vocabulary would be most of the model: byte-level tokens instead.
+// Below this a whole vocabulary would be most of the model: byte-level tokens instead.
 constexpr uint64_t kByteLevelBelow = 20'000'000;
 // A published shape this close is what people mean by "10B" or "1.3B".
 constexpr double kPresetTolerance = 0.03;
@@ -44,33 +44,14 @@ double UsualLayers(double hidden) {
   return lower->layers + t * (upper->layers - lower->layers);
 }
 
-int64_t HeadsFor(int64_t hidden) {
-  // Heads of 128 from GPT-3's 1.3B on, of 64 below; byte-level models may be too narrow for either.
-  if (hidden >= 2048 && hidden % 128 == 0) return hidden / 128;
-  if (hidden % 64 == 0) return hidden / 64;
-  return hidden % 32 == 0 ? hidden / 32 : hidden / 16;
-}
-
-ModelSpec Shape(int64_t layers, int64_t hidden, int64_t vocab, int64_t positions) {
-  ModelSpec spec;
-  spec.layers = layers;
-  spec.hidden = hidden;
-  spec.heads = HeadsFor(hidden);
-  spec.ffn = 4 * hidden;
-  spec.vocab = vocab;
-  spec.padded_vocab = PadVocab(vocab);
-  spec.positions = positions;
-  return spec;
-}
-
-double RelativeError(const ModelSpec& spec, uint64_t params) {
+double RelativeError(uint64_t found, uint64_t params) {
   const double wanted = static_cast<double>(params);
-  return std::abs(static_cast<double>(spec.ParamCount()) - wanted) / wanted;
+  return std::abs(static_cast<double>(found) - wanted) / wanted;
 }
 
 }  // namespace
 
-ModelSpec ModelFromParams(uint64_t params, int64_t seq_len) {
+ModelSpec ModelFromParams(uint64_t params, int64_t seq_len, const ModelFamily& family) {
   if (params < kMinParams || params > kMaxParams) {
     ThrowUsage("--params: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
   }
@@ -78,43 +59,49 @@ ModelSpec ModelFromParams(uint64_t params, int64_t seq_len) {
     ThrowUsage("--seq-len: {} is not allowed; use 1 to {}", seq_len,
                std::numeric_limits<int32_t>::max());
   }
-  const std::string name = "gpt2-shape-" + FormatCount(params);
-  for (const ModelPreset& preset : ModelPresets()) {
+  const std::string name = fmt::format("{}-shape-{}", family.name(), FormatCount(params));
+  for (const ModelPreset& preset : family.presets()) {
     ModelSpec spec = preset.spec;
     spec.positions = seq_len;
-    if (RelativeError(spec, params) <= kPresetTolerance) return spec;
+    if (RelativeError(spec.ParamCount(), params) <= kPresetTolerance) return spec;
   }
   const bool byte_level = params < kByteLevelBelow;
   const int64_t step = byte_level ? 16 : 128;
-  const int64_t vocab = byte_level ? 256 : 50257;
   ModelSpec best;
+  uint64_t best_params = 0;
   double best_cost = std::numeric_limits<double>::infinity();
   for (int64_t hidden = step;; hidden += step) {
     const double width = static_cast<double>(hidden);
-    const double one_layer = static_cast<double>(Shape(1, hidden, vocab, seq_len).ParamCount() -
-                                                 Shape(0, hidden, vocab, seq_len).ParamCount());
-    const double outside = static_cast<double>(Shape(0, hidden, vocab, seq_len).ParamCount());
+    // All layers have as many parameters.
+    ModelSpec spec = family.Shape(1, hidden, seq_len, byte_level);
+    const uint64_t of_one = spec.ParamCount();
+    spec.layers = 2;
+    const uint64_t of_layer = spec.ParamCount() - of_one;
+    const double one_layer = static_cast<double>(of_layer);
+    const double outside = static_cast<double>(of_one - of_layer);
     const double left = static_cast<double>(params) - outside;
     const double layers =
         std::clamp(std::round(left / one_layer), 1.0, std::max(32.0, 4 * UsualLayers(width)));
-    const ModelSpec spec = Shape(static_cast<int64_t>(layers), hidden, vocab, seq_len);
+    spec.layers = static_cast<int64_t>(layers);
+    const uint64_t found = of_one - of_layer + static_cast<uint64_t>(layers) * of_layer;
     // A shape twice as deep as usual must be 4 % nearer to be taken; past 2.5 %
     // the size counts most. Narrow heads waste matrix units.
-    const double error = RelativeError(spec, params);
+    const double error = RelativeError(found, params);
     const double shape = std::abs(std::log2(layers / UsualLayers(width)));
     const double narrow = hidden % 64 == 0 ? 0 : hidden % 32 == 0 ? 0.005 : 0.015;
     const double cost = error + 15 * std::max(0.0, error - 0.025) + 0.04 * shape + narrow;
     if (cost < best_cost) {
       best_cost = cost;
       best = spec;
+      best_params = found;
     }
     if (outside + one_layer > static_cast<double>(params)) break;  // wider only moves away
   }
-  if (RelativeError(best, params) > kWorstError) {
+  if (RelativeError(best_params, params) > kWorstError) {
     ThrowUsage(
         "--params: {}: no shape near it holds {} positions; use a smaller --seq-len or more "
         "parameters (the nearest has {})",
-        FormatCount(params), seq_len, FormatCount(best.ParamCount()));
+        FormatCount(params), seq_len, FormatCount(best_params));
   }
   best.name = name;
   ValidateModelSpec(best, "--params");

@@ -1,0 +1,36 @@
+// Models by name, from a Hugging Face config.json, or of about so many parameters.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/families/families.h"
+#include "core/model/model_spec.h"
+
+namespace zeroplan {
+
+// The presets of all families, family by family.
+const std::vector<ModelPreset>& ModelPresets();
+
+// A preset name, a Hugging Face config.json, or a folder that holds one. Throws Error(kUsage)
+// naming the nearest preset, or the file, key and value.
+ModelSpec LoadModel(const std::string& name_or_path);
+
+// Reads one Hugging Face config.json whose model_type is one of `families`, and validates it.
+// `*notes` collects one line for each setting that is not trained with (dropout). Unsupported
+// settings are errors that name file, key and value.
+ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<std::string>* notes,
+                                FamilyList families = ModelFamilies());
+// The config.json that transformers reads back, as text. Vocabulary unpadded.
+std::string WriteHuggingFaceConfig(const ModelSpec& spec);
+
+// A shape of `family` with about `params` parameters, `seq_len` positions: the preset within 3 % if
+// there is one (10B is 50 x 4096), else the best found (hidden a multiple of 128, depth to width as
+// the GPT-3 paper's table 2.1 has it). Below 20M: 256 byte-level tokens, hidden a multiple of 16.
+// Throws Error(kUsage) outside [1e5, 1e15], and where that many positions leave no room.
+ModelSpec ModelFromParams(uint64_t params, int64_t seq_len,
+                          const ModelFamily& family = *ModelFamilies().front());
+
+}  // namespace zeroplan

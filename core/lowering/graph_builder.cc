@@ -1,0 +1,230 @@
+#include "core/lowering/graph_builder.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+
+GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
+                           const LowerOptions& options)
+    : program_(program),
+      emit_(program, program.section(section)),
+      batch_(batch),
+      seq_(program.setup.batch.seq_len),
+      dtype_(program.setup.precision.dtype),
+      logits_chunk_bytes_(options.logits_chunk_bytes),
+      flash_attention_(options.flash_attention),
+      fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2),
+      params_(UnitBuffers(program, Role::kParamFull)),
+      grads_(UnitBuffers(program, Role::kGradFull)) {
+  const std::vector<ParamTensor>& tensors = *program.layout.tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].layer == 0) ++layer_tensors_;
+    const auto id = static_cast<size_t>(tensors[i].id);
+    if (id >= places_.size()) places_.resize(id + 1);
+    if (places_[id].first < 0) places_[id] = {static_cast<int>(i), tensors[i].layer};
+  }
+}
+
+void GraphBuilder::At(Phase phase, int layer) {
+  phase_ = phase;
+  layer_ = layer;
+  emit_.Tag(phase, layer);
+}
+
+int GraphBuilder::TensorIndex(int param) const {
+  const Place& place = places_[static_cast<size_t>(param)];
+  // Outside the layers a parameter is there once.
+  return place.layer == 0 ? place.first + layer_ * layer_tensors_ : place.first;
+}
+
+const ParamTensor& GraphBuilder::Tensor(int param) const {
+  return (*program_.layout.tensors)[static_cast<size_t>(TensorIndex(param))];
+}
+
+Ref GraphBuilder::Slot(int param, const std::vector<BufferId>& by_unit) const {
+  if (param == kNoParam) return {};
+  const ParamLayout::Place place = program_.layout.place[static_cast<size_t>(TensorIndex(param))];
+  const TensorSlot& slot =
+      program_.layout.units[static_cast<size_t>(place.unit)].slots[static_cast<size_t>(place.slot)];
+  const BufferId buffer = by_unit[static_cast<size_t>(place.unit)];
+  const uint64_t size = DtypeBytes(program_.buffers[buffer].dtype);
+  return {buffer, slot.offset * size, slot.elements * size, 0};
+}
+
+int64_t GraphBuilder::In(int weight) const {
+  const ParamTensor& tensor = Tensor(weight);
+  return tensor.shape[tensor.out_in ? 1 : 0];
+}
+
+int64_t GraphBuilder::Out(int weight) const {
+  const ParamTensor& tensor = Tensor(weight);
+  return tensor.shape[tensor.out_in ? 0 : 1];
+}
+
+BufferId GraphBuilder::AddActivation(Label label, uint64_t elements, Dtype dtype) {
+  const BufferId id =
+      AddBuffer(program_, label.text, Role::kActivation, dtype, elements * DtypeBytes(dtype));
+  program_.buffers[id].layer = label.layer == Label::kHere ? layer_ : label.layer;
+  program_.buffers[id].memory_class = MemoryClass::kActivations;
+  return id;
+}
+
+Value GraphBuilder::Activation(Label label, int64_t rows, int64_t cols) {
+  return {AddActivation(label, static_cast<uint64_t>(rows * cols), dtype_), rows, cols};
+}
+
+Value GraphBuilder::Gradient(Label label, int64_t cols) {
+  const Value value = Activation(label, batch_ * seq_, cols);
+  program_.buffers[value.buffer].role = Role::kActivationGrad;
+  return value;
+}
+
+Ref GraphBuilder::Inputs() const {
+  const auto bytes = static_cast<uint64_t>(batch_ * seq_) * DtypeBytes(Dtype::kI32);
+  return {program_.tokens_buffer, 0, bytes, 0};
+}
+
+// ---- embedding ----
+
+Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
+  const Value x_MC = Activation(label, batch_ * seq_, Tensor(tokens).shape[1]);
+  emit_.Launch(KernelId::kEmbedForward, {batch_, seq_, x_MC.cols, program_.model.vocab}, kNoFlags,
+               {Inputs(), Param(tokens), Param(positions), All(x_MC)});
+  return x_MC;
+}
+
+void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_MC) {
+  const Ref dtokens_VpC = Grad(tokens);
+  // The kernel adds to the rows of the tokens that there are; a head's gradient is there already.
+  if (Tensor(tokens).use != ParamUse::kHead) {
+    emit_.Launch(KernelId::kFill, {static_cast<int64_t>(dtokens_VpC.bytes)}, kNoFlags,
+                 {dtokens_VpC});
+  }
+  emit_.Launch(KernelId::kEmbedBackward, {batch_, seq_, dx_MC.cols, program_.model.vocab}, kNoFlags,
+               {Inputs(), All(dx_MC), dtokens_VpC, Grad(positions)});
+}
+
+// ---- norms ----
+
+Norm GraphBuilder::NormForward(const Value& x_MC, int weight, int bias, Label label) {
+  Norm norm{.weight = weight, .bias = bias, .x_MC = x_MC};
+  norm.y_MC = Activation(label, x_MC.rows, x_MC.cols);
+  norm.stats_M2 = AddActivation("ln_stats", static_cast<uint64_t>(x_MC.rows * 2), Dtype::kF32);
+  emit_.Launch(KernelId::kLayerNormForward, {x_MC.rows, x_MC.cols}, kNoFlags,
+               {All(x_MC), Param(weight), Param(bias), All(norm.y_MC), All(norm.stats_M2)},
+               Stream::kCompute, {program_.model.layer_norm_eps});
+  return norm;
+}
+
+void GraphBuilder::NormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC,
+                                bool add) {
+  emit_.Launch(KernelId::kLayerNormBackward, {dy_MC.rows, dy_MC.cols},
+               add ? kAddToOutput : kNoFlags,
+               {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats_M2), All(dx_MC),
+                Grad(norm.weight), Grad(norm.bias)});
+}
+
+// ---- products ----
+
+Linear GraphBuilder::LinearForward(const Value& x_MK, int weight, int bias, Label label,
+                                   const Value& residual_MN) {
+  Linear linear{.weight = weight, .bias = bias, .x_MK = x_MK};
+  linear.y_MN = Activation(label, x_MK.rows, Out(weight));
+  emit_.Launch(KernelId::kMatmulForward, {x_MK.rows, x_MK.cols, linear.y_MN.cols}, Lies(weight),
+               {All(x_MK), Param(weight), Param(bias), All(residual_MN), All(linear.y_MN)});
+  return linear;
+}
+
+Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, Label pre,
+                                       Label label) {
+  Linear linear{.weight = weight, .bias = bias, .x_MK = x_MK};
+  linear.pre_MN = Activation(pre, x_MK.rows, Out(weight));
+  linear.y_MN = Activation(label, x_MK.rows, linear.pre_MN.cols);
+  const KernelDims dims = {x_MK.rows, x_MK.cols, linear.pre_MN.cols};
+  const Ref x = All(x_MK), w = Param(weight), b = Param(bias), before = All(linear.pre_MN),
+            y = All(linear.y_MN);
+  if (fused_gelu_ && bias != kNoParam) {  // the fused kernel has a bias
+    emit_.Launch(KernelId::kMatmulGeluForward, dims, Lies(weight), {x, w, b, before, y});
+  } else {
+    emit_.Launch(KernelId::kMatmulForward, dims, Lies(weight), {x, w, b, Ref{}, before});
+    emit_.Launch(KernelId::kGeluForward, {dims[0] * dims[2]}, kNoFlags, {before, y});
+  }
+  return linear;
+}
+
+void GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
+  emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, dy_MN.cols},
+               Lies(linear.weight),
+               {All(linear.x_MK), All(dy_MN), Grad(linear.weight), Grad(linear.bias)});
+}
+
+Value GraphBuilder::LinearBackward(const Linear& linear, const Value& dy_MN, Label label) {
+  const Value dx_MK = Gradient(label, linear.x_MK.cols);
+  WeightBackward(linear, dy_MN);
+  emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
+               Lies(linear.weight), {All(dy_MN), Param(linear.weight), All(dx_MK)});
+  return dx_MK;
+}
+
+void GraphBuilder::LinearBackwardAdd(const Linear& linear, const Value& dy_MN, const Value& dx_MK) {
+  WeightBackward(linear, dy_MN);
+  emit_.Launch(KernelId::kMatmulBackwardData, {dy_MN.rows, dx_MK.cols, dy_MN.cols},
+               static_cast<uint8_t>(Lies(linear.weight) | kAccumulate),
+               {All(dy_MN), Param(linear.weight), All(dx_MK)});
+}
+
+Value GraphBuilder::LinearBackwardThroughGelu(const Linear& linear, const Linear& inner,
+                                              const Value& dy_MN, Label label) {
+  if (!fused_gelu_) {
+    const Value dx_MK = LinearBackward(linear, dy_MN, label);
+    emit_.Launch(KernelId::kGeluBackward, {dx_MK.rows * dx_MK.cols}, kNoFlags,
+                 {All(inner.pre_MN), All(dx_MK)});
+    return dx_MK;
+  }
+  const Value dpre_MK = Gradient(label, linear.x_MK.cols);
+  WeightBackward(linear, dy_MN);
+  emit_.Launch(KernelId::kMatmulGeluBackward, {dy_MN.rows, dpre_MK.cols, dy_MN.cols},
+               Lies(linear.weight),
+               {All(dy_MN), Param(linear.weight), All(inner.pre_MN), All(dpre_MK)});
+  return dpre_MK;
+}
+
+// ---- attention ----
+
+Attention GraphBuilder::AttentionForward(const Value& qkv_M3C, Label label) {
+  const int64_t heads = program_.model.heads;
+  Attention attention{.qkv_M3C = qkv_M3C};
+  attention.out_MC = Activation(label, qkv_M3C.rows, qkv_M3C.cols / 3);
+  const KernelDims dims = {batch_, seq_, attention.out_MC.cols, heads};
+  const auto lines = static_cast<uint64_t>(qkv_M3C.rows * heads);
+  if (flash_attention_) {
+    attention.saved = AddActivation("lse", lines, Dtype::kF32);
+  } else {
+    attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(seq_), dtype_);
+  }
+  emit_.Launch(flash_attention_ ? KernelId::kAttentionForward : KernelId::kUnfusedAttentionForward,
+               dims, kNoFlags, {All(qkv_M3C), All(attention.out_MC), All(attention.saved)});
+  return attention;
+}
+
+Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MC,
+                                      Label label) {
+  const Value dqkv_M3C = Gradient(label, attention.qkv_M3C.cols);
+  const int64_t heads = program_.model.heads;
+  const KernelDims dims = {batch_, seq_, dout_MC.cols, heads};
+  if (flash_attention_) {
+    emit_.Launch(KernelId::kAttentionBackward, dims, kNoFlags,
+                 {All(dout_MC), All(attention.qkv_M3C), All(attention.out_MC), All(attention.saved),
+                  All(dqkv_M3C)});
+  } else {
+    const Value dprobs_BHTT = Gradient("d_probs", heads * seq_);
+    emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,
+                 {All(dout_MC), All(attention.qkv_M3C), All(attention.saved), All(dqkv_M3C),
+                  All(dprobs_BHTT)});
+  }
+  return dqkv_M3C;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,157 @@
+// What every transformer's graph is made of, over the Emitter: parameters, activations and their
+// gradients, norms, products, attention, embedding, head and loss, each forward and backward.
+//
+// A forward operation returns what its backward takes: the values it read and made. So a layer's
+// saved activations are the operations that its forward returned, and nothing is looked up by
+// position. Order of the list is order of execution; kernels of one operation follow one another,
+// the gradient of a weight before that of the data, so that what the former alone needs is freed
+// first.
+//
+// Legend: B micro-batch, T sequence, C hidden, H heads, M = B*T rows, K and N the two sides of a
+// matrix, V vocabulary, Vp padded vocabulary, P the compute dtype.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "core/lowering/emitter.h"
+#include "core/lowering/lower.h"
+#include "core/program/program.h"
+
+namespace zeroplan {
+
+// A parameter that an operation does without: a product's bias.
+inline constexpr int kNoParam = -1;
+
+// A tensor of the graph, [rows, cols] in P: an activation or the gradient of one.
+struct Value {
+  BufferId buffer = kNoBuffer;
+  int64_t rows = 0, cols = 0;
+};
+
+// What a buffer is called in dumps and reports, and the layer beside it: the builder's own unless
+// said otherwise.
+struct Label {
+  static constexpr int kHere = -1000;
+
+  Label(const char* text, int layer = kHere) : text(text), layer(layer) {}  // NOLINT: implicit
+
+  const char* text;  // static string
+  int layer;         // -2: none
+};
+
+struct Norm {
+  int weight = 0, bias = 0;
+  Value x_MC, y_MC;
+  BufferId stats_M2 = kNoBuffer;  // F32: mean, 1/std
+};
+
+struct Linear {
+  int weight = 0, bias = kNoParam;
+  Value x_MK, y_MN;
+  Value pre_MN;  // where y is GELU of the product: the product, with its bias
+};
+
+struct Attention {
+  Value qkv_M3C, out_MC;
+  // What backward needs besides: with fused attention lse [B,H,T] in F32, else the probabilities
+  // [B,H,T,T] in P.
+  BufferId saved = kNoBuffer;
+};
+
+class GraphBuilder {
+ public:
+  // Emits into `section` of `program` for `batch` sequences. REQUIRES: the units' param_full
+  // buffers, state and tokens exist; for backward the grad_full buffers too.
+  GraphBuilder(Program& program, Section section, int64_t batch, const LowerOptions& options);
+
+  const ModelSpec& model() const { return program_.model; }
+
+  // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
+  void At(Phase phase, int layer);
+
+  // Token and position embedding, [M, C] : tokens + positions of the row.
+  Value Embedding(int tokens, int positions, Label label);
+  // Gradients of both tables. Where the token table is not the head's as well, it is zeroed first.
+  void EmbeddingBackward(int tokens, int positions, const Value& dx_MC);
+
+  // Layer norm over each row; the statistics are a buffer "ln_stats".
+  Norm NormForward(const Value& x_MC, int weight, int bias, Label label);
+  // dx = or, with `add`, += the gradient of norm.x_MC.
+  void NormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
+
+  // y = x*w (+ bias) (+ residual): residual additions ride on products. K and N are the weight's.
+  Linear LinearForward(const Value& x_MK, int weight, int bias, Label label,
+                       const Value& residual_MN = {});
+  // y = gelu(x*w (+ bias)); `pre` labels the product.
+  Linear LinearGeluForward(const Value& x_MK, int weight, int bias, Label pre, Label label);
+  // Gradients of weight and bias, then of x, which is returned. dy is of the product: where y is
+  // GELU of it, GELU's gradient is already in.
+  Value LinearBackward(const Linear& linear, const Value& dy_MN, Label label);
+  // The same, and dx += the gradient of x.
+  void LinearBackwardAdd(const Linear& linear, const Value& dy_MN, const Value& dx_MK);
+  // Of a product whose x is GELU of another, `inner`: what is returned is the gradient of
+  // inner.pre_MN, as inner's backward takes it.
+  Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
+                                  Label label);
+
+  // Causal attention of all heads, scale 1/sqrt(C/H).
+  Attention AttentionForward(const Value& qkv_M3C, Label label);
+  Value AttentionBackward(const Attention& attention, const Value& dout_MC, Label label);
+
+  // Logits and loss by chunks of rows, so that no more than a chunk of logits exists at once; adds
+  // the mean loss to StepState. With `train` also the gradients of logits, head and `y_MC`; the
+  // last is returned. `head` is [Vp, C], tied or not.
+  Value HeadLoss(const Value& y_MC, int head, bool train);
+  // The row StepState::position of `x_MC`.
+  Value SelectRow(const Value& x_MC, Label label);
+  // Logits of one row, [Vp], to `logits_host`.
+  void RowLogits(const Value& y_1C, int head, BufferId logits_host);
+
+  // A gradient of `cols` columns for each row. Its maker writes it whole.
+  Value Gradient(Label label, int64_t cols);
+
+ private:
+  // Where a parameter's tensors stand in the table.
+  struct Place {
+    int first = -1;  // index of the first tensor with that id
+    int layer = 0;   // of that tensor
+  };
+
+  const ParamTensor& Tensor(int param) const;
+  int TensorIndex(int param) const;
+  Ref Slot(int param, const std::vector<BufferId>& by_unit) const;
+  Ref Param(int param) const { return Slot(param, params_); }
+  Ref Grad(int param) const { return Slot(param, grads_); }
+  // Sides of a matrix that rows are multiplied with, and the flag that says how it lies.
+  int64_t In(int weight) const;
+  int64_t Out(int weight) const;
+  uint8_t Lies(int weight) const { return Tensor(weight).out_in ? kTransposed : kNoFlags; }
+
+  Value Activation(Label label, int64_t rows, int64_t cols);
+  BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
+  // The gradient of the weight and bias of `linear`.
+  void WeightBackward(const Linear& linear, const Value& dy_MN);
+  Ref All(BufferId id) const { return Whole(program_, id); }
+  Ref All(const Value& value) const {
+    return value.buffer == kNoBuffer ? Ref{} : Whole(program_, value.buffer);
+  }
+  Ref Inputs() const;
+  // Of the head's products: rows [begin, begin + rows) of a value.
+  Ref Rows(const Value& value, int64_t begin, int64_t rows) const;
+
+  Program& program_;
+  Emitter emit_;
+  const int64_t batch_, seq_;
+  const Dtype dtype_;
+  const uint64_t logits_chunk_bytes_;
+  const bool flash_attention_;
+  const bool fused_gelu_;                 // the backend's products apply GELU to their sums
+  std::vector<Place> places_;             // by parameter id
+  int layer_tensors_ = 0;                 // of each layer
+  std::vector<BufferId> params_, grads_;  // by unit
+  Phase phase_ = Phase::kForward;
+  int layer_ = kEmbeddingLayer;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,65 @@
+// What zeroplan has to know of a model family. docs/adding-a-model-family.md walks through one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "core/model/param_table.h"
+
+namespace zeroplan {
+
+class GraphBuilder;  // core/lowering/graph_builder.h
+class JsonSection;   // core/base/json_section.h
+class ModelGraph;    // core/lowering/model_graph.h
+
+struct ModelPreset {
+  ModelSpec spec;
+  std::string source;  // where the shape comes from
+};
+
+// One family: its parameters, its graph, its config.json. A family is a constant object; models
+// point to it. core/families/families.cc lists those that there are.
+class ModelFamily {
+ public:
+  virtual ~ModelFamily() = default;
+
+  // "gpt2": model_type in a config.json, and what files of zeroplan's own call it.
+  virtual std::string_view name() const = 0;
+
+  // ---- parameters ----
+
+  virtual ParamRows Params(const ModelSpec& spec) const = 0;
+  // Published weights may lack this prefix of the tensors' names ("transformer.").
+  virtual std::string_view optional_prefix() const { return ""; }
+  // Whether a published file's tensor is none of the model's parameters, and passed over.
+  virtual bool PassedOver(std::string_view /*tensor*/) const { return false; }
+
+  // ---- graph ----
+
+  virtual std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const = 0;
+
+  // ---- config ----
+
+  // The key of a config.json for a field of ModelSpec ("layers"); empty where it has none.
+  virtual std::string_view ConfigKey(std::string_view field) const = 0;
+  // Fills in the dimensions of a Hugging Face config.json of this model_type. Name, family and
+  // padded vocabulary are the caller's. Settings that cannot be honoured are errors; `*notes`
+  // (may be nullptr) collects one line for each that is not trained with.
+  virtual ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const = 0;
+  // The config.json that transformers reads back. Vocabulary unpadded.
+  virtual std::string WriteConfig(const ModelSpec& spec) const = 0;
+
+  // ---- shapes ----
+
+  // Published models. Name and source are set.
+  virtual const std::vector<ModelPreset>& presets() const = 0;
+  // A model of usual proportions (heads, MLP); `byte_level` has a vocabulary of 256 tokens, else it
+  // is the family's own. Unnamed.
+  virtual ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
+                          bool byte_level) const = 0;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,47 @@
+// The sections `cluster` and `lower` of a plan file: one list of each struct's fields, which reader
+// and writer walk. (The model's is core/model/model_fields.h.)
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "core/lowering/lower.h"
+#include "planner/cluster.h"
+
+namespace zeroplan {
+
+struct PlanField {
+  const char* key;
+  int64_t min = 0;        // of whole numbers
+  bool nullable = false;  // of strings: empty is written as null
+};
+
+// Calls visit(field, value); `T` is Cluster or const Cluster.
+template <typename T, typename Visit>
+  requires std::same_as<std::remove_const_t<T>, Cluster>
+void ForEachField(T& c, Visit&& visit) {
+  visit(PlanField{"hw"}, c.hardware);
+  visit(PlanField{"gpu"}, c.gpu_name);
+  visit(PlanField{.key = "network", .nullable = true}, c.network);
+  visit(PlanField{.key = "intra_node_bandwidth", .nullable = true}, c.intra_node_bandwidth);
+  visit(PlanField{"gpus", 1}, c.gpus);
+  visit(PlanField{"gpus_per_node", 1}, c.gpus_per_node);
+  visit(PlanField{"gpu_capacity_bytes"}, c.gpu_capacity_bytes);
+  visit(PlanField{"host_capacity_bytes"}, c.host_capacity_bytes);
+  visit(PlanField{"nvme_capacity_bytes"}, c.nvme_capacity_bytes);
+  visit(PlanField{"runtime_bytes"}, c.runtime_bytes);
+}
+
+// The same of LowerOptions; a plan's purpose is always training.
+template <typename T, typename Visit>
+  requires std::same_as<std::remove_const_t<T>, LowerOptions>
+void ForEachField(T& lower, Visit&& visit) {
+  visit(PlanField{"backend"}, lower.backend);
+  visit(PlanField{"logits_chunk_bytes", 1}, lower.logits_chunk_bytes);
+  visit(PlanField{"flash_attention"}, lower.flash_attention);
+  visit(PlanField{"checkpoints"}, lower.checkpoints);
+  visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
+}
+
+}  // namespace zeroplan
