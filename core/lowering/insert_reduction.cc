@@ -37,6 +37,7 @@ void EmitWriteAndAdd(const Program& p, Instruction instruction, std::vector<Inst
   Instruction add = instruction;
   instruction.when = kWritesGrads;
   out.push_back(instruction);
+  if (launch.kernel == KernelId::kFill) return;  // zeroes what others add to
   launch.flags |= kAccumulate;
   add.op = launch;
   add.when = kAddsGrads;

@@ -2,13 +2,9 @@
 // of its own losses, and against the reference model, which is itself held against differences.
 #include <doctest/doctest.h>
 
-#include <cstring>
-#include <set>
-
-#include "core/lowering/emitter.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"
-#include "tests/agreement/reference_step.h"
+#include "tests/agreement/engine_gradients.h"
 #include "tests/core/lowering/matrix.h"
 
 namespace zeroplan {
@@ -30,37 +26,6 @@ TrainSetup Stage0(int ranks, int64_t grad_accum, RecomputeConfig recompute) {
   return testing::BaseSetup(0, ranks, Dtype::kF32, grad_accum, recompute);
 }
 
-// What the last step left in the gradients' buffers, by tensor.
-Tensors EngineGradients(const Program& program, const Engine& engine, int rank) {
-  const std::vector<BufferId> by_unit = UnitBuffers(program, Role::kGradFull);
-  Tensors grads;
-  for (const ParamLayout::Place& place : program.layout.place) {
-    const auto unit = static_cast<size_t>(place.unit);
-    const TensorSlot& slot = program.layout.units[unit].slots[static_cast<size_t>(place.slot)];
-    const std::span<const std::byte> bytes = engine.Peek(rank, by_unit[unit]);
-    std::vector<float> values(slot.elements);
-    std::memcpy(values.data(), bytes.data() + slot.offset * 4, slot.elements * 4);
-    grads.emplace_back(values.begin(), values.end());
-  }
-  return grads;
-}
-
-// The element with the largest gradient, which shows a wrong one best, and some others.
-std::set<size_t> Sample(const Values& grads, size_t count, std::mt19937& random) {
-  std::set<size_t> sample;
-  const auto larger = [](double a, double b) { return std::abs(a) < std::abs(b); };
-  sample.insert(
-      static_cast<size_t>(std::max_element(grads.begin(), grads.end(), larger) - grads.begin()));
-  while (sample.size() < std::min(count, grads.size())) sample.insert(random() % grads.size());
-  return sample;
-}
-
-// Five-point derivative: the error of the mathematics is h^4/30 times the fifth derivative.
-template <typename Loss>
-double Slope(Loss&& loss, double h) {
-  return (8 * (loss(h) - loss(-h)) - (loss(2 * h) - loss(-2 * h))) / (12 * h);
-}
-
 TEST_CASE("gradients: the reference model's are the slopes of its loss") {
   const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, kNoRecompute));
   const auto& table = *program.layout.tensors;
@@ -72,10 +37,10 @@ TEST_CASE("gradients: the reference model's are the slopes of its loss") {
   for (size_t t = 0; t < table.size(); ++t) {
     CAPTURE(table[t].name);
     CHECK(testing::LargestMagnitude(grads[t]) > 1e-3);
-    for (size_t i : Sample(grads[t], 6, random)) {
+    for (size_t i : testing::Sample(grads[t], 6, random)) {
       double& weight = weights[t][i];
       const double at = weight;
-      const double slope = Slope(
+      const double slope = testing::Slope(
           [&](double h) {
             weight = at + h;
             return model.Loss(weights, batch);
@@ -127,7 +92,7 @@ TEST_CASE("gradients: every element is the reference model's") {
           model.Loss(start.weights, testing::GlobalBatch(program, 3), &expected);
       CHECK(std::abs(loss - expected_loss) < 1e-6 * expected_loss);
       for (int rank = 0; rank < ranks; ++rank) {
-        const Tensors grads = EngineGradients(program, engine, rank);
+        const Tensors grads = testing::EngineGradients(program, engine, rank);
         for (size_t t = 0; t < table.size(); ++t) {
           CAPTURE(table[t].name);
           double worst = 0;
@@ -143,38 +108,14 @@ TEST_CASE("gradients: every element is the reference model's") {
 
 TEST_CASE("gradients: the slopes of the engine's own loss") {
   const Program program = Lower(testing::TinyModel(kLayers), Stage0(1, 1, kNoRecompute));
-  const auto& table = *program.layout.tensors;
-  const testing::RandomState start(table, 5);
-  testing::MemoryState state(program.layout);
-  start.WriteTo(state);
-  Engine engine(program, OneThread());
-  engine.Init();
-  engine.Load(state, true, nullptr);
-  const FillBatch batch = testing::RandomBatch(program, 3);
-  engine.Step(batch);
-  const Tensors grads = EngineGradients(program, engine, 0);
-  std::mt19937 random(7);
-  for (size_t t = 0; t < table.size(); ++t) {
-    CAPTURE(table[t].name);
-    for (size_t i : Sample(grads[t], 3, random)) {
-      const auto at = static_cast<float>(start.weights[t][i]);
-      const auto put = [&](float weight) {
-        state.Write({static_cast<int>(t), StateKind::kMaster, i, 1}, {&weight, 1});
-      };
-      // A row's loss is about 4 and known to 2^-23 of that, the mean of 16 rows to a quarter:
-      // 1e-7. Over h = 1/32 (exact in fp32) that is 5e-6 of slope. The fifth derivative reaches
-      // some hundreds (positions, whose embedding passes through all layers): 1e-5 of slope.
-      const double slope = Slope(
-          [&](double h) {
-            put(at + static_cast<float>(h));
-            engine.Load(state, false, nullptr);
-            return engine.Evaluate(batch);
-          },
-          1.0 / 32);
-      put(at);
-      CHECK(std::abs(slope - grads[t][i]) < 2e-5 + 1e-4 * std::abs(grads[t][i]));
-    }
-  }
+  // A row's loss is about 4 and known to 2^-23 of that, the mean of 16 rows to a quarter: 1e-7.
+  // Over h = 1/32 that is 5e-6 of slope. The fifth derivative reaches some hundreds (positions,
+  // whose embedding passes through all layers): 1e-5 of slope.
+  testing::ForEachEngineSlope(
+      program, 3, [](const ParamTensor& tensor, double slope, double gradient) {
+        CAPTURE(tensor.name);
+        CHECK(std::abs(slope - gradient) < 2e-5 + 1e-4 * std::abs(gradient));
+      });
 }
 
 }  // namespace
