@@ -146,8 +146,7 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   const JsonNode root = ParseJsonText(ReadTextFile(options_.config), options_.config);
   auto open = [&](const char* key, const std::optional<int64_t>& option) {
     const JsonNode* node = root.Find(key);
-    const bool set = node != nullptr && !node->is_null() &&
-                     !(node->is_string() && node->scalar.get<std::string>() == "auto");
+    const bool set = node != nullptr && !node->is_null() && node->scalar != "auto";
     return !set && !option;
   };
   const bool open_global = open("train_batch_size", options_.batch.global_batch);

@@ -83,6 +83,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   setup.zero.stage = 3;
   setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
   setup.zero.offload_param.device = OffloadDevice::kCpu;
+  setup.zero.offload_param.pin_memory = false;
   setup.batch = {1, 2, 6, 32};
   const Program program = Lower(model, setup);
   Cluster cluster;
