@@ -81,9 +81,8 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
       {.layers = 2, .hidden = 64, .ffn = 256, .vocab = 128, .padded_vocab = 128, .positions = 32});
   TrainSetup setup;
   setup.zero.stage = 3;
-  setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
-  setup.zero.offload_param.device = OffloadDevice::kCpu;
-  setup.zero.offload_param.pin_memory = false;
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.zero.offload_param.device = OffloadDevice::kNvme;
   setup.batch = {1, 2, 6, 32};
   const Program program = Lower(model, setup);
   Cluster cluster;
@@ -98,6 +97,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   CHECK(footprint.host.pinned == 4 * arenas[1]);
   CHECK(footprint.host.pageable == 4 * arenas[2]);
   CHECK(footprint.nvme_bytes == 4 * arenas[3]);
+  CHECK(arenas[1] > 0);
   CHECK(arenas[2] > 0);
   CHECK(arenas[3] > 0);
   const MemoryTotals totals = TotalsOf(arenas, cluster);
