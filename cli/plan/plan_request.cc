@@ -5,6 +5,7 @@
 
 #include "cli/common/parse.h"
 #include "core/base/error.h"
+#include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
@@ -144,10 +145,9 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   inputs_.base = ResolveConfig(options_, inputs_.model, hardware_, cluster_.gpus, assumptions);
   const TrainSetup& base = inputs_.base;
   const JsonNode root = ParseJsonText(ReadTextFile(options_.config), options_.config);
-  auto open = [&](const char* key, const std::optional<int64_t>& option) {
-    const JsonNode* node = root.Find(key);
-    const bool set = node != nullptr && !node->is_null() && node->scalar != "auto";
-    return !set && !option;
+  JsonSection config(&root, "", options_.config);
+  const auto open = [&](const char* key, const std::optional<int64_t>& option) {
+    return config.Value(key) == nullptr && !option;
   };
   const bool open_global = open("train_batch_size", options_.batch.global_batch);
   const bool open_micro = open("train_micro_batch_size_per_gpu", options_.batch.micro_batch);
