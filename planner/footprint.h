@@ -50,7 +50,8 @@ struct Footprint {
 Footprint FootprintOf(const Program& program, const Cluster& cluster);
 // The same where WalkMemory has been called.
 Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
-// A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host memory.
+// A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host
+// memory.
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);
 // The totals alone, without a walk: `rank_bytes` are one rank's, by Space.
 MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster);
@@ -87,6 +88,15 @@ struct Shortage {
 // Every memory that is short, in the order of MemoryKind. Empty: it fits. Exactly full fits.
 std::vector<Shortage> Check(const Footprint& footprint, const Capacity& capacity);
 
+// Whether Check finds nothing short; searches ask it of every candidate.
+inline bool Fits(const MemoryTotals& needs, const Capacity& capacity) {
+  const auto enough = [](uint64_t need, const std::optional<uint64_t>& has) {
+    return !has || need <= *has;
+  };
+  return enough(needs.gpu_bytes, capacity.gpu_bytes) &&
+         enough(needs.host_bytes, capacity.host_bytes) &&
+         enough(needs.nvme_bytes, capacity.nvme_bytes);
+}
 // By how much the scarcest memory is exceeded, as a factor: above 1 exactly where it does not fit.
 double Excess(const MemoryTotals& needs, const Capacity& capacity);
 

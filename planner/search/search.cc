@@ -128,18 +128,17 @@ struct Searcher::Impl {
     return bounds.Compute(micro_batch, group.candidate.recompute, *group.cluster->costs);
   }
 
-  static bool Fits(const Group& group, int64_t micro_batch, const Question& question,
-                   const MemoryTotals& needs) {
-    return ExcessOf(group, micro_batch, question, needs) <= 1;
-  }
-
-  // By how much the scarcest memory is exceeded with what is left free, as a factor.
-  static double ExcessOf(const Group& group, int64_t micro_batch, const Question& question,
-                         MemoryTotals needs) {
+  // What the group's machines have, as the question wants it.
+  static Capacity CapacityFor(const Group& group, const Question& question) {
     Capacity capacity = CapacityOf(group.cluster->cluster);
     if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
-    needs.gpu_bytes += group.extra.Of(micro_batch);
-    return Excess(needs, capacity);
+    return capacity;
+  }
+
+  // With what is to be left free.
+  static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals) {
+    totals.gpu_bytes += group.extra.Of(micro_batch);
+    return totals;
   }
 
   double Tokens(const Candidate& c, const BatchPair& batch) const {
@@ -168,10 +167,11 @@ struct Searcher::Impl {
       if (question.among && !question.among(group.candidate)) continue;
       const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
       stats.candidates += pairs.size();
+      const Capacity capacity = CapacityFor(group, question);
       for (size_t i = 0; i < pairs.size(); ++i) {
         const MemoryBound memory = BoundOf(group, pairs[i].micro_batch);
-        if (!brute_force && !Fits(group, pairs[i].micro_batch, question,
-                                  memory)) {  // nor does any larger micro-batch
+        const MemoryTotals needs = Needs(group, pairs[i].micro_batch, memory);
+        if (!brute_force && !Fits(needs, capacity)) {  // nor does any larger micro-batch
           stats.cut_by_memory += pairs.size() - i;
           break;
         }
@@ -239,13 +239,12 @@ struct Searcher::Impl {
       candidate.micro_batch = item.batch.micro_batch;
       candidate.grad_accum = item.batch.grad_accum;
       const Judged& judged = JudgedOf(item.group, candidate, &run.instructions);
-      if (!Fits(group, candidate.micro_batch, question, judged.live)) {
+      const Capacity capacity = CapacityFor(group, question);
+      if (!Fits(Needs(group, candidate.micro_batch, judged.live), capacity)) {
         group.too_large = std::min(group.too_large, candidate.micro_batch);
         continue;
       }
-      if (!Fits(group, candidate.micro_batch, question, judged.totals)) {
-        continue;
-      }
+      if (!Fits(Needs(group, candidate.micro_batch, judged.totals), capacity)) continue;
       const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
       const double rate = Tokens(candidate, item.batch) / seconds;
       const Found found{candidate, rate, seconds, judged.totals.gpu_bytes};
@@ -300,8 +299,9 @@ struct Searcher::Impl {
     for (const Group& group : groups) {
       const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
       if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
-      const double excess = ExcessOf(group, pairs.front().micro_batch, question,
-                                     BoundOf(group, pairs.front().micro_batch));
+      const int64_t micro_batch = pairs.front().micro_batch;
+      const double excess = Excess(Needs(group, micro_batch, BoundOf(group, micro_batch)),
+                                   CapacityFor(group, question));
       if (excess >= least) continue;
       least = excess;
       closest = group.candidate;
@@ -431,7 +431,10 @@ std::vector<CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit) 
     for (const BatchPair& batch :
          pairs[static_cast<size_t>(group.cluster - search.in.clusters.data())]) {
       const MemoryBound bound = search.BoundOf(group, batch.micro_batch);
-      if (Searcher::Impl::Fits(group, batch.micro_batch, {}, bound)) continue;
+      if (Fits(Searcher::Impl::Needs(group, batch.micro_batch, bound),
+               Searcher::Impl::CapacityFor(group, {}))) {
+        continue;
+      }
       Candidate candidate = group.candidate;
       candidate.micro_batch = batch.micro_batch;
       candidate.grad_accum = batch.grad_accum;

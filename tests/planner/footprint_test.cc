@@ -74,6 +74,11 @@ TEST_CASE("Excess: above 1 exactly where something is short") {
   constexpr uint64_t kMany = uint64_t{1} << 62;
   CHECK(Excess({kMany, 0, 0}, {.gpu_bytes = kMany}) == 1);
   CHECK(Excess({kMany + 1, 0, 0}, {.gpu_bytes = kMany}) > 1);
+  for (const Capacity& capacity : {Capacity{}, Capacity{100, 50, 10}, Capacity{99, 50, 10},
+                                   Capacity{100, 49, 10}, Capacity{100, 50, 9}}) {
+    CHECK(Fits(needs, capacity) == (Excess(needs, capacity) <= 1));
+    CHECK(Fits(needs, capacity) == Check(SmallFootprint(), capacity).empty());
+  }
 }
 
 TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
