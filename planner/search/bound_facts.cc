@@ -26,20 +26,17 @@ bool SameLayers(const std::vector<ParamTensor>& tensors, int64_t layers) {
 
 }  // namespace
 
-BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers,
-                               int64_t padded_vocab) {
+BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers) {
   BoundAssumptions assumed;
   assumed.uniform_layers = SameLayers(tensors, layers);
-  // Logits come from a matrix with a row or a column a word. One alone serves both ends.
-  int of_words = 0;
-  double embedding = 0;
+  int heads = 0;
   for (const ParamTensor& tensor : tensors) {
-    if (tensor.is_vector || (tensor.layer >= 0 && tensor.layer < layers)) continue;
-    if (tensor.shape[0] != padded_vocab && tensor.shape[1] != padded_vocab) continue;
-    ++of_words;
-    if (tensor.layer == kEmbeddingLayer) embedding = static_cast<double>(tensor.elements());
+    if (tensor.use != ParamUse::kHead) continue;
+    ++heads;
+    if (tensor.layer != kEmbeddingLayer) continue;
+    assumed.tied_head_elements = static_cast<double>(tensor.elements());
   }
-  if (of_words == 1) assumed.tied_head_elements = embedding;
+  if (heads != 1) assumed.tied_head_elements = 0;
   return assumed;
 }
 

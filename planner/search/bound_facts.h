@@ -24,8 +24,7 @@ struct BoundAssumptions {
   // instead, and of unlike layers the one counts that makes a bound least.
   bool uniform_layers = false;
 };
-BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers,
-                               int64_t padded_vocab);
+BoundAssumptions AssumptionsOf(const std::vector<ParamTensor>& tensors, int64_t layers);
 
 // Layers whose gathered units have the same number of elements.
 struct LayerGathers {

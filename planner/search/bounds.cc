@@ -10,7 +10,7 @@ Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTe
       tensors_(std::move(tensors)),
       base_(base),
       options_(options),
-      assumed_(AssumptionsOf(*tensors_, model.layers, model.padded_vocab)) {}
+      assumed_(AssumptionsOf(*tensors_, model.layers)) {}
 
 ComputeBound Bounds::LowerCompute(const TrainSetup& setup, int64_t layers,
                                   const CostModel& costs) const {

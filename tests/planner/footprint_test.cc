@@ -88,6 +88,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   setup.zero.stage = 3;
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   setup.zero.offload_param.device = OffloadDevice::kNvme;
+  setup.zero.param_persistence_threshold = 0;
   setup.batch = {1, 2, 6, 32};
   const Program program = Lower(model, setup);
   Cluster cluster;

@@ -9,6 +9,8 @@
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
+#include "planner/estimate/choices.h"
+#include "tests/core/families/made_up/made_up.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -16,25 +18,30 @@ namespace {
 
 constexpr int64_t kLayers = 3, kHidden = 64, kWords = 1024;
 
-ParamTensor Matrix(const char* name, int layer, int64_t rows, int64_t columns) {
-  ParamTensor tensor{};
+ParamTensor Matrix(const char* name, int layer, int64_t rows, int64_t columns,
+                   ParamUse use = ParamUse::kProduct) {
+  ParamTensor tensor;
   tensor.name = name;
   tensor.layer = layer;
   tensor.shape = {rows, columns};
   tensor.unpadded_rows = rows;
   tensor.decay = true;
+  tensor.use = use;
   return tensor;
 }
 
 // Embeddings, one matrix a layer of so many rows, and what comes behind.
 std::vector<ParamTensor> Table(const std::vector<int64_t>& layer_rows, bool own_head) {
-  std::vector<ParamTensor> tensors = {Matrix("words", kEmbeddingLayer, kWords, kHidden),
-                                      Matrix("positions", kEmbeddingLayer, 32, kHidden)};
+  std::vector<ParamTensor> tensors = {
+      Matrix("words", kEmbeddingLayer, kWords, kHidden,
+             own_head ? ParamUse::kOther : ParamUse::kHead),
+      Matrix("positions", kEmbeddingLayer, 32, kHidden, ParamUse::kOther)};
   for (size_t layer = 0; layer < layer_rows.size(); ++layer) {
     tensors.push_back(Matrix("layer", static_cast<int>(layer), layer_rows[layer], kHidden));
   }
   if (own_head) {
-    tensors.push_back(Matrix("head", static_cast<int>(layer_rows.size()), kHidden, kWords));
+    const auto behind = static_cast<int>(layer_rows.size());
+    tensors.push_back(Matrix("head", behind, kHidden, kWords, ParamUse::kHead));
   }
   return tensors;
 }
@@ -47,31 +54,30 @@ ParamLayout Layout(const std::vector<ParamTensor>& tensors, int ranks) {
 }
 
 LayoutFacts Facts(const std::vector<ParamTensor>& tensors, int ranks) {
-  return FactsOf(Layout(tensors, ranks), kLayers, AssumptionsOf(tensors, kLayers, kWords));
+  return FactsOf(Layout(tensors, ranks), kLayers, AssumptionsOf(tensors, kLayers));
 }
 
 TEST_CASE("BoundAssumptions: GPT-2 has a tied head and layers that are alike") {
   const ModelSpec model = LoadModel("gpt2");
-  const BoundAssumptions assumed =
-      AssumptionsOf(BuildParamTable(model), model.layers, model.padded_vocab);
+  const BoundAssumptions assumed = AssumptionsOf(BuildParamTable(model), model.layers);
   CHECK(assumed.uniform_layers);
   CHECK(assumed.tied_head_elements == static_cast<double>(model.padded_vocab * model.hidden));
 }
 
 TEST_CASE("BoundAssumptions: each is found broken in the parameter table") {
   const std::vector<ParamTensor> plain = Table({80, 80, 80}, false);
-  CHECK(AssumptionsOf(plain, kLayers, kWords).uniform_layers);
-  CHECK(AssumptionsOf(plain, kLayers, kWords).tied_head_elements == kWords * kHidden);
-  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers, kWords).tied_head_elements == 0);
-  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers, kWords).uniform_layers);
-  CHECK(!AssumptionsOf(Table({80, 81, 80}, false), kLayers, kWords).uniform_layers);
+  CHECK(AssumptionsOf(plain, kLayers).uniform_layers);
+  CHECK(AssumptionsOf(plain, kLayers).tied_head_elements == kWords * kHidden);
+  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers).tied_head_elements == 0);
+  CHECK(AssumptionsOf(Table({80, 80, 80}, true), kLayers).uniform_layers);
+  CHECK(!AssumptionsOf(Table({80, 81, 80}, false), kLayers).uniform_layers);
   std::vector<ParamTensor> missing = plain;
   missing.pop_back();
-  CHECK(!AssumptionsOf(missing, kLayers, kWords).uniform_layers);
+  CHECK(!AssumptionsOf(missing, kLayers).uniform_layers);
   // Transposed: as many elements, other products.
   std::vector<ParamTensor> transposed = plain;
   std::swap(transposed.back().shape[0], transposed.back().shape[1]);
-  CHECK(!AssumptionsOf(transposed, kLayers, kWords).uniform_layers);
+  CHECK(!AssumptionsOf(transposed, kLayers).uniform_layers);
 }
 
 TEST_CASE("LayoutFacts: sums of unlike layers, by hand") {
@@ -107,7 +113,7 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
         .states.gpu_bytes;
   };
   const std::vector<ParamTensor> untied = Table({80, 80, 80}, true);
-  const BoundAssumptions assumed = AssumptionsOf(untied, kLayers, kWords);
+  const BoundAssumptions assumed = AssumptionsOf(untied, kLayers);
   // bf16: parameters whole, gradients and states of a quarter; the runtime.
   const auto psi = static_cast<uint64_t>(Facts(untied, 4).all);
   const uint64_t least = 2 * psi + (2 + 12) * psi / 4 + 1000;
@@ -175,34 +181,79 @@ TEST_CASE("bounds: small layers that are alike are reduced by as many as fit the
             costs.CollectiveSeconds(CollectiveOp::kReduceScatter, 2 * 120'000 * kHidden)));
 }
 
+// What `candidate` is bounded by, beside its program.
+void CheckHolds(Bounds& bounds, const SearchInputs& in, const Candidate& candidate) {
+  const SearchCluster& cluster = in.clusters[0];
+  const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+  const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
+  const ComputeBound& compute =
+      bounds.Compute(candidate.micro_batch, candidate.recompute, *cluster.costs);
+  CAPTURE(SetupLabel(program.setup));
+  CAPTURE(candidate.grad_accum);
+  CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
+        StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
+  const MemoryTotals totals = TotalsOf(program.arena_bytes, cluster.cluster);
+  const MemoryBound bound = Bounds::Memory(group, compute);
+  CHECK(bound.gpu_bytes <= totals.gpu_bytes);
+  CHECK(bound.host_bytes <= totals.host_bytes);
+  CHECK(bound.nvme_bytes <= totals.nvme_bytes);
+}
+
+Bounds BoundsOf(const SearchInputs& in) {
+  return Bounds(in.model,
+                std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model)),
+                in.base, in.lower);
+}
+
+void Shrink(ModelSpec& model) {
+  model.hidden = 256;
+  model.heads = 4;
+  model.ffn = 1024;
+  model.vocab = model.padded_vocab = 1024;
+}
+
 TEST_CASE("bounds: of a model with small layers no time exceeds its program's") {
   SearchFixture fixture("gpt2", 8);
   SearchInputs& in = fixture.inputs;
-  in.model.hidden = 256;
-  in.model.heads = 4;
-  in.model.ffn = 1024;
-  in.model.vocab = in.model.padded_vocab = 1024;
-  const SearchCluster& cluster = in.clusters[0];
-  Bounds bounds(in.model,
-                std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model)),
-                in.base, in.lower);
+  Shrink(in.model);
+  Bounds bounds = BoundsOf(in);
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int64_t grad_accum : {1, 2}) {
-      CAPTURE(stage);
-      CAPTURE(grad_accum);
       Candidate candidate;
       candidate.gpus = 8;
       candidate.stage = stage;
       candidate.grad_accum = grad_accum;
-      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
-      const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
-      const ComputeBound& compute = bounds.Compute(1, kNoRecompute, *cluster.costs);
-      CHECK(Bounds::StepSeconds(group, compute, grad_accum) <=
-            StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
-      CHECK(Bounds::Memory(group, compute).gpu_bytes <=
-            program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+      CheckHolds(bounds, in, candidate);
     }
   }
+}
+
+TEST_CASE("bounds: of a family with a head of its own none exceeds its program") {
+  SearchFixture fixture("gpt2", 8);
+  SearchInputs& in = fixture.inputs;
+  Shrink(in.model);
+  in.model.family = &testing::MadeUp();
+  in.model.vocab = in.model.padded_vocab = 16'384;
+  in.base.zero.param_persistence_threshold = 0;
+  in.base.zero.sub_group_elements = 1 << 18;
+  CHECK(AssumptionsOf(BuildParamTable(in.model), in.model.layers).tied_head_elements == 0);
+  Bounds bounds = BoundsOf(in);
+  in.space.micro_batches = {4};
+  in.space.grad_accums = {1, 3};
+  in.space.max_step_sequences = 96;
+  in.space.recompute = {kNoRecompute, FullRecompute()};
+  in.space.offload_optimizer = {
+      {OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 0.4}, {OffloadDevice::kNvme, 1}};
+  size_t checked = 0;
+  for (Candidate candidate : Groups(in.space)) {
+    for (const BatchPair& batch : BatchPairs(in.space, candidate.gpus)) {
+      candidate.micro_batch = batch.micro_batch;
+      candidate.grad_accum = batch.grad_accum;
+      CheckHolds(bounds, in, candidate);
+      ++checked;
+    }
+  }
+  CHECK(checked >= 100);
 }
 
 TEST_CASE("bounds: where layers are unlike, kernels and activations are the whole model's") {
@@ -210,10 +261,12 @@ TEST_CASE("bounds: where layers are unlike, kernels and activations are the whol
   const SearchInputs& in = fixture.inputs;
   const CostModel& costs = *in.clusters[0].costs;
   std::vector<ParamTensor> unlike = BuildParamTable(in.model);
-  // A tensor that no kernel reads, in one layer.
-  const auto at = std::find_if(unlike.begin(), unlike.end(),
-                               [](const ParamTensor& tensor) { return tensor.layer == 1; });
-  unlike.insert(at, Matrix("unused", 1, 64, 64));
+  // A bias of another shape, which no kernel looks at, in one layer.
+  const auto bias = std::find_if(unlike.begin(), unlike.end(), [](const ParamTensor& tensor) {
+    return tensor.layer == 1 && tensor.is_vector;
+  });
+  bias->shape = {bias->shape[0] / 2, 2};
+  CHECK(!AssumptionsOf(unlike, in.model.layers).uniform_layers);
   const auto bounds_of = [&](const std::vector<ParamTensor>& tensors) {
     return Bounds(in.model, std::make_shared<const std::vector<ParamTensor>>(tensors), in.base,
                   in.lower);
