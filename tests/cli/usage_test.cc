@@ -73,6 +73,11 @@ TEST_CASE("bad input") {
       {"hw show nothing", {"nothing"}},
       {"data tokenize -o x.bin", {"texts"}},
       {"train --model gpt2 --data . --gpus ''", {"--gpus", "empty"}},
+      // What a file decides is refused before its value is looked at.
+      {"estimate --model gpt2 --config c.json --stage 9",
+       {"--stage: 9 is not allowed with --config"}},
+      {"train --data . --plan p.json --config c.json", {"--config: c.json", "with --plan"}},
+      {"train --model gpt2 --data . --config c.json --lr 1e-4", {"--lr: 1e-4", "with --config"}},
   };
   for (const BadInput& input : inputs) {
     const RunResult run = RunZeroplan(input.arguments);
