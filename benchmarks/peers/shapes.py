@@ -1,4 +1,4 @@
-"""GPT-2 shapes of zeroplan's presets (core/model/presets.cc) and their FLOPs; needs no PyTorch."""
+"""GPT-2 shapes of zeroplan's presets (core/families/gpt2/shapes.cc) and their FLOPs; needs no PyTorch."""
 import dataclasses
 import json
 import pathlib
