@@ -19,11 +19,16 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       params_(UnitBuffers(program, Role::kParamFull)),
       grads_(UnitBuffers(program, Role::kGradFull)) {
   const std::vector<ParamTensor>& tensors = *program.layout.tensors;
+  constexpr int kNone = -2;
+  for (const ParamTensor& tensor : tensors) {
+    const auto id = static_cast<size_t>(tensor.id);
+    if (id >= home_layer_.size()) home_layer_.resize(id + 1, kNone);
+    if (home_layer_[id] == kNone) home_layer_[id] = tensor.layer;
+  }
+  tensor_of_.assign(static_cast<size_t>(program.model.layers + 2) * home_layer_.size(), -1);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].layer == 0) ++layer_tensors_;
-    const auto id = static_cast<size_t>(tensors[i].id);
-    if (id >= places_.size()) places_.resize(id + 1);
-    if (places_[id].first < 0) places_[id] = {static_cast<int>(i), tensors[i].layer};
+    tensor_of_[static_cast<size_t>(tensors[i].layer + 1) * home_layer_.size() +
+               static_cast<size_t>(tensors[i].id)] = static_cast<int>(i);
   }
 }
 
@@ -34,9 +39,12 @@ void GraphBuilder::At(Phase phase, int layer) {
 }
 
 int GraphBuilder::TensorIndex(int param) const {
-  const Place& place = places_[static_cast<size_t>(param)];
-  // Outside the layers a parameter is there once.
-  return place.layer == 0 ? place.first + layer_ * layer_tensors_ : place.first;
+  const auto id = static_cast<size_t>(param);
+  const int home = home_layer_[id];
+  const int layer = home >= 0 && home < program_.model.layers ? layer_ : home;
+  const int tensor = tensor_of_[static_cast<size_t>(layer + 1) * home_layer_.size() + id];
+  ZEROPLAN_CHECK(tensor >= 0, "layer {} has no parameter {}", layer, param);
+  return tensor;
 }
 
 const ParamTensor& GraphBuilder::Tensor(int param) const {

@@ -112,12 +112,6 @@ class GraphBuilder {
   Value Gradient(Label label, int64_t cols);
 
  private:
-  // Where a parameter's tensors stand in the table.
-  struct Place {
-    int first = -1;  // index of the first tensor with that id
-    int layer = 0;   // of that tensor
-  };
-
   const ParamTensor& Tensor(int param) const;
   int TensorIndex(int param) const;
   Ref Slot(int param, const std::vector<BufferId>& by_unit) const;
@@ -146,9 +140,11 @@ class GraphBuilder {
   const Dtype dtype_;
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;
-  const bool fused_gelu_;                 // the backend's products apply GELU to their sums
-  std::vector<Place> places_;             // by parameter id
-  int layer_tensors_ = 0;                 // of each layer
+  const bool fused_gelu_;  // the backend's products apply GELU to their sums
+  // By parameter id: the layer of its first tensor, which is its only one where that is outside the
+  // layers.
+  std::vector<int> home_layer_;
+  std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit
   Phase phase_ = Phase::kForward;
   int layer_ = kEmbeddingLayer;
