@@ -169,14 +169,14 @@ struct Searcher::Impl {
       stats.candidates += pairs.size();
       const Capacity capacity = CapacityFor(group, question);
       for (size_t i = 0; i < pairs.size(); ++i) {
-        const MemoryBound memory = BoundOf(group, pairs[i].micro_batch);
+        const ComputeBound& compute = ComputeOf(group, pairs[i].micro_batch);
+        const MemoryBound memory = Bounds::Memory(group.bound, compute);
         const MemoryTotals needs = Needs(group, pairs[i].micro_batch, memory);
         if (!brute_force && !Fits(needs, capacity)) {  // nor does any larger micro-batch
           stats.cut_by_memory += pairs.size() - i;
           break;
         }
-        const double seconds = Bounds::StepSeconds(
-            group.bound, ComputeOf(group, pairs[i].micro_batch), pairs[i].grad_accum);
+        const double seconds = Bounds::StepSeconds(group.bound, compute, pairs[i].grad_accum);
         // Bounds and programs add the same numbers up in another order.
         constexpr double kRounding = 1 + 1e-9;
         const double rate = kRounding * Tokens(group.candidate, pairs[i]) / seconds;
