@@ -12,7 +12,11 @@ say() { printf '\nzeroplan: %s\n' "$*" >&2; }
 # GPUs that a CUDA process would see.
 count_gpus() {
   local gpus listed
-  gpus=$({ nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true)
+  if command -v nvidia-smi > /dev/null; then
+    gpus=$({ nvidia-smi -L 2> /dev/null || true; } | grep -c '^GPU ' || true)
+  else
+    gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l)
+  fi
   if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
     listed=$(tr ',' '\n' <<< "$CUDA_VISIBLE_DEVICES" | grep -c '[^ ]' || true)
     [ "$CUDA_VISIBLE_DEVICES" != -1 ] || listed=0

@@ -21,6 +21,5 @@ if [ "${1:-}" != --check ]; then
 fi
 wrong=$("$clang_format" --dry-run "${files[@]}" 2>&1 | sed -n 's/^\([^ :]*\):.*-Wclang-format.*/\1/p' | sort -u)
 [ -z "$wrong" ] && exit 0
-echo "zeroplan: not formatted (scripts/format.sh does it):" >&2
-sed 's/^/  /' <<< "$wrong" >&2
+printf 'zeroplan: not formatted (scripts/format.sh does it):\n%s\n' "$wrong" >&2
 exit 1

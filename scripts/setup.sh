@@ -65,18 +65,20 @@ cudnn_frontend() {
 }
 
 tools=$(missing_tools)
+# shellcheck disable=SC2086  # a list of words
 [ -z "$tools" ] || install $tools
 tools=$(missing_tools)
 if [ -n "$tools" ]; then
-  say "too old or missing, and apt has no newer: $(echo $tools). Please install gcc 12, CMake 3.25 and"
+  say "too old or missing, and apt has no newer: ${tools//$'\n'/, }. Please install gcc 12, CMake 3.25 and"
   say "Ninja or newer, for example: python3 -m pip install cmake ninja; CXX names another compiler"
   exit 2
 fi
 libraries=$(missing_libraries)
+# shellcheck disable=SC2086
 [ -z "$libraries" ] || install $libraries
 libraries=$(missing_libraries)
 if [ -n "$libraries" ]; then
-  say "CMake does not find $(echo $libraries), or finds an older one than dependencies.cmake asks for;"
+  say "CMake does not find ${libraries//$'\n'/, }, or finds an older one than dependencies.cmake asks for;"
   say "if they are installed elsewhere, name the folder in CMAKE_PREFIX_PATH"
   exit 2
 fi

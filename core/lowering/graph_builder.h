@@ -34,7 +34,7 @@ struct Value {
 struct Label {
   static constexpr int kHere = -1000;
 
-  Label(const char* text, int layer = kHere) : text(text), layer(layer) {}  // NOLINT: implicit
+  Label(const char* name, int of = kHere) : text(name), layer(of) {}  // NOLINT: implicit
 
   const char* text;  // static string
   int layer;         // -2: none

@@ -238,16 +238,16 @@ struct Searcher::Impl {
       Candidate candidate = group.candidate;
       candidate.micro_batch = item.batch.micro_batch;
       candidate.grad_accum = item.batch.grad_accum;
-      const Judged& judged = JudgedOf(item.group, candidate, &run.instructions);
+      const Judged& outcome = JudgedOf(item.group, candidate, &run.instructions);
       const Capacity capacity = CapacityFor(group, question);
-      if (!Fits(Needs(group, candidate.micro_batch, judged.live), capacity)) {
+      if (!Fits(Needs(group, candidate.micro_batch, outcome.live), capacity)) {
         group.too_large = std::min(group.too_large, candidate.micro_batch);
         continue;
       }
-      if (!Fits(Needs(group, candidate.micro_batch, judged.totals), capacity)) continue;
-      const double seconds = judged.parts.Of(candidate.grad_accum).total_seconds;
+      if (!Fits(Needs(group, candidate.micro_batch, outcome.totals), capacity)) continue;
+      const double seconds = outcome.parts.Of(candidate.grad_accum).total_seconds;
       const double rate = Tokens(candidate, item.batch) / seconds;
-      const Found found{candidate, rate, seconds, judged.totals.gpu_bytes};
+      const Found found{candidate, rate, seconds, outcome.totals.gpu_bytes};
       const Score score = ScoreOf(question.objective, found);
       if (run.best && !(run.score < score)) continue;
       run.score = score;
