@@ -16,10 +16,10 @@ struct ChoiceOrigin {
 };
 
 // A run on the CPU backend, where all arenas but the files' are host memory: throws
-// Error(kNothingFits) if its ranks need more than `available_bytes`. The message names what is short
-// by how much and the smallest change that fits, if any does: lowered with `lower`, the run's own
-// options, and added up, not guessed. It proposes what `origin` leaves to be proposed: options, a
-// change of the config, or another plan.
+// Error(kNothingFits) if its ranks need more than `available_bytes`. The message names what is
+// short by how much and the smallest change that fits, if any does: lowered with `lower`, the run's
+// own options, and added up, not guessed. It proposes what `origin` leaves to be proposed: options,
+// a change of the config, or another plan.
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
                    uint64_t available_bytes);
 
