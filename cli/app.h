@@ -8,7 +8,8 @@ namespace zeroplan {
 // How a subcommand joins: it adds itself to `app`, keeps its options in a shared_ptr that its Run
 // holds, and does its work there. It reports results on stdout, messages on stderr, and ends
 // unsuccessfully by throwing Error with the exit code. A new command is a file that defines its
-// Register function, a declaration here, and a line in RunApp.
+// Register function, a declaration here, and a line in RunApp. One that needs the executor is also
+// listed in CMakeLists.txt as running something, and has a line in planner_program.cc.
 void RegisterEstimate(Command& app);
 void RegisterPlan(Command& app);
 void RegisterConfig(Command& app);
