@@ -23,8 +23,12 @@ namespace portable {
 }  // namespace portable
 
 #if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 namespace avx2 {
 #define ADAM_LANES 8
 #define ADAM_SQRT(v) ((Vec)_mm256_sqrt_ps((__m256)(v)))
@@ -32,10 +36,18 @@ namespace avx2 {
 #undef ADAM_LANES
 #undef ADAM_SQRT
 }  // namespace avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f")
+#endif
 namespace avx512 {
 #define ADAM_LANES 16
 // The full mask avoids GCC 12's warning about the unmasked intrinsic's undefined operand.
@@ -44,7 +56,11 @@ namespace avx512 {
 #undef ADAM_LANES
 #undef ADAM_SQRT
 }  // namespace avx512
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 }  // namespace

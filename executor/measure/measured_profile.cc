@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9, kMega = 1e6, kMicro = 1e-6;
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr double kMib = 1024.0 * 1024;
 
