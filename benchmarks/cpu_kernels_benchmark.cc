@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/median.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/kernel_call.h"
@@ -50,9 +51,7 @@ double MedianSeconds(const std::function<void()>& fn) {
     fn();
     times.push_back(Seconds() - start);
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<int64_t>(times.size() / 2),
-                   times.end());
-  return times[times.size() / 2];
+  return Median(std::move(times));
 }
 
 class Benchmark {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"
@@ -196,8 +197,7 @@ class Benchmark {
     const int count = static_cast<int>(std::clamp(20.0 / once, 3.0, 2000.0));
     std::vector<double> runs;
     for (int run = 0; run < kRuns; ++run) runs.push_back(several(count) / count);
-    std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
-    return runs[kRuns / 2] / 1e3;
+    return Median(std::move(runs)) / 1e3;
   }
 
   double CopyRate() {

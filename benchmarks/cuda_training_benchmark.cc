@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "core/model/model_flops.h"
@@ -80,13 +81,13 @@ int Run(int argc, char** argv) {
     state = engine.Step(fill);
     if (step >= kWarmUp) seconds.push_back(Seconds() - start);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + kTimed / 2, seconds.end());
+  const double median = Median(std::move(seconds));
   const auto tokens = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len);
-  const double rate = tokens / seconds[kTimed / 2];
+  const double rate = tokens / median;
   fmt::print(
       "loss {:.4f}  norm {:.3f}  step {:.4f} s  {:.0f} tokens/s  strict MFU of an H200 "
       "{:.1f} %\n",
-      state.loss_sum, state.grad_norm, seconds[kTimed / 2], rate,
+      state.loss_sum, state.grad_norm, median, rate,
       100 * rate * TrainFlopsPerToken(model, setup.batch.seq_len) / kH200DensePeak);
   const StepTimes times = engine.LastStepTimes();
   fmt::print("waited for offload {:.4f} s of the last step\n",
