@@ -25,7 +25,7 @@ count_gpus() {
   echo "$gpus"
 }
 
-say "first the planner (a minute or two), for the fastest way to train 10B parameters on one 32 GB GPU"
+say "first the planner (a few minutes on two cores), for the fastest way to train 10B parameters on one 32 GB GPU"
 scripts/build.sh release zeroplan_planner_program
 build/release/zeroplan-planner plan --model gpt2-10b --hw dgx-2 --gpus 1
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds with clang (every warning an error, no precompiled headers: what a file uses it must include)
 # and runs clang-tidy's checks of .clang-tidy over the sources, or over those that are named. Too slow for
-# CI: half an hour on two cores. Usage: scripts/tidy.sh [FILE...]
+# CI. Usage: scripts/tidy.sh [FILE...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for tool in clang++ clang-tidy; do
