@@ -1,5 +1,5 @@
-// zeroplan-planner: the commands of zeroplan that need no executor, which compile in a fraction of
-// the time. The others are there in name only, in the place of their files.
+// zeroplan-planner: the commands of zeroplan that need no executor, so that they are there before
+// it is compiled. The others are there in name only, in the place of their files.
 #include "cli/app.h"
 #include "cli/hw/hw_measure.h"
 #include "core/base/error.h"
