@@ -92,14 +92,14 @@ void Command::List(const OptionInfo& info, bool required, char separator,
   if (separator != 0) option->delimiter(separator);
 }
 
-void Command::Text(OptionInfo info, std::string& value) {
-  Take(std::move(info), [&value](const std::string& text, std::string_view) { value = text; });
+void Command::Text(const OptionInfo& info, std::string& value) {
+  Take(info, [&value](const std::string& text, std::string_view) { value = text; });
 }
 
-void Command::Take(OptionInfo info,
+void Command::Take(const OptionInfo& info,
                    std::function<void(const std::string&, std::string_view)> take) {
   Added& added = state_->options.emplace_back();
-  added.info = std::move(info);
+  added.info = info;
   added.name = added.info.name;
   added.name.erase(0, added.name.rfind(',') + 1);
   added.take = std::move(take);

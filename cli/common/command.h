@@ -58,12 +58,12 @@ class Command {
             std::vector<std::string>& values);
 
   // A text, or "" where it is not given.
-  void Text(OptionInfo info, std::string& value);
+  void Text(const OptionInfo& info, std::string& value);
   // `parse(text, name)` gives the value, or throws Error(kUsage) that names both and what is
   // allowed (cli/common/parse.h).
   template <typename T, typename Parse>
-  void Value(OptionInfo info, Option<T>& value, Parse parse) {
-    Take(std::move(info), [&value, parse](const std::string& text, std::string_view name) {
+  void Value(const OptionInfo& info, Option<T>& value, Parse parse) {
+    Take(info, [&value, parse](const std::string& text, std::string_view name) {
       value.emplace(parse(text, name));
       value.text = text;
     });
@@ -76,7 +76,7 @@ class Command {
   struct State;
 
   // `take` gets the text, and the option's name for messages.
-  void Take(OptionInfo info, std::function<void(const std::string&, std::string_view)> take);
+  void Take(const OptionInfo& info, std::function<void(const std::string&, std::string_view)> take);
 
   std::shared_ptr<State> state_;
 };

@@ -19,6 +19,16 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
   return static_cast<int64_t>(value);
 }
 
+double ParseFactor(const std::string& text, std::string_view option) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !(value >= 0.01 && value <= 1000)) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0.01 to 1000", option, text);
+  }
+  return value;
+}
+
 double ParseRatio(const std::string& text, std::string_view option) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -13,6 +13,8 @@ namespace zeroplan {
 
 // A whole number from `low` to `high`; "2k" and "1e3" are numbers too. REQUIRES: low >= 1.
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high);
+// A number from 0.01 to 1000, as a factor.
+double ParseFactor(const std::string& text, std::string_view option);
 // A number above 0 and up to 1.
 double ParseRatio(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.

@@ -2,7 +2,10 @@
 #include "planner/plan/plan.h"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
 #include <memory>
 
 #include "cli/app.h"
@@ -76,14 +79,44 @@ std::string Headline(const Plan& plan) {
       2);
 }
 
-std::string StatsLine(const SearchStats& stats) {
+// What the search is doing, on a terminal's last line.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::string doing)
+      : doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
+  ~ProgressLine() { Clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void Doing(std::string what) { doing_ = std::move(what); }
+  void Judged(uint64_t programs) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!shown_ || now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now;
+    written_ = true;
+    fmt::print(stderr, "\r\x1b[K{}: {} programs lowered", doing_, programs);
+    std::fflush(stderr);
+  }
+  void Clear() {
+    if (written_) fmt::print(stderr, "\r\x1b[K");
+    written_ = false;
+  }
+
+ private:
+  std::string doing_;
+  const bool shown_;
+  bool written_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+std::string StatsLine(const SearchStats& stats, double seconds) {
   const std::string left =
       stats.left > 0 ? fmt::format(", {} left when its budget was spent", stats.left) : "";
   return Wrap(
       fmt::format("Searched {} choices in {}: {} cut by a bound on memory, {} by a bound on "
                   "their score, {} judged by their program{}; {} programs lowered.",
-                  stats.candidates, FormatSeconds(stats.seconds), stats.cut_by_memory,
-                  stats.cut_by_score, stats.judged, left, stats.lowered),
+                  stats.candidates, FormatSeconds(seconds), stats.cut_by_memory, stats.cut_by_score,
+                  stats.judged, left, stats.lowered),
       2);
 }
 
@@ -118,18 +151,48 @@ void SetSwapFolder(TrainSetup& setup) {
   }
 }
 
+// Searches and prints the answer, then what would change it, each as soon as it is known.
+Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
+            ProgressLine& progress) {
+  SearchResult result = searcher.Run();
+  if (!result.best) {
+    progress.Clear();
+    ThrowNothingFits(request, result);
+  }
+  std::string heading;
+  for (;;) {
+    Plan plan = MakePlan(searcher, result);
+    progress.Clear();
+    WriteOutput("", heading.empty() ? Headline(plan) + '\n' : '\n' + Wrap(heading, 2));
+    progress.Doing("Looking for what would change the answer");
+    const auto print = [&](const AdviceLine& line) {
+      progress.Clear();
+      WriteOutput("", Wrap(line.text, 2));
+    };
+    const Advice advice = Advise(searcher, result, request.hardware(), print, options.quick);
+    progress.Clear();
+    for (const AdviceLine& line : advice.lines) plan.advice.push_back(line.text);
+    if (!advice.outdated) return plan;
+    heading =
+        "While looking for what would change the answer, a better one was found. What stands above "
+        "is replaced by this:";
+    result = searcher.Run();
+  }
+}
+
 void RunPlan(const PlanOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
-  Searcher searcher(request.inputs());
-  const SearchResult result = searcher.Run();
-  if (!result.best) ThrowNothingFits(request, result);
-  Plan plan = MakePlan(searcher, result);
-  plan.advice = Advise(searcher, result, request.hardware());
+  ProgressLine progress("Searching");
+  SearchInputs inputs = request.inputs();
+  inputs.effort = options.effort.value_or(1);
+  inputs.progress = [&](uint64_t programs) { progress.Judged(programs); };
+  Searcher searcher(std::move(inputs));
+  Plan plan = Answer(options, request, searcher, progress);
 
-  std::string text = Headline(plan) + '\n';
-  for (const std::string& line : plan.advice) text += Wrap(line, 2);
-  text += '\n' + StatsLine(plan.stats);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::string text = '\n' + StatsLine(plan.stats, seconds.count());
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
@@ -163,6 +226,10 @@ void RegisterPlan(Command& app) {
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
                  "throughput)"},
                 options->objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
+  command.Flag("Search", "--quick", "The answer alone, not what would change it", options->quick);
+  command.Value({"Search", "--effort", "FACTOR",
+                 "Times the search's budget: more closes the gap that a plan states (default 1)"},
+                options->effort, ParseFactor);
   const char* group = "Output";
   command.Text({group, "--out", "FILE",
                 "A DeepSpeed config of the plan; only what DeepSpeed can do is considered then, "

@@ -163,12 +163,15 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   space.offload_optimizer = {fixed.optimizer};
   space.offload_param = {fixed.param};
   space.recompute = {fixed.recompute};
-  if (fixed.reduce_bucket_elements != kAuto) {
-    space.reduce_bucket_elements = {fixed.reduce_bucket_elements};
+  // What the config leaves open of these lowers to the first value of the space.
+  if (fixed.buckets.reduce != kAuto || fixed.buckets.prefetch != kAuto) {
+    for (Buckets& buckets : space.buckets) {
+      if (fixed.buckets.reduce != kAuto) buckets.reduce = fixed.buckets.reduce;
+      if (fixed.buckets.prefetch != kAuto) buckets.prefetch = fixed.buckets.prefetch;
+    }
   }
-  if (fixed.prefetch_bucket_elements != kAuto) {
-    space.prefetch_bucket_elements = {fixed.prefetch_bucket_elements};
-  }
+  space.gathering = {fixed.gathering};
+  space.sub_group_elements = {fixed.sub_group_elements};
 }
 
 }  // namespace zeroplan

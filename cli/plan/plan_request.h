@@ -15,7 +15,8 @@ struct PlanOptions {
   CommonOptions common;
   Option<Objective> objective;
   std::string deepspeed_file, plan_file, trace_file;
-  bool explain = false;
+  bool explain = false, quick = false;
+  Option<double> effort;  // times the search's budgets
 };
 
 // Everything a search needs, with the cost models it points to. `options` must outlive it.

@@ -27,6 +27,17 @@ Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
   return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
 }
 
+Json GpuBytes(const MemoryReport& memory, const std::optional<RunPrediction>& prediction) {
+  Json bytes = Json::object();
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    const auto memory_class = static_cast<MemoryClass>(c);
+    bytes[std::string(MemoryClassName(memory_class))] = memory.of(memory_class);
+  }
+  bytes["runtime"] = prediction ? Json(prediction->footprint.runtime_bytes) : Json(nullptr);
+  bytes["total"] = prediction ? prediction->footprint.gpu_total() : memory.arena(Space::kDevice);
+  return bytes;
+}
+
 Json PlanOf(const Program& program, int ranks_per_host) {
   const TrainSetup& setup = program.setup;
   return {{"model", program.model.name},
@@ -68,15 +79,7 @@ void MetricsFile::Start(const RunFacts& facts) {
       {"schema", kMetricsSchema},
       {"plan", PlanOf(facts.program, facts.ranks_per_host)},
       {"planned_bytes",
-       {{"gpu",
-         {{"params", memory.of(MemoryClass::kParams)},
-          {"grads", memory.of(MemoryClass::kGrads)},
-          {"optimizer", memory.of(MemoryClass::kOptimizer)},
-          {"activations", memory.of(MemoryClass::kActivations)},
-          {"buffers", memory.of(MemoryClass::kBuffers)},
-          {"runtime", prediction ? Json(prediction->footprint.runtime_bytes) : Json(nullptr)},
-          {"total",
-           prediction ? prediction->footprint.gpu_total() : memory.arena(Space::kDevice)}}},
+       {{"gpu", GpuBytes(memory, prediction)},
         {"host", {{"pinned", pinned}, {"pageable", pageable}, {"total", pinned + pageable}}},
         {"nvme", memory.arena(Space::kFile)}}},
       {"predicted",

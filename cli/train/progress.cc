@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "core/base/units.h"
@@ -15,7 +16,7 @@ constexpr int kBarWidth = 24;
 constexpr int64_t kLinesOfARun = 20;  // where stderr is no terminal
 
 std::string Duration(double seconds) {
-  const auto s = static_cast<int64_t>(seconds + 0.5);
+  const auto s = std::llround(seconds);
   if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
   return fmt::format("{}m{:02}s", s / 60, s % 60);
 }

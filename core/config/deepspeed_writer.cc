@@ -215,9 +215,10 @@ std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers) {
 
 std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   const TrainSetup setup = CanonicalSetup(given, layers);
-  ZEROPLAN_CHECK(
-      setup.zero.reduce_bucket_elements != kAuto && setup.zero.prefetch_bucket_elements != kAuto,
-      "kAuto is not resolved");
+  ZEROPLAN_CHECK(setup.zero.reduce_bucket_elements != kAuto &&
+                     setup.zero.prefetch_bucket_elements != kAuto &&
+                     setup.zero.max_live_parameters != kAuto,
+                 "kAuto is not resolved");
   Json out = Json::object();
   AddBatch(setup.batch, &out);
   out["zero_optimization"] = Zero(setup.zero);

@@ -29,7 +29,7 @@ OffloadDevice ReadDevice(JsonSection* section) {
 
 // The folder, which nvme cannot do without. Another device has no use for one.
 std::string ReadNvmePath(JsonSection* section, OffloadDevice device) {
-  const std::string path = section->String("nvme_path", "a folder").value_or("");
+  std::string path = section->String("nvme_path", "a folder").value_or("");
   if (device != OffloadDevice::kNvme) return "";
   if (path.empty()) {
     section->Report("nvme_path", "is missing for device \"nvme\"; name a folder on the NVMe disk");
@@ -117,7 +117,9 @@ void ReadStage3(ReaderState* state, JsonSection* zero) {
       elements("param_persistence_threshold", out.param_persistence_threshold);
   out.model_persistence_threshold =
       elements("model_persistence_threshold", out.model_persistence_threshold);
-  out.max_live_parameters = elements("max_live_parameters", out.max_live_parameters);
+  const bool any_live = zero->IsAuto(Stage3Key(zero, "max_live_parameters"));
+  out.max_live_parameters =
+      elements("max_live_parameters", any_live ? kAuto : out.max_live_parameters);
   out.max_reuse_distance = elements("max_reuse_distance", out.max_reuse_distance);
 
   const std::string gather = Stage3Key(zero, "gather_16bit_weights_on_model_save");

@@ -90,7 +90,7 @@ void ReaderState::CheckSection(const JsonSection& section) {
 }
 
 std::string ReaderState::NearestAnywhere(std::string_view key) const {
-  const std::string nearest = NearestName(key, sections_.front().known());
+  std::string nearest = NearestName(key, sections_.front().known());
   // A short word is near to too much.
   if (!nearest.empty() || key.size() < 8) return nearest;
   for (const JsonSection& section : sections_) {

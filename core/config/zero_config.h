@@ -48,8 +48,10 @@ struct ZeroConfig {
   // Stage 3. At most this many elements are kept whole, taken in table order.
   uint64_t model_persistence_threshold = kUnlimited;
   // Stage 3. Elements that may be gathered at once, persistent ones apart; a unit larger than this
-  // is gathered alone.
-  uint64_t max_live_parameters = 1'000'000'000;
+  // is gathered alone. Where two layers are more than this, no gather runs ahead of its use. kAuto:
+  // 1e9, DeepSpeed's default, or what the units in use and gathered ahead take
+  // (LiveParameterLimit).
+  uint64_t max_live_parameters = kAuto;
   // Stage 3. A gathered unit is kept for its next use if at most this many elements of other units
   // are used in between. zeroplan's default 0 (always released); DeepSpeed's is 1e9.
   uint64_t max_reuse_distance = 0;
@@ -91,7 +93,7 @@ struct RecomputeConfig {
   // Layers of a segment: at least 1 with kFull (more than the model has: one segment), else 0.
   // Larger segments keep fewer inputs and hold more while one is computed again.
   int every = 0;
-  auto operator<=>(const RecomputeConfig&) const = default;
+  auto operator<=>(const RecomputeConfig&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 inline constexpr RecomputeConfig kNoRecompute{};
 inline constexpr RecomputeConfig kSelectiveRecompute{RecomputeKind::kSelective};

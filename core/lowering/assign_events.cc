@@ -119,8 +119,8 @@ class EventPass {
     return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.instructions.size());
   }
   const CarriedInstruction& CarriedAt(int32_t index) const {
-    const auto count = static_cast<int32_t>(carried_.instructions.size());
-    return carried_.instructions[static_cast<size_t>(index + count)];
+    const auto count = static_cast<std::ptrdiff_t>(carried_.instructions.size());
+    return carried_.instructions[static_cast<size_t>(count + index)];
   }
 
   void TakeCarried() {

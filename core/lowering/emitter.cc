@@ -26,7 +26,7 @@ std::vector<BufferId> UnitBuffers(const Program& program, Role role) {
 }
 
 void Emitter::Push(Op op, Stream stream) {
-  Instruction instruction{std::move(op)};
+  Instruction instruction{op};
   instruction.stream = stream;
   instruction.when = when_;
   instruction.phase = phase_;

@@ -11,6 +11,7 @@
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/slot_ring.h"
+#include "core/program/bucket_sizes.h"
 
 namespace zeroplan {
 namespace {
@@ -61,7 +62,8 @@ std::vector<UseStep> FindSteps(const Program& p, const std::vector<Instruction>&
 
 class GatherPlan {
  public:
-  GatherPlan(const Program& p, std::vector<UseStep>& steps) : p_(p), steps_(steps) {
+  GatherPlan(const Program& p, std::vector<UseStep>& steps)
+      : p_(p), steps_(steps), live_limit_(LiveParameterLimit(p.setup.zero, p.layout)) {
     live_.reserve(steps.size());
     for (const UseStep& step : steps) live_.push_back(Elements(step.unit));
   }
@@ -125,7 +127,7 @@ class GatherPlan {
   }
   bool Fits(size_t begin, size_t end, uint64_t more) const {
     for (size_t t = begin; t < end; ++t) {
-      if (live_[t] + more > p_.setup.zero.max_live_parameters) return false;
+      if (live_[t] + more > live_limit_) return false;
     }
     return true;
   }
@@ -135,6 +137,7 @@ class GatherPlan {
 
   const Program& p_;
   std::vector<UseStep>& steps_;
+  const uint64_t live_limit_;
   std::vector<uint64_t> live_;  // gathered elements during each step
 };
 

@@ -21,19 +21,64 @@ struct Placed {
   uint32_t begin, end;
 };
 
-// Offsets relative to the transient region; returns the region's size.
-uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t alignment) {
+// Placed buffers by time, each list by rising offset. Most buffers live briefly, so few others are
+// there meanwhile: beside a list of all there are levels of windows over the section, each level a
+// quarter as wide and each window begun halfway through the one before. A lifetime of at most half
+// a window lies within one of its level, whose list has all that live meanwhile.
+class PlacedByTime {
+ public:
+  explicit PlacedByTime(uint32_t positions) {
+    for (uint32_t half = std::max(1u, positions); levels_.size() < kLevels; half /= 16) {
+      if (half == 0) break;
+      levels_.push_back({half, std::vector<std::vector<Placed>>(positions / half + 1)});
+    }
+  }
+
+  // All that live at some time in [begin, end), and others.
+  const std::vector<Placed>& Near(uint32_t begin, uint32_t end) const {
+    const Level* level = &levels_.front();
+    for (const Level& finer : levels_) {
+      if (end - begin <= finer.half) level = &finer;
+    }
+    return level->windows[begin / level->half];
+  }
+
+  void Add(const Placed& entry) {
+    auto before = [](const Placed& a, const Placed& b) { return a.offset < b.offset; };
+    for (Level& level : levels_) {
+      // Window w covers [w * half, (w + 2) * half).
+      const uint32_t first = entry.begin / level.half;
+      const uint32_t last = std::min<uint32_t>((entry.end - 1) / level.half,
+                                               static_cast<uint32_t>(level.windows.size()) - 1);
+      for (uint32_t w = first == 0 ? 0 : first - 1; w <= last; ++w) {
+        std::vector<Placed>& window = level.windows[w];
+        window.insert(std::upper_bound(window.begin(), window.end(), entry, before), entry);
+      }
+    }
+  }
+
+ private:
+  static constexpr size_t kLevels = 2;
+  struct Level {
+    uint32_t half;  // of a window's width
+    std::vector<std::vector<Placed>> windows;
+  };
+  std::vector<Level> levels_;  // widest first
+};
+
+// Offsets relative to the transient region; returns the region's size. `positions`: the section's.
+uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t alignment,
+                         uint32_t positions) {
   std::sort(lifetimes.begin(), lifetimes.end(), [&](const Lifetime& a, const Lifetime& b) {
     const uint64_t x = p.buffers[a.buffer].bytes, y = p.buffers[b.buffer].bytes;
     return x != y ? x > y : a.begin < b.begin;
   });
-  std::vector<Placed> placed;  // by offset
-  placed.reserve(lifetimes.size());
+  PlacedByTime placed(positions);
   uint64_t size = 0;
   for (const Lifetime& life : lifetimes) {
     const uint64_t bytes = p.buffers[life.buffer].bytes;
     uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, top = 0;
-    for (const Placed& other : placed) {
+    for (const Placed& other : placed.Near(life.begin, life.end)) {
       if (other.begin >= life.end || other.end <= life.begin) continue;
       if (other.offset > top) {
         const uint64_t gap = other.offset - top;
@@ -47,11 +92,7 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
     const uint64_t offset = best == UINT64_MAX ? top : best;
     p.buffers[life.buffer].offset = offset;
     size = std::max(size, offset + bytes);
-    const Placed entry{offset, AlignUp(offset + bytes, alignment), life.begin, life.end};
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), entry,
-                         [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-        entry);
+    placed.Add({offset, AlignUp(offset + bytes, alignment), life.begin, life.end});
   }
   return size;
 }
@@ -100,10 +141,10 @@ Program PlaceArenas(Program p) {
     }
     for (size_t space = 0; space < kSpaces; ++space) {
       if (transients[space].empty()) continue;
-      const uint64_t size = PlaceTransients(p, transients[space], alignment(space));
+      const auto positions = static_cast<uint32_t>(list.size());
+      const uint64_t size = PlaceTransients(p, transients[space], alignment(space), positions);
       for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base[space];
-      const uint64_t live =
-          LargestLiveSum(p, transients[space], static_cast<uint32_t>(list.size()));
+      const uint64_t live = LargestLiveSum(p, transients[space], positions);
       p.arena_bytes[space] = std::max(p.arena_bytes[space], base[space] + size);
       p.live_peak_bytes[space] = std::max(p.live_peak_bytes[space], persistent_live[space] + live);
     }

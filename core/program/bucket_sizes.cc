@@ -23,6 +23,16 @@ uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket) {
   return zero.overlap_comm && !chosen ? std::min(asked, reduce_bucket) : asked;
 }
 
+uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout) {
+  if (zero.max_live_parameters != kAuto) return zero.max_live_parameters;
+  uint64_t largest = 0;
+  for (const Unit& unit : layout.units) {
+    if (!unit.persistent) largest = std::max(largest, unit.param_elements);
+  }
+  const uint64_t ahead = zero.prefetch_bucket_elements == kAuto ? 0 : zero.prefetch_bucket_elements;
+  return std::max(kLeastAutoLive, 2 * largest + ahead);
+}
+
 uint64_t ReduceBucketElements(const Program& program) {
   return ReduceBucketElements(program.setup.zero, program.layout, program.model.layers);
 }

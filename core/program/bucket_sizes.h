@@ -18,6 +18,12 @@ uint64_t ReduceBucketElements(const ZeroConfig& zero, const ParamLayout& layout,
 // maximum where gathers overlap the next forward pass: then `reduce_bucket`, if that is less.
 uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket);
 
+// Stage 3: elements that may be gathered at once. What the config asks for; kAuto: 1e9, DeepSpeed's
+// default, or if that is more, the two largest units (one in use, one gathered ahead) and what the
+// prefetch bucket asks for.
+inline constexpr uint64_t kLeastAutoLive = 1'000'000'000;
+uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout);
+
 // The same of a program.
 uint64_t ReduceBucketElements(const Program& program);
 uint64_t GatherBucketElements(const Program& program);

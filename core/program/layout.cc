@@ -71,8 +71,8 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
   layout.world_size = zero.stage == 0 ? 1 : static_cast<uint64_t>(world_size);
   layout.place.resize(table.size());
   if (!table.empty()) {
-    const auto layers = static_cast<size_t>(table.back().layer - table.front().layer + 1);
-    layout.units.reserve(zero.stage == 3 ? 2 * layers : layers);
+    const int64_t layers = int64_t{table.back().layer} - table.front().layer + 1;
+    layout.units.reserve(static_cast<size_t>(zero.stage == 3 ? 2 * layers : layers));
   }
 
   uint64_t kept = 0;   // elements of persistent tensors so far

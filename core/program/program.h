@@ -105,6 +105,8 @@ enum class Stream : uint8_t {
 };
 inline constexpr int kStreams = 7;
 std::string_view StreamName(Stream stream);
+// True for the streams that threads of the host serve; the others are a GPU's.
+inline bool OnHost(Stream stream) { return stream == Stream::kHost || stream == Stream::kStorage; }
 
 // A program's parts. kTrain: init, then per optimizer step grad_accum times micro_step and once
 // optimizer_step. The others are programs of their own over the same persistent buffers; their

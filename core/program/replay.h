@@ -9,9 +9,6 @@
 
 namespace zeroplan {
 
-// True for the streams that threads of the host serve; the others are a GPU's.
-inline bool OnHost(Stream stream) { return stream == Stream::kHost || stream == Stream::kStorage; }
-
 // What a graph would not do as the instructions do.
 enum class ReplayObstacle : uint8_t {
   kHostStream,    // threads of the host run instructions: a graph holds the GPU's alone

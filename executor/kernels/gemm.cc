@@ -96,8 +96,9 @@ Grid ChooseGrid(int64_t M, int64_t N, int threads) {
   for (int64_t down = 1; down <= threads; ++down) {
     const int64_t across = std::min<int64_t>(threads / down, column_units);
     if (down > row_units) break;
-    const auto rows = static_cast<double>((row_units + down - 1) / down * kRowAlign);
-    const auto columns = static_cast<double>((column_units + across - 1) / across * kColumnAlign);
+    const int64_t tile_rows = (row_units + down - 1) / down * kRowAlign;
+    const int64_t tile_columns = (column_units + across - 1) / across * kColumnAlign;
+    const auto rows = static_cast<double>(tile_rows), columns = static_cast<double>(tile_columns);
     // Multiply-adds by the vector, and packing of both operands by the element.
     const double cost = rows * columns / 32 + rows + columns;
     if (best_cost == 0 || cost < best_cost) {

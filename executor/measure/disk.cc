@@ -139,6 +139,7 @@ std::optional<DiskRates> MeasureDisk(const std::string& folder, uint64_t bytes) 
   MeasuredFile file(folder);
   file.Reserve(bytes);
   std::vector<Block> blocks;
+  blocks.reserve(kThreads);
   for (int t = 0; t < kThreads; ++t) blocks.push_back(RandomBlock());
   DiskRates rates;
   rates.bytes = bytes;

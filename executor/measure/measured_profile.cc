@@ -164,6 +164,7 @@ void DropLargerGroups(NodeProfile& node) {
 std::vector<RuntimeOverhead> Runtime(const std::vector<RuntimeMeasurement>& measured,
                                      const Origin& origin) {
   std::vector<RuntimeOverhead> runtime;
+  runtime.reserve(measured.size());
   for (const RuntimeMeasurement& m : measured) {
     runtime.push_back(
         {m.world_size, MeasuredFigure(std::max(1.0, m.bytes), kGib, "GiB",

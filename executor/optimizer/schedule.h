@@ -41,7 +41,8 @@ ZEROPLAN_HOST_DEVICE inline double CycleShare(const OneCycleConfig& cycle, int64
   const int64_t stairs = up ? cycle.first_stairs : cycle.second_stairs;
   const int64_t climbed = up ? t : cycle.first_steps + cycle.second_steps - t;
   if (stairs == 0) return static_cast<double>(climbed) / static_cast<double>(steps);
-  return static_cast<double>(climbed * stairs / steps) / static_cast<double>(stairs);
+  const int64_t stair = climbed * stairs / steps;
+  return static_cast<double>(stair) / static_cast<double>(stairs);
 }
 
 ZEROPLAN_HOST_DEVICE inline double OneCycle(const OneCycleConfig& cycle, int64_t t) {
@@ -53,8 +54,9 @@ ZEROPLAN_HOST_DEVICE inline double OneCycle(const OneCycleConfig& cycle, int64_t
 }
 
 ZEROPLAN_HOST_DEVICE inline double RangeTest(const RangeTestConfig& test, int64_t t) {
+  const int64_t whole = t / test.step_size;
   const double interval = test.staircase
-                              ? static_cast<double>(t / test.step_size)
+                              ? static_cast<double>(whole)
                               : static_cast<double>(t) / static_cast<double>(test.step_size);
   return test.min_lr * (1 + test.step_rate * interval);
 }

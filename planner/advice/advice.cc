@@ -31,8 +31,28 @@ std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
   return fmt::format("{} ({})", SetupLabel(setup), BatchText(setup));
 }
 
-std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
-                   const SearchCluster& at) {
+// " (within 2.1 %)" where an answer is not proven.
+std::string Within(double gap) {
+  return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
+}
+
+class Lines {
+ public:
+  explicit Lines(const std::function<void(const AdviceLine&)>& emit) : emit_(emit) {}
+
+  void Add(AdviceKind kind, std::string text, std::vector<Claim> claims = {}) {
+    lines.push_back({kind, std::move(text), std::move(claims)});
+    if (emit_) emit_(lines.back());
+  }
+
+  std::vector<AdviceLine> lines;
+
+ private:
+  const std::function<void(const AdviceLine&)>& emit_;
+};
+
+std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const SearchCluster& at,
+                   bool proven) {
   const TimeEstimate& t = best.time;
   std::string host;
   if (best.footprint.host.total() > 0 && at.cluster.host_capacity_bytes) {
@@ -42,11 +62,12 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs,
   const char* why = inputs.objective == Objective::kThroughput ? "the fastest"
                     : inputs.objective == Objective::kHeadroom ? "what leaves most GPU memory"
                                                                : "the fewest GPUs";
+  const char* of = proven ? "of all that fits" : "found of what fits";
   return fmt::format(
-      "Chosen: {}, {} on {} GPU{}: {} of all that fits. {} a step, {} ({} a GPU), MFU {:.3g} %; "
+      "Chosen: {}, {} on {} GPU{}: {} {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
       "{} of {} a GPU{}.",
       SetupLabel(best.setup), BatchText(best.setup), best.setup.batch.world_size,
-      best.setup.batch.world_size == 1 ? "" : "s", why, FormatSeconds(*t.total_seconds),
+      best.setup.batch.world_size == 1 ? "" : "s", why, of, FormatSeconds(*t.total_seconds),
       RateText(*t.tokens_per_second), RateText(*t.tokens_per_second / best.setup.batch.world_size),
       100 * *t.mfu, FormatBytes(best.footprint.gpu_total()),
       FormatBytes(at.cluster.gpu_capacity_bytes), host);
@@ -67,84 +88,143 @@ std::string TimeShares(const ChoiceEstimate& best) {
 }
 
 // The least GPU memory at which a stage that does not fit would.
-std::string FitsFrom(Searcher& searcher, int stage) {
+std::string FitsFrom(Searcher& searcher, int stage, std::vector<Claim>& claims) {
   Question question;
   question.objective = Objective::kHeadroom;
   question.gpu_capacity_bytes = UINT64_MAX / 4;
   question.instruction_budget = kInstructionBudget / 20;
   question.among = [stage](const Candidate& c) { return c.stage == stage; };
-  const std::optional<Found> found = searcher.Best(question);
-  if (!found) return "";
-  return fmt::format("; it would fit from {} a GPU on, as {}",
-                     FormatBytes(GpuBytesNeeded(searcher.inputs(), *found)),
-                     KindText(searcher.inputs(), found->candidate));
+  const Answer answer = searcher.Best(question);
+  if (!answer.found) return "";
+  const uint64_t bytes = GpuBytesNeeded(searcher.inputs(), *answer.found);
+  if (answer.gap > 0) {
+    return fmt::format("; with {} a GPU it would fit, as {}", FormatBytes(bytes),
+                       KindText(searcher.inputs(), answer.found->candidate));
+  }
+  Claim none;
+  none.gpu_memory_bytes = bytes - 1;
+  none.stages = {stage};
+  claims.push_back(none);
+  return fmt::format("; it would fit from {} a GPU on, as {}", FormatBytes(bytes),
+                     KindText(searcher.inputs(), answer.found->candidate));
 }
 
-void AddOthers(Searcher& searcher, const SearchResult& result, std::vector<std::string>& lines) {
+void AddOthers(Searcher& searcher, const SearchResult& result, bool quick, Lines& lines) {
   const ChoiceEstimate& best = result.stages[*result.best].estimate;
   for (size_t s = 0; s < result.stages.size(); ++s) {
     if (s == *result.best) continue;
     const StageBest& other = result.stages[s];
     if (!other.can_run()) continue;
+    std::vector<Claim> claims;
     if (!other.candidate) {
-      const std::string why = other.estimate.fits
-                                  ? fmt::format(
-                                        "takes {}, and what is to be left free beside it does "
-                                        "not fit",
-                                        FormatBytes(other.estimate.footprint.gpu_total()))
-                                  : other.estimate.why_not + FitsFrom(searcher, other.stage);
-      lines.push_back(fmt::format("Stage {} does not fit. Closest: {}: {}.", other.stage,
-                                  KindText(searcher.inputs(), CandidateOf(other.estimate.setup)),
-                                  why));
+      const std::string why =
+          other.estimate.fits
+              ? fmt::format("takes {}, and what is to be left free beside it does not fit",
+                            FormatBytes(other.estimate.footprint.gpu_total()))
+              : other.estimate.why_not + (quick ? "" : FitsFrom(searcher, other.stage, claims));
+      lines.Add(AdviceKind::kStage,
+                fmt::format("Stage {} does not fit. Closest: {}: {}.", other.stage,
+                            KindText(searcher.inputs(), CandidateOf(other.estimate.setup)), why),
+                claims);
       continue;
     }
-    lines.push_back(fmt::format(
+    const Found found{*other.candidate, *other.estimate.time.tokens_per_second,
+                      *other.estimate.time.total_seconds, other.estimate.footprint.gpu_total()};
+    Claim claim;
+    claim.stages = {other.stage};
+    claim.found = found;
+    if (other.proven) claims.push_back(claim);
+    std::string text = fmt::format(
         "{}{}: {}.", other.proven ? "" : "About: ", KindText(searcher.inputs(), *other.candidate),
-        LossReason(other.estimate, best, searcher.inputs().objective)));
-    lines.back()[0] = static_cast<char>(std::toupper(lines.back()[0]));
+        LossReason(other.estimate, best, searcher.inputs().objective));
+    text[0] = static_cast<char>(std::toupper(text[0]));
+    lines.Add(AdviceKind::kStage, text, claims);
   }
 }
 
 std::string FlipText(const SearchInputs& inputs, const Flip& flip) {
-  if (!flip.after) return "nothing fits";
-  return fmt::format("the answer is {}, {}", KindText(inputs, flip.after->candidate),
-                     RateText(flip.after->tokens_per_second));
+  if (!flip.after) return flip.gap == 0 ? "nothing fits" : "nothing was found that fits";
+  return fmt::format("the answer is {}, {}{}", KindText(inputs, flip.after->candidate),
+                     RateText(flip.after->tokens_per_second), Within(flip.gap));
 }
 
 constexpr const char* kGaveUp =
     "Not looked further for where {} would change the answer: programs of this size take too long.";
 
-void AddMemoryFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
+// What all the memory in the world is worth to the present answer, where no other kind wins.
+void AddMemoryGain(Searcher& searcher, const Found& now, Lines& lines) {
+  constexpr uint64_t kMore = 16;
+  Question question;
+  question.objective = searcher.inputs().objective;
+  question.gpu_capacity_bytes =
+      kMore * searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes;
+  question.instruction_budget = kInstructionBudget / 4;
+  const Answer more = searcher.Best(question);
+  if (!more.found) return;
+  Claim claim;
+  claim.gpu_memory_bytes = question.gpu_capacity_bytes;
+  claim.found = more.found;
+  claim.gap = more.gap;
+  const double gain = Merit(*more.found) / Merit(now) - 1;
+  if (gain <= kTieMargin) {
+    lines.Add(AdviceKind::kMemory,
+              fmt::format("More GPU memory (up to {} times) would gain nothing{}.", kMore,
+                          Within(more.gap)),
+              {claim});
+    return;
+  }
+  lines.Add(
+      AdviceKind::kMemory,
+      fmt::format("More GPU memory would gain {:.2g} % at most, with {} times as much: {}, {}{}.",
+                  100 * gain, kMore, KindText(searcher.inputs(), more.found->candidate),
+                  RateText(more.found->tokens_per_second), Within(more.gap)),
+      {claim});
+}
+
+void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
   for (const bool larger : {true, false}) {
     bool gave_up = false;
     const std::optional<Flip> flip = MemoryFlip(searcher, now, larger, &gave_up);
     if (flip) {
-      lines.push_back(fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
-                                  FormatBytes(static_cast<uint64_t>(flip->at)),
-                                  FlipText(searcher.inputs(), *flip)));
+      Claim claim;
+      claim.gpu_memory_bytes = static_cast<uint64_t>(flip->at) - (larger ? 0 : 1);
+      claim.found = flip->after;
+      claim.gap = flip->gap;
+      lines.Add(AdviceKind::kMemory,
+                fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
+                            FormatBytes(static_cast<uint64_t>(flip->at)),
+                            FlipText(searcher.inputs(), *flip)),
+                {claim});
     } else if (gave_up) {
-      lines.push_back(
-          fmt::format(fmt::runtime(kGaveUp), larger ? "more GPU memory" : "less GPU memory"));
-    } else if (larger) {
-      lines.push_back("More GPU memory (up to 16 times) would not change the answer.");
+      lines.Add(AdviceKind::kMemory,
+                fmt::format(fmt::runtime(kGaveUp), larger ? "more GPU memory" : "less GPU memory"));
+    } else if (larger && searcher.inputs().objective == Objective::kThroughput) {
+      AddMemoryGain(searcher, now, lines);
     }
   }
 }
 
-void AddBatchFlips(Searcher& searcher, const Found& now, std::vector<std::string>& lines) {
+void AddBatchFlips(Searcher& searcher, const Found& now, Lines& lines) {
   bool any = false, gave_up = false;
   for (const bool larger : {true, false}) {
     const std::optional<Flip> flip = BatchFlip(searcher, now, larger, &gave_up);
     if (!flip) continue;
     any = true;
-    lines.push_back(fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
-                                FlipText(searcher.inputs(), *flip)));
+    Claim claim;
+    claim.global_batch = static_cast<int64_t>(flip->at);
+    claim.found = flip->after;
+    claim.gap = flip->gap;
+    lines.Add(AdviceKind::kBatch,
+              fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
+                          FlipText(searcher.inputs(), *flip)),
+              {claim});
   }
   if (gave_up) {
-    lines.push_back(fmt::format(fmt::runtime(kGaveUp), "the batch"));
+    lines.Add(AdviceKind::kBatch, fmt::format(fmt::runtime(kGaveUp), "the batch"));
   } else if (!any) {
-    lines.push_back(
-        "More or less accumulation (up to 64 times the batch either way) would not change it.");
+    lines.Add(AdviceKind::kBatch,
+              "With the batch doubled or halved, up to 64 times either way, stage, offload and "
+              "recompute stay what they are.");
   }
 }
 
@@ -181,9 +261,16 @@ std::string CrossoverText(const SearchInputs& inputs, const Link& link, const Fl
                      FlipText(inputs, flip), FormatBandwidth(link.bytes_per_second, link.network));
 }
 
+Claim ClaimOf(const Flip& flip) {
+  Claim claim;
+  claim.bandwidth_scale = flip.at > 1 ? flip.at * 1.03 : flip.at / 1.03;
+  claim.found = flip.after;
+  claim.gap = flip.gap;
+  return claim;
+}
+
 std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
-                                    const HardwareProfile& hardware,
-                                    std::vector<std::string>& lines) {
+                                    const HardwareProfile& hardware, Lines& lines) {
   const Link link = LinkOf(searcher, now.candidate, hardware);
   std::vector<Flip> flips;
   bool gave_up = false;
@@ -191,26 +278,28 @@ std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
     const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.costs, faster, &gave_up);
     if (!flip) continue;
     flips.push_back(*flip);
-    lines.push_back(fmt::format("Crossover: {}.", CrossoverText(searcher.inputs(), link, *flip)));
+    lines.Add(AdviceKind::kCrossover,
+              fmt::format("Crossover: {}.", CrossoverText(searcher.inputs(), link, *flip)),
+              {ClaimOf(*flip)});
   }
   if (flips.empty() && gave_up) {
-    lines.push_back(fmt::format(
-        "Crossover {}: not settled, stages are too close to tell within the search's budget.",
-        link.Name()));
+    lines.Add(AdviceKind::kCrossover,
+              fmt::format("Crossover {}: not settled, stages are too close to tell within the "
+                          "search's budget.",
+                          link.Name()));
   } else if (flips.empty()) {
-    lines.push_back(fmt::format(
-        "No crossover found: with 1/64 to 64 times the bandwidth {} (now {}) stage {} stays the "
-        "answer; "
-        "what changes it is named above.",
-        link.Name(), FormatBandwidth(link.bytes_per_second, link.network), now.candidate.stage));
+    lines.Add(AdviceKind::kCrossover,
+              fmt::format("No crossover found: with 1/64, 1/8, 8 and 64 times the bandwidth {} "
+                          "(now {}) stage {} stays the answer.",
+                          link.Name(), FormatBandwidth(link.bytes_per_second, link.network),
+                          now.candidate.stage));
   }
   return flips;
 }
 
 // The question that teams argue about, where the crossovers above do not answer it.
 void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const Found& now,
-                   const std::vector<Flip>& flips, const HardwareProfile& hardware,
-                   std::vector<std::string>& lines) {
+                   const std::vector<Flip>& flips, const HardwareProfile& hardware, Lines& lines) {
   auto two_or_three = [](const Candidate& c) { return c.stage == 2 || c.stage == 3; };
   const auto fitting =
       std::count_if(result.stages.begin(), result.stages.end(),
@@ -225,29 +314,43 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
   Searcher duo(inputs);
   Question question;
   question.instruction_budget = kInstructionBudget / 6;
-  const std::optional<Found> best = duo.Best(question);
+  const Answer answer = duo.Best(question);
+  const std::optional<Found>& best = answer.found;
   if (!best) return;
   const Link link = LinkOf(duo, best->candidate, hardware);
-  std::string text = fmt::format("Of stages 2 and 3 alone: {}", KindText(inputs, best->candidate));
+  std::string text = fmt::format("Of stages 2 and 3 alone: {}{}", KindText(inputs, best->candidate),
+                                 Within(answer.gap));
+  Claim claim;
+  claim.stages = {2, 3};
+  claim.found = best;
+  claim.gap = answer.gap;
+  std::vector<Claim> claims = {claim};
   bool any = false, gave_up = false;
   for (const bool faster : {true, false}) {
     const std::optional<Flip> flip = BandwidthFlip(duo, *best, link.costs, faster, &gave_up);
     if (!flip) continue;
     any = true;
     text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
+    claims.push_back(ClaimOf(*flip));
+    claims.back().stages = {2, 3};
   }
   if (!any) {
     text += gave_up
                 ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
-                : fmt::format("; no bandwidth {} from 1/64 to 64 times the present changes that",
+                : fmt::format("; 1/64, 1/8, 8 and 64 times the bandwidth {} do not change that",
                               link.Name());
     const std::optional<Flip> batch = BatchFlip(duo, *best, true);
     if (batch && batch->after->candidate.stage != best->candidate.stage) {
       text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),
                           KindText(inputs, batch->after->candidate));
+      claims.push_back({});
+      claims.back().global_batch = static_cast<int64_t>(batch->at);
+      claims.back().stages = {2, 3};
+      claims.back().found = batch->after;
+      claims.back().gap = batch->gap;
     }
   }
-  lines.push_back(text + ".");
+  lines.Add(AdviceKind::kTwoOrThree, text + ".", claims);
 }
 
 }  // namespace
@@ -258,31 +361,66 @@ std::string FormatBandwidth(double bytes_per_second, bool bits) {
   return giga >= 100 ? fmt::format("{:.0f} {}", giga, unit) : fmt::format("{:.3g} {}", giga, unit);
 }
 
-std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
-                                const HardwareProfile& hardware) {
+std::string_view AdviceKindName(AdviceKind kind) {
+  switch (kind) {
+    case AdviceKind::kChosen:
+      return "chosen";
+    case AdviceKind::kShares:
+      return "shares";
+    case AdviceKind::kNotProven:
+      return "not-proven";
+    case AdviceKind::kStage:
+      return "stage";
+    case AdviceKind::kMemory:
+      return "memory";
+    case AdviceKind::kBatch:
+      return "batch";
+    case AdviceKind::kCrossover:
+      return "crossover";
+    case AdviceKind::kTwoOrThree:
+      return "two-or-three";
+  }
+  return "?";
+}
+
+Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProfile& hardware,
+              const std::function<void(const AdviceLine&)>& emit, bool quick) {
   ZEROPLAN_CHECK(result.best.has_value());
   const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
   const Found now{*best.candidate, *best.estimate.time.tokens_per_second,
                   *best.estimate.time.total_seconds, best.estimate.footprint.gpu_total()};
-  std::vector<std::string> lines;
-  lines.push_back(Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate)));
-  lines.push_back(TimeShares(best.estimate));
+  Lines lines(emit);
+  Claim chosen;
+  chosen.found = now;
+  chosen.gap = result.gap;
+  lines.Add(AdviceKind::kChosen,
+            Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate), result.gap == 0),
+            {chosen});
+  lines.Add(AdviceKind::kShares, TimeShares(best.estimate));
   if (result.gap > 0) {
-    lines.push_back(
-        fmt::format("Not proven: the search stopped at its budget; a choice left over could be at "
-                    "most {:.2g} % "
-                    "better.",
-                    100 * result.gap));
+    lines.Add(AdviceKind::kNotProven,
+              fmt::format("Not proven: the search stopped at its budget; a choice left over could "
+                          "be at most {:.2g} % better. --effort 4 looks longer.",
+                          100 * result.gap));
   }
-  AddOthers(searcher, result, lines);
-  AddMemoryFlips(searcher, now, lines);
-  AddBatchFlips(searcher, now, lines);
-  if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
-    const std::vector<Flip> flips = AddBandwidthFlips(searcher, now, hardware, lines);
-    AddTwoOrThree(searcher, result, now, flips, hardware, lines);
+  AddOthers(searcher, result, quick, lines);
+  if (!quick) {
+    AddMemoryFlips(searcher, now, lines);
+    AddBatchFlips(searcher, now, lines);
+    if (inputs.objective == Objective::kThroughput && now.candidate.gpus > 1) {
+      const std::vector<Flip> flips = AddBandwidthFlips(searcher, now, hardware, lines);
+      AddTwoOrThree(searcher, result, now, flips, hardware, lines);
+    }
   }
-  return lines;
+  Advice advice{std::move(lines.lines)};
+  if (inputs.objective == Objective::kThroughput) {
+    Question known;
+    known.instruction_budget = 0;
+    const Answer again = searcher.Best(known);
+    advice.outdated = again.found && Merit(*again.found) > Merit(now) * (1 + kTieMargin);
+  }
+  return advice;
 }
 
 }  // namespace zeroplan

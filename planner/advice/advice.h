@@ -2,7 +2,11 @@
 // to what, and where the answer would change. Every number is a search's or a program's.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hwprofiles/profile.h"
@@ -10,10 +14,46 @@
 
 namespace zeroplan {
 
-// One paragraph each, unwrapped. `hardware`: what the searcher's cost models were made of.
-// REQUIRES: result.best.
-std::vector<std::string> Advise(Searcher& searcher, const SearchResult& result,
-                                const HardwareProfile& hardware);
+// What a line says would be the answer if something were different: what a search with that change
+// and nothing else has to find again.
+struct Claim {
+  std::optional<uint64_t> gpu_memory_bytes;  // of a GPU
+  std::optional<int64_t> global_batch;       // sequences a step
+  std::optional<double> bandwidth_scale;     // of the scarcest link
+  std::vector<int> stages;                   // these only; empty: all of the space
+  std::optional<Found> found;                // none: nothing fits
+  double gap = 0;                            // as Answer's
+};
+
+enum class AdviceKind : uint8_t {
+  kChosen,     // what, how fast, how full
+  kShares,     // where a step's time goes
+  kNotProven,  // how much better a choice could be that was not judged
+  kStage,      // the best of another stage and what it loses, or what it lacks
+  kMemory,     // what more or less GPU memory changes
+  kBatch,      // what more or less accumulation changes
+  kCrossover,  // what another bandwidth between GPUs or nodes changes
+  kTwoOrThree  // stage 2 against stage 3, where neither is the answer or both are close
+};
+std::string_view AdviceKindName(AdviceKind kind);  // "chosen", "shares", "not-proven", ...
+
+struct AdviceLine {
+  AdviceKind kind;
+  std::string text;           // one paragraph, unwrapped
+  std::vector<Claim> claims;  // of the text, each found by a search
+};
+
+struct Advice {
+  std::vector<AdviceLine> lines;
+  // A better choice turned up while looking: all of this is about one that is not the best. Run the
+  // search again, which now knows it.
+  bool outdated = false;
+};
+
+// `hardware`: what the searcher's cost models were made of. `emit`, if set, gets every line as soon
+// as it is known. `quick`: only what the result itself says, no searches. REQUIRES: result.best.
+Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProfile& hardware,
+              const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false);
 
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
 std::string FormatBandwidth(double bytes_per_second, bool bits);

@@ -7,24 +7,22 @@ namespace zeroplan {
 namespace {
 
 // One answer of many, so that less will do.
-constexpr uint64_t kBudget = kInstructionBudget / 12;
+constexpr uint64_t kBudget = kInstructionBudget / 4;
 // Of the few whole searches beside a crossover of bandwidth, where communication makes bounds
 // loose.
-constexpr uint64_t kLinkBudget = kInstructionBudget / 5;
+constexpr uint64_t kLinkBudget = kInstructionBudget / 10;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
 // Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
 // besides what the present answer has of these.
 std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Candidate& now) {
-  const uint64_t reduce = space.reduce_bucket_elements.front();
-  const uint64_t prefetch = space.prefetch_bucket_elements.front();
+  const Buckets buckets = space.buckets.front();
+  const Gathering gathering = space.gathering.front();
   return [=](const Candidate& c) {
     return (c.recompute.every <= 1 || c.recompute == now.recompute) &&
            (c.optimizer.ratio == 1 || c.optimizer.ratio == now.optimizer.ratio) &&
-           (c.reduce_bucket_elements == reduce ||
-            c.reduce_bucket_elements == now.reduce_bucket_elements) &&
-           (c.prefetch_bucket_elements == prefetch ||
-            c.prefetch_bucket_elements == now.prefetch_bucket_elements);
+           (c.buckets == buckets || c.buckets == now.buckets) &&
+           (c.gathering == gathering || c.gathering == now.gathering);
   };
 }
 
@@ -86,15 +84,23 @@ class ByMemory {
   }
 
   void Among(std::function<bool(const Candidate&)> among) { question_.among = std::move(among); }
-  std::optional<Found> Answer(double bytes) {
+  // The answer with so much memory; its gap is gap() then.
+  std::optional<Found> With(double bytes) {
     budget_.Check();
     question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);
-    bool gave_up = false;
-    const std::optional<Found> found = searcher_.Best(question_, &gave_up);
-    if (gave_up) throw BudgetSpent{};
-    return found;
+    const Answer answer = searcher_.Best(question_);
+    if (answer.gave_up) throw BudgetSpent{};
+    gap_ = answer.gap;
+    return answer.found;
   }
-  bool Changed(double bytes) { return !Same(Answer(bytes)); }
+  // The choice that takes least.
+  Answer LeastThatFits() {
+    Question least = question_;
+    least.objective = Objective::kHeadroom;
+    least.gpu_capacity_bytes = UINT64_MAX / 4;
+    return searcher_.Best(least);
+  }
+  bool Changed(double bytes) { return !Same(With(bytes)); }
   bool Same(const std::optional<Found>& found) const {
     return found && SameKind(found->candidate, now_.candidate);
   }
@@ -115,23 +121,24 @@ class ByMemory {
 
   // The very byte: an answer stays one down to what its program holds.
   std::optional<Flip> Upward(Sides sides) {
-    std::optional<Found> after = Answer(sides.changed);
+    std::optional<Found> after = With(sides.changed);
     if (!after) return std::nullopt;
     for (;;) {
+      const double gap = gap_;
       const auto at = Needed(*after);
-      if (at <= sides.same) return Flip{at, after};
-      const std::optional<Found> below = Answer(at - 1);
-      if (Same(below)) return Flip{at, after};
+      if (at <= sides.same) return Flip{at, after, gap};
+      const std::optional<Found> below = With(at - 1);
+      if (Same(below)) return Flip{at, after, gap};
       after = below;
     }
   }
   std::optional<Flip> Downward(Sides sides) {
-    std::optional<Found> before = Answer(sides.same);
+    std::optional<Found> before = With(sides.same);
     if (!before) return std::nullopt;
     for (;;) {
       const auto at = Needed(*before);
-      const std::optional<Found> below = Answer(at - 1);
-      if (!Same(below)) return Flip{at, below};
+      const std::optional<Found> below = With(at - 1);
+      if (!Same(below)) return Flip{at, below, gap_};
       before = below;
     }
   }
@@ -141,6 +148,7 @@ class ByMemory {
   const Found& now_;
   const Budget budget_;
   Question question_;
+  double gap_ = 0;
 };
 
 }  // namespace
@@ -153,7 +161,13 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
             static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
         // Down to what the answer holds, nothing can change.
         const double start = larger ? capacity : by.Needed(now);
-        const double limit = larger ? 16 * capacity : capacity / 64;
+        double limit = 16 * capacity;
+        if (!larger) {
+          const Answer least = by.LeastThatFits();
+          if (!least.found) return std::nullopt;
+          limit = by.Needed(*least.found);
+          if (!by.Changed(limit)) return Flip{limit, std::nullopt, least.gap};
+        }
         by.Among(Coarse(searcher.inputs().space, now.candidate));
         if (!by.Changed(limit)) return std::nullopt;
         const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
@@ -179,12 +193,11 @@ std::optional<Flip> FindBatchFlip(Searcher& searcher, const Candidate& now, bool
     batch = larger ? batch * 2 : batch / 2;
     budget.Check();
     question.global_batch = batch;
-    question.among = Coarse(searcher.inputs().space, now);
-    std::optional<Found> found = searcher.Best(question);
-    if (found && SameKind(found->candidate, now)) continue;
-    question.among = nullptr;
-    found = searcher.Best(question);
-    if (found && !SameKind(found->candidate, now)) return Flip{static_cast<double>(batch), found};
+    const Answer answer = searcher.Best(question);
+    if (answer.gave_up) throw BudgetSpent{};
+    if (answer.found && !SameKind(answer.found->candidate, now)) {
+      return Flip{static_cast<double>(batch), answer.found, answer.gap};
+    }
   }
   return std::nullopt;
 }
@@ -214,7 +227,8 @@ class Pool {
                    c.optimizer.device == device && c.param == OffloadDevice::kNone &&
                    c.recompute.kind == recompute;
           };
-          if (const std::optional<Found> found = searcher.Best(question)) Add(found->candidate);
+          const Answer answer = searcher.Best(question);
+          if (answer.found) Add(answer.found->candidate);
         }
       }
     }
@@ -230,20 +244,26 @@ class Pool {
     return true;
   }
 
-  // The fastest.
+  // The fastest; of those as fast the simplest, as a search has it.
   Found Best(const CostModel& costs) const {
     StepTimer timer(costs);
-    Found best;
+    std::vector<Found> all;
+    double most = 0;
     for (size_t i = 0; i < programs_.size(); ++i) {
       const Program& program = programs_[i];
       const BatchSpec& batch = program.setup.batch;
       const double seconds = timer.Time(program).total_seconds;
       const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
-      if (Merit(candidates_[i], rate) <= Merit(best)) continue;
       const Cluster& cluster = searcher_.ClusterOf(candidates_[i]).cluster;
-      best = {candidates_[i], rate, seconds, TotalsOf(program.arena_bytes, cluster).gpu_bytes};
+      all.push_back(
+          {candidates_[i], rate, seconds, TotalsOf(program.arena_bytes, cluster).gpu_bytes});
+      most = std::max(most, Merit(all.back()));
     }
-    return best;
+    std::erase_if(all, [&](const Found& f) { return Merit(f) < most / (1 + kTieMargin); });
+    return *std::min_element(all.begin(), all.end(), [](const Found& a, const Found& b) {
+      const auto x = Complexity(a.candidate), y = Complexity(b.candidate);
+      return x != y ? x < y : Merit(a) > Merit(b);
+    });
   }
 
  private:
@@ -253,8 +273,7 @@ class Pool {
 };
 
 // The answer with links of that scale, as far as a search gets.
-std::optional<Found> SearchScaled(const Searcher& searcher, const Found& now,
-                                  const CostModel& costs) {
+Answer SearchScaled(const Searcher& searcher, const Found& now, const CostModel& costs) {
   SearchInputs scaled = searcher.inputs();
   SearchCluster cluster = searcher.ClusterOf(now.candidate);
   cluster.costs = &costs;
@@ -266,12 +285,17 @@ std::optional<Found> SearchScaled(const Searcher& searcher, const Found& now,
   return Searcher(std::move(scaled)).Best(question);
 }
 
-// The better of what the pool holds and what a search finds: either may know more.
-Found BestScaled(const Pool& pool, const Searcher& searcher, const Found& now,
-                 const CostModel& costs) {
+// The better of what the pool holds and what a search finds: either may know more. What the search
+// finds the pool and the searcher are told of.
+Answer BestScaled(Pool& pool, Searcher& searcher, const Found& now, const CostModel& costs) {
   const Found known = pool.Best(costs);
-  const std::optional<Found> found = SearchScaled(searcher, now, costs);
-  return found && Merit(*found) > Merit(known) ? *found : known;
+  Answer answer = SearchScaled(searcher, now, costs);
+  if (answer.found && Merit(*answer.found) * (1 + kTieMargin) >= Merit(known)) {
+    searcher.Consider(answer.found->candidate);
+    return answer;
+  }
+  answer.found = known;
+  return answer;
 }
 
 constexpr int kRounds = 8;
@@ -295,21 +319,34 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
       next = faster ? next * 2 : next / 2;
     } while (!changed(next) && next < 64 && next > 1.0 / 64);
     const bool found = changed(next);
-    const double at = found ? Bisect(last, next, changed).changed : next;
     const double margin = faster ? 1.01 : 1 / 1.01;
-    const Found beyond = BestScaled(pool, searcher, now, costs(gpus, at * margin));
-    const bool flipped = beyond.candidate.stage != stage;
-    if (!found && !flipped) return std::nullopt;
-    if (found != flipped) {
-      if (!pool.Add(beyond.candidate)) break;  // a tie: it flips there and back
-      continue;
+    bool joined = false;
+    // Where the pool sees no change, or just beyond the one it sees, and just before that.
+    std::vector<double> scales(kCheckedScales.begin(), kCheckedScales.end());
+    double at = next;
+    if (found) {
+      at = Bisect(last, next, changed).changed;
+      scales = {at * margin, at / margin / margin};
+    } else if (!faster) {
+      for (double& scale : scales) scale = 1 / scale;
     }
-    const Found before = BestScaled(pool, searcher, now, costs(gpus, at / margin / margin));
-    if (before.candidate.stage != stage) {
-      if (!pool.Add(before.candidate)) break;
-      continue;
+    std::optional<Answer> beyond;
+    for (const double scale : scales) {
+      const Answer answer = BestScaled(pool, searcher, now, costs(gpus, scale));
+      const bool flipped = answer.found->candidate.stage != stage;
+      const bool expected = found && !beyond;
+      if (!beyond) beyond = answer;
+      if (flipped == expected) continue;
+      if (!pool.Add(answer.found->candidate)) {  // a tie: it flips there and back
+        if (gave_up != nullptr) *gave_up = true;
+        return std::nullopt;
+      }
+      joined = true;
+      break;
     }
-    return Flip{at, beyond};
+    if (joined) continue;
+    if (!found) return std::nullopt;
+    return Flip{at, beyond->found, beyond->gap};
   }
   if (gave_up != nullptr) *gave_up = true;
   return std::nullopt;

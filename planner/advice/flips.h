@@ -2,6 +2,7 @@
 // bisection over searches and confirmed by a search of the whole space on both sides.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 
@@ -14,8 +15,9 @@ namespace zeroplan {
 bool SameKind(const Candidate& a, const Candidate& b);
 
 struct Flip {
-  double at = 0;               // bytes, sequences or bytes per second where the answer changes
+  double at = 0;               // bytes, sequences or factor on a bandwidth where the answer changes
   std::optional<Found> after;  // the answer beyond it; none: nothing fits
+  double gap = 0;              // how much better than that a choice not judged could be, at most
 };
 
 // What one flip may cost: instructions lowered before it is given up. More than programs of
@@ -36,6 +38,10 @@ std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger,
 // Makes the cost model of `gpus` GPUs whose scarcest link, between nodes or within the one node,
 // has its bandwidth times `scale`.
 using ScaledCosts = std::function<CostModel(int gpus, double scale)>;
+
+// Factors on that bandwidth (or their inverses) at which a search of the whole space is made before
+// no flip is reported.
+inline constexpr std::array kCheckedScales = {8.0, 64.0};
 
 // The factor on that bandwidth, up to 64 or down to 1/64, at which another stage wins. `at` is the
 // factor. `gave_up`, if given, says whether nothing was found because stages are too close for

@@ -73,8 +73,11 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
     const bool for_offload = objective == Objective::kThroughput && gain <= kOffloadMargin &&
                              Offloads(CandidateOf(other.setup)) &&
                              !Offloads(CandidateOf(best.setup));
+    const bool tie = objective == Objective::kThroughput && !for_offload && gain <= kTieMargin;
     return fmt::format("{:.2g} % faster{}", 100 * gain,
-                       for_offload ? ", which is less than offload has to gain" : "");
+                       for_offload ? ", which is less than offload has to gain"
+                       : tie       ? ": a tie, and the simpler choice is preferred"
+                                   : "");
   }
   struct Part {
     double difference;

@@ -79,7 +79,7 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
 
 // The machines of `gpus` GPUs, or of as many more as fill the last node.
 SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpus)>& cluster_of) {
-  const SearchCluster found = cluster_of(static_cast<int>(gpus));
+  SearchCluster found = cluster_of(static_cast<int>(gpus));
   const int per_node = found.cluster.gpus_per_node;
   if (gpus % per_node == 0) return found;
   return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
@@ -98,6 +98,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
     if (!IsFree(f, asked.space, full)) pinned |= 1u << f;
   }
   Question fastest;
+  fastest.instruction_budget = kInstructionBudget / 8;
   for (int count = 1; count <= std::popcount(pinned); ++count) {
     std::optional<Change> best;
     for (unsigned set = 1; set < (1u << kFreedoms); ++set) {
@@ -107,7 +108,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
         if ((set >> f & 1) != 0) SetFree(f, full, inputs.space);
       }
       Searcher searcher(inputs);
-      const std::optional<Found> found = searcher.Best(fastest);
+      const std::optional<Found> found = searcher.Best(fastest).found;
       if (!found || (best && Merit(*found) <= Merit(best->found))) continue;
       best = Describe(searcher, *found, asked.space);
     }
@@ -127,7 +128,7 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       if (n > kMaxPlannedGpus) break;
       inputs.space.gpus = {static_cast<int>(n)};
       Searcher searcher(inputs);
-      if (const std::optional<Found> found = searcher.Best(fastest)) {
+      if (const std::optional<Found> found = searcher.Best(fastest).found) {
         return Describe(searcher, *found, asked.space);
       }
     }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/base/units.h"
@@ -60,10 +61,10 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
   sentence += choice.fits ? "; it fits." : fmt::format("; it does not fit: {}.", choice.why_not);
   const TimeEstimate& time = choice.time;
   if (time.total_seconds) {
-    sentence += fmt::format(" A step takes {}: {} tokens/s on all GPUs, MFU {:.1f} %.",
-                            FormatSeconds(*time.total_seconds),
-                            FormatCount(static_cast<uint64_t>(*time.tokens_per_second + 0.5)),
-                            100 * *time.mfu);
+    sentence += fmt::format(
+        " A step takes {}: {} tokens/s on all GPUs, MFU {:.1f} %.",
+        FormatSeconds(*time.total_seconds),
+        FormatCount(static_cast<uint64_t>(std::llround(*time.tokens_per_second))), 100 * *time.mfu);
   }
   return text + '\n' + Wrap(sentence.substr(1), 2);
 }
@@ -110,6 +111,7 @@ std::string SpentOn(const Program& program, const PlayedSection& played) {
                                 FormatSeconds(seconds)));
   }
   std::vector<std::pair<double, std::string>> largest;
+  largest.reserve(kernels.size());
   for (const auto& [name, seconds] : kernels) largest.emplace_back(seconds, name);
   std::sort(largest.rbegin(), largest.rend());
   if (largest.size() > 3) largest.resize(3);

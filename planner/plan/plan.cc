@@ -10,6 +10,7 @@ namespace zeroplan {
 TrainSetup ResolveAuto(const Program& program) {
   TrainSetup setup = program.setup;
   setup.zero.reduce_bucket_elements = ReduceBucketElements(program);
+  setup.zero.max_live_parameters = LiveParameterLimit(setup.zero, program.layout);
   if (setup.zero.prefetch_bucket_elements == kAuto) {
     // One unit ahead, whatever its size: a bucket that not even the smallest one fits twice.
     uint64_t smallest = UINT64_MAX;

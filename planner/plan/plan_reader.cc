@@ -236,7 +236,7 @@ TrainSetup ReadSetup(PlanSection& root, int gpus, int64_t seq_len, int64_t layer
   context.world_size = gpus;
   context.seq_len = seq_len;
   context.layers = layers;
-  const TrainSetup setup = ReadDeepSpeedConfig(text, source, context).setup;
+  TrainSetup setup = ReadDeepSpeedConfig(text, source, context).setup;
   ValidateSetup(setup, source);
   return setup;
 }

@@ -100,7 +100,7 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
                      {"predicted", PredictedJson(plan.choice)},
                      {"search", SearchJson(plan)},
                      {"advice", plan.advice}};
-  const std::string text = json.dump(2) + '\n';
+  std::string text = json.dump(2) + '\n';
   // What is written must be what was planned.
   const PlanFile back = ReadPlan(text, "plan");
   if (Fingerprint(Lower(back.model, back.setup, back.lower)) != fingerprint) {

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
@@ -98,7 +99,7 @@ bool TimesKnown(const Estimate& estimate) {
 std::string TokensCell(const std::optional<double>& tokens) {
   if (!tokens) return "?";
   return *tokens < 9999.5 ? fmt::format("{:.0f}", *tokens)
-                          : FormatCount(static_cast<uint64_t>(*tokens + 0.5));
+                          : FormatCount(static_cast<uint64_t>(std::llround(*tokens)));
 }
 
 std::string TimeTable(const Estimate& estimate, const Paints& paints) {

@@ -83,20 +83,27 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   return facts;
 }
 
-GroupTerms::GroupTerms(const Candidate& group, const TrainSetup& base, const LayoutFacts& facts) {
-  const TrainSetup setup = SetupOf(group, base);
-  const StateBytesPerParam bytes = StateBytes(base.precision);
-  ranks = group.gpus;
-  stage = group.stage;
+GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
+  const StateBytesPerParam bytes = StateBytes(setup.precision);
+  ranks = setup.batch.world_size;
+  stage = setup.zero.stage;
   psi = facts.all;
   sharded = ParamsSharded(setup);
   whole = sharded ? facts.persistent : 0;
-  reused = base.zero.max_reuse_distance > 0 ? psi - whole : 0;
-  away = group.optimizer.device == OffloadDevice::kNone ? 0 : group.optimizer.ratio;
+  reused = setup.zero.max_reuse_distance > 0 ? psi - whole : 0;
+  const auto enough = [](uint64_t elements, double all) {
+    return static_cast<double>(elements) >= all;
+  };
+  keeps_all = sharded && enough(setup.zero.max_reuse_distance, psi) &&
+              setup.zero.max_live_parameters != kAuto &&
+              enough(setup.zero.max_live_parameters, psi);
+  away = setup.zero.offload_optimizer.device == OffloadDevice::kNone
+             ? 0
+             : setup.zero.offload_optimizer.ratio;
   param_bytes = static_cast<double>(bytes.params);
   grad_bytes = static_cast<double>(bytes.grads);
   state_bytes = static_cast<double>(bytes.optimizer);
-  params_away = group.param != OffloadDevice::kNone;
+  params_away = setup.zero.offload_param.device != OffloadDevice::kNone;
   in_place = GradsInPlace(setup);
 }
 

@@ -48,18 +48,26 @@ struct LayoutFacts {
   // What is reduced together where the config leaves it open: elements, and whole layers.
   uint64_t auto_reduce_bucket = 0;
   double auto_reduce_layers = 1;
+
+  // Elements of all that is gathered of the layers.
+  double gathered_layers() const {
+    double elements = 0;
+    for (const LayerGathers& gathers : layer_gathers) elements += gathers.layers * gathers.elements;
+    return elements;
+  }
 };
 LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssumptions& assumed);
 
 // A group's choices in the words of the formulas, of one rank.
 struct GroupTerms {
-  GroupTerms(const Candidate& group, const TrainSetup& base, const LayoutFacts& facts);
+  GroupTerms(const TrainSetup& setup, const LayoutFacts& facts);  // batch apart
 
   int ranks = 1, stage = 0;
-  double psi = 0;     // parameters
-  double whole = 0;   // of these kept whole on every rank of stage 3
-  double reused = 0;  // kept from forward to backward
-  double away = 0;    // share of the states on host or disk
+  double psi = 0;          // parameters
+  double whole = 0;        // of these kept whole on every rank of stage 3
+  double reused = 0;       // kept from forward to backward, at most
+  bool keeps_all = false;  // every layer is
+  double away = 0;         // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
   bool params_away = false, sharded = false, in_place = false;
 

@@ -65,10 +65,11 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
   return bound;
 }
 
-const LayoutFacts& Bounds::FactsFor(int gpus) {
-  const auto [entry, fresh] = facts_.try_emplace(gpus);
+const LayoutFacts& Bounds::FactsFor(const TrainSetup& setup) {
+  const int gpus = setup.batch.world_size;
+  const auto [entry, fresh] = facts_.try_emplace({gpus, setup.zero.param_persistence_threshold});
   if (fresh) {
-    ZeroConfig zero = base_.zero;
+    ZeroConfig zero = setup.zero;
     zero.stage = 3;
     entry->second = FactsOf(BuildParamLayout(tensors_, zero, gpus), model_.layers, assumed_);
   }
@@ -76,10 +77,11 @@ const LayoutFacts& Bounds::FactsFor(int gpus) {
 }
 
 GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const CostModel& costs) {
-  const LayoutFacts& facts = FactsFor(group.gpus);
-  const GroupTerms terms(group, base_, facts);
-  return {MemoryOfGroup(terms, group, base_, facts, cluster),
-          TimeOfGroup(terms, group, base_, facts, costs)};
+  const TrainSetup setup = SetupOf(group, base_);
+  const LayoutFacts& facts = FactsFor(setup);
+  const GroupTerms terms(setup, facts);
+  return {MemoryOfGroup(terms, group, setup, facts, cluster),
+          TimeOfGroup(terms, group, setup, facts, costs)};
 }
 
 MemoryBound Bounds::Memory(const GroupBound& group, const ComputeBound& compute) {

@@ -48,7 +48,7 @@ class Bounds {
                             int64_t grad_accum);
 
  private:
-  const LayoutFacts& FactsFor(int gpus);
+  const LayoutFacts& FactsFor(const TrainSetup& setup);
   ComputeBound LowerCompute(const TrainSetup& setup, int64_t layers, const CostModel& costs) const;
 
   const ModelSpec& model_;
@@ -57,7 +57,7 @@ class Bounds {
   const LowerOptions options_;
   const BoundAssumptions assumed_;
   std::map<std::pair<int64_t, RecomputeConfig>, ComputeBound> compute_;
-  std::map<int, LayoutFacts> facts_;
+  std::map<std::pair<int, uint64_t>, LayoutFacts> facts_;  // by GPUs and persistence threshold
 };
 
 }  // namespace zeroplan

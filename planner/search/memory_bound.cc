@@ -13,8 +13,14 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
   if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.param_bytes;
-  // Something is gathered.
-  if (t.sharded) gpu += facts.smallest_gather * t.param_bytes;
+  // Something is gathered. Where all is kept for the backward pass: every layer at its begin, and
+  // at the peak of the activations, in one of the last two segments, all layers before these.
+  double gathered = t.sharded ? facts.smallest_gather : 0;
+  if (t.keeps_all) {
+    const double segment = std::max(1, base.recompute.every) * facts.largest_layer;
+    gathered = std::max(gathered, facts.gathered_layers() - 2 * segment);
+  }
+  gpu += gathered * t.param_bytes;
   constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
   return std::max(0.0, gpu - kRounding);
 }
@@ -39,9 +45,9 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   memory.states = {static_cast<uint64_t>(GpuBytes(t, base, facts)) + cluster.runtime_bytes,
                    static_cast<uint64_t>(node_ranks * in_host),
                    static_cast<uint64_t>(node_ranks * on_disk)};
-  if (!t.in_place && group.reduce_bucket_elements != kAuto) {
+  if (!t.in_place && group.buckets.reduce != kAuto) {
     // Filled by whole layers, so it may end up one short of its size.
-    const double room = static_cast<double>(group.reduce_bucket_elements) - facts.largest_layer;
+    const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;
     memory.filled_bucket_bytes = static_cast<uint64_t>(
         std::max(0.0, std::min(room, facts.layers - facts.largest_layer)) * t.param_bytes);
   }

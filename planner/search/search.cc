@@ -2,381 +2,433 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 #include <map>
-#include <tuple>
 
 #include "core/base/error.h"
+#include "planner/search/judge.h"
 
 namespace zeroplan {
 namespace {
 
-// Larger is better, first by primary.
-struct Score {
-  double primary = -std::numeric_limits<double>::infinity();
-  double secondary = -std::numeric_limits<double>::infinity();
+// What is explored together: choices that differ in shares, segments, buckets and batch.
+using Kind = std::array<int, 5>;
+Kind KindOf(const Candidate& c) {
+  return {c.gpus, c.stage, static_cast<int>(c.optimizer.device), static_cast<int>(c.param),
+          static_cast<int>(c.recompute.kind)};
+}
 
-  bool operator<(const Score& other) const {
-    return primary != other.primary ? primary < other.primary : secondary < other.secondary;
-  }
-};
+// In how many dimensions two groups differ.
+int Distance(const Candidate& a, const Candidate& b) {
+  return (a.gpus != b.gpus) + (a.stage != b.stage) + !(a.optimizer == b.optimizer) +
+         (a.param != b.param) + (a.recompute != b.recompute) + !(a.buckets == b.buckets) +
+         !(a.gathering == b.gathering) + (a.sub_group_elements != b.sub_group_elements);
+}
 
-Score MakeScore(Objective objective, const Candidate& candidate, double tokens_per_second,
-                double gpu_bytes) {
-  const double merit = Merit(candidate, tokens_per_second);
+// Whether a choice of `bound` could be better than one of `score` by more than the proof allows.
+bool CouldBeat(Objective objective, const Score& bound, const Score& score) {
   switch (objective) {
     case Objective::kThroughput:
-      return {merit, -gpu_bytes};
+      return bound.primary > score.primary * (1 + kProofMargin);
     case Objective::kHeadroom:
-      return {-gpu_bytes, merit};
+      return score < bound;
     case Objective::kFewestGpus:
-      return {-static_cast<double>(candidate.gpus), merit};
+      return bound.primary > score.primary ||
+             (bound.primary == score.primary &&
+              bound.secondary > score.secondary * (1 + kProofMargin));
   }
-  return {};
+  return false;
 }
 
-Score ScoreOf(Objective objective, const Found& found) {
-  return MakeScore(objective, found.candidate, found.tokens_per_second,
-                   static_cast<double>(found.gpu_bytes));
-}
+// The search for one answer.
+class Hunt {
+ public:
+  Hunt(Judge& judge, const Question& question)
+      : judge_(judge),
+        question_(question),
+        budget_(static_cast<uint64_t>(judge.inputs().effort *
+                                      static_cast<double>(question.instruction_budget))),
+        started_(judge.stats) {}
 
-// By how much `bound` is better than `score`, as a share of what they differ in first.
-double GapOf(const Score& score, const Score& bound) {
-  return bound.primary != score.primary ? std::abs(bound.primary / score.primary - 1)
-                                        : std::abs(bound.secondary / score.secondary - 1);
-}
-
-// What a program says of a choice, for any accumulation of its kind.
-struct Judged {
-  MemoryTotals totals;
-  MemoryTotals live;  // without placement's gaps on the GPU; never falls as the micro-batch grows
-  StepParts parts;
-};
-
-struct Group {
-  Candidate candidate;  // batch 1 x 1
-  const SearchCluster* cluster = nullptr;
-  GroupBound bound;
-  ExtraMemory extra;
-  int64_t too_large =
-      std::numeric_limits<int64_t>::max();  // micro-batch whose live bytes do not fit
-};
-
-struct Item {
-  Score score;
-  uint32_t group = 0;
-  BatchPair batch{};
-
-  // Of equals the group that comes first, which is the simpler one, is better.
-  bool operator<(const Item& other) const {
-    if (score < other.score || other.score < score) return score < other.score;
-    return group > other.group;
+  Answer Run() {
+    if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
+    items_ = judge_.Open(question_, true);
+    Index();
+    if (question_.objective == Objective::kThroughput) {
+      for (const uint64_t quarter : {1, 2}) {
+        Explore(quarter * budget_ / 4);
+        Improve(quarter * budget_ / 4 + budget_ / 4);
+      }
+    }
+    if (!answer_.found && NothingFits()) return answer_;
+    Prove();
+    if (question_.objective != Objective::kHeadroom) PreferSimple();
+    if (answer_.found) answer_.gave_up = false;
+    return answer_;
   }
+
+  Answer RunBruteForce() {
+    items_ = judge_.Open(question_, false);
+    for (const Item& item : items_) {
+      const std::optional<Found> found = judge_.Try(question_, item);
+      if (found) Take(*found);
+    }
+    return answer_;
+  }
+
+  uint64_t cut_by_score() const { return cut_by_score_; }
+  uint64_t left() const { return left_; }
+
+ private:
+  // Where each group's items lie, by rising micro-batch.
+  struct Range {
+    uint32_t begin = 0, end = 0;
+  };
+  struct Class {
+    std::vector<uint32_t> items;  // best bound last
+    double best_share = 1;        // of the bound that a program reached
+    int since_better = 0;         // programs judged since that was raised
+  };
+
+  void Index() {
+    tried_.assign(items_.size(), 0);
+    ranges_.assign(judge_.group_count(), {});
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      Range& range = ranges_[items_[i].group];
+      if (range.end == 0) range.begin = i;
+      range.end = i + 1;
+    }
+  }
+
+  bool Take(const Found& found) {
+    const Score score = ScoreOf(question_.objective, found);
+    if (answer_.found && !(score_ < score)) return false;
+    score_ = score;
+    answer_.found = found;
+    return true;
+  }
+
+  // Whether the choice that takes least GPU memory, of those that fit the host and the disks, is
+  // known and takes too much. If it fits, it is taken for a begin.
+  bool NothingFits() {
+    if (items_.empty()) return true;
+    if (question_.objective != Objective::kThroughput) return false;
+    const JudgeStats counted = judge_.stats;
+    Question least = question_;
+    least.objective = Objective::kHeadroom;
+    least.gpu_capacity_bytes = UINT64_MAX / 4;
+    const Answer answer = Hunt(judge_, least).Run();
+    judge_.stats.candidates = counted.candidates;
+    judge_.stats.cut_by_memory = counted.cut_by_memory;
+    judge_.stats.judged = counted.judged;
+    if (!answer.found) return !answer.gave_up;
+    if (const std::optional<Found> known = judge_.BestKnown(question_)) Take(*known);
+    return !answer_.found && answer.gap == 0 && judge_.TooLargeEvenAlone(question_, *answer.found);
+  }
+
+  uint64_t Spent() const { return judge_.stats.instructions - started_.instructions; }
+  int Programs() const { return static_cast<int>(judge_.stats.lowered - started_.lowered); }
+  bool Over(uint64_t budget) const {
+    return Spent() >= budget || Programs() >= question_.most_programs;
+  }
+
+  // Judges an item unless that was done; true if it is the best so far.
+  bool Try(uint32_t i, std::optional<Found>* result = nullptr) {
+    if (tried_[i]) return false;
+    tried_[i] = 1;
+    const Item& item = items_[i];
+    if (judge_.TooLarge(question_, item)) {
+      ++judge_.stats.cut_by_memory;
+      return false;
+    }
+    const std::optional<Found> found = judge_.Try(question_, item);
+    if (judge_.inputs().progress) judge_.inputs().progress(judge_.stats.lowered);
+    if (result != nullptr) *result = found;
+    return found && Take(*found);
+  }
+
+  bool UnlikelyToFit(uint32_t i) const { return judge_.UnlikelyToFit(question_, items_[i]); }
+
+  // The most promising of every kind, by bounds times the share of its bound that the kind reached.
+  void Explore(uint64_t budget) {
+    std::map<Kind, Class> classes;
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      classes[KindOf(judge_.CandidateOfGroup(items_[i].group))].items.push_back(i);
+    }
+    for (auto& [kind, all] : classes) {
+      std::sort(all.items.begin(), all.items.end(),
+                [&](uint32_t a, uint32_t b) { return items_[a] < items_[b]; });
+    }
+    constexpr int kPatience = 8;
+    while (!Over(budget)) {
+      Class* next = nullptr;
+      double promised = answer_.found ? score_.primary : 0;
+      for (auto& [kind, all] : classes) {
+        while (!all.items.empty() &&
+               (tried_[all.items.back()] || UnlikelyToFit(all.items.back()))) {
+          all.items.pop_back();
+        }
+        if (all.items.empty() || all.since_better >= kPatience) continue;
+        const double promise = items_[all.items.back()].bound.primary * all.best_share;
+        if (promise <= promised) continue;
+        promised = promise;
+        next = &all;
+      }
+      if (next == nullptr) return;
+      const uint32_t i = next->items.back();
+      next->items.pop_back();
+      std::optional<Found> found;
+      Try(i, &found);
+      const double share =
+          found ? ScoreOf(question_.objective, *found).primary / items_[i].bound.primary : 0;
+      const bool first = next->best_share == 1;
+      if (found && (first || share > next->best_share)) {
+        next->best_share = share;
+        next->since_better = 0;
+      } else {
+        ++next->since_better;
+      }
+    }
+  }
+
+  // The best's neighbours, which differ in one dimension: first with its batch, then with others.
+  void Improve(uint64_t budget) {
+    constexpr int kRounds = 8;
+    for (int round = 0; round < kRounds && answer_.found; ++round) {
+      const Candidate now = answer_.found->candidate;
+      std::vector<uint32_t> same_batch, near_batch;
+      for (uint32_t g = 0; g < ranges_.size(); ++g) {
+        if (Distance(judge_.CandidateOfGroup(g), now) > 1) continue;
+        AddNear(ranges_[g], now, same_batch, near_batch);
+      }
+      if (!TryAll(same_batch, budget) && !TryAll(near_batch, budget)) return;
+    }
+  }
+
+  // Judges the most promising of `near`; true if one is the best so far.
+  bool TryAll(std::vector<uint32_t>& near, uint64_t budget) {
+    constexpr size_t kNeighbours = 24;
+    std::sort(near.begin(), near.end(),
+              [&](uint32_t a, uint32_t b) { return items_[b] < items_[a]; });
+    if (near.size() > kNeighbours) near.resize(kNeighbours);
+    bool better = false;
+    for (const uint32_t i : near) {
+      if (Over(budget)) break;
+      if (CouldBeat(question_.objective, items_[i].bound, score_)) better |= Try(i);
+    }
+    return better;
+  }
+
+  void AddNear(const Range& range, const Candidate& now, std::vector<uint32_t>& same_batch,
+               std::vector<uint32_t>& near_batch) const {
+    // Of each micro-batch the best accumulation.
+    std::vector<uint32_t> best;
+    for (uint32_t i = range.begin; i < range.end; ++i) {
+      const BatchPair& batch = items_[i].batch;
+      if (!tried_[i] && batch.micro_batch == now.micro_batch &&
+          batch.grad_accum == now.grad_accum && !UnlikelyToFit(i)) {
+        same_batch.push_back(i);
+      }
+      const bool same = !best.empty() && items_[best.back()].batch.micro_batch == batch.micro_batch;
+      if (!same) {
+        best.push_back(i);
+      } else if (items_[best.back()] < items_[i]) {
+        best.back() = i;
+      }
+    }
+    const auto at = std::find_if(best.begin(), best.end(), [&](uint32_t i) {
+      return items_[i].batch.micro_batch >= now.micro_batch;
+    });
+    const auto first = at - std::min<std::ptrdiff_t>(2, at - best.begin());
+    const auto last = at + std::min<std::ptrdiff_t>(3, best.end() - at);
+    for (auto i = first; i != last; ++i) {
+      if (!tried_[*i] && !UnlikelyToFit(*i)) near_batch.push_back(*i);
+    }
+  }
+
+  // Whatever could be better, best bound first; choices without offload before those with: where
+  // they fit, few of the many others can still win.
+  void Prove() {
+    std::array<std::vector<uint32_t>, 2> open;
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      if (tried_[i]) continue;
+      open[Offloads(judge_.CandidateOfGroup(items_[i].group)) ? 1 : 0].push_back(i);
+    }
+    for (std::vector<uint32_t>& heap : open) ProveAmong(std::move(heap));
+  }
+
+  void ProveAmong(std::vector<uint32_t> heap) {
+    auto worse = [&](uint32_t a, uint32_t b) { return items_[a] < items_[b]; };
+    std::make_heap(heap.begin(), heap.end(), worse);
+    while (!heap.empty()) {
+      const Score& next = items_[heap.front()].bound;
+      if (answer_.found && !CouldBeat(question_.objective, next, score_)) {
+        cut_by_score_ += heap.size();
+        return;
+      }
+      // While nothing fits there is nothing to hand out: look longer.
+      if (Over(answer_.found ? budget_ : 4 * budget_)) {
+        left_ += heap.size();
+        answer_.gave_up = true;
+        if (answer_.found) answer_.gap = std::max(answer_.gap, GapOf(score_, next));
+        return;
+      }
+      std::pop_heap(heap.begin(), heap.end(), worse);
+      Try(heap.back());
+      heap.pop_back();
+    }
+  }
+
+  // Of what is as fast as the best, as far as the model can tell, the simplest.
+  void PreferSimple() {
+    if (!answer_.found) return;
+    constexpr int kTriesEach = 3, kTries = 40;
+    const Found fastest = *answer_.found;
+    const double floor = Merit(fastest) / (1 + kTieMargin);
+    auto ties = [&](const std::optional<Found>& found) {
+      return found && Merit(*found) >= floor && found->candidate.gpus == fastest.candidate.gpus;
+    };
+    const bool by_gpus = question_.objective == Objective::kFewestGpus;
+    struct Simpler {
+      std::array<int, 4> complexity;
+      bool other_batch;
+      uint32_t item;
+    };
+    const std::array<int, 4> present = Complexity(fastest.candidate);
+    std::vector<Simpler> simpler;
+    for (uint32_t i = 0; i < items_.size(); ++i) {
+      const Item& item = items_[i];
+      const Candidate& c = judge_.CandidateOfGroup(item.group);
+      const double merit = by_gpus ? item.bound.secondary : item.bound.primary;
+      if (merit < floor || c.gpus != fastest.candidate.gpus) continue;
+      const std::array<int, 4> complexity = Complexity(c);
+      if (complexity >= present) continue;
+      const bool other_batch = item.batch.micro_batch != fastest.candidate.micro_batch ||
+                               item.batch.grad_accum != fastest.candidate.grad_accum;
+      simpler.push_back({complexity, other_batch, i});
+    }
+    std::sort(simpler.begin(), simpler.end(), [&](const Simpler& a, const Simpler& b) {
+      if (a.complexity != b.complexity) return a.complexity < b.complexity;
+      if (a.other_batch != b.other_batch) return b.other_batch;
+      return items_[b.item] < items_[a.item];
+    });
+    std::optional<Found> taken;
+    int tries = 0, tries_here = 0;
+    for (size_t s = 0; s < simpler.size(); ++s) {
+      const bool fresh = s == 0 || simpler[s].complexity != simpler[s - 1].complexity;
+      if (fresh && taken) break;
+      if (fresh) tries_here = 0;
+      const Item& item = items_[simpler[s].item];
+      if (judge_.TooLarge(question_, item) || tries_here >= kTriesEach || tries >= kTries) continue;
+      const uint64_t lowered = judge_.stats.lowered;
+      const std::optional<Found> found = judge_.Try(question_, item);
+      --judge_.stats.judged;  // what becomes of it was counted before
+      if (judge_.stats.lowered > lowered) {
+        ++tries;
+        ++tries_here;
+      }
+      if (ties(found) && (!taken || Merit(*taken) < Merit(*found))) taken = found;
+    }
+    if (taken) answer_.found = taken;
+  }
+
+  Judge& judge_;
+  const Question& question_;
+  const uint64_t budget_;
+  const JudgeStats started_;
+  std::vector<Item> items_;  // by group
+  std::vector<Range> ranges_;
+  std::vector<uint8_t> tried_;
+  Answer answer_;
+  Score score_;
+  uint64_t cut_by_score_ = 0, left_ = 0;
 };
 
 }  // namespace
 
-double Merit(const Candidate& candidate, double tokens_per_second) {
-  return Offloads(candidate) ? tokens_per_second / (1 + kOffloadMargin) : tokens_per_second;
+std::array<int, 4> Complexity(const Candidate& c) {
+  const Candidate simple;
+  const int offloads = static_cast<int>(c.optimizer.device) + 3 * static_cast<int>(c.param);
+  const int settings = (c.optimizer.ratio < 1) + (c.recompute.every > 1) +
+                       (c.buckets.reduce != simple.buckets.reduce) +
+                       (c.buckets.prefetch != simple.buckets.prefetch) +
+                       !(c.gathering == simple.gathering) +
+                       (c.sub_group_elements != simple.sub_group_elements);
+  return {offloads, c.stage, static_cast<int>(c.recompute.kind), settings};
 }
 
 struct Searcher::Impl {
-  explicit Impl(SearchInputs inputs)
-      : in(std::move(inputs)),
-        tensors(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model))),
-        bounds(in.model, tensors, in.base, in.lower) {
-    ZEROPLAN_CHECK(in.clusters.size() == in.space.gpus.size());
-    CheckBatches();
-    for (const Candidate& candidate : Groups(in.space)) AddGroup(candidate);
-  }
+  explicit Impl(SearchInputs inputs) : judge(std::move(inputs)) {}
 
-  // What the caller has pinned may be more than can be planned.
-  void CheckBatches() const {
-    const SearchSpace& space = in.space;
-    if (space.micro_batches.empty() || space.grad_accums.empty()) return;
-    CheckMicroBatch(space.micro_batches.front(), in.base.batch.seq_len);
-    TrainSetup least = in.base;
-    least.batch.world_size = space.gpus.back();
-    least.batch.micro_batch = space.micro_batches.front();
-    least.batch.grad_accum = space.grad_accums.front();
-    ValidateSetup(least, "command line");
-  }
-
-  void AddGroup(const Candidate& candidate) {
-    Group group;
-    group.candidate = candidate;
-    group.cluster = &ClusterOf(candidate);
-    const TrainSetup setup = SetupOf(candidate, in.base);
-    if (in.excluded && in.excluded(setup)) return;
-    group.extra = ExtraMemoryOf(in, setup);
-    group.bound = bounds.Group(candidate, group.cluster->cluster, *group.cluster->costs);
-    groups.push_back(std::move(group));
-  }
-
-  const SearchCluster& ClusterOf(const Candidate& candidate) const {
-    const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
-    ZEROPLAN_CHECK(at != in.space.gpus.end());
-    return in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
-  }
-
-  MemoryBound BoundOf(const Group& group, int64_t micro_batch) {
-    return Bounds::Memory(group.bound, ComputeOf(group, micro_batch));
-  }
-
-  const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch) {
-    return bounds.Compute(micro_batch, group.candidate.recompute, *group.cluster->costs);
-  }
-
-  // What the group's machines have, as the question wants it.
-  static Capacity CapacityFor(const Group& group, const Question& question) {
-    Capacity capacity = CapacityOf(group.cluster->cluster);
-    if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
-    return capacity;
-  }
-
-  // With what is to be left free.
-  static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals) {
-    totals.gpu_bytes += group.extra.Of(micro_batch);
-    return totals;
-  }
-
-  double Tokens(const Candidate& c, const BatchPair& batch) const {
-    return static_cast<double>(batch.micro_batch) * static_cast<double>(batch.grad_accum) * c.gpus *
-           static_cast<double>(in.base.batch.seq_len);
-  }
-
-  // Pairs of each number of GPUs, as `question` wants them.
-  std::vector<std::vector<BatchPair>> Pairs(const Question& question) const {
-    SearchSpace space = in.space;
-    if (question.global_batch) {
-      SetBatches(space, question.global_batch, in.base.batch.seq_len);
-    }
-    std::vector<std::vector<BatchPair>> pairs;
-    for (int gpus : space.gpus) pairs.push_back(BatchPairs(space, gpus));
-    return pairs;
-  }
-
-  // The candidates that may answer.
-  std::vector<Item> Open(const Question& question, bool brute_force) {
-    std::vector<Item> items;
-    const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
-    for (uint32_t g = 0; g < groups.size(); ++g) {
-      Group& group = groups[g];
-      group.too_large = std::numeric_limits<int64_t>::max();
-      if (question.among && !question.among(group.candidate)) continue;
-      const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
-      stats.candidates += pairs.size();
-      const Capacity capacity = CapacityFor(group, question);
-      for (size_t i = 0; i < pairs.size(); ++i) {
-        const ComputeBound& compute = ComputeOf(group, pairs[i].micro_batch);
-        const MemoryBound memory = Bounds::Memory(group.bound, compute);
-        const MemoryTotals needs = Needs(group, pairs[i].micro_batch, memory);
-        if (!brute_force && !Fits(needs, capacity)) {  // nor does any larger micro-batch
-          stats.cut_by_memory += pairs.size() - i;
-          break;
-        }
-        const double seconds = Bounds::StepSeconds(group.bound, compute, pairs[i].grad_accum);
-        // Bounds and programs add the same numbers up in another order.
-        constexpr double kRounding = 1 + 1e-9;
-        const double rate = kRounding * Tokens(group.candidate, pairs[i]) / seconds;
-        items.push_back({MakeScore(question.objective, group.candidate, rate,
-                                   static_cast<double>(memory.gpu_bytes)),
-                         g, pairs[i]});
-      }
-    }
-    return items;
-  }
-
-  // What a question has come to.
-  struct Progress {
-    std::optional<Found> best;
-    Score score;
-    int tried = 0;
-    uint64_t instructions = 0;
-    bool proven = true;
-    bool gave_up = false;  // nothing that fits was found in time
-    double gap = 0;
-  };
-
-  // Judges candidates by falling bound until none left can win. With `winner`, gives up after
-  // kLoserBudget candidates where none left can beat it.
-  void Judge(std::vector<Item> heap, const Question& question, bool brute_force,
-             const Score* winner, Progress& run) {
-    while (!heap.empty()) {
-      const Score& next = heap.front().score;
-      if (!brute_force && run.best && !(run.score < next)) {
-        stats.cut_by_score += heap.size();
-        return;
-      }
-      const bool hopeless = winner != nullptr && run.tried >= kLoserBudget && next < *winner;
-      const bool spent = !brute_force && run.instructions > question.instruction_budget;
-      // While nothing fits there is nothing to hand out: look longer.
-      const bool lost =
-          !brute_force && !run.best && run.instructions > 4 * question.instruction_budget;
-      if (lost) {
-        stats.left += heap.size();
-        run.gave_up = true;
-        return;
-      }
-      if (run.best && (hopeless || spent)) {
-        stats.left += heap.size();
-        run.proven = false;
-        run.gap = std::max(run.gap, GapOf(run.score, next));
-        return;
-      }
-      std::pop_heap(heap.begin(), heap.end());
-      const Item item = heap.back();
-      heap.pop_back();
-      Group& group = groups[item.group];
-      if (!brute_force && item.batch.micro_batch >= group.too_large) {
-        ++stats.cut_by_memory;
-        continue;
-      }
-      ++stats.judged;
-      ++run.tried;
-      Candidate candidate = group.candidate;
-      candidate.micro_batch = item.batch.micro_batch;
-      candidate.grad_accum = item.batch.grad_accum;
-      const Judged& outcome = JudgedOf(item.group, candidate, &run.instructions);
-      const Capacity capacity = CapacityFor(group, question);
-      if (!Fits(Needs(group, candidate.micro_batch, outcome.live), capacity)) {
-        group.too_large = std::min(group.too_large, candidate.micro_batch);
-        continue;
-      }
-      if (!Fits(Needs(group, candidate.micro_batch, outcome.totals), capacity)) continue;
-      const double seconds = outcome.parts.Of(candidate.grad_accum).total_seconds;
-      const double rate = Tokens(candidate, item.batch) / seconds;
-      const Found found{candidate, rate, seconds, outcome.totals.gpu_bytes};
-      const Score score = ScoreOf(question.objective, found);
-      if (run.best && !(run.score < score)) continue;
-      run.score = score;
-      run.best = found;
-    }
-  }
-
-  // Choices without offload first: where they fit, few of the many others can still win.
-  Progress Answer(const Question& question, bool brute_force, const Score* winner = nullptr) {
-    std::vector<Item> here, away;
-    for (Item& item : Open(question, brute_force)) {
-      (Offloads(groups[item.group].candidate) ? away : here).push_back(item);
-    }
-    std::make_heap(here.begin(), here.end());
-    std::make_heap(away.begin(), away.end());
-    Progress run;
-    Judge(std::move(here), question, brute_force, winner, run);
-    Judge(std::move(away), question, brute_force, winner, run);
-    if (run.best) run.gave_up = false;
-    return run;
-  }
+  const SearchInputs& in() const { return judge.inputs(); }
 
   StageBest BestOfStage(int stage, const std::optional<Found>& winner, bool brute_force) {
     Question question;
-    question.objective = in.objective;
+    question.objective = in().objective;
     question.among = [stage](const Candidate& c) { return c.stage == stage; };
     StageBest best;
     best.stage = stage;
     std::optional<Candidate> shown;
-    const Score to_beat = winner ? ScoreOf(in.objective, *winner) : Score{};
     if (winner && winner->candidate.stage == stage) {
       shown = best.candidate = winner->candidate;
     } else {
-      const Progress run =
-          Answer(question, brute_force, winner && !brute_force ? &to_beat : nullptr);
-      best.proven = run.proven;
-      if (run.best) best.candidate = run.best->candidate;
-      shown = run.best ? best.candidate : Closest(question);
+      if (winner) {
+        question.most_programs = kLoserBudget;
+        question.instruction_budget = kInstructionBudget / 8;
+      }
+      Hunt hunt(judge, question);
+      const Answer answer = brute_force ? hunt.RunBruteForce() : hunt.Run();
+      best.proven = answer.gap == 0;
+      if (answer.found) best.candidate = answer.found->candidate;
+      shown = answer.found ? best.candidate : judge.Closest(question);
     }
-    if (shown) best.estimate = Estimate(*shown);
+    if (shown) best.estimate = judge.Estimate(*shown);
     return best;
   }
 
-  // The candidate that comes closest to fitting.
-  std::optional<Candidate> Closest(const Question& question) {
-    std::optional<Candidate> closest;
-    double least = std::numeric_limits<double>::infinity();
-    const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
-    for (const Group& group : groups) {
-      const auto& pairs = all_pairs[static_cast<size_t>(group.cluster - in.clusters.data())];
-      if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
-      const int64_t micro_batch = pairs.front().micro_batch;
-      const double excess = Excess(Needs(group, micro_batch, BoundOf(group, micro_batch)),
-                                   CapacityFor(group, question));
-      if (excess >= least) continue;
-      least = excess;
-      closest = group.candidate;
-      closest->micro_batch = pairs.front().micro_batch;
-      closest->grad_accum = pairs.front().grad_accum;
-    }
-    return closest;
-  }
-
-  const Judged& JudgedOf(uint32_t index, Candidate candidate, uint64_t* instructions) {
-    // From three micro-steps on the program is the same.
-    candidate.grad_accum = std::min<int64_t>(candidate.grad_accum, 3);
-    const auto [entry, fresh] =
-        judged.try_emplace({index, candidate.micro_batch, candidate.grad_accum});
-    if (!fresh) return entry->second;
-    ++stats.lowered;
-    const SearchCluster& at = *groups[index].cluster;
-    const Program program = LowerIt(candidate);
-    for (const auto& section : program.sections) {
-      *instructions += section.size();
-      instructions_lowered += section.size();
-    }
-    Judged& result = entry->second;
-    result.totals = TotalsOf(program.arena_bytes, at.cluster);
-    std::array<uint64_t, kSpaces> live = program.arena_bytes;
-    constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
-    live[kDevice] = program.live_peak_bytes[kDevice];
-    result.live = TotalsOf(live, at.cluster);
-    result.parts = StepTimer(*at.costs).Play(program);
-    return result;
-  }
-
-  Program LowerIt(const Candidate& candidate) const {
-    return Lower(in.model, tensors, SetupOf(candidate, in.base), in.lower);
-  }
-
-  ChoiceEstimate Estimate(const Candidate& candidate) const {
-    const SearchCluster& at = ClusterOf(candidate);
-    return EstimateProgram(LowerIt(candidate), at.cluster, at.costs);
-  }
-
   SearchResult Run(bool brute_force) {
-    stats = {};
     const auto start = std::chrono::steady_clock::now();
+    const JudgeStats before = judge.stats;
     SearchResult result;
     Question all;
-    all.objective = in.objective;
-    const Progress run = Answer(all, brute_force);
-    const std::optional<Found>& winner = run.best;
-    result.gap = run.gap;
-    result.gave_up = run.gave_up;
-    const SearchStats of_all = stats;
-    for (int stage : in.space.stages) {
-      if (winner && winner->candidate.stage == stage) result.best = result.stages.size();
-      result.stages.push_back(BestOfStage(stage, winner, brute_force));
+    all.objective = in().objective;
+    Hunt hunt(judge, all);
+    Answer answer = brute_force ? hunt.RunBruteForce() : hunt.Run();
+    const JudgeStats after = judge.stats;
+    result.stats = {after.candidates - before.candidates,
+                    after.cut_by_memory - before.cut_by_memory,
+                    hunt.cut_by_score(),
+                    after.judged - before.judged,
+                    hunt.left(),
+                    0,
+                    0};
+    // What is found for a stage may be better than what was found for all.
+    constexpr int kRounds = 3;
+    for (int round = 0; round < kRounds; ++round) {
+      result.stages.clear();
+      result.best.reset();
+      for (int stage : in().space.stages) {
+        if (answer.found && answer.found->candidate.stage == stage) {
+          result.best = result.stages.size();
+        }
+        result.stages.push_back(BestOfStage(stage, answer.found, brute_force));
+      }
+      if (brute_force || !answer.found) break;
+      Question again = all;
+      again.instruction_budget = 0;
+      const Answer known = Hunt(judge, again).Run();
+      if (Merit(*known.found) <= Merit(*answer.found) * (1 + kTieMargin)) break;
+      answer = known;
     }
+    result.gap = answer.gap;
+    result.gave_up = answer.gave_up;
+    result.stats.lowered = judge.stats.lowered - before.lowered;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    result.stats = of_all;
-    result.stats.lowered = stats.lowered;
     result.stats.seconds = seconds.count();
     return result;
   }
 
-  const SearchInputs in;
-  const std::shared_ptr<const std::vector<ParamTensor>> tensors;
-  Bounds bounds;
-  std::vector<Group> groups;
-  std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged;
-  SearchStats stats;
-  uint64_t instructions_lowered = 0;
+  Judge judge;
 };
-
-ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup) {
-  return inputs.extra_memory ? inputs.extra_memory(setup) : ExtraMemory{};
-}
 
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
   const TrainSetup setup = SetupOf(found.candidate, inputs.base);
@@ -387,21 +439,18 @@ Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move
 Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
-std::optional<Found> Searcher::Best(const Question& question, bool* gave_up) {
-  const Impl::Progress run = impl_->Answer(question, false);
-  if (gave_up != nullptr) *gave_up = run.gave_up;
-  return run.best;
-}
+Answer Searcher::Best(const Question& question) { return Hunt(impl_->judge, question).Run(); }
+void Searcher::Consider(const Candidate& candidate) { impl_->judge.Consider(candidate); }
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
-  return impl_->LowerIt(candidate);
+  return impl_->judge.LowerIt(candidate);
 }
 ChoiceEstimate Searcher::EstimateCandidate(const Candidate& candidate) const {
-  return impl_->Estimate(candidate);
+  return impl_->judge.Estimate(candidate);
 }
-const SearchInputs& Searcher::inputs() const { return impl_->in; }
-uint64_t Searcher::instructions_lowered() const { return impl_->instructions_lowered; }
+const SearchInputs& Searcher::inputs() const { return impl_->judge.inputs(); }
+uint64_t Searcher::instructions_lowered() const { return impl_->judge.stats.instructions; }
 const SearchCluster& Searcher::ClusterOf(const Candidate& candidate) const {
-  return impl_->ClusterOf(candidate);
+  return impl_->judge.ClusterOf(candidate);
 }
 
 std::string_view ObjectiveName(Objective objective) {
@@ -423,28 +472,7 @@ SearchResult SearchByBruteForce(const SearchInputs& inputs) {
 }
 
 std::vector<CutCandidate> CutByMemory(const SearchInputs& inputs, size_t limit) {
-  Searcher searcher(inputs);
-  Searcher::Impl& search = *searcher.impl_;
-  std::vector<CutCandidate> all;
-  const std::vector<std::vector<BatchPair>> pairs = search.Pairs({});
-  for (Group& group : search.groups) {
-    for (const BatchPair& batch :
-         pairs[static_cast<size_t>(group.cluster - search.in.clusters.data())]) {
-      const MemoryBound bound = search.BoundOf(group, batch.micro_batch);
-      if (Fits(Searcher::Impl::Needs(group, batch.micro_batch, bound),
-               Searcher::Impl::CapacityFor(group, {}))) {
-        continue;
-      }
-      Candidate candidate = group.candidate;
-      candidate.micro_batch = batch.micro_batch;
-      candidate.grad_accum = batch.grad_accum;
-      all.push_back({candidate, bound});
-    }
-  }
-  if (all.size() <= limit) return all;
-  std::vector<CutCandidate> some;
-  for (size_t i = 0; i < limit; ++i) some.push_back(all[i * all.size() / limit]);
-  return some;
+  return Searcher(inputs).impl_->judge.CutByMemory(limit);
 }
 
 }  // namespace zeroplan

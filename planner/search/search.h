@@ -1,10 +1,13 @@
 // The best choice of a space. Candidates whose memory bound does not fit, or whose score bound does
-// not beat what is known, are cut; the others are lowered, best bound first, and judged by their
-// program. Nothing is reported that was not lowered.
+// not beat what is known, are cut; the others are lowered and judged by their program: first the
+// most promising of every kind, then what is near the best of these, then whatever could still be
+// better. Nothing is reported that was not lowered.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,12 +52,15 @@ struct SearchInputs {
   std::function<ExtraMemory(const TrainSetup&)> extra_memory;
   // Choices that must not be taken although they run here. Unset: none.
   std::function<bool(const TrainSetup&)> excluded;
+  double effort = 1;  // times every budget
+  // Told of every program that was judged: how many so far. Unset: no one.
+  std::function<void(uint64_t lowered)> progress;
 };
 
 // What the inputs want left free beside `setup`.
 ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup);
 
-// Of the search over all stages; `cut_by_...`, judged and left say what became of every candidate.
+// Of the answer over all stages; `cut_by_...`, judged and left say what became of every candidate.
 struct SearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
@@ -71,7 +77,7 @@ struct StageBest {
   int stage = 0;
   std::optional<Candidate> candidate;  // none: nothing of this stage fits
   ChoiceEstimate estimate;             // of the candidate, as lowered; else of what comes closest
-  // Whether every other candidate of the stage was judged or cut by its bound. Of a stage that
+  // Whether no other candidate of the stage is better by more than kProofMargin. Of a stage that
   // cannot win, a search judges the most promising kLoserBudget candidates and leaves it at that.
   bool proven = true;
 
@@ -80,13 +86,18 @@ struct StageBest {
 };
 inline constexpr int kLoserBudget = 48;
 // A question is given up, with the best so far, after lowering so many instructions: some hundred
-// programs of 50 layers, a second or two.
+// programs of 50 layers, a second or two. SearchInputs::effort multiplies it.
 inline constexpr uint64_t kInstructionBudget = 4'000'000;
+// Choices this close to the best found are not told apart: the model of a step's time is not that
+// exact. Of them the simplest is taken (see Complexity).
+inline constexpr double kTieMargin = 0.004;
+// A choice is proven if no other can be faster by more than this. With kTieMargin: at most 0.5 %.
+inline constexpr double kProofMargin = 0.001;
 
 struct SearchResult {
   std::optional<size_t> best;  // into stages; none: nothing fits
   std::vector<StageBest> stages;
-  bool gave_up = false;  // nothing that fits was found within four times the budget
+  bool gave_up = false;  // nothing that fits was found within the budget
   // 0 where the best is proven; else how much better, at most, a choice that was not judged could
   // be (see kInstructionBudget): 0.05 for 5 %.
   double gap = 0;
@@ -99,6 +110,7 @@ struct Question {
   std::optional<uint64_t> gpu_capacity_bytes;
   std::optional<int64_t> global_batch;
   uint64_t instruction_budget = kInstructionBudget;
+  int most_programs = std::numeric_limits<int>::max();
   std::function<bool(const Candidate&)> among;  // asked of each group (batch 1 x 1); unset: all
 };
 
@@ -110,6 +122,12 @@ struct Found {
   uint64_t gpu_bytes = 0;  // with runtime
 };
 
+struct Answer {
+  std::optional<Found> found;  // none: nothing fits
+  double gap = 0;              // as SearchResult's
+  bool gave_up = false;        // nothing that fits was found within the budget
+};
+
 // GPU memory from which on a choice fits: its own and what the inputs want left free beside it.
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
@@ -118,6 +136,10 @@ uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 inline constexpr double kOffloadMargin = 0.02;
 double Merit(const Candidate& candidate, double tokens_per_second);
 inline double Merit(const Found& found) { return Merit(found.candidate, found.tokens_per_second); }
+
+// What makes a choice less simple than another, most important first: what is offloaded, the stage,
+// what is recomputed, and how many further settings are not the default.
+std::array<int, 4> Complexity(const Candidate& candidate);
 
 // Keeps what it has lowered, so that further questions about the same space are cheap.
 class Searcher {
@@ -129,11 +151,12 @@ class Searcher {
   Searcher(const Searcher&) = delete;
   Searcher& operator=(const Searcher&) = delete;
 
-  // The best of each stage and of all.
+  // The best of each stage and of all. What was judged before, whatever for, is remembered: what a
+  // later question finds to be better is the next run's answer.
   SearchResult Run();
-  // The best answer; none if nothing fits. `gave_up`, if given, says whether nothing that fits was
-  // found within four times the budget.
-  std::optional<Found> Best(const Question& question, bool* gave_up = nullptr);
+  Answer Best(const Question& question);
+  // Judges a choice, so that later questions know it. Nothing if the space has no such group.
+  void Consider(const Candidate& candidate);
 
   // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
   Program LowerCandidate(const Candidate& candidate) const;

@@ -61,8 +61,12 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
     }
   }
   const uint64_t layer = LayerElements(model);
-  space.reduce_bucket_elements = {kAuto, 2 * layer, 4 * layer, model.ParamCount() * 2};
-  space.prefetch_bucket_elements = {kAuto, 2 * layer, 4 * layer};
+  const uint64_t all = model.ParamCount() * 2;
+  // A fifth of a layer: its larger tensors one by one, as soon as each is there.
+  const uint64_t part = std::max<uint64_t>(1, layer / 5);
+  space.buckets = {{kAuto, kAuto}, {part, kAuto}, {part, 2 * layer}, {4 * layer, 4 * layer}};
+  space.gathering = {{}, {.persistence_threshold = 0}, {0, all, all}};
+  space.sub_group_elements = {ZeroConfig{}.sub_group_elements, 4 * ZeroConfig{}.sub_group_elements};
   SetBatches(space, std::nullopt, model.positions);
   return space;
 }
@@ -110,8 +114,12 @@ TrainSetup SetupOf(const Candidate& candidate, const TrainSetup& base) {
   zero.offload_optimizer.device = candidate.optimizer.device;
   zero.offload_optimizer.ratio = candidate.optimizer.ratio;
   zero.offload_param.device = candidate.param;
-  zero.reduce_bucket_elements = candidate.reduce_bucket_elements;
-  zero.prefetch_bucket_elements = candidate.prefetch_bucket_elements;
+  zero.reduce_bucket_elements = candidate.buckets.reduce;
+  zero.prefetch_bucket_elements = candidate.buckets.prefetch;
+  zero.param_persistence_threshold = candidate.gathering.persistence_threshold;
+  zero.max_live_parameters = candidate.gathering.max_live_parameters;
+  zero.max_reuse_distance = candidate.gathering.max_reuse_distance;
+  zero.sub_group_elements = candidate.sub_group_elements;
   return setup;
 }
 
@@ -123,8 +131,10 @@ Candidate CandidateOf(const TrainSetup& setup) {
   candidate.optimizer = {zero.offload_optimizer.device, zero.offload_optimizer.ratio};
   candidate.param = zero.offload_param.device;
   candidate.recompute = setup.recompute;
-  candidate.reduce_bucket_elements = zero.reduce_bucket_elements;
-  candidate.prefetch_bucket_elements = zero.prefetch_bucket_elements;
+  candidate.buckets = {zero.reduce_bucket_elements, zero.prefetch_bucket_elements};
+  candidate.gathering = {zero.param_persistence_threshold, zero.max_live_parameters,
+                         zero.max_reuse_distance};
+  candidate.sub_group_elements = zero.sub_group_elements;
   candidate.micro_batch = setup.batch.micro_batch;
   candidate.grad_accum = setup.batch.grad_accum;
   return candidate;
@@ -149,15 +159,27 @@ std::vector<Candidate> Groups(const SearchSpace& space) {
   std::vector<Candidate> groups;
   Candidate c;
   bool gathers = false;
-  auto each_bucket = [&] {
-    for (size_t r = 0; r < space.reduce_bucket_elements.size(); ++r) {
-      if (r > 0 && c.gpus == 1) break;
-      for (size_t p = 0; p < space.prefetch_bucket_elements.size(); ++p) {
-        if (p > 0 && !gathers) break;
-        c.reduce_bucket_elements = space.reduce_bucket_elements[r];
-        c.prefetch_bucket_elements = space.prefetch_bucket_elements[p];
+  // Where a dimension makes no difference, its first value stands for all.
+  auto each_gathering = [&] {
+    for (const Gathering& gathering : space.gathering) {
+      c.gathering = gathering;
+      for (const uint64_t sub_group : space.sub_group_elements) {
+        c.sub_group_elements = sub_group;
         groups.push_back(c);
+        if (c.optimizer.device != OffloadDevice::kNvme) break;
       }
+      if (!gathers) break;
+    }
+  };
+  auto each_bucket = [&] {
+    std::vector<Buckets> seen;
+    for (const Buckets& buckets : space.buckets) {
+      c.buckets = buckets;
+      if (c.gpus == 1) c.buckets.reduce = space.buckets.front().reduce;
+      if (!gathers) c.buckets.prefetch = space.buckets.front().prefetch;
+      if (std::find(seen.begin(), seen.end(), c.buckets) != seen.end()) continue;
+      seen.push_back(c.buckets);
+      each_gathering();
     }
   };
   for (int gpus : space.gpus) {

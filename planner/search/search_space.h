@@ -17,17 +17,35 @@ struct OptimizerOffload {
   bool operator==(const OptimizerOffload&) const = default;
 };
 
+// Elements that one collective takes.
+struct Buckets {
+  uint64_t reduce = kAuto;    // of gradients; kAuto: one layer
+  uint64_t prefetch = kAuto;  // of parameters, stage 3; kAuto: one unit ahead
+
+  bool operator==(const Buckets&) const = default;
+};
+
+// Stage 3: what of the parameters stays whole, for how long.
+struct Gathering {
+  uint64_t persistence_threshold = ZeroConfig{}.param_persistence_threshold;
+  uint64_t max_live_parameters = kAuto;
+  uint64_t max_reuse_distance = 0;
+
+  bool operator==(const Gathering&) const = default;
+};
+
 // Every list has at least one entry. The space is their product, without what cannot run
 // (optimizer offload at stage 0, parameter offload below stage 3) and without what makes no
-// difference (reduce buckets of one GPU, prefetch where nothing is gathered).
+// difference (reduce buckets of one GPU, prefetch and the like where nothing is gathered).
 struct SearchSpace {
   std::vector<int> gpus = {1};  // rising
   std::vector<int> stages = {0, 1, 2, 3};
   std::vector<OptimizerOffload> offload_optimizer;
   std::vector<OffloadDevice> offload_param;
   std::vector<RecomputeConfig> recompute;
-  std::vector<uint64_t> reduce_bucket_elements;    // kAuto: one layer
-  std::vector<uint64_t> prefetch_bucket_elements;  // stage 3; kAuto: one unit ahead
+  std::vector<Buckets> buckets;
+  std::vector<Gathering> gathering;          // stage 3
+  std::vector<uint64_t> sub_group_elements;  // states on disk
 
   // Sequences a GPU and micro-step, and micro-steps a step; both rising. With `global_batch` only
   // pairs whose product with the GPUs is that; else those of at most `max_step_sequences` (but the
@@ -38,8 +56,10 @@ struct SearchSpace {
 };
 
 // All that zeroplan chooses from for `model` on up to `gpus` GPUs: all stages and offloads, ratios
-// of a tenth, selective recompute and that of segments that divide the layers, buckets of 1, 2 and
-// 4 layers and all at once, prefetch of up to 4 units. GPUs used: `gpus` alone, or with
+// of a tenth, selective recompute and that of segments that divide the layers, buckets of a part of
+// a layer, of one and of 4 with a prefetch of 1, 2 or 4 units, small tensors whole on every GPU or
+// not, parameters gathered for each use or once a micro-step, and swapping by 16 or 64 million
+// elements. GPUs used: `gpus` alone, or with
 // `fewer_gpus` the powers of two below it and the multiples of a node too. Batch: see
 // DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
@@ -65,7 +85,9 @@ struct Candidate {
   OptimizerOffload optimizer;
   OffloadDevice param = OffloadDevice::kNone;
   RecomputeConfig recompute;
-  uint64_t reduce_bucket_elements = kAuto, prefetch_bucket_elements = kAuto;
+  Buckets buckets;
+  Gathering gathering;
+  uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements;
   int64_t micro_batch = 1, grad_accum = 1;
 
   bool operator==(const Candidate&) const = default;

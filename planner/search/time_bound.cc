@@ -56,11 +56,11 @@ class GroupTimer {
  private:
   // Elements of the layers that one collective reduces at most.
   double ReducePiece() const {
-    const bool open = group_.reduce_bucket_elements == kAuto;
+    const bool open = group_.buckets.reduce == kAuto;
     if (open && facts_.assumed.uniform_layers) {
       return facts_.auto_reduce_layers * facts_.largest_layer;
     }
-    const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.reduce_bucket_elements;
+    const uint64_t bucket = open ? facts_.auto_reduce_bucket : group_.buckets.reduce;
     return std::max(facts_.largest_layer, static_cast<double>(bucket));
   }
 
@@ -80,9 +80,9 @@ class GroupTimer {
     // Gathers ahead of their use may cross from one half into the other; the longest ones are left
     // out.
     const double smallest = facts_.layer_gathers.front().elements * t_.param_bytes;
-    const double ahead = group_.prefetch_bucket_elements == kAuto
+    const double ahead = group_.buckets.prefetch == kAuto
                              ? 2
-                             : 2 + std::ceil(static_cast<double>(group_.prefetch_bucket_elements) *
+                             : 2 + std::ceil(static_cast<double>(group_.buckets.prefetch) *
                                              t_.param_bytes / smallest);
     double left = -ahead;
     for (const LayerGathers& gathers : facts_.layer_gathers) left += gathers.layers;
@@ -131,8 +131,8 @@ class GroupTimer {
   double GatherSeconds() const {
     if (t_.ranks <= 1) return 0;
     const double elements = t_.stage == 0 ? 0 : t_.sharded ? t_.whole : t_.psi;
-    const uint64_t reduced = group_.reduce_bucket_elements == kAuto ? facts_.auto_reduce_bucket
-                                                                    : group_.reduce_bucket_elements;
+    const uint64_t reduced =
+        group_.buckets.reduce == kAuto ? facts_.auto_reduce_bucket : group_.buckets.reduce;
     // Units of stages below 3 hold a whole layer, and a rank's padding.
     const double unit = 1.01 * std::max(facts_.largest_layer, facts_.embedding);
     const double bucket = std::max(static_cast<double>(GatherBucketElements(zero_, reduced)), unit);

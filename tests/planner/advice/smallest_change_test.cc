@@ -37,8 +37,8 @@ class Asked {
     full.offload_optimizer = {{OffloadDevice::kNone, 1}, {OffloadDevice::kCpu, 1}};
     full.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
     full.recompute = {kNoRecompute, FullRecompute()};
-    full.reduce_bucket_elements = {kAuto};
-    full.prefetch_bucket_elements = {kAuto};
+    full.buckets.resize(1);
+    full.gathering.resize(1);
     full.micro_batches = {1, 4, 16};
     full.grad_accums = {1};
     full.max_step_sequences = 1 << 20;

@@ -109,7 +109,7 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
   cluster.runtime_bytes = 1000;
   const auto bound = [&](const std::vector<ParamTensor>& tensors, const BoundAssumptions& assumed) {
     const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed);
-    return MemoryOfGroup(GroupTerms(group, base, facts), group, base, facts, cluster)
+    return MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster)
         .states.gpu_bytes;
   };
   const std::vector<ParamTensor> untied = Table({80, 80, 80}, true);
@@ -129,7 +129,7 @@ GroupTime TimeOf(const LayoutFacts& facts, int stage, const CostModel& costs) {
   Candidate group;
   group.gpus = 8;
   group.stage = stage;
-  return TimeOfGroup(GroupTerms(group, base, facts), group, base, facts, costs);
+  return TimeOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, costs);
 }
 
 TEST_CASE("bounds: collectives of unlike layers are no longer than those of any order of them") {

@@ -1,0 +1,317 @@
+#include "planner/search/judge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+Score MakeScore(Objective objective, const Candidate& candidate, double tokens_per_second,
+                double gpu_bytes) {
+  const double merit = Merit(candidate, tokens_per_second);
+  switch (objective) {
+    case Objective::kThroughput:
+      return {merit, -gpu_bytes};
+    case Objective::kHeadroom:
+      return {-gpu_bytes, merit};
+    case Objective::kFewestGpus:
+      return {-static_cast<double>(candidate.gpus), merit};
+  }
+  return {};
+}
+
+// From three micro-steps on the program is the same.
+int64_t ProgramAccum(int64_t grad_accum) { return std::min<int64_t>(grad_accum, 3); }
+
+}  // namespace
+
+double Merit(const Candidate& candidate, double tokens_per_second) {
+  return Offloads(candidate) ? tokens_per_second / (1 + kOffloadMargin) : tokens_per_second;
+}
+
+Score ScoreOf(Objective objective, const Found& found) {
+  return MakeScore(objective, found.candidate, found.tokens_per_second,
+                   static_cast<double>(found.gpu_bytes));
+}
+
+double GapOf(const Score& score, const Score& bound) {
+  return bound.primary != score.primary ? std::abs(bound.primary / score.primary - 1)
+                                        : std::abs(bound.secondary / score.secondary - 1);
+}
+
+ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup) {
+  return inputs.extra_memory ? inputs.extra_memory(setup) : ExtraMemory{};
+}
+
+Judge::Judge(SearchInputs inputs)
+    : in_(std::move(inputs)),
+      tensors_(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in_.model))),
+      bounds_(in_.model, tensors_, in_.base, in_.lower) {
+  ZEROPLAN_CHECK(in_.clusters.size() == in_.space.gpus.size());
+  CheckBatches();
+  for (const Candidate& candidate : Groups(in_.space)) AddGroup(candidate);
+}
+
+// What the caller has pinned may be more than can be planned.
+void Judge::CheckBatches() const {
+  const SearchSpace& space = in_.space;
+  if (space.micro_batches.empty() || space.grad_accums.empty()) return;
+  CheckMicroBatch(space.micro_batches.front(), in_.base.batch.seq_len);
+  TrainSetup least = in_.base;
+  least.batch.world_size = space.gpus.back();
+  least.batch.micro_batch = space.micro_batches.front();
+  least.batch.grad_accum = space.grad_accums.front();
+  ValidateSetup(least, "command line");
+}
+
+void Judge::AddGroup(const Candidate& candidate) {
+  Group group;
+  group.candidate = candidate;
+  const SearchCluster& at = ClusterOf(candidate);
+  group.cluster = static_cast<size_t>(&at - in_.clusters.data());
+  const TrainSetup setup = SetupOf(candidate, in_.base);
+  if (in_.excluded && in_.excluded(setup)) return;
+  group.extra = ExtraMemoryOf(in_, setup);
+  group.bound = bounds_.Group(candidate, at.cluster, *at.costs);
+  groups_.push_back(group);
+}
+
+const SearchCluster& Judge::ClusterOf(const Candidate& candidate) const {
+  const auto at = std::find(in_.space.gpus.begin(), in_.space.gpus.end(), candidate.gpus);
+  ZEROPLAN_CHECK(at != in_.space.gpus.end());
+  return in_.clusters[static_cast<size_t>(at - in_.space.gpus.begin())];
+}
+
+const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch) {
+  return bounds_.Compute(micro_batch, group.candidate.recompute, *ClusterOf(group).costs);
+}
+
+Capacity Judge::CapacityFor(const Group& group, const Question& question) const {
+  Capacity capacity = CapacityOf(ClusterOf(group).cluster);
+  if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
+  return capacity;
+}
+
+MemoryTotals Judge::Needs(const Group& group, int64_t micro_batch, MemoryTotals totals) {
+  totals.gpu_bytes += group.extra.Of(micro_batch);
+  return totals;
+}
+
+double Judge::Tokens(const Candidate& candidate, const BatchPair& batch) const {
+  return static_cast<double>(batch.micro_batch) * static_cast<double>(batch.grad_accum) *
+         candidate.gpus * static_cast<double>(in_.base.batch.seq_len);
+}
+
+std::vector<BatchPair> Judge::PairsOf(const Question& question, int gpus) const {
+  if (!question.global_batch) return BatchPairs(in_.space, gpus);
+  SearchSpace space = in_.space;
+  SetBatches(space, question.global_batch, in_.base.batch.seq_len);
+  return BatchPairs(space, gpus);
+}
+
+std::vector<std::vector<BatchPair>> Judge::Pairs(const Question& question) const {
+  std::vector<std::vector<BatchPair>> pairs;
+  for (int gpus : in_.space.gpus) pairs.push_back(PairsOf(question, gpus));
+  return pairs;
+}
+
+Item Judge::MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
+                     const ComputeBound& compute, const MemoryBound& memory) const {
+  const Group& g = groups_[group];
+  const double seconds = Bounds::StepSeconds(g.bound, compute, batch.grad_accum);
+  // Bounds and programs add the same numbers up in another order.
+  constexpr double kRounding = 1 + 1e-9;
+  const double rate = kRounding * Tokens(g.candidate, batch) / seconds;
+  return {MakeScore(question.objective, g.candidate, rate, static_cast<double>(memory.gpu_bytes)),
+          memory.gpu_bytes, group, batch};
+}
+
+std::vector<Item> Judge::Open(const Question& question, bool cut) {
+  std::vector<Item> items;
+  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    const Group& group = groups_[g];
+    if (question.among && !question.among(group.candidate)) continue;
+    const std::vector<BatchPair>& pairs = all_pairs[group.cluster];
+    stats.candidates += pairs.size();
+    const Capacity capacity = CapacityFor(group, question);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const ComputeBound& compute = ComputeOf(group, pairs[i].micro_batch);
+      const MemoryBound memory = Bounds::Memory(group.bound, compute);
+      if (cut && !Fits(Needs(group, pairs[i].micro_batch, memory), capacity)) {
+        stats.cut_by_memory += pairs.size() - i;  // nor does any larger micro-batch
+        break;
+      }
+      items.push_back(MakeItem(question, g, pairs[i], compute, memory));
+    }
+  }
+  return items;
+}
+
+std::optional<Item> Judge::Bound(const Question& question, uint32_t group, const BatchPair& batch) {
+  const Group& g = groups_[group];
+  const ComputeBound& compute = ComputeOf(g, batch.micro_batch);
+  const MemoryBound memory = Bounds::Memory(g.bound, compute);
+  if (!Fits(Needs(g, batch.micro_batch, memory), CapacityFor(g, question))) return std::nullopt;
+  return MakeItem(question, group, batch, compute, memory);
+}
+
+const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
+  Candidate candidate = groups_[group].candidate;
+  candidate.micro_batch = batch.micro_batch;
+  candidate.grad_accum = ProgramAccum(batch.grad_accum);
+  const auto [entry, fresh] =
+      judged_.try_emplace({group, candidate.micro_batch, candidate.grad_accum});
+  if (!fresh) return entry->second;
+  ++stats.lowered;
+  const SearchCluster& at = ClusterOf(groups_[group]);
+  const Program program = LowerIt(candidate);
+  for (const auto& section : program.sections) stats.instructions += section.size();
+  Judged& result = entry->second;
+  result.totals = TotalsOf(program.arena_bytes, at.cluster);
+  std::array<uint64_t, kSpaces> live = program.arena_bytes;
+  constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
+  live[kDevice] = program.live_peak_bytes[kDevice];
+  result.live = TotalsOf(live, at.cluster);
+  result.parts = StepTimer(*at.costs).Play(program);
+  const uint64_t bound =
+      Bounds::Memory(groups_[group].bound, ComputeOf(groups_[group], batch.micro_batch)).gpu_bytes;
+  const uint64_t beyond = result.live.gpu_bytes - std::min(bound, result.live.gpu_bytes);
+  uint64_t& least = beyond_bound_.try_emplace(MemoryKindOf(candidate), UINT64_MAX).first->second;
+  least = std::min(least, beyond);
+  return result;
+}
+
+std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,
+                                    const BatchPair& batch, const Judged& judged) const {
+  const Group& g = groups_[group];
+  if (!Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g, question))) {
+    return std::nullopt;
+  }
+  Candidate candidate = g.candidate;
+  candidate.micro_batch = batch.micro_batch;
+  candidate.grad_accum = batch.grad_accum;
+  const double seconds = judged.parts.Of(batch.grad_accum).total_seconds;
+  return Found{candidate, Tokens(candidate, batch) / seconds, seconds, judged.totals.gpu_bytes};
+}
+
+std::optional<Found> Judge::Try(const Question& question, const Item& item) {
+  ++stats.judged;
+  return FoundOf(question, item.group, item.batch, JudgedOf(item.group, item.batch));
+}
+
+Judge::MemoryKind Judge::MemoryKindOf(const Candidate& c) {
+  return {c.stage, c.optimizer.device, c.param, c.recompute.kind};
+}
+
+bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
+  const Group& group = groups_[item.group];
+  const auto at = beyond_bound_.find(MemoryKindOf(group.candidate));
+  if (at == beyond_bound_.end()) return false;
+  const uint64_t gpu_bytes = item.gpu_bytes + at->second + group.extra.Of(item.batch.micro_batch);
+  const Capacity capacity = CapacityFor(group, question);
+  return capacity.gpu_bytes && gpu_bytes > *capacity.gpu_bytes;
+}
+
+bool Judge::TooLargeEvenAlone(const Question& question, const Found& found) const {
+  Capacity capacity = CapacityOf(ClusterOf(found.candidate).cluster);
+  if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
+  return capacity.gpu_bytes && found.gpu_bytes > *capacity.gpu_bytes;
+}
+
+void Judge::Consider(const Candidate& candidate) {
+  Candidate group = candidate;
+  group.micro_batch = group.grad_accum = 1;
+  for (uint32_t g = 0; g < groups_.size(); ++g) {
+    if (!(groups_[g].candidate == group)) continue;
+    JudgedOf(g, {candidate.micro_batch, candidate.grad_accum});
+    return;
+  }
+}
+
+bool Judge::TooLarge(const Question& question, const Item& item) const {
+  const Group& group = groups_[item.group];
+  const Capacity capacity = CapacityFor(group, question);
+  for (auto at = judged_.lower_bound({item.group, 0, 0});
+       at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
+    const int64_t micro_batch = std::get<1>(at->first);
+    if (micro_batch > item.batch.micro_batch) break;
+    if (!Fits(Needs(group, micro_batch, at->second.live), capacity)) return true;
+  }
+  return false;
+}
+
+std::optional<Found> Judge::BestKnown(const Question& question) const {
+  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  std::optional<Found> best;
+  for (const auto& [key, judged] : judged_) {
+    const auto& [group, micro_batch, accum] = key;
+    const Group& g = groups_[group];
+    if (question.among && !question.among(g.candidate)) continue;
+    const std::vector<BatchPair>& pairs = all_pairs[g.cluster];
+    auto pair =
+        std::lower_bound(pairs.begin(), pairs.end(), micro_batch,
+                         [](const BatchPair& p, int64_t micro) { return p.micro_batch < micro; });
+    for (; pair != pairs.end() && pair->micro_batch == micro_batch; ++pair) {
+      if (ProgramAccum(pair->grad_accum) != accum) continue;
+      const std::optional<Found> found = FoundOf(question, group, *pair, judged);
+      if (!found) break;
+      if (!best || ScoreOf(question.objective, *best) < ScoreOf(question.objective, *found)) {
+        best = found;
+      }
+    }
+  }
+  return best;
+}
+
+std::optional<Candidate> Judge::Closest(const Question& question) {
+  std::optional<Candidate> closest;
+  double least = std::numeric_limits<double>::infinity();
+  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  for (const Group& group : groups_) {
+    const std::vector<BatchPair>& pairs = all_pairs[group.cluster];
+    if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
+    const int64_t micro_batch = pairs.front().micro_batch;
+    const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, micro_batch));
+    const double excess = Excess(Needs(group, micro_batch, bound), CapacityFor(group, question));
+    if (excess >= least) continue;
+    least = excess;
+    closest = group.candidate;
+    closest->micro_batch = pairs.front().micro_batch;
+    closest->grad_accum = pairs.front().grad_accum;
+  }
+  return closest;
+}
+
+std::vector<CutCandidate> Judge::CutByMemory(size_t limit) {
+  std::vector<CutCandidate> all;
+  const std::vector<std::vector<BatchPair>> pairs = Pairs({});
+  for (const Group& group : groups_) {
+    for (const BatchPair& batch : pairs[group.cluster]) {
+      const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, batch.micro_batch));
+      if (Fits(Needs(group, batch.micro_batch, bound), CapacityFor(group, {}))) continue;
+      Candidate candidate = group.candidate;
+      candidate.micro_batch = batch.micro_batch;
+      candidate.grad_accum = batch.grad_accum;
+      all.push_back({candidate, bound});
+    }
+  }
+  if (all.size() <= limit) return all;
+  std::vector<CutCandidate> some;
+  some.reserve(limit);
+  for (size_t i = 0; i < limit; ++i) some.push_back(all[i * all.size() / limit]);
+  return some;
+}
+
+Program Judge::LowerIt(const Candidate& candidate) const {
+  return Lower(in_.model, tensors_, SetupOf(candidate, in_.base), in_.lower);
+}
+
+ChoiceEstimate Judge::Estimate(const Candidate& candidate) const {
+  const SearchCluster& at = ClusterOf(candidate);
+  return EstimateProgram(LowerIt(candidate), at.cluster, at.costs);
+}
+
+}  // namespace zeroplan

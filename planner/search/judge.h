@@ -1,0 +1,128 @@
+// What a search knows of its candidates: of each group a bound, of what was lowered what its
+// program says. Kept over all questions that are put to one space.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// Larger is better, first by primary.
+struct Score {
+  double primary = -std::numeric_limits<double>::infinity();
+  double secondary = -std::numeric_limits<double>::infinity();
+
+  bool operator<(const Score& other) const {
+    return primary != other.primary ? primary < other.primary : secondary < other.secondary;
+  }
+};
+Score ScoreOf(Objective objective, const Found& found);
+// By how much `bound` is better than `score`, as a share of what they differ in first.
+double GapOf(const Score& score, const Score& bound);
+
+// A candidate that may answer a question, and the best that it could be.
+struct Item {
+  Score bound;
+  uint64_t gpu_bytes = 0;  // at least
+  uint32_t group = 0;
+  BatchPair batch{};
+
+  // Of equals the group that comes first, which is the simpler one, is better.
+  bool operator<(const Item& other) const {
+    if (bound < other.bound || other.bound < bound) return bound < other.bound;
+    return group > other.group;
+  }
+};
+
+// What was looked at for an answer.
+struct JudgeStats {
+  uint64_t candidates = 0, cut_by_memory = 0, judged = 0, lowered = 0, instructions = 0;
+};
+
+class Judge {
+ public:
+  explicit Judge(SearchInputs inputs);
+
+  // A group's place in the space; its batch is 1 x 1.
+  const Candidate& CandidateOfGroup(uint32_t group) const { return groups_[group].candidate; }
+  uint32_t group_count() const { return static_cast<uint32_t>(groups_.size()); }
+
+  // The candidates that may answer; without `cut` those too whose memory bound does not fit.
+  std::vector<Item> Open(const Question& question, bool cut);
+  // One of them; none if it cannot fit.
+  std::optional<Item> Bound(const Question& question, uint32_t group, const BatchPair& batch);
+  // What its program says; none if it does not fit.
+  std::optional<Found> Try(const Question& question, const Item& item);
+  // Whether it is not worth a try yet: its bound on GPU memory fits, but programs of its kind have
+  // all taken more than theirs, by so much that this one would not fit.
+  bool UnlikelyToFit(const Question& question, const Item& item);
+  // Whether a choice takes more GPU memory than there is, what is to be left free apart.
+  bool TooLargeEvenAlone(const Question& question, const Found& found) const;
+  // Lowers a choice for later; nothing if no group is like it.
+  void Consider(const Candidate& candidate);
+  // Whether a smaller micro-batch of the group did not fit already.
+  bool TooLarge(const Question& question, const Item& item) const;
+  // The best of all that was judged before, whatever for.
+  std::optional<Found> BestKnown(const Question& question) const;
+  // The candidate that comes closest to fitting.
+  std::optional<Candidate> Closest(const Question& question);
+  // Candidates whose memory bound does not fit, at most `limit` of them spread over the space.
+  std::vector<CutCandidate> CutByMemory(size_t limit);
+  // Batches of `gpus` GPUs, as the question wants them.
+  std::vector<BatchPair> PairsOf(const Question& question, int gpus) const;
+
+  Program LowerIt(const Candidate& candidate) const;
+  ChoiceEstimate Estimate(const Candidate& candidate) const;
+  const SearchCluster& ClusterOf(const Candidate& candidate) const;
+  const SearchInputs& inputs() const { return in_; }
+
+  JudgeStats stats;
+
+ private:
+  // What a program says of a choice, for any accumulation of its kind.
+  struct Judged {
+    MemoryTotals totals;
+    MemoryTotals live;  // without placement's gaps on the GPU; never falls as the micro-batch grows
+    StepParts parts;
+  };
+  struct Group {
+    Candidate candidate;
+    size_t cluster = 0;  // of in_.clusters
+    GroupBound bound;
+    ExtraMemory extra;
+  };
+
+  void CheckBatches() const;
+  void AddGroup(const Candidate& candidate);
+  const SearchCluster& ClusterOf(const Group& group) const { return in_.clusters[group.cluster]; }
+  const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch);
+  Capacity CapacityFor(const Group& group, const Question& question) const;
+  // With what is to be left free.
+  static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
+  Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
+                const ComputeBound& compute, const MemoryBound& memory) const;
+  double Tokens(const Candidate& candidate, const BatchPair& batch) const;
+  std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
+  const Judged& JudgedOf(uint32_t group, const BatchPair& batch);
+  std::optional<Found> FoundOf(const Question& question, uint32_t group, const BatchPair& batch,
+                               const Judged& judged) const;
+
+  const SearchInputs in_;
+  const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  Bounds bounds_;
+  std::vector<Group> groups_;
+  std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged_;
+  // By stage, what is offloaded and recompute: the least that a program took beyond its bound.
+  using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeKind>;
+  static MemoryKind MemoryKindOf(const Candidate& candidate);
+  std::map<MemoryKind, uint64_t> beyond_bound_;
+};
+
+}  // namespace zeroplan
