@@ -9,6 +9,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/resolve.h"
+#include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
@@ -28,14 +29,18 @@ ReadContext Context(const CheckOptions& options) {
   ReadContext context;
   context.strict = options.strict;
   context.world_size = common.cluster.gpus.value_or(1);
-  const BatchOptions& batch = common.batch;
+  BatchOptions batch = common.batch;
   if (common.model.given()) {
     const ModelSpec model = ResolveModel(common.model, batch.seq_len, assumptions);
     context.layers = model.layers;
     context.seq_len = ResolveSeqLen(common, model, assumptions);
   } else if (batch.seq_len) {
     context.seq_len = *batch.seq_len;
+  } else if (batch.global_batch_tokens) {
+    ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
+               batch.global_batch_tokens.text);
   }
+  batch = InSequences(std::move(batch), context.seq_len, context.world_size);
   context.micro_batch = batch.micro_batch;
   context.grad_accum = batch.grad_accum;
   context.global_batch = batch.global_batch;

@@ -50,6 +50,7 @@ void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
   Assumptions assumptions;
   const CommonOptions& common = options.common;
+  CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
   const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);

@@ -52,14 +52,14 @@ void AddClusterOptions(Command& command, CommonOptions& options) {
   command.Value({group, "--gpu-memory", "BYTES",
                  "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the "
                  "profile's)"},
-                cluster.gpu_memory, ParseBytes);
+                cluster.gpu_memory, ParseMemory);
   command.Value({group, "--host-memory", "BYTES",
                  "Memory of one host, such as 512GiB (default: the profile's)"},
-                cluster.host_memory, ParseBytes);
+                cluster.host_memory, ParseMemory);
   command.Value({group, "--nvme-capacity", "BYTES",
                  "Disk space of one node for offload (default: the profile's; without it, not "
-                 "checked)"},
-                cluster.nvme_capacity, ParseBytes);
+                 "checked); plan searches disks that are named here, asked for or measured"},
+                cluster.nvme_capacity, ParseMemory);
 }
 
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
@@ -90,6 +90,12 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
            std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
        {kPlan}},
       options.global_batch, sequences);
+  command.Value({group,
+                 "--global-batch-tokens",
+                 "TOKENS",
+                 "The same in tokens, such as 4194304; a whole number of sequences for each GPU",
+                 {kPlan}},
+                options.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
   command.Value(
       {group,
        "--dtype",
@@ -101,7 +107,11 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
 
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
-  const std::string all = all_default ? " (default all)" : " (default none)";
+  // Disks that nobody named are not searched.
+  const std::string some = !all_default ? " (default none)"
+                           : searched ? "; or some, such as none,cpu (default none,cpu; all where "
+                                        "a disk is named or measured)"
+                                      : "; or some, such as none,cpu (default all)";
   ChoiceOptions& choice = options.choice;
   command.Value(
       {group,
@@ -114,7 +124,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
   command.Value({group,
                  "--offload-optimizer",
                  "none|cpu|nvme|all",
-                 "Where optimizer states live, from stage 1" + all,
+                 "Where optimizer states live, from stage 1" + some,
                  {kPlan, kConfig}},
                 choice.offload_optimizer, ParseOffload);
   command.Value({group,
@@ -128,7 +138,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
   command.Value({group,
                  "--offload-param",
                  "none|cpu|nvme|all",
-                 "Where parameter shards live, stage 3" + all,
+                 "Where parameter shards live, stage 3" + some,
                  {kPlan, kConfig}},
                 choice.offload_param, ParseOffload);
   command.Value({group,

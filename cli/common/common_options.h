@@ -29,7 +29,8 @@ struct ClusterOptions {
 };
 
 struct BatchOptions {
-  Option<int64_t> seq_len, micro_batch, grad_accum, global_batch;
+  // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
+  Option<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
   Option<Dtype> dtype;
 };
 

@@ -57,12 +57,38 @@ std::vector<int> ParseStages(const std::string& text, std::string_view option) {
   return stages;
 }
 
+uint64_t ParseMemory(const std::string& text, std::string_view option) {
+  constexpr uint64_t kLeast = 1'000'000;
+  const uint64_t bytes = ParseBytes(text, option);
+  if (bytes >= kLeast) return bytes;
+  const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
+  // No memory has 4096 GB a GPU or host by name; nvidia-smi and free count in MiB.
+  const char* meant = bytes < 4096 ? "GB" : "MiB";
+  ThrowUsage("{}: {} is {} byte{}; {}", option, text, bytes, bytes == 1 ? "" : "s",
+             bare ? fmt::format("did you mean {}{}?", text, meant)
+                  : std::string("use a size such as 80GB or 79GiB"));
+}
+
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
   constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
                                         OffloadDevice::kNvme};
-  const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
-  if (index == 3) return {std::begin(kDevices), std::end(kDevices)};
-  return {kDevices[index]};
+  if (text == "all") return {std::begin(kDevices), std::end(kDevices)};
+  if (text.find(',') == std::string::npos) {
+    const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
+    return {kDevices[index]};
+  }
+  std::vector<OffloadDevice> devices;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string one = text.substr(begin, end - begin);
+    const OffloadDevice device = kDevices[ParseWord(one, option, {"none", "cpu", "nvme"})];
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
+    }
+    devices.push_back(device);
+  }
+  std::sort(devices.begin(), devices.end());
+  return devices;
 }
 
 }  // namespace zeroplan

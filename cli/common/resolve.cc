@@ -5,6 +5,7 @@
 
 #include "cli/common/parse.h"
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/detect.h"
@@ -124,7 +125,7 @@ BatchSpec ResolveBatch(const CommonOptions& options, const ModelSpec& model, int
   BatchSpec batch;
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(options, model, assumptions);
-  ResolveBatchParts(options.batch, batch, assumptions);
+  ResolveBatchParts(InSequences(options.batch, batch.seq_len, gpus), batch, assumptions);
   CheckMicroBatch(batch.micro_batch, batch.seq_len);
   return batch;
 }
@@ -191,6 +192,53 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
                model.name, model.positions, model.positions);
   }
   return *given;
+}
+
+BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus) {
+  const Option<int64_t>& tokens = options.global_batch_tokens;
+  if (tokens) {
+    if (options.global_batch) {
+      ThrowUsage("--global-batch {} and --global-batch-tokens {} are both given; leave one out",
+                 options.global_batch.text, tokens.text);
+    }
+    // Of __int128: each factor may be two billion.
+    const auto unit = static_cast<__int128>(seq_len) * gpus * options.micro_batch.value_or(1) *
+                      options.grad_accum.value_or(1);
+    const std::string parts = fmt::format(
+        "{} tokens x --gpus {}{}{}", seq_len, gpus,
+        options.micro_batch ? fmt::format(" x --micro-batch {}", *options.micro_batch) : "",
+        options.grad_accum ? fmt::format(" x --grad-accum {}", *options.grad_accum) : "");
+    if (*tokens % unit != 0) {
+      const auto below = static_cast<int64_t>(*tokens / unit * unit);
+      const __int128 above = below + unit;
+      const std::string nearest = above > (int64_t{1} << 62) ? "smaller parts"
+                                  : below > 0
+                                      ? fmt::format("{} or {}", below, static_cast<int64_t>(above))
+                                      : fmt::format("{}", static_cast<int64_t>(above));
+      ThrowUsage("--global-batch-tokens: {} is not a multiple of {}; use {}", tokens.text, parts,
+                 nearest);
+    }
+    if (*tokens / seq_len > kMaxBatch) {
+      ThrowUsage("--global-batch-tokens: {} are {} sequences of {} tokens; at most {} are allowed",
+                 tokens.text, *tokens / seq_len, seq_len, kMaxBatch);
+    }
+    options.global_batch.emplace(*tokens / seq_len);
+    options.global_batch.text = std::to_string(*options.global_batch);
+    return options;
+  }
+  // Ten times the largest batches that were published; but a GPU may have some sequences each.
+  constexpr int64_t kManyTokens = int64_t{1} << 27;
+  constexpr int64_t kFewEach = 64;
+  const Option<int64_t>& sequences = options.global_batch;
+  if (sequences && *sequences > kManyTokens / seq_len && *sequences / gpus > kFewEach) {
+    const auto all = CheckedMul(static_cast<uint64_t>(*sequences), static_cast<uint64_t>(seq_len),
+                                "--global-batch");
+    ThrowUsage(
+        "--global-batch: {} sequences of {} tokens are {} tokens a step; did you mean "
+        "--global-batch-tokens {}? (If not: --global-batch-tokens {})",
+        sequences.text, seq_len, FormatCount(all), sequences.text, all);
+  }
+  return options;
 }
 
 HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions) {
@@ -265,7 +313,8 @@ std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelS
 TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
   const int64_t seq_len = ResolveSeqLen(options, model, assumptions);
-  const ReadContext context = ConfigContext(options.batch, model, hardware, gpus, seq_len);
+  const ReadContext context =
+      ConfigContext(InSequences(options.batch, seq_len, gpus), model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);

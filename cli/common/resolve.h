@@ -35,6 +35,10 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
 // positions.
 int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
                       Assumptions& assumptions);
+// `options` with --global-batch-tokens as --global-batch, in sequences of `seq_len`. Throws where
+// that is not a whole number of them for each of `gpus`, and where --global-batch is so many that
+// its number must have been tokens.
+BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus);
 // --dtype, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);

@@ -10,6 +10,7 @@
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/plan/plan_request.h"
+#include "cli/plan/proposal.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -34,7 +35,8 @@ constexpr const char* kFooter = R"(Examples:
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
-[[noreturn]] void ThrowNothingFits(PlanRequest& request, const SearchResult& result) {
+[[noreturn]] void ThrowNothingFits(const PlanOptions& options, PlanRequest& request,
+                                   const SearchResult& result) {
   std::string closest;
   for (const StageBest& stage : result.stages) {
     if (!stage.can_run()) continue;
@@ -58,9 +60,13 @@ names the smallest change that would.)";
                           "try a smaller model or another --hw";
   if (change) {
     fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                      change->options, SetupLabel(change->estimate.setup),
+                      Proposal(options, request, *change), SetupLabel(change->estimate.setup),
                       FormatBytes(change->estimate.footprint.gpu_total()),
                       change->found.tokens_per_second);
+    if (change->estimate.footprint.nvme_bytes > 0) {
+      fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
+                         FormatBytes(change->estimate.footprint.nvme_bytes));
+    }
   }
   throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
 }
@@ -104,7 +110,6 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 
 // Where to swap is no part of a choice, but a file that leaves it out cannot be run.
 void SetSwapFolder(TrainSetup& setup) {
-  constexpr const char* kSwapFolder = "/local_nvme";
   bool set = false;
   auto fill = [&](auto& offload) {
     if (offload.device != OffloadDevice::kNvme || !offload.nvme_path.empty()) return;
@@ -119,11 +124,14 @@ void SetSwapFolder(TrainSetup& setup) {
 }
 
 void RunPlan(const PlanOptions& options) {
+  CheckWritable({{"--out", options.deepspeed_file},
+                 {"--plan-out", options.plan_file},
+                 {"--trace", options.trace_file}});
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
   Searcher searcher(request.inputs());
   const SearchResult result = searcher.Run();
-  if (!result.best) ThrowNothingFits(request, result);
+  if (!result.best) ThrowNothingFits(options, request, result);
   Plan plan = MakePlan(searcher, result);
   plan.advice = Advise(searcher, result, request.hardware());
 

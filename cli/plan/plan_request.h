@@ -18,10 +18,14 @@ struct PlanOptions {
   bool explain = false;
 };
 
-// Everything a search needs, with the cost models it points to. `options` must outlive it.
+// Where a plan with disks swaps to, unless it says.
+inline constexpr const char* kSwapFolder = "/local_nvme";
+
+// Everything a search needs, with the cost models it points to.
 class PlanRequest {
  public:
-  // Throws Error(kUsage) naming the option or the config's line.
+  // Throws Error(kUsage) naming the option or the config's line; so too where `options` want a
+  // config for DeepSpeed and it can do none of the choices.
   PlanRequest(const PlanOptions& options, Assumptions& assumptions);
 
   const SearchInputs& inputs() const { return inputs_; }
@@ -35,10 +39,13 @@ class PlanRequest {
   // What the config sets stays; what it leaves to "auto" is searched.
   void FromConfig(Assumptions& assumptions);
   void CheckBatch(Assumptions& assumptions);
+  // Leaves disks out that nobody named or measured.
+  void LeaveOutDisks(Assumptions& assumptions);
   void PinOptimizer();
   void PinRecompute();
+  void ForDeepSpeed();
 
-  const CommonOptions& options_;
+  CommonOptions options_;
   HardwareProfile hardware_;
   Cluster cluster_;
   SearchInputs inputs_;

@@ -269,7 +269,7 @@ TEST_CASE("--trace shows the one choice's step, with two of its middle micro-ste
   CHECK(several.exit_code == 2);
   CHECK(several.err.find("--stage") != std::string::npos);
   CHECK(!std::filesystem::exists(file));
-  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 4);
+  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 2);
 }
 
 TEST_CASE("csv: every line has the header's fields") {
@@ -298,7 +298,7 @@ TEST_CASE("-o writes the result to a file") {
   CHECK(run.out.empty());
   CHECK(Json::parse(ReadWhole(file))["schema"] == "zeroplan.estimate/1");
   std::filesystem::remove(file);
-  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 -o /nowhere/x").exit_code == 4);
+  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 -o /nowhere/x").exit_code == 2);
 }
 
 }  // namespace
