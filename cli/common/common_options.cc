@@ -60,6 +60,18 @@ void AddClusterOptions(Command& command, CommonOptions& options) {
                  "Disk space of one node for offload (default: the profile's; without it, not "
                  "checked); plan searches disks that are named here, asked for or measured"},
                 cluster.nvme_capacity, ParseMemory);
+  AddReserveOptions(command, group, cluster);
+}
+
+void AddReserveOptions(Command& command, const char* group, ClusterOptions& options) {
+  command.Value({group, "--gpu-reserve", "BYTES",
+                 "Memory of each GPU to keep free, for what runs take beyond what is predicted; 0 "
+                 "for none (default 500MB)"},
+                options.gpu_reserve, ParseReserve);
+  command.Value({group, "--host-reserve", "BYTES",
+                 "Memory of each host to keep free for its system; 0 for none (default: what "
+                 "Kubernetes keeps on Google's nodes, such as 5.8GB of 64GB and 27.4GB of 1TB)"},
+                options.host_reserve, ParseReserve);
 }
 
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
@@ -103,6 +115,16 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
        "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)",
        {kPlan}},
       options.dtype, ParseDtype);
+}
+
+void AddGoalOptions(Command& command, GoalOptions& options) {
+  const char* group = "Run";
+  command.Value({group, "--tokens", "COUNT",
+                 "Tokens to train on in all, such as 300B: prints steps, hours and GPU-hours"},
+                options.tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
+  command.Value({group, "--gpu-hour-price", "PRICE",
+                 "What one GPU costs an hour, such as 2.5: with --tokens, prints the run's price"},
+                options.gpu_hour_price, ParsePrice);
 }
 
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
@@ -19,13 +20,31 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
   return static_cast<int64_t>(value);
 }
 
-double ParseRatio(const std::string& text, std::string_view option) {
+namespace {
+
+// nullopt: no number above 0 and up to `high`.
+std::optional<double> ParsePositive(const std::string& text, double high) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1", option, text);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value > 0 && value <= high ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+double ParseRatio(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1);
+  if (!value) ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1", option, text);
+  return *value;
+}
+
+double ParsePrice(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1e6);
+  if (!value) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1000000, without a currency",
+               option, text);
   }
-  return value;
+  return *value;
 }
 
 size_t ParseWord(const std::string& text, std::string_view option,
@@ -67,6 +86,10 @@ uint64_t ParseMemory(const std::string& text, std::string_view option) {
   ThrowUsage("{}: {} is {} byte{}; {}", option, text, bytes, bytes == 1 ? "" : "s",
              bare ? fmt::format("did you mean {}{}?", text, meant)
                   : std::string("use a size such as 80GB or 79GiB"));
+}
+
+uint64_t ParseReserve(const std::string& text, std::string_view option) {
+  return text == "0" ? 0 : ParseMemory(text, option);
 }
 
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {

@@ -11,6 +11,7 @@
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "planner/footprint.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -241,6 +242,22 @@ BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus) {
   return options;
 }
 
+RunGoal ResolveGoal(const GoalOptions& options, int64_t seq_len) {
+  if (options.gpu_hour_price && !options.tokens) {
+    ThrowUsage(
+        "--gpu-hour-price: {} has no effect without --tokens; add the run's tokens, such as "
+        "--tokens 300B",
+        options.gpu_hour_price.text);
+  }
+  if (options.tokens && *options.tokens < seq_len) {
+    ThrowUsage(
+        "--tokens: {} is less than one sequence of {} tokens; use all that is trained on, "
+        "such as 300B",
+        options.tokens.text, seq_len);
+  }
+  return {options.tokens, options.gpu_hour_price};
+}
+
 HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions) {
   HardwareProfile hardware =
       options.profile.empty() ? AssumeHardware(assumptions) : LoadProfile(options.profile);
@@ -280,6 +297,18 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
   cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  const auto reserve = [&](const char* option, const Option<uint64_t>& wanted, uint64_t otherwise) {
+    if (wanted) return *wanted;
+    std::string bytes = FormatBytes(otherwise);
+    std::erase(bytes, ' ');
+    Assume(assumptions, fmt::format("{} {}", option, bytes));
+    return otherwise;
+  };
+  cluster.gpu_reserve_bytes = reserve("--gpu-reserve", given.gpu_reserve, kGpuReserveBytes);
+  if (cluster.host_capacity_bytes) {
+    cluster.host_reserve_bytes = reserve("--host-reserve", given.host_reserve,
+                                         HostReserveBytes(*cluster.host_capacity_bytes));
+  }
   return cluster;
 }
 

@@ -12,6 +12,7 @@
 #include "hwprofiles/profile.h"
 #include "planner/cluster.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/run_cost.h"
 
 namespace zeroplan {
 
@@ -39,6 +40,8 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
 // that is not a whole number of them for each of `gpus`, and where --global-batch is so many that
 // its number must have been tokens.
 BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus);
+// --tokens and --gpu-hour-price.
+RunGoal ResolveGoal(const GoalOptions& options, int64_t seq_len);
 // --dtype, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);

@@ -32,6 +32,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
   zeroplan plan --model gpt3-6.7b --gpus 8 --out ds_config.json --plan-out plan.json
   zeroplan plan --model gpt2-xl --gpus 8 --stage 3 --explain
+  zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
@@ -129,6 +130,7 @@ void RunPlan(const PlanOptions& options) {
                  {"--trace", options.trace_file}});
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
+  const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
   Searcher searcher(request.inputs());
   const SearchResult result = searcher.Run();
   if (!result.best) ThrowNothingFits(options, request, result);
@@ -137,6 +139,9 @@ void RunPlan(const PlanOptions& options) {
 
   std::string text = Headline(plan) + '\n';
   for (const std::string& line : plan.advice) text += Wrap(line, 2);
+  if (goal.tokens) {
+    text += Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2);
+  }
   text += '\n' + StatsLine(plan.stats);
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
@@ -167,6 +172,7 @@ void RegisterPlan(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch, /*searched=*/true);
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
+  AddGoalOptions(command, options->common.goal);
   command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
                  "throughput)"},

@@ -34,6 +34,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},
                 options.common.cluster.gpu_memory, ParseMemory);
+  AddReserveOptions(command, run, options.common.cluster);
   command.Value(
       {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},
       options.steps, count);

@@ -130,9 +130,9 @@ struct Searcher::Impl {
 
   // What the group's machines have, as the question wants it.
   static Capacity CapacityFor(const Group& group, const Question& question) {
-    Capacity capacity = CapacityOf(group.cluster->cluster);
-    if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
-    return capacity;
+    Cluster cluster = group.cluster->cluster;
+    if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
+    return CapacityOf(cluster);
   }
 
   // With what is to be left free.
@@ -380,7 +380,12 @@ ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup) {
 
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
   const TrainSetup setup = SetupOf(found.candidate, inputs.base);
-  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch);
+  const auto at =
+      std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), setup.batch.world_size);
+  ZEROPLAN_CHECK(at != inputs.space.gpus.end());
+  const auto index = static_cast<size_t>(at - inputs.space.gpus.begin());
+  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch) +
+         inputs.clusters[index].cluster.gpu_reserve_bytes;
 }
 
 Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move(inputs))) {}

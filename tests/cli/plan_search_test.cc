@@ -139,14 +139,14 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
 TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
   const std::string command =
       "plan --model gpt2-medium --global-batch 64 --offload-optimizer none --gpu-memory ";
-  const RunResult tight = RunZeroplan(command + "12GB"), roomy = RunZeroplan(command + "40GB");
+  const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
   Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, ");
   CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
   const Folder folder;
-  const RunResult deepspeed = RunZeroplan(command + "12GB --out " + folder.path("ds.json"));
+  const RunResult deepspeed = RunZeroplan(command + "12500MB --out " + folder.path("ds.json"));
   REQUIRE(deepspeed.exit_code == 0);
   const std::string text = Unwrapped(deepspeed.out);
   const size_t at = text.find("Chosen: ");

@@ -93,6 +93,12 @@ TEST_CASE("bad input") {
       {"estimate --model gpt2 --global-batch 10 --micro-batch 4 --grad-accum 2", {"10", "8"}},
       {"estimate --model gpt2 --dtype int8", {"--dtype", "int8", "bf16"}},
       {"estimate --model gpt2 --format yaml", {"--format", "yaml", "json"}},
+      {"plan --model gpt2 --gpu-reserve 1", {"--gpu-reserve: 1 is 1 byte", "1GB?"}},
+      {"train --model gpt2 --data . --backend cpu --gpu-reserve 1GB",
+       {"--gpu-reserve: 1GB has no effect on the CPU"}},
+      {"plan --model gpt2 --tokens 300", {"--tokens: 300 is less than one sequence", "300B"}},
+      {"plan --model gpt2 --gpu-hour-price 2.5", {"--gpu-hour-price: 2.5", "--tokens 300B"}},
+      {"estimate --model gpt2 --tokens 1B --gpu-hour-price USD2", {"--gpu-hour-price: USD2"}},
       {"estimate --model gpt2 --config /nowhere.json", {"/nowhere.json"}},
       // Files that cannot be written are found before the work.
       {"estimate --model gpt2 -o /no/such/e.json", {"--output: /no/such/e.json", "no folder"}},
