@@ -1,6 +1,8 @@
 // The options' names and help, what each may be, and which of them a config or a plan decides.
 #include "cli/common/common_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/common/parse.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
@@ -11,6 +13,12 @@ namespace {
 constexpr std::string_view kConfig = "--config", kPlan = "--plan";
 
 }  // namespace
+
+void AddFormatOption(Command& command, const char* help, Option<OutputFormat>& format) {
+  command.Value({"Output", "--format", "text|json",
+                 fmt::format("text for people; json ({}) for programs (default text)", help)},
+                format, WordIn<OutputFormat>({"text", "json"}));
+}
 
 void AddModelOptions(Command& command, ModelOptions& options) {
   const char* group = "Model (one of the two)";

@@ -61,6 +61,11 @@ struct CommonOptions {
   std::string config;
 };
 
+enum class OutputFormat : uint8_t { kText, kJson };
+// --format text|json, for what is printed. `help` says what the JSON is: "schema
+// zeroplan.hw-list/1".
+void AddFormatOption(Command& command, const char* help, Option<OutputFormat>& format);
+
 // Each adds a group of options to `command`. `options` must outlive it.
 void AddModelOptions(Command& command, ModelOptions& options);
 void AddClusterOptions(Command& command, CommonOptions& options);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tests/cli/run_binary.h"
@@ -194,6 +195,43 @@ TEST_CASE("model and hw") {
   CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 --stage 0 --hw " + file).exit_code == 0);
   std::filesystem::remove(file);
   CHECK(RunZeroplan("hw show ib-400").out.find("bandwidth_per_node") != std::string::npos);
+}
+
+TEST_CASE("model and hw as data") {
+  using Json = nlohmann::json;
+  const Json models = Json::parse(RunZeroplan("model list --format json").out);
+  CHECK(models["schema"] == "zeroplan.models/1");
+  CHECK(models["models"].size() >= 9);
+  CHECK(models["models"][0]["name"] == "gpt2");
+  CHECK(models["models"][0]["params"] == 124'475'904);
+  const Json model = Json::parse(RunZeroplan("model show gpt2 --format json").out);
+  CHECK(model["schema"] == "zeroplan.model/1");
+  CHECK(model["unpadded_params"] == 124'439'808);
+  uint64_t elements = 0;
+  for (const Json& tensor : model["tensors"]) {
+    elements += tensor["elements"].get<uint64_t>();
+    uint64_t product = 1;
+    for (const Json& size : tensor["shape"]) product *= size.get<uint64_t>();
+    CHECK(product == tensor["elements"]);
+  }
+  CHECK(elements == model["params"]);
+  const Json hardware = Json::parse(RunZeroplan("hw list --format json").out);
+  CHECK(hardware["schema"] == "zeroplan.hardware/1");
+  CHECK(hardware["default"] == "hgx-h200");
+  bool seen = false;
+  for (const Json& profile : hardware["profiles"]) {
+    if (profile["name"] != "dgx-2") continue;
+    seen = true;
+    CHECK(profile["gpus"] == 16);
+    CHECK(profile["link"] == "nvlink");
+    CHECK(profile["gpu_memory_bytes"].get<uint64_t>() > 30'000'000'000);
+  }
+  CHECK(seen);
+  const RunResult show = RunZeroplan("hw show hgx-h200 --format json");
+  CHECK(show.exit_code == 0);
+  CHECK(show.out == RunZeroplan("hw show hgx-h200").out);
+  CHECK(RunZeroplan("hw list --format yaml").exit_code == 2);
+  CHECK(RunZeroplan("hw show hgx-h200 --format text").exit_code == 2);
 }
 
 TEST_CASE("what was taken for the hardware is said") {
