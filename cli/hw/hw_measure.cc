@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/common/parse.h"
+#include "cli/executor_commands.h"
 #include "cli/hw/measured_output.h"
 #include "cli/hw/measuring_processes.h"
 #include "cli/train/host_fit.h"
@@ -202,8 +203,7 @@ void RunMeasure(const MeasureCommand& command) {
 
 void RegisterHardwareMeasure(Command& hardware) {
   auto options = std::make_shared<MeasureCommand>();
-  Command command =
-      hardware.Add("measure", "Measures this machine in about a minute and writes its profile");
+  Command command = hardware.Add(kMeasureCommand.name, kMeasureCommand.help);
   command.Text({"Output", "-o,--output", "FILE", "File for the profile (default: stdout)"},
                options->output);
   command.Text(

@@ -4,6 +4,7 @@
 
 #include "cli/app.h"
 #include "cli/common/resolve.h"
+#include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
 #include "cli/train/progress.h"
 #include "cli/train/train_command.h"
@@ -150,7 +151,7 @@ void RunTrain(const TrainCommand& command) {
 }  // namespace
 
 void RegisterTrain(Command& app) {
-  Command command = app.Add("train", "Trains a model with exactly the planned memory");
+  Command command = app.Add(kTrainCommand.name, kTrainCommand.help);
   auto options = std::make_shared<TrainCommand>();
   AddTrainOptions(command, *options);
   command.Footer(kFooter);

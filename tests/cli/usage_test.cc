@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -173,6 +174,76 @@ TEST_CASE("version and help") {
                              "Examples:"}) {
     CHECK(help.find(option) != std::string::npos);
   }
+}
+
+// A folder with a copy of zeroplan, and what else a test puts there.
+class Programs {
+ public:
+  Programs() {
+    std::string name = (std::filesystem::temp_directory_path() / "zeroplan_bin_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+    std::filesystem::copy_file(BinaryPath("zeroplan"), folder_ + "/zeroplan");
+  }
+  ~Programs() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+TEST_CASE("zeroplan names the executor's commands as zeroplan-executor does") {
+  for (const char* help : {"--help", "hw --help"}) {
+    CAPTURE(help);
+    const RunResult zeroplan = RunZeroplan(help);
+    const RunResult executor = RunProgram("zeroplan-executor", help);
+    CHECK(executor.exit_code == 0);
+    CHECK(zeroplan.out == executor.out);
+  }
+  // Those that plan are the same in both.
+  CHECK(RunZeroplan("estimate --model gpt2 --stage 0").out ==
+        RunProgram("zeroplan-executor", "estimate --model gpt2 --stage 0").out);
+}
+
+TEST_CASE("zeroplan becomes the program beside it, with its arguments, stdin and exit code") {
+  const Programs programs;
+  const std::string echo = programs.folder() + "/zeroplan-executor";
+  std::ofstream(echo) << "#!/bin/sh\nprintf '[%s]' \"$@\"; cat; echo $$; exit 5\n";
+  std::filesystem::permissions(echo, std::filesystem::perms::owner_all);
+  for (const std::string command :
+       {"train --plan 'a b' ''", "generate x", "data tokenize t", "hw measure -o x"}) {
+    CAPTURE(command);
+    const std::string file = programs.folder() + "/out";
+    // $! is the process that was started: the same that answers.
+    const std::string line = "cd /; echo piped | " + programs.folder() + "/zeroplan " + command +
+                             " >" + file + " & wait $!; echo $? $! >>" + file;
+    REQUIRE(system(line.c_str()) == 0);
+    const std::string out = ReadWhole(file);
+    CAPTURE(out);
+    const size_t begin = out.find("piped\n");
+    REQUIRE(begin != std::string::npos);
+    CHECK(out.starts_with("["));
+    const std::string process = out.substr(begin + 6, out.find('\n', begin + 6) - begin - 6);
+    CHECK(out.ends_with("\n5 " + process + "\n"));
+  }
+}
+
+TEST_CASE("zeroplan without the program beside it says what is missing; planning goes on") {
+  const Programs programs;
+  const std::string program = programs.folder() + "/zeroplan";
+  const std::string err = programs.folder() + "/err";
+  for (const std::string command : {"train --model gpt2 --data x", "hw measure"}) {
+    const int status = system((program + " " + command + " 2>" + err).c_str());
+    CHECK(WEXITSTATUS(status) == 4);
+    const std::string said = ReadWhole(err);
+    CAPTURE(said);
+    CHECK(said.find("there is no " + program + "-executor") != std::string::npos);
+    CHECK(said.find("scripts/build.sh release zeroplan_executor_program") != std::string::npos);
+  }
+  CHECK(system((program + " model list >" + err).c_str()) == 0);
 }
 
 TEST_CASE("model and hw") {
