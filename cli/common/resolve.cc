@@ -17,8 +17,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr int64_t kDefaultSeqLen = 1024;  // of a model derived from --params
-
 void Assume(Assumptions& assumptions, std::string text) {
   assumptions.assumed.push_back(std::move(text));
 }
@@ -173,7 +171,7 @@ ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_l
                options.params ? "--model and --params are both given" : "no model");
   }
   if (!options.params) return LoadModel(options.model);
-  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDefaultSeqLen));
+  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDerivedSeqLen));
   assumptions.notes.push_back(fmt::format(
       "Model: derived from --params {}; --model takes an exact shape.", options.params.text));
   return model;
@@ -184,7 +182,7 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
   const Option<int64_t>& given = options.batch.seq_len;
   if (!given) {
     const int64_t seq_len =
-        options.model.params ? std::min(kDefaultSeqLen, model.positions) : model.positions;
+        options.model.params ? std::min(kDerivedSeqLen, model.positions) : model.positions;
     Assume(assumptions, fmt::format("--seq-len {}", seq_len));
     return seq_len;
   }

@@ -23,6 +23,8 @@ struct Assumptions {
   std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
 };
 
+// Tokens a sequence of a model that is derived from --params, unless --seq-len says.
+inline constexpr int64_t kDerivedSeqLen = 1024;
 // `seq_len`: of a model that is derived from --params.
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
                        Assumptions& assumptions);

@@ -9,6 +9,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/plan/largest.h"
 #include "cli/plan/plan_request.h"
 #include "cli/plan/proposal.h"
 #include "core/base/error.h"
@@ -32,6 +33,8 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
   zeroplan plan --model gpt3-6.7b --gpus 8 --out ds_config.json --plan-out plan.json
   zeroplan plan --model gpt2-xl --gpus 8 --stage 3 --explain
+  zeroplan plan --largest --gpus 8 --hw dgx-a100-80gb
+  zeroplan plan --params 7B --gpus 8 --largest seq-len
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
@@ -124,10 +127,11 @@ void SetSwapFolder(TrainSetup& setup) {
   }
 }
 
-void RunPlan(const PlanOptions& options) {
+void RunPlan(PlanOptions options) {
   CheckWritable({{"--out", options.deepspeed_file},
                  {"--plan-out", options.plan_file},
                  {"--trace", options.trace_file}});
+  const std::string largest = options.largest ? FindLargest(options) : "";
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
   const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
@@ -138,6 +142,7 @@ void RunPlan(const PlanOptions& options) {
   plan.advice = Advise(searcher, result, request.hardware());
 
   std::string text = Headline(plan) + '\n';
+  if (!largest.empty()) text += Wrap(largest, 2);
   for (const std::string& line : plan.advice) text += Wrap(line, 2);
   if (goal.tokens) {
     text += Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2);
@@ -172,6 +177,12 @@ void RegisterPlan(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch, /*searched=*/true);
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
+  OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
+                        "Finds the largest that fits: GPT-2 shape (without a model; the default), "
+                        "sequence or micro-batch (of the model), and plans it"};
+  largest.alone = "model";
+  command.Value(std::move(largest), options->largest,
+                WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalOptions(command, options->common.goal);
   command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "

@@ -11,8 +11,11 @@
 
 namespace zeroplan {
 
+enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
+
 struct PlanOptions {
   CommonOptions common;
+  Option<Largest> largest;  // cli/plan/largest.h
   Option<Objective> objective;
   std::string deepspeed_file, plan_file, trace_file;
   bool explain = false;
