@@ -9,7 +9,8 @@ namespace zeroplan {
 // holds, and does its work there. It reports results on stdout, messages on stderr, and ends
 // unsuccessfully by throwing Error with the exit code. A new command is a file that defines its
 // Register function, a declaration here, and a line in RunApp. One that needs the executor is also
-// listed in CMakeLists.txt as running something, and has a line in planner_program.cc.
+// listed in CMakeLists.txt as running something, has its name in executor_commands.h, and a line in
+// zeroplan_program.cc.
 void RegisterEstimate(Command& app);
 void RegisterPlan(Command& app);
 void RegisterConfig(Command& app);
@@ -22,5 +23,8 @@ void RegisterGenerate(Command& app);
 
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).
 int RunApp(int argc, const char* const* argv);
+
+// What main calls: RunApp, or another program in this one's place. One of each program.
+int RunProgram(int argc, const char* const* argv);
 
 }  // namespace zeroplan

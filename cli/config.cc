@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <memory>
 
 #include "cli/app.h"
@@ -9,6 +10,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/resolve.h"
+#include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
@@ -28,14 +30,18 @@ ReadContext Context(const CheckOptions& options) {
   ReadContext context;
   context.strict = options.strict;
   context.world_size = common.cluster.gpus.value_or(1);
-  const BatchOptions& batch = common.batch;
+  BatchOptions batch = common.batch;
   if (common.model.given()) {
     const ModelSpec model = ResolveModel(common.model, batch.seq_len, assumptions);
     context.layers = model.layers;
     context.seq_len = ResolveSeqLen(common, model, assumptions);
   } else if (batch.seq_len) {
     context.seq_len = *batch.seq_len;
+  } else if (batch.global_batch_tokens) {
+    ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
+               batch.global_batch_tokens.text);
   }
+  batch = InSequences(std::move(batch), context.seq_len, context.world_size);
   context.micro_batch = batch.micro_batch;
   context.grad_accum = batch.grad_accum;
   context.global_batch = batch.global_batch;
@@ -57,18 +63,33 @@ std::string Rows(const std::vector<EffectiveValue>& values) {
   return text;
 }
 
+// Of a pipe, as much as a file may have.
+std::string ReadStdin() {
+  constexpr size_t kMaxBytes = 16u << 20;
+  std::string text;
+  char part[4096];
+  while (const size_t count = std::fread(part, 1, sizeof part, stdin)) {
+    text.append(part, count);
+    if (text.size() > kMaxBytes) ThrowUsage("stdin: is larger than 16 MiB; is it a config?");
+  }
+  if (std::ferror(stdin) != 0) ThrowRuntime("stdin: cannot be read");
+  return text;
+}
+
 void Check(const CheckOptions& options) {
-  const std::string text = ReadTextFile(options.file);
+  const bool piped = options.file == "-";
+  const std::string text = piped ? ReadStdin() : ReadTextFile(options.file);
+  const std::string file = piped ? "stdin" : options.file;
   const ReadContext context = Context(options);
-  const ReadResult result = ReadDeepSpeedConfig(text, options.file, context);
+  const ReadResult result = ReadDeepSpeedConfig(text, file, context);
   std::string out;
   for (const std::string& line : result.warnings) out += "warning: " + line + "\n";
   for (const std::string& line : result.notes) out += "note: " + line + "\n";
   if (!out.empty()) out += "\n";
-  out += Rows(EffectiveValues(result.setup, ParseJsonText(text, options.file)));
-  out += fmt::format("\n{}: no errors, {} warning{}, {} GPU{}\n", options.file,
-                     result.warnings.size(), result.warnings.size() == 1 ? "" : "s",
-                     context.world_size, context.world_size == 1 ? "" : "s");
+  out += Rows(EffectiveValues(result.setup, ParseJsonText(text, file)));
+  out += fmt::format("\n{}: no errors, {} warning{}, {} GPU{}\n", file, result.warnings.size(),
+                     result.warnings.size() == 1 ? "" : "s", context.world_size,
+                     context.world_size == 1 ? "" : "s");
   WriteOutput("", out);
 }
 
@@ -76,11 +97,13 @@ void Check(const CheckOptions& options) {
 
 void RegisterConfig(Command& app) {
   Command group = app.AddGroup("config", "DeepSpeed configs");
-  group.Footer("Examples:\n  zeroplan config check ds_config.json --gpus 8 --model gpt2-xl");
+  group.Footer(
+      "Examples:\n  zeroplan config check ds_config.json --gpus 8 --model gpt2-xl\n  jq .deepspeed "
+      "run.json | zeroplan config check -");
   Command check = group.Add("check", "Errors, warnings and effective values of a DeepSpeed config");
   auto options = std::make_shared<CheckOptions>();
   CommonOptions& common = options->common;
-  check.Required("file", "FILE", "The config", options->file);
+  check.Required("file", "FILE", "The config; - reads it from stdin", options->file);
   check.Flag(kNoGroup, "--strict", "Unknown keys of the top level are errors", options->strict);
   AddModelOptions(check, common.model);
   check.Value({"Hardware", "--gpus", "COUNT", "GPUs in all, for the batch arithmetic (default 1)"},

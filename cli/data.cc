@@ -5,6 +5,7 @@
 
 #include "cli/app.h"
 #include "cli/common/output.h"
+#include "cli/executor_commands.h"
 #include "core/base/error.h"
 #include "executor/data/token_file.h"
 
@@ -19,7 +20,7 @@ struct TokenizeOptions {
 }  // namespace
 
 void RegisterData(Command& app) {
-  Command group = app.AddGroup("data", "Training data");
+  Command group = app.AddGroup(kDataCommand.name, kDataCommand.help);
   Command tokenize = group.Add(
       "tokenize", "Turns text into byte-level tokens (256 of them), in llm.c's file format");
   tokenize.Footer("Example:\n  zeroplan data tokenize book.txt essays/ -o corpus.bin");

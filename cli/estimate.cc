@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan estimate --model gpt2-10b --gpu-memory 32GB --micro-batch 10 --checkpointing full
   zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
   zeroplan estimate --model gpt2 --gpus 2 --config ds_config.json
+  zeroplan estimate --params 10B --gpus 16 --tokens 200B --gpu-hour-price 2.5
   zeroplan estimate --model gpt2-xl --stage 2 --offload-optimizer cpu --trace step.json
 Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
 libraries) is the hardware profile's. Times come from the step program played over its streams with
@@ -50,6 +51,7 @@ void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
   Assumptions assumptions;
   const CommonOptions& common = options.common;
+  CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
   const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
@@ -65,6 +67,7 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
+  inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
 
@@ -90,6 +93,7 @@ void RegisterEstimate(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch);
   AddChoiceOptions(command, options->common, /*all_default=*/true);
+  AddGoalOptions(command, options->common.goal);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default table)"},

@@ -53,6 +53,7 @@ void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
 }
 
 void RunExplain(const ExplainOptions& options) {
+  CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
   const Program program = CheckedProgram(plan);
   HardwareProfile hardware = PlannedHardware(plan, options.hardware);

@@ -8,6 +8,7 @@
 
 #include "cli/app.h"
 #include "cli/common/parse.h"
+#include "cli/executor_commands.h"
 #include "core/base/error.h"
 #include "executor/train/text_generator.h"
 
@@ -64,7 +65,7 @@ void RunGenerate(const GenerateCommand& command) {
 }  // namespace
 
 void RegisterGenerate(Command& app) {
-  Command command = app.Add("generate", "Text from a model that train saved");
+  Command command = app.Add(kGenerateCommand.name, kGenerateCommand.help);
   auto options = std::make_shared<GenerateCommand>();
   command.Required("model", "DIR", "Folder with config.json and model.safetensors", options->model);
   command.Text({.group = kNoGroup,

@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   try {
-    return zeroplan::RunApp(argc, argv);
+    return zeroplan::RunProgram(argc, argv);
   } catch (const zeroplan::Error& error) {
     // No message: another process of the run has said it.
     if (*error.what() != '\0') fmt::print(stderr, "zeroplan: {}\n", error.what());

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/app.h"
+#include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
@@ -22,6 +24,52 @@ std::string ListModels() {
                         spec.positions, preset.source);
   }
   return text;
+}
+
+using Json = nlohmann::ordered_json;
+
+// Keys are a contract (docs/metrics.md).
+std::string ModelsJson() {
+  Json models = Json::array();
+  for (const ModelPreset& preset : ModelPresets()) {
+    const ModelSpec& spec = preset.spec;
+    models.push_back({{"name", spec.name},
+                      {"params", spec.ParamCount()},
+                      {"layers", spec.layers},
+                      {"hidden", spec.hidden},
+                      {"heads", spec.heads},
+                      {"vocab", spec.vocab},
+                      {"seq_len", spec.positions},
+                      {"source", preset.source}});
+  }
+  return Json({{"schema", "zeroplan.models/1"}, {"models", std::move(models)}}).dump(2) + '\n';
+}
+
+std::string ModelJson(const std::string& name) {
+  const ModelSpec spec = LoadModel(name);
+  Json tensors = Json::array();
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    Json shape = {tensor.shape[0]};
+    if (!tensor.is_vector) shape.push_back(tensor.shape[1]);
+    tensors.push_back({{"name", tensor.name},
+                       {"shape", std::move(shape)},
+                       {"elements", tensor.elements()},
+                       {"decay", tensor.decay}});
+  }
+  return Json({{"schema", "zeroplan.model/1"},
+               {"name", spec.name},
+               {"params", spec.ParamCount()},
+               {"unpadded_params", spec.UnpaddedParamCount()},
+               {"layers", spec.layers},
+               {"hidden", spec.hidden},
+               {"heads", spec.heads},
+               {"ffn", spec.ffn},
+               {"vocab", spec.vocab},
+               {"padded_vocab", spec.padded_vocab},
+               {"seq_len", spec.positions},
+               {"tensors", std::move(tensors)}})
+             .dump(2) +
+         '\n';
 }
 
 std::string ShowModel(const std::string& name) {
@@ -51,12 +99,22 @@ void RegisterModel(Command& app) {
   Command group = app.AddGroup("model", "The model shapes zeroplan knows");
   group.Footer("Examples:\n  zeroplan model list\n  zeroplan model show gpt2-xl");
   Command list = group.Add("list", "Presets, with where their shapes come from");
-  list.Run([] { WriteOutput("", ListModels()); });
+  auto list_format = std::make_shared<Option<OutputFormat>>();
+  AddFormatOption(list, "schema zeroplan.models/1", *list_format);
+  list.Run([list_format] {
+    const bool json = *list_format == OutputFormat::kJson;
+    WriteOutput("", json ? ModelsJson() : ListModels());
+  });
   Command show = group.Add("show", "Dimensions and tensors of one model");
   auto name = std::make_shared<std::string>();
+  auto format = std::make_shared<Option<OutputFormat>>();
+  AddFormatOption(show, "schema zeroplan.model/1, with every tensor", *format);
   show.Required("model", "NAME|FILE|DIR",
                 "A preset, a Hugging Face config.json, or a folder with one", *name);
-  show.Run([name] { WriteOutput("", ShowModel(*name)); });
+  show.Run([name, format] {
+    const bool json = *format == OutputFormat::kJson;
+    WriteOutput("", json ? ModelJson(*name) : ShowModel(*name));
+  });
 }
 
 }  // namespace zeroplan

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "core/base/error.h"
@@ -30,12 +31,18 @@ std::string ReadFile(const std::string& path) {
 
 [[noreturn]] void FailName(std::string_view option, const std::string& name,
                            const std::vector<std::string>& names) {
-  const std::string nearest = NearestName(name, names);
   // Built-in GPUs and machines are named by their model: "h100" is in "h100-80gb-sxm".
-  std::string hint = nearest;
+  std::string lower = name;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::vector<std::string> matches;
   for (const std::string& known : names) {
-    if (hint.empty() && known.find(name) != std::string::npos) hint = known;
+    if (known.find(lower) != std::string::npos) matches.push_back(known);
   }
+  if (matches.size() > 1) {
+    ThrowUsage("{}: \"{}\" is {} of the built-in hardware profiles; use one of {}", option, name,
+               matches.size(), fmt::join(matches, ", "));
+  }
+  const std::string hint = matches.empty() ? NearestName(lower, names) : matches.front();
   ThrowUsage("{}: \"{}\" is no built-in hardware profile{}; use {} or the path of a .json file",
              option, name, hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint),
              fmt::join(names, ", "));

@@ -24,6 +24,8 @@ struct Cluster {
   std::optional<uint64_t> host_capacity_bytes;  // of one host; unset: not known, not checked
   std::optional<uint64_t> nvme_capacity_bytes;  // of one node
   uint64_t runtime_bytes = 0;                   // device memory of one GPU outside the arenas
+  // What stays free of the first two: planner/footprint.h says why and how much.
+  uint64_t gpu_reserve_bytes = 0, host_reserve_bytes = 0;
 
   ClusterShape shape() const { return {gpus, gpus_per_node}; }
   int ranks_per_node() const { return shape().ranks_per_node(); }

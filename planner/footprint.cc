@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -34,7 +35,28 @@ NamedBytes Largest(MemoryKind kind, const Footprint& footprint) {
   return {};
 }
 
-std::string ShortageText(const Shortage& shortage, const Footprint& footprint, int ranks) {
+// " (32.0 GB less 500 MB kept free)".
+std::string ReserveText(MemoryKind kind, const Cluster& cluster) {
+  uint64_t all = 0, reserve = 0;
+  switch (kind) {
+    case MemoryKind::kGpu:
+      all = cluster.gpu_capacity_bytes;
+      reserve = cluster.gpu_reserve_bytes;
+      break;
+    case MemoryKind::kHost:
+      all = cluster.host_capacity_bytes.value_or(0);
+      reserve = cluster.host_reserve_bytes;
+      break;
+    case MemoryKind::kNvme:
+      break;
+  }
+  if (reserve == 0) return "";
+  return fmt::format(" ({} less {} kept free)", FormatBytes(all), FormatBytes(reserve));
+}
+
+std::string ShortageText(const Shortage& shortage, const Footprint& footprint,
+                         const Cluster& cluster) {
+  const int ranks = cluster.ranks_per_node();
   const std::string of_ranks = fmt::format("for {} GPU{} a node", ranks, ranks == 1 ? "" : "s");
   std::string detail;
   switch (shortage.kind) {
@@ -49,9 +71,9 @@ std::string ShortageText(const Shortage& shortage, const Footprint& footprint, i
     case MemoryKind::kNvme:
       detail = of_ranks;
   }
-  return fmt::format("{} short by {}: needs {}, has {}; {}", MemoryKindName(shortage.kind),
+  return fmt::format("{} short by {}: needs {}, has {}{}; {}", MemoryKindName(shortage.kind),
                      FormatBytes(shortage.short_by()), FormatBytes(shortage.needs),
-                     FormatBytes(shortage.has), detail);
+                     FormatBytes(shortage.has), ReserveText(shortage.kind, cluster), detail);
 }
 
 }  // namespace
@@ -106,8 +128,34 @@ std::array<NamedBytes, kGpuClasses> GpuClasses(const Footprint& footprint) {
   return classes;
 }
 
+uint64_t HostReserveBytes(uint64_t host_bytes) {
+  constexpr double kGib = 1024.0 * 1024 * 1024, kMib = 1024.0 * 1024;
+  const struct {
+    double up_to, share;
+  } brackets[] = {{4 * kGib, 0.25},
+                  {8 * kGib, 0.2},
+                  {16 * kGib, 0.1},
+                  {128 * kGib, 0.06},
+                  {std::numeric_limits<double>::infinity(), 0.02}};
+  const auto all = static_cast<double>(host_bytes);
+  double reserve = 100 * kMib, begin = 0;
+  for (const auto& bracket : brackets) {
+    reserve += bracket.share * std::max(0.0, std::min(all, bracket.up_to) - begin);
+    begin = bracket.up_to;
+  }
+  constexpr double kStep = 1e8;
+  return static_cast<uint64_t>(std::ceil(reserve / kStep) * kStep);
+}
+
 Capacity CapacityOf(const Cluster& cluster) {
-  return {cluster.gpu_capacity_bytes, cluster.host_capacity_bytes, cluster.nvme_capacity_bytes};
+  const auto without = [](uint64_t all, uint64_t reserve) { return all - std::min(all, reserve); };
+  Capacity capacity;
+  capacity.gpu_bytes = without(cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
+  if (cluster.host_capacity_bytes) {
+    capacity.host_bytes = without(*cluster.host_capacity_bytes, cluster.host_reserve_bytes);
+  }
+  capacity.nvme_bytes = cluster.nvme_capacity_bytes;
+  return capacity;
 }
 
 std::string_view MemoryKindName(MemoryKind kind) {
@@ -146,7 +194,7 @@ std::string ExplainMisfit(const Footprint& footprint, const Cluster& cluster) {
   std::string why;
   for (const Shortage& shortage : Check(footprint, CapacityOf(cluster))) {
     if (!why.empty()) why += "; and ";
-    why += ShortageText(shortage, footprint, cluster.ranks_per_node());
+    why += ShortageText(shortage, footprint, cluster);
   }
   return why;
 }

@@ -65,12 +65,23 @@ struct NamedBytes {
 inline constexpr size_t kGpuClasses = kMemoryClasses + 1;
 std::array<NamedBytes, kGpuClasses> GpuClasses(const Footprint& footprint);
 
-// What machines have. Unset: not known, not checked.
+// Kept free of each GPU unless --gpu-reserve says otherwise. Runs on H200s used up to 0.2 % more
+// than was predicted (docs/performance.md); this is more than that of any built-in GPU. A number,
+// not a share, so that "from N bytes a GPU on" holds for the GPU that has N.
+inline constexpr uint64_t kGpuReserveBytes = 500'000'000;
+// Kept free of a host with `host_bytes` for its system, unless --host-reserve says otherwise: what
+// Google Kubernetes Engine keeps of a node (cloud.google.com/kubernetes-engine/docs/concepts/
+// plan-node-sizes): 25 % of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the
+// next 112 and 2 % of the rest, and 100 MiB. Rounded up to 0.1 GB.
+uint64_t HostReserveBytes(uint64_t host_bytes);
+
+// What machines have for a run. Unset: not known, not checked.
 struct Capacity {
   std::optional<uint64_t> gpu_bytes;   // of one GPU
   std::optional<uint64_t> host_bytes;  // of one host
   std::optional<uint64_t> nvme_bytes;  // of one node
 };
+// Of `cluster`, without its reserves.
 Capacity CapacityOf(const Cluster& cluster);
 
 enum class MemoryKind : uint8_t { kGpu, kHost, kNvme };
@@ -79,7 +90,7 @@ std::string_view MemoryKindName(MemoryKind kind);  // "GPU memory", "host memory
 // One memory of which more is needed than there is.
 struct Shortage {
   MemoryKind kind = MemoryKind::kGpu;
-  uint64_t needs = 0, has = 0;
+  uint64_t needs = 0, has = 0;  // `has` is what a run may take
   // The part that takes most of it: one of GpuClasses, "pinned" or "pageable", or "nvme".
   NamedBytes largest;
 

@@ -25,13 +25,13 @@ count_gpus() {
   echo "$gpus"
 }
 
+zeroplan=build/release/zeroplan
 say "first the planner (a few minutes on two cores), for the fastest way to train 10B parameters on one 32 GB GPU"
-scripts/build.sh release zeroplan_planner_program
-build/release/zeroplan-planner plan --model gpt2-10b --hw dgx-2 --gpus 1
+scripts/build.sh release zeroplan
+"$zeroplan" plan --model gpt2-10b --hw dgx-2 --gpus 1
 
 say "now the executor, to train a small model here"
-scripts/build.sh release zeroplan
-zeroplan=build/release/zeroplan
+scripts/build.sh release zeroplan_executor_program
 
 gpus=$(count_gpus)
 cuda=$(sed -n 's/^ZEROPLAN_CUDA_STATUS:INTERNAL=//p' build/release/CMakeCache.txt)

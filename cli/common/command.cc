@@ -106,7 +106,11 @@ void Command::Take(const OptionInfo& info,
   CLI::Option* option =
       state_->app->add_option(added.info.name, added.text, BreakHelp(added.info.help));
   option->type_name(added.info.type)->group(added.info.group);
-  if (!added.info.may_be_empty) option->check(CLI::Validator(RefuseEmpty, ""));
+  if (added.info.alone != nullptr) {
+    option->expected(0, 1);
+  } else if (!added.info.may_be_empty) {
+    option->check(CLI::Validator(RefuseEmpty, ""));
+  }
   added.option = option;
 }
 
@@ -114,7 +118,9 @@ void Command::Run(std::function<void()> work) {
   state_->app->callback([state = state_, work = std::move(work)] {
     RefuseDecided(state->options);
     for (const Added& option : state->options) {
-      if (option.given()) option.take(option.text, option.name);
+      if (!option.given()) continue;
+      const bool alone = option.info.alone != nullptr && option.text.empty();
+      option.take(alone ? option.info.alone : option.text, option.name);
     }
     work();
   });

@@ -30,6 +30,8 @@ struct OptionInfo {
   // Options whose file decides this one: beside them it is refused.
   std::vector<std::string_view> decided_by = {};
   bool may_be_empty = false;  // else an empty text is refused
+  // What the option stands for where it is given without a value; null: it must have one.
+  const char* alone = nullptr;
 };
 
 // The heading of what belongs to no group.

@@ -1,6 +1,8 @@
 // The options' names and help, what each may be, and which of them a config or a plan decides.
 #include "cli/common/common_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/common/parse.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
@@ -11,6 +13,12 @@ namespace {
 constexpr std::string_view kConfig = "--config", kPlan = "--plan";
 
 }  // namespace
+
+void AddFormatOption(Command& command, const char* help, Option<OutputFormat>& format) {
+  command.Value({"Output", "--format", "text|json",
+                 fmt::format("text for people; json ({}) for programs (default text)", help)},
+                format, WordIn<OutputFormat>({"text", "json"}));
+}
 
 void AddModelOptions(Command& command, ModelOptions& options) {
   const char* group = "Model (one of the two)";
@@ -52,14 +60,26 @@ void AddClusterOptions(Command& command, CommonOptions& options) {
   command.Value({group, "--gpu-memory", "BYTES",
                  "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the "
                  "profile's)"},
-                cluster.gpu_memory, ParseBytes);
+                cluster.gpu_memory, ParseMemory);
   command.Value({group, "--host-memory", "BYTES",
                  "Memory of one host, such as 512GiB (default: the profile's)"},
-                cluster.host_memory, ParseBytes);
+                cluster.host_memory, ParseMemory);
   command.Value({group, "--nvme-capacity", "BYTES",
                  "Disk space of one node for offload (default: the profile's; without it, not "
-                 "checked)"},
-                cluster.nvme_capacity, ParseBytes);
+                 "checked); plan searches disks that are named here, asked for or measured"},
+                cluster.nvme_capacity, ParseMemory);
+  AddReserveOptions(command, group, cluster);
+}
+
+void AddReserveOptions(Command& command, const char* group, ClusterOptions& options) {
+  command.Value({group, "--gpu-reserve", "BYTES",
+                 "Memory of each GPU to keep free, for what runs take beyond what is predicted; 0 "
+                 "for none (default 500MB)"},
+                options.gpu_reserve, ParseReserve);
+  command.Value({group, "--host-reserve", "BYTES",
+                 "Memory of each host to keep free for its system; 0 for none (default: what "
+                 "Kubernetes keeps on Google's nodes, such as 5.8GB of 64GB and 27.4GB of 1TB)"},
+                options.host_reserve, ParseReserve);
 }
 
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
@@ -90,6 +110,12 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
            std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
        {kPlan}},
       options.global_batch, sequences);
+  command.Value({group,
+                 "--global-batch-tokens",
+                 "TOKENS",
+                 "The same in tokens, such as 4194304; a whole number of sequences for each GPU",
+                 {kPlan}},
+                options.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
   command.Value(
       {group,
        "--dtype",
@@ -99,9 +125,23 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
       options.dtype, ParseDtype);
 }
 
+void AddGoalOptions(Command& command, GoalOptions& options) {
+  const char* group = "Run";
+  command.Value({group, "--tokens", "COUNT",
+                 "Tokens to train on in all, such as 300B: prints steps, hours and GPU-hours"},
+                options.tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
+  command.Value({group, "--gpu-hour-price", "PRICE",
+                 "What one GPU costs an hour, such as 2.5: with --tokens, prints the run's price"},
+                options.gpu_hour_price, ParsePrice);
+}
+
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
-  const std::string all = all_default ? " (default all)" : " (default none)";
+  // Disks that nobody named are not searched.
+  const std::string some = !all_default ? " (default none)"
+                           : searched ? "; or some, such as none,cpu (default none,cpu; all where "
+                                        "a disk is named or measured)"
+                                      : "; or some, such as none,cpu (default all)";
   ChoiceOptions& choice = options.choice;
   command.Value(
       {group,
@@ -114,7 +154,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
   command.Value({group,
                  "--offload-optimizer",
                  "none|cpu|nvme|all",
-                 "Where optimizer states live, from stage 1" + all,
+                 "Where optimizer states live, from stage 1" + some,
                  {kPlan, kConfig}},
                 choice.offload_optimizer, ParseOffload);
   command.Value({group,
@@ -128,7 +168,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
   command.Value({group,
                  "--offload-param",
                  "none|cpu|nvme|all",
-                 "Where parameter shards live, stage 3" + all,
+                 "Where parameter shards live, stage 3" + some,
                  {kPlan, kConfig}},
                 choice.offload_param, ParseOffload);
   command.Value({group,

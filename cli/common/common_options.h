@@ -26,11 +26,19 @@ struct HardwareOptions {
 struct ClusterOptions {
   Option<int> gpus, gpus_per_node;
   Option<uint64_t> gpu_memory, host_memory, nvme_capacity;  // bytes
+  Option<uint64_t> gpu_reserve, host_reserve;               // bytes
 };
 
 struct BatchOptions {
-  Option<int64_t> seq_len, micro_batch, grad_accum, global_batch;
+  // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
+  Option<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
   Option<Dtype> dtype;
+};
+
+// How long is trained, and at what price.
+struct GoalOptions {
+  Option<int64_t> tokens;
+  Option<double> gpu_hour_price;
 };
 
 enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
@@ -49,14 +57,24 @@ struct CommonOptions {
   ClusterOptions cluster;
   BatchOptions batch;
   ChoiceOptions choice;
+  GoalOptions goal;
   std::string config;
 };
+
+enum class OutputFormat : uint8_t { kText, kJson };
+// --format text|json, for what is printed. `help` says what the JSON is: "schema
+// zeroplan.hw-list/1".
+void AddFormatOption(Command& command, const char* help, Option<OutputFormat>& format);
 
 // Each adds a group of options to `command`. `options` must outlive it.
 void AddModelOptions(Command& command, ModelOptions& options);
 void AddClusterOptions(Command& command, CommonOptions& options);
+// What stays free, in the options' group `group`.
+void AddReserveOptions(Command& command, const char* group, ClusterOptions& options);
 // `searched`: what is left out is searched (plan); else it is 1.
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched = false);
+// The run's length and price.
+void AddGoalOptions(Command& command, GoalOptions& options);
 // ZeRO, offload, recompute, and --config. `all_default`: "all" is the default of stage and offloads
 // (estimate, plan); else 0 and none (train).
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default,

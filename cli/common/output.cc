@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "core/base/error.h"
@@ -21,11 +22,45 @@ void WriteOutput(const std::string& file, std::string_view text) {
   if (!file.empty()) {
     owned.reset(std::fopen(file.c_str(), "wb"));
     stream = owned.get();
-    if (stream == nullptr) ThrowRuntime("-o: cannot write {}: {}", file, std::strerror(errno));
+    if (stream == nullptr) ThrowRuntime("cannot write {}: {}", file, std::strerror(errno));
   }
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   if (!written || std::fflush(stream) != 0) {
     ThrowRuntime("cannot write {}: {}", file.empty() ? "to stdout" : file, std::strerror(errno));
+  }
+}
+
+namespace {
+
+// "" if `file` can be written, as far as can be told without doing it.
+std::string WhyNotWritable(const std::string& file) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::is_directory(file, ignored)) return "is a folder; name a file in it";
+  if (fs::exists(file, ignored)) {
+    return access(file.c_str(), W_OK) == 0 ? "" : "may not be written; choose another file";
+  }
+  fs::path folder = fs::path(file).parent_path();
+  if (folder.empty()) folder = ".";
+  if (!fs::is_directory(folder, ignored)) {
+    return fmt::format("there is no folder {}; create it, or choose another", folder.string());
+  }
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return "";
+  return fmt::format("nothing may be written in {}; choose another folder", folder.string());
+}
+
+}  // namespace
+
+void CheckWritable(const std::vector<WantedFile>& wanted) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i].file.empty()) continue;
+    const std::string why = WhyNotWritable(wanted[i].file);
+    if (!why.empty()) ThrowUsage("{}: {}: {}", wanted[i].option, wanted[i].file, why);
+    for (size_t j = 0; j < i; ++j) {
+      if (wanted[i].file != wanted[j].file || wanted[i].file.starts_with("/dev/")) continue;
+      ThrowUsage("{}: {} is also what {} writes; choose another file", wanted[i].option,
+                 wanted[i].file, wanted[j].option);
+    }
   }
 }
 

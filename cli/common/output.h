@@ -3,11 +3,22 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace zeroplan {
 
 // To `file`, or to stdout if it is empty. Throws Error(kRuntime) if not all of it could be written.
 void WriteOutput(const std::string& file, std::string_view text);
+
+// What `option` wants written to `file` ("": nothing) when the work is done. Throws Error(kUsage)
+// that names both if the folder is missing or nothing can be written there, so that it is found
+// before the work.
+struct WantedFile {
+  std::string_view option;
+  std::string file;
+};
+// The same of several, which must be different files.
+void CheckWritable(const std::vector<WantedFile>& wanted);
 
 // True if stdout is a terminal that shows colours and NO_COLOR (no-color.org) is not set.
 bool StdoutTakesColour();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
@@ -19,23 +20,39 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
   return static_cast<int64_t>(value);
 }
 
-double ParseFactor(const std::string& text, std::string_view option) {
+namespace {
+
+// nullopt: no number above 0 and up to `high`.
+std::optional<double> ParsePositive(const std::string& text, double high) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() ||
-      !(value >= 0.01 && value <= 1000)) {
-    ThrowUsage("{}: {} is not allowed; use a number from 0.01 to 1000", option, text);
-  }
-  return value;
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && value > 0 && value <= high ? std::optional(value) : std::nullopt;
 }
 
+}  // namespace
+
 double ParseRatio(const std::string& text, std::string_view option) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value > 0 && value <= 1)) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1", option, text);
+  const std::optional<double> value = ParsePositive(text, 1);
+  if (!value) ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1", option, text);
+  return *value;
+}
+
+double ParseFactor(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1000);
+  if (!value || *value < 0.01) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0.01 to 1000", option, text);
   }
-  return value;
+  return *value;
+}
+
+double ParsePrice(const std::string& text, std::string_view option) {
+  const std::optional<double> value = ParsePositive(text, 1e6);
+  if (!value) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0 and up to 1000000, without a currency",
+               option, text);
+  }
+  return *value;
 }
 
 size_t ParseWord(const std::string& text, std::string_view option,
@@ -67,12 +84,42 @@ std::vector<int> ParseStages(const std::string& text, std::string_view option) {
   return stages;
 }
 
+uint64_t ParseMemory(const std::string& text, std::string_view option) {
+  constexpr uint64_t kLeast = 1'000'000;
+  const uint64_t bytes = ParseBytes(text, option);
+  if (bytes >= kLeast) return bytes;
+  const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
+  // No memory has 4096 GB a GPU or host by name; nvidia-smi and free count in MiB.
+  const char* meant = bytes < 4096 ? "GB" : "MiB";
+  ThrowUsage("{}: {} is {} byte{}; {}", option, text, bytes, bytes == 1 ? "" : "s",
+             bare ? fmt::format("did you mean {}{}?", text, meant)
+                  : std::string("use a size such as 80GB or 79GiB"));
+}
+
+uint64_t ParseReserve(const std::string& text, std::string_view option) {
+  return text == "0" ? 0 : ParseMemory(text, option);
+}
+
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option) {
   constexpr OffloadDevice kDevices[] = {OffloadDevice::kNone, OffloadDevice::kCpu,
                                         OffloadDevice::kNvme};
-  const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
-  if (index == 3) return {std::begin(kDevices), std::end(kDevices)};
-  return {kDevices[index]};
+  if (text == "all") return {std::begin(kDevices), std::end(kDevices)};
+  if (text.find(',') == std::string::npos) {
+    const size_t index = ParseWord(text, option, {"none", "cpu", "nvme", "all"});
+    return {kDevices[index]};
+  }
+  std::vector<OffloadDevice> devices;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    const std::string one = text.substr(begin, end - begin);
+    const OffloadDevice device = kDevices[ParseWord(one, option, {"none", "cpu", "nvme"})];
+    if (std::find(devices.begin(), devices.end(), device) != devices.end()) {
+      ThrowUsage("{}: {} has {} twice; name each once", option, text, one);
+    }
+    devices.push_back(device);
+  }
+  std::sort(devices.begin(), devices.end());
+  return devices;
 }
 
 }  // namespace zeroplan

@@ -17,13 +17,21 @@ int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, 
 double ParseFactor(const std::string& text, std::string_view option);
 // A number above 0 and up to 1.
 double ParseRatio(const std::string& text, std::string_view option);
+// A number above 0 and up to a million.
+double ParsePrice(const std::string& text, std::string_view option);
 // Index of `text` in `allowed`; a near miss is suggested.
 size_t ParseWord(const std::string& text, std::string_view option,
                  const std::vector<std::string>& allowed);
 
 // "0".."3", several of them ("2,3"; each once, in any order) or "all". Rising.
 std::vector<int> ParseStages(const std::string& text, std::string_view option);
-// "none", "cpu", "nvme" or "all".
+// Bytes of a memory or a disk, as ParseBytes reads them. Less than a megabyte is a unit that was
+// left out ("80" for 80GB): an error that says what was meant.
+uint64_t ParseMemory(const std::string& text, std::string_view option);
+// The same, or "0" for none.
+uint64_t ParseReserve(const std::string& text, std::string_view option);
+// "none", "cpu", "nvme", several of them ("none,cpu"; each once, in any order) or "all". In that
+// order.
 std::vector<OffloadDevice> ParseOffload(const std::string& text, std::string_view option);
 
 // For Command::Value: ParseWhole as a T.

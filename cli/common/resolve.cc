@@ -5,17 +5,17 @@
 
 #include "cli/common/parse.h"
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "planner/footprint.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr int64_t kDefaultSeqLen = 1024;  // of a model derived from --params
 
 void Assume(Assumptions& assumptions, std::string text) {
   assumptions.assumed.push_back(std::move(text));
@@ -124,7 +124,7 @@ BatchSpec ResolveBatch(const CommonOptions& options, const ModelSpec& model, int
   BatchSpec batch;
   batch.world_size = gpus;
   batch.seq_len = ResolveSeqLen(options, model, assumptions);
-  ResolveBatchParts(options.batch, batch, assumptions);
+  ResolveBatchParts(InSequences(options.batch, batch.seq_len, gpus), batch, assumptions);
   CheckMicroBatch(batch.micro_batch, batch.seq_len);
   return batch;
 }
@@ -171,7 +171,7 @@ ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_l
                options.params ? "--model and --params are both given" : "no model");
   }
   if (!options.params) return LoadModel(options.model);
-  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDefaultSeqLen));
+  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDerivedSeqLen));
   assumptions.notes.push_back(fmt::format(
       "Model: derived from --params {}; --model takes an exact shape.", options.params.text));
   return model;
@@ -182,7 +182,7 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
   const Option<int64_t>& given = options.batch.seq_len;
   if (!given) {
     const int64_t seq_len =
-        options.model.params ? std::min(kDefaultSeqLen, model.positions) : model.positions;
+        options.model.params ? std::min(kDerivedSeqLen, model.positions) : model.positions;
     Assume(assumptions, fmt::format("--seq-len {}", seq_len));
     return seq_len;
   }
@@ -191,6 +191,69 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
                model.name, model.positions, model.positions);
   }
   return *given;
+}
+
+BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus) {
+  const Option<int64_t>& tokens = options.global_batch_tokens;
+  if (tokens) {
+    if (options.global_batch) {
+      ThrowUsage("--global-batch {} and --global-batch-tokens {} are both given; leave one out",
+                 options.global_batch.text, tokens.text);
+    }
+    // Of __int128: each factor may be two billion.
+    const auto unit = static_cast<__int128>(seq_len) * gpus * options.micro_batch.value_or(1) *
+                      options.grad_accum.value_or(1);
+    const std::string parts = fmt::format(
+        "{} tokens x --gpus {}{}{}", seq_len, gpus,
+        options.micro_batch ? fmt::format(" x --micro-batch {}", *options.micro_batch) : "",
+        options.grad_accum ? fmt::format(" x --grad-accum {}", *options.grad_accum) : "");
+    if (*tokens % unit != 0) {
+      const auto below = static_cast<int64_t>(*tokens / unit * unit);
+      const __int128 above = below + unit;
+      const std::string nearest = above > (int64_t{1} << 62) ? "smaller parts"
+                                  : below > 0
+                                      ? fmt::format("{} or {}", below, static_cast<int64_t>(above))
+                                      : fmt::format("{}", static_cast<int64_t>(above));
+      ThrowUsage("--global-batch-tokens: {} is not a multiple of {}; use {}", tokens.text, parts,
+                 nearest);
+    }
+    if (*tokens / seq_len > kMaxBatch) {
+      ThrowUsage("--global-batch-tokens: {} are {} sequences of {} tokens; at most {} are allowed",
+                 tokens.text, *tokens / seq_len, seq_len, kMaxBatch);
+    }
+    options.global_batch.emplace(*tokens / seq_len);
+    options.global_batch.text = std::to_string(*options.global_batch);
+    return options;
+  }
+  // Ten times the largest batches that were published; but a GPU may have some sequences each.
+  constexpr int64_t kManyTokens = int64_t{1} << 27;
+  constexpr int64_t kFewEach = 64;
+  const Option<int64_t>& sequences = options.global_batch;
+  if (sequences && *sequences > kManyTokens / seq_len && *sequences / gpus > kFewEach) {
+    const auto all = CheckedMul(static_cast<uint64_t>(*sequences), static_cast<uint64_t>(seq_len),
+                                "--global-batch");
+    ThrowUsage(
+        "--global-batch: {} sequences of {} tokens are {} tokens a step; did you mean "
+        "--global-batch-tokens {}? (If not: --global-batch-tokens {})",
+        sequences.text, seq_len, FormatCount(all), sequences.text, all);
+  }
+  return options;
+}
+
+RunGoal ResolveGoal(const GoalOptions& options, int64_t seq_len) {
+  if (options.gpu_hour_price && !options.tokens) {
+    ThrowUsage(
+        "--gpu-hour-price: {} has no effect without --tokens; add the run's tokens, such as "
+        "--tokens 300B",
+        options.gpu_hour_price.text);
+  }
+  if (options.tokens && *options.tokens < seq_len) {
+    ThrowUsage(
+        "--tokens: {} is less than one sequence of {} tokens; use all that is trained on, "
+        "such as 300B",
+        options.tokens.text, seq_len);
+  }
+  return {options.tokens, options.gpu_hour_price};
 }
 
 HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions) {
@@ -232,6 +295,18 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
   cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  const auto reserve = [&](const char* option, const Option<uint64_t>& wanted, uint64_t otherwise) {
+    if (wanted) return *wanted;
+    std::string bytes = FormatBytes(otherwise);
+    std::erase(bytes, ' ');
+    Assume(assumptions, fmt::format("{} {}", option, bytes));
+    return otherwise;
+  };
+  cluster.gpu_reserve_bytes = reserve("--gpu-reserve", given.gpu_reserve, kGpuReserveBytes);
+  if (cluster.host_capacity_bytes) {
+    cluster.host_reserve_bytes = reserve("--host-reserve", given.host_reserve,
+                                         HostReserveBytes(*cluster.host_capacity_bytes));
+  }
   return cluster;
 }
 
@@ -265,7 +340,8 @@ std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelS
 TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
   const int64_t seq_len = ResolveSeqLen(options, model, assumptions);
-  const ReadContext context = ConfigContext(options.batch, model, hardware, gpus, seq_len);
+  const ReadContext context =
+      ConfigContext(InSequences(options.batch, seq_len, gpus), model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);

@@ -12,6 +12,7 @@
 #include "hwprofiles/profile.h"
 #include "planner/cluster.h"
 #include "planner/estimate/choices.h"
+#include "planner/estimate/run_cost.h"
 
 namespace zeroplan {
 
@@ -22,6 +23,8 @@ struct Assumptions {
   std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
 };
 
+// Tokens a sequence of a model that is derived from --params, unless --seq-len says.
+inline constexpr int64_t kDerivedSeqLen = 1024;
 // `seq_len`: of a model that is derived from --params.
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
                        Assumptions& assumptions);
@@ -35,6 +38,12 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
 // positions.
 int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
                       Assumptions& assumptions);
+// `options` with --global-batch-tokens as --global-batch, in sequences of `seq_len`. Throws where
+// that is not a whole number of them for each of `gpus`, and where --global-batch is so many that
+// its number must have been tokens.
+BatchOptions InSequences(BatchOptions options, int64_t seq_len, int gpus);
+// --tokens and --gpu-hour-price.
+RunGoal ResolveGoal(const GoalOptions& options, int64_t seq_len);
 // --dtype, or `otherwise`.
 PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProfile& hardware,
                                  Dtype otherwise, Assumptions& assumptions);

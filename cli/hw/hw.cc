@@ -3,10 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/app.h"
+#include "cli/common/common_options.h"
 #include "cli/common/output.h"
+#include "cli/common/parse.h"
 #include "cli/hw/hw_check.h"
 #include "cli/hw/hw_measure.h"
 #include "core/base/units.h"
@@ -49,6 +53,30 @@ std::string ListProfiles() {
   return text;
 }
 
+// Keys are a contract (docs/metrics.md).
+std::string ProfilesJson() {
+  using Json = nlohmann::ordered_json;
+  Json profiles = Json::array();
+  for (const std::string& name : ProfileNames()) {
+    const HardwareProfile profile = LoadProfile(name);
+    const NodeProfile& node = profile.node;
+    profiles.push_back(
+        {{"name", name},
+         {"gpus", std::llround(node.gpus.value)},
+         {"gpu", profile.gpu.name},
+         {"gpu_memory_bytes", std::llround(profile.gpu.memory.value)},
+         {"link", LinkKindName(node.link_kind)},
+         {"link_bytes_per_second", node.gpu_link.value},
+         {"network", profile.network ? Json(profile.network->name) : Json(nullptr)}});
+  }
+  return Json({{"schema", "zeroplan.hardware/1"},
+               {"default", kDefaultProfile},
+               {"profiles", std::move(profiles)},
+               {"networks", NetworkNames()}})
+             .dump(2) +
+         '\n';
+}
+
 }  // namespace
 
 void RegisterHardware(Command& app) {
@@ -57,14 +85,24 @@ void RegisterHardware(Command& app) {
                " > mine.json   (edit, then --hw ./mine.json)\n"
                "  zeroplan hw measure -o mine.json");
   Command list = group.Add("list", "Built-in profiles");
-  list.Run([] { WriteOutput("", ListProfiles()); });
+  auto format = std::make_shared<Option<OutputFormat>>();
+  AddFormatOption(list, "schema zeroplan.hardware/1", *format);
+  list.Run([format] {
+    WriteOutput("", *format == OutputFormat::kJson ? ProfilesJson() : ListProfiles());
+  });
   Command show = group.Add("show", "One profile as JSON, every number with its source");
   auto name = std::make_shared<std::string>();
+  // There is one form alone; whoever asks every command for JSON gets it here too.
+  auto only_json = std::make_shared<Option<size_t>>();
+  show.Value({"Output", "--format", "json", "The only form there is"}, *only_json,
+             [](const std::string& text, std::string_view option) {
+               return ParseWord(text, option, {"json"});
+             });
   show.Required("profile", "NAME|FILE",
                 "A built-in profile, a JSON file (which is checked), or a built-in part: a "
                 "network such as ib-400",
                 *name);
-  show.Run([name] { WriteOutput("", ProfileText(*name)); });
+  show.Run([name, only_json] { WriteOutput("", ProfileText(*name)); });
   RegisterHardwareMeasure(group);
   RegisterHardwareCheck(group);
 }

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/common/parse.h"
+#include "cli/executor_commands.h"
 #include "cli/hw/measured_output.h"
 #include "cli/hw/measuring_processes.h"
 #include "cli/train/host_fit.h"
@@ -126,7 +127,7 @@ std::string ProfileName(const MeasureCommand& command, const std::optional<Hardw
 
 void MeasureHostPart(const MeasureCommand& command, PartRunner& runner,
                      const DetectedHost& machine) {
-  const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(), command.quick);
+  const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(std::nullopt), command.quick);
   const int threads = std::max(1, machine.cores);
   runner.Try("host", fmt::format("{} of memory on {} threads", FormatBytes(bytes), threads),
              [&](MachineMeasurement& out) {
@@ -202,8 +203,7 @@ void RunMeasure(const MeasureCommand& command) {
 
 void RegisterHardwareMeasure(Command& hardware) {
   auto options = std::make_shared<MeasureCommand>();
-  Command command =
-      hardware.Add("measure", "Measures this machine in about a minute and writes its profile");
+  Command command = hardware.Add(kMeasureCommand.name, kMeasureCommand.help);
   command.Text({"Output", "-o,--output", "FILE", "File for the profile (default: stdout)"},
                options->output);
   command.Text(

@@ -12,7 +12,9 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/plan/largest.h"
 #include "cli/plan/plan_request.h"
+#include "cli/plan/proposal.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -34,10 +36,14 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
   zeroplan plan --model gpt3-6.7b --gpus 8 --out ds_config.json --plan-out plan.json
   zeroplan plan --model gpt2-xl --gpus 8 --stage 3 --explain
+  zeroplan plan --largest --gpus 8 --hw dgx-a100-80gb
+  zeroplan plan --params 7B --gpus 8 --largest seq-len
+  zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
 
-[[noreturn]] void ThrowNothingFits(PlanRequest& request, const SearchResult& result) {
+[[noreturn]] void ThrowNothingFits(const PlanOptions& options, PlanRequest& request,
+                                   const SearchResult& result) {
   std::string closest;
   for (const StageBest& stage : result.stages) {
     if (!stage.can_run()) continue;
@@ -61,9 +67,13 @@ names the smallest change that would.)";
                           "try a smaller model or another --hw";
   if (change) {
     fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                      change->options, SetupLabel(change->estimate.setup),
+                      Proposal(options, request, *change), SetupLabel(change->estimate.setup),
                       FormatBytes(change->estimate.footprint.gpu_total()),
                       change->found.tokens_per_second);
+    if (change->estimate.footprint.nvme_bytes > 0) {
+      fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
+                         FormatBytes(change->estimate.footprint.nvme_bytes));
+    }
   }
   throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
 }
@@ -137,7 +147,6 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 
 // Where to swap is no part of a choice, but a file that leaves it out cannot be run.
 void SetSwapFolder(TrainSetup& setup) {
-  constexpr const char* kSwapFolder = "/local_nvme";
   bool set = false;
   auto fill = [&](auto& offload) {
     if (offload.device != OffloadDevice::kNvme || !offload.nvme_path.empty()) return;
@@ -153,17 +162,19 @@ void SetSwapFolder(TrainSetup& setup) {
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
-            ProgressLine& progress) {
+            ProgressLine& progress, const RunGoal& goal, const std::string& largest) {
   SearchResult result = searcher.Run();
   if (!result.best) {
     progress.Clear();
-    ThrowNothingFits(request, result);
+    ThrowNothingFits(options, request, result);
   }
   std::string heading;
   for (;;) {
     Plan plan = MakePlan(searcher, result);
     progress.Clear();
-    WriteOutput("", heading.empty() ? Headline(plan) + '\n' : '\n' + Wrap(heading, 2));
+    std::string head = heading.empty() ? Headline(plan) + '\n' : '\n' + Wrap(heading, 2);
+    if (heading.empty() && !largest.empty()) head += Wrap(largest, 2);
+    WriteOutput("", head);
     progress.Doing("Looking for what would change the answer");
     const auto print = [&](const AdviceLine& line) {
       progress.Clear();
@@ -172,7 +183,13 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
     const Advice advice = Advise(searcher, result, request.hardware(), print, options.quick);
     progress.Clear();
     for (const AdviceLine& line : advice.lines) plan.advice.push_back(line.text);
-    if (!advice.outdated) return plan;
+    if (!advice.outdated) {
+      if (goal.tokens) {
+        WriteOutput("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds),
+                             2));
+      }
+      return plan;
+    }
     heading =
         "While looking for what would change the answer, a better one was found. What stands above "
         "is replaced by this:";
@@ -180,16 +197,21 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
   }
 }
 
-void RunPlan(const PlanOptions& options) {
+void RunPlan(PlanOptions options) {
   const auto start = std::chrono::steady_clock::now();
+  CheckWritable({{"--out", options.deepspeed_file},
+                 {"--plan-out", options.plan_file},
+                 {"--trace", options.trace_file}});
+  const std::string largest = options.largest ? FindLargest(options) : "";
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
+  const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
   ProgressLine progress("Searching");
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
   inputs.progress = [&](uint64_t programs) { progress.Judged(programs); };
   Searcher searcher(std::move(inputs));
-  Plan plan = Answer(options, request, searcher, progress);
+  Plan plan = Answer(options, request, searcher, progress, goal, largest);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text = '\n' + StatsLine(plan.stats, seconds.count());
@@ -222,6 +244,13 @@ void RegisterPlan(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch, /*searched=*/true);
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
+  OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
+                        "Finds the largest that fits: GPT-2 shape (without a model; the default), "
+                        "sequence or micro-batch (of the model), and plans it"};
+  largest.alone = "model";
+  command.Value(std::move(largest), options->largest,
+                WordIn<Largest>({"model", "seq-len", "micro-batch"}));
+  AddGoalOptions(command, options->common.goal);
   command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
                  "throughput)"},

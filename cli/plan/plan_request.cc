@@ -39,18 +39,40 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   } else {
     FromConfig(assumptions);
   }
-  if (!options.deepspeed_file.empty()) {
-    if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
-      ThrowUsage(
-          "--out: DeepSpeed has no selective recompute; use --checkpointing none or full, or "
-          "--plan-out for a plan that zeroplan runs");
-    }
-    inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
-    inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
-      return DeepSpeedExtraMemory(model, s);
-    };
-  }
+  if (!options.deepspeed_file.empty()) ForDeepSpeed();
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
+}
+
+void PlanRequest::ForDeepSpeed() {
+  const std::vector<Candidate> groups = Groups(inputs_.space);
+  const auto can = [&](const Candidate& group) {
+    return DeepSpeedCannot(SetupOf(group, inputs_.base)).empty();
+  };
+  if (!groups.empty() && std::none_of(groups.begin(), groups.end(), can)) {
+    // Some are refused for more than one reason; the fewest are what all have in common.
+    std::string cannot = DeepSpeedCannot(SetupOf(groups.front(), inputs_.base));
+    for (const Candidate& group : groups) {
+      std::string why = DeepSpeedCannot(SetupOf(group, inputs_.base));
+      if (why.size() < cannot.size()) cannot = std::move(why);
+    }
+    const ScheduleConfig& schedule = inputs_.base.optimizer.schedule;
+    std::string fix = "allow another choice";
+    if (schedule.kind != ScheduleKind::kConstant && schedule.total_steps == 0) {
+      fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
+                        options_.config);
+    } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
+      fix = options_.config.empty() ? "use --checkpointing none or full"
+                                    : fmt::format("take _zeroplan out of {}", options_.config);
+    }
+    ThrowUsage(
+        "--out: DeepSpeed cannot do what is asked for: {}; {}, or use --plan-out for a plan that "
+        "zeroplan runs",
+        cannot, fix);
+  }
+  inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
+  inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
+    return DeepSpeedExtraMemory(model, s);
+  };
 }
 
 SearchCluster PlanRequest::ClusterOf(int gpus) {
@@ -68,6 +90,7 @@ void PlanRequest::FromOptions(Assumptions& assumptions) {
   TrainSetup& base = inputs_.base;  // its batch is searched
   base.batch.world_size = cluster_.gpus;
   base.batch.seq_len = ResolveSeqLen(options_, inputs_.model, assumptions);
+  options_.batch = InSequences(options_.batch, base.batch.seq_len, cluster_.gpus);
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len);
   base.precision =
       ResolvePrecision(options_.batch, hardware_, DefaultDtype(hardware_), assumptions);
@@ -77,6 +100,7 @@ void PlanRequest::FromOptions(Assumptions& assumptions) {
   Pin(options_.batch.micro_batch, space.micro_batches);
   Pin(options_.batch.grad_accum, space.grad_accums);
   CheckBatch(assumptions);
+  LeaveOutDisks(assumptions);
   Pin(options_.choice.stages, space.stages);
   Pin(options_.choice.offload_param, space.offload_param);
   PinOptimizer();
@@ -109,6 +133,30 @@ void PlanRequest::CheckBatch(Assumptions& assumptions) {
              *global, cluster_.gpus, fix);
 }
 
+void PlanRequest::LeaveOutDisks(Assumptions& assumptions) {
+  const auto names_disk = [](const Option<std::vector<OffloadDevice>>& devices) {
+    return devices && std::count(devices->begin(), devices->end(), OffloadDevice::kNvme) > 0;
+  };
+  const ChoiceOptions& choice = options_.choice;
+  const std::optional<Figure>& write = hardware_.node.nvme_write;
+  // A figure that was measured counts in a file of the user's: a built-in one is another machine's.
+  const bool measured =
+      write && write->source == FigureSource::kMeasured && hardware_.source != "built in";
+  if (options_.cluster.nvme_capacity || names_disk(choice.offload_optimizer) ||
+      names_disk(choice.offload_param) || measured) {
+    return;
+  }
+  std::erase_if(inputs_.space.offload_optimizer,
+                [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
+  std::erase(inputs_.space.offload_param, OffloadDevice::kNvme);
+  // Where speed decides, a disk wins only where nothing else fits; then the message says so.
+  if (inputs_.objective != Objective::kThroughput) {
+    assumptions.notes.push_back(
+        "Disks: none was named, so none is searched; --nvme-capacity or --offload-optimizer nvme "
+        "names one.");
+  }
+}
+
 void PlanRequest::PinOptimizer() {
   std::vector<OptimizerOffload>& list = inputs_.space.offload_optimizer;
   if (const auto& devices = options_.choice.offload_optimizer) {
@@ -118,6 +166,11 @@ void PlanRequest::PinOptimizer() {
   }
   if (!options_.choice.offload_ratio) return;
   const double ratio = *options_.choice.offload_ratio;
+  const auto& devices = options_.choice.offload_optimizer;
+  if (devices && std::count(devices->begin(), devices->end(), OffloadDevice::kCpu) == 0) {
+    ThrowUsage("--offload-ratio: {} has no effect with --offload-optimizer {}; leave one out",
+               options_.choice.offload_ratio.text, devices.text);
+  }
   std::erase_if(list, [&](const OptimizerOffload& o) {
     return o.device == OffloadDevice::kCpu || (o.device == OffloadDevice::kNvme && ratio < 1);
   });
@@ -144,6 +197,7 @@ void PlanRequest::PinRecompute() {
 void PlanRequest::FromConfig(Assumptions& assumptions) {
   inputs_.base = ResolveConfig(options_, inputs_.model, hardware_, cluster_.gpus, assumptions);
   const TrainSetup& base = inputs_.base;
+  options_.batch = InSequences(options_.batch, base.batch.seq_len, cluster_.gpus);
   const JsonNode root = ParseJsonText(ReadTextFile(options_.config), options_.config);
   JsonSection config(&root, "", options_.config);
   const auto open = [&](const char* key, const std::optional<int64_t>& option) {

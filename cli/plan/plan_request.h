@@ -11,18 +11,25 @@
 
 namespace zeroplan {
 
+enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
+
 struct PlanOptions {
   CommonOptions common;
+  Option<Largest> largest;  // cli/plan/largest.h
   Option<Objective> objective;
   std::string deepspeed_file, plan_file, trace_file;
   bool explain = false, quick = false;
   Option<double> effort;  // times the search's budgets
 };
 
-// Everything a search needs, with the cost models it points to. `options` must outlive it.
+// Where a plan with disks swaps to, unless it says.
+inline constexpr const char* kSwapFolder = "/local_nvme";
+
+// Everything a search needs, with the cost models it points to.
 class PlanRequest {
  public:
-  // Throws Error(kUsage) naming the option or the config's line.
+  // Throws Error(kUsage) naming the option or the config's line; so too where `options` want a
+  // config for DeepSpeed and it can do none of the choices.
   PlanRequest(const PlanOptions& options, Assumptions& assumptions);
 
   const SearchInputs& inputs() const { return inputs_; }
@@ -36,10 +43,13 @@ class PlanRequest {
   // What the config sets stays; what it leaves to "auto" is searched.
   void FromConfig(Assumptions& assumptions);
   void CheckBatch(Assumptions& assumptions);
+  // Leaves disks out that nobody named or measured.
+  void LeaveOutDisks(Assumptions& assumptions);
   void PinOptimizer();
   void PinRecompute();
+  void ForDeepSpeed();
 
-  const CommonOptions& options_;
+  CommonOptions options_;
   HardwareProfile hardware_;
   Cluster cluster_;
   SearchInputs inputs_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "hwprofiles/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 
@@ -146,7 +148,9 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
                           FormatBytes(shortage->needs), FormatBytes(shortage->has), fix));
 }
 
-uint64_t AvailableHostBytes() {
+namespace {
+
+uint64_t FreeHostBytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string key; file >> key;) {
     uint64_t kibibytes = 0;
@@ -155,6 +159,18 @@ uint64_t AvailableHostBytes() {
   }
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+uint64_t AvailableHostBytes(const std::optional<uint64_t>& reserve_bytes) {
+  const uint64_t free = FreeHostBytes();
+  Cluster host;
+  const auto all = static_cast<uint64_t>(QueryHost().memory_bytes);
+  if (all == 0) return free;
+  host.host_capacity_bytes = all;
+  host.host_reserve_bytes = reserve_bytes.value_or(HostReserveBytes(all));
+  return std::min(free, *CapacityOf(host).host_bytes);
 }
 
 }  // namespace zeroplan

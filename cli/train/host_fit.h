@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/lowering/lower.h"
@@ -28,7 +29,8 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
                           uint64_t available_bytes);
 
 // Memory that this machine can give to a process now, by /proc/meminfo (MemAvailable) or, where
-// there is none, all it has.
-uint64_t AvailableHostBytes();
+// there is none, all it has; at most what it has without `reserve_bytes` (unset: HostReserveBytes
+// of planner/footprint.h), so that what plan and estimate say fits is what runs.
+uint64_t AvailableHostBytes(const std::optional<uint64_t>& reserve_bytes);
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 
 #include "cli/app.h"
 #include "cli/common/resolve.h"
+#include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
 #include "cli/train/progress.h"
 #include "cli/train/train_command.h"
@@ -61,19 +62,21 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const Program program = LowerWork(work);
   VerifyOrThrow(program);
   // The ranks of a host look before any of them takes memory: Train meets first.
+  const uint64_t host_bytes = AvailableHostBytes(command.common.cluster.host_reserve);
   if (on_gpu) {
-    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size,
-                         AvailableHostBytes());
+    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host_bytes);
   } else {
-    CheckFitsHost(program, work.lower, OriginOf(command, work), AvailableHostBytes());
+    CheckFitsHost(program, work.lower, OriginOf(command, work), host_bytes);
   }
   std::optional<RunPrediction> prediction;
   if (on_gpu && place.rank == 0) {
     prediction = PredictRun(program, work.hardware, place.local_world_size);
     const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
+    const GpuLimit limit = {work.gpu_memory_limit.value_or(usable),
+                            command.common.cluster.gpu_reserve.value_or(kGpuReserveBytes)};
     if (work.gpu_memory_limit) {
-      CheckGpuMemory(*prediction, *work.gpu_memory_limit);
-    } else if (const auto shortage = GpuShortage(*prediction, usable);
+      CheckGpuMemory(*prediction, limit);
+    } else if (const auto shortage = GpuShortage(*prediction, limit);
                work.hardware_is_known && shortage) {
       LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
                  FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
@@ -148,7 +151,7 @@ void RunTrain(const TrainCommand& command) {
 }  // namespace
 
 void RegisterTrain(Command& app) {
-  Command command = app.Add("train", "Trains a model with exactly the planned memory");
+  Command command = app.Add(kTrainCommand.name, kTrainCommand.help);
   auto options = std::make_shared<TrainCommand>();
   AddTrainOptions(command, *options);
   command.Footer(kFooter);

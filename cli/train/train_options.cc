@@ -4,7 +4,6 @@
 #include "cli/common/parse.h"
 #include "cli/train/train_command.h"
 #include "core/base/error.h"
-#include "core/base/units.h"
 
 namespace zeroplan {
 namespace {
@@ -34,7 +33,8 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value({run, "--gpu-memory", "BYTES",
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},
-                options.common.cluster.gpu_memory, ParseBytes);
+                options.common.cluster.gpu_memory, ParseMemory);
+  AddReserveOptions(command, run, options.common.cluster);
   command.Value(
       {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},
       options.steps, count);

@@ -124,6 +124,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   };
   refuse_on_cpu("--hw", hardware.profile);
   refuse_on_cpu("--gpu-memory", gpu_memory.text);
+  refuse_on_cpu("--gpu-reserve", command.common.cluster.gpu_reserve.text);
   HardwareProfile profile = backend == Backend::kCuda ? ResolveHardware(hardware, assumptions)
                                                       : LoadProfile(std::string(kDefaultProfile));
   TrainWork work =

@@ -71,6 +71,7 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.model = inputs.model;
   estimate.seq_len = inputs.setups.front().batch.seq_len;
   estimate.cluster = inputs.cluster;
+  estimate.goal = inputs.goal;
   estimate.choices.reserve(inputs.setups.size());
   for (const TrainSetup& setup : inputs.setups) {
     const Program program = Lower(inputs.model, tensors, setup, inputs.lower);

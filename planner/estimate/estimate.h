@@ -12,6 +12,7 @@
 #include "cost_models/cost_model.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"
+#include "planner/estimate/run_cost.h"
 #include "planner/footprint.h"
 
 namespace zeroplan {
@@ -48,6 +49,7 @@ struct Estimate {
   ModelSpec model;
   int64_t seq_len = 0;
   Cluster cluster;
+  RunGoal goal;                         // what reports count a run by
   std::vector<ChoiceEstimate> choices;  // in the order of the setups asked for
 };
 
@@ -56,6 +58,7 @@ struct EstimateInputs {
   Cluster cluster;
   std::vector<TrainSetup> setups;  // at least one; each validated
   LowerOptions lower;
+  RunGoal goal;
   // Of the cluster; times are left unset without it. Must outlive the call.
   const CostModel* costs = nullptr;
 };

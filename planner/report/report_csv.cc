@@ -15,11 +15,14 @@ constexpr const char* kHeader =
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
-    "gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,"
-    "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,nvme_bytes,"
+    "gpu_bytes.runtime,gpu_bytes.total,gpu_bytes.capacity,gpu_bytes.reserve,"
+    "host_bytes.pinned,host_bytes.pageable,host_bytes.total,host_bytes.capacity,host_bytes.reserve,"
+    "nvme_bytes,"
     "comm_bytes_per_step,pcie_bytes_per_step,"
     "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
-    "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,fits,why_not\n";
+    "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,"
+    "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
+    "fits,why_not\n";
 
 // RFC 4180: quoted where it must be, quotes doubled.
 std::string Quoted(const std::string& text) {
@@ -55,14 +58,20 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
       settings.persistence_threshold, settings.reuse_distance, settings.overlap);
   const Footprint& footprint = choice.footprint;
   for (const NamedBytes& part : GpuClasses(footprint)) add(part.bytes);
-  add(footprint.gpu_total(), cluster.gpu_capacity_bytes);
+  add(footprint.gpu_total(), cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
   add(footprint.host.pinned, footprint.host.pageable, footprint.host.total(),
-      OrEmpty(cluster.host_capacity_bytes), footprint.nvme_bytes, choice.traffic.collective_bytes,
-      choice.traffic.pcie_bytes());
+      OrEmpty(cluster.host_capacity_bytes), cluster.host_reserve_bytes, footprint.nvme_bytes,
+      choice.traffic.collective_bytes, choice.traffic.pcie_bytes());
   for (const auto& seconds :
        {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
         time.optimizer_seconds, time.total_seconds, time.tokens_per_second, time.mfu}) {
     add(OrEmpty(seconds));
+  }
+  if (estimate.goal.tokens && time.total_seconds) {
+    const RunCost cost = CostOf(estimate.goal, setup.batch, *time.total_seconds);
+    add(*estimate.goal.tokens, cost.steps, cost.seconds, cost.gpu_hours, OrEmpty(cost.price));
+  } else {
+    add("", "", "", "", "");
   }
   add(choice.fits, Quoted(choice.why_not));
   return fmt::format("{}\n", fmt::join(cells, ","));

@@ -9,12 +9,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json WithCapacity(Json bytes, Json capacity) {
+Json WithCapacity(Json bytes, Json capacity, uint64_t reserve) {
   bytes["capacity"] = std::move(capacity);
+  bytes["reserve"] = reserve;
   return bytes;
 }
 
-Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
+Json Training(const RunGoal& goal, const ChoiceEstimate& choice) {
+  if (!goal.tokens || !choice.time.total_seconds) return nullptr;
+  const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
+  return {{"tokens", *goal.tokens},
+          {"steps", cost.steps},
+          {"seconds", cost.seconds},
+          {"gpu_hours", cost.gpu_hours},
+          {"price", Nullable(cost.price)}};
+}
+
+Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal) {
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
   const TimeEstimate& time = choice.time;
@@ -35,15 +46,18 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster) {
         {"persistence_threshold", choice.settings.persistence_threshold},
         {"reuse_distance", choice.settings.reuse_distance},
         {"overlap", choice.settings.overlap}}},
-      {"gpu_bytes", WithCapacity(GpuBytesJson(choice.footprint), cluster.gpu_capacity_bytes)},
+      {"gpu_bytes", WithCapacity(GpuBytesJson(choice.footprint), cluster.gpu_capacity_bytes,
+                                 cluster.gpu_reserve_bytes)},
       {"host_bytes",
-       WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes))},
+       WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
+                    cluster.host_reserve_bytes)},
       {"nvme_bytes", choice.footprint.nvme_bytes},
       {"comm_bytes_per_step", choice.traffic.collective_bytes},
       {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
       {"step_seconds", StepSecondsJson(time)},
       {"tokens_per_second", Nullable(time.tokens_per_second)},
       {"mfu", Nullable(time.mfu)},
+      {"training", Training(goal, choice)},
       {"fits", choice.fits},
       {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)},
   };
@@ -55,7 +69,9 @@ std::string ReportJson(const Estimate& estimate) {
   const ModelSpec& model = estimate.model;
   const Cluster& cluster = estimate.cluster;
   Json choices = Json::array();
-  for (const ChoiceEstimate& choice : estimate.choices) choices.push_back(Choice(choice, cluster));
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    choices.push_back(Choice(choice, cluster, estimate.goal));
+  }
   const Json report = {{"schema", "zeroplan.estimate/1"},
                        {"model",
                         {{"name", model.name},

@@ -155,6 +155,37 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
   return text;
 }
 
+// What the whole run takes. REQUIRES: the goal has tokens.
+std::string RunTable(const Estimate& estimate, const Paints& paints) {
+  const RunGoal& goal = estimate.goal;
+  ReportColumns columns;
+  AddChoiceColumns(columns);
+  columns.BeginGroup("");
+  columns.Add("steps", 9);
+  columns.Add("hours", 7);
+  columns.Add("GPU-hours", 9);
+  if (goal.gpu_hour_price) columns.Add("price", 7);
+  columns.Add("fits", 4);
+  std::string text =
+      Wrap(fmt::format(
+               "Training on {} tokens, steps alone (without saving, validation and "
+               "interruptions){}:",
+               FormatCount(static_cast<uint64_t>(*goal.tokens)),
+               goal.gpu_hour_price ? fmt::format(", {} a GPU-hour", *goal.gpu_hour_price) : ""),
+           2) +
+      columns.Header(paints);
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
+    cells.push_back(std::to_string(cost.steps));
+    cells.push_back(NumberCell(cost.seconds / 3600));
+    cells.push_back(NumberCell(cost.gpu_hours));
+    if (cost.price) cells.push_back(NumberCell(*cost.price));
+    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+  }
+  return text;
+}
+
 std::string Headline(const Estimate& estimate, const Paints& paints) {
   std::string text = Wrap(ModelLine(estimate.model, estimate.seq_len), 2);
   text.pop_back();
@@ -183,6 +214,7 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   const Paints paints(style.colour);
   std::string text = Headline(estimate, paints);
   text += MemoryTable(estimate, paints) + '\n' + TimeTable(estimate, paints);
+  if (estimate.goal.tokens && TimesKnown(estimate)) text += '\n' + RunTable(estimate, paints);
   if (estimate.choices.size() == 1) {
     const ChoiceEstimate& choice = estimate.choices.front();
     text += '\n' + PhasePeaks(choice);

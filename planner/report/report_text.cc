@@ -26,27 +26,22 @@ TimeUnit CommonTimeUnit(const Estimate& estimate) {
   return {"ms", 1e-3};
 }
 
-namespace {
-
-// Three significant digits, at most two of them behind the point; 5 characters.
-std::string Cell(double value) {
+std::string NumberCell(double value) {
   if (value < 9.995) return fmt::format("{:.2f}", value);
   if (value < 99.95) return fmt::format("{:.1f}", value);
   if (value < 99999.5) return fmt::format("{:.0f}", value);
   return FormatCount(static_cast<uint64_t>(value));
 }
 
-}  // namespace
-
 std::string ByteCell(uint64_t bytes, const ByteUnit& unit) {
-  return bytes == 0 ? "-" : Cell(static_cast<double>(bytes) / unit.bytes);
+  return bytes == 0 ? "-" : NumberCell(static_cast<double>(bytes) / unit.bytes);
 }
 
 std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& unit) {
   if (!seconds) return "?";
   const double value = *seconds / unit.seconds;
   if (value == 0) return "-";
-  return value < 0.9995 ? fmt::format("{:.3f}", value) : Cell(value);
+  return value < 0.9995 ? fmt::format("{:.3f}", value) : NumberCell(value);
 }
 
 std::string FormatSeconds(double seconds) {
@@ -59,7 +54,7 @@ std::string FormatSeconds(double seconds) {
     const double value = seconds / unit.seconds;
     // Hours from ten on; the others where three digits round to 1.
     if (value >= (unit.seconds == 3600 ? 9.995 : 0.9995)) {
-      return fmt::format("{} {}", Cell(value), unit.name);
+      return fmt::format("{} {}", NumberCell(value), unit.name);
     }
   }
   return fmt::format("{:.2f} us", seconds * 1e6);
@@ -135,6 +130,21 @@ std::string ClusterLine(const Cluster& cluster) {
                            : fmt::format("{} nodes of {}", cluster.nodes(), cluster.gpus_per_node);
   return fmt::format("{} x {}, {}, {} a GPU{}", cluster.gpus, cluster.gpu_name, nodes,
                      FormatBytes(cluster.gpu_capacity_bytes), host);
+}
+
+std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds) {
+  const RunCost cost = CostOf(goal, batch, step_seconds);
+  const double hours = cost.seconds / 3600;
+  const std::string days = hours >= 48 ? fmt::format(" ({} days)", NumberCell(hours / 24)) : "";
+  const std::string price = cost.price ? fmt::format(", {} at {} a GPU-hour",
+                                                     NumberCell(*cost.price), *goal.gpu_hour_price)
+                                       : "";
+  return fmt::format(
+      "Training on {} tokens: {} step{}, {} h{} on {} GPU{}, {} GPU-hours{}; steps alone, without "
+      "saving, validation and interruptions.",
+      FormatCount(static_cast<uint64_t>(*goal.tokens)), cost.steps, cost.steps == 1 ? "" : "s",
+      NumberCell(hours), days, batch.world_size, batch.world_size == 1 ? "" : "s",
+      NumberCell(cost.gpu_hours), price);
 }
 
 std::string BatchLine(const TrainSetup& setup) {

@@ -30,6 +30,9 @@ std::string ByteCell(uint64_t bytes, const ByteUnit& unit);
 // The same of seconds, with "0.123" below 1; what is not known reads "?".
 std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& unit);
 
+// The same of any number: "0.41", "18.0M".
+std::string NumberCell(double value);
+
 // "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits, the unit that suits.
 std::string FormatSeconds(double seconds);
 
@@ -49,6 +52,9 @@ std::string StreamTimes(const SectionTime& time);
 // "gpt2-xl: 1.56B parameters, ..." and "8 x NVIDIA H200 SXM, ...".
 std::string ModelLine(const ModelSpec& model, int64_t seq_len);
 std::string ClusterLine(const Cluster& cluster);
+// "Training on 300B tokens: ...", hours, GPU-hours and, where its price is known, what it costs.
+// REQUIRES: goal.tokens.
+std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
 // "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
 std::string BatchLine(const TrainSetup& setup);
 

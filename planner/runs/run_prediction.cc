@@ -25,21 +25,25 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   return prediction;
 }
 
-std::optional<Shortage> GpuShortage(const RunPrediction& prediction, uint64_t gpu_bytes) {
-  const std::vector<Shortage> shortages = Check(prediction.footprint, {.gpu_bytes = gpu_bytes});
+std::optional<Shortage> GpuShortage(const RunPrediction& prediction, const GpuLimit& limit) {
+  Cluster cluster;
+  cluster.gpu_capacity_bytes = limit.bytes;
+  cluster.gpu_reserve_bytes = limit.reserve_bytes;
+  const std::vector<Shortage> shortages = Check(prediction.footprint, CapacityOf(cluster));
   return shortages.empty() ? std::nullopt : std::optional(shortages.front());
 }
 
-void CheckGpuMemory(const RunPrediction& prediction, uint64_t limit_bytes) {
-  const std::optional<Shortage> shortage = GpuShortage(prediction, limit_bytes);
+void CheckGpuMemory(const RunPrediction& prediction, const GpuLimit& limit) {
+  const std::optional<Shortage> shortage = GpuShortage(prediction, limit);
   if (!shortage) return;
   throw Error(
       ExitCode::kNothingFits,
       fmt::format("--gpu-memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
-                  "more than {}; 'zeroplan plan' with the same --gpu-memory finds what fits",
+                  "more than {} less {} kept free (--gpu-reserve); 'zeroplan plan' with the same "
+                  "--gpu-memory finds what fits",
                   FormatBytes(shortage->needs), FormatBytes(prediction.footprint.runtime_bytes),
-                  prediction.hardware, FormatBytes(shortage->short_by()),
-                  FormatBytes(limit_bytes)));
+                  prediction.hardware, FormatBytes(shortage->short_by()), FormatBytes(limit.bytes),
+                  FormatBytes(limit.reserve_bytes)));
 }
 
 std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype) {

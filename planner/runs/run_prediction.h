@@ -21,11 +21,16 @@ struct RunPrediction {
 RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware,
                          int gpus_per_node);
 
-// What is short of one GPU's memory if it has `gpu_bytes`.
-std::optional<Shortage> GpuShortage(const RunPrediction& prediction, uint64_t gpu_bytes);
+// Memory of one GPU, of which `reserve_bytes` stay free.
+struct GpuLimit {
+  uint64_t bytes = 0, reserve_bytes = 0;
+};
 
-// Throws Error(kNothingFits) if more than `limit_bytes` of one GPU's memory are predicted.
-void CheckGpuMemory(const RunPrediction& prediction, uint64_t limit_bytes);
+// What is short of one GPU's memory.
+std::optional<Shortage> GpuShortage(const RunPrediction& prediction, const GpuLimit& limit);
+
+// Throws Error(kNothingFits) if more is predicted than `limit`, which is --gpu-memory's, allows.
+void CheckGpuMemory(const RunPrediction& prediction, const GpuLimit& limit);
 
 // FLOP/s of the profile's GPU without sparsity; unset where it does not have that type.
 std::optional<double> DensePeak(const HardwareProfile& hardware, Dtype dtype);

@@ -89,9 +89,9 @@ const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch) {
 }
 
 Capacity Judge::CapacityFor(const Group& group, const Question& question) const {
-  Capacity capacity = CapacityOf(ClusterOf(group).cluster);
-  if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
-  return capacity;
+  Cluster cluster = ClusterOf(group).cluster;
+  if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
+  return CapacityOf(cluster);
 }
 
 MemoryTotals Judge::Needs(const Group& group, int64_t micro_batch, MemoryTotals totals) {
@@ -216,8 +216,9 @@ bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
 }
 
 bool Judge::TooLargeEvenAlone(const Question& question, const Found& found) const {
-  Capacity capacity = CapacityOf(ClusterOf(found.candidate).cluster);
-  if (question.gpu_capacity_bytes) capacity.gpu_bytes = question.gpu_capacity_bytes;
+  Cluster cluster = ClusterOf(found.candidate).cluster;
+  if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
+  const Capacity capacity = CapacityOf(cluster);
   return capacity.gpu_bytes && found.gpu_bytes > *capacity.gpu_bytes;
 }
 

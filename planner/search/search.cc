@@ -432,7 +432,12 @@ struct Searcher::Impl {
 
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
   const TrainSetup setup = SetupOf(found.candidate, inputs.base);
-  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch);
+  const auto at =
+      std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), setup.batch.world_size);
+  ZEROPLAN_CHECK(at != inputs.space.gpus.end());
+  const auto index = static_cast<size_t>(at - inputs.space.gpus.begin());
+  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch) +
+         inputs.clusters[index].cluster.gpu_reserve_bytes;
 }
 
 Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move(inputs))) {}

@@ -128,7 +128,8 @@ struct Answer {
   bool gave_up = false;        // nothing that fits was found within the budget
 };
 
-// GPU memory from which on a choice fits: its own and what the inputs want left free beside it.
+// GPU memory from which on a choice fits: its own, what the inputs want left free beside it, and
+// the cluster's reserve.
 uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
 
 // Tokens a second that choices are compared by. What a host does beside training is known less well

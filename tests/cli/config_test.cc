@@ -51,6 +51,21 @@ TEST_CASE("config check: warnings and effective values") {
   CHECK(Has(strict.err, ":3: my_run: is not a known key; remove it"));
 }
 
+TEST_CASE("config check - reads stdin") {
+  const ConfigFile file("{\"train_batch_size\": 32,\n \"zero_optimization\": {\"stage\": 2}}");
+  const RunResult named = RunZeroplan("config check " + file.path() + " --gpus 8");
+  const RunResult piped = RunZeroplan("config check - --gpus 8 <" + file.path());
+  REQUIRE(named.exit_code == 0);
+  CHECK(piped.exit_code == 0);
+  CHECK(Has(piped.out, "stdin: no errors, "));
+  CHECK(piped.out.substr(0, piped.out.find("stdin:")) ==
+        named.out.substr(0, named.out.find(file.path())));
+  const ConfigFile wrong("{\"zero_optimization\": {\"satge\": 2}}");
+  const RunResult refused = RunZeroplan("config check - <" + wrong.path());
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "stdin:1: zero_optimization.satge: is not a known key"));
+}
+
 TEST_CASE("config check: all errors, exit code 2") {
   const ConfigFile file(
       "{\"zero_optimization\": {\"satge\": 2},\n\"fp16\": {\"enabled\": \"maybe\"}}");

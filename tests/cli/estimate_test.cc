@@ -60,6 +60,7 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                 "stage",
                                                 "step_seconds",
                                                 "tokens_per_second",
+                                                "training",
                                                 "why_not"};
   for (const Json& choice : report["choices"]) {
     CHECK(keys(choice) == choice_keys);
@@ -67,7 +68,7 @@ TEST_CASE("json has the fields of zeroplan.estimate/1 and no others") {
                                                                "prefetch_bucket", "reduce_bucket",
                                                                "reuse_distance"});
     CHECK(keys(choice["host_bytes"]) ==
-          std::vector<std::string>{"capacity", "pageable", "pinned", "total"});
+          std::vector<std::string>{"capacity", "pageable", "pinned", "reserve", "total"});
     CHECK(keys(choice["step_seconds"]) == std::vector<std::string>{"compute", "exposed_comm",
                                                                    "exposed_offload", "optimizer",
                                                                    "total"});
@@ -106,7 +107,7 @@ TEST_CASE("params derive a model, gpu-memory decides what fits") {
   CHECK(choice["gpu_bytes"]["capacity"] == 32'000'000'000);
   const std::string why = choice["why_not"];
   CHECK(why.find("GPU memory short by ") != std::string::npos);
-  CHECK(why.find("has 32.0 GB") != std::string::npos);
+  CHECK(why.find("has 31.5 GB (32.0 GB less 500 MB kept free)") != std::string::npos);
   CHECK(report["model"]["params"].get<double>() == doctest::Approx(10e9).epsilon(0.05));
 }
 
@@ -141,6 +142,68 @@ TEST_CASE("host memory is per node and counts") {
   CHECK(choice["fits"] == false);
   CHECK(choice["host_bytes"]["capacity"] == 1'000'000'000);
   CHECK(choice["why_not"].get<std::string>().find("host memory short by ") != std::string::npos);
+}
+
+TEST_CASE("what is kept free: by default, by option, and in plan as in estimate") {
+  const std::string model =
+      "--model gpt2 --gpus 1 --stage 0 --micro-batch 4 --grad-accum 1 "
+      "--checkpointing none ";
+  const Json choice = EstimateJson(model)["choices"][0];
+  CHECK(choice["gpu_bytes"]["reserve"] == 500'000'000);
+  CHECK(choice["host_bytes"]["reserve"].get<uint64_t>() > 1'000'000'000);
+  const uint64_t total = choice["gpu_bytes"]["total"];
+  const struct {
+    uint64_t memory;
+    const char* reserve;
+    bool fits;
+  } cases[] = {{total + 500'000'000, "", true},
+               {total + 499'999'999, "", false},
+               {total, " --gpu-reserve 0", true},
+               {total - 1, " --gpu-reserve 0", false},
+               {total + 2'000'000, " --gpu-reserve 2MB", true},
+               {total + 1'999'999, " --gpu-reserve 2MB", false}};
+  for (const auto& c : cases) {
+    const std::string asked = model + "--gpu-memory " + std::to_string(c.memory) + c.reserve;
+    CAPTURE(asked);
+    CHECK(EstimateJson(asked)["choices"][0]["fits"] == c.fits);
+    CHECK(RunZeroplan("plan " + asked).exit_code == (c.fits ? 0 : 3));
+  }
+  const std::string host = "--model gpt2 --gpus 1 --stage 1 --offload-optimizer cpu ";
+  const Json offloaded = EstimateJson(host)["choices"][0];
+  const auto needs = offloaded["host_bytes"]["total"].get<uint64_t>();
+  for (const bool fits : {true, false}) {
+    const std::string asked = host + "--host-reserve 64MB --host-memory " +
+                              std::to_string(needs + 64'000'000 - (fits ? 0 : 1));
+    CHECK(EstimateJson(asked)["choices"][0]["fits"] == fits);
+  }
+  const std::string table = RunZeroplan("estimate " + model + "--host-memory 64GB").out;
+  CHECK(table.find("--gpu-reserve 500MB") != std::string::npos);
+  CHECK(table.find("--host-reserve 5.80GB") != std::string::npos);
+}
+
+TEST_CASE("--tokens and --gpu-hour-price: steps, hours, GPU-hours and price of each choice") {
+  const std::string run = "--model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none ";
+  CHECK(EstimateJson(run)["choices"][0]["training"].is_null());
+  const Json choices = EstimateJson(run + "--tokens 1B --gpu-hour-price 2.5")["choices"];
+  REQUIRE(choices.size() == 2);
+  for (const Json& choice : choices) {
+    const Json& training = choice["training"];
+    CHECK(training["tokens"] == 1'000'000'000);
+    CHECK(training["steps"] == 488'282);  // 1e9 / 2048, rounded up
+    const double seconds = 488'282 * choice["step_seconds"]["total"].get<double>();
+    CHECK(training["seconds"].get<double>() == doctest::Approx(seconds));
+    CHECK(training["gpu_hours"].get<double>() == doctest::Approx(seconds / 1800));
+    CHECK(training["price"].get<double>() == doctest::Approx(seconds / 720));
+  }
+  CHECK(EstimateJson(run + "--tokens 1B")["choices"][0]["training"]["price"].is_null());
+  const RunResult table = RunZeroplan("estimate " + run + "--tokens 1B --gpu-hour-price 2.5");
+  CHECK(table.out.find("Training on 1.00B tokens, steps alone") != std::string::npos);
+  CHECK(table.out.find("GPU-hours   price fits") != std::string::npos);
+  const RunResult plan = RunZeroplan("plan " + run +
+                                     "--tokens 1B --gpu-hour-price 2.5 --micro-batch 8 "
+                                     "--grad-accum 1");
+  CHECK(plan.exit_code == 0);
+  CHECK(plan.out.find("Training on 1.00B tokens: 61036 steps, ") != std::string::npos);
 }
 
 TEST_CASE("batch sizes complete each other") {
@@ -269,7 +332,7 @@ TEST_CASE("--trace shows the one choice's step, with two of its middle micro-ste
   CHECK(several.exit_code == 2);
   CHECK(several.err.find("--stage") != std::string::npos);
   CHECK(!std::filesystem::exists(file));
-  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 4);
+  CHECK(RunZeroplan("estimate --model gpt2 --stage 0 --trace /no/such/t.json").exit_code == 2);
 }
 
 TEST_CASE("csv: every line has the header's fields") {
@@ -298,7 +361,7 @@ TEST_CASE("-o writes the result to a file") {
   CHECK(run.out.empty());
   CHECK(Json::parse(ReadWhole(file))["schema"] == "zeroplan.estimate/1");
   std::filesystem::remove(file);
-  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 -o /nowhere/x").exit_code == 4);
+  CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 -o /nowhere/x").exit_code == 2);
 }
 
 }  // namespace

@@ -85,13 +85,14 @@ TEST_CASE("a step's line has the memory in use beside the plan's") {
 TEST_CASE("--gpu-memory holds a run to what it predicts") {
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const RunPrediction prediction = PredictRun(SmallCudaProgram(2), hardware, 2);
-  CHECK_NOTHROW(CheckGpuMemory(prediction, prediction.footprint.gpu_total()));
+  CHECK_NOTHROW(CheckGpuMemory(prediction, {prediction.footprint.gpu_total() + 1000, 1000}));
   const std::string message = ErrorOf(ExitCode::kNothingFits, [&] {
-    CheckGpuMemory(prediction, prediction.footprint.gpu_total() - 5'000'000);
+    CheckGpuMemory(prediction, {prediction.footprint.gpu_total(), 5'000'000});
   });
   CAPTURE(message);
   CHECK(message.starts_with("--gpu-memory: "));
   CHECK(message.find("5.00 MB more") != std::string::npos);
+  CHECK(message.find("less 5.00 MB kept free") != std::string::npos);
 }
 
 TEST_CASE("metrics hold what a GPU run measures, and null for what it does not") {

@@ -139,14 +139,14 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
 TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
   const std::string command =
       "plan --model gpt2-medium --global-batch 64 --offload-optimizer none --gpu-memory ";
-  const RunResult tight = RunZeroplan(command + "12GB"), roomy = RunZeroplan(command + "40GB");
+  const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
   Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, ");
   CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
   const Folder folder;
-  const RunResult deepspeed = RunZeroplan(command + "12GB --out " + folder.path("ds.json"));
+  const RunResult deepspeed = RunZeroplan(command + "12500MB --out " + folder.path("ds.json"));
   REQUIRE(deepspeed.exit_code == 0);
   const std::string text = Unwrapped(deepspeed.out);
   const size_t at = text.find("Chosen: ");
@@ -261,6 +261,98 @@ TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fit
   const RunResult never = RunZeroplan("plan --model gpt2 --gpu-memory 100MB");
   CHECK(never.exit_code == 3);
   Has(never.err, "no change was found that fits");
+}
+
+TEST_CASE("plan --config: the change that fits names keys of the file, which then fit") {
+  const Folder folder;
+  const std::string file = folder.path("ds.json");
+  Json config = {{"train_micro_batch_size_per_gpu", 4},
+                 {"gradient_accumulation_steps", 1},
+                 {"bf16", {{"enabled", true}}},
+                 {"zero_optimization", {{"stage", 2}}}};
+  const std::string asked = "plan --model gpt2-xl --gpu-memory 20GB --config " + file;
+  std::ofstream(file) << config.dump(2);
+  const RunResult run = RunZeroplan(asked);
+  CHECK(run.exit_code == 3);
+  const std::string key =
+      "smallest change that fits: in " + file + ": zero_optimization.offload_optimizer ";
+  REQUIRE(Has(run.err, key));
+  CHECK(run.err.find("--offload-optimizer") == std::string::npos);
+  const size_t at = run.err.find(key) + key.size();
+  const size_t end = run.err.find('}', at) + 1;
+  config["zero_optimization"]["offload_optimizer"] = Json::parse(run.err.substr(at, end - at));
+  std::ofstream(file) << config.dump(2);
+  const RunResult changed = RunZeroplan(asked);
+  CAPTURE(changed.err);
+  CHECK(changed.exit_code == 0);
+}
+
+TEST_CASE("plan: options that the smallest change cannot stand beside are named") {
+  // A share of the optimizer in host memory that the host does not have.
+  const std::string asked =
+      "plan --model gpt2-xl --host-memory 1GB --gpu-memory 60GB --stage 2 --offload-optimizer cpu ";
+  const RunResult run = RunZeroplan(asked + "--offload-ratio 0.5");
+  CHECK(run.exit_code == 3);
+  Has(run.err, "--offload-optimizer none");
+  Has(run.err, " without --offload-ratio (");
+}
+
+TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'") {
+  const Folder folder;
+  const std::string file = folder.path("ds.json");
+  const std::string asked = "plan --model gpt2 --gpus 8 --gpu-memory 80GB --config " + file +
+                            " --out " + folder.path("out.json");
+  Json config = {{"bf16", {{"enabled", true}}},
+                 {"train_batch_size", 64},
+                 {"scheduler",
+                  {{"type", "WarmupDecayLR"},
+                   {"params", {{"warmup_num_steps", 100}, {"total_num_steps", "auto"}}}}},
+                 {"zero_optimization", {{"stage", 2}}}};
+  std::ofstream(file) << config.dump(2);
+  const RunResult run = RunZeroplan(asked);
+  CHECK(run.exit_code == 2);
+  Has(run.err, "--out: DeepSpeed cannot do what is asked for: a schedule without total_num_steps");
+  Has(run.err, "set scheduler.params.total_num_steps in " + file);
+  config["scheduler"]["params"]["total_num_steps"] = 1000;
+  std::ofstream(file) << config.dump(2);
+  const RunResult set = RunZeroplan(asked);
+  CAPTURE(set.err);
+  CHECK(set.exit_code == 0);
+}
+
+TEST_CASE("plan: disks are searched where they are named, and proposed where nothing else fits") {
+  const std::string asked = "plan --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
+  const RunResult run = RunZeroplan(asked);
+  CHECK(run.exit_code == 3);
+  Has(run.err, " nvme");
+  Has(run.err, "of a node's disk, by the hardware profile's figures");
+  for (const char* named : {" --nvme-capacity 100GB", " --offload-optimizer nvme",
+                            " --offload-optimizer all", " --offload-param none,nvme"}) {
+    CAPTURE(named);
+    const RunResult with = RunZeroplan(asked + named);
+    CAPTURE(with.err);
+    CHECK(with.exit_code == 0);
+    Has(Unwrapped(with.out), "on nvme");
+  }
+  const RunResult without = RunZeroplan(asked +
+                                        " --nvme-capacity 1TB --offload-optimizer none,cpu "
+                                        "--offload-param none,cpu");
+  CHECK(without.exit_code == 3);
+  const RunResult headroom =
+      RunZeroplan("plan --model gpt2 --seq-len 128 --stage 3 --objective headroom");
+  Has(Unwrapped(headroom.out), "Disks: none was named, so none is searched");
+  CHECK(headroom.out.find("on nvme") == std::string::npos);
+}
+
+TEST_CASE("--global-batch-tokens is --global-batch in tokens") {
+  for (const char* command : {"plan", "estimate"}) {
+    const std::string asked = std::string(command) + " --model gpt2 --gpus 2 --stage 0 ";
+    const RunResult tokens = RunZeroplan(asked + "--global-batch-tokens 65536");
+    const RunResult sequences = RunZeroplan(asked + "--global-batch 64");
+    CHECK(tokens.exit_code == 0);
+    CHECK(tokens.out.substr(0, tokens.out.find("Searched")) ==
+          sequences.out.substr(0, sequences.out.find("Searched")));
+  }
 }
 
 TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what is allowed") {

@@ -24,15 +24,15 @@ inline std::string ReadWhole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// `arguments` as a shell reads them. This machine's GPUs stay out of it, whatever they are, unless
-// `environment` is another.
-inline RunResult RunZeroplan(const std::string& arguments,
-                             const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
+// A program of the build, `arguments` as a shell reads them. This machine's GPUs stay out of it,
+// whatever they are, unless `environment` is another.
+inline RunResult RunProgram(const std::string& program, const std::string& arguments,
+                            const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
   const std::string scratch =
       (std::filesystem::temp_directory_path() / ("zeroplan_cli_" + std::to_string(getpid())))
           .string();
   const std::string command =
-      environment + " " + BinaryPath("zeroplan ") + arguments + " 2>" + scratch;
+      environment + " " + BinaryPath(program) + " " + arguments + " 2>" + scratch;
   RunResult result;
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return result;
@@ -44,6 +44,11 @@ inline RunResult RunZeroplan(const std::string& arguments,
   result.err = ReadWhole(scratch);
   std::filesystem::remove(scratch);
   return result;
+}
+
+inline RunResult RunZeroplan(const std::string& arguments,
+                             const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
+  return RunProgram("zeroplan", arguments, environment);
 }
 
 }  // namespace zeroplan

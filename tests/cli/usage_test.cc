@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tests/cli/run_binary.h"
@@ -35,7 +37,30 @@ TEST_CASE("bad input") {
       {"estimate --model gpt2 --gpus 4 --gpus 8", {"--gpus"}},
       {"estimate --model gpt2 --gpu 4", {"--gpus"}},
       {"estimate --model gpt2 --gpu-memory lots", {"--gpu-memory", "lots"}},
+      // A unit that was left out.
+      {"estimate --model gpt2 --gpu-memory 80", {"--gpu-memory: 80 is 80 bytes", "mean 80GB?"}},
+      {"plan --model gpt2 --gpu-memory 81920", {"--gpu-memory", "did you mean 81920MiB?"}},
+      {"plan --model gpt2 --host-memory 512", {"--host-memory", "did you mean 512GB?"}},
+      {"plan --model gpt2 --nvme-capacity 2KB", {"--nvme-capacity: 2KB is 2000 bytes"}},
+      {"train --model gpt2 --data . --gpu-memory 24", {"--gpu-memory", "did you mean 24GB?"}},
+      // Tokens where sequences are asked for.
+      {"plan --model gpt2 --gpus 8 --global-batch 4M",
+       {"--global-batch: 4M sequences of 1024 tokens are 4.10B tokens a step",
+        "did you mean --global-batch-tokens 4M?", "--global-batch-tokens 4096000000"}},
+      {"estimate --model gpt2 --gpus 8 --global-batch 4M", {"--global-batch-tokens 4M?"}},
+      {"plan --model gpt2 --gpus 8 --global-batch-tokens 4M",
+       {"--global-batch-tokens: 4M is not a multiple of 1024 tokens x --gpus 8",
+        "use 3997696 or 4005888"}},
+      {"estimate --model gpt2 --gpus 8 --global-batch-tokens 100",
+       {"--global-batch-tokens: 100", "use 8192"}},
+      {"estimate --model gpt2 --micro-batch 3 --global-batch-tokens 1024",
+       {"1024 tokens x --gpus 1 x --micro-batch 3", "use 3072"}},
+      {"plan --model gpt2 --global-batch 8 --global-batch-tokens 8192",
+       {"--global-batch 8 and --global-batch-tokens 8192", "leave one out"}},
       {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h100-80gb-sxm"}},
+      {"estimate --model gpt2 --hw a100",
+       {"--hw: \"a100\" is 4 of the built-in", "a100-40gb-sxm, a100-80gb-sxm, dgx-a100-40gb"}},
+      {"estimate --model gpt2 --hw H200-141", {"did you mean h200-141gb-sxm?"}},
       {"estimate --model gpt2 --hw ./none.json", {"--hw", "none.json"}},
       {"estimate --model gpt2 --hw rtx4090 --gpus 2", {"--network", "--gpus-per-node", "rtx4090"}},
       {"estimate --model gpt2 --network ib-500", {"--network", "ib-500", "ib-400"}},
@@ -52,6 +77,10 @@ TEST_CASE("bad input") {
       {"estimate --model gpt2 --stage 0 --offload-optimizer cpu", {"offload_optimizer", "stage 0"}},
       {"estimate --model gpt2 --stage 2 --offload-param cpu", {"offload_param", "stage 2"}},
       {"estimate --model gpt2 --offload-optimizer gpu", {"--offload-optimizer", "gpu", "nvme"}},
+      {"estimate --model gpt2 --offload-optimizer none,gpu", {"--offload-optimizer: gpu"}},
+      {"estimate --model gpt2 --offload-param cpu,cpu", {"--offload-param: cpu,cpu has cpu twice"}},
+      {"plan --model gpt2 --offload-optimizer none,nvme --offload-ratio 0.5",
+       {"--offload-ratio: 0.5 has no effect with --offload-optimizer none,nvme"}},
       {"estimate --model gpt2 --offload-ratio 1.5", {"--offload-ratio", "1.5"}},
       {"estimate --model gpt2 --offload-ratio nan", {"--offload-ratio", "nan"}},
       {"estimate --model gpt2 --stage 1 --offload-optimizer nvme --offload-ratio 0.5", {"ratio"}},
@@ -60,13 +89,26 @@ TEST_CASE("bad input") {
       {"plan --model gpt2 --checkpointing selective --checkpoint-every 2",
        {"--checkpoint-every: 2", "--checkpointing selective"}},
       {"plan --model gpt2 --checkpointing selective --out ds.json",
-       {"--out", "DeepSpeed has no selective recompute", "--plan-out"}},
+       {"--out", "DeepSpeed cannot do what is asked for: selective recompute", "--plan-out"}},
       {"estimate --model gpt2 --global-batch 10 --micro-batch 4",
        {"--global-batch", "10", "8 or 12"}},
       {"estimate --model gpt2 --global-batch 10 --micro-batch 4 --grad-accum 2", {"10", "8"}},
       {"estimate --model gpt2 --dtype int8", {"--dtype", "int8", "bf16"}},
       {"estimate --model gpt2 --format yaml", {"--format", "yaml", "json"}},
+      {"plan --model gpt2 --gpu-reserve 1", {"--gpu-reserve: 1 is 1 byte", "1GB?"}},
+      {"train --model gpt2 --data . --backend cpu --gpu-reserve 1GB",
+       {"--gpu-reserve: 1GB has no effect on the CPU"}},
+      {"plan --model gpt2 --tokens 300", {"--tokens: 300 is less than one sequence", "300B"}},
+      {"plan --model gpt2 --gpu-hour-price 2.5", {"--gpu-hour-price: 2.5", "--tokens 300B"}},
+      {"estimate --model gpt2 --tokens 1B --gpu-hour-price USD2", {"--gpu-hour-price: USD2"}},
       {"estimate --model gpt2 --config /nowhere.json", {"/nowhere.json"}},
+      // Files that cannot be written are found before the work.
+      {"estimate --model gpt2 -o /no/such/e.json", {"--output: /no/such/e.json", "no folder"}},
+      {"plan --model gpt2 --out /no/such/d.json", {"--out: /no/such/d.json", "no folder /no/such"}},
+      {"plan --model gpt2 --plan-out /tmp", {"--plan-out: /tmp", "is a folder"}},
+      {"plan --model gpt2 --trace /no/such/t.json", {"--trace: /no/such/t.json"}},
+      {"plan --model gpt2 --out same.json --plan-out same.json",
+       {"--plan-out: same.json is also what --out writes"}},
       {"estimate --model gpt2 stray", {"stray"}},
       {"model", {"subcommand"}},
       {"model show gpt5", {"gpt5"}},
@@ -134,6 +176,76 @@ TEST_CASE("version and help") {
   }
 }
 
+// A folder with a copy of zeroplan, and what else a test puts there.
+class Programs {
+ public:
+  Programs() {
+    std::string name = (std::filesystem::temp_directory_path() / "zeroplan_bin_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    folder_ = name;
+    std::filesystem::copy_file(BinaryPath("zeroplan"), folder_ + "/zeroplan");
+  }
+  ~Programs() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  std::string folder_;
+};
+
+TEST_CASE("zeroplan names the executor's commands as zeroplan-executor does") {
+  for (const char* help : {"--help", "hw --help"}) {
+    CAPTURE(help);
+    const RunResult zeroplan = RunZeroplan(help);
+    const RunResult executor = RunProgram("zeroplan-executor", help);
+    CHECK(executor.exit_code == 0);
+    CHECK(zeroplan.out == executor.out);
+  }
+  // Those that plan are the same in both.
+  CHECK(RunZeroplan("estimate --model gpt2 --stage 0").out ==
+        RunProgram("zeroplan-executor", "estimate --model gpt2 --stage 0").out);
+}
+
+TEST_CASE("zeroplan becomes the program beside it, with its arguments, stdin and exit code") {
+  const Programs programs;
+  const std::string echo = programs.folder() + "/zeroplan-executor";
+  std::ofstream(echo) << "#!/bin/sh\nprintf '[%s]' \"$@\"; cat; echo $$; exit 5\n";
+  std::filesystem::permissions(echo, std::filesystem::perms::owner_all);
+  for (const std::string command :
+       {"train --plan 'a b' ''", "generate x", "data tokenize t", "hw measure -o x"}) {
+    CAPTURE(command);
+    const std::string file = programs.folder() + "/out";
+    // $! is the process that was started: the same that answers.
+    const std::string line = "cd /; echo piped | " + programs.folder() + "/zeroplan " + command +
+                             " >" + file + " & wait $!; echo $? $! >>" + file;
+    REQUIRE(system(line.c_str()) == 0);
+    const std::string out = ReadWhole(file);
+    CAPTURE(out);
+    const size_t begin = out.find("piped\n");
+    REQUIRE(begin != std::string::npos);
+    CHECK(out.starts_with("["));
+    const std::string process = out.substr(begin + 6, out.find('\n', begin + 6) - begin - 6);
+    CHECK(out.ends_with("\n5 " + process + "\n"));
+  }
+}
+
+TEST_CASE("zeroplan without the program beside it says what is missing; planning goes on") {
+  const Programs programs;
+  const std::string program = programs.folder() + "/zeroplan";
+  const std::string err = programs.folder() + "/err";
+  for (const std::string command : {"train --model gpt2 --data x", "hw measure"}) {
+    const int status = system((program + " " + command + " 2>" + err).c_str());
+    CHECK(WEXITSTATUS(status) == 4);
+    const std::string said = ReadWhole(err);
+    CAPTURE(said);
+    CHECK(said.find("there is no " + program + "-executor") != std::string::npos);
+    CHECK(said.find("scripts/build.sh release zeroplan_executor_program") != std::string::npos);
+  }
+  CHECK(system((program + " model list >" + err).c_str()) == 0);
+}
+
 TEST_CASE("model and hw") {
   const RunResult list = RunZeroplan("model list");
   CHECK(list.exit_code == 0);
@@ -154,6 +266,43 @@ TEST_CASE("model and hw") {
   CHECK(RunZeroplan("estimate --model gpt2 --seq-len 64 --stage 0 --hw " + file).exit_code == 0);
   std::filesystem::remove(file);
   CHECK(RunZeroplan("hw show ib-400").out.find("bandwidth_per_node") != std::string::npos);
+}
+
+TEST_CASE("model and hw as data") {
+  using Json = nlohmann::json;
+  const Json models = Json::parse(RunZeroplan("model list --format json").out);
+  CHECK(models["schema"] == "zeroplan.models/1");
+  CHECK(models["models"].size() >= 9);
+  CHECK(models["models"][0]["name"] == "gpt2");
+  CHECK(models["models"][0]["params"] == 124'475'904);
+  const Json model = Json::parse(RunZeroplan("model show gpt2 --format json").out);
+  CHECK(model["schema"] == "zeroplan.model/1");
+  CHECK(model["unpadded_params"] == 124'439'808);
+  uint64_t elements = 0;
+  for (const Json& tensor : model["tensors"]) {
+    elements += tensor["elements"].get<uint64_t>();
+    uint64_t product = 1;
+    for (const Json& size : tensor["shape"]) product *= size.get<uint64_t>();
+    CHECK(product == tensor["elements"]);
+  }
+  CHECK(elements == model["params"]);
+  const Json hardware = Json::parse(RunZeroplan("hw list --format json").out);
+  CHECK(hardware["schema"] == "zeroplan.hardware/1");
+  CHECK(hardware["default"] == "hgx-h200");
+  bool seen = false;
+  for (const Json& profile : hardware["profiles"]) {
+    if (profile["name"] != "dgx-2") continue;
+    seen = true;
+    CHECK(profile["gpus"] == 16);
+    CHECK(profile["link"] == "nvlink");
+    CHECK(profile["gpu_memory_bytes"].get<uint64_t>() > 30'000'000'000);
+  }
+  CHECK(seen);
+  const RunResult show = RunZeroplan("hw show hgx-h200 --format json");
+  CHECK(show.exit_code == 0);
+  CHECK(show.out == RunZeroplan("hw show hgx-h200").out);
+  CHECK(RunZeroplan("hw list --format yaml").exit_code == 2);
+  CHECK(RunZeroplan("hw show hgx-h200 --format text").exit_code == 2);
 }
 
 TEST_CASE("what was taken for the hardware is said") {

@@ -40,6 +40,37 @@ TEST_CASE("misfits on every memory are all named; exactly full fits") {
   CHECK(ExplainMisfit(footprint, cluster).empty());
 }
 
+TEST_CASE("a reserve stays free, and a misfit says so") {
+  const Footprint footprint = SmallFootprint();
+  Cluster cluster = SmallCluster(110, 60, 10);
+  cluster.gpu_reserve_bytes = cluster.host_reserve_bytes = 10;
+  CHECK(ExplainMisfit(footprint, cluster).empty());
+  cluster.gpu_reserve_bytes = 11;
+  CHECK(ExplainMisfit(footprint, cluster)
+            .starts_with("GPU memory short by 1 B: needs 100 B, has 99 B (110 B less 11 B kept "
+                         "free); largest: "));
+  cluster.gpu_reserve_bytes = 0;
+  cluster.host_reserve_bytes = 1000;
+  CHECK(ExplainMisfit(footprint, cluster)
+            .starts_with("host memory short by 50 B: needs 50 B, has 0 B (60 B less 1.00 KB kept "
+                         "free)"));
+  CHECK_FALSE(CapacityOf(Cluster{}).host_bytes.has_value());
+}
+
+TEST_CASE("what a host's system keeps: brackets by hand, up to 0.1 GB") {
+  constexpr uint64_t kGib = uint64_t{1} << 30;
+  // 1 GiB + 100 MiB = 1.179 GB.
+  CHECK(HostReserveBytes(4 * kGib) == 1'200'000'000);
+  // 1 + 0.8 + 0.8 + 0.06 * 48 = 5.48 GiB, and 100 MiB: 5.989 GB.
+  CHECK(HostReserveBytes(64 * kGib) == 6'000'000'000);
+  // 1 + 0.8 + 0.8 + 6.72 + 0.02 * 896 = 27.24 GiB, and 100 MiB: 29.354 GB.
+  CHECK(HostReserveBytes(1024 * kGib) == 29'400'000'000);
+  for (uint64_t bytes = 2 * kGib; bytes < 4096 * kGib; bytes = bytes * 3 / 2) {
+    CHECK(HostReserveBytes(bytes) < bytes);
+    CHECK(bytes - HostReserveBytes(bytes) <= bytes + kGib - HostReserveBytes(bytes + kGib));
+  }
+}
+
 TEST_CASE("Check: what is short, by how much, and what takes most of it") {
   const Footprint footprint = SmallFootprint();
   CHECK(Check(footprint, {}).empty());

@@ -1,0 +1,24 @@
+// The commands that need the executor. They are in a program of their own, zeroplan-executor, so
+// that planning does not load what training needs (cuBLASLt and NCCL: 200 MB). `zeroplan` has them
+// by name, and becomes that program where one of them is called.
+#pragma once
+
+namespace zeroplan {
+
+struct ExecutorCommand {
+  const char* name;
+  const char* help;  // its line in the help
+};
+inline constexpr ExecutorCommand kDataCommand = {"data", "Training data"};
+inline constexpr ExecutorCommand kTrainCommand = {"train",
+                                                  "Trains a model with exactly the planned memory"};
+inline constexpr ExecutorCommand kGenerateCommand = {"generate",
+                                                     "Text from a model that train saved"};
+// Below `hw`.
+inline constexpr ExecutorCommand kMeasureCommand = {
+    "measure", "Measures this machine in about a minute and writes its profile"};
+
+// The program's file name; it lies beside zeroplan.
+inline constexpr const char* kExecutorProgram = "zeroplan-executor";
+
+}  // namespace zeroplan

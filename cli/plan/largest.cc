@@ -1,0 +1,289 @@
+#include "cli/plan/largest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/families/load_model.h"
+#include "planner/estimate/choices.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+namespace {
+
+// What may be asked for, as numbered steps that rise.
+struct Steps {
+  const char* option;          // "--seq-len"
+  int64_t first, start, last;  // steps; a search begins at `start` and goes on by grow()
+  std::function<int64_t(int64_t)> grow;
+  std::function<void(PlanOptions&, int64_t)> set;
+  std::function<std::string(int64_t)> text;  // "7296": what the option takes
+  // "40 layers, hidden 5120" beside it; may be empty.
+  std::function<std::string(int64_t)> detail;
+  // What is compared as larger: a model's parameters, which need not rise with every step; 0 where
+  // the step has nothing to offer.
+  std::function<uint64_t(int64_t)> size;
+  std::string end;  // why there is nothing beyond `last`
+};
+
+class Finder {
+ public:
+  Finder(const PlanOptions& options, Steps steps) : options_(options), steps_(std::move(steps)) {}
+
+  // nullopt: nothing fits.
+  std::optional<int64_t> Find() {
+    std::optional<int64_t> best = LastOfRun();
+    if (!best || steps_.size(*best) == 0) return std::nullopt;
+    // A larger one may fit all the same.
+    for (int64_t at = *best + 1; at <= steps_.last && beyond_.size() < kBeyond; ++at) {
+      const uint64_t size = steps_.size(at);
+      if (size <= steps_.size(*best) || Seen(size)) continue;
+      if (Fits(at)) {
+        best = at;
+        beyond_.clear();
+      } else {
+        beyond_.push_back(at);
+      }
+    }
+    return best;
+  }
+
+  std::string Say(int64_t best) const {
+    const auto named = [&](int64_t at) {
+      const std::string detail = steps_.detail(at);
+      return fmt::format("{} {}{}", steps_.option, steps_.text(at),
+                         detail.empty() ? "" : fmt::format(" ({})", detail));
+    };
+    std::string text = fmt::format("Largest: {} fits", named(best));
+    if (beyond_.empty()) {
+      text += fmt::format("; {}.", steps_.end);
+    } else {
+      const int64_t next = beyond_.front();
+      text += fmt::format("; {} does not: {}.", named(next), Why(next));
+      if (beyond_.size() > 1) {
+        text += fmt::format(" Nor do the next larger ones up to {}.", named(beyond_.back()));
+      }
+    }
+    if (gave_up_) {
+      text += fmt::format(" Not proven: the search of {} {} gave up before it found what fits.",
+                          steps_.option, steps_.text(*gave_up_));
+    }
+    return text;
+  }
+
+  // What comes closest to fitting at that step.
+  std::string Why(int64_t at) const {
+    PlanOptions options = options_;
+    steps_.set(options, at);
+    Assumptions unused;
+    PlanRequest request(options, unused);
+    Searcher searcher(request.inputs());
+    const SearchResult result = searcher.Run();
+    const ChoiceEstimate* closest = nullptr;
+    double least = std::numeric_limits<double>::infinity();
+    for (const StageBest& stage : result.stages) {
+      if (!stage.can_run() || stage.estimate.fits) continue;
+      const Candidate candidate = CandidateOf(stage.estimate.setup);
+      const double excess = Excess(stage.estimate.footprint.totals(),
+                                   CapacityOf(searcher.ClusterOf(candidate).cluster));
+      if (excess >= least) continue;
+      least = excess;
+      closest = &stage.estimate;
+    }
+    if (closest == nullptr) return "nothing fits";
+    return fmt::format("closest is {}, {}", SetupLabel(closest->setup), closest->why_not);
+  }
+
+ private:
+  static constexpr size_t kBeyond = 3;
+
+  // The end of the run of steps that fit, if each up to it does.
+  std::optional<int64_t> LastOfRun() {
+    int64_t low = steps_.first - 1, high = 0;
+    for (int64_t at = steps_.start;; at = std::min(steps_.last, steps_.grow(at))) {
+      if (!Fits(at)) {
+        high = at;
+        break;
+      }
+      low = at;
+      if (at == steps_.last) return at;
+    }
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (Fits(middle) ? low : high) = middle;
+    }
+    return low >= steps_.first ? std::optional(low) : std::nullopt;
+  }
+
+  // Whether one as large is among what lies beyond.
+  bool Seen(uint64_t size) const {
+    return std::any_of(beyond_.begin(), beyond_.end(),
+                       [&](int64_t at) { return steps_.size(at) == size; });
+  }
+
+  bool Fits(int64_t at) {
+    const auto [known, added] = fits_.try_emplace(at, true);
+    if (!added) return known->second;
+    // A step with nothing to offer is one below those that have.
+    if (steps_.size(at) == 0) return true;
+    PlanOptions options = options_;
+    steps_.set(options, at);
+    Assumptions unused;
+    const PlanRequest request(options, unused);
+    Question least_memory;
+    least_memory.objective = Objective::kHeadroom;
+    bool gave_up = false;
+    known->second = Searcher(request.inputs()).Best(least_memory, &gave_up).has_value();
+    if (!known->second && gave_up) gave_up_ = at;
+    return known->second;
+  }
+
+  const PlanOptions& options_;
+  const Steps steps_;
+  std::map<int64_t, bool> fits_;
+  std::vector<int64_t> beyond_;     // larger than what was found, and do not fit
+  std::optional<int64_t> gave_up_;  // a step of which it is not known
+};
+
+std::string None(int64_t /*step*/) { return ""; }
+uint64_t Itself(int64_t step) { return static_cast<uint64_t>(step); }
+
+// Numbers of three digits: step 0 is 1.00M, step 900 is 10.0M.
+uint64_t ParamsOf(int64_t step) {
+  auto params = static_cast<uint64_t>(100 + step % 900) * 10'000;
+  for (int64_t decade = step / 900; decade > 0; --decade) params *= 10;
+  return params;
+}
+
+Steps ModelSteps(const PlanOptions& options) {
+  const ModelOptions& model = options.common.model;
+  if (model.given()) {
+    ThrowUsage(
+        "--largest: {} is given; use --largest seq-len or --largest micro-batch, or leave "
+        "the model out",
+        model.params ? "--params " + model.params.text : "--model " + model.model);
+  }
+  const int64_t seq_len = options.common.batch.seq_len.value_or(kDerivedSeqLen);
+  constexpr int64_t kDecade = 900;
+  Steps steps;
+  steps.option = "--params";
+  steps.first = 0;
+  steps.start = 3 * kDecade;  // 1B
+  steps.last = 9 * kDecade;   // 1000T
+  steps.grow = [](int64_t at) { return at + kDecade; };
+  steps.set = [](PlanOptions& at, int64_t step) {
+    at.common.model.params.emplace(ParamsOf(step));
+    at.common.model.params.text = FormatCount(ParamsOf(step));
+  };
+  steps.text = [](int64_t step) { return FormatCount(ParamsOf(step)); };
+  steps.detail = [seq_len](int64_t step) {
+    const ModelSpec spec = ModelFromParams(ParamsOf(step), seq_len);
+    return fmt::format("{} parameters: {} layers, hidden {}, {} heads", spec.ParamCount(),
+                       spec.layers, spec.hidden, spec.heads);
+  };
+  steps.size = [seq_len](int64_t step) -> uint64_t {
+    try {
+      return ModelFromParams(ParamsOf(step), seq_len).ParamCount();
+    } catch (const Error&) {  // so small that the positions alone are more
+      return 0;
+    }
+  };
+  steps.end = "--params goes no further";
+  return steps;
+}
+
+Steps SeqLenSteps(const PlanOptions& options) {
+  const CommonOptions& common = options.common;
+  if (common.batch.seq_len) {
+    ThrowUsage("--largest: seq-len is what --seq-len {} sets; leave one of the two out",
+               common.batch.seq_len.text);
+  }
+  // Those of a derived model are as many as the sequence has tokens.
+  const int64_t most =
+      std::min(common.model.params ? kMaxMicroStepTokens : LoadModel(common.model.model).positions,
+               kMaxMicroStepTokens / common.batch.micro_batch.value_or(1));
+  constexpr int64_t kStep = 128;
+  const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
+  Steps steps;
+  steps.option = "--seq-len";
+  steps.first = 1;
+  steps.last =
+      static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(most), static_cast<uint64_t>(kStep)));
+  steps.start = std::min<int64_t>(8, steps.last);
+  steps.grow = [](int64_t at) { return 2 * at; };
+  steps.set = [tokens](PlanOptions& at, int64_t step) {
+    at.common.batch.seq_len.emplace(tokens(step));
+    at.common.batch.seq_len.text = std::to_string(tokens(step));
+  };
+  steps.text = [tokens](int64_t step) { return std::to_string(tokens(step)); };
+  steps.detail = None;
+  steps.size = Itself;
+  steps.end = common.model.params ? "more is not planned" : "the model has no more positions";
+  return steps;
+}
+
+Steps MicroBatchSteps(const PlanOptions& options) {
+  const BatchOptions& batch = options.common.batch;
+  for (const auto& [option, value] : {std::pair{"--micro-batch", &batch.micro_batch},
+                                      {"--global-batch", &batch.global_batch},
+                                      {"--global-batch-tokens", &batch.global_batch_tokens}}) {
+    if (!*value) continue;
+    ThrowUsage("--largest: micro-batch is not free with {} {}; leave one of the two out", option,
+               value->text);
+  }
+  Assumptions unused;
+  const ModelSpec model = ResolveModel(options.common.model, batch.seq_len, unused);
+  Steps steps;
+  steps.option = "--micro-batch";
+  steps.first = steps.start = 1;
+  steps.last =
+      std::max<int64_t>(1, kMaxMicroStepTokens / ResolveSeqLen(options.common, model, unused));
+  steps.grow = [](int64_t at) { return 2 * at; };
+  steps.set = [](PlanOptions& at, int64_t step) {
+    at.common.batch.micro_batch.emplace(step);
+    at.common.batch.micro_batch.text = std::to_string(step);
+  };
+  steps.text = [](int64_t step) { return std::to_string(step); };
+  steps.detail = None;
+  steps.size = Itself;
+  steps.end = "more is not planned";
+  return steps;
+}
+
+Steps StepsOf(const PlanOptions& options) {
+  const Largest what = *options.largest;
+  if (what == Largest::kModel) return ModelSteps(options);
+  if (!options.common.model.given()) {
+    ThrowUsage("--largest: {} needs a model; add --model or --params, or use --largest model",
+               options.largest.text);
+  }
+  return what == Largest::kSeqLen ? SeqLenSteps(options) : MicroBatchSteps(options);
+}
+
+}  // namespace
+
+std::string FindLargest(PlanOptions& options) {
+  const Steps steps = StepsOf(options);
+  const PlanOptions asked = options;
+  Finder finder(asked, steps);
+  const std::optional<int64_t> best = finder.Find();
+  if (!best) {
+    int64_t least = steps.first;
+    while (steps.size(least) == 0) ++least;
+    throw Error(ExitCode::kNothingFits,
+                fmt::format("nothing fits, not even {} {}: {}", steps.option, steps.text(least),
+                            finder.Why(least)));
+  }
+  steps.set(options, *best);
+  return finder.Say(*best);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,60 @@
+// zeroplan: every command that plans, and the way to those that run something.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "cli/app.h"
+#include "cli/executor_commands.h"
+#include "cli/hw/hw_measure.h"
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+bool NeedsExecutor(int argc, const char* const* argv) {
+  const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
+  if (word(1) == "hw") return word(2) == kMeasureCommand.name;
+  return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
+         word(1) == kDataCommand.name;
+}
+
+// This very process goes on as the other program, with the same command line: launchers, signals,
+// pipes and the exit code are its own.
+[[noreturn]] void BecomeExecutor(const char* const* argv) {
+  std::error_code unknown;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  const std::string program = (self.parent_path() / kExecutorProgram).string();
+  execv(program.c_str(), const_cast<char* const*>(argv));
+  if (errno == ENOENT) {
+    ThrowRuntime(
+        "{}: there is no {}, which runs it; build it (scripts/build.sh release "
+        "zeroplan_executor_program), or copy it from where zeroplan was built",
+        argv[1], program);
+  }
+  ThrowRuntime("{}: cannot start {}, which runs it: {}", argv[1], program, std::strerror(errno));
+}
+
+// For the help; whoever calls it has become the other program.
+void AddName(Command& above, const ExecutorCommand& command) {
+  above.Add(command.name, command.help).Run([name = command.name] {
+    ThrowUsage("{}: is not allowed here; use it as the first words behind zeroplan", name);
+  });
+}
+
+}  // namespace
+
+void RegisterData(Command& app) { AddName(app, kDataCommand); }
+void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
+void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
+void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }
+
+int RunProgram(int argc, const char* const* argv) {
+  if (NeedsExecutor(argc, argv)) BecomeExecutor(argv);
+  return RunApp(argc, argv);
+}
+
+}  // namespace zeroplan
