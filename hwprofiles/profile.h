@@ -83,11 +83,13 @@ struct MemoryKernelTime {
 };
 
 struct GpuProfile {
-  std::string name;          // "NVIDIA H200 SXM"
-  std::string architecture;  // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell
-  Figure memory;             // as sold
-  Figure usable_memory;      // what a process can have; the default capacity
-  Figure hbm_bandwidth;      // datasheet
+  std::string name;  // "NVIDIA H200 SXM"
+  // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell (B200, B300), or blackwell-gb20x
+  // (GeForce and RTX PRO)
+  std::string architecture;
+  Figure memory;                         // as sold
+  Figure usable_memory;                  // what a process can have; the default capacity
+  Figure hbm_bandwidth;                  // datasheet
   std::optional<Figure> copy_bandwidth;  // read plus written by a device copy, measured
   Figure sm_count;
   Figure max_sm_clock;

@@ -12,16 +12,17 @@ namespace zeroplan {
 namespace {
 
 // Dense 16-bit matrix FLOP per SM and clock, and plain fp32 FLOP per SM and clock. Source: NVIDIA's
-// architecture whitepapers (V100, A100, GA102, Ada, H100, Blackwell).
+// architecture whitepapers (V100, T4, A100, GA102, Ada, H100, Blackwell, RTX Blackwell).
 struct ArchitectureRate {
   std::string_view name;
   double matrix16;
   double fp32;
 };
 constexpr ArchitectureRate kRates[] = {
-    {"volta", 1024, 128},        {"turing", 1024, 128}, {"ampere", 2048, 128},
-    {"ampere-ga10x", 1024, 256}, {"ada", 1024, 256},    {"hopper", 4096, 256},
-    {"blackwell", 8192, 256},
+    {"volta", 1024, 128},     {"turing", 1024, 128},
+    {"ampere", 2048, 128},    {"ampere-ga10x", 1024, 256},
+    {"ada", 1024, 256},       {"hopper", 4096, 256},
+    {"blackwell", 8192, 256}, {"blackwell-gb20x", 1024, 256},
 };
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
