@@ -95,6 +95,10 @@ struct GpuProfile {
   Figure max_sm_clock;
   std::map<Dtype, Figure> dense_peaks;      // FLOP/s without sparsity; kF32 is plain fp32, not TF32
   std::map<Dtype, Figure> reachable_peaks;  // what a large GEMM reaches: measured or derived
+  // FLOP/s of fused causal attention with heads of 128 on long sequences (2*B*H*T*T*D FLOPs
+  // forward, 2.5 times that backward). Used where there is no `attention` table; given together or
+  // not.
+  std::optional<Figure> attention_forward, attention_backward;
   // Rates by shape. Without them the cost model scales those of the GPU it knows best.
   std::optional<Measured<GemmRate>> gemm;
   std::optional<Measured<AttentionRate>> attention;

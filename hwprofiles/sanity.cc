@@ -117,6 +117,40 @@ Contradiction TooFast(const std::string& table, size_t row, double rate, std::st
                                    unit, what, limit, unit)};
 }
 
+Found CheckAttention(const GpuProfile& gpu) {
+  const std::pair<const char*, const std::optional<Figure>*> figures[] = {
+      {"gpu.attention_forward", &gpu.attention_forward},
+      {"gpu.attention_backward", &gpu.attention_backward}};
+  double limit = 0;
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+    const auto peak = gpu.dense_peaks.find(dtype);
+    if (peak != gpu.dense_peaks.end()) limit = std::max(limit, peak->second.value);
+  }
+  for (const auto& [key, figure] : figures) {
+    if (gpu.attention_forward.has_value() != gpu.attention_backward.has_value()) {
+      if (figure->has_value()) continue;
+      return Contradiction{key,
+                           "missing; give gpu.attention_forward and gpu.attention_backward, "
+                           "or neither"};
+    }
+    if (!figure->has_value()) continue;
+    if (!gpu.flash_attention) {
+      return Contradiction{key,
+                           "needs fused attention; remove it, or set "
+                           "gpu.capabilities.flash_attention"};
+    }
+    if ((*figure)->value > limit) {
+      return Contradiction{
+          fmt::format("{}.value", key),
+          fmt::format(
+              "{} {} is more than the dense 16-bit peak of {:.4g} TFLOP/s; count the causal "
+              "half of the FLOPs",
+              (*figure)->written, (*figure)->unit, limit / 1e12)};
+    }
+  }
+  return std::nullopt;
+}
+
 Found CheckGpuTables(const GpuProfile& gpu) {
   constexpr double kTera = 1e12;
   auto peak = [&](Dtype dtype) {
@@ -223,6 +257,7 @@ Found FindContradiction(const HardwareProfile& profile) {
   if (gpu.copy_bandwidth) {
     if (auto found = Order(profile, *gpu.copy_bandwidth, gpu.hbm_bandwidth)) return found;
   }
+  if (auto found = CheckAttention(gpu)) return found;
   if (auto found = CheckGpuTables(gpu)) return found;
   if (auto found = CheckPcie(profile)) return found;
   if (auto found = CheckCopies(profile)) return found;
