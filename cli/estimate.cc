@@ -50,7 +50,7 @@ void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
   Assumptions assumptions;
   const CommonOptions& common = options.common;
-  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
+  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions, MeasureHost::kYes);
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
@@ -67,6 +67,7 @@ void RunEstimate(const EstimateOptions& options) {
   }
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
+  NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 
   if (format != Format::kTable) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);

@@ -119,6 +119,21 @@ TEST_CASE("what is not known is said, not guessed") {
   CHECK(mixed.note.find("3090") != std::string::npos);
 }
 
+TEST_CASE("memory bandwidth that was measured takes the place of the guess, and says so") {
+  const std::vector<DetectedGpu> gpus = {{"NVIDIA GeForce RTX 4090", 24564 * kMib}};
+  const NodeProfile guessed = MatchMachine(gpus, {64e9, 12}).profile->node;
+  CHECK(*guessed.triad_bandwidth == *LoadProfile("rtx4090").node.triad_bandwidth);
+  const NodeProfile node = MatchMachine(gpus, {64e9, 12, 100e9}).profile->node;
+  CHECK(node.triad_bandwidth->value == 100e9);
+  CHECK(node.triad_bandwidth->source == FigureSource::kMeasured);
+  CHECK(node.adam_bandwidth->value == doctest::Approx(114e9));
+  CHECK(node.adam_bandwidth->source == FigureSource::kDerived);
+  // Also where the built-in machine's own host was measured: this is another one.
+  const DetectedMachine eight =
+      MatchMachine(std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kMib}), {0, 0, 50e9});
+  CHECK(eight.profile->node.triad_bandwidth->value == 50e9);
+}
+
 TEST_CASE("the host answers, and the environment switches detection off") {
   const DetectedHost host = QueryHost();
   CHECK(host.memory_bytes > 1e8);

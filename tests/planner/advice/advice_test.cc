@@ -172,7 +172,7 @@ void CheckCrossovers(const Advised& advised, bool network) {
 }
 
 TEST_CASE("Advise: the crossover over the network has BandwidthFlip's numbers") {
-  const Advised advised({"gpt2-medium", 16, "dgx-a100-40gb", 42 * kGB, 16});
+  const Advised advised({"gpt2-medium", 16, "dgx-a100-80gb", 42 * kGB, 16});
   CheckCrossovers(advised, true);
   CHECK(!advised.Beginning("Crossover: ").empty());
 }
