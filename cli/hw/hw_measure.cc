@@ -34,8 +34,9 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw measure -o mine.json              (then: zeroplan plan --hw ./mine.json ...)
   zeroplan hw measure --gpus 2 --quick -o mine.json
   zeroplan hw measure --only pcie,disk --nvme-path /scratch --base ./mine.json -o mine2.json
-Run it on an idle machine. A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else
-$XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan): plan, estimate and train find it without --hw. What is not measured, or fails, comes from --base, with its sources.)";
+Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.
+A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else
+~/.cache/zeroplan): plan, estimate and train find it without --hw.)";
 
 struct MeasureCommand {
   std::string output, base, nvme_path, name;
