@@ -52,7 +52,7 @@ void RunEstimate(const EstimateOptions& options) {
   Assumptions assumptions;
   const CommonOptions& common = options.common;
   CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
-  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
+  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions, MeasureHost::kYes);
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
@@ -70,6 +70,7 @@ void RunEstimate(const EstimateOptions& options) {
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
+  NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 
   if (format != Format::kTable) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);

@@ -51,9 +51,13 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
   backward_.flops_factor = kBackwardFlops;
   backward_.diagonal = kBackwardDiagonal;
   backward_.fill = kBackwardFill;
+  const double forward = gpu.attention_forward ? gpu.attention_forward->value
+                                               : kForwardShare[1] * gemm.Sustained(dtype);
+  const double backward = gpu.attention_backward ? gpu.attention_backward->value
+                                                 : kBackwardShare[1] * gemm.Sustained(dtype);
   for (size_t i = 0; i < 2; ++i) {
-    forward_.seconds_per_flop[i] = 1 / (kForwardShare[i] * gemm.Sustained(dtype));
-    backward_.seconds_per_flop[i] = 1 / (kBackwardShare[i] * gemm.Sustained(dtype));
+    forward_.seconds_per_flop[i] = kForwardShare[1] / kForwardShare[i] / forward;
+    backward_.seconds_per_flop[i] = kBackwardShare[1] / kBackwardShare[i] / backward;
   }
   forward_.start_seconds = backward_.start_seconds = gpu.launch_overhead.value;
   Fit(gpu, &AttentionRate::forward_flops_per_second, forward_);

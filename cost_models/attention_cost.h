@@ -29,8 +29,9 @@ struct AttentionShape {
 
 class AttentionCost {
  public:
-  // Without rows: the H200's rates in proportion to what products sustain in 16 bit. REQUIRES:
-  // `gemm` of the same GPU; used here only.
+  // Without rows: the profile's attention_forward and attention_backward, and smaller heads slower
+  // as on the H200; without these, the H200's rates in proportion to what products sustain in 16
+  // bit. REQUIRES: `gemm` of the same GPU; used here only.
   AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
 
   double ForwardSeconds(const AttentionShape& shape) const { return Seconds(forward_, shape); }

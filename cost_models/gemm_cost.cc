@@ -11,12 +11,13 @@ namespace zeroplan {
 namespace {
 
 // Fitted once on the H200's bf16 rows of the fit set (soft L1 loss of log errors).
-constexpr double kRamp = 387;           // contraction elements that a tile's start and end cost
 constexpr double kMemoryShare = 0.378;  // of the HBM bandwidth, for a product's operands
 // Batches of products that mostly write or read a large square: measured for Q*K^T and P*V of 1024
 // tokens on an H200, 2.8 to 3.2 of 4.8 TB/s.
 constexpr double kBatchedMemoryShare = 0.63;
 constexpr double kSharpness = 5.23;
+// 16-bit FLOP/s of a multiprocessor of the H200, on whose rows GemmMachine::ramp was fitted.
+constexpr double kRampRate = 989.4e12 / 132;
 constexpr double kSplitTraffic = 5.0;  // times one fp32 write and read of the output
 constexpr double kSplitBelow = 0.7;    // utilisation below which the library splits
 constexpr double kSplitUtilisation = 0.95;
@@ -45,7 +46,7 @@ double BestTilingSeconds(const GemmMachine& machine, const Product& product) {
     const double tiles = product.count * std::ceil(product.rows / tile.rows) *
                          std::ceil(product.columns / tile.columns);
     const double waves = std::ceil(tiles / machine.multiprocessors);
-    best = std::min(best, waves * 2 * area * (product.depth + kRamp) / rate * tile.penalty);
+    best = std::min(best, waves * 2 * area * (product.depth + machine.ramp) / rate * tile.penalty);
   }
   return best;
 }
@@ -55,7 +56,7 @@ double SplitSeconds(const GemmMachine& machine, const Product& product) {
   const double outputs = product.count * product.rows * product.columns;
   return product.flops() / machine.dense_peak / kSplitUtilisation +
          kSplitTraffic * outputs * 2 * sizeof(float) / (kMemoryShare * machine.memory_bandwidth) +
-         2 * kLargestTile * kRamp / rate;
+         2 * kLargestTile * machine.ramp / rate;
 }
 
 size_t Index(GemmKind kind) { return static_cast<size_t>(kind); }
@@ -71,6 +72,14 @@ std::vector<GemmRate> RowsOf(const GpuProfile& gpu, Dtype dtype) {
     if (row.dtype == dtype) rows.push_back(row);
   }
   return rows;
+}
+
+// What a tile's start and end cost on this GPU, over what they cost on an H200, both counted in
+// contraction elements. Never more: a faster multiprocessor is taken to hide as large a share.
+double RampShare(const GpuProfile& gpu) {
+  double fastest = 0;
+  for (const auto& [dtype, peak] : gpu.dense_peaks) fastest = std::max(fastest, peak.value);
+  return std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
 }
 
 double RowSeconds(const GemmRate& row) {
@@ -166,6 +175,7 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   machine.memory_bandwidth = gpu.hbm_bandwidth.value;
   machine.element_bytes = static_cast<double>(DtypeBytes(dtype));
   machine.launch_seconds = gpu.launch_overhead.value;
+  machine.ramp *= RampShare(gpu);
   const auto reachable = gpu.reachable_peaks.find(dtype);
   machine.sustained = reachable != gpu.reachable_peaks.end() ? reachable->second.value
                                                              : kSustainedShare * machine.dense_peak;

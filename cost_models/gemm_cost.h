@@ -5,11 +5,14 @@
 // memory:
 //
 //   waves  = min over tiles (a, b) of
-//            ceil(ceil(R/a) * ceil(S/b) / SMs) * 2ab(L + kRamp) / (dense_peak / SMs)
+//            ceil(ceil(R/a) * ceil(S/b) / SMs) * 2ab(L + ramp) / (dense_peak / SMs)
 //                                              * (32768 / ab)^0.0735
 //   power  = 2RSL / sustained
 //   memory = bytes / (kMemoryShare * hbm_bandwidth)
 //   t      = launch + (waves^q + power^q + memory^q)^(1/q),   q = kSharpness
+//
+// ramp: a tile's start and end, 3.4 us of the H200's multiprocessors as contraction length. It is a
+// time (latency, and writing the tile), so that a GPU that multiplies slower loses less by it.
 //
 // A product whose best tiling leaves more than 30 % of the multiprocessors idle is split along L as
 // well. No product is faster than the fastest one measured (what one library call costs), nor than
@@ -48,6 +51,7 @@ struct GemmMachine {
   double memory_bandwidth = 0;  // bytes/s, HBM
   double element_bytes = 2;
   double launch_seconds = 0;
+  double ramp = 387;  // contraction elements that a tile's start and end cost; the H200's
 };
 // The formula alone, without floor and correction.
 double TiledProductSeconds(const GemmMachine& machine, const Product& product);

@@ -100,6 +100,8 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
     visit.Peak(peaks + ".dense", figure_rules::kPeak, gpu.dense_peaks, dtype);
     visit.Peak(peaks + ".reachable", figure_rules::kPeak, gpu.reachable_peaks, dtype);
   }
+  visit.Figure("gpu.attention_forward", figure_rules::kPeak, gpu.attention_forward);
+  visit.Figure("gpu.attention_backward", figure_rules::kPeak, gpu.attention_backward);
   visit.Flag("gpu.capabilities.bf16", gpu.bf16);
   visit.Flag("gpu.capabilities.fp16", gpu.fp16);
   visit.Flag("gpu.capabilities.flash_attention", gpu.flash_attention);

@@ -83,16 +83,22 @@ struct MemoryKernelTime {
 };
 
 struct GpuProfile {
-  std::string name;          // "NVIDIA H200 SXM"
-  std::string architecture;  // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell
-  Figure memory;             // as sold
-  Figure usable_memory;      // what a process can have; the default capacity
-  Figure hbm_bandwidth;      // datasheet
+  std::string name;  // "NVIDIA H200 SXM"
+  // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell (B200, B300), or blackwell-gb20x
+  // (GeForce and RTX PRO)
+  std::string architecture;
+  Figure memory;                         // as sold
+  Figure usable_memory;                  // what a process can have; the default capacity
+  Figure hbm_bandwidth;                  // datasheet
   std::optional<Figure> copy_bandwidth;  // read plus written by a device copy, measured
   Figure sm_count;
   Figure max_sm_clock;
   std::map<Dtype, Figure> dense_peaks;      // FLOP/s without sparsity; kF32 is plain fp32, not TF32
   std::map<Dtype, Figure> reachable_peaks;  // what a large GEMM reaches: measured or derived
+  // FLOP/s of fused causal attention with heads of 128 on long sequences (2*B*H*T*T*D FLOPs
+  // forward, 2.5 times that backward). Used where there is no `attention` table; given together or
+  // not.
+  std::optional<Figure> attention_forward, attention_backward;
   // Rates by shape. Without them the cost model scales those of the GPU it knows best.
   std::optional<Measured<GemmRate>> gemm;
   std::optional<Measured<AttentionRate>> attention;

@@ -23,11 +23,6 @@ struct CloseLibrary {
   void operator()(void* library) const { dlclose(library); }
 };
 
-template <typename Function>
-Function Symbol(void* library, const char* name) {
-  return reinterpret_cast<Function>(dlsym(library, name));
-}
-
 // Indices that CUDA_VISIBLE_DEVICES leaves, in its order; nothing if it is not set or names devices
 // by something else than an index.
 std::optional<std::vector<unsigned>> VisibleDevices() {
@@ -51,24 +46,47 @@ std::optional<std::vector<unsigned>> VisibleDevices() {
   return indices;
 }
 
+// The driver's library, initialised; nothing without a driver or GPU, or where detection is off.
+class Nvml {
+ public:
+  Nvml() {
+    const char* off = std::getenv("ZEROPLAN_NO_DETECT");
+    if (off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0) return;
+    library_.reset(dlopen("libnvidia-ml.so.1", RTLD_NOW));
+    const auto init = Find<int (*)()>("nvmlInit_v2");
+    shutdown_ = Find<int (*)()>("nvmlShutdown");
+    ready_ = init != nullptr && shutdown_ != nullptr && init() == kNvmlSuccess;
+  }
+  ~Nvml() {
+    if (ready_) shutdown_();
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  bool ready() const { return ready_; }
+  // Null if the library lacks it.
+  template <typename Function>
+  Function Find(const char* name) const {
+    if (!library_) return nullptr;
+    return reinterpret_cast<Function>(dlsym(library_.get(), name));
+  }
+
+ private:
+  std::unique_ptr<void, CloseLibrary> library_;
+  int (*shutdown_)() = nullptr;
+  bool ready_ = false;
+};
+
 }  // namespace
 
 std::vector<DetectedGpu> QueryGpus() {
-  const char* off = std::getenv("ZEROPLAN_NO_DETECT");
-  if (off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0) return {};
-  const std::unique_ptr<void, CloseLibrary> library(dlopen("libnvidia-ml.so.1", RTLD_NOW));
-  if (!library) return {};
-  const auto init = Symbol<int (*)()>(library.get(), "nvmlInit_v2");
-  const auto shutdown = Symbol<int (*)()>(library.get(), "nvmlShutdown");
-  const auto get_count = Symbol<int (*)(unsigned*)>(library.get(), "nvmlDeviceGetCount_v2");
+  const Nvml nvml;
+  const auto get_count = nvml.Find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
   const auto get_handle =
-      Symbol<int (*)(unsigned, NvmlDevice*)>(library.get(), "nvmlDeviceGetHandleByIndex_v2");
-  const auto get_name =
-      Symbol<int (*)(NvmlDevice, char*, unsigned)>(library.get(), "nvmlDeviceGetName");
-  const auto get_memory =
-      Symbol<int (*)(NvmlDevice, NvmlMemory*)>(library.get(), "nvmlDeviceGetMemoryInfo");
-  if (!init || !shutdown || !get_count || !get_handle || !get_name || !get_memory) return {};
-  if (init() != kNvmlSuccess) return {};
+      nvml.Find<int (*)(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2");
+  const auto get_name = nvml.Find<int (*)(NvmlDevice, char*, unsigned)>("nvmlDeviceGetName");
+  const auto get_memory = nvml.Find<int (*)(NvmlDevice, NvmlMemory*)>("nvmlDeviceGetMemoryInfo");
+  if (!nvml.ready() || !get_count || !get_handle || !get_name || !get_memory) return {};
   std::vector<DetectedGpu> all;
   unsigned count = 0;
   if (get_count(&count) != kNvmlSuccess) count = 0;
@@ -84,7 +102,6 @@ std::vector<DetectedGpu> QueryGpus() {
     }
     all.push_back({name, static_cast<double>(memory.total)});
   }
-  shutdown();
   const auto visible = VisibleDevices();
   if (!visible) return all;
   std::vector<DetectedGpu> chosen;
@@ -93,6 +110,16 @@ std::vector<DetectedGpu> QueryGpus() {
     chosen.push_back(all[index]);
   }
   return chosen;
+}
+
+std::string QueryDriver() {
+  const Nvml nvml;
+  const auto get_version = nvml.Find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  char version[96] = {};
+  if (!nvml.ready() || !get_version || get_version(version, sizeof version) != kNvmlSuccess) {
+    return "";
+  }
+  return version;
 }
 
 }  // namespace zeroplan

@@ -12,16 +12,17 @@ namespace zeroplan {
 namespace {
 
 // Dense 16-bit matrix FLOP per SM and clock, and plain fp32 FLOP per SM and clock. Source: NVIDIA's
-// architecture whitepapers (V100, A100, GA102, Ada, H100, Blackwell).
+// architecture whitepapers (V100, T4, A100, GA102, Ada, H100, Blackwell, RTX Blackwell).
 struct ArchitectureRate {
   std::string_view name;
   double matrix16;
   double fp32;
 };
 constexpr ArchitectureRate kRates[] = {
-    {"volta", 1024, 128},        {"turing", 1024, 128}, {"ampere", 2048, 128},
-    {"ampere-ga10x", 1024, 256}, {"ada", 1024, 256},    {"hopper", 4096, 256},
-    {"blackwell", 8192, 256},
+    {"volta", 1024, 128},     {"turing", 1024, 128},
+    {"ampere", 2048, 128},    {"ampere-ga10x", 1024, 256},
+    {"ada", 1024, 256},       {"hopper", 4096, 256},
+    {"blackwell", 8192, 256}, {"blackwell-gb20x", 1024, 256},
 };
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
@@ -114,6 +115,40 @@ Contradiction TooFast(const std::string& table, size_t row, double rate, std::st
   return Contradiction{fmt::format("{}.rows.{}", table, row),
                        fmt::format("{:.4g} {} is more than {} of {:.4g} {}; measure again", rate,
                                    unit, what, limit, unit)};
+}
+
+Found CheckAttention(const GpuProfile& gpu) {
+  const std::pair<const char*, const std::optional<Figure>*> figures[] = {
+      {"gpu.attention_forward", &gpu.attention_forward},
+      {"gpu.attention_backward", &gpu.attention_backward}};
+  double limit = 0;
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+    const auto peak = gpu.dense_peaks.find(dtype);
+    if (peak != gpu.dense_peaks.end()) limit = std::max(limit, peak->second.value);
+  }
+  for (const auto& [key, figure] : figures) {
+    if (gpu.attention_forward.has_value() != gpu.attention_backward.has_value()) {
+      if (figure->has_value()) continue;
+      return Contradiction{key,
+                           "missing; give gpu.attention_forward and gpu.attention_backward, "
+                           "or neither"};
+    }
+    if (!figure->has_value()) continue;
+    if (!gpu.flash_attention) {
+      return Contradiction{key,
+                           "needs fused attention; remove it, or set "
+                           "gpu.capabilities.flash_attention"};
+    }
+    if ((*figure)->value > limit) {
+      return Contradiction{
+          fmt::format("{}.value", key),
+          fmt::format(
+              "{} {} is more than the dense 16-bit peak of {:.4g} TFLOP/s; count the causal "
+              "half of the FLOPs",
+              (*figure)->written, (*figure)->unit, limit / 1e12)};
+    }
+  }
+  return std::nullopt;
 }
 
 Found CheckGpuTables(const GpuProfile& gpu) {
@@ -222,6 +257,7 @@ Found FindContradiction(const HardwareProfile& profile) {
   if (gpu.copy_bandwidth) {
     if (auto found = Order(profile, *gpu.copy_bandwidth, gpu.hbm_bandwidth)) return found;
   }
+  if (auto found = CheckAttention(gpu)) return found;
   if (auto found = CheckGpuTables(gpu)) return found;
   if (auto found = CheckPcie(profile)) return found;
   if (auto found = CheckCopies(profile)) return found;

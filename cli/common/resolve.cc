@@ -9,6 +9,9 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/detect.h"
+#include "hwprofiles/guesses.h"
+#include "hwprofiles/host_bandwidth.h"
+#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
 #include "planner/footprint.h"
@@ -69,15 +72,42 @@ void ResolveBatchParts(const BatchOptions& options, BatchSpec& batch, Assumption
   if (find_micro && !accum) Assume(assumptions, "--grad-accum 1");
 }
 
+// What 'hw measure' kept of these GPUs in this machine.
+std::optional<HardwareProfile> KeptHardware(const std::vector<DetectedGpu>& gpus,
+                                            Assumptions& assumptions) {
+  const std::string file = KeptProfileFile(gpus.size());
+  KeptProfile kept = ReadKeptProfile(file, IdentityOf(gpus));
+  if (!kept.note.empty()) assumptions.notes.push_back(kept.note);
+  if (!kept.profile) return std::nullopt;
+  Assume(assumptions,
+         fmt::format("--hw {} (this machine, as 'hw measure' kept it on {})", file, kept.when));
+  return std::move(kept.profile);
+}
+
 // Without --hw: this machine, else the default profile.
-HardwareProfile AssumeHardware(Assumptions& assumptions) {
+HardwareProfile AssumeHardware(Assumptions& assumptions, MeasureHost measure) {
   const std::vector<DetectedGpu> gpus = QueryGpus();
   if (!gpus.empty()) {
-    DetectedMachine machine = MatchMachine(gpus, QueryHost());
+    if (std::optional<HardwareProfile> kept = KeptHardware(gpus, assumptions)) {
+      assumptions.detected_gpus = static_cast<int>(gpus.size());
+      return *std::move(kept);
+    }
+    DetectedHost host = QueryHost();
+    if (measure == MeasureHost::kYes && !MatchGpu(gpus[0]).empty()) {
+      const int threads = std::max(1, host.cores);
+      host.triad_bandwidth = MeasureTriad(TriadBytes(threads), threads);
+    }
+    DetectedMachine machine = MatchMachine(gpus, host);
     if (machine.profile) {
       assumptions.detected_gpus = static_cast<int>(gpus.size());
       Assume(assumptions,
              fmt::format("--hw {} (this machine: {})", machine.profile->name, machine.found));
+      if (host.triad_bandwidth > 0) {
+        assumptions.notes.push_back(
+            fmt::format("Host memory of this machine: {}/s, measured now; 'zeroplan hw measure' "
+                        "measures the rest and keeps it.",
+                        FormatBytes(static_cast<uint64_t>(host.triad_bandwidth))));
+      }
       return *std::move(machine.profile);
     }
     assumptions.notes.push_back(
@@ -256,12 +286,26 @@ RunGoal ResolveGoal(const GoalOptions& options, int64_t seq_len) {
   return {options.tokens, options.gpu_hour_price};
 }
 
-HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions) {
+HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions,
+                                MeasureHost measure) {
   HardwareProfile hardware =
-      options.profile.empty() ? AssumeHardware(assumptions) : LoadProfile(options.profile);
+      options.profile.empty() ? AssumeHardware(assumptions, measure) : LoadProfile(options.profile);
   if (!options.network.empty()) ApplyNetwork(hardware, options.network);
   if (!options.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, options.intra_node_bandwidth);
   return hardware;
+}
+
+void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
+                 std::span<const TrainSetup> setups, Assumptions& assumptions) {
+  std::vector<MachinePart> parts;
+  for (const TrainSetup& setup : setups) {
+    for (const MachinePart part : PartsUsed(setup, cluster.nodes(), cluster.gpus_per_node)) {
+      if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+    }
+  }
+  std::sort(parts.begin(), parts.end());
+  std::string note = GuessNote(GuessedFigures(hardware, parts, cluster.gpus_per_node));
+  if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,

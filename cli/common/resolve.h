@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,16 @@ inline constexpr int64_t kDerivedSeqLen = 1024;
 // `seq_len`: of a model that is derived from --params.
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
                        Assumptions& assumptions);
-// --hw, else this machine's GPUs (hwprofiles/detect.h), else the default profile; with --network
-// and --intra-node-bandwidth.
-HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions);
+// Whether the bandwidth of this machine's memory is measured, where this machine is what --hw left
+// out and 'hw measure' kept nothing of it. It takes a fraction of a second of all cores.
+enum class MeasureHost : uint8_t { kNo, kYes };
+// --hw; else what 'hw measure' kept of this machine (hwprofiles/kept_profile.h), else its GPUs
+// (hwprofiles/detect.h); else the default profile. With --network and --intra-node-bandwidth.
+HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions,
+                                MeasureHost measure = MeasureHost::kNo);
+// Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
+void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
+                 std::span<const TrainSetup> setups, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 

@@ -10,6 +10,7 @@
 #include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/log.h"
 #include "core/families/load_model.h"
 #include "planner/plan/plan_file.h"
 #include "planner/runs/prediction_table.h"
@@ -33,7 +34,8 @@ void RunCheck(const CheckCommand& command) {
   }
   Assumptions assumptions;
   const HardwareProfile hardware =
-      ResolveHardware(HardwareOptions{.profile = command.hardware}, assumptions);
+      ResolveHardware(HardwareOptions{.profile = command.hardware}, assumptions, MeasureHost::kYes);
+  for (const std::string& note : assumptions.notes) LogInfo("{}", note);
   std::vector<Comparison> rows;
   for (const std::string& file : command.metrics) {
     const MeasuredRun run = ReadMetrics(ReadTextFile(file), file);

@@ -25,6 +25,7 @@
 #include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 #include "hwprofiles/detect.h"
+#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 
 namespace zeroplan {
@@ -34,7 +35,9 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw measure -o mine.json              (then: zeroplan plan --hw ./mine.json ...)
   zeroplan hw measure --gpus 2 --quick -o mine.json
   zeroplan hw measure --only pcie,disk --nvme-path /scratch --base ./mine.json -o mine2.json
-Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.)";
+Run it on an idle machine. What is not measured, or fails, comes from --base, with its sources.
+A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else
+~/.cache/zeroplan): plan, estimate and train find it without --hw.)";
 
 struct MeasureCommand {
   std::string output, base, nvme_path, name;
@@ -158,6 +161,36 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   });
 }
 
+// So that plan, estimate and train find it by themselves. A part of a measurement is not kept: the
+// rest would be the base's.
+void Keep(const MeasureCommand& command, const Parts& parts, int gpus, const std::string& when,
+          const std::string& text) {
+  if (!parts.device.any()) return;
+  if (!command.only.empty()) {
+    LogInfo(
+        "Not kept for plan, estimate and train: --only measures a part; name the file with --hw");
+    return;
+  }
+  std::vector<DetectedGpu> found = QueryGpus();
+  if (found.size() < static_cast<size_t>(gpus)) return;  // detection is off
+  found.resize(static_cast<size_t>(gpus));
+  const std::string file = KeptProfileFile(found.size());
+  if (file.empty()) {
+    LogWarning(
+        "not kept for plan, estimate and train: HOME is not set; ZEROPLAN_CACHE_DIR names a "
+        "folder");
+    return;
+  }
+  try {
+    KeepProfile(file, IdentityOf(std::move(found)), text, when);
+  } catch (const Error& error) {
+    LogWarning("{}", error.what());
+    return;
+  }
+  LogInfo("Kept in {}: plan, estimate and train on these GPUs use it where --hw is left out.",
+          file);
+}
+
 // What rank 0 does; the other ranks only measure with it.
 void Measure(const MeasureCommand& command, const Parts& parts, int gpus, ProcessGroup& group) {
   const auto begin = std::chrono::steady_clock::now();
@@ -186,7 +219,8 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
   if (group.rank() != 0) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   LogInfo("all parts: {:.1f} s", seconds.count());
-  WriteMeasured(command.output, base, result, name);
+  const std::string text = WriteMeasured(command.output, base, result, name);
+  Keep(command, parts, gpus, result.when, text);
 }
 
 void RunMeasure(const MeasureCommand& command) {

@@ -64,8 +64,8 @@ void CheckOutputFile(const std::string& file) {
              std::strerror(error));
 }
 
-void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
-                   const MachineMeasurement& measurement, const std::string& name) {
+std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
+                          const MachineMeasurement& measurement, const std::string& name) {
   if (!measurement.failed.empty()) {
     if (measurement.measured.empty()) {
       ThrowRuntime("hw measure: nothing could be measured:{}", Reasons(measurement));
@@ -90,7 +90,7 @@ void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>
         error.what(), rejected, Reasons(measurement));
   }
   WriteOutput(file, text);
-  if (measurement.failed.empty()) return;
+  if (measurement.failed.empty()) return text;
   const std::string written = file.empty() ? "the profile" : file;
   ThrowRuntime(
       "hw measure: {} was written, but these parts failed and have the figures of {}:{}\n  To "

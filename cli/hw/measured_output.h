@@ -16,9 +16,9 @@ void CheckOutputFile(const std::string& file);
 // The measured profile to `file`, or to stdout if that is empty. Throws Error(kRuntime) if it
 // contradicts itself, which is then kept as FILE.rejected, and if parts failed: what the profile
 // has in their place is the base's, and the error names them. Without a base that could stand in,
-// no profile is written.
-void WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
-                   const MachineMeasurement& measurement, const std::string& name);
+// no profile is written. Returns the text.
+std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
+                          const MachineMeasurement& measurement, const std::string& name);
 
 // After a failure that ended measuring: keeps the parts that were done, if there are any and a base
 // has the others, as FILE.partial.json (after FILE without ".json"), and says so.

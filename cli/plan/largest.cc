@@ -140,9 +140,9 @@ class Finder {
     const PlanRequest request(options, unused);
     Question least_memory;
     least_memory.objective = Objective::kHeadroom;
-    bool gave_up = false;
-    known->second = Searcher(request.inputs()).Best(least_memory, &gave_up).has_value();
-    if (!known->second && gave_up) gave_up_ = at;
+    const Answer answer = Searcher(request.inputs()).Best(least_memory);
+    known->second = answer.found.has_value();
+    if (answer.gave_up) gave_up_ = at;
     return known->second;
   }
 

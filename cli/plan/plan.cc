@@ -218,8 +218,9 @@ void RunPlan(PlanOptions options) {
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
-  for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
+  NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {
     const Program program = Lower(plan.model, plan.setup, plan.lower);
     if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);

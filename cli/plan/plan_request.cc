@@ -26,7 +26,8 @@ void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
 }  // namespace
 
 PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
-    : options_(options.common), hardware_(ResolveHardware(options_.hardware, assumptions)) {
+    : options_(options.common),
+      hardware_(ResolveHardware(options_.hardware, assumptions, MeasureHost::kYes)) {
   inputs_.objective = options.objective.value_or(Objective::kThroughput);
   inputs_.model = ResolveModel(options_.model, options_.batch.seq_len, assumptions);
   cluster_ = ResolveCluster(options_, hardware_, assumptions);

@@ -25,9 +25,7 @@ double FastestProduct(const KernelRates& measured, Dtype dtype) {
 // FLOP/s that the SMs of the architecture do at this clock, or what was measured if that is more.
 Figure DerivedPeak(const DeviceProperties& device, const std::string& architecture,
                    const KernelRates& measured, Dtype dtype) {
-  // Blackwell as sold for desktops (12.x) multiplies as Ada does.
-  const double per_clock =
-      DenseFlopsPerClock(device.compute_major == 12 ? "ada" : architecture, dtype);
+  const double per_clock = DenseFlopsPerClock(architecture, dtype);
   const double peak = per_clock * device.sm_count * device.max_sm_clock;
   const double fastest = FastestProduct(measured, dtype);
   if (fastest > peak) {
@@ -53,8 +51,9 @@ std::string ArchitectureOf(int compute_major, int compute_minor) {
       return "hopper";
     case 10:
     case 11:
-    case 12:
       return "blackwell";
+    case 12:
+      return "blackwell-gb20x";
     default:
       return "";
   }

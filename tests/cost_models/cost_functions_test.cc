@@ -96,6 +96,46 @@ TEST_CASE("few tiles over a long contraction are split") {
         Approx(flops / 100e12 / 0.95 + 2 * 32768.0 * 387 / 1e12));
 }
 
+TEST_CASE("a tile's start and end are a time, so slower multiprocessors lose less by them") {
+  // 100 tiles of 128 x 256 on 100 multiprocessors: one wave. Power and memory far away.
+  HardwareProfile profile = PlainProfile();
+  profile.gpu.launch_overhead = Number(0);
+  profile.gpu.hbm_bandwidth = Number(1e30);
+  const auto ramp_of = [&](double rate) {
+    profile.gpu.dense_peaks[Dtype::kBF16] = Number(100 * rate);
+    profile.gpu.reachable_peaks[Dtype::kBF16] = Number(1e30);
+    const double seconds = GemmCost(profile.gpu).Seconds(Dtype::kBF16, Product{1280, 2560, 512});
+    return seconds * rate / (2.0 * 128 * 256) - 512;
+  };
+  const double h200 = 989.4e12 / 132;
+  CHECK(ramp_of(h200) == Approx(387));
+  CHECK(ramp_of(h200 / 4) == Approx(387.0 / 4));
+  CHECK(ramp_of(2 * h200) == Approx(387));  // taken to hide as large a share
+  // fp32 tiles start and end as the 16-bit ones of the same GPU do.
+  profile.gpu.dense_peaks[Dtype::kF32] = Number(100 * h200 / 16);
+  profile.gpu.reachable_peaks[Dtype::kF32] = Number(1e30);
+  CHECK(GemmCost(profile.gpu).Seconds(Dtype::kF32, Product{1280, 2560, 512}) ==
+        Approx((512 + 387) * 2.0 * 128 * 256 / (h200 / 16)));
+}
+
+TEST_CASE("attention without rows: the profile's figures, else shares of what products sustain") {
+  HardwareProfile profile = PlainProfile();
+  const AttentionShape large = {64, 65536, 128 * 16, 16}, small = {64, 65536, 64 * 32, 32};
+  const auto rate = [&](const AttentionShape& shape, bool backward) {
+    const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
+    const double flops = 2.0 * 64 * 65536 * 65536 * 2048 * (backward ? 2.5 : 1);
+    return flops / (backward ? cost.BackwardSeconds(shape) : cost.ForwardSeconds(shape));
+  };
+  CHECK(rate(large, false) == Approx(0.99 * 71e12).epsilon(0.02));
+  CHECK(rate(small, true) == Approx(0.51 * 71e12).epsilon(0.02));
+  profile.gpu.attention_forward = Number(60e12);
+  profile.gpu.attention_backward = Number(50e12);
+  CHECK(rate(large, false) == Approx(60e12).epsilon(0.02));
+  CHECK(rate(large, true) == Approx(50e12).epsilon(0.02));
+  CHECK(rate(small, false) == Approx(60e12 * 0.69 / 0.99).epsilon(0.02));
+  CHECK(rate(small, true) == Approx(50e12 * 0.51 / 0.64).epsilon(0.02));
+}
+
 TEST_CASE("products without rows: the reachable peak, or 0.71 of the dense one") {
   HardwareProfile profile = PlainProfile();
   CHECK(GemmCost(profile.gpu).Sustained(Dtype::kBF16) == Approx(0.71 * 100e12));
@@ -154,9 +194,14 @@ TEST_CASE("attention that writes its scores: whole squares, softmax between prod
         Approx(into + 3 * out_of + 1e-6 + 2.2 * 3 * square / bandwidth));
   // 20 squares' products are no faster than their FLOPs at the sustained rate.
   CHECK(into >= 2.0 * 20 * 1024 * 1024 * 128 / (0.71 * 100e12));
-  // More than the fused kernel by far: it writes no square.
-  CHECK(UnfusedAttentionSeconds(gemm, memory, Dtype::kBF16, shape, false) >
-        1.5 * AttentionCost(profile.gpu, gemm).ForwardSeconds(shape));
+  // More than the fused kernel by far, which writes no square: on an H200's figures, whose memory
+  // is the slower part.
+  profile.gpu.dense_peaks[Dtype::kBF16] = Number(989.4e12);
+  profile.gpu.sm_count = Number(132);
+  profile.gpu.hbm_bandwidth = Number(4.8e12);
+  const GemmCost fast(profile.gpu);
+  CHECK(UnfusedAttentionSeconds(fast, MemoryCost(profile.gpu), Dtype::kBF16, shape, false) >
+        1.5 * AttentionCost(profile.gpu, fast).ForwardSeconds(shape));
 }
 
 TEST_CASE("copies: one GPU alone, and as many as the host feeds") {

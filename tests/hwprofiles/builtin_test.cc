@@ -25,7 +25,7 @@ int CountSourced(const ProfileJson& json) {
 }
 
 TEST_CASE("every built-in machine loads, and every number has a source") {
-  REQUIRE(ProfileNames().size() >= 20);
+  REQUIRE(ProfileNames().size() >= 60);
   for (const std::string& name : ProfileNames()) {
     INFO(name);
     const HardwareProfile profile = LoadProfile(name);
@@ -136,6 +136,25 @@ TEST_CASE("cards of the consumer and server kind differ where they must") {
   CHECK(ada.gpu.dense_peaks.at(Dtype::kF16).value == doctest::Approx(165.2e12));  // fp32 accumulate
   CHECK(LoadProfile("dgx-a100-40gb").node.host_memory.value == 1e12);
   CHECK(LoadProfile("dgx-a100-80gb").node.host_memory.value == 2e12);
+}
+
+TEST_CASE("what the host's side of a machine limits") {
+  // GH200: no PCIe between GPU and host; both ways at once are what the host's memory gives.
+  const HardwareProfile grace = LoadProfile("gh200-96gb");
+  CHECK(grace.node.pcie.to_device_single.value > 5 * 55e9);
+  CHECK(grace.node.pcie.both_single.value == grace.node.triad_bandwidth->value);
+  CHECK(grace.node.host_memory.value == 480e9);
+  // The p4d's Xeons have PCIe 3.0, whatever an A100 could do; the DGX A100's EPYCs have 4.0.
+  CHECK(LoadProfile("p4d-24xlarge").node.pcie.to_device_single.value * 2 ==
+        doctest::Approx(LoadProfile("dgx-a100-40gb").node.pcie.to_device_single.value));
+  // A share of a host has a share of its memory bandwidth.
+  CHECK(LoadProfile("g5-12xlarge").node.triad_bandwidth->value * 4 ==
+        doctest::Approx(LoadProfile("g5-48xlarge").node.triad_bandwidth->value).epsilon(0.01));
+  // A T4 has no bf16; GeForce and H20 are far below the clock's promise.
+  CHECK(DefaultDtype(LoadProfile("t4")) == Dtype::kF16);
+  CHECK(LoadProfile("rtx5090").gpu.dense_peaks.at(Dtype::kBF16).value == doctest::Approx(209.5e12));
+  CHECK(LoadProfile("h20-96gb-sxm").gpu.dense_peaks.at(Dtype::kBF16).value ==
+        doctest::Approx(148e12));
 }
 
 TEST_CASE("loading the largest profile takes little of an estimate's 50 ms") {

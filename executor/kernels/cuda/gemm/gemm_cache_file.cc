@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/base/cache_folder.h"
 #include "core/base/log.h"
 
 namespace zeroplan {
@@ -19,11 +19,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kFormat = 1;
-
-std::string Variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 GemmCacheContent Parse(const Json& json) {
   GemmCacheContent content;
@@ -40,12 +35,7 @@ GemmCacheContent Parse(const Json& json) {
 
 }  // namespace
 
-std::string DefaultCacheFolder() {
-  if (std::string folder = Variable("ZEROPLAN_CACHE_DIR"); !folder.empty()) return folder;
-  if (std::string base = Variable("XDG_CACHE_HOME"); !base.empty()) return base + "/zeroplan";
-  if (std::string home = Variable("HOME"); !home.empty()) return home + "/.cache/zeroplan";
-  return "";
-}
+std::string DefaultCacheFolder() { return CacheFolder(); }
 
 std::string GemmCachePath(const std::string& folder, const std::string& gpu_name,
                           std::size_t cublaslt_version) {

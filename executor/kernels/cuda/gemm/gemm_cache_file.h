@@ -24,8 +24,7 @@ struct GemmCacheContent {
   std::map<std::string, FusionChoice> fusions;
 };
 
-// Where tuned algorithms are kept unless told otherwise: $ZEROPLAN_CACHE_DIR, else
-// $XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan; empty (keep nothing) if none of them is set.
+// Where tuned algorithms are kept unless told otherwise: CacheFolder (core/base/cache_folder.h).
 std::string DefaultCacheFolder();
 
 // <folder>/gemm-<gpu name>-cublaslt<version>.json, the name's odd characters made '-'.

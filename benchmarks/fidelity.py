@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Random training runs beside their prediction: step time and GPU memory.
+
+    python3 benchmarks/fidelity.py --gpus 1 2                      # on a machine with two GPUs
+    python3 benchmarks/fidelity.py --gpus 1 2 --hw mine.json --runs 48 --json fidelity.jsonl
+    python3 benchmarks/fidelity.py --gpus 2 --range 12:24          # a part of the same draw
+    python3 benchmarks/fidelity.py --backend cpu --tiny            # tries the script without a GPU
+
+Draws models, batches and choices (stage, offload, recompute, accumulation) with a fixed seed, the
+same for the same options and the same memory of the machine. Each choice is predicted with `zeroplan estimate`, then trained for 12
+steps on random tokens with `zeroplan train`; the median of the last 7 steps counts, after CUDA graphs
+have taken over. Half of the runs have steps that are small (below about 20 ms on an H200). A choice
+that is predicted not to fit is drawn again.
+
+Without --hw the machine is measured first (`zeroplan hw measure`, about a minute). Where `train`
+itself predicts another step than `estimate`, the last line names the runs. Errors are predicted / measured - 1: below
+0 the prediction was too short. Exit code 1 if a run failed. Standard library only.
+"""
+import argparse
+import array
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+STEPS, WARM_UP = 12, 5
+SMALL_STEP_SECONDS = 0.02
+# FLOPs of one GPU in a step: small runs, and all others. An H200 does about 4e14 a second.
+SMALL_FLOPS, LARGE_FLOPS = (2e11, 6e12), (6e12, 2e14)
+TINY_FLOPS = (1e6, 5e8)
+
+
+class Failed(Exception):
+    """A command ended with an error; the text holds its last lines."""
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1], help="taken in turns")
+    parser.add_argument("--runs", type=int, default=32)
+    parser.add_argument("--range", help="FROM:TO, the part of the runs that is trained")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hw", help="profile that predicts (default: measured first)")
+    parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="models that a CPU trains in a second")
+    parser.add_argument("--binary", default=str(ROOT / "build/release/zeroplan"))
+    parser.add_argument("--timeout", type=float, default=300, help="seconds of one run")
+    parser.add_argument("--json", help="append results, one object a line")
+    args = parser.parse_args()
+    if args.runs < 1 or min(args.gpus) < 1:
+        parser.error("--runs and --gpus: use 1 or more")
+    first, last = 0, args.runs
+    if args.range:
+        try:
+            first, last = (int(part) for part in args.range.split(":"))
+        except ValueError:
+            parser.error(f"--range: {args.range} is not FROM:TO, such as 0:12")
+    if not 0 <= first < last <= args.runs:
+        parser.error(f"--range: use numbers between 0 and {args.runs} (--runs)")
+    args.first, args.last = first, last
+    return args
+
+
+def run_command(command, timeout):
+    command = [str(part) for part in command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"no end after {timeout:.0f} s") from None
+    if done.returncode != 0:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        raise Failed(f"exit code {done.returncode}: {' '.join(command)}\n" + "\n".join(lines[-15:]))
+    return done.stdout
+
+
+def draw_shape(rng, tiny):
+    """Layers, hidden, heads, vocabulary; head sizes of 64 and 128."""
+    if tiny:
+        hidden = rng.choice([32, 64, 96])
+        return dict(layers=rng.randint(1, 4), hidden=hidden, heads=hidden // 16, vocab=256)
+    hidden = rng.choice([256, 512, 768, 1024, 1280, 1600, 2048])
+    head = rng.choice([64, 128]) if hidden % 128 == 0 else 64
+    return dict(layers=rng.randint(2, 24), hidden=hidden, heads=hidden // head,
+                vocab=rng.choice([8192, 50257]))
+
+
+def draw_choice(rng, gpus):
+    stage = rng.choice([0, 1, 2, 3] if gpus > 1 else [0, 0, 2, 3])
+    choice = dict(stage=stage, offload_optimizer="none", offload_param="none",
+                  checkpointing=rng.choice(["none", "none", "selective", "full"]))
+    if stage > 0 and rng.random() < 0.3:
+        choice["offload_optimizer"] = "cpu"
+        if stage == 3 and rng.random() < 0.4:
+            choice["offload_param"] = "cpu"
+    return choice
+
+
+def step_flops(run):
+    """Of one GPU, about: 6 a weight of the products and token, and attention."""
+    weights = run["layers"] * 12 * run["hidden"] ** 2 + run["vocab"] * run["hidden"]
+    tokens = run["micro_batch"] * run["grad_accum"] * run["seq_len"]
+    recompute = 4 / 3 if run["checkpointing"] == "full" else 1
+    attention = 6 * run["layers"] * run["hidden"] * run["seq_len"]
+    return recompute * tokens * (6 * weights + attention)
+
+
+def draw(rng, index, args):
+    """One run whose size is in bounds: of even indices the small ones."""
+    low, high = TINY_FLOPS if args.tiny else SMALL_FLOPS if index % 2 == 0 else LARGE_FLOPS
+    gpus = args.gpus[index // 2 % len(args.gpus)]
+    while True:
+        run = dict(gpus=gpus, **draw_shape(rng, args.tiny), **draw_choice(rng, gpus))
+        run["seq_len"] = rng.choice([16, 32, 64] if args.tiny else [128, 256, 512, 1024, 2048])
+        run["micro_batch"] = rng.choice([1, 2, 3, 4, 6, 8, 16, 32])
+        run["grad_accum"] = rng.choice([1, 1, 1, 2, 4])
+        if low <= step_flops(run) <= high:
+            return run
+
+
+def options(run, config):
+    """What estimate and train are both given."""
+    return ["--model", config, "--gpus", run["gpus"], "--seq-len", run["seq_len"],
+            "--micro-batch", run["micro_batch"], "--grad-accum", run["grad_accum"], "--dtype",
+            "bf16", "--stage", run["stage"], "--offload-optimizer", run["offload_optimizer"],
+            "--offload-param", run["offload_param"], "--checkpointing", run["checkpointing"]]
+
+
+def write_model(path, run):
+    path.write_text(json.dumps({
+        "model_type": "gpt2", "n_layer": run["layers"], "n_embd": run["hidden"],
+        "n_head": run["heads"], "n_positions": run["seq_len"], "vocab_size": run["vocab"],
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}))
+
+
+def write_tokens(path, count, vocab, rng):
+    """A .bin file with a header, as executor/data/token_file.h describes it."""
+    header = array.array("i", [20240520, 1, count] + [0] * 253)
+    tokens = array.array("H", rng.choices(range(vocab), k=count))
+    if sys.byteorder == "big":
+        header.byteswap()
+        tokens.byteswap()
+    with open(path, "wb") as file:
+        header.tofile(file)
+        tokens.tofile(file)
+
+
+def predict(args, run, config):
+    text = run_command([args.binary, "estimate", *options(run, config), "--hw", args.hw,
+                        "--format", "json"], args.timeout)
+    choices = json.loads(text)["choices"]
+    if len(choices) != 1:
+        raise Failed(f"estimate gave {len(choices)} choices for one")
+    return choices[0]
+
+
+def train(args, run, config, data, metrics):
+    command = [args.binary, "train", *options(run, config), "--data", data, "--no-shuffle",
+               "--backend", args.backend, "--steps", STEPS, "--lr", "1e-4", "--metrics", metrics]
+    if args.backend == "cuda":
+        command += ["--hw", args.hw]
+    run_command(command, args.timeout)
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    start = next(line for line in lines if line["event"] == "start")
+    end = next(line for line in lines if line["event"] == "end")
+    seconds = [line["step_seconds"] for line in lines if line["event"] == "step"]
+    if len(seconds) != STEPS:
+        raise Failed(f"{len(seconds)} steps instead of {STEPS}")
+    return dict(step_seconds=statistics.median(seconds[WARM_UP:]),
+                step_seconds_all=seconds,
+                device_used_bytes=end["device_used_bytes"],
+                predicted_by_train=(start.get("predicted") or {}).get("step_seconds"))
+
+
+def draw_fitting(rng, index, args, work):
+    """A drawn run that is predicted to fit, its model's file, and what is predicted."""
+    config = work / f"model{index}.json"
+    for _ in range(100):
+        run = draw(rng, index, args)
+        write_model(config, run)
+        predicted = predict(args, run, config)
+        if predicted["fits"]:
+            return run, config, predicted
+    raise Failed("100 draws in a row do not fit")
+
+
+def error(predicted, measured):
+    return predicted / measured - 1 if predicted is not None and measured else None
+
+
+def percent(value):
+    return "-" if value is None else f"{100 * value:+.1f}%"
+
+
+def label(run):
+    text = f"{run['layers']}x{run['hidden']}/{run['heads']}h v{run['vocab']} stage {run['stage']}"
+    if run["offload_optimizer"] != "none":
+        text += " opt-cpu"
+    if run["offload_param"] != "none":
+        text += " param-cpu"
+    if run["checkpointing"] != "none":
+        text += f" {run['checkpointing']}"
+    return text + f", {run['micro_batch']}x{run['grad_accum']} of {run['seq_len']}"
+
+
+def summarise(title, errors):
+    errors = [value for value in errors if value is not None]
+    if not errors:
+        return
+    absolute = [abs(value) for value in errors]
+    print(f"{title:<34} {len(errors):>4} {percent(statistics.mean(errors)):>8} "
+          f"{100 * statistics.mean(absolute):>7.1f}% {100 * statistics.median(absolute):>7.1f}% "
+          f"{percent(max(errors, key=abs)):>8}")
+
+
+def report(results):
+    print(f"\n{'predicted / measured - 1':<34} {'runs':>4} {'mean':>8} {'|mean|':>8} {'|median|':>8} "
+          f"{'worst':>8}")
+    groups = [("step time, all", lambda r: True),
+              ("  steps below 20 ms", lambda r: r["step_seconds"] < SMALL_STEP_SECONDS),
+              ("  steps from 20 ms", lambda r: r["step_seconds"] >= SMALL_STEP_SECONDS),
+              ("  with offload", lambda r: r["run"]["offload_optimizer"] != "none"),
+              ("  without offload", lambda r: r["run"]["offload_optimizer"] == "none"),
+              ("  with accumulation", lambda r: r["run"]["grad_accum"] > 1)]
+    groups += [(f"  on {gpus} GPU{'' if gpus == 1 else 's'}", lambda r, gpus=gpus: r["run"]["gpus"] == gpus)
+               for gpus in sorted({r["run"]["gpus"] for r in results})]
+    for title, belongs in groups:
+        summarise(title, [r["step_error"] for r in results if belongs(r)])
+    summarise("GPU memory, all", [r["memory_error"] for r in results])
+    differing = [r["index"] for r in results if r["predicted_by_train"] is not None and
+                 abs(r["predicted_by_train"] / r["predicted_step_seconds"] - 1) > 1e-6]
+    if differing:
+        print(f"estimate and train predict different steps for run {', '.join(map(str, differing))}")
+
+
+def measure_machine(args, work):
+    args.hw = str(work / "machine.json")
+    print(f"Measuring {max(args.gpus)} GPU(s) first, about a minute ...", flush=True)
+    run_command([args.binary, "hw", "measure", "--gpus", max(args.gpus), "-o", args.hw], 900)
+
+
+def main():
+    args = parse()
+    results, failures = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        if args.hw is None:
+            if args.backend == "cpu":
+                args.hw = "hgx-h200"  # no GPU runs: the errors mean nothing
+            else:
+                measure_machine(args, work)
+        elif args.hw.endswith(".json"):
+            args.hw = str(pathlib.Path(args.hw).resolve())
+        print(f"{'run':>3} {'GPUs':>4} {'step, ms':>9} {'predicted':>9} {'error':>7} {'GB':>7} "
+              f"{'predicted':>9} {'error':>7}  what", flush=True)
+        for index in range(args.first, args.last):
+            rng = random.Random(f"{args.seed}:{index}")
+            try:
+                run, config, predicted = draw_fitting(rng, index, args, work)
+            except Failed as failure:
+                failures += 1
+                print(f"{index:>3} failed: {failure}", flush=True)
+                continue
+            data, metrics = work / f"data{index}.bin", work / f"metrics{index}.jsonl"
+            per_step = run["gpus"] * run["micro_batch"] * run["grad_accum"] * run["seq_len"]
+            write_tokens(data, min(STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
+            try:
+                result = train(args, run, config, data, metrics)
+            except Failed as failure:
+                failures += 1
+                print(f"{index:>3} {run['gpus']:>4} failed: {label(run)}\n{failure}", flush=True)
+                continue
+            finally:
+                data.unlink()
+            seconds = predicted["step_seconds"]["total"]
+            bytes_ = predicted["gpu_bytes"]["total"]
+            result.update(index=index, run=run, hw=args.hw, predicted_step_seconds=seconds,
+                          predicted_device_bytes=bytes_,
+                          step_error=error(seconds, result["step_seconds"]),
+                          memory_error=error(bytes_, result["device_used_bytes"]))
+            results.append(result)
+            used = result["device_used_bytes"]
+            used_text = "-" if used is None else f"{used / 1e9:.2f}"
+            print(f"{index:>3} {run['gpus']:>4} {1e3 * result['step_seconds']:>9.2f} "
+                  f"{1e3 * seconds:>9.2f} {percent(result['step_error']):>7} "
+                  f"{used_text:>7} {bytes_ / 1e9:>9.2f} "
+                  f"{percent(result['memory_error']):>7}  {label(run)}", flush=True)
+            if args.json:
+                with open(args.json, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(result) + "\n")
+    if results:
+        report(results)
+    if failures:
+        print(f"{failures} runs failed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

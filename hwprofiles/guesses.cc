@@ -1,0 +1,99 @@
+#include "hwprofiles/guesses.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "hwprofiles/fields.h"
+
+namespace zeroplan {
+namespace {
+
+// The figures that `part` is timed by.
+std::vector<const Figure*> Rates(const HardwareProfile& profile, MachinePart part,
+                                 int ranks_per_node) {
+  const NodeProfile& node = profile.node;
+  std::vector<const Figure*> rates;
+  const auto add = [&](const std::optional<Figure>& figure) {
+    if (figure) rates.push_back(&*figure);
+  };
+  // No default: a new part has to say what it is timed by.
+  switch (part) {
+    case MachinePart::kHost:
+      add(node.adam_bandwidth);
+      add(node.triad_bandwidth);
+      break;
+    case MachinePart::kPcie: {
+      const PcieProfile& pcie = node.pcie;
+      const auto rate = [&](const Figure& single, const std::optional<Figure>& all) {
+        rates.push_back(ranks_per_node > 1 && all ? &*all : &single);
+      };
+      rate(pcie.to_device_single, pcie.to_device_all);
+      rate(pcie.from_device_single, pcie.from_device_all);
+      rate(pcie.both_single, pcie.both_all);
+      break;
+    }
+    case MachinePart::kStorage:
+      add(node.nvme_read);
+      add(node.nvme_write);
+      break;
+    case MachinePart::kLink:
+      rates.push_back(&node.gpu_link);
+      break;
+    case MachinePart::kNetwork:
+      if (!profile.network) break;
+      rates.push_back(&profile.network->bandwidth_per_node);
+      rates.push_back(&profile.network->latency);
+      break;
+  }
+  return rates;
+}
+
+}  // namespace
+
+std::vector<Guess> GuessedFigures(const HardwareProfile& profile,
+                                  std::span<const MachinePart> parts, int ranks_per_node) {
+  std::vector<Guess> guesses;
+  for (const MachinePart part : parts) {
+    for (const Figure* rate : Rates(profile, part, ranks_per_node)) {
+      if (rate->source != FigureSource::kDerived) continue;
+      guesses.push_back({part, FigureKey(profile, *rate), *rate});
+    }
+  }
+  return guesses;
+}
+
+std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks_per_node) {
+  const OffloadDevice devices[] = {setup.zero.offload_optimizer.device,
+                                   setup.zero.offload_param.device};
+  const auto uses = [&](OffloadDevice device) {
+    return std::find(std::begin(devices), std::end(devices), device) != std::end(devices);
+  };
+  const bool nvme = uses(OffloadDevice::kNvme);
+  std::vector<MachinePart> parts;
+  if (nvme || uses(OffloadDevice::kCpu)) parts = {MachinePart::kHost, MachinePart::kPcie};
+  if (nvme) parts.push_back(MachinePart::kStorage);
+  if (ranks_per_node > 1) parts.push_back(MachinePart::kLink);
+  if (nodes > 1) parts.push_back(MachinePart::kNetwork);
+  return parts;
+}
+
+std::string GuessNote(const std::vector<Guess>& guesses) {
+  if (guesses.empty()) return "";
+  std::vector<std::string> rates;
+  size_t of_network = 0;
+  for (const Guess& guess : guesses) {
+    rates.push_back(
+        fmt::format("{} {:.4g} {}", guess.key, guess.figure.written, guess.figure.unit));
+    of_network += guess.part == MachinePart::kNetwork ? 1 : 0;
+  }
+  return fmt::format("Guessed, not measured: {}{}", fmt::join(rates, ", "),
+                     of_network == guesses.size() ? "."
+                     : of_network > 0
+                         ? "; 'zeroplan hw measure' on that machine measures all but the network's."
+                         : "; 'zeroplan hw measure' on that machine measures them.");
+}
+
+}  // namespace zeroplan

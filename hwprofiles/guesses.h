@@ -1,0 +1,41 @@
+// Which figures of a profile are guesses, so that an answer that rests on one can say so.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "hwprofiles/profile.h"
+
+namespace zeroplan {
+
+// Parts of a machine whose rates decide between choices. The GPU's own decide every choice alike.
+enum class MachinePart : uint8_t {
+  kHost,     // bandwidth of host memory
+  kPcie,     // copies between host and GPU
+  kStorage,  // reading and writing the disk
+  kLink,     // between the GPUs of a node
+  kNetwork,  // between nodes
+};
+
+// A rate of a profile that is neither measured nor a datasheet's.
+struct Guess {
+  MachinePart part;
+  std::string key;  // "host.adam_bandwidth"
+  Figure figure;    // its reference says what it was derived from
+};
+// Those of `parts`, in their order. Of a rate that is given alone and for all GPUs at once, the one
+// that `ranks_per_node` GPUs use.
+std::vector<Guess> GuessedFigures(const HardwareProfile& profile,
+                                  std::span<const MachinePart> parts, int ranks_per_node);
+
+// What a step of `setup` waits for beside its GPU, on so many nodes of so many GPUs.
+std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks_per_node);
+
+// "Guessed, not measured: host.triad_bandwidth 57.6 GB/s, ...; 'zeroplan hw measure' on that
+// machine measures them." (The network's it does not measure.) "" without guesses.
+std::string GuessNote(const std::vector<Guess>& guesses);
+
+}  // namespace zeroplan
