@@ -100,6 +100,8 @@ void PlanRequest::FromOptions(Assumptions& assumptions) {
   SearchSpace& space = inputs_.space;
   Pin(options_.batch.micro_batch, space.micro_batches);
   Pin(options_.batch.grad_accum, space.grad_accums);
+  space.micro_batch_fixed = options_.batch.micro_batch.has_value();
+  space.grad_accum_fixed = options_.batch.grad_accum.has_value();
   CheckBatch(assumptions);
   LeaveOutDisks(assumptions);
   Pin(options_.choice.stages, space.stages);
@@ -213,6 +215,8 @@ void PlanRequest::FromConfig(Assumptions& assumptions) {
   SearchSpace& space = inputs_.space;
   if (!open_micro) space.micro_batches = {base.batch.micro_batch};
   if (!open_accum) space.grad_accums = {base.batch.grad_accum};
+  space.micro_batch_fixed = !open_micro;
+  space.grad_accum_fixed = !open_accum;
   const Candidate fixed = CandidateOf(base);
   space.stages = {fixed.stage};
   space.offload_optimizer = {fixed.optimizer};

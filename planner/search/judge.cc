@@ -108,6 +108,8 @@ std::vector<BatchPair> Judge::PairsOf(const Question& question, int gpus) const 
   if (!question.global_batch) return BatchPairs(in_.space, gpus);
   SearchSpace space = in_.space;
   SetBatches(space, question.global_batch, in_.base.batch.seq_len);
+  if (space.micro_batch_fixed) space.micro_batches = in_.space.micro_batches;
+  if (space.grad_accum_fixed) space.grad_accums = in_.space.grad_accums;
   return BatchPairs(space, gpus);
 }
 

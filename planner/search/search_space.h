@@ -53,6 +53,8 @@ struct SearchSpace {
   std::vector<int64_t> micro_batches, grad_accums;
   std::optional<int64_t> global_batch;
   int64_t max_step_sequences = 0;
+  // Whether the user set them, so that they hold for other batches too.
+  bool micro_batch_fixed = false, grad_accum_fixed = false;
 };
 
 // All that zeroplan chooses from for `model` on up to `gpus` GPUs: all stages and offloads, ratios

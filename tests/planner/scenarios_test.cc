@@ -1,0 +1,253 @@
+// What a plan says, in random scenarios: its choice against a sweep of its whole space through
+// estimate's own code, and every claim of its advice against a search of its own with that change.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <random>
+
+#include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
+#include "planner/advice/advice.h"
+#include "planner/estimate/choices.h"
+#include "planner/search/search.h"
+#include "tests/tiny_model.h"
+
+namespace zeroplan {
+namespace {
+
+// A plan may be slower than the best by so much: ties go to the simpler choice.
+constexpr double kAllowed = 0.005;
+static_assert((1 + kTieMargin) * (1 + kProofMargin) <= 1 + kAllowed + 1e-5);
+
+class Scenario {
+ public:
+  explicit Scenario(unsigned seed) : random_(seed) {
+    DrawModel();
+    DrawMachines();
+    DrawSpace();
+    inputs.lower.backend = Backend::kCuda;
+    inputs.lower.flash_attention = profile.gpu.flash_attention;
+    inputs.clusters = {At(inputs.space.gpus.front())};
+  }
+
+  // Costs with the scarcest link as many times as fast.
+  CostModel Scaled(int gpus, double scale) const {
+    HardwareProfile scaled = profile;
+    const int per_node = inputs.clusters.front().cluster.gpus_per_node;
+    const bool network = gpus > per_node;
+    if (network) scaled.network->bandwidth_per_node.value *= scale;
+    return CostModel(scaled, {gpus, std::min(gpus, per_node)}, network ? 1 : scale);
+  }
+
+  HardwareProfile profile;
+  SearchInputs inputs;
+
+ private:
+  int64_t Int(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+  double Factor(double low, double high) {
+    return std::exp(std::uniform_real_distribution<double>(std::log(low), std::log(high))(random_));
+  }
+  template <typename T>
+  T Any(const std::vector<T>& list) {
+    return list[static_cast<size_t>(Int(0, static_cast<int64_t>(list.size()) - 1))];
+  }
+  // Leaves at most `count` random values of a list, in their order.
+  template <typename T>
+  void Thin(std::vector<T>& list, int64_t count) {
+    while (static_cast<int64_t>(list.size()) > count) {
+      list.erase(list.begin() + Int(0, static_cast<int64_t>(list.size()) - 1));
+    }
+  }
+
+  void DrawModel() {
+    const int64_t heads = Any<int64_t>({4, 8, 12, 16, 32});
+    const int64_t hidden = heads * Any<int64_t>({32, 64, 128});
+    inputs.model = testing::TinyModel({.name = "random",
+                                       .layers = Int(2, 7),
+                                       .hidden = hidden,
+                                       .heads = heads,
+                                       .ffn = 4 * hidden,
+                                       .vocab = 5000,
+                                       .padded_vocab = 5120,
+                                       .positions = Any<int64_t>({256, 512, 1024, 2048})});
+    inputs.base.batch.seq_len = inputs.model.positions;
+  }
+
+  void DrawMachines() {
+    profile = LoadProfile(Any<std::string>(
+        {"hgx-h200", "dgx-h100", "dgx-a100-40gb", "dgx-2", "2x-rtx3090", "4x-rtx4090", "8x-l40s"}));
+    if (profile.network && Int(0, 1) == 1) {
+      ApplyNetwork(profile, Any<std::string>({"eth-25", "eth-100", "ib-100", "ib-400"}));
+    }
+    if (!profile.gpu.bf16) {
+      inputs.base.precision.dtype = inputs.base.precision.grad_accum_dtype = Dtype::kF16;
+    }
+  }
+
+  SearchCluster At(int gpus) {
+    const int per_node = static_cast<int>(profile.node.gpus.value);
+    Cluster cluster;
+    cluster.hardware = profile.name;
+    cluster.gpus = gpus;
+    cluster.gpus_per_node = std::min(gpus, per_node);
+    cluster.runtime_bytes = RuntimeBytes(profile, gpus);
+    // From what hardly holds anything to what holds everything.
+    const auto params = static_cast<double>(inputs.model.ParamCount());
+    cluster.gpu_capacity_bytes =
+        cluster.runtime_bytes + static_cast<uint64_t>(params * Factor(3, 150));
+    cluster.host_capacity_bytes = static_cast<uint64_t>(params * gpus * Factor(4, 100));
+    costs_.emplace_back(profile, cluster.shape());
+    return {cluster, &costs_.back()};
+  }
+
+  void DrawSpace() {
+    const int per_node = static_cast<int>(profile.node.gpus.value);
+    int gpus = static_cast<int>(Int(1, per_node));
+    if (profile.network && Int(0, 2) == 0) gpus = per_node * static_cast<int>(Int(2, 4));
+    SearchSpace& space = inputs.space;
+    space = DefaultSpace(inputs.model, gpus, per_node, false);
+    if (Int(0, 1) == 0) {
+      SetBatches(space, gpus * Any<int64_t>({1, 2, 4, 6, 8, 12, 16, 32}),
+                 inputs.base.batch.seq_len);
+    }
+    // What a user fixes.
+    if (Int(0, 2) == 0) Thin(space.stages, Int(1, 3));
+    if (Int(0, 1) == 0) space.offload_param.resize(1);
+    std::erase(space.offload_param, OffloadDevice::kNvme);
+    std::erase_if(space.offload_optimizer,
+                  [](const OptimizerOffload& o) { return o.device == OffloadDevice::kNvme; });
+    Thin(space.offload_optimizer, Int(1, 4));
+    Thin(space.recompute, Int(1, 3));
+    Thin(space.buckets, Int(1, 3));
+    Thin(space.gathering, Int(1, 2));
+    Thin(space.micro_batches, Int(2, 6));
+    Thin(space.grad_accums, Int(2, 4));
+    if (!space.global_batch) space.max_step_sequences = gpus * Int(1, 64);
+    // Few enough to lower them all.
+    while (CountCandidates(space) > 150) {
+      if (space.micro_batches.size() > 2 && Int(0, 1) == 0) {
+        Thin(space.micro_batches, static_cast<int64_t>(space.micro_batches.size()) - 1);
+      }
+      Thin(space.offload_optimizer,
+           std::max<int64_t>(1, static_cast<int64_t>(space.offload_optimizer.size()) - Int(0, 1)));
+      Thin(space.stages,
+           std::max<int64_t>(1, static_cast<int64_t>(space.stages.size()) - Int(0, 1)));
+      Thin(space.buckets,
+           std::max<int64_t>(1, static_cast<int64_t>(space.buckets.size()) - Int(0, 1)));
+    }
+  }
+
+  std::mt19937 random_;
+  std::deque<CostModel> costs_;
+};
+
+struct Sweep {
+  uint64_t candidates = 0;
+  double most = 0;  // merit of the best that fits
+};
+
+Sweep SweepAll(const SearchInputs& in) {
+  Sweep sweep;
+  const SearchCluster& at = in.clusters.front();
+  const std::vector<BatchPair> pairs = BatchPairs(in.space, at.cluster.gpus);
+  for (Candidate candidate : Groups(in.space)) {
+    for (const BatchPair& batch : pairs) {
+      ++sweep.candidates;
+      candidate.micro_batch = batch.micro_batch;
+      candidate.grad_accum = batch.grad_accum;
+      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      const ChoiceEstimate choice = EstimateProgram(program, at.cluster, at.costs);
+      if (!choice.fits) continue;
+      sweep.most = std::max(sweep.most, Merit(candidate, *choice.time.tokens_per_second));
+    }
+  }
+  return sweep;
+}
+
+// A search of its own with what a claim changes.
+Answer Replay(const Scenario& scenario, const Claim& claim) {
+  SearchInputs inputs = scenario.inputs;
+  SearchCluster& at = inputs.clusters.front();
+  if (!claim.stages.empty()) inputs.space.stages = claim.stages;
+  if (claim.gpu_memory_bytes) at.cluster.gpu_capacity_bytes = *claim.gpu_memory_bytes;
+  if (claim.global_batch) {
+    SetBatches(inputs.space, claim.global_batch, inputs.base.batch.seq_len);
+  }
+  std::optional<CostModel> costs;
+  if (claim.bandwidth_scale) {
+    costs.emplace(scenario.Scaled(at.cluster.gpus, *claim.bandwidth_scale));
+    at.costs = &*costs;
+  }
+  return Searcher(std::move(inputs)).Best({});
+}
+
+void CheckClaim(const Scenario& scenario, const AdviceLine& line, const Claim& claim) {
+  const Answer replayed = Replay(scenario, claim);
+  CAPTURE(line.text);
+  REQUIRE(replayed.found.has_value() == claim.found.has_value());
+  if (!claim.found) return;
+  // A crossover's claim is made a little beyond it, where the time is another one.
+  if (claim.bandwidth_scale) {
+    CHECK(replayed.found->candidate.stage == claim.found->candidate.stage);
+    return;
+  }
+  const double merit = Merit(*replayed.found), claimed = Merit(*claim.found);
+  CHECK(merit <= claimed * (1 + kAllowed + claim.gap));
+  CHECK(merit >= claimed / (1 + kAllowed + replayed.gap));
+}
+
+struct Tally {
+  int planned = 0, nothing_fits = 0, not_proven = 0, claims = 0;
+};
+
+void CheckScenario(unsigned seed, Tally& tally) {
+  CAPTURE(seed);
+  Scenario scenario(seed);
+  const SearchInputs& in = scenario.inputs;
+  CAPTURE(scenario.profile.name);
+  CAPTURE(in.space.gpus.front());
+  const Sweep sweep = SweepAll(in);
+  CAPTURE(sweep.candidates);
+  Searcher searcher(in);
+  const SearchResult result = searcher.Run();
+  REQUIRE(result.best.has_value() == (sweep.most > 0));
+  if (!result.best) {
+    ++tally.nothing_fits;
+    return;
+  }
+  ++tally.planned;
+  tally.not_proven += result.gap > 0;
+  const StageBest& best = result.stages[*result.best];
+  const double merit = Merit(*best.candidate, *best.estimate.time.tokens_per_second);
+  CHECK(merit >= sweep.most / (1 + std::max(kAllowed, result.gap)));
+  CHECK(merit <= sweep.most * (1 + 1e-9));
+  const Advice advice = Advise(searcher, result, scenario.profile);
+  CHECK(!advice.outdated);
+  for (const AdviceLine& line : advice.lines) {
+    for (const Claim& claim : line.claims) {
+      ++tally.claims;
+      CheckClaim(scenario, line, claim);
+    }
+  }
+}
+
+TEST_CASE("plan: in 300 random scenarios never beaten, and every line of advice holds") {
+  const char* given = std::getenv("ZEROPLAN_SCENARIOS");  // "SEED" of the first
+  const unsigned first = given != nullptr ? static_cast<unsigned>(std::atoi(given))
+                                          : std::random_device{}() % 1'000'000;
+  Tally tally;
+  for (unsigned i = 0; i < 300; ++i) CheckScenario(first + i, tally);
+  MESSAGE(fmt::format("{} planned, {} where nothing fits, {} not proven, {} claims replayed",
+                      tally.planned, tally.nothing_fits, tally.not_proven, tally.claims));
+  CHECK(tally.planned >= 200);
+  CHECK(tally.claims >= 1000);
+  CHECK(tally.not_proven <= tally.planned / 20);
+}
+
+}  // namespace
+}  // namespace zeroplan
