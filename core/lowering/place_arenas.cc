@@ -1,6 +1,7 @@
 // Pass 11: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
 // buffer, largest first, takes the tightest gap that is free while it lives. Sections follow one
-// another in time, so each is placed by itself and all share the space.
+// another in time, so each is placed by itself and all share the space. What a micro-step leaves to
+// the next one lives until the list's end, and from its begin until it is freed there.
 #include <algorithm>
 
 #include "core/base/units.h"
@@ -14,11 +15,12 @@ constexpr uint64_t kDeviceAlignment = 128, kFileAlignment = 4096;
 struct Lifetime {
   BufferId buffer;
   uint32_t begin, end;  // positions of Alloc and Free
+  uint32_t head;        // carried: lives until there, too; else 0
 };
 
 struct Placed {
   uint64_t offset, next;  // next: where the next buffer may begin, aligned
-  uint32_t begin, end;
+  uint32_t begin, end, head;
 };
 
 // Offsets relative to the transient region; returns the region's size.
@@ -34,7 +36,8 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
     const uint64_t bytes = p.buffers[life.buffer].bytes;
     uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, top = 0;
     for (const Placed& other : placed) {
-      if (other.begin >= life.end || other.end <= life.begin) continue;
+      const bool apart = other.begin >= life.end || other.end <= life.begin;
+      if (apart && other.begin >= life.head && life.begin >= other.head) continue;
       if (other.offset > top) {
         const uint64_t gap = other.offset - top;
         if (gap >= bytes && gap < best_gap) {
@@ -47,7 +50,7 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
     const uint64_t offset = best == UINT64_MAX ? top : best;
     p.buffers[life.buffer].offset = offset;
     size = std::max(size, offset + bytes);
-    const Placed entry{offset, AlignUp(offset + bytes, alignment), life.begin, life.end};
+    const Placed entry{offset, AlignUp(offset + bytes, alignment), life.begin, life.end, life.head};
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), entry,
                          [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
@@ -62,6 +65,8 @@ uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes
   for (const Lifetime& life : lifetimes) {
     change[life.begin] += static_cast<int64_t>(p.buffers[life.buffer].bytes);
     change[life.end] -= static_cast<int64_t>(p.buffers[life.buffer].bytes);
+    change[0] += life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
+    change[life.head] -= life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
   }
   int64_t live = 0, peak = 0;
   for (int64_t step : change) peak = std::max(peak, live += step);
@@ -87,23 +92,30 @@ Program PlaceArenas(Program p) {
     p.arena_bytes[space] = p.persistent_bytes[space];
     p.live_peak_bytes[space] = persistent_live[space];
   }
-  std::vector<uint32_t> begun(p.buffers.size(), 0);
+  constexpr uint32_t kNotYet = UINT32_MAX;
+  std::vector<uint32_t> begun(p.buffers.size(), kNotYet), heads(p.buffers.size(), 0);
   for (const auto& list : p.sections) {
     std::array<std::vector<Lifetime>, kSpaces> transients;
-    for (uint32_t i = 0; i < list.size(); ++i) {
+    const auto positions = static_cast<uint32_t>(list.size());
+    for (uint32_t i = 0; i < positions; ++i) {
       if (const auto* alloc = std::get_if<Alloc>(&list[i].op)) {
         begun[alloc->buffer] = i;
       } else if (const auto* free = std::get_if<Free>(&list[i].op)) {
-        const auto space = static_cast<size_t>(p.buffers[free->buffer].space);
-        transients[space].push_back({free->buffer, begun[free->buffer], i});
+        const BufferId id = free->buffer;
+        if (begun[id] == kNotYet) {  // what the micro-step before left
+          heads[id] = i + 1;
+          continue;
+        }
+        const uint32_t end = heads[id] > 0 ? positions : i;
+        transients[static_cast<size_t>(p.buffers[id].space)].push_back(
+            {id, begun[id], end, heads[id]});
       }
     }
     for (size_t space = 0; space < kSpaces; ++space) {
       if (transients[space].empty()) continue;
       const uint64_t size = PlaceTransients(p, transients[space], alignment(space));
       for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base[space];
-      const uint64_t live =
-          LargestLiveSum(p, transients[space], static_cast<uint32_t>(list.size()));
+      const uint64_t live = LargestLiveSum(p, transients[space], positions);
       p.arena_bytes[space] = std::max(p.arena_bytes[space], base[space] + size);
       p.live_peak_bytes[space] = std::max(p.live_peak_bytes[space], persistent_live[space] + live);
     }

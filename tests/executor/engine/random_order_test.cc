@@ -102,7 +102,7 @@ TEST_CASE("random order: every instruction once, in list order within a stream")
   for (int round = 0; round < 20; ++round) {
     std::vector<size_t> order;
     random_order.Run(Section::kDrain, kOnly,
-                     [&](Section, size_t index) { order.push_back(index); });
+                     [&](Section, size_t index, bool) { order.push_back(index); });
     REQUIRE(order.size() == section.size());
     CHECK(std::set<size_t>(order.begin(), order.end()).size() == section.size());
     std::array<int, kStreams> last;
