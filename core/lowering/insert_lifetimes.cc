@@ -3,7 +3,8 @@
 // the compute stream: one order of memory for all streams.
 //
 // What a pass frees in the step's last micro-step alone is carried: every other micro-step leaves
-// it to the one after it, which frees it in its forward pass, as late as that costs no memory.
+// it to the one after it, which frees it in its forward pass: halfway, or earlier where it would
+// make the peak.
 #include <algorithm>
 
 #include "core/lowering/passes.h"
@@ -14,9 +15,9 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-// The instruction before which a micro-step frees what it finds carried: the later, the longer the
-// carried reductions may take. `begins` and `ends`: by buffer, where it lives, the carried ones
-// until the list's end.
+// The instruction before which a micro-step frees what it finds carried. The later, the longer the
+// carried reductions may take, as the compute stream waits there for them. `begins` and `ends`: by
+// buffer, where it lives, the carried ones until the list's end.
 size_t FreeCarriedBefore(const Program& p, const std::vector<Instruction>& list,
                          const std::vector<BufferId>& used, const std::vector<BufferId>& carried,
                          const std::vector<uint32_t>& begins, const std::vector<uint32_t>& ends) {
@@ -30,9 +31,11 @@ size_t FreeCarriedBefore(const Program& p, const std::vector<Instruction>& list,
   const int64_t peak = *std::max_element(live.begin(), live.end());
   int64_t bytes = 0;
   for (BufferId id : carried) bytes += static_cast<int64_t>(p.buffers[id].bytes);
-  // The backward pass fills them again.
-  size_t at = 0;
-  while (at < list.size() && list[at].phase != Phase::kBackward && live[at] + bytes <= peak) ++at;
+  // Half of the forward pass is long for the two buckets that are left. Near its end, where most is
+  // live, they would be in the way: what lies around them leaves gaps.
+  size_t forward = 0, at = 0;
+  while (forward < list.size() && list[forward].phase != Phase::kBackward) ++forward;
+  while (at < forward / 2 && live[at] + bytes <= peak) ++at;
   return at;
 }
 
