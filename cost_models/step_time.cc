@@ -1,19 +1,45 @@
 #include "cost_models/step_time.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
 
+namespace {
+
+// Whether what is under way takes as long, and is waited for alike, but for rounding.
+bool Alike(const CarriedWork& a, const CarriedWork& b, double slack_seconds) {
+  using Item = CarriedWork::Item;
+  const auto alike = [&](const Item& x, const Item& y) {
+    if (x.kind != y.kind) return false;
+    if (x.kind != Item::Kind::kTimed) return x.event == y.event && x.records == y.records;
+    return x.resource == y.resource && std::abs(x.seconds - y.seconds) <= slack_seconds;
+  };
+  for (size_t s = 0; s < a.lanes.size(); ++s) {
+    if (!std::equal(a.lanes[s].begin(), a.lanes[s].end(), b.lanes[s].begin(), b.lanes[s].end(),
+                    alike)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
 StepTime StepParts::Of(int64_t micro_steps) const {
   ZEROPLAN_CHECK(std::min<int64_t>(micro_steps, 3) == std::min<int64_t>(grad_accum, 3));
   StepTime time;
   SectionTime& sum = time.by_stream;
   sum = first;
-  if (micro_steps >= 2) sum += last;
-  if (micro_steps >= 3) sum += middle * static_cast<double>(micro_steps - 2);
+  const auto played = static_cast<int64_t>(middle.size());
+  const int64_t own = std::min(std::max<int64_t>(micro_steps - 2, 0), played);
+  for (int64_t m = 0; m < own; ++m) sum += middle[static_cast<size_t>(m)];
+  if (micro_steps - 2 > own) sum += middle.back() * static_cast<double>(micro_steps - 2 - own);
+  if (micro_steps >= 2) sum += last[static_cast<size_t>(std::max<int64_t>(own - 1, 0))];
   sum += step;
   time.compute_seconds = sum.compute_seconds;
   time.optimizer_seconds = sum.optimizer_seconds;
@@ -41,17 +67,15 @@ SectionTime StepTimer::PlayUpdate(const Program& program, std::vector<PlayedSpan
 SectionTime StepTimer::PlayMicroStep(const Program& program, uint8_t kinds,
                                      std::span<const double> seconds,
                                      std::vector<PlayedSpan>* spans) {
-  const bool first = (kinds & (kOnly | kFirst)) != 0;
+  std::swap(carried_, left_before_);
+  const bool leaves = (kinds & kLeavesToMicroStep) != 0;
+  if (!leaves) carried_.Clear();
   return timeline_.Play(program, Section::kMicroStep, kinds, seconds, costs_.overlap(), spans,
-                        first ? &carried_ : nullptr);
+                        &left_before_, leaves ? &carried_ : nullptr);
 }
 
-SectionTime StepTimer::PlayPart(const Program& program, Section section, uint8_t kinds,
-                                std::vector<PlayedSpan>* spans) {
-  ZEROPLAN_CHECK(section == Section::kMicroStep || section == Section::kOptimizerStep);
-  if (section == Section::kOptimizerStep) return PlayUpdate(program, spans);
-  PlayUpdate(program);
-  return PlayMicroStep(program, kinds, Costs(program, section), spans);
+bool StepTimer::Repeats(double seconds) const {
+  return Alike(carried_, left_before_, 1e-9 * seconds);
 }
 
 StepParts StepTimer::Play(const Program& program) {
@@ -61,8 +85,42 @@ StepParts StepTimer::Play(const Program& program) {
   parts.step = PlayUpdate(program);
   const std::vector<double>& micro = Costs(program, Section::kMicroStep);
   parts.first = PlayMicroStep(program, g == 1 ? kOnly : kFirst, micro);
-  if (g >= 3) parts.middle = PlayMicroStep(program, kMiddle, micro);
-  if (g >= 2) parts.last = PlayMicroStep(program, kLast, micro);
+  if (g == 2) parts.last.push_back(PlayMicroStep(program, kLast, micro));
+  bool repeats = g < 3;
+  while (!repeats && static_cast<int64_t>(parts.middle.size()) < kMostMiddle) {
+    parts.middle.push_back(PlayMicroStep(program, kMiddle, micro));
+    repeats = Repeats(parts.middle.back().total_seconds);
+    if (repeats && !parts.last.empty()) {
+      parts.last.push_back(parts.last.back());
+      break;
+    }
+    CarriedWork left = carried_;
+    parts.last.push_back(PlayMicroStep(program, kLast, micro));
+    carried_ = std::move(left);
+  }
+  return parts;
+}
+
+std::vector<PlayedPart> StepTimer::PlayStep(const Program& program) {
+  const int64_t g = program.setup.batch.grad_accum;
+  std::vector<PlayedPart> parts;
+  PlayUpdate(program);
+  const std::vector<double> micro = Costs(program, Section::kMicroStep);
+  bool repeats = false;
+  for (int64_t m = 0; m < g; ++m) {
+    const When kind = MicroStepKind(m, g);
+    if (kind == kMiddle && repeats) {
+      ++parts.back().times;
+      continue;
+    }
+    PlayedPart part{Section::kMicroStep, kind, m, 1, {}, {}};
+    part.time = PlayMicroStep(program, kind, micro, &part.spans);
+    repeats = kind == kMiddle && (m == kMostMiddle || Repeats(part.time.total_seconds));
+    parts.push_back(std::move(part));
+  }
+  PlayedPart update{Section::kOptimizerStep, kEvery, g, 1, {}, {}};
+  update.time = PlayUpdate(program, &update.spans);
+  parts.push_back(std::move(update));
   return parts;
 }
 
@@ -85,7 +143,7 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
               : PlayMicroStep(program, run.kinds, Costs(program, run.section), &spans);
       for (const PlayedSpan& span : spans) {
         trace.push_back({span.section, static_cast<int32_t>(span.index),
-                         begin + std::max(0.0, span.begin_seconds), begin + span.end_seconds});
+                         std::max(0.0, begin + span.begin_seconds), begin + span.end_seconds});
       }
       begin += time.total_seconds;
     }

@@ -23,30 +23,48 @@ struct StepTime {
   SectionTime by_stream;
 };
 
-// The parts a step is made of. They do not depend on how many micro-steps lie in the middle, so
-// that one program lowered for 3 or more micro-steps gives the time of any such number.
+// The parts a step is made of. The program does not depend on how many micro-steps lie in the
+// middle, so that one lowered for 3 or more micro-steps gives the time of any such number.
 struct StepParts {
   int64_t grad_accum = 1;  // of the program played
-  SectionTime first, middle, last, step;
+  SectionTime first, step;
+  // Of 3 and more micro-steps: the middle ones in order, until one finds what the one before it
+  // found; all after that are like the last of these.
+  std::vector<SectionTime> middle;
+  // The last micro-step. Of 2 micro-steps one entry; of more, [i] is the one after i + 1 middle
+  // ones, as many entries as `middle`.
+  std::vector<SectionTime> last;
 
   // REQUIRES: grad_accum is the program's, or both are 3 and more.
   StepTime Of(int64_t grad_accum) const;
 };
 
-// Plays the parts of a step as those of a step among others: an update is over when the compute
-// stream is, and the first micro-step finds what the update before it left under way.
+// Repetitions of a part of a step that run alike.
+struct PlayedPart {
+  Section section;
+  uint8_t kinds;                  // of micro-step; kEvery of the update
+  int64_t first_micro_step;       // the number of the first repetition; of the update grad_accum
+  int64_t times;                  // how many there are
+  SectionTime time;               // of each
+  std::vector<PlayedSpan> spans;  // of each, as Timeline::Play gives them
+};
+
+// Plays the parts of a step as those of a step among others: an update, and every micro-step but
+// the last, is over when the compute stream is, and what comes next finds what it left under way.
 class StepTimer {
  public:
+  // Middle micro-steps that are played at most. What they leave grows from one to the next where
+  // the host takes longer than the GPU; it is bounded, and has mostly been so long before.
+  static constexpr int64_t kMostMiddle = 32;
+
   // `costs` must outlive the timer.
   explicit StepTimer(const CostModel& costs) : costs_(costs) {}
 
   StepParts Play(const Program& program);
   StepTime Time(const Program& program);
 
-  // One part alone: micro-steps of one of `kinds`, or the update. `spans`, if given, gets what ran
-  // when, as Timeline::Play gives it.
-  SectionTime PlayPart(const Program& program, Section section, uint8_t kinds,
-                       std::vector<PlayedSpan>* spans = nullptr);
+  // The program's own step in order, middle micro-steps that run alike as one part.
+  std::vector<PlayedPart> PlayStep(const Program& program);
 
   // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
   // ones, the last one, the update. What an update leaves to the next step shows at the begin,
@@ -57,14 +75,17 @@ class StepTimer {
   const std::vector<double>& Costs(const Program& program, Section section);
   // The update; what it leaves is carried_ then.
   SectionTime PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans = nullptr);
-  // REQUIRES: `seconds` are the section's costs; an update was played, if `kinds` come first.
+  // What it leaves is carried_ then, what it found left_before_. REQUIRES: `seconds` are the
+  // section's costs; what comes before it in a step was played last.
   SectionTime PlayMicroStep(const Program& program, uint8_t kinds, std::span<const double> seconds,
                             std::vector<PlayedSpan>* spans = nullptr);
+  // Whether the micro-step played last, of `seconds`, left what it found.
+  bool Repeats(double seconds) const;
 
   const CostModel& costs_;
   Timeline timeline_;
   std::vector<double> seconds_;
-  CarriedWork carried_;
+  CarriedWork carried_, left_before_;
 };
 
 }  // namespace zeroplan

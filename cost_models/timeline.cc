@@ -50,7 +50,7 @@ SectionTime SectionTime::operator*(double times) const {
 
 void Timeline::Push(const Item& item, size_t lane) {
   if (item.kind == Item::Kind::kRecord) {
-    signalled_[item.event] = 0;
+    ++issued_[item.event];
     recorded_by_[item.event] = static_cast<uint8_t>(lane);
   }
   lanes_[lane].queue.push_back(item);
@@ -64,7 +64,8 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
     lane.running = false;
   }
   now_ = 0;
-  signalled_.assign(program.event_count, 1);
+  issued_.assign(program.event_count, 0);
+  recorded_.assign(program.event_count, 0);
   recorded_by_.assign(program.event_count, kStreams);
   if (before != nullptr) {
     for (size_t s = 0; s < kStreams; ++s) {
@@ -91,6 +92,7 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
                             [&](const WaitEvent& wait) {
                               item.kind = Item::Kind::kWait;
                               item.event = wait.event;
+                              item.records = issued_[wait.event];
                               return true;
                             },
                             [](const Alloc&) { return false; }, [](const Free&) { return false; },
@@ -122,10 +124,10 @@ void Timeline::Advance() {
       while (!lane.running && !lane.done()) {
         const Item& item = lane.item();
         if (item.kind == Item::Kind::kWait) {
-          if (!signalled_[item.event]) break;
+          if (recorded_[item.event] < item.records) break;
           ++lane.next;
         } else if (item.kind == Item::Kind::kRecord) {
-          signalled_[item.event] = 1;
+          ++recorded_[item.event];
           ++lane.next;
           changed = true;  // a lane before this one may have waited for it
         } else {
@@ -205,6 +207,12 @@ void Timeline::Leave(CarriedWork& after) const {
     const Lane& lane = lanes_[s];
     after.lanes[s].assign(lane.queue.begin() + static_cast<std::ptrdiff_t>(lane.next),
                           lane.queue.end());
+    for (Item& item : after.lanes[s]) {
+      item.carried = true;
+      if (item.kind == Item::Kind::kWait) {
+        item.records -= std::min(item.records, recorded_[item.event]);
+      }
+    }
     if (!lane.running) continue;
     Item& item = after.lanes[s].front();
     item.under_way = true;
@@ -238,7 +246,7 @@ SectionTime Timeline::Play(const Program& program, Section section, uint8_t kind
       lane.running = false;
       const Item& item = lane.queue[lane.next++];
       if (spans != nullptr) {
-        spans->push_back({item.index, lane.begin_seconds, now_, item.section});
+        spans->push_back({item.index, lane.begin_seconds, now_, item.section, item.carried});
       }
     }
   }

@@ -22,11 +22,12 @@ struct OverlapRates {
 };
 
 // When an instruction ran, in seconds since the begin of the section that was played. One that was
-// carried over from an earlier section (its own) may have begun before that, at less than 0.
+// carried over from the section before (its own) may have begun before that, at less than 0.
 struct PlayedSpan {
   uint32_t index;  // into its section
   double begin_seconds, end_seconds;
   Section section;
+  bool carried;
 };
 
 // What an instruction shares with others.
@@ -41,9 +42,11 @@ struct CarriedWork {
     PlayedResource resource;
     bool step_phase;
     EventId event;         // kRecord, kWait
+    uint32_t records;      // kWait: how many more records of the event it waits for
     double seconds;        // kTimed: left to do at full speed
     double begin_seconds;  // kTimed, where under way: when it began, before the next section's 0
     bool under_way;
+    bool carried;  // issued by an earlier section
   };
   std::array<std::vector<Item>, kStreams> lanes;
 
@@ -73,13 +76,14 @@ struct SectionTime {
 class Timeline {
  public:
   // `seconds`: of each instruction of the section, alone on its stream. Runs the instructions whose
-  // `when` has one of `kinds` (all of them outside kMicroStep). An event that neither the section
-  // nor what is carried into it records counts as signalled. `spans`, if given, gets one entry per
-  // instruction that takes time, in order of completion. `before`, if given, is what the section
-  // before left: it comes first on its streams. `after`, if given, gets what this one leaves: the
-  // section is over when the compute stream is; else it ends when all streams have. Throws
-  // CheckFailure if streams wait for one another for ever. REQUIRES: seconds.size() is the
-  // section's; `before` is not `after`.
+  // `when` has one of `kinds` (all of them outside kMicroStep). A wait is for the record of its
+  // event that is the last before it: in the section's list, else in what is carried into it; one
+  // without either is over, as its record was carried and is done. `spans`, if given, gets one
+  // entry per instruction that takes time, in order of completion. `before`, if given, is what the
+  // section before left: it comes first on its streams. `after`, if given, gets what this one
+  // leaves: the section is over when the compute stream is; else it ends when all streams have.
+  // Throws CheckFailure if what is carried waits for what is not there. REQUIRES: seconds.size() is
+  // the section's; `before` is not `after`.
   SectionTime Play(const Program& program, Section section, uint8_t kinds,
                    std::span<const double> seconds, const OverlapRates& rates,
                    std::vector<PlayedSpan>* spans = nullptr, const CarriedWork* before = nullptr,
@@ -113,7 +117,8 @@ class Timeline {
   void Leave(CarriedWork& after) const;
 
   std::array<Lane, kStreams> lanes_;
-  std::vector<uint8_t> signalled_;    // by EventId
+  std::vector<uint32_t> issued_;      // by EventId: its records, carried ones included
+  std::vector<uint32_t> recorded_;    // by EventId: those that have been reached
   std::vector<uint8_t> recorded_by_;  // stream that records it; kStreams: none
   double now_ = 0;
 };

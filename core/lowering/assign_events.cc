@@ -10,6 +10,12 @@
 // parameters return) and, where collectives may overlap, for the gathers of updated parameters:
 // they are carried over the end of the optimizer step. Each records an event of its own, and in the
 // first micro-step of the next step they count as instructions that came before the list.
+//
+// Every micro-step but the last also leaves to the next one what its reductions have yet to do: the
+// collectives, adding to the shards, and their way to the host where states are offloaded. Each of
+// these streams records one event at the micro-step's end; in the next micro-step all that the
+// stream ran counts as one instruction that came before the list. No micro-step leaves what it
+// found under way: its end waits for that.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -31,6 +37,8 @@ struct Carried {
   std::vector<CarriedInstruction> instructions;  // in list order
   // By stream: its last one, which comes after its others; none where the stream is not carried.
   std::array<std::optional<size_t>, kStreams> last;
+  // By stream: the event at the end of what a micro-step may leave to the next one.
+  std::array<std::optional<EventId>, kStreams> micro_step_ends;
 };
 
 bool TouchesTransients(const Program& p, const Instruction& instruction) {
@@ -40,8 +48,26 @@ bool TouchesTransients(const Program& p, const Instruction& instruction) {
   return touches;
 }
 
+// Kinds of micro-steps that find what an update left.
+constexpr uint8_t kTakesFromUpdate = kOnly | kFirst;
+
+void FindCarriedByMicroSteps(Program& p, Carried& carried) {
+  const uint8_t leave = MicroStepKinds(p.setup.batch.grad_accum) & kLeavesToMicroStep;
+  for (const Instruction& instruction : p.section(Section::kMicroStep)) {
+    if ((instruction.when & leave) == 0) continue;
+    // Where collectives may not overlap, what follows them on the device is waited for with them.
+    const Stream stream = instruction.stream;
+    const bool may_carry =
+        stream == Stream::kHost || (p.setup.zero.overlap_comm &&
+                                    (stream == Stream::kReduce || stream == Stream::kDeviceToHost));
+    std::optional<EventId>& end = carried.micro_step_ends[static_cast<size_t>(stream)];
+    if (may_carry && !end) end = p.event_count++;
+  }
+}
+
 Carried FindCarried(Program& p) {
   Carried carried;
+  FindCarriedByMicroSteps(p, carried);
   const std::vector<Instruction>& list = p.section(Section::kOptimizerStep);
   const auto scalars = std::find_if(list.begin(), list.end(), [](const Instruction& i) {
     const auto* launch = std::get_if<LaunchKernel>(&i.op);
@@ -66,8 +92,6 @@ Carried FindCarried(Program& p) {
   return carried;
 }
 
-constexpr uint8_t kTakesCarried = kOnly | kFirst;
-
 class EventPass {
  public:
   EventPass(Program& p, Section section, const Carried& carried, AccessHistories& histories)
@@ -84,6 +108,14 @@ class EventPass {
     }
     for (const When kind : {kOnly, kFirst, kLast, kMiddle}) {
       if (MicroStepKinds(p.setup.batch.grad_accum) & kind) kinds_.push_back(kind);
+    }
+    for (size_t s = 0; s < kStreams; ++s) {
+      if (const auto end = carried.micro_step_ends[s])
+        before_.push_back({s, *end, kTakesFromMicroStep});
+    }
+    for (const CarriedInstruction& instruction : carried.instructions) {
+      const Stream stream = p.section(Section::kOptimizerStep)[instruction.instruction].stream;
+      before_.push_back({static_cast<size_t>(stream), instruction.event, kTakesFromUpdate});
     }
   }
 
@@ -107,6 +139,13 @@ class EventPass {
     uint8_t when;
   };
 
+  // What a micro-step may find under way, as one instruction.
+  struct Before {
+    size_t stream;
+    EventId event;
+    uint8_t taken_by;  // kinds of micro-steps
+  };
+
   struct Access {
     size_t slot;
     ByteSpan span;
@@ -114,34 +153,46 @@ class EventPass {
     bool writes;
   };
 
-  // Carried instructions are numbered up to -1, so that they come before the list.
-  int32_t CarriedIndex(size_t c) const {
-    return static_cast<int32_t>(c) - static_cast<int32_t>(carried_.instructions.size());
+  // What was there before is numbered up to -1, so that it comes before the list.
+  int32_t IndexOfBefore(size_t b) const {
+    return static_cast<int32_t>(b) - static_cast<int32_t>(before_.size());
   }
-  const CarriedInstruction& CarriedAt(int32_t index) const {
-    const auto count = static_cast<std::ptrdiff_t>(carried_.instructions.size());
-    return carried_.instructions[static_cast<size_t>(count + index)];
+  const Before& BeforeAt(int32_t index) const {
+    const auto count = static_cast<std::ptrdiff_t>(before_.size());
+    return before_[static_cast<size_t>(count + index)];
   }
 
-  void TakeCarried() {
-    const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
+  void NoteBefore(const Instruction& instruction, size_t b) {
+    TakeAccesses(instruction);
     for (size_t k = 0; k < kinds_.size(); ++k) {
-      if ((kinds_[k] & kTakesCarried) == 0) continue;
-      for (size_t c = 0; c < carried_.instructions.size(); ++c) {
-        const Instruction& instruction = step[carried_.instructions[c].instruction];
-        TakeAccesses(instruction);
-        Note(k, static_cast<size_t>(instruction.stream), CarriedIndex(c));
-      }
+      if (kinds_[k] & before_[b].taken_by) Note(k, before_[b].stream, IndexOfBefore(b));
     }
   }
 
-  // What no instruction waited for is waited for all the same: nothing is carried any further.
+  void TakeCarried() {
+    for (size_t b = 0; b < before_.size(); ++b) {
+      if (before_[b].taken_by != kTakesFromMicroStep) continue;
+      for (const Instruction& instruction : list_) {
+        const bool left = static_cast<size_t>(instruction.stream) == before_[b].stream &&
+                          (instruction.when & kLeavesToMicroStep) != 0;
+        if (left) NoteBefore(instruction, b);
+      }
+    }
+    const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
+    size_t b = before_.size() - carried_.instructions.size();
+    for (const CarriedInstruction& carried : carried_.instructions) {
+      NoteBefore(step[carried.instruction], b++);
+    }
+  }
+
+  // What no instruction waited for is waited for all the same: nothing is carried any further. The
+  // last micro-step waits for its own streams' ends anyway, which come later on the same streams.
   void EndCarried() {
     for (size_t k = 0; k < kinds_.size(); ++k) {
-      if ((kinds_[k] & kTakesCarried) == 0) continue;
+      if (kinds_[k] == kLast) continue;
       StreamClock need = kNoneYet;
-      for (size_t s = 0; s < kStreams; ++s) {
-        if (carried_.last[s]) need[s] = CarriedIndex(*carried_.last[s]);
+      for (size_t b = 0; b < before_.size(); ++b) {
+        if (kinds_[k] & before_[b].taken_by) need[before_[b].stream] = IndexOfBefore(b);
       }
       WaitFor(list_.size(), static_cast<size_t>(Stream::kCompute), k, need);
     }
@@ -202,7 +253,7 @@ class EventPass {
     for (size_t t : order) {
       if (t == s || need[t] <= known[t]) continue;
       AddWait(before, static_cast<Stream>(s), need[t], kinds_[k]);
-      if (need[t] < 0) {  // carried: what came before it, the last step's end has waited for
+      if (need[t] < 0) {  // carried: what came before it is not worth knowing
         known[t] = need[t];
         continue;
       }
@@ -271,8 +322,9 @@ class EventPass {
         const int32_t target = waits_[w].for_instruction;
         const auto t = static_cast<size_t>(target);
         const Instruction& like = list_[std::min(i, list_.size() - 1)];
-        const uint8_t when = Normal(waits_[w].when, target < 0 ? kTakesCarried : list_[t].when);
-        const EventId event = target < 0 ? CarriedAt(target).event : recorded[t];
+        const uint8_t when =
+            Normal(waits_[w].when, target < 0 ? BeforeAt(target).taken_by : list_[t].when);
+        const EventId event = target < 0 ? BeforeAt(target).event : recorded[t];
         out.push_back(Event(WaitEvent{event}, waits_[w].stream, when, like));
       }
       if (i == list_.size()) break;
@@ -284,9 +336,11 @@ class EventPass {
     for (size_t s = 0; s < kStreams; ++s) {
       if (s == compute || !uses_stream_[s]) continue;
       if (carries && carried_.last[s]) continue;
-      const EventId end = p_.event_count++;
+      const bool left = section_ == Section::kMicroStep && carried_.micro_step_ends[s];
+      const EventId end = left ? *carried_.micro_step_ends[s] : p_.event_count++;
+      const uint8_t joins = left ? kCompletesGrads : kEvery;
       out.push_back(Event(RecordEvent{end}, static_cast<Stream>(s), kEvery, list_.back()));
-      out.push_back(Event(WaitEvent{end}, Stream::kCompute, kEvery, list_.back()));
+      out.push_back(Event(WaitEvent{end}, Stream::kCompute, joins, list_.back()));
     }
     list_ = std::move(out);
   }
@@ -299,6 +353,7 @@ class EventPass {
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
+  std::vector<Before> before_;      // of micro_step; those that micro-steps leave come first
   std::vector<Access> accesses_;    // of one instruction
   std::vector<StreamClock> known_;  // [kind][stream]
   std::vector<StreamClock> over_;   // [instruction][kind]: what is over once it is

@@ -4,8 +4,10 @@
 // persist; the first micro-step writes them, the others add; the last one reduces them by buckets.
 // Otherwise (stages 2 and 3): whole gradients are transient, every micro-step reduces each bucket
 // as soon as the backward pass has filled it (ZeRO paper, section 5.2), and what arrives is added
-// to where the shard's elements live. Of offloaded states that is host memory, which the adding
-// kernel cannot reach by itself: InsertOffload sees to that.
+// to where the shard's elements live. With overlap_comm a bucket and what it is reduced to stay
+// until the next bucket but one begins, so that the backward pass does not wait for the reduction.
+// Of offloaded states that is host memory, which the adding kernel cannot reach by itself:
+// InsertOffload sees to that.
 #include <algorithm>
 
 #include "core/config/setup_facts.h"
@@ -69,6 +71,9 @@ class Reducer {
       if (piece.last_of_unit || world_ == 1) EmitToShard(piece);
     }
   }
+
+  // What the unit's reduced gradients arrived in, if that is transient; else kNoBuffer.
+  BufferId scratch(int unit) const { return scratch_[static_cast<size_t>(unit)]; }
 
  private:
   const Unit& UnitOf(const GradPiece& piece) const {
@@ -215,9 +220,12 @@ Program InsertReduction(Program p) {
   Reducer reducer(p, out);
   Emitter emit(p, out);
   const std::vector<BufferId> whole = UnitBuffers(p, Role::kGradFull);
-  auto release = [&](const ReduceBucket& bucket, const Instruction& at) {
-    emit.Tag(at.phase, at.layer);
+  auto release = [&](const ReduceBucket& bucket, const Instruction& at, uint8_t when) {
+    emit.Tag(at.phase, at.layer, when);
     for (const GradPiece& piece : bucket.pieces) {
+      if (piece.last_of_unit && reducer.scratch(piece.unit) != kNoBuffer) {
+        emit.Release(reducer.scratch(piece.unit));
+      }
       if (piece.own_buffer != kNoBuffer || piece.last_of_unit) {
         emit.Release(PieceBuffer(piece, whole));
       }
@@ -229,7 +237,9 @@ Program InsertReduction(Program p) {
     if (!in_place) {
       for (size_t b : begun_at[i]) {
         // Two buckets at a time: the one being reduced and the one being filled.
-        while (overlap && released + 1 < std::min(b, done)) release(buckets[released++], in[i]);
+        while (overlap && released + 1 < std::min(b, done)) {
+          release(buckets[released++], in[i], kEvery);
+        }
         emit.Tag(in[i].phase, in[i].layer);
         for (const GradPiece& piece : buckets[b].pieces) {
           FillGaps(p, p.layout.units[static_cast<size_t>(piece.unit)], piece,
@@ -247,10 +257,13 @@ Program InsertReduction(Program p) {
       reducer.Emit(buckets[b], at);
       done = b + 1;
       if (in_place) continue;
-      while (!overlap && released < done) release(buckets[released++], at);
+      while (!overlap && released < done) release(buckets[released++], at, kEvery);
     }
   }
-  while (!in_place && released < buckets.size()) release(buckets[released++], in.back());
+  // The last buckets are reduced beside the next micro-step's forward pass, where there is one:
+  // InsertLifetimes frees them there.
+  const uint8_t when = Accumulates(p.setup) ? kCompletesGrads : kEvery;
+  while (!in_place && released < buckets.size()) release(buckets[released++], in.back(), when);
   p.section(Section::kMicroStep) = std::move(out);
   return p;
 }

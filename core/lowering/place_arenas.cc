@@ -1,6 +1,7 @@
 // Pass 11: offsets. Persistent buffers lie at an arena's bottom in order; above them each transient
 // buffer, largest first, takes the tightest gap that is free while it lives. Sections follow one
-// another in time, so each is placed by itself and all share the space.
+// another in time, so each is placed by itself and all share the space. What a micro-step leaves to
+// the next one lives until the list's end, and from its begin until it is freed there.
 #include <algorithm>
 
 #include "core/base/units.h"
@@ -14,17 +15,18 @@ constexpr uint64_t kDeviceAlignment = 128, kFileAlignment = 4096;
 struct Lifetime {
   BufferId buffer;
   uint32_t begin, end;  // positions of Alloc and Free
+  uint32_t head;        // carried: lives until there, too; else 0
 };
 
 struct Placed {
   uint64_t offset, next;  // next: where the next buffer may begin, aligned
-  uint32_t begin, end;
+  uint32_t begin, end, head;
 };
 
 // Placed buffers by time, each list by rising offset. Most buffers live briefly, so few others are
-// there meanwhile: beside a list of all there are levels of windows over the section, each level a
-// quarter as wide and each window begun halfway through the one before. A lifetime of at most half
-// a window lies within one of its level, whose list has all that live meanwhile.
+// there meanwhile: beside a list of all there are lists of windows over the section, each begun
+// halfway through the one before. A lifetime of at most half a window lies within one, whose list
+// has all that live meanwhile.
 class PlacedByTime {
  public:
   explicit PlacedByTime(uint32_t positions) {
@@ -34,26 +36,20 @@ class PlacedByTime {
     }
   }
 
-  // All that live at some time in [begin, end), and others.
-  const std::vector<Placed>& Near(uint32_t begin, uint32_t end) const {
+  // All that live at some time of `life`, and others.
+  const std::vector<Placed>& Near(const Lifetime& life) const {
     const Level* level = &levels_.front();
     for (const Level& finer : levels_) {
-      if (end - begin <= finer.half) level = &finer;
+      if (life.head == 0 && life.end - life.begin <= finer.half) level = &finer;
     }
-    return level->windows[begin / level->half];
+    return level->windows[life.head == 0 ? life.begin / level->half : 0];
   }
 
   void Add(const Placed& entry) {
-    auto before = [](const Placed& a, const Placed& b) { return a.offset < b.offset; };
     for (Level& level : levels_) {
-      // Window w covers [w * half, (w + 2) * half).
-      const uint32_t first = entry.begin / level.half;
-      const uint32_t last = std::min<uint32_t>((entry.end - 1) / level.half,
-                                               static_cast<uint32_t>(level.windows.size()) - 1);
-      for (uint32_t w = first == 0 ? 0 : first - 1; w <= last; ++w) {
-        std::vector<Placed>& window = level.windows[w];
-        window.insert(std::upper_bound(window.begin(), window.end(), entry, before), entry);
-      }
+      uint32_t next = 0;  // window that has it not yet
+      if (entry.head > 0) next = AddTo(level, entry, 0, entry.head, next);
+      AddTo(level, entry, entry.begin, entry.end, next);
     }
   }
 
@@ -63,6 +59,24 @@ class PlacedByTime {
     uint32_t half;  // of a window's width
     std::vector<std::vector<Placed>> windows;
   };
+
+  // Adds to the windows from `next` on that overlap [begin, end); returns the one after the last.
+  static uint32_t AddTo(Level& level, const Placed& entry, uint32_t begin, uint32_t end,
+                        uint32_t next) {
+    // Window w covers [w * half, (w + 2) * half).
+    const uint32_t first = begin / level.half;
+    const uint32_t last =
+        std::min<uint32_t>((end - 1) / level.half, static_cast<uint32_t>(level.windows.size()) - 1);
+    for (uint32_t w = std::max(next, first == 0 ? 0 : first - 1); w <= last; ++w) {
+      std::vector<Placed>& window = level.windows[w];
+      window.insert(
+          std::upper_bound(window.begin(), window.end(), entry,
+                           [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
+          entry);
+    }
+    return std::max(next, last + 1);
+  }
+
   std::vector<Level> levels_;  // widest first
 };
 
@@ -78,8 +92,9 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
   for (const Lifetime& life : lifetimes) {
     const uint64_t bytes = p.buffers[life.buffer].bytes;
     uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, top = 0;
-    for (const Placed& other : placed.Near(life.begin, life.end)) {
-      if (other.begin >= life.end || other.end <= life.begin) continue;
+    for (const Placed& other : placed.Near(life)) {
+      const bool apart = other.begin >= life.end || other.end <= life.begin;
+      if (apart && other.begin >= life.head && life.begin >= other.head) continue;
       if (other.offset > top) {
         const uint64_t gap = other.offset - top;
         if (gap >= bytes && gap < best_gap) {
@@ -92,7 +107,7 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
     const uint64_t offset = best == UINT64_MAX ? top : best;
     p.buffers[life.buffer].offset = offset;
     size = std::max(size, offset + bytes);
-    placed.Add({offset, AlignUp(offset + bytes, alignment), life.begin, life.end});
+    placed.Add({offset, AlignUp(offset + bytes, alignment), life.begin, life.end, life.head});
   }
   return size;
 }
@@ -103,6 +118,8 @@ uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes
   for (const Lifetime& life : lifetimes) {
     change[life.begin] += static_cast<int64_t>(p.buffers[life.buffer].bytes);
     change[life.end] -= static_cast<int64_t>(p.buffers[life.buffer].bytes);
+    change[0] += life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
+    change[life.head] -= life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
   }
   int64_t live = 0, peak = 0;
   for (int64_t step : change) peak = std::max(peak, live += step);
@@ -128,15 +145,23 @@ Program PlaceArenas(Program p) {
     p.arena_bytes[space] = p.persistent_bytes[space];
     p.live_peak_bytes[space] = persistent_live[space];
   }
-  std::vector<uint32_t> begun(p.buffers.size(), 0);
+  constexpr uint32_t kNotYet = UINT32_MAX;
+  std::vector<uint32_t> begun(p.buffers.size(), kNotYet), heads(p.buffers.size(), 0);
   for (const auto& list : p.sections) {
     std::array<std::vector<Lifetime>, kSpaces> transients;
-    for (uint32_t i = 0; i < list.size(); ++i) {
+    const auto positions = static_cast<uint32_t>(list.size());
+    for (uint32_t i = 0; i < positions; ++i) {
       if (const auto* alloc = std::get_if<Alloc>(&list[i].op)) {
         begun[alloc->buffer] = i;
       } else if (const auto* free = std::get_if<Free>(&list[i].op)) {
-        const auto space = static_cast<size_t>(p.buffers[free->buffer].space);
-        transients[space].push_back({free->buffer, begun[free->buffer], i});
+        const BufferId id = free->buffer;
+        if (begun[id] == kNotYet) {  // what the micro-step before left
+          heads[id] = i + 1;
+          continue;
+        }
+        const uint32_t end = heads[id] > 0 ? positions : i;
+        transients[static_cast<size_t>(p.buffers[id].space)].push_back(
+            {id, begun[id], end, heads[id]});
       }
     }
     for (size_t space = 0; space < kSpaces; ++space) {

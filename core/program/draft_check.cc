@@ -170,7 +170,10 @@ class ListOrderCheck {
         stage_(stage),
         rank_(rank),
         violations_(violations),
-        states_(program.buffers.size()) {}
+        states_(program.buffers.size()),
+        left_to_micro_step_(stage >= DraftStage::kLifetimes
+                                ? LeftToMicroStep(program)
+                                : std::vector<bool>(program.buffers.size(), false)) {}
 
   void Run() {
     NoteWritesOfPersistent();
@@ -212,11 +215,8 @@ class ListOrderCheck {
   }
 
   void RunList(Section section, uint8_t kind) {
-    for (const BufferId id : touched_) {
-      states_[id].life = Life::kNever;
-      states_[id].written.Clear();
-    }
-    touched_.clear();
+    const bool micro_step = section == Section::kMicroStep;
+    ForgetLives(micro_step && (kind & kTakesFromMicroStep) != 0);
     int64_t index = -1;
     for (const Instruction& instruction : program_.section(section)) {
       site_ = {section, ++index};
@@ -230,9 +230,25 @@ class ListOrderCheck {
       }
     }
     if (stage_ < DraftStage::kLifetimes) return;
+    const bool leaves = micro_step && (kind & kLeavesToMicroStep) != 0;
     for (const BufferId id : touched_) {
-      if (states_[id].life == Life::kLive) Add("leak", id, "is never freed");
+      if (states_[id].life != Life::kLive || (leaves && left_to_micro_step_[id])) continue;
+      Add("leak", id, "is never freed");
     }
+  }
+
+  // `takes`: but for what the micro-step before left.
+  void ForgetLives(bool takes) {
+    std::vector<BufferId> left;
+    for (const BufferId id : touched_) {
+      if (takes && states_[id].life == Life::kLive && left_to_micro_step_[id]) {
+        left.push_back(id);
+        continue;
+      }
+      states_[id].life = Life::kNever;
+      states_[id].written.Clear();
+    }
+    touched_ = std::move(left);
   }
 
   void RunAlloc(BufferId id) {
@@ -312,8 +328,9 @@ class ListOrderCheck {
   const int rank_;
   Violations& violations_;
   std::vector<State> states_;
-  std::vector<BufferId> touched_;  // transient buffers of this list
-  std::set<BufferId> allocated_;   // persistent ones
+  const std::vector<bool> left_to_micro_step_;  // by buffer
+  std::vector<BufferId> touched_;               // transient buffers of this list
+  std::set<BufferId> allocated_;                // persistent ones
   Site site_;
 };
 

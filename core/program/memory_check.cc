@@ -2,13 +2,20 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/program/format.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
 
 MemoryCheck::MemoryCheck(const Program& program, int rank, const HappensBefore& order,
                          Violations& violations)
-    : program_(program), rank_(rank), order_(order), violations_(violations) {
+    : program_(program),
+      rank_(rank),
+      order_(order),
+      violations_(violations),
+      left_to_micro_step_(LeftToMicroStep(program)) {
   states_.resize(program.buffers.size());
   for (const BufferId id :
        {program.state_buffer, program.state_host_buffer, program.tokens_host_buffer}) {
@@ -157,8 +164,13 @@ void MemoryCheck::CheckRaces(const Ref& ref, State& state, const Touch& now) {
   state.touches.push_back(now);
 }
 
-void MemoryCheck::EndSection() {
+void MemoryCheck::EndSection(bool leaves) {
+  std::vector<BufferId> left;
   for (const BufferId id : live_transients_) {
+    if (leaves && left_to_micro_step_[id]) {
+      left.push_back(id);
+      continue;
+    }
     State& state = states_[id];
     const Buffer& buffer = program_.buffers[id];
     violations_.Add("leak", state.allocated_site,
@@ -167,7 +179,7 @@ void MemoryCheck::EndSection() {
     arenas_[static_cast<size_t>(buffer.space)].Release(buffer.offset, buffer.offset + buffer.bytes,
                                                        id, state.allocated, state.allocated_site);
   }
-  live_transients_.clear();
+  live_transients_ = std::move(left);
 }
 
 }  // namespace zeroplan

@@ -20,8 +20,9 @@ class MemoryCheck {
   MemoryCheck(const Program& program, int rank, const HappensBefore& order, Violations& violations);
 
   void Run(const Instruction& instruction, Moment moment, Site site);
-  // Transient buffers may not outlive the section that allocated them.
-  void EndSection();
+  // Transient buffers may not outlive the section that allocated them, but for those that a
+  // micro-step `leaves` to the next one.
+  void EndSection(bool leaves);
 
  private:
   // An access that a later one may conflict with.
@@ -53,6 +54,7 @@ class MemoryCheck {
   Violations& violations_;
   std::vector<State> states_;
   std::array<ArenaMap, kSpaces> arenas_;
+  const std::vector<bool> left_to_micro_step_;  // by buffer
   std::vector<BufferId> live_transients_;
 };
 

@@ -20,6 +20,15 @@ constexpr uint8_t MicroStepKinds(int64_t grad_accum) {
   return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;
 }
 
+// Micro-steps that may leave work under way, and the transient buffers it uses, to the next one of
+// the same step; and those that may find such.
+inline constexpr uint8_t kLeavesToMicroStep = kFirst | kMiddle;
+inline constexpr uint8_t kTakesFromMicroStep = kMiddle | kLast;
+
+// By buffer: whether micro_step frees it before it allocates it, as what the micro-step before
+// left.
+std::vector<bool> LeftToMicroStep(const Program& program);
+
 // Whether an instruction of `section` runs where the micro-step's kind is one of `kinds`. Outside
 // of micro_step all instructions run.
 inline bool RunsIn(const Instruction& instruction, Section section, uint8_t kinds) {

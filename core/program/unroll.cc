@@ -13,7 +13,7 @@ void RunSection(const Program& program, Section section, uint8_t kind, UnrollVis
     if (RunsIn(instruction, section, kind)) visitor.Run(instruction, {section, index});
     ++index;
   }
-  visitor.EndSection(section);
+  visitor.EndSection(section, kind);
 }
 
 void RunStep(const Program& program, UnrollVisitor& visitor) {

@@ -14,7 +14,8 @@ class UnrollVisitor {
  public:
   virtual ~UnrollVisitor() = default;
   virtual void Run(const Instruction& instruction, Site site) = 0;
-  virtual void EndSection(Section section) = 0;
+  // `kind`: of the micro-step.
+  virtual void EndSection(Section section, uint8_t kind) = 0;
   virtual void EndStep() = 0;
   // The engine waits for all streams.
   virtual void Synchronize() = 0;

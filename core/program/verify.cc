@@ -7,6 +7,7 @@
 #include "core/program/happens_before.h"
 #include "core/program/memory_check.h"
 #include "core/program/static_check.h"
+#include "core/program/step_order.h"
 #include "core/program/unroll.h"
 
 namespace zeroplan {
@@ -31,8 +32,8 @@ class RankCheck : public UnrollVisitor {
       gradients_.Run(instruction, site);
     }
   }
-  void EndSection(Section section) override {
-    memory_.EndSection();
+  void EndSection(Section section, uint8_t kind) override {
+    memory_.EndSection(section == Section::kMicroStep && (kind & kLeavesToMicroStep) != 0);
     gradients_.EndSection(section);
   }
   void EndStep() override { gradients_.EndStep(); }

@@ -46,9 +46,10 @@ CpuRank::CpuRank(const Program& program, const EngineOptions& options, int rank,
 
 void CpuRank::Issue(Section section, When kind, int repetition) {
   if (random_order_) {
-    // What an earlier section left is no micro-step's: its repetition is 0.
-    random_order_->Run(section, kind, [&](Section of, size_t index) {
-      Execute(of, index, of == section ? repetition : 0);
+    random_order_->Run(section, kind, [&](Section of, size_t index, bool was_left) {
+      // What was left is the micro-step's before this one, or no micro-step's.
+      const int own = of == Section::kMicroStep ? repetition - 1 : 0;
+      Execute(of, index, was_left ? own : repetition);
     });
     return;
   }

@@ -52,7 +52,7 @@ RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section,
     Item item{section, static_cast<int32_t>(i)};
     if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
       item.after = recorded[wait->event];
-      if (item.after < 0) item.waits = static_cast<int32_t>(wait->event);
+      item.event = static_cast<int32_t>(wait->event);
     } else if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
       recorded[record->event] = item.index;
       item.records = static_cast<int32_t>(record->event);
@@ -60,25 +60,41 @@ RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section,
     plan.queues[static_cast<size_t>(instruction.stream)].push_back(item);
     ++plan.items;
   }
-  // Only the update's section leaves work: every other one meets at its end.
-  if (section == Section::kOptimizerStep) MarkLeavable(instructions, plan);
+  // Streams meet at the end of everything else.
+  const bool leaves = section == Section::kOptimizerStep ||
+                      (section == Section::kMicroStep && (kind & kLeavesToMicroStep) != 0);
+  if (leaves) MarkLeavable(plan);
   return plan;
 }
 
-// Marks the end of each stream but compute, as far as nothing waits for a record in it.
-void RandomOrder::MarkLeavable(const std::vector<Instruction>& instructions, Plan& plan) {
-  std::vector<bool> awaited(instructions.size(), false);
-  for (const auto& queue : plan.queues) {
-    for (const Item& item : queue) {
-      if (item.after >= 0) awaited[static_cast<size_t>(item.after)] = true;
+// Marks the end of each stream but compute, as far as nothing that has to run waits for it.
+void RandomOrder::MarkLeavable(Plan& plan) {
+  // By stream: how many items from its begin have to run.
+  std::array<size_t, kStreams> must_run{};
+  must_run[static_cast<size_t>(Stream::kCompute)] =
+      plan.queues[static_cast<size_t>(Stream::kCompute)].size();
+  std::array<size_t, kStreams> seen{};
+  const auto require = [&](int32_t index) {
+    for (size_t s = 0; s < plan.queues.size(); ++s) {
+      const auto& queue = plan.queues[s];
+      const auto found =
+          std::lower_bound(queue.begin(), queue.end(), index,
+                           [](const Item& item, int32_t wanted) { return item.index < wanted; });
+      if (found == queue.end() || found->index != index) continue;
+      must_run[s] = std::max(must_run[s], static_cast<size_t>(found - queue.begin()) + 1);
+    }
+  };
+  while (seen != must_run) {
+    for (size_t s = 0; s < seen.size(); ++s) {
+      for (; seen[s] < must_run[s]; ++seen[s]) {
+        const int32_t after = plan.queues[s][seen[s]].after;
+        if (after >= 0) require(after);
+      }
     }
   }
   for (size_t s = 0; s < plan.queues.size(); ++s) {
-    if (s == static_cast<size_t>(Stream::kCompute)) continue;
-    auto& queue = plan.queues[s];
-    for (size_t q = queue.size(); q-- > 0;) {
-      if (awaited[static_cast<size_t>(queue[q].index)]) break;
-      queue[q].may_be_left = true;
+    for (size_t q = must_run[s]; q < plan.queues[s].size(); ++q) {
+      plan.queues[s][q].may_be_left = true;
       --plan.items;
     }
   }
@@ -93,7 +109,7 @@ void RandomOrder::Begin(const Plan& plan) {
     head_[s] = 0;
     for (Item& item : queue) {
       item.was_left = true;
-      item.after = -1;  // ran with its own section
+      item.after = -1;  // if it was left too, its record is
       if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 1;
       // In front of what the section must run, it must run itself.
       item.may_be_left = plan.queues[s].empty();
@@ -107,8 +123,8 @@ void RandomOrder::Begin(const Plan& plan) {
 }
 
 bool RandomOrder::Ready(const Item& item) const {
-  if (item.after >= 0 && done_[static_cast<size_t>(item.after)] == 0) return false;
-  return item.waits < 0 || left_to_record_[static_cast<size_t>(item.waits)] == 0;
+  if (item.after >= 0) return done_[static_cast<size_t>(item.after)] != 0;
+  return item.event < 0 || left_to_record_[static_cast<size_t>(item.event)] == 0;
 }
 
 int RandomOrder::Pick() {

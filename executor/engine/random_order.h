@@ -25,18 +25,18 @@ class OrderRng {
 
 // One per rank. Objects with the same program and seed yield the same orders, so collectives match.
 //
-// What a stream runs at a section's end, and nothing in the section waits for, may be left to later
-// sections, where it comes first on its stream: so that a wait for a carried-over event that is
-// missing shows too.
+// What a stream runs at the end of an update, or of a micro-step that is not the step's last, and
+// nothing that has to run there waits for, may be left to what runs next, where it comes first on
+// its stream: so that a wait for a carried-over event that is missing shows too.
 class RandomOrder {
  public:
   RandomOrder(const Program& program, uint64_t seed);
 
-  // Calls execute(section, index) for the instructions of the section that belong to micro-step
-  // `kind` (kind counts in kMicroStep only), but for what is left to later sections, and for what
-  // earlier ones left: in list order within a stream, and a wait only after the record that is the
-  // last before it in the list, or was left. A wait for an event without either is for one that has
-  // been signalled. Allocates nothing.
+  // Calls execute(section, index, was_left) for the instructions of the section that belong to
+  // micro-step `kind` (kind counts in kMicroStep only), but for what is left to what runs next, and
+  // for what was left by what ran before: in list order within a stream, and a wait only after the
+  // record that is the last before it in the list, or was left. A wait for an event without either
+  // is for one that has been signalled. Allocates nothing.
   template <typename Execute>
   void Run(Section section, When kind, Execute&& execute) {
     const Plan& plan = plans_[PlanIndex(section, kind)];
@@ -47,7 +47,7 @@ class RandomOrder {
                      SectionName(section));
       const auto s = static_cast<size_t>(stream);
       const Item item = queues_[s][head_[s]++];
-      execute(item.section, static_cast<size_t>(item.index));
+      execute(item.section, static_cast<size_t>(item.index), item.was_left);
       if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 0;
       if (!item.was_left) done_[static_cast<size_t>(item.index)] = 1;
       if (!item.may_be_left) --left_;
@@ -59,7 +59,7 @@ class RandomOrder {
     Section section;
     int32_t index;         // within the section
     int32_t after = -1;    // the record of the same section that must have run; -1: none
-    int32_t waits = -1;    // an event that must not be left to record; -1: none
+    int32_t event = -1;    // that it waits for; -1: none
     int32_t records = -1;  // an event; -1: none
     bool may_be_left = false;
     bool was_left = false;
@@ -71,7 +71,7 @@ class RandomOrder {
 
   static size_t PlanIndex(Section section, When kind);
   static Plan MakePlan(const Program& program, Section section, When kind);
-  static void MarkLeavable(const std::vector<Instruction>& instructions, Plan& plan);
+  static void MarkLeavable(Plan& plan);
   void Begin(const Plan& plan);
   bool Ready(const Item& item) const;
   int Pick();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "core/base/units.h"
 #include "core/model/param_table.h"
@@ -18,27 +19,31 @@
 namespace zeroplan {
 namespace {
 
-// One part of a step, `times` of which run.
 struct Part {
   std::string name;
-  int64_t times = 1;
   PlayedSection played;
 };
 
+// A step of one micro-step has no first or last one. Of the middle ones those have a number that
+// run unlike the others: they come first.
+std::string PartName(const std::vector<PlayedSection>& step, size_t i) {
+  const PlayedSection& part = step[i];
+  if (part.section == Section::kOptimizerStep) return "update";
+  if (part.kinds == kOnly) return "micro-step";
+  if (part.kinds == kFirst) return "first micro-step";
+  if (part.kinds == kLast) return "last micro-step";
+  return step[i + 1].kinds == kMiddle ? fmt::format("micro-step {}", part.first_micro_step + 1)
+                                      : "middle micro-step";
+}
+
 std::vector<Part> PlayParts(const Program& program, const CostModel& costs) {
-  const int64_t g = program.setup.batch.grad_accum;
+  std::vector<PlayedSection> step = PlayStep(program, costs);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < step.size(); ++i) names.push_back(PartName(step, i));
   std::vector<Part> parts;
-  auto add = [&](std::string name, int64_t times, Section section, uint8_t kinds) {
-    parts.push_back({std::move(name), times, PlaySection(program, section, kinds, costs)});
-  };
-  if (g == 1) {
-    add("micro-step", 1, Section::kMicroStep, kOnly);
-  } else {
-    add("first micro-step", 1, Section::kMicroStep, kFirst);
-    if (g > 2) add("middle micro-step", g - 2, Section::kMicroStep, kMiddle);
-    add("last micro-step", 1, Section::kMicroStep, kLast);
+  for (size_t i = 0; i < step.size(); ++i) {
+    parts.push_back({std::move(names[i]), std::move(step[i])});
   }
-  add("update", 1, Section::kOptimizerStep, kEvery);
   return parts;
 }
 
@@ -129,10 +134,10 @@ std::string Times(const Program& program, const std::vector<Part>& parts) {
   double total = 0;
   for (const Part& part : parts) {
     const double seconds = part.played.time.total_seconds;
-    total += seconds * static_cast<double>(part.times);
+    total += seconds * static_cast<double>(part.played.times);
     const std::string name =
-        part.times == 1 ? part.name : fmt::format("{} x {}", part.name, part.times);
-    const std::string each = part.times == 1 ? "" : " each";
+        part.played.times == 1 ? part.name : fmt::format("{} x {}", part.name, part.played.times);
+    const std::string each = part.played.times == 1 ? "" : " each";
     text += Wrap(fmt::format("  {:<22}{:>9}{}: {}", name, FormatSeconds(seconds), each,
                              SpentOn(program, part.played)),
                  6);
@@ -145,8 +150,8 @@ std::string Lanes(const Program& program, const std::vector<Part>& parts) {
   const Part* micro = nullptr;
   for (const Part& part : parts) {
     if (part.played.section != Section::kMicroStep) continue;
-    if (micro == nullptr || micro->times == 1) micro = &part;
-    if (part.times > 1 || part.played.kinds == kMiddle) break;
+    if (micro != nullptr && micro->played.kinds == kMiddle && part.played.kinds == kLast) break;
+    micro = &part;
   }
   std::string text, rows;
   for (const Part* part : {micro, &parts.back()}) {
@@ -203,7 +208,7 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
   std::map<std::string, WaitGroup> by_kind;
   double exposed = 0, waited = 0, total = 0;
   for (const Part& part : parts) {
-    const auto times = static_cast<double>(part.times);
+    const auto times = static_cast<double>(part.played.times);
     const SectionTime& time = part.played.time;
     total += times * time.total_seconds;
     exposed += times * (time.total_seconds - time.compute_seconds - time.optimizer_seconds);
@@ -211,7 +216,7 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
       const auto [kind, one] = WaitNames(program, wait.section, wait.waited_for);
       WaitGroup& group = by_kind[kind];
       group.seconds += times * wait.seconds;
-      group.count += part.times;
+      group.count += part.played.times;
       if (wait.seconds > group.longest_seconds) {
         group.longest_seconds = wait.seconds;
         group.longest = one;

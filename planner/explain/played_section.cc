@@ -1,7 +1,9 @@
 #include "planner/explain/played_section.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "core/program/step_order.h"
 #include "cost_models/step_time.h"
 
 namespace zeroplan {
@@ -14,8 +16,11 @@ class WaitResolver {
       : program_(program),
         section_(played.section),
         list_(program.section(played.section)),
+        // A step's first micro-step finds what an update left, the others what one of them did.
+        carried_from_((played.kinds & kTakesFromMicroStep) != 0 ? Section::kMicroStep
+                                                                : Section::kOptimizerStep),
         total_(played.time.total_seconds),
-        span_of_(list_.size() + program.section(Section::kOptimizerStep).size(), -1),
+        span_of_(list_.size() + program.section(carried_from_).size(), -1),
         record_of_(program.event_count, -1) {
     for (size_t s = 0; s < played.spans.size(); ++s) {
       span_of_[Id(played.spans[s])] = static_cast<int64_t>(s);
@@ -31,16 +36,14 @@ class WaitResolver {
   }
 
   // What an instruction is called here: its index, or past the section's if it was carried in.
-  size_t Id(const PlayedSpan& span) const {
-    return span.index + (span.section == section_ ? 0 : list_.size());
-  }
+  size_t Id(const PlayedSpan& span) const { return span.index + (span.carried ? list_.size() : 0); }
   Stream StreamOf(const PlayedSpan& span) const {
     return program_.section(span.section)[span.index].stream;
   }
   ComputeWait Wait(double seconds, int64_t id) const {
     const auto own = static_cast<int64_t>(list_.size());
     if (id < own) return {seconds, id, section_};
-    return {seconds, id - own, Section::kOptimizerStep};
+    return {seconds, id - own, carried_from_};
   }
 
   const std::vector<size_t>& queue(Stream stream) const {
@@ -63,6 +66,7 @@ class WaitResolver {
       const auto* wait = std::get_if<WaitEvent>(&list_[queue[q]].op);
       if (wait == nullptr || record_of_[wait->event] < 0 || hops > kStreams) continue;
       const auto record = static_cast<size_t>(record_of_[wait->event]);
+      if (record > queue[q]) continue;  // for the record that was carried in
       const Stream recorder = list_[record].stream;
       const std::vector<size_t>& theirs = queues_[static_cast<size_t>(recorder)];
       const auto position = std::lower_bound(theirs.begin(), theirs.end(), record);
@@ -97,6 +101,7 @@ class WaitResolver {
   const Program& program_;
   const Section section_;
   const std::vector<Instruction>& list_;
+  const Section carried_from_;
   double total_;
   const std::vector<PlayedSpan>* spans_ = nullptr;
   std::vector<int64_t> span_of_;    // by instruction
@@ -128,16 +133,21 @@ void AddWait(const WaitResolver& resolver, double begin, double end, int64_t las
 
 }  // namespace
 
-PlayedSection PlaySection(const Program& program, Section section, uint8_t kinds,
-                          const CostModel& costs) {
-  PlayedSection played;
-  played.section = section;
-  played.kinds = kinds;
-  for (const Instruction& instruction : program.section(section)) {
-    played.seconds.push_back(costs.Seconds(program, instruction));
+std::vector<PlayedSection> PlayStep(const Program& program, const CostModel& costs) {
+  std::vector<PlayedSection> step;
+  for (PlayedPart& part : StepTimer(costs).PlayStep(program)) {
+    PlayedSection& played = step.emplace_back();
+    played.section = part.section;
+    played.kinds = part.kinds;
+    played.first_micro_step = part.first_micro_step;
+    played.times = part.times;
+    played.time = part.time;
+    for (const Instruction& instruction : program.section(part.section)) {
+      played.seconds.push_back(costs.Seconds(program, instruction));
+    }
+    played.spans = std::move(part.spans);
   }
-  played.time = StepTimer(costs).PlayPart(program, section, kinds, &played.spans);
-  return played;
+  return step;
 }
 
 std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedSection& played) {

@@ -183,26 +183,31 @@ GroupTime TimeOfGroup(const GroupTerms& terms, const Candidate& group, const Tra
 }
 
 double StepSecondsAtLeast(const GroupTime& group, const KernelTime& kernels, int64_t grad_accum) {
-  // A micro-step; the first one also ends the last update, the last one has its reductions.
-  auto micro = [&](bool first, bool last) {
-    double forward = SideBySide(
-        kernels.forward_seconds,
-        group.forward_comm_seconds + (first ? group.carried_comm_seconds : 0), group.rates);
-    double fetch = group.fetch_seconds;
-    if (first) {
-      // Every parameter is used before the loss.
-      forward = std::max(group.update_seconds + forward, group.host_update_seconds);
-      fetch += group.update_seconds;
-    }
-    const double backward =
-        SideBySide(kernels.backward_seconds,
-                   group.backward_comm_seconds + (last ? group.last_comm_seconds : 0), group.rates);
-    const double host = last ? group.host_norm_seconds : 0;
-    return std::max(forward + std::max({backward, group.gradient_copy_seconds, host}), fetch);
+  const auto beside = [&](double compute, double comm) {
+    return SideBySide(compute, comm, group.rates);
   };
-  if (grad_accum == 1) return micro(true, true) + group.norm_seconds;
-  return micro(true, false) + static_cast<double>(grad_accum - 2) * micro(false, false) +
-         micro(false, true) + group.norm_seconds;
+  const double more = static_cast<double>(grad_accum - 1);
+  const double forward = kernels.forward_seconds, backward = kernels.backward_seconds;
+  // Every parameter is used before the loss, so the first forward half also ends the last update.
+  const double first_forward =
+      std::max(group.update_seconds +
+                   beside(forward, group.forward_comm_seconds + group.carried_comm_seconds),
+               group.host_update_seconds);
+  // From the begin of a backward half to the next one's. What the former reduces may take until
+  // then, beside the next forward half, and so may its way to the host.
+  const double between =
+      std::max(beside(backward + forward, group.backward_comm_seconds + group.forward_comm_seconds),
+               group.gradient_copy_seconds);
+  // The update waits for the last micro-step's reductions.
+  const double last_backward =
+      std::max({beside(backward, group.backward_comm_seconds + group.last_comm_seconds),
+                group.gradient_copy_seconds, group.host_norm_seconds});
+  const double halves = first_forward + more * between + last_backward;
+  // What a micro-step fetches, it fetches between its own begin and end.
+  const double fetching =
+      std::max(first_forward + backward, group.fetch_seconds + group.update_seconds) +
+      more * std::max(beside(forward, group.forward_comm_seconds) + backward, group.fetch_seconds);
+  return std::max(halves, fetching) + group.norm_seconds;
 }
 
 }  // namespace zeroplan

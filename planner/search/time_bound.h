@@ -10,10 +10,11 @@ namespace zeroplan {
 
 // Of a group: what its batch does not change. Each part alone.
 struct GroupTime {
-  // Collectives of each micro-step, in its forward and its backward half, and of the last one only.
+  // Collectives of each micro-step, in its forward half and from its backward half's begin on, and
+  // of the last one only. Reductions are over before the next backward half begins.
   double forward_comm_seconds = 0, backward_comm_seconds = 0, last_comm_seconds = 0;
   double carried_comm_seconds = 0;   // gathers after the update, in the first forward half
-  double gradient_copy_seconds = 0;  // to the host, in each backward half
+  double gradient_copy_seconds = 0;  // to the host, from each backward half's begin on
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double norm_seconds = 0;           // of gradients on the GPU, before the update
   double update_seconds = 0;         // on the GPU

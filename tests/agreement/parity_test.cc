@@ -3,9 +3,12 @@
 // micro-steps, and norms.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/lowering/lower.h"
+#include "core/program/step_order.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/core/lowering/matrix.h"
@@ -30,11 +33,7 @@ TrainSetup SetupFor(int stage, testing::Offload offload, int ranks, int64_t grad
   return setup;
 }
 
-std::vector<double> Losses(const TrainSetup& setup, uint64_t order_seed = 0,
-                           bool flash_attention = true) {
-  LowerOptions lower;
-  lower.flash_attention = flash_attention;
-  const Program program = Lower(testing::TinyModel(), setup, lower);
+std::vector<double> Losses(const Program& program, uint64_t order_seed, uint64_t steps) {
   EngineOptions options;
   options.threads_per_rank = 1;
   options.swap_dir = "/tmp";
@@ -42,10 +41,17 @@ std::vector<double> Losses(const TrainSetup& setup, uint64_t order_seed = 0,
   Engine engine(program, options);
   engine.Init();
   std::vector<double> losses;
-  for (uint64_t step = 0; step < kSteps; ++step) {
+  for (uint64_t step = 0; step < steps; ++step) {
     losses.push_back(engine.Step(testing::RandomBatch(program, step)).loss_sum);
   }
   return losses;
+}
+
+std::vector<double> Losses(const TrainSetup& setup, uint64_t order_seed = 0,
+                           bool flash_attention = true, uint64_t steps = kSteps) {
+  LowerOptions lower;
+  lower.flash_attention = flash_attention;
+  return Losses(Lower(testing::TinyModel(), setup, lower), order_seed, steps);
 }
 
 // Reordering sums of a few thousand fp32 terms changes them by about 1e-6; over 50 steps of Adam,
@@ -157,6 +163,49 @@ TEST_CASE("any legal order of the streams gives the same bits") {
       }
     }
   }
+}
+
+TEST_CASE(
+    "reductions that run on into the next micro-step train like stage 0, in any legal order") {
+  const auto setup_of = [](int stage, testing::Offload offload, int ranks, int64_t grad_accum) {
+    TrainSetup setup = SetupFor(stage, offload, ranks, grad_accum, kNoRecompute);
+    setup.batch.micro_batch = 60 / (ranks * grad_accum);
+    return setup;
+  };
+  const std::vector<double> control =
+      Losses(setup_of(0, testing::Offload::kNone, 1, 1), 0, true, 6);
+  for (const int stage : {2, 3}) {
+    for (const testing::Offload offload : testing::OffloadsOf(stage)) {
+      for (const int64_t grad_accum : {1, 2, 3, 5}) {
+        CAPTURE(stage);
+        CAPTURE(testing::OffloadLabel(offload));
+        CAPTURE(grad_accum);
+        for (const int ranks : {1, 2}) {
+          const TrainSetup setup = setup_of(stage, offload, ranks, grad_accum);
+          const std::vector<double> losses = Losses(setup, 0, true, 6);
+          CheckFollows(control, losses);
+          for (const uint64_t seed : {21u, 22u}) CHECK(Losses(setup, seed, true, 6) == losses);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a micro-step that does not wait for what the one before left trains otherwise") {
+  TrainSetup setup = SetupFor(2, testing::Offload::kNone, 2, 4, kNoRecompute);
+  Program program = Lower(testing::TinyModel(), setup);
+  const std::vector<double> losses = Losses(program, 0, 4);
+  auto& list = program.section(Section::kMicroStep);
+  const auto free = std::find_if(list.begin(), list.end(), [](const Instruction& i) {
+    return std::holds_alternative<Free>(i.op) && i.when == kTakesFromMicroStep;
+  });
+  REQUIRE(free != list.end());
+  REQUIRE(std::holds_alternative<WaitEvent>(std::prev(free)->op));
+  list.erase(std::prev(free));
+  CHECK(Losses(program, 0, 4) == losses);  // list order hides it
+  int wrong = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) wrong += Losses(program, seed, 4) != losses;
+  CHECK(wrong > 0);
 }
 
 TEST_CASE("a resumed run at another stage, offload and rank count follows the first") {

@@ -1,10 +1,17 @@
 // What may run side by side: the order that a program's events guarantee, and no more.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/lowering/lower.h"
+#include "core/program/draft_check.h"
 #include "core/program/happens_before.h"
+#include "core/program/step_order.h"
+#include "core/program/unroll.h"
 #include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"
 
@@ -204,6 +211,154 @@ TEST_CASE("Verify refuses a program in which a wait for a carried gather is miss
     }
     CHECK(dropped == carried.size());
   }
+}
+
+// What a step's micro-steps have under way on the streams of reductions when they end.
+class LeftBehind : public UnrollVisitor {
+ public:
+  explicit LeftBehind(const Program& program) : order_(program.event_count) {}
+
+  void Run(const Instruction& instruction, Site site) override {
+    const Moment moment = order_.Issue(instruction.stream);
+    if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+      order_.Record(record->event, instruction.stream);
+    } else if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+      order_.Wait(wait->event, instruction.stream);
+    } else if (site.section == Section::kMicroStep && instruction.stream != Stream::kCompute) {
+      issued_.push_back({moment, instruction.stream});
+    } else if (site.section == Section::kMicroStep && instruction.phase == Phase::kBackward &&
+               !in_backward_) {
+      in_backward_ = true;
+      for (const Moment& left : left_) {
+        left_in_backward += !order_.Ordered(left, Stream::kCompute);
+      }
+    }
+  }
+  void EndSection(Section section, uint8_t kind) override {
+    if (section != Section::kMicroStep) return;
+    left_.clear();
+    for (const auto& [moment, stream] : issued_) {
+      if (order_.Ordered(moment, Stream::kCompute)) continue;
+      left_.push_back(moment);
+      ++((kind & kLeavesToMicroStep) != 0 ? by_stream[static_cast<size_t>(stream)] : by_the_last);
+    }
+    issued_.clear();
+    in_backward_ = false;
+  }
+  void EndStep() override {}
+  void Synchronize() override { order_.Synchronize(); }
+
+  std::array<int, kStreams> by_stream{};
+  int by_the_last = 0;
+  int left_in_backward = 0;  // of what was left, when the next backward pass begins
+
+ private:
+  HappensBefore order_;
+  std::vector<std::pair<Moment, Stream>> issued_;
+  std::vector<Moment> left_;
+  bool in_backward_ = false;
+};
+
+LeftBehind LeftBy(const Program& program) {
+  LeftBehind left(program);
+  Unroll(program, left);
+  return left;
+}
+
+TEST_CASE("reductions run on into the next micro-step's forward pass, and no further") {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const testing::Offload offload : testing::OffloadsOf(stage)) {
+      // Which of the shards' parts come last is the layout's matter.
+      if (offload == testing::Offload::kRatio) continue;
+      for (const int ranks : {1, 2}) {
+        for (const bool overlap : {true, false}) {
+          for (const int64_t grad_accum : {1, 2, 3, 5}) {
+            CAPTURE(stage);
+            CAPTURE(std::string(testing::OffloadLabel(offload)));
+            CAPTURE(ranks);
+            CAPTURE(overlap);
+            CAPTURE(grad_accum);
+            TrainSetup setup =
+                testing::BaseSetup(stage, ranks, Dtype::kBF16, grad_accum, kNoRecompute);
+            testing::SetOffload(setup, offload);
+            setup.zero.overlap_comm = overlap;
+            const LeftBehind left = LeftBy(Lower(testing::TinyModel(2), setup));
+            const bool to_host =
+                offload != testing::Offload::kNone && offload != testing::Offload::kParam;
+            const bool leaves = stage >= 2 && grad_accum > 1;
+            const auto by = [&](Stream stream) {
+              return left.by_stream[static_cast<size_t>(stream)] > 0;
+            };
+            CHECK(by(Stream::kReduce) == (leaves && overlap && ranks > 1));
+            CHECK(by(Stream::kDeviceToHost) == (leaves && overlap && to_host));
+            CHECK(by(Stream::kHost) == (leaves && to_host));
+            for (const Stream stream : {Stream::kGather, Stream::kHostToDevice, Stream::kStorage}) {
+              CHECK(!by(stream));
+            }
+            CHECK(left.by_the_last == 0);
+            // Sums on the host need nothing of the GPU's.
+            if (!to_host) CHECK(left.left_in_backward == 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("Verify refuses a program in which a wait for what a micro-step left is missing") {
+  for (const int stage : {2, 3}) {
+    for (const testing::Offload offload : {testing::Offload::kNone, testing::Offload::kOptimizer}) {
+      for (const int64_t grad_accum : {2, 3}) {
+        CAPTURE(stage);
+        CAPTURE(std::string(testing::OffloadLabel(offload)));
+        CAPTURE(grad_accum);
+        TrainSetup setup = testing::BaseSetup(stage, 2, Dtype::kBF16, grad_accum, kNoRecompute);
+        testing::SetOffload(setup, offload);
+        const Program program = Lower(testing::TinyModel(2), setup);
+        REQUIRE(Verify(program, 1).empty());
+        const auto& list = program.section(Section::kMicroStep);
+        // Those in front of what the micro-step frees first, and the one for the host's slots.
+        std::string rules;
+        for (size_t i = 0; i < list.size(); ++i) {
+          const auto* wait = std::get_if<WaitEvent>(&list[i].op);
+          if (wait == nullptr || list[i].when != kTakesFromMicroStep) continue;
+          const bool here = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i),
+                                        [&](const auto& before) {
+                                          const auto* record = std::get_if<RecordEvent>(&before.op);
+                                          return record != nullptr && record->event == wait->event;
+                                        });
+          if (here) continue;
+          Program broken = program;
+          auto& changed = broken.section(Section::kMicroStep);
+          changed.erase(changed.begin() + static_cast<std::ptrdiff_t>(i));
+          const std::vector<Violation> found = Verify(broken, 1);
+          REQUIRE(!found.empty());
+          rules += found[0].rule + " ";
+        }
+        const std::string expected = offload == testing::Offload::kNone
+                                         ? "use_after_free "
+                                         : "use_after_free use_after_free race ";
+        CHECK(rules == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("a transient buffer that a micro-step leaves and none frees is a leak") {
+  TrainSetup setup = testing::BaseSetup(2, 2, Dtype::kBF16, 3, kNoRecompute);
+  Program program = Lower(testing::TinyModel(2), setup);
+  auto& list = program.section(Section::kMicroStep);
+  const auto head = std::find_if(list.begin(), list.end(), [](const Instruction& i) {
+    return std::holds_alternative<Free>(i.op) && i.when == kTakesFromMicroStep;
+  });
+  REQUIRE(head != list.end());
+  list.erase(head);
+  const std::vector<Violation> found = Verify(program, 1);
+  REQUIRE(!found.empty());
+  CHECK(found[0].rule == "leak");
+  const std::vector<Violation> drafted = CheckDraft(program, DraftStage::kPlaced, 1);
+  REQUIRE(!drafted.empty());
+  CHECK(drafted[0].rule == "leak");
 }
 
 }  // namespace

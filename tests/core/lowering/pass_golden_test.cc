@@ -238,6 +238,20 @@ TEST_CASE("golden: assign_events, gathers carried into the next step") {
                {Section::kOptimizerStep, Section::kDrain}});
 }
 
+TEST_CASE("golden: assign_events, reductions carried into the next micro-step") {
+  TrainSetup setup = Setup(2, 2, Dtype::kBF16, 3);
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.zero.reduce_bucket_elements = 10'000;
+  CheckGolden({"assign_events_micro_steps",
+               "Stage 2, 2 ranks, 1 layer, 3 micro-steps, optimizer on the CPU: every micro-step "
+               "but the last leaves its reductions to the next one, which waits for them where it "
+               "frees what they use.",
+               "AssignEvents",
+               1,
+               setup,
+               {Section::kMicroStep}});
+}
+
 TEST_CASE("golden: assign_events, an update on the host carried into the next step") {
   TrainSetup setup = Setup(2, 1, Dtype::kBF16, 1);
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;

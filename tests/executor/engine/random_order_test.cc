@@ -102,7 +102,7 @@ TEST_CASE("random order: every instruction once, in list order within a stream")
   for (int round = 0; round < 20; ++round) {
     std::vector<size_t> order;
     random_order.Run(Section::kDrain, kOnly,
-                     [&](Section, size_t index) { order.push_back(index); });
+                     [&](Section, size_t index, bool) { order.push_back(index); });
     REQUIRE(order.size() == section.size());
     CHECK(std::set<size_t>(order.begin(), order.end()).size() == section.size());
     std::array<int, kStreams> last;
@@ -124,6 +124,43 @@ TEST_CASE("random order: every instruction once, in list order within a stream")
       done[index] = true;
     }
   }
+}
+
+TEST_CASE("random order: a micro-step leaves to the next one what nothing in it waits for") {
+  // A reduction, a copy that waits for it, and the event after both, for the next micro-step's end.
+  Program program;
+  program.event_count = 2;
+  std::vector<Instruction>& list = program.section(Section::kMicroStep);
+  const auto add = [&](Op op, Stream stream, uint8_t when) { list.push_back({op, stream, when}); };
+  add(LaunchKernel{KernelId::kFill}, Stream::kCompute, kEvery);
+  add(WaitEvent{1}, Stream::kCompute, kMiddle | kLast);
+  add(LaunchKernel{KernelId::kFill}, Stream::kCompute, kEvery);
+  add(Collective{CollectiveKind::kReduceScatter, Dtype::kF32}, Stream::kReduce, kEvery);
+  add(RecordEvent{0}, Stream::kReduce, kEvery);
+  add(WaitEvent{0}, Stream::kDeviceToHost, kEvery);
+  add(Copy{}, Stream::kDeviceToHost, kEvery);
+  add(RecordEvent{1}, Stream::kDeviceToHost, kEvery);
+  add(WaitEvent{1}, Stream::kCompute, kOnly | kLast);
+  std::set<size_t> left;  // how many instructions the first micro-step left
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    RandomOrder random_order(program, seed);
+    for (const When kind : {kFirst, kMiddle, kMiddle, kLast}) {
+      size_t from_before = 0, own = 0;
+      bool waited = false;
+      random_order.Run(Section::kMicroStep, kind, [&](Section, size_t index, bool was_left) {
+        (was_left ? from_before : own) += 1;
+        if (!was_left && index == 1) waited = true;
+        // The event in front of the second kernel is the micro-step's before this one.
+        if (was_left) CHECK(!waited);
+      });
+      if (kind == kMiddle) left.insert(from_before);
+      if (kind == kLast) CHECK(own == list.size());
+    }
+  }
+  // The reduction with all that follows it; the copy; an event alone; nothing.
+  CHECK(left.count(0) == 1);
+  CHECK(left.count(5) == 1);
+  CHECK(left.size() == 6);
 }
 
 TEST_CASE("random order: a wait whose record is in another micro-step is for a carried event") {

@@ -85,7 +85,7 @@ void CheckMemoryFlip(const MemoryCase& c) {
 
 TEST_CASE("MemoryFlip: on its two sides the whole space has different answers") {
   const char* h200 = "hgx-h200";
-  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 6 * kGB, 0, true, true},
+  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 5 * kGB, 0, true, true},
                               {"gpt2", 2, h200, 6 * kGB, 0, false, true},
                               {"gpt2-medium", 1, h200, 5 * kGB, 64, true, true}}) {
     CheckMemoryFlip(c);

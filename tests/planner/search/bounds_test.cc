@@ -9,6 +9,7 @@
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
+#include "hwprofiles/overrides.h"
 #include "planner/estimate/choices.h"
 #include "tests/core/families/made_up/made_up.h"
 #include "tests/planner/search_fixture.h"
@@ -224,6 +225,34 @@ TEST_CASE("bounds: of a model with small layers no time exceeds its program's") 
       candidate.stage = stage;
       candidate.grad_accum = grad_accum;
       CheckHolds(bounds, in, candidate);
+    }
+  }
+}
+
+TEST_CASE("bounds: reductions that take as long as kernels may hide under the next forward pass") {
+  for (const char* link : {"20GB/s", "60GB/s", "200GB/s"}) {
+    SearchFixture fixture("gpt2", 8);
+    SearchInputs& in = fixture.inputs;
+    // The last two buckets, which may hide, are most of two layers.
+    in.model.layers = 2;
+    in.model.vocab = in.model.padded_vocab = 1024;
+    ApplyGpuLink(fixture.profile, link);
+    const CostModel costs(fixture.profile, {8, 8});
+    in.clusters[0].costs = &costs;
+    Bounds bounds = BoundsOf(in);
+    CAPTURE(std::string(link));
+    for (const int stage : {1, 2, 3}) {
+      for (const OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+        for (const int64_t grad_accum : {1, 2, 4}) {
+          Candidate candidate;
+          candidate.gpus = 8;
+          candidate.stage = stage;
+          candidate.micro_batch = 4;
+          candidate.grad_accum = grad_accum;
+          candidate.optimizer = {device, 1};
+          CheckHolds(bounds, in, candidate);
+        }
+      }
     }
   }
 }

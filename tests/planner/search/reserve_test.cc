@@ -16,7 +16,7 @@ std::optional<Found> BestOf(uint64_t gpu_bytes, uint64_t gpu_reserve, uint64_t h
   Cluster& cluster = fixture.inputs.clusters[0].cluster;
   cluster.gpu_reserve_bytes = gpu_reserve;
   cluster.host_reserve_bytes = host_reserve;
-  return Searcher(fixture.inputs).Best({});
+  return Searcher(fixture.inputs).Best({}).found;
 }
 
 TEST_CASE("a reserve is memory that a search does not have") {
@@ -44,12 +44,12 @@ TEST_CASE("the GPU memory that a choice needs has the reserve in it") {
   Searcher searcher(fixture.inputs);
   Question least;
   least.objective = Objective::kHeadroom;
-  const std::optional<Found> found = searcher.Best(least);
+  const std::optional<Found> found = searcher.Best(least).found;
   REQUIRE(found);
   const uint64_t needed = GpuBytesNeeded(fixture.inputs, *found);
   CHECK(needed == found->gpu_bytes + kGB);
   least.gpu_capacity_bytes = needed;
-  CHECK(searcher.Best(least));
+  CHECK(searcher.Best(least).found);
   least.gpu_capacity_bytes = needed - 1;
   CHECK_FALSE(searcher.Best(least));
 }
