@@ -11,6 +11,7 @@
 #include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/units.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -34,6 +35,27 @@ struct EstimateOptions {
   Option<Format> format;
   std::string output, trace;
 };
+
+// Rows with a disk that nobody named: what it is taken for.
+void NoteDisk(const EstimateInputs& inputs, const CommonOptions& common,
+              const HardwareProfile& hardware, Assumptions& assumptions) {
+  if (common.cluster.nvme_capacity) return;
+  const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
+  if (capacity && capacity->source != FigureSource::kDerived) return;
+  for (const TrainSetup& setup : inputs.setups) {
+    if (setup.zero.offload_optimizer.device != OffloadDevice::kNvme &&
+        setup.zero.offload_param.device != OffloadDevice::kNvme) {
+      continue;
+    }
+    assumptions.notes.push_back(
+        capacity
+            ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
+                          FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
+            : "NVMe: the hardware profile does not say how much there is, so it is not "
+              "checked; --nvme-capacity sets it.");
+    return;
+  }
+}
 
 // The predicted trace of the one choice that was asked for.
 void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
@@ -67,6 +89,7 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
+  NoteDisk(inputs, common, hardware, assumptions);
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);

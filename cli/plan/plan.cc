@@ -57,14 +57,18 @@ names the smallest change that would.)";
   }
   const std::optional<Change> change = SmallestChange(
       request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
-  std::string fix = result.gave_up
-                        ? fmt::format(
-                              "the search gave up after {} programs; pin some choices (--stage, "
-                              "--checkpointing, --offload-optimizer) to look at the others",
-                              result.stats.lowered)
-                        : "no change was found that fits, more GPUs as far as the hardware profile "
-                          "goes included; "
-                          "try a smaller model or another --hw";
+  std::string fix =
+      "no change was found that fits, more GPUs as far as the hardware profile goes included; "
+      "try a smaller model or another --hw";
+  if (result.gave_up) {
+    const std::string where =
+        options.common.config.empty()
+            ? "pin some choices (--stage, --checkpointing, "
+              "--offload-optimizer)"
+            : fmt::format("set batch and buckets in {}", options.common.config);
+    fix = fmt::format("the search gave up after {} programs; {} to look at the others",
+                      result.stats.lowered, where);
+  }
   if (change) {
     fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
                       Proposal(options, request, *change), SetupLabel(change->estimate.setup),

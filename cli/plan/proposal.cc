@@ -89,10 +89,13 @@ std::vector<std::string> BesideConfig(const PlanOptions& options, const PlanRequ
 // Options that say how a choice is to be made which `found` does not make.
 std::vector<std::string> LeftOut(const ChoiceOptions& choice, const Candidate& found) {
   std::vector<std::string> names;
-  if (choice.offload_ratio && found.optimizer.device != OffloadDevice::kCpu) {
+  // A share or a number of layers of 1 goes without its option.
+  if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
+                               (found.optimizer.ratio >= 1 && *choice.offload_ratio < 1))) {
     names.push_back("--offload-ratio");
   }
-  if (choice.checkpoint_every && found.recompute.kind != RecomputeKind::kFull) {
+  if (choice.checkpoint_every && (found.recompute.kind != RecomputeKind::kFull ||
+                                  (found.recompute.every <= 1 && *choice.checkpoint_every > 1))) {
     names.push_back("--checkpoint-every");
   }
   return names;

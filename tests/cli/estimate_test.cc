@@ -181,6 +181,19 @@ TEST_CASE("what is kept free: by default, by option, and in plan as in estimate"
   CHECK(table.find("--host-reserve 5.80GB") != std::string::npos);
 }
 
+TEST_CASE("rows with a disk that nobody named say what it is taken for") {
+  const std::string model = "estimate --model gpt2 --seq-len 64 --stage 2 ";
+  const auto noted = [&](const std::string& more, const std::string& note) {
+    return RunZeroplan(model + more).out.find(note) != std::string::npos;
+  };
+  const std::string assumed = "NVMe: 2.00 TB a node by the hardware profile, assumed: one drive";
+  CHECK(noted("--hw rtx4090", assumed));
+  CHECK(noted("", "NVMe: the hardware profile does not say how much there is"));
+  CHECK_FALSE(noted("--hw dgx-h100", "NVMe: "));
+  CHECK_FALSE(noted("--hw rtx4090 --nvme-capacity 1TB", "NVMe: "));
+  CHECK_FALSE(noted("--hw rtx4090 --offload-optimizer none,cpu --offload-param none", "NVMe: "));
+}
+
 TEST_CASE("--tokens and --gpu-hour-price: steps, hours, GPU-hours and price of each choice") {
   const std::string run = "--model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none ";
   CHECK(EstimateJson(run)["choices"][0]["training"].is_null());

@@ -295,6 +295,15 @@ TEST_CASE("plan: options that the smallest change cannot stand beside are named"
   CHECK(run.exit_code == 3);
   Has(run.err, "--offload-optimizer none");
   Has(run.err, " without --offload-ratio (");
+  // All of the optimizer, which goes without the option that asks for a tenth.
+  const std::string tight =
+      "plan --model gpt2-xl --gpu-memory 6GB --stage 2 --micro-batch 1 --grad-accum 1 ";
+  const RunResult tenth = RunZeroplan(tight + "--checkpointing full --offload-ratio 0.1");
+  CHECK(tenth.exit_code == 3);
+  const std::string fix = "--offload-optimizer cpu --checkpointing full";
+  Has(tenth.err, fix + " without --offload-ratio (");
+  CHECK(RunZeroplan(tight + fix + " --offload-ratio 0.1").exit_code == 3);
+  CHECK(RunZeroplan(tight + fix).exit_code == 0);
 }
 
 TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'") {
