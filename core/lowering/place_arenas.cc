@@ -166,7 +166,6 @@ Program PlaceArenas(Program p) {
     }
     for (size_t space = 0; space < kSpaces; ++space) {
       if (transients[space].empty()) continue;
-      const auto positions = static_cast<uint32_t>(list.size());
       const uint64_t size = PlaceTransients(p, transients[space], alignment(space), positions);
       for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base[space];
       const uint64_t live = LargestLiveSum(p, transients[space], positions);

@@ -51,7 +51,7 @@ TEST_CASE("the GPU memory that a choice needs has the reserve in it") {
   least.gpu_capacity_bytes = needed;
   CHECK(searcher.Best(least).found);
   least.gpu_capacity_bytes = needed - 1;
-  CHECK_FALSE(searcher.Best(least));
+  CHECK_FALSE(searcher.Best(least).found);
 }
 
 }  // namespace
