@@ -79,6 +79,7 @@ Row ReadRow(const nlohmann::json& json, const HardwareProfile& hardware) {
   cluster.gpus_per_node = std::min(gpus, per_node);
   cluster.gpu_capacity_bytes = static_cast<uint64_t>(hardware.gpu.usable_memory.value);
   cluster.runtime_bytes = RuntimeBytes(hardware, gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, gpus);
   inputs.lower.backend = Backend::kCuda;
   inputs.lower.flash_attention = hardware.gpu.flash_attention;
   inputs.setups = {setup};

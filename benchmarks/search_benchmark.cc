@@ -55,6 +55,7 @@ SearchResult RunCase(const Case& c) {
         c.gpu_bytes > 0 ? c.gpu_bytes : static_cast<uint64_t>(hardware.gpu.usable_memory.value);
     cluster.host_capacity_bytes = static_cast<uint64_t>(hardware.node.host_memory.value);
     cluster.runtime_bytes = RuntimeBytes(hardware, gpus);
+    cluster.communicator_bytes = CommunicatorBytes(hardware, gpus);
     costs.emplace_back(hardware, ClusterShape{gpus, cluster.gpus_per_node});
     inputs.clusters.push_back({cluster, &costs.back()});
   }

@@ -108,6 +108,10 @@ class FieldReader {
       RuntimeOverhead entry;
       entry.world_size = static_cast<int>(reader_.Integer(item + ".world_size", 1, kMaxWorldSize));
       entry.bytes = reader_.Required(item, rule);
+      entry.communicator = reader_.Optional(item + ".communicator", rule);
+      if (entry.communicator && entry.communicator->value > entry.bytes.value / 2) {
+        reader_.Fail(item + ".communicator", "more than half of the entry, which counts two");
+      }
       if (!entries.empty() && entries.back().world_size >= entry.world_size) {
         reader_.Fail(item + ".world_size",
                      fmt::format("{} does not rise; sort the entries by world_size, each once",

@@ -53,18 +53,34 @@ std::string_view CollectiveOpName(CollectiveOp op) {
   return "?";
 }
 
-uint64_t RuntimeBytes(const HardwareProfile& profile, int world_size) {
-  const auto& entries = profile.runtime;
+namespace {
+
+// Of `world_size`, by the rule of RuntimeBytes.
+template <typename Of>
+uint64_t OfWorldSize(const std::vector<RuntimeOverhead>& entries, int world_size, Of of) {
   ZEROPLAN_CHECK(!entries.empty());
   const auto upper =
       std::find_if(entries.begin(), entries.end(),
                    [&](const RuntimeOverhead& entry) { return entry.world_size >= world_size; });
-  if (upper == entries.begin()) return static_cast<uint64_t>(upper->bytes.value);
-  if (upper == entries.end()) return static_cast<uint64_t>(entries.back().bytes.value);
+  if (upper == entries.begin()) return static_cast<uint64_t>(of(*upper));
+  if (upper == entries.end()) return static_cast<uint64_t>(of(entries.back()));
   const auto lower = upper - 1;
   const double span = std::log2(upper->world_size) - std::log2(lower->world_size);
   const double t = (std::log2(world_size) - std::log2(lower->world_size)) / span;
-  return static_cast<uint64_t>(lower->bytes.value + t * (upper->bytes.value - lower->bytes.value));
+  return static_cast<uint64_t>(of(*lower) + t * (of(*upper) - of(*lower)));
+}
+
+}  // namespace
+
+uint64_t RuntimeBytes(const HardwareProfile& profile, int world_size) {
+  return OfWorldSize(profile.runtime, world_size,
+                     [](const RuntimeOverhead& entry) { return entry.bytes.value; });
+}
+
+uint64_t CommunicatorBytes(const HardwareProfile& profile, int world_size) {
+  return OfWorldSize(profile.runtime, world_size, [](const RuntimeOverhead& entry) {
+    return entry.communicator ? entry.communicator->value : 0.0;
+  });
 }
 
 Dtype DefaultDtype(const HardwareProfile& profile) {

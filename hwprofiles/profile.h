@@ -152,7 +152,9 @@ struct NetworkProfile {
 // Device memory outside zeroplan's arenas (context, modules, communicators) at one world size.
 struct RuntimeOverhead {
   int world_size = 1;
-  Figure bytes;
+  Figure bytes;  // with both communicators
+  // What one of them takes of `bytes` once it is used; absent: not known.
+  std::optional<Figure> communicator;
 
   bool operator==(const RuntimeOverhead&) const = default;
 };
@@ -173,6 +175,9 @@ struct HardwareProfile {
 // since rings and trees of communicators grow with the logarithm or not at all; outside them the
 // nearest.
 uint64_t RuntimeBytes(const HardwareProfile& profile, int world_size);
+
+// What one communicator takes of them, by the same rule; an entry that does not say counts as 0.
+uint64_t CommunicatorBytes(const HardwareProfile& profile, int world_size);
 
 // kBF16 where the GPU has it, else kF16.
 Dtype DefaultDtype(const HardwareProfile& profile);

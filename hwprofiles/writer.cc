@@ -113,6 +113,7 @@ class FieldWriter {
     for (const RuntimeOverhead& entry : entries) {
       ProfileJson item = {{"world_size", entry.world_size}};
       item.update(FigureJson(entry.bytes));
+      if (entry.communicator) item["communicator"] = FigureJson(*entry.communicator);
       list.push_back(std::move(item));
     }
   }

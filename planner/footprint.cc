@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/program/communicators.h"
 
 namespace zeroplan {
 namespace {
@@ -91,7 +92,7 @@ Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster) {
   };
   Footprint footprint;
   footprint.gpu_class_bytes = memory.class_bytes;
-  footprint.runtime_bytes = cluster.runtime_bytes;
+  footprint.runtime_bytes = RuntimeBytes(cluster, memory.communicators);
   footprint.host = {of_node(Space::kPinned), of_node(Space::kPageable)};
   footprint.nvme_bytes = of_node(Space::kFile);
   return footprint;
@@ -111,8 +112,17 @@ Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
   return footprint;
 }
 
-MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster) {
+uint64_t RuntimeBytes(const Cluster& cluster, int communicators) {
+  if (cluster.gpus == 1) return cluster.runtime_bytes;
+  const auto absent = static_cast<uint64_t>(kMostCommunicators - communicators);
+  return cluster.runtime_bytes -
+         std::min(cluster.runtime_bytes, absent * cluster.communicator_bytes);
+}
+
+MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, int communicators,
+                      const Cluster& cluster) {
   MemoryReport memory;
+  memory.communicators = communicators;
   memory.arena_bytes = rank_bytes;
   // Which class they are of does not change a total.
   memory.class_bytes[static_cast<size_t>(MemoryClass::kBuffers)] = memory.arena(Space::kDevice);

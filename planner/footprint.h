@@ -53,8 +53,13 @@ Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
 // A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host
 // memory.
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);
-// The totals alone, without a walk: `rank_bytes` are one rank's, by Space.
-MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const Cluster& cluster);
+// The totals alone, without a walk: `rank_bytes` are one rank's, by Space. `communicators`: of the
+// program (CommunicatorCount).
+MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, int communicators,
+                      const Cluster& cluster);
+
+// What one GPU has outside the arenas, of a program with so many communicators.
+uint64_t RuntimeBytes(const Cluster& cluster, int communicators);
 
 // Bytes of one GPU under their fixed names: the MemoryClasses, then "runtime". They sum to the
 // total.

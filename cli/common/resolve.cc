@@ -339,6 +339,7 @@ Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hard
   cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
   cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);
   const auto reserve = [&](const char* option, const Option<uint64_t>& wanted, uint64_t otherwise) {
     if (wanted) return *wanted;
     std::string bytes = FormatBytes(otherwise);

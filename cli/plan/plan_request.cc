@@ -83,6 +83,7 @@ SearchCluster PlanRequest::ClusterOf(int gpus) {
       static_cast<int>(std::llround(hardware_.node.gpus.value)));
   cluster.gpus_per_node = std::min(gpus, per_node);
   cluster.runtime_bytes = RuntimeBytes(hardware_, gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware_, gpus);
   costs_.emplace_back(hardware_, ClusterShape{gpus, cluster.gpus_per_node});
   return {cluster, &costs_.back()};
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/program/communicators.h"
+
 namespace zeroplan {
 namespace {
 
@@ -255,8 +257,8 @@ class Pool {
       const double seconds = timer.Time(program).total_seconds;
       const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
       const Cluster& cluster = searcher_.ClusterOf(candidates_[i]).cluster;
-      all.push_back(
-          {candidates_[i], rate, seconds, TotalsOf(program.arena_bytes, cluster).gpu_bytes});
+      all.push_back({candidates_[i], rate, seconds,
+                     TotalsOf(program.arena_bytes, CommunicatorCount(program), cluster).gpu_bytes});
       most = std::max(most, Merit(all.back()));
     }
     std::erase_if(all, [&](const Found& f) { return Merit(f) < most / (1 + kTieMargin); });

@@ -31,6 +31,7 @@ void ForEachField(T& c, Visit&& visit) {
   visit(PlanField{"host_capacity_bytes"}, c.host_capacity_bytes);
   visit(PlanField{"nvme_capacity_bytes"}, c.nvme_capacity_bytes);
   visit(PlanField{"runtime_bytes"}, c.runtime_bytes);
+  visit(PlanField{"communicator_bytes"}, c.communicator_bytes);
   visit(PlanField{"gpu_reserve_bytes"}, c.gpu_reserve_bytes);
   visit(PlanField{"host_reserve_bytes"}, c.host_reserve_bytes);
 }

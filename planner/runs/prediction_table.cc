@@ -24,6 +24,7 @@ Cluster ClusterOf(const MeasuredRun& run, const HardwareProfile& hardware) {
       std::min(cluster.gpus, static_cast<int>(std::llround(hardware.node.gpus.value))));
   cluster.gpu_capacity_bytes = static_cast<uint64_t>(hardware.gpu.usable_memory.value);
   cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);
   return cluster;
 }
 

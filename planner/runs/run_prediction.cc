@@ -17,6 +17,7 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   cluster.gpus = gpus;
   cluster.gpus_per_node = gpus_per_node;
   cluster.runtime_bytes = RuntimeBytes(hardware, gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, gpus);
   prediction.footprint = FootprintOf(program, cluster);
   if (shape.nodes() == 1 || hardware.network) {
     const CostModel costs(hardware, shape);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "core/program/communicators.h"
 
 namespace zeroplan {
 namespace {
@@ -172,11 +173,12 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
   const Program program = LowerIt(candidate);
   for (const auto& section : program.sections) stats.instructions += section.size();
   Judged& result = entry->second;
-  result.totals = TotalsOf(program.arena_bytes, at.cluster);
+  const int communicators = CommunicatorCount(program);
+  result.totals = TotalsOf(program.arena_bytes, communicators, at.cluster);
   std::array<uint64_t, kSpaces> live = program.arena_bytes;
   constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
   live[kDevice] = program.live_peak_bytes[kDevice];
-  result.live = TotalsOf(live, at.cluster);
+  result.live = TotalsOf(live, communicators, at.cluster);
   result.parts = StepTimer(*at.costs).Play(program);
   const uint64_t bound =
       Bounds::Memory(groups_[group].bound, ComputeOf(groups_[group], batch.micro_batch)).gpu_bytes;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/program/communicators.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {
@@ -42,9 +43,11 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
-  memory.states = {static_cast<uint64_t>(GpuBytes(t, base, facts)) + cluster.runtime_bytes,
-                   static_cast<uint64_t>(node_ranks * in_host),
-                   static_cast<uint64_t>(node_ranks * on_disk)};
+  // Stage 0 gathers nothing.
+  const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kMostCommunicators;
+  memory.states = {
+      static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, communicators),
+      static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
   if (!t.in_place && group.buckets.reduce != kAuto) {
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;

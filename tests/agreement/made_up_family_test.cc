@@ -7,6 +7,7 @@
 
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "core/program/communicators.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"
 #include "executor/checkpoint/hf_weights.h"
@@ -178,7 +179,7 @@ TEST_CASE("made-up family: the planner's bounds hold") {
         const ComputeBound& compute = bounds.Compute(micro_batch, recompute, *cluster.costs);
         const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
         CHECK(Bounds::Memory(group, compute).gpu_bytes <=
-              program.arena_bytes[0] + cluster.cluster.runtime_bytes);
+              program.arena_bytes[0] + RuntimeBytes(cluster.cluster, CommunicatorCount(program)));
         CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
               StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
       }

@@ -46,6 +46,7 @@ TEST_CASE("a run is predicted as estimate predicts it") {
   Cluster cluster;
   cluster.gpus = cluster.gpus_per_node = 2;
   cluster.runtime_bytes = RuntimeBytes(hardware, 2);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, 2);
   const CostModel costs(hardware, ClusterShape{2, 2});
   const ChoiceEstimate estimate = EstimateProgram(program, cluster, &costs);
   CHECK(prediction.footprint.gpu_total() == estimate.footprint.gpu_total());

@@ -50,6 +50,22 @@ TEST_CASE("runtime between measured world sizes is linear in the logarithm") {
   CHECK(RuntimeBytes(profile, 1) == 1000);
 }
 
+TEST_CASE("what a communicator takes of the runtime goes by the same rule") {
+  HardwareProfile profile;
+  profile.runtime.resize(3);
+  profile.runtime[1].world_size = 4;
+  profile.runtime[2].world_size = 16;
+  for (RuntimeOverhead& entry : profile.runtime) entry.bytes.value = 1000;
+  CHECK(CommunicatorBytes(profile, 4) == 0);  // not known
+  profile.runtime[1].communicator.emplace().value = 200;
+  profile.runtime[2].communicator.emplace().value = 300;
+  CHECK(CommunicatorBytes(profile, 1) == 0);
+  CHECK(CommunicatorBytes(profile, 4) == 200);
+  CHECK(CommunicatorBytes(profile, 8) == doctest::Approx(250));
+  CHECK(CommunicatorBytes(profile, 64) == 300);
+  CHECK(CommunicatorBytes(LoadProfile("hgx-h200"), 2) > 0);
+}
+
 TEST_CASE("broken profiles are refused with file, key, value and fix") {
   const Json null;
   const std::vector<Broken> corpus = {
@@ -155,6 +171,9 @@ TEST_CASE("broken profiles are refused with file, key, value and fix") {
       {"/runtime/0/world_size", 0, {"runtime.0.world_size", "0"}},
       {"/runtime/0/world_size", 2, {"runtime.1.world_size", "rise"}},
       {"/runtime/0/value", 1e6, {"runtime.0.value", "not physical"}},
+      {"/runtime/1/communicator", 5, {"runtime.1.communicator", "5"}},
+      {"/runtime/1/communicator/source", null, {"runtime.1.communicator.source", "missing"}},
+      {"/runtime/1/communicator/value", 2000, {"runtime.1.communicator", "more than half"}},
       {"/comment", "hello", {"comment", "unknown key"}},
   };
   for (const Broken& broken : corpus) {

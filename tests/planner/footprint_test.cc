@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
+#include "core/program/communicators.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {
@@ -137,7 +138,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   CHECK(arenas[1] > 0);
   CHECK(arenas[2] > 0);
   CHECK(arenas[3] > 0);
-  const MemoryTotals totals = TotalsOf(arenas, cluster);
+  const MemoryTotals totals = TotalsOf(arenas, 2, cluster);
   CHECK(totals.gpu_bytes == footprint.gpu_total());
   CHECK(totals.host_bytes == footprint.host.total());
   CHECK(totals.nvme_bytes == footprint.nvme_bytes);
@@ -147,6 +148,28 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   CHECK(GpuClasses(footprint).front().name == "params");
   CHECK(GpuClasses(footprint).back().name == "runtime");
   CHECK(GpuClasses(footprint).back().bytes == 1000);
+}
+
+TEST_CASE("a communicator that the program does not use is no part of its runtime") {
+  for (const int ranks : {1, 4}) {
+    Cluster cluster;
+    cluster.gpus = cluster.gpus_per_node = ranks;
+    cluster.runtime_bytes = 1000;
+    cluster.communicator_bytes = 300;
+    for (int stage = 0; stage <= 3; ++stage) {
+      CAPTURE(ranks);
+      CAPTURE(stage);
+      TrainSetup setup;
+      setup.zero.stage = stage;
+      setup.zero.param_persistence_threshold = 0;
+      setup.batch = {1, 2, ranks, 8};
+      const Program program = Lower(testing::TinyModel(), setup);
+      const uint64_t expected = ranks > 1 && stage == 0 ? 700 : 1000;
+      CHECK(FootprintOf(program, cluster).runtime_bytes == expected);
+      CHECK(TotalsOf(program.arena_bytes, CommunicatorCount(program), cluster).gpu_bytes ==
+            program.arena_bytes[0] + expected);
+    }
+  }
 }
 
 }  // namespace

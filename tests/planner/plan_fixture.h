@@ -44,6 +44,7 @@ inline Plan SmallPlan(const std::string& config = kSmallConfig) {
   plan.cluster.gpu_capacity_bytes = 80'000'000'000;
   plan.cluster.host_capacity_bytes = 500'000'000'000;
   plan.cluster.runtime_bytes = RuntimeBytes(hardware, 2);
+  plan.cluster.communicator_bytes = CommunicatorBytes(hardware, 2);
   plan.lower.backend = Backend::kCuda;
   plan.lower.logits_chunk_bytes = 8192;
   plan.lower.checkpoint_chunk_elements = 1 << 16;

@@ -96,6 +96,7 @@ class Scenario {
     cluster.gpus = gpus;
     cluster.gpus_per_node = std::min(gpus, per_node);
     cluster.runtime_bytes = RuntimeBytes(profile, gpus);
+    cluster.communicator_bytes = CommunicatorBytes(profile, gpus);
     // From what hardly holds anything to what holds everything.
     const auto params = static_cast<double>(inputs.model.ParamCount());
     cluster.gpu_capacity_bytes =

@@ -50,6 +50,7 @@ class SearchFixture {
       cluster.gpu_capacity_bytes = static_cast<uint64_t>(profile.gpu.usable_memory.value);
       cluster.host_capacity_bytes = static_cast<uint64_t>(profile.node.host_memory.value);
       cluster.runtime_bytes = RuntimeBytes(profile, gpus);
+      cluster.communicator_bytes = CommunicatorBytes(profile, gpus);
       costs_.push_back(
           std::make_unique<CostModel>(profile, ClusterShape{gpus, cluster.gpus_per_node}));
       inputs.clusters.push_back({cluster, costs_.back().get()});

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/program/communicators.h"
 #include "core/program/replay.h"
 #include "core/program/step_order.h"
 #include "executor/engine/cuda/arena_pattern.h"
@@ -67,10 +68,9 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     launches_[i] = {streams_[i].get(), MultiprocessorCount(device_), &gemm_, &attention_};
     context.cuda = &launches_[i];
   }
-  if (group_.world_size() > 1) {
-    gather_.emplace(group_);
-    reduce_.emplace(group_);
-  }
+  // One that is not used would take memory for nothing.
+  if (RunsCollectives(program, Stream::kGather)) gather_.emplace(group_);
+  if (RunsCollectives(program, Stream::kReduce)) reduce_.emplace(group_);
   Prepare();
   clock_.emplace(stream(Stream::kCompute), record_trace_);
   // A trace has a span for each instruction, which a graph does not tell.
@@ -208,7 +208,7 @@ void CudaRank::Launch(const LaunchKernel& launch, const ResolvedInstruction& res
 void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstruction& resolved,
                                Stream s) {
   std::optional<NcclCommunicator>& communicator = s == Stream::kGather ? gather_ : reduce_;
-  ZEROPLAN_CHECK(communicator.has_value(), "a collective of one rank");
+  ZEROPLAN_CHECK(communicator.has_value(), "no communicator for {}", StreamName(s));
   communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)}, stream(s));
   NoteTraffic(collective, resolved);
 }

@@ -83,7 +83,7 @@ class CudaRank final : public RankRunner {
   AttentionPlans attention_;
   std::array<CudaLaunch, kStreams> launches_;
   std::array<KernelContext, kStreams> contexts_;
-  std::optional<NcclCommunicator> gather_, reduce_;
+  std::optional<NcclCommunicator> gather_, reduce_;  // where their streams have collectives
   EventTable events_;
   CudaEvent finished_;       // on compute
   CudaEvent tokens_copied_;  // the last micro-step's tokens

@@ -10,6 +10,7 @@
 #include "core/lowering/lower.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
+#include "planner/footprint.h"
 #include "tests/paths.h"
 
 namespace zeroplan {
@@ -46,8 +47,11 @@ TEST_CASE("DeepSpeedExtraMemory covers each measured run, and not by more than i
     LowerOptions options;
     options.backend = Backend::kCuda;
     const Program program = Lower(model, setup, options);
-    const auto planned = static_cast<double>(program.arena_bytes[0] +
-                                             RuntimeBytes(hardware, setup.batch.world_size));
+    Cluster cluster;
+    cluster.gpus = cluster.gpus_per_node = setup.batch.world_size;
+    cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+    cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);
+    const auto planned = static_cast<double>(FootprintOf(program, cluster).gpu_total());
     const double used = row.at("device_used_gib").get<double>() * 1024 * 1024 * 1024;
     const ExtraMemory extra = DeepSpeedExtraMemory(model, setup);
     const auto left =
