@@ -59,7 +59,7 @@ TEST_CASE("bad input") {
        {"--global-batch 8 and --global-batch-tokens 8192", "leave one out"}},
       {"estimate --model gpt2 --hw h100", {"--hw", "h100", "h100-80gb-sxm"}},
       {"estimate --model gpt2 --hw a100",
-       {"--hw: \"a100\" is 4 of the built-in", "a100-40gb-sxm, a100-80gb-sxm, dgx-a100-40gb"}},
+       {"--hw: \"a100\" is 10 of the built-in", "a100-40gb-sxm, a100-80gb-pcie"}},
       {"estimate --model gpt2 --hw H200-141", {"did you mean h200-141gb-sxm?"}},
       {"estimate --model gpt2 --hw ./none.json", {"--hw", "none.json"}},
       {"estimate --model gpt2 --hw rtx4090 --gpus 2", {"--network", "--gpus-per-node", "rtx4090"}},
