@@ -23,8 +23,11 @@ bool LooksLikePath(const std::string& text) {
 std::string ReadFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
-    ThrowUsage("--hw: cannot read \"{}\"; give a built-in name ({}) or a readable .json file", path,
-               fmt::join(ProfileNames(), ", "));
+    ThrowUsage(
+        "--hw: cannot read \"{}\"; give a built-in name (see 'zeroplan hw list') or a readable "
+        ".json "
+        "file",
+        path);
   }
   return ReadTextFile(path);
 }
@@ -43,9 +46,11 @@ std::string ReadFile(const std::string& path) {
                matches.size(), fmt::join(matches, ", "));
   }
   const std::string hint = matches.empty() ? NearestName(lower, names) : matches.front();
-  ThrowUsage("{}: \"{}\" is no built-in hardware profile{}; use {} or the path of a .json file",
-             option, name, hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint),
-             fmt::join(names, ", "));
+  ThrowUsage(
+      "{}: \"{}\" is no built-in hardware profile{}; use a name of 'zeroplan hw list' or the path "
+      "of "
+      "a .json file",
+      option, name, hint.empty() ? "" : fmt::format(" (did you mean {}?)", hint));
 }
 
 }  // namespace

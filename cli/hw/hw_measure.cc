@@ -25,7 +25,6 @@
 #include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 #include "hwprofiles/detect.h"
-#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 
 namespace zeroplan {
@@ -161,36 +160,6 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   });
 }
 
-// So that plan, estimate and train find it by themselves. A part of a measurement is not kept: the
-// rest would be the base's.
-void Keep(const MeasureCommand& command, const Parts& parts, int gpus, const std::string& when,
-          const std::string& text) {
-  if (!parts.device.any()) return;
-  if (!command.only.empty()) {
-    LogInfo(
-        "Not kept for plan, estimate and train: --only measures a part; name the file with --hw");
-    return;
-  }
-  std::vector<DetectedGpu> found = QueryGpus();
-  if (found.size() < static_cast<size_t>(gpus)) return;  // detection is off
-  found.resize(static_cast<size_t>(gpus));
-  const std::string file = KeptProfileFile(found.size());
-  if (file.empty()) {
-    LogWarning(
-        "not kept for plan, estimate and train: HOME is not set; ZEROPLAN_CACHE_DIR names a "
-        "folder");
-    return;
-  }
-  try {
-    KeepProfile(file, IdentityOf(std::move(found)), text, when);
-  } catch (const Error& error) {
-    LogWarning("{}", error.what());
-    return;
-  }
-  LogInfo("Kept in {}: plan, estimate and train on these GPUs use it where --hw is left out.",
-          file);
-}
-
 // What rank 0 does; the other ranks only measure with it.
 void Measure(const MeasureCommand& command, const Parts& parts, int gpus, ProcessGroup& group) {
   const auto begin = std::chrono::steady_clock::now();
@@ -220,7 +189,11 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   LogInfo("all parts: {:.1f} s", seconds.count());
   const std::string text = WriteMeasured(command.output, base, result, name);
-  Keep(command, parts, gpus, result.when, text);
+  if (!parts.device.any()) return;
+  std::vector<DetectedGpu> found = QueryGpus();
+  // None of them where detection is off: then nothing finds what is kept.
+  found.resize(found.size() < static_cast<size_t>(gpus) ? 0 : static_cast<size_t>(gpus));
+  KeepMeasured(text, result.when, std::move(found), command.only.empty());
 }
 
 void RunMeasure(const MeasureCommand& command) {

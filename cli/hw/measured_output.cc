@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/measure/measured_profile.h"
+#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/writer.h"
 
@@ -97,6 +98,31 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
       "measure them again: zeroplan hw measure --only {} --base {} -o {}",
       written, base ? base->name : "the GPU's properties, or none", Reasons(measurement),
       FailedParts(measurement), file.empty() ? "FILE" : file, file.empty() ? "FILE" : file);
+}
+
+void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
+                  bool whole) {
+  if (gpus.empty()) return;
+  if (!whole) {
+    LogInfo(
+        "Not kept for plan, estimate and train: --only measures a part; name the file with --hw");
+    return;
+  }
+  const std::string file = KeptProfileFile(gpus.size());
+  if (file.empty()) {
+    LogWarning(
+        "not kept for plan, estimate and train: HOME is not set; ZEROPLAN_CACHE_DIR names a "
+        "folder");
+    return;
+  }
+  try {
+    KeepProfile(file, IdentityOf(std::move(gpus)), text, when);
+  } catch (const Error& error) {
+    LogWarning("{}", error.what());
+    return;
+  }
+  LogInfo("Kept in {}: plan, estimate and train on these GPUs use it where --hw is left out.",
+          file);
 }
 
 void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& base,

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "executor/measure/measurement.h"
+#include "hwprofiles/detect.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
@@ -19,6 +21,12 @@ void CheckOutputFile(const std::string& file);
 // no profile is written. Returns the text.
 std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
                           const MachineMeasurement& measurement, const std::string& name);
+
+// Keeps the profile `text`, measured on the day `when` with these GPUs of this machine, where plan,
+// estimate and train find it (hwprofiles/kept_profile.h), and says so; or says why not. A part of a
+// measurement is not kept: the rest would be the base's. Nothing without GPUs (detection is off).
+void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
+                  bool whole);
 
 // After a failure that ended measuring: keeps the parts that were done, if there are any and a base
 // has the others, as FILE.partial.json (after FILE without ".json"), and says so.

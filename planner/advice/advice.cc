@@ -263,7 +263,7 @@ std::string CrossoverText(const SearchInputs& inputs, const Link& link, const Fl
 
 Claim ClaimOf(const Flip& flip) {
   Claim claim;
-  claim.bandwidth_scale = flip.at > 1 ? flip.at * 1.03 : flip.at / 1.03;
+  claim.bandwidth_scale = flip.at > 1 ? flip.at * kCrossoverMargin : flip.at / kCrossoverMargin;
   claim.found = flip.after;
   claim.gap = flip.gap;
   return claim;

@@ -292,7 +292,9 @@ Answer SearchScaled(const Searcher& searcher, const Found& now, const CostModel&
 Answer BestScaled(Pool& pool, Searcher& searcher, const Found& now, const CostModel& costs) {
   const Found known = pool.Best(costs);
   Answer answer = SearchScaled(searcher, now, costs);
-  if (answer.found && Merit(*answer.found) * (1 + kTieMargin) >= Merit(known)) {
+  const bool knows_best =
+      answer.gap == 0 || !answer.found || Merit(*answer.found) * (1 + kTieMargin) >= Merit(known);
+  if (answer.found && knows_best) {
     searcher.Consider(answer.found->candidate);
     return answer;
   }
@@ -321,14 +323,14 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
       next = faster ? next * 2 : next / 2;
     } while (!changed(next) && next < 64 && next > 1.0 / 64);
     const bool found = changed(next);
-    const double margin = faster ? 1.01 : 1 / 1.01;
+    const double margin = faster ? kCrossoverMargin : 1 / kCrossoverMargin;
     bool joined = false;
     // Where the pool sees no change, or just beyond the one it sees, and just before that.
     std::vector<double> scales(kCheckedScales.begin(), kCheckedScales.end());
     double at = next;
     if (found) {
       at = Bisect(last, next, changed).changed;
-      scales = {at * margin, at / margin / margin};
+      scales = {at * margin, at / margin};
     } else if (!faster) {
       for (double& scale : scales) scale = 1 / scale;
     }

@@ -43,6 +43,9 @@ using ScaledCosts = std::function<CostModel(int gpus, double scale)>;
 // no flip is reported.
 inline constexpr std::array kCheckedScales = {8.0, 64.0};
 
+// A crossover is checked by searches this far from it on both sides: nearer, choices are ties.
+inline constexpr double kCrossoverMargin = 1.03;
+
 // The factor on that bandwidth, up to 64 or down to 1/64, at which another stage wins. `at` is the
 // factor. `gave_up`, if given, says whether nothing was found because stages are too close for
 // searches of the budget to tell.

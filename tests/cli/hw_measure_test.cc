@@ -48,7 +48,7 @@ TEST_CASE("hw measure refuses what it cannot do") {
       {"--only host --gpus 2", {"--gpus", "2"}},
       {"--only host --gpus 0", {"--gpus"}},
       {"--only gemm", {"GPU"}},
-      {"--only host --base nothing", {"nothing", "hgx-h200"}},
+      {"--only host --base nothing", {"nothing", "zeroplan hw list"}},
       {"--only disk --nvme-path /nowhere/at/all", {"--nvme-path", "/nowhere/at/all"}},
       {"--only host -o /nowhere/at/all/mine.json", {"-o", "/nowhere/at/all/mine.json"}},
       {"--only host -o /proc", {"-o", "/proc", "directory"}},

@@ -3,10 +3,13 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 
 #include "core/base/error.h"
+#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "tests/executor/device/temp_dir.h"
 
@@ -97,6 +100,55 @@ TEST_CASE("what was done before everything failed is kept as a base") {
   m.measured.clear();
   KeepPartial(folder.path() + "/other.json", base, m, "mine");
   CHECK_FALSE(std::filesystem::exists(folder.path() + "/other.partial.json"));
+}
+
+// ZEROPLAN_CACHE_DIR for as long as it lives.
+class CacheIn {
+ public:
+  explicit CacheIn(const std::string& folder) {
+    if (const char* before = std::getenv(kVariable)) before_ = before;
+    setenv(kVariable, folder.c_str(), 1);
+  }
+  ~CacheIn() {
+    if (before_) {
+      setenv(kVariable, before_->c_str(), 1);
+    } else {
+      unsetenv(kVariable);
+    }
+  }
+  CacheIn(const CacheIn&) = delete;
+  CacheIn& operator=(const CacheIn&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "ZEROPLAN_CACHE_DIR";
+  std::optional<std::string> before_;
+};
+
+TEST_CASE("a whole measurement is kept where these GPUs find it, a part of one is not") {
+  const TempDir folder;
+  const CacheIn cache(folder.path());
+  const std::string text =
+      WriteMeasured(folder.path() + "/mine.json", LoadProfile("hgx-h200"), HostOnly(), "mine");
+  const std::vector<DetectedGpu> gpus(2, {"NVIDIA H200", 150e9});
+  const std::string file = KeptProfileFile(2);
+  KeepMeasured(text, "2026-01-31", gpus, /*whole=*/false);
+  CHECK_FALSE(std::filesystem::exists(file));
+  KeepMeasured(text, "2026-01-31", {}, /*whole=*/true);
+  CHECK_FALSE(std::filesystem::exists(KeptProfileFile(0)));
+  KeepMeasured(text, "2026-01-31", gpus, /*whole=*/true);
+  const KeptProfile kept = ReadKeptProfile(file, IdentityOf(gpus));
+  REQUIRE(kept.profile.has_value());
+  CHECK(kept.when == "2026-01-31");
+  CHECK(kept.profile->name == "mine");
+  CHECK(kept.profile->node.adam_bandwidth->value == doctest::Approx(90e9));
+}
+
+TEST_CASE("a cache folder that cannot be written costs the measurement nothing") {
+  const TempDir folder;
+  std::ofstream(folder.path() + "/file") << "no folder";
+  const CacheIn cache(folder.path() + "/file");
+  CHECK_NOTHROW(
+      KeepMeasured(ProfileText("hgx-h200"), "2026-01-31", {{"NVIDIA H200", 150e9}}, true));
 }
 
 }  // namespace

@@ -206,7 +206,8 @@ TEST_CASE("text that is no profile") {
 
 TEST_CASE("unknown names suggest the known, files load") {
   CHECK_THROWS_WITH_AS(LoadProfile("h200-141gb-smx"), doctest::Contains("h200-141gb-sxm"), Error);
-  CHECK_THROWS_WITH_AS(LoadProfile("b200"), doctest::Contains("did you mean"), Error);
+  CHECK_THROWS_WITH_AS(LoadProfile("b300"), doctest::Contains("b300-288gb-sxm, dgx-b300"), Error);
+  CHECK_THROWS_WITH_AS(LoadProfile("t5"), doctest::Contains("zeroplan hw list"), Error);
   CHECK_THROWS_WITH_AS(LoadProfile("/nowhere/x.json"), doctest::Contains("/nowhere/x.json"), Error);
   const std::string file = "/tmp/zeroplan_profile_test.json";
   std::ofstream(file) << ProfileText(std::string(kDefaultProfile));

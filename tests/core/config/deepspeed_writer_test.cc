@@ -65,6 +65,7 @@ TEST_CASE("writer: a common setup reads like one") {
   setup.zero.stage = 3;
   setup.zero.reduce_bucket_elements = 201'326'592;
   setup.zero.prefetch_bucket_elements = 50'331'648;
+  setup.zero.max_live_parameters = 1'000'000'000;
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   setup.batch = {4, 2, 8, 2048};
   setup.recompute = FullRecompute();

@@ -80,6 +80,7 @@ bool Has(const std::string& text, const std::string& part) {
 // By how much the best is faster, from the two rates.
 std::string SlowerText(const ChoiceEstimate& other, const ChoiceEstimate& best) {
   const double slower = *best.time.tokens_per_second / *other.time.tokens_per_second - 1;
+  if (slower <= -0.0005) return fmt::format("{:.2g} % faster: a tie", -100 * slower / (1 + slower));
   return slower < 0.0005 ? "as fast" : fmt::format("{:.2g} % slower", 100 * slower);
 }
 
