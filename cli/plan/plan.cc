@@ -164,9 +164,15 @@ void SetSwapFolder(TrainSetup& setup) {
   }
 }
 
+bool AsJson(const PlanOptions& options) {
+  return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
+}
+
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
-            ProgressLine& progress, const RunGoal& goal, const std::string& largest) {
+            ProgressLine& progress, const RunGoal& goal, const std::string& largest,
+            PlanReport& report) {
+  const bool as_text = !AsJson(options);
   SearchResult result = searcher.Run();
   if (!result.best) {
     progress.Clear();
@@ -178,19 +184,20 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
     progress.Clear();
     std::string head = heading.empty() ? Headline(plan) + '\n' : '\n' + Wrap(heading, 2);
     if (heading.empty() && !largest.empty()) head += Wrap(largest, 2);
-    WriteOutput("", head);
+    if (as_text) WriteOutput("", head);
     progress.Doing("Looking for what would change the answer");
     const auto print = [&](const AdviceLine& line) {
       progress.Clear();
-      WriteOutput("", Wrap(line.text, 2));
+      if (as_text) WriteOutput("", Wrap(line.text, 2));
     };
     const Advice advice = Advise(searcher, result, request.hardware(), print, options.quick);
     progress.Clear();
     for (const AdviceLine& line : advice.lines) plan.advice.push_back(line.text);
     if (!advice.outdated) {
-      if (goal.tokens) {
-        WriteOutput("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds),
-                             2));
+      report = {result.gap, result.stages, advice.lines, {}, {}};
+      if (goal.tokens && as_text) {
+        WriteOutput("",
+                    Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
       }
       return plan;
     }
@@ -215,7 +222,8 @@ void RunPlan(PlanOptions options) {
   inputs.effort = options.effort.value_or(1);
   inputs.progress = [&](uint64_t programs) { progress.Judged(programs); };
   Searcher searcher(std::move(inputs));
-  Plan plan = Answer(options, request, searcher, progress, goal, largest);
+  PlanReport report;
+  Plan plan = Answer(options, request, searcher, progress, goal, largest, report);
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text = '\n' + StatsLine(plan.stats, seconds.count());
@@ -232,8 +240,12 @@ void RunPlan(PlanOptions options) {
       WritePredictedTrace(program, *at.costs, options.trace_file);
     }
   }
-  WriteOutput("", text);
-  if (!options.plan_file.empty() || !options.deepspeed_file.empty()) SetSwapFolder(plan.setup);
+  if (!options.plan_file.empty() || !options.deepspeed_file.empty() || AsJson(options)) {
+    SetSwapFolder(plan.setup);
+  }
+  report.assumed = assumptions.assumed;
+  report.notes = assumptions.notes;
+  WriteOutput("", AsJson(options) ? WritePlanReport(plan, report) : text);
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }
@@ -273,6 +285,7 @@ void RegisterPlan(Command& app) {
                options->plan_file);
   command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},
                options->trace_file);
+  AddFormatOption(command, "schema zeroplan.plan/1", options->format);
   command.Flag(group, "--explain",
                "Also the step: phases, peaks and what makes them, streams over time",
                options->explain);

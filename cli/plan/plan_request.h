@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string deepspeed_file, plan_file, trace_file;
   bool explain = false, quick = false;
   Option<double> effort;  // times the search's budgets
+  Option<OutputFormat> format;
 };
 
 // Where a plan with disks swaps to, unless it says.

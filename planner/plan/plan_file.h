@@ -10,6 +10,7 @@
 
 #include "core/config/deepspeed_writer.h"
 #include "core/program/program.h"
+#include "planner/advice/advice.h"
 #include "planner/plan/plan.h"
 
 namespace zeroplan {
@@ -36,6 +37,18 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config);
 inline std::string WritePlan(const Plan& plan) {
   return WritePlan(plan, WriteConfig(plan.setup, plan.model.layers));
 }
+
+// What a plan says beside its choice.
+struct PlanReport {
+  double gap = 0;  // SearchResult's
+  std::vector<StageBest> stages;
+  std::vector<AdviceLine> advice;
+  std::vector<std::string> assumed, notes;  // as they are printed: "--dtype bf16"; whole lines
+};
+
+// The plan file with all that was said: further keys "gap", "stages", "claims", "assumed" and
+// "notes", which ReadPlan passes over. Throws as WritePlan does.
+std::string WritePlanReport(const Plan& plan, const PlanReport& report);
 
 // Throws Error(kUsage) "SOURCE:LINE: key: ..." for what is missing, unknown or out of range, for
 // another schema, and for a plan of another version of zeroplan (which may lower it to another

@@ -269,6 +269,8 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   ReadPredicted(section("predicted"), plan.source, plan);
   ReadSearch(section("search"));
   plan.advice = ReadAdvice(root);
+  // What WritePlanReport adds is for others.
+  for (const char* key : {"gap", "stages", "claims", "assumed", "notes"}) root.Node(key);
   root.Finish();
   return plan;
 }

@@ -82,24 +82,93 @@ Json SearchJson(const Plan& plan) {
           {"seconds", stats.seconds}};
 }
 
-}  // namespace
+Json CandidateJson(const Candidate& c) {
+  return {{"gpus", c.gpus},
+          {"stage", c.stage},
+          {"offload_optimizer", OffloadDeviceName(c.optimizer.device)},
+          {"offload_ratio", c.optimizer.ratio},
+          {"offload_param", OffloadDeviceName(c.param)},
+          {"checkpointing", RecomputeName(c.recompute)},
+          {"checkpoint_every", c.recompute.every},
+          {"micro_batch", c.micro_batch},
+          {"grad_accum", c.grad_accum}};
+}
 
-std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
+// What the choice loses to the best, in seconds of a step of the best's tokens, by cause.
+Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
+  const double tokens = *best.tokens_per_second * *best.total_seconds;
+  const double scale = tokens / (*other.tokens_per_second * *other.total_seconds);
+  auto lost = [&](const std::optional<double>& mine, const std::optional<double>& its) {
+    return *mine * scale - *its;
+  };
+  return {{"compute", lost(other.compute_seconds, best.compute_seconds)},
+          {"exposed_comm", lost(other.exposed_comm_seconds, best.exposed_comm_seconds)},
+          {"exposed_offload", lost(other.exposed_offload_seconds, best.exposed_offload_seconds)},
+          {"optimizer", lost(other.optimizer_seconds, best.optimizer_seconds)},
+          {"total", lost(other.total_seconds, best.total_seconds)}};
+}
+
+Json StagesJson(const Plan& plan, const PlanReport& report) {
+  Json stages = Json::array();
+  for (const StageBest& stage : report.stages) {
+    if (!stage.can_run()) continue;
+    Json json = {{"stage", stage.stage}, {"fits", stage.candidate.has_value()}};
+    const Candidate shown = stage.candidate.value_or(CandidateOf(stage.estimate.setup));
+    json["choice"] = CandidateJson(shown);
+    json["gpu_bytes"] = GpuBytesJson(stage.estimate.footprint);
+    json["host_bytes"] = HostBytesJson(stage.estimate.footprint);
+    if (stage.candidate) {
+      json["proven"] = stage.proven;
+      json["step_seconds"] = StepSecondsJson(stage.estimate.time);
+      json["tokens_per_second"] = Nullable(stage.estimate.time.tokens_per_second);
+      json["lost_seconds"] = LostJson(stage.estimate.time, plan.choice.time);
+    } else {
+      json["why_not"] = stage.estimate.why_not;
+    }
+    stages.push_back(std::move(json));
+  }
+  return stages;
+}
+
+Json ClaimJson(const AdviceLine& line, const Claim& claim) {
+  Json change = Json::object();
+  if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
+  if (claim.global_batch) change["global_batch"] = *claim.global_batch;
+  if (claim.bandwidth_scale) change["bandwidth_scale"] = *claim.bandwidth_scale;
+  if (!claim.stages.empty()) change["stages"] = claim.stages;
+  Json answer = nullptr;
+  if (claim.found) {
+    answer = CandidateJson(claim.found->candidate);
+    answer["tokens_per_second"] = claim.found->tokens_per_second;
+  }
+  return {{"kind", AdviceKindName(line.kind)},
+          {"change", std::move(change)},
+          {"answer", std::move(answer)},
+          {"gap", claim.gap}};
+}
+
+Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fingerprint) {
+  return {{"schema", "zeroplan.plan/1"},
+          {"zeroplan", kVersion},
+          {"model", ModelJson(plan.model)},
+          {"seq_len", plan.setup.batch.seq_len},
+          {"cluster", FieldsJson(plan.cluster)},
+          {"lower", FieldsJson(plan.lower)},
+          {"config", Json::parse(deepspeed_config)},
+          {"fingerprint", FormatFingerprint(fingerprint)},
+          {"predicted", PredictedJson(plan.choice)},
+          {"search", SearchJson(plan)},
+          {"advice", plan.advice}};
+}
+
+// `more`: further keys.
+std::string WriteChecked(const Plan& plan, std::string_view deepspeed_config, const Json& more) {
   const Program program = Lower(plan.model, plan.setup, plan.lower);
   const uint64_t fingerprint = Fingerprint(program);
   // The choice was judged by this very program.
   ZEROPLAN_CHECK(FootprintOf(program, plan.cluster) == plan.choice.footprint);
-  const Json json = {{"schema", "zeroplan.plan/1"},
-                     {"zeroplan", kVersion},
-                     {"model", ModelJson(plan.model)},
-                     {"seq_len", plan.setup.batch.seq_len},
-                     {"cluster", FieldsJson(plan.cluster)},
-                     {"lower", FieldsJson(plan.lower)},
-                     {"config", Json::parse(deepspeed_config)},
-                     {"fingerprint", FormatFingerprint(fingerprint)},
-                     {"predicted", PredictedJson(plan.choice)},
-                     {"search", SearchJson(plan)},
-                     {"advice", plan.advice}};
+  Json json = PlanJson(plan, deepspeed_config, fingerprint);
+  json.update(more);
   std::string text = json.dump(2) + '\n';
   // What is written must be what was planned.
   const PlanFile back = ReadPlan(text, "plan");
@@ -108,6 +177,25 @@ std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
         "this choice cannot be written as a plan: its DeepSpeed config reads back as another one");
   }
   return text;
+}
+
+}  // namespace
+
+std::string WritePlan(const Plan& plan, std::string_view deepspeed_config) {
+  return WriteChecked(plan, deepspeed_config, Json::object());
+}
+
+std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
+  Json claims = Json::array();
+  for (const AdviceLine& line : report.advice) {
+    for (const Claim& claim : line.claims) claims.push_back(ClaimJson(line, claim));
+  }
+  return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers),
+                      {{"gap", report.gap},
+                       {"stages", StagesJson(plan, report)},
+                       {"claims", std::move(claims)},
+                       {"assumed", report.assumed},
+                       {"notes", report.notes}});
 }
 
 std::string WriteProgramRecord(const Program& program, const LowerOptions& lower) {

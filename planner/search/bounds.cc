@@ -80,7 +80,7 @@ GroupBound Bounds::Group(const Candidate& group, const Cluster& cluster, const C
   const TrainSetup setup = SetupOf(group, base_);
   const LayoutFacts& facts = FactsFor(setup);
   const GroupTerms terms(setup, facts);
-  return {MemoryOfGroup(terms, group, setup, facts, cluster),
+  return {MemoryOfGroup(terms, group, setup, facts, cluster, options_),
           TimeOfGroup(terms, group, setup, facts, costs)};
 }
 

@@ -29,7 +29,8 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
 }  // namespace
 
 GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const TrainSetup& base,
-                          const LayoutFacts& facts, const Cluster& cluster) {
+                          const LayoutFacts& facts, const Cluster& cluster,
+                          const LowerOptions& options) {
   const bool states_on_disk = group.optimizer.device == OffloadDevice::kNvme;
   const bool params_on_disk = group.param == OffloadDevice::kNvme;
   const double states_away = t.state_bytes * t.away * t.shard();
@@ -39,8 +40,13 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
       static_cast<double>(base.zero.offload_param.max_in_cpu_elements) * t.param_bytes;
   const double on_disk = (states_on_disk ? states_away : 0) +
                          (params_on_disk ? std::max(0.0, params_away - kept_in_host) : 0);
-  const double in_host =
+  double in_host =
       (states_on_disk ? 0 : states_away) + grads_away + (params_on_disk ? 0 : params_away);
+  if (options.checkpoints && t.away == 0) {
+    // States on the GPU are saved in fp32 by chunks. The largest unit has most of a layer.
+    const double piece = 0.9 * facts.largest_layer / (t.stage == 0 ? 1 : t.ranks);
+    in_host += 4 * std::min(piece, static_cast<double>(options.checkpoint_chunk_elements));
+  }
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
   // Stage 0 gathers nothing.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/lowering/lower.h"
 #include "planner/footprint.h"
 #include "planner/search/bound_facts.h"
 
@@ -17,8 +18,9 @@ struct GroupMemory {
 };
 
 // Model states by the closed forms, without alignment; the gradient of a tied head, the smallest
-// gathered unit and the runtime.
+// gathered unit, the runtime, and of host memory a slot through which states are saved.
 GroupMemory MemoryOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
-                          const LayoutFacts& facts, const Cluster& cluster);
+                          const LayoutFacts& facts, const Cluster& cluster,
+                          const LowerOptions& options);
 
 }  // namespace zeroplan

@@ -1,4 +1,4 @@
-// train --plan and explain as a user runs them.
+// plan, train --plan and explain as a user runs them.
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
@@ -227,6 +227,61 @@ TEST_CASE("explain prints the step and writes its trace") {
   CHECK(nowhere.out.empty());
   CHECK(nowhere.err.find("--trace: /no/such/t.json") != std::string::npos);
   CHECK(RunZeroplan("explain").exit_code == 2);
+}
+
+TEST_CASE("plan --format json: what was said, and a plan file at once") {
+  const PlanFolder folder;
+  const RunResult run = RunZeroplan(
+      "plan --model gpt2 --hw hgx-h200 --gpus 2 --seq-len 256 --global-batch 8 "
+      "--dtype bf16 --format json");
+  REQUIRE(run.exit_code == 0);
+  const Json json = Json::parse(run.out);
+  CHECK(json["schema"] == "zeroplan.plan/1");
+  CHECK(json["gap"] == 0);
+  // The answer loses nothing to itself; every other stage that fits loses what its time says.
+  const double tokens = json["predicted"]["tokens_per_second"];
+  int stages = 0;
+  for (const Json& stage : json["stages"]) {
+    if (!stage["fits"]) continue;
+    ++stages;
+    const double lost = stage["lost_seconds"]["total"];
+    const double step = json["predicted"]["step_seconds"]["total"];
+    CHECK(lost / step ==
+          doctest::Approx(tokens / double(stage["tokens_per_second"]) - 1).epsilon(1e-6));
+    double parts = 0;
+    for (const char* part : {"compute", "exposed_comm", "exposed_offload", "optimizer"}) {
+      parts += double(stage["lost_seconds"][part]);
+    }
+    CHECK(parts == doctest::Approx(lost).epsilon(1e-6));
+  }
+  CHECK(stages == 4);
+  REQUIRE(!json["claims"].empty());
+  CHECK(json["claims"][0]["kind"] == "chosen");
+  CHECK(json["claims"][0]["answer"]["tokens_per_second"] == tokens);
+  // Saved, it is a plan file.
+  folder.Write("report.json", run.out);
+  CHECK(RunZeroplan("explain " + folder.path("report.json")).exit_code == 0);
+}
+
+TEST_CASE("plan --quick: the answer and the other stages, nothing that would change it") {
+  const std::string command = "plan --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8";
+  const RunResult quick = RunZeroplan(command + " --quick"), whole = RunZeroplan(command);
+  REQUIRE(quick.exit_code == 0);
+  REQUIRE(whole.exit_code == 0);
+  auto chosen = [](const RunResult& run) {
+    const size_t at = run.out.find("Chosen: ");
+    return run.out.substr(at, run.out.find('\n', at) - at);
+  };
+  CHECK(chosen(quick) == chosen(whole));
+  CHECK(quick.out.find("rossover") == std::string::npos);
+  CHECK(whole.out.find("rossover") != std::string::npos);
+}
+
+TEST_CASE("plan: on one GPU nothing is sharded, and of stages that tie the lowest is taken") {
+  const RunResult run = RunZeroplan("plan --model gpt2 --hw hgx-h200 --gpus 1 --global-batch 8");
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.out.find("Chosen: stage 0") != std::string::npos);
+  CHECK(run.out.find("as fast") != std::string::npos);
 }
 
 }  // namespace

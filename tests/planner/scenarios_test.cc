@@ -100,8 +100,8 @@ class Scenario {
     // From what hardly holds anything to what holds everything.
     const auto params = static_cast<double>(inputs.model.ParamCount());
     cluster.gpu_capacity_bytes =
-        cluster.runtime_bytes + static_cast<uint64_t>(params * Factor(7, 150));
-    cluster.host_capacity_bytes = static_cast<uint64_t>(params * gpus * Factor(8, 100));
+        cluster.runtime_bytes + static_cast<uint64_t>(params * Factor(9, 150));
+    cluster.host_capacity_bytes = static_cast<uint64_t>(params * gpus * Factor(10, 100));
     costs_.emplace_back(profile, cluster.shape());
     return {cluster, &costs_.back()};
   }

@@ -111,7 +111,7 @@ TEST_CASE("bounds: with a head of its own no gradient of it counts as open, and 
   cluster.runtime_bytes = 1000;
   const auto bound = [&](const std::vector<ParamTensor>& tensors, const BoundAssumptions& assumed) {
     const LayoutFacts facts = FactsOf(Layout(tensors, 4), kLayers, assumed);
-    return MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster)
+    return MemoryOfGroup(GroupTerms(SetupOf(group, base), facts), group, base, facts, cluster, {})
         .states.gpu_bytes;
   };
   const std::vector<ParamTensor> untied = Table({80, 80, 80}, true);
