@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "core/config/setup_facts.h"
@@ -45,12 +44,10 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
   facts.assumed = assumed;
   facts.all = static_cast<double>(layout.param_elements());
   facts.persistent = static_cast<double>(layout.persistent_elements());
-  double smallest = std::numeric_limits<double>::infinity();
   std::map<int, double> of_layer, gathered_of_layer;
   for (const Unit& unit : layout.units) {
     const auto elements = static_cast<double>(unit.param_elements);
     const double gathered = unit.persistent ? 0 : elements;
-    if (gathered > 0 && unit.layer < layers) smallest = std::min(smallest, elements);
     const bool own_head = assumed.tied_head_elements <= 0;
     const bool in_layers = unit.layer >= 0 && unit.layer < layers;
     if (own_head && !in_layers) facts.gathered_once += gathered;
@@ -64,7 +61,6 @@ LayoutFacts FactsOf(const ParamLayout& layout, int64_t layers, const BoundAssump
       facts.own_head += elements;
     }
   }
-  if (!std::isinf(smallest)) facts.smallest_gather = smallest;
   for (const auto& [layer, elements] : of_layer) {
     facts.layers += elements;
     facts.largest_layer = std::max(facts.largest_layer, elements);

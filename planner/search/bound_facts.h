@@ -37,7 +37,6 @@ struct LayoutFacts {
   BoundAssumptions assumed;
   double all = 0;
   double persistent = 0;       // kept whole on every rank
-  double smallest_gather = 0;  // of the units up to the last layer that are gathered; 0: none
   double layers = 0;           // of all layers together
   double largest_layer = 0;
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them

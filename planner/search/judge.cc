@@ -243,6 +243,8 @@ bool Judge::TooLarge(const Question& question, const Item& item) const {
        at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
     const int64_t micro_batch = std::get<1>(at->first);
     if (micro_batch > item.batch.micro_batch) break;
+    // Gradients that are summed over micro-steps take memory that others do not.
+    if (std::get<2>(at->first) != ProgramAccum(item.batch.grad_accum)) continue;
     if (!Fits(Needs(group, micro_batch, at->second.live), capacity)) return true;
   }
   return false;

@@ -67,7 +67,7 @@ class Judge {
   bool TooLargeEvenAlone(const Question& question, const Found& found) const;
   // Lowers a choice for later; nothing if no group is like it.
   void Consider(const Candidate& candidate);
-  // Whether a smaller micro-batch of the group did not fit already.
+  // Whether a smaller micro-batch of the group did not fit already, with as many micro-steps.
   bool TooLarge(const Question& question, const Item& item) const;
   // The best of all that was judged before, whatever for.
   std::optional<Found> BestKnown(const Question& question) const;

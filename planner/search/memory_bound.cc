@@ -14,14 +14,12 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
   if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.param_bytes;
-  // Something is gathered. Where all is kept for the backward pass: every layer at its begin, and
-  // at the peak of the activations, in one of the last two segments, all layers before these.
-  double gathered = t.sharded ? facts.smallest_gather : 0;
+  // Where all is kept for the backward pass: every layer at its begin, and at the peak of the
+  // activations, in one of the last two segments, all layers before these.
   if (t.keeps_all) {
-    const double segment = std::max(1, base.recompute.every) * facts.largest_layer;
-    gathered = std::max(gathered, facts.gathered_layers() - 2 * segment);
+    const double segments = 2 * std::max(1, base.recompute.every) * facts.largest_layer;
+    gpu += std::max(0.0, facts.gathered_layers() - segments) * t.param_bytes;
   }
-  gpu += gathered * t.param_bytes;
   constexpr double kRounding = 4096;  // a ratio is rounded to the alignment of a shard
   return std::max(0.0, gpu - kRounding);
 }

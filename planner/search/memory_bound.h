@@ -17,8 +17,8 @@ struct GroupMemory {
   uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full
 };
 
-// Model states by the closed forms, without alignment; the gradient of a tied head, the smallest
-// gathered unit, the runtime, and of host memory a slot through which states are saved.
+// Model states by the closed forms, without alignment; the gradient of a tied head, what is
+// kept gathered, the runtime, and of host memory a slot through which states are saved.
 GroupMemory MemoryOfGroup(const GroupTerms& terms, const Candidate& group, const TrainSetup& base,
                           const LayoutFacts& facts, const Cluster& cluster,
                           const LowerOptions& options);

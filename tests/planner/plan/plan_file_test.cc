@@ -168,7 +168,7 @@ TEST_CASE("plan: messages name line, key and what is allowed") {
       {"/advice", "do it", "advice: \"do it\" is not allowed; use a list of strings"},
       {"/config", 5, "config: 5 is not allowed"},
       {"/search/judged", 0.5, "search.judged: 0.5"},
-      {"/notes", "x", "notes: is not a key"},
+      {"/remarks", "x", "remarks: is not a key"},
   };
   for (const auto& [pointer, value, said] : edits) {
     CAPTURE(std::string(pointer));

@@ -88,7 +88,6 @@ TEST_CASE("LayoutFacts: sums of unlike layers, by hand") {
   CHECK(facts.persistent == 0);
   CHECK(facts.layers == kHidden * 210);
   CHECK(facts.largest_layer == kHidden * 100);
-  CHECK(facts.smallest_gather == kHidden * 10);
   CHECK(facts.embedding == kHidden * (kWords + 32));
   CHECK(facts.own_head == kHidden * kWords);
   CHECK(facts.gathered_once == kHidden * (kWords + 32 + kWords));
