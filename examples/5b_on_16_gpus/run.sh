@@ -15,10 +15,9 @@ show() {
 
 show plan "${machine[@]}"
 for stage in 2 3; do show plan "${machine[@]}" --stage "$stage"; done
-for network in 1300Gb 1230Gb; do show plan "${machine[@]}" --network "$network"; done
+for network in 50Gb 45Gb; do show plan "${machine[@]}" --network "$network"; done
 for network in 25Gb 10Gb; do
   for stage in 2 3; do show plan "${machine[@]}" --network "$network" --stage "$stage"; done
 done
-for network in 72Gb 67Gb; do show plan "${machine[@]}" --network "$network" --stage 2,3; done
 show plan "${machine[@]}" --config "$here/ds_config.json"
 show plan "${machine[@]}" --out "${OUT:-/dev/null}"

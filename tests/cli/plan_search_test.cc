@@ -93,6 +93,53 @@ TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
   }
 }
 
+TEST_CASE("plan: no stage's best is faster than what is called the fastest") {
+  for (const char* machine : {"--params 3B --hw 2x-rtx3090 --gpus 2 --host-memory 64GB",
+                              "--params 30B --hw dgx-h100 --gpus 64 --seq-len 4096 --network "
+                              "ib-400 --global-batch 512"}) {
+    CAPTURE(machine);
+    const RunResult run = RunZeroplan(std::string("plan --quick --format json ") + machine);
+    REQUIRE(run.exit_code == 0);
+    const Json json = Json::parse(run.out);
+    const double step = json["predicted"]["step_seconds"]["total"];
+    for (const Json& stage : json["stages"]) {
+      CAPTURE(stage["stage"].get<int>());
+      if (!stage["fits"]) continue;
+      const Json& choice = stage["choice"];
+      const bool offloads =
+          choice["offload_optimizer"] != "none" || choice["offload_param"] != "none";
+      const double margin = offloads ? kOffloadMargin + kTieMargin : kTieMargin;
+      CHECK(stage["lost_seconds"]["total"].get<double>() >= -step * margin);
+    }
+  }
+}
+
+TEST_CASE("plan: gathers run ahead where two layers are more than 1e9 parameters") {
+  const RunResult run = RunZeroplan(
+      "plan --quick --format json --params 70B --hw dgx-h100 --gpus 64 --seq-len 4096 --network "
+      "ib-400 --global-batch 1024");
+  REQUIRE(run.exit_code == 0);
+  const Json json = Json::parse(run.out);
+  CHECK(json["predicted"]["tokens_per_second"].get<double>() > 76'000);
+  CHECK(json["config"]["zero_optimization"]["stage3_max_live_parameters"].get<double>() > 1.5e9);
+  const Json& seconds = json["predicted"]["step_seconds"];
+  CHECK(seconds["exposed_comm"].get<double>() < 0.05 * seconds["total"].get<double>());
+}
+
+TEST_CASE("estimate: reductions of one micro-step run beside the next one") {
+  auto exposed = [](int stage, int micro_steps) {
+    const RunResult run = RunZeroplan(
+        "estimate --format json --params 13B --hw dgx-h100 --gpus 64 --network ib-400 --seq-len "
+        "4096 --micro-batch 4 --checkpointing full --offload-optimizer none --stage " +
+        std::to_string(stage) + " --grad-accum " + std::to_string(micro_steps));
+    REQUIRE(run.exit_code == 0);
+    return Json::parse(run.out)["choices"][0]["step_seconds"]["exposed_comm"].get<double>();
+  };
+  // It was 2.30 s where each micro-step waited for its own.
+  CHECK(exposed(2, 4) < 2 * exposed(2, 1));
+  CHECK(exposed(1, 4) == doctest::Approx(exposed(1, 1)).epsilon(0.01));
+}
+
 TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") {
   const Folder folder;
   const std::string file = folder.path("ds.json");
