@@ -415,10 +415,8 @@ Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProf
   }
   Advice advice{std::move(lines.lines)};
   if (inputs.objective == Objective::kThroughput) {
-    Question known;
-    known.instruction_budget = 0;
-    const Answer again = searcher.Best(known);
-    advice.outdated = again.found && Merit(*again.found) > Merit(now) * (1 + kTieMargin);
+    const std::optional<Found> known = searcher.BestKnown();
+    advice.outdated = known && Merit(*known) > Merit(now) * (1 + kTieMargin);
   }
   return advice;
 }

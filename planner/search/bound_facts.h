@@ -36,8 +36,8 @@ struct LayerGathers {
 struct LayoutFacts {
   BoundAssumptions assumed;
   double all = 0;
-  double persistent = 0;       // kept whole on every rank
-  double layers = 0;           // of all layers together
+  double persistent = 0;  // kept whole on every rank
+  double layers = 0;      // of all layers together
   double largest_layer = 0;
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
   // Where the head is a matrix of its own: what lies behind the layers, and what is gathered

@@ -54,6 +54,12 @@ class Hunt {
     items_ = judge_.Open(question_, true);
     Index();
     if (question_.objective == Objective::kThroughput) {
+      for (uint32_t i = 0; i < items_.size(); ++i) {
+        classes_[KindOf(judge_.CandidateOfGroup(items_[i].group))].items.push_back(i);
+      }
+      for (auto& [kind, all] : classes_) {
+        std::make_heap(all.items.begin(), all.items.end(), ByBound{items_});
+      }
       for (const uint64_t quarter : {1, 2}) {
         Explore(quarter * budget_ / 4);
         Improve(quarter * budget_ / 4 + budget_ / 4);
@@ -83,8 +89,13 @@ class Hunt {
   struct Range {
     uint32_t begin = 0, end = 0;
   };
+  // Orders heaps of items.
+  struct ByBound {
+    const std::vector<Item>& items;
+    bool operator()(uint32_t a, uint32_t b) const { return items[a] < items[b]; }
+  };
   struct Class {
-    std::vector<uint32_t> items;  // best bound last
+    std::vector<uint32_t> items;  // a heap, the best bound at its front
     double best_share = 1;        // of the bound that a program reached
     int since_better = 0;         // programs judged since that was raised
   };
@@ -148,34 +159,32 @@ class Hunt {
 
   bool UnlikelyToFit(uint32_t i) const { return judge_.UnlikelyToFit(question_, items_[i]); }
 
+  void Pop(Class& all) const {
+    std::pop_heap(all.items.begin(), all.items.end(), ByBound{items_});
+    all.items.pop_back();
+  }
+
   // The most promising of every kind, by bounds times the share of its bound that the kind reached.
   void Explore(uint64_t budget) {
-    std::map<Kind, Class> classes;
-    for (uint32_t i = 0; i < items_.size(); ++i) {
-      classes[KindOf(judge_.CandidateOfGroup(items_[i].group))].items.push_back(i);
-    }
-    for (auto& [kind, all] : classes) {
-      std::sort(all.items.begin(), all.items.end(),
-                [&](uint32_t a, uint32_t b) { return items_[a] < items_[b]; });
-    }
     constexpr int kPatience = 8;
     while (!Over(budget)) {
       Class* next = nullptr;
       double promised = answer_.found ? score_.primary : 0;
-      for (auto& [kind, all] : classes) {
+      for (auto& [kind, all] : classes_) {
+        if (all.since_better >= kPatience) continue;
         while (!all.items.empty() &&
-               (tried_[all.items.back()] || UnlikelyToFit(all.items.back()))) {
-          all.items.pop_back();
+               (tried_[all.items.front()] || UnlikelyToFit(all.items.front()))) {
+          Pop(all);
         }
-        if (all.items.empty() || all.since_better >= kPatience) continue;
-        const double promise = items_[all.items.back()].bound.primary * all.best_share;
+        if (all.items.empty()) continue;
+        const double promise = items_[all.items.front()].bound.primary * all.best_share;
         if (promise <= promised) continue;
         promised = promise;
         next = &all;
       }
       if (next == nullptr) return;
-      const uint32_t i = next->items.back();
-      next->items.pop_back();
+      const uint32_t i = next->items.front();
+      Pop(*next);
       std::optional<Found> found;
       Try(i, &found);
       const double share =
@@ -257,7 +266,7 @@ class Hunt {
   }
 
   void ProveAmong(std::vector<uint32_t> heap) {
-    auto worse = [&](uint32_t a, uint32_t b) { return items_[a] < items_[b]; };
+    const ByBound worse{items_};
     std::make_heap(heap.begin(), heap.end(), worse);
     while (!heap.empty()) {
       const Score& next = items_[heap.front()].bound;
@@ -338,6 +347,7 @@ class Hunt {
   std::vector<Item> items_;  // by group
   std::vector<Range> ranges_;
   std::vector<uint8_t> tried_;
+  std::map<Kind, Class> classes_;
   Answer answer_;
   Score score_;
   uint64_t cut_by_score_ = 0, left_ = 0;
@@ -413,11 +423,11 @@ struct Searcher::Impl {
         result.stages.push_back(BestOfStage(stage, answer.found, brute_force));
       }
       if (brute_force || !answer.found) break;
+      const std::optional<Found> known = judge.BestKnown(all);
+      if (!known || Merit(*known) <= Merit(*answer.found) * (1 + kTieMargin)) break;
       Question again = all;
       again.instruction_budget = 0;
-      const Answer known = Hunt(judge, again).Run();
-      if (Merit(*known.found) <= Merit(*answer.found) * (1 + kTieMargin)) break;
-      answer = known;
+      answer = Hunt(judge, again).Run();
     }
     result.gap = answer.gap;
     result.gave_up = answer.gave_up;
@@ -445,6 +455,7 @@ Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
 Answer Searcher::Best(const Question& question) { return Hunt(impl_->judge, question).Run(); }
+std::optional<Found> Searcher::BestKnown() const { return impl_->judge.BestKnown({}); }
 void Searcher::Consider(const Candidate& candidate) { impl_->judge.Consider(candidate); }
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
   return impl_->judge.LowerIt(candidate);

@@ -156,6 +156,8 @@ class Searcher {
   // later question finds to be better is the next run's answer.
   SearchResult Run();
   Answer Best(const Question& question);
+  // The fastest of all that was judged so far and fits; none: nothing does.
+  std::optional<Found> BestKnown() const;
   // Judges a choice, so that later questions know it. Nothing if the space has no such group.
   void Consider(const Candidate& candidate);
 
