@@ -24,7 +24,8 @@ std::string Joined(const std::vector<std::string>& parts) {
 // `setup` as the writer says it. What it leaves to "auto" is not asked for.
 Json Written(TrainSetup setup, int64_t layers) {
   for (uint64_t* elements :
-       {&setup.zero.reduce_bucket_elements, &setup.zero.prefetch_bucket_elements}) {
+       {&setup.zero.reduce_bucket_elements, &setup.zero.prefetch_bucket_elements,
+        &setup.zero.max_live_parameters}) {
     if (*elements == kAuto) *elements = 1;
   }
   const auto name_folder = [](auto& offload) {

@@ -36,6 +36,13 @@ std::string Within(double gap) {
   return gap > 0 ? fmt::format(" (not proven: within {:.2g} %)", 100 * gap) : "";
 }
 
+// REQUIRES: something of the stage fits.
+Found FoundOf(const StageBest& stage) {
+  const TimeEstimate& time = stage.estimate.time;
+  return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
+          stage.estimate.footprint.gpu_total()};
+}
+
 class Lines {
  public:
   explicit Lines(const std::function<void(const AdviceLine&)>& emit) : emit_(emit) {}
@@ -128,11 +135,9 @@ void AddOthers(Searcher& searcher, const SearchResult& result, bool quick, Lines
                 claims);
       continue;
     }
-    const Found found{*other.candidate, *other.estimate.time.tokens_per_second,
-                      *other.estimate.time.total_seconds, other.estimate.footprint.gpu_total()};
     Claim claim;
     claim.stages = {other.stage};
-    claim.found = found;
+    claim.found = FoundOf(other);
     if (other.proven) claims.push_back(claim);
     std::string text = fmt::format(
         "{}{}: {}.", other.proven ? "" : "About: ", KindText(searcher.inputs(), *other.candidate),
@@ -388,8 +393,7 @@ Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProf
   ZEROPLAN_CHECK(result.best.has_value());
   const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
-  const Found now{*best.candidate, *best.estimate.time.tokens_per_second,
-                  *best.estimate.time.total_seconds, best.estimate.footprint.gpu_total()};
+  const Found now = FoundOf(best);
   Lines lines(emit);
   Claim chosen;
   chosen.found = now;

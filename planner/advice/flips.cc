@@ -86,7 +86,7 @@ class ByMemory {
   }
 
   void Among(std::function<bool(const Candidate&)> among) { question_.among = std::move(among); }
-  // The answer with so much memory; its gap is gap() then.
+  // The answer with so much memory; its gap is gap_ then.
   std::optional<Found> With(double bytes) {
     budget_.Check();
     question_.gpu_capacity_bytes = static_cast<uint64_t>(bytes);

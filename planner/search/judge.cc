@@ -89,8 +89,8 @@ const ComputeBound& Judge::ComputeOf(const Group& group, int64_t micro_batch) {
   return bounds_.Compute(micro_batch, group.candidate.recompute, *ClusterOf(group).costs);
 }
 
-Capacity Judge::CapacityFor(const Group& group, const Question& question) const {
-  Cluster cluster = ClusterOf(group).cluster;
+Capacity Judge::CapacityFor(const Candidate& candidate, const Question& question) const {
+  Cluster cluster = ClusterOf(candidate).cluster;
   if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
   return CapacityOf(cluster);
 }
@@ -139,7 +139,7 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
     if (question.among && !question.among(group.candidate)) continue;
     const std::vector<BatchPair>& pairs = all_pairs[group.cluster];
     stats.candidates += pairs.size();
-    const Capacity capacity = CapacityFor(group, question);
+    const Capacity capacity = CapacityFor(group.candidate, question);
     for (size_t i = 0; i < pairs.size(); ++i) {
       const ComputeBound& compute = ComputeOf(group, pairs[i].micro_batch);
       const MemoryBound memory = Bounds::Memory(group.bound, compute);
@@ -151,14 +151,6 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
     }
   }
   return items;
-}
-
-std::optional<Item> Judge::Bound(const Question& question, uint32_t group, const BatchPair& batch) {
-  const Group& g = groups_[group];
-  const ComputeBound& compute = ComputeOf(g, batch.micro_batch);
-  const MemoryBound memory = Bounds::Memory(g.bound, compute);
-  if (!Fits(Needs(g, batch.micro_batch, memory), CapacityFor(g, question))) return std::nullopt;
-  return MakeItem(question, group, batch, compute, memory);
 }
 
 const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
@@ -191,7 +183,7 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
 std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,
                                     const BatchPair& batch, const Judged& judged) const {
   const Group& g = groups_[group];
-  if (!Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g, question))) {
+  if (!Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g.candidate, question))) {
     return std::nullopt;
   }
   Candidate candidate = g.candidate;
@@ -215,14 +207,12 @@ bool Judge::UnlikelyToFit(const Question& question, const Item& item) {
   const auto at = beyond_bound_.find(MemoryKindOf(group.candidate));
   if (at == beyond_bound_.end()) return false;
   const uint64_t gpu_bytes = item.gpu_bytes + at->second + group.extra.Of(item.batch.micro_batch);
-  const Capacity capacity = CapacityFor(group, question);
+  const Capacity capacity = CapacityFor(group.candidate, question);
   return capacity.gpu_bytes && gpu_bytes > *capacity.gpu_bytes;
 }
 
 bool Judge::TooLargeEvenAlone(const Question& question, const Found& found) const {
-  Cluster cluster = ClusterOf(found.candidate).cluster;
-  if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
-  const Capacity capacity = CapacityOf(cluster);
+  const Capacity capacity = CapacityFor(found.candidate, question);
   return capacity.gpu_bytes && found.gpu_bytes > *capacity.gpu_bytes;
 }
 
@@ -238,7 +228,7 @@ void Judge::Consider(const Candidate& candidate) {
 
 bool Judge::TooLarge(const Question& question, const Item& item) const {
   const Group& group = groups_[item.group];
-  const Capacity capacity = CapacityFor(group, question);
+  const Capacity capacity = CapacityFor(group.candidate, question);
   for (auto at = judged_.lower_bound({item.group, 0, 0});
        at != judged_.end() && std::get<0>(at->first) == item.group; ++at) {
     const int64_t micro_batch = std::get<1>(at->first);
@@ -282,7 +272,8 @@ std::optional<Candidate> Judge::Closest(const Question& question) {
     if (pairs.empty() || (question.among && !question.among(group.candidate))) continue;
     const int64_t micro_batch = pairs.front().micro_batch;
     const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, micro_batch));
-    const double excess = Excess(Needs(group, micro_batch, bound), CapacityFor(group, question));
+    const double excess =
+        Excess(Needs(group, micro_batch, bound), CapacityFor(group.candidate, question));
     if (excess >= least) continue;
     least = excess;
     closest = group.candidate;
@@ -298,7 +289,7 @@ std::vector<CutCandidate> Judge::CutByMemory(size_t limit) {
   for (const Group& group : groups_) {
     for (const BatchPair& batch : pairs[group.cluster]) {
       const MemoryBound bound = Bounds::Memory(group.bound, ComputeOf(group, batch.micro_batch));
-      if (Fits(Needs(group, batch.micro_batch, bound), CapacityFor(group, {}))) continue;
+      if (Fits(Needs(group, batch.micro_batch, bound), CapacityFor(group.candidate, {}))) continue;
       Candidate candidate = group.candidate;
       candidate.micro_batch = batch.micro_batch;
       candidate.grad_accum = batch.grad_accum;

@@ -56,8 +56,6 @@ class Judge {
 
   // The candidates that may answer; without `cut` those too whose memory bound does not fit.
   std::vector<Item> Open(const Question& question, bool cut);
-  // One of them; none if it cannot fit.
-  std::optional<Item> Bound(const Question& question, uint32_t group, const BatchPair& batch);
   // What its program says; none if it does not fit.
   std::optional<Found> Try(const Question& question, const Item& item);
   // Whether it is not worth a try yet: its bound on GPU memory fits, but programs of its kind have
@@ -103,7 +101,7 @@ class Judge {
   void AddGroup(const Candidate& candidate);
   const SearchCluster& ClusterOf(const Group& group) const { return in_.clusters[group.cluster]; }
   const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch);
-  Capacity CapacityFor(const Group& group, const Question& question) const;
+  Capacity CapacityFor(const Candidate& candidate, const Question& question) const;
   // With what is to be left free.
   static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
   Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,

@@ -334,6 +334,20 @@ TEST_CASE("plan --config: the change that fits names keys of the file, which the
   CHECK(changed.exit_code == 0);
 }
 
+TEST_CASE("plan --config: what it leaves to auto is no part of the change") {
+  const Folder folder;
+  const std::string config = folder.path("auto.json");
+  std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},
+    "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 3,
+    "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+    "stage3_max_live_parameters": "auto"}})";
+  const RunResult run = RunZeroplan(
+      "plan --model gpt2-10b --hw hgx-h200 --gpus 1 --gpu-memory 24GB --config " + config);
+  CHECK(run.exit_code == 3);
+  CHECK(run.err.find("smallest change that fits: in ") != std::string::npos);
+  CHECK(run.err.find("max_live_parameters") == std::string::npos);
+}
+
 TEST_CASE("plan: options that the smallest change cannot stand beside are named") {
   // A share of the optimizer in host memory that the host does not have.
   const std::string asked =
