@@ -55,4 +55,22 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
   return table;
 }
 
+std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor) {
+  if (*tensor.parts[0].name == '\0') return {{tensor.name, 0, tensor.unpadded_rows}};
+  // What precedes the row's own name is the layer's prefix.
+  const std::string_view prefix =
+      std::string_view(tensor.name)
+          .substr(0, tensor.name.size() - std::string_view(tensor.ParamRow::name).size());
+  std::vector<PublishedTensor> out;
+  int64_t row = 0;
+  for (const ParamPart& part : tensor.parts) {
+    if (*part.name == '\0') break;
+    out.push_back({Name(prefix, part.name), row, row + part.rows});
+    row += part.rows;
+  }
+  ZEROPLAN_CHECK(row == tensor.shape[0], "{}: its parts have {} rows, it has {}", tensor.name, row,
+                 tensor.shape[0]);
+  return out;
+}
+
 }  // namespace zeroplan

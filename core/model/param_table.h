@@ -20,6 +20,14 @@ enum class ParamUse : uint8_t {
   kHead,     // is multiplied with it for the logits; a tied head is the token embedding too
 };
 
+// Rows of a parameter that published weights hold as a tensor of its own. One matrix in memory, one
+// product: "self_attn.q_proj.weight" above those of the keys and the values.
+struct ParamPart {
+  const char* name = "";  // static string, as ParamRow::name; empty: no such part
+  int64_t rows = 0;
+};
+inline constexpr size_t kMaxParamParts = 3;
+
 // One parameter of a family's table, without the layer that it belongs to.
 struct ParamRow {
   int id = 0;             // the family's own number of it, from 0 on
@@ -38,6 +46,9 @@ struct ParamRow {
   // A second name under which published weights may hold the same values ("lm_head.weight" of a
   // tied head); empty: none.
   const char* twin = "";
+  // The published tensors that it is made of, from the first row down, which add up to all rows;
+  // none: published as it is, under `name`.
+  std::array<ParamPart, kMaxParamParts> parts = {};
 
   uint64_t elements() const {
     return static_cast<uint64_t>(shape[0]) * static_cast<uint64_t>(shape[1]);
@@ -64,6 +75,14 @@ struct ParamTensor : ParamRow {
   std::string name;  // Hugging Face's, in full: "transformer.h.0.attn.c_attn.weight"
   int layer = 0;     // kEmbeddingLayer, 0 .. layers-1, or layers for what follows them
 };
+
+// A tensor as published weights name it: rows [begin, end) of a parameter, without padding.
+struct PublishedTensor {
+  std::string name;
+  int64_t begin = 0, end = 0;
+};
+// Its parts in order, else itself.
+std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor);
 
 // The rows of spec.family, layer by layer.
 std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec);
