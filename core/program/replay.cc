@@ -1,6 +1,7 @@
 #include "core/program/replay.h"
 
-#include <vector>
+#include <array>
+#include <utility>
 
 #include "core/program/step_order.h"
 
@@ -99,6 +100,37 @@ std::optional<ReplayObstacle> FindReplayObstacle(const Program& program) {
     if (const Obstacle found = finder.In(section)) return found;
   }
   return std::nullopt;
+}
+
+LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds) {
+  const std::vector<Instruction>& list = program.section(section);
+  LaunchRuns found;
+  found.run_of.assign(list.size(), LaunchRuns::kNone);
+  std::array<std::vector<uint32_t>, kStreams> open;
+  const auto close = [&](std::vector<uint32_t>& launches) {
+    if (launches.size() > 1) {
+      for (const uint32_t i : launches) found.run_of[i] = static_cast<int32_t>(found.runs.size());
+      found.runs.push_back(std::move(launches));
+    }
+    launches.clear();
+  };
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const Instruction& instruction = list[i];
+    if (OnHost(instruction.stream) || !RunsIn(instruction, section, kinds)) continue;
+    // Memory is there already: streams know nothing of these.
+    if (std::holds_alternative<Alloc>(instruction.op) ||
+        std::holds_alternative<Free>(instruction.op)) {
+      continue;
+    }
+    std::vector<uint32_t>& launches = open[static_cast<size_t>(instruction.stream)];
+    if (std::holds_alternative<LaunchKernel>(instruction.op)) {
+      launches.push_back(i);
+    } else {
+      close(launches);
+    }
+  }
+  for (std::vector<uint32_t>& launches : open) close(launches);
+  return found;
 }
 
 }  // namespace zeroplan

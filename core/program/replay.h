@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/program/program.h"
 
@@ -23,5 +24,19 @@ enum class ReplayObstacle : uint8_t {
 // The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed,
 // micro_step as one graph for each kind of micro-step.
 std::optional<ReplayObstacle> FindReplayObstacle(const Program& program);
+
+// Where a section cannot be replayed as a whole, runs of launches can: two or more that follow one
+// another on their stream, in list order, with no copy, collective or event of that stream between
+// them. A run may be issued where its first launch stands: nothing it depends on comes later.
+struct LaunchRuns {
+  static constexpr int32_t kNone = -1;
+
+  std::vector<std::vector<uint32_t>> runs;  // indices into the section
+  std::vector<int32_t> run_of;              // by index into the section: its run, or kNone
+};
+
+// Those of `section`, of the instructions that run in micro-steps of `kinds`, on streams of the
+// GPU.
+LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds);
 
 }  // namespace zeroplan

@@ -7,7 +7,6 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/program/communicators.h"
-#include "core/program/replay.h"
 #include "core/program/step_order.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/cuda/patience.h"
@@ -74,8 +73,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
   Prepare();
   clock_.emplace(stream(Stream::kCompute), record_trace_);
   // A trace has a span for each instruction, which a graph does not tell.
-  const bool replays = !record_trace_ && !FindReplayObstacle(program);
-  graphs_.emplace(stream(Stream::kCompute), replays);
+  graphs_.emplace(program, !record_trace_);
   host_.emplace(program, resolved_, contexts_[static_cast<size_t>(Stream::kHost)], events_, *clock_,
                 files_);
   if (options.pattern_arenas) FillArenas(program, bases_, arenas_.file());
@@ -144,8 +142,9 @@ void CudaRank::Prepare() {
 }
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
-  if (graphs_->Replays(section)) {
-    graphs_->Launch(section, kind, [&] { IssueAll(section, kind, repetition); });
+  if (graphs_->ReplaysWhole(section)) {
+    graphs_->LaunchWhole(section, kind, stream(Stream::kCompute),
+                         [&] { IssueAll(section, kind, repetition); });
     if (section == Section::kMicroStep) tokens_under_way_ = true;
   } else {
     IssueAll(section, kind, repetition);
@@ -155,12 +154,17 @@ void CudaRank::Issue(Section section, When kind, int repetition) {
 
 void CudaRank::IssueAll(Section section, When kind, int repetition) {
   const std::vector<Instruction>& instructions = program_.section(section);
+  GraphReplay::Runs* runs = graphs_->RunsOf(section, kind);
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (!RunsIn(instructions[i], section, kind)) continue;
     if (OnHost(instructions[i].stream)) {
       host_->Issue(section, i);
-    } else {
+    } else if (const int32_t run = runs == nullptr ? LaunchRuns::kNone : runs->RunOf(i);
+               run == LaunchRuns::kNone) {
       IssueOnGpu(section, i);
+    } else if (runs->Begins(i)) {
+      graphs_->LaunchRun(*runs, run, stream(instructions[i].stream),
+                         [&](size_t launch) { IssueOnGpu(section, launch); });
     }
     NoteExecuted(section, i, repetition, resolved_.section(section)[i]);
   }

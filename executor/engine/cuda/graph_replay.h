@@ -1,40 +1,59 @@
-// A step's sections as CUDA graphs: captured once, replayed from then on. Saves the gaps between
-// kernels, and the time to issue them.
+// CUDA graphs of a step: captured once, replayed from then on. Saves the gaps between kernels, and
+// the time to issue them. A section becomes one graph where that is possible, else each run of
+// launches in it does.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "core/program/program.h"
+#include "core/program/replay.h"
 #include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 
 class GraphReplay {
  public:
-  // `compute`: the stream that all others fork from at a section's begin and join at its end, so
-  // that capturing it captures them all. `allowed`: whether steps may be replayed at all.
-  GraphReplay(cudaStream_t compute, bool allowed) : compute_(compute), allowed_(allowed) {}
+  // `allowed`: whether steps may be replayed at all. `program` outlives it.
+  GraphReplay(const Program& program, bool allowed)
+      : program_(program), allowed_(allowed), whole_(!FindReplayObstacle(program)) {}
 
-  // True where `section` is to be replayed from now on: of a step, once enough of them have run.
-  bool Replays(Section section) const {
-    return allowed_ && steps_ >= kStepsBefore &&
-           (section == Section::kMicroStep || section == Section::kOptimizerStep);
-  }
-  // Launches the graph of a section and kind; before the first time issue() says what it is.
+  // True where `section` is to be replayed as a whole from now on.
+  bool ReplaysWhole(Section section) const { return whole_ && Replays(section); }
+  // Launches the graph of a section and kind on `compute`, the stream that all others fork from at
+  // the section's begin and join at its end; before the first time issue() says what it is.
   template <typename Issue>
-  void Launch(Section section, When kind, Issue&& issue) {
-    CudaGraphExec& graph = graphs_[{section, kind}];
-    if (graph == nullptr) {
-      BeginCapture();
-      issue();
-      graph = EndCapture();
-    }
-    ZEROPLAN_CUDA(cudaGraphLaunch(graph.get(), compute_));
+  void LaunchWhole(Section section, When kind, cudaStream_t compute, Issue&& issue) {
+    Launch(sections_[{section, kind}], compute, issue);
   }
+
+  // The runs of launches of a section and kind, each with its graph.
+  struct Runs {
+    LaunchRuns launches;
+    std::vector<CudaGraphExec> graphs;  // null before the first time
+
+    int32_t RunOf(size_t index) const { return launches.run_of[index]; }
+    bool Begins(size_t index) const {
+      return launches.runs[static_cast<size_t>(RunOf(index))].front() == index;
+    }
+  };
+  // nullptr where launches are issued one by one.
+  Runs* RunsOf(Section section, When kind);
+  // Launches run `run` on the stream that all its launches are of; before the first time
+  // issue(index) is called for each.
+  template <typename Issue>
+  void LaunchRun(Runs& runs, int32_t run, cudaStream_t stream, Issue&& issue) {
+    const auto r = static_cast<size_t>(run);
+    Launch(runs.graphs[r], stream, [&] {
+      for (const uint32_t index : runs.launches.runs[r]) issue(index);
+    });
+  }
+
   // What is issued becomes part of a graph, and runs when that is launched.
   bool capturing() const { return capturing_; }
 
@@ -43,15 +62,30 @@ class GraphReplay {
  private:
   // Graphs replace single launches once what is loaded at first use is there.
   static constexpr int64_t kStepsBefore = 3;
+  using Key = std::pair<Section, When>;
 
-  void BeginCapture();
-  CudaGraphExec EndCapture();
+  bool Replays(Section section) const {
+    return allowed_ && steps_ >= kStepsBefore &&
+           (section == Section::kMicroStep || section == Section::kOptimizerStep);
+  }
+  template <typename Issue>
+  void Launch(CudaGraphExec& graph, cudaStream_t stream, Issue&& issue) {
+    if (graph == nullptr) {
+      BeginCapture(stream);
+      issue();
+      graph = EndCapture(stream);
+    }
+    ZEROPLAN_CUDA(cudaGraphLaunch(graph.get(), stream));
+  }
+  void BeginCapture(cudaStream_t stream);
+  CudaGraphExec EndCapture(cudaStream_t stream);
 
-  const cudaStream_t compute_;
-  const bool allowed_;
+  const Program& program_;
+  const bool allowed_, whole_;
   int64_t steps_ = 0;
   bool capturing_ = false;
-  std::map<std::pair<Section, When>, CudaGraphExec> graphs_;
+  std::map<Key, CudaGraphExec> sections_;
+  std::map<Key, Runs> runs_;
 };
 
 }  // namespace zeroplan

@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <functional>
 
 #include "core/lowering/lower.h"
+#include "core/program/step_order.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/program/program_builder.h"
 
@@ -162,6 +164,67 @@ TEST_CASE("replay: instructions of micro-steps that the accumulation does not ha
   };
   CHECK(FoundIn(steps, 2) == std::nullopt);
   CHECK(FoundIn(steps, 3) == ReplayObstacle::kHostStream);
+}
+
+// Streams, copies, collectives and events only see the order on their own stream: every launch in a
+// run must follow the one before it there, and no run may be left unfound.
+TEST_CASE("replay: runs of launches are all that follow one another on a stream") {
+  const ModelSpec model = testing::TinyModel();
+  size_t launches = 0, in_runs = 0;
+  for (testing::Cell& cell : testing::AllCells({1, 2}, {Dtype::kBF16}, {1, 3})) {
+    CAPTURE(cell.name);
+    LowerOptions options;
+    options.backend = Backend::kCuda;
+    const Program program = Lower(model, cell.setup, options);
+    for (const Section section : {Section::kMicroStep, Section::kOptimizerStep}) {
+      for (const uint8_t kind : {kFirst, kMiddle, kLast, kOnly}) {
+        const std::vector<Instruction>& list = program.section(section);
+        const LaunchRuns found = FindLaunchRuns(program, section, kind);
+        REQUIRE(found.run_of.size() == list.size());
+        // What each stream issued last: a run's number, kNone for a launch alone, kOther else.
+        constexpr int32_t kOther = -2;
+        std::array<int32_t, kStreams> last;
+        last.fill(kOther);
+        std::vector<size_t> seen(found.runs.size());
+        for (size_t i = 0; i < list.size(); ++i) {
+          const bool runs = !OnHost(list[i].stream) && RunsIn(list[i], section, kind);
+          const int32_t run = found.run_of[i];
+          if (!runs) {
+            CHECK(run == LaunchRuns::kNone);
+            continue;
+          }
+          if (std::holds_alternative<Alloc>(list[i].op) ||
+              std::holds_alternative<Free>(list[i].op)) {
+            continue;
+          }
+          int32_t& before = last[static_cast<size_t>(list[i].stream)];
+          if (!std::holds_alternative<LaunchKernel>(list[i].op)) {
+            CHECK(run == LaunchRuns::kNone);
+            before = kOther;
+            continue;
+          }
+          ++launches;
+          if (before != kOther) {  // after a launch: of the same run
+            CHECK(run != LaunchRuns::kNone);
+            CHECK(run == before);
+          }
+          if (run != LaunchRuns::kNone) {
+            ++in_runs;
+            const auto r = static_cast<size_t>(run);
+            if (before == kOther) CHECK(seen[r] == 0);
+            REQUIRE(seen[r] < found.runs[r].size());
+            CHECK(found.runs[r][seen[r]++] == i);
+          }
+          before = run;
+        }
+        for (size_t r = 0; r < seen.size(); ++r) {
+          CHECK(seen[r] == found.runs[r].size());
+          CHECK(seen[r] > 1);
+        }
+      }
+    }
+  }
+  CHECK(in_runs > launches / 2);
 }
 
 }  // namespace
