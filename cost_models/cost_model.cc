@@ -26,7 +26,7 @@ double Share(const std::optional<Figure>& figure, double otherwise) {
 struct CostModel::Impl {
   Impl(const HardwareProfile& profile, const ClusterShape& cluster, double gpu_link_scale)
       : shape(cluster),
-        kernels(profile.gpu),
+        kernels(profile.gpu, Share(profile.node.overlapped_compute, kComputeBesideCollective)),
         collectives(profile, cluster, gpu_link_scale),
         transfers(profile, cluster.ranks_per_node()),
         host(profile, cluster.ranks_per_node()),
@@ -87,6 +87,13 @@ double CostModel::Seconds(const Program& program, const Instruction& instruction
                [](const RecordEvent&) { return 0.0; }, [](const WaitEvent&) { return 0.0; }},
       instruction.op);
 }
+
+double CostModel::BesideCollective(const Program& program, const Instruction& instruction) const {
+  const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+  if (launch == nullptr || OnHost(instruction.stream)) return 1;
+  return impl_->kernels.BesideCollective(program, *launch);
+}
+double CostModel::EventSeconds() const { return impl_->kernels.EventSeconds(); }
 
 const OverlapRates& CostModel::overlap() const { return impl_->rates; }
 const ClusterShape& CostModel::shape() const { return impl_->shape; }

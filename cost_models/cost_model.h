@@ -32,6 +32,12 @@ class CostModel {
   // for several threads at once.
   double Seconds(const Program& program, const Instruction& instruction) const;
 
+  // What is left of the speed (0 to 1] of a kernel of the GPU while a collective runs beside it; 1
+  // for what is none. At most overlap().compute_beside_collective.
+  double BesideCollective(const Program& program, const Instruction& instruction) const;
+  // What an event between two kernels of the compute stream costs.
+  double EventSeconds() const;
+
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
   // Of a collective over `full_bytes`, as CollectiveTime counts them. Per byte it never rises with

@@ -225,6 +225,16 @@ double GemmCost::Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64
       {formula, fitted.floor_seconds[Index(kind)], product.flops() / fitted.machine.dense_peak});
 }
 
+double GemmCost::SpeedOnShare(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n,
+                              double share) const {
+  const GemmMachine& whole = Of(dtype).machine;
+  const Product product = LayerProduct(kind, m, k, n);
+  GemmMachine part = whole;
+  part.multiprocessors = std::max(1.0, std::floor(share * whole.multiprocessors));
+  part.dense_peak *= part.multiprocessors / whole.multiprocessors;
+  return std::min(1.0, TiledProductSeconds(whole, product) / TiledProductSeconds(part, product));
+}
+
 double GemmCost::Seconds(Dtype dtype, const Product& product) const {
   const Fitted& fitted = Of(dtype);
   GemmMachine machine = fitted.machine;

@@ -63,6 +63,10 @@ class GemmCost {
   // Throws Error(kUsage) if the GPU has no peak for `dtype`. 16-bit dtypes without rows of their
   // own use each other's; without any, `reachable_peaks` or kSustainedShare of the dense peak.
   double Seconds(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n) const;
+  // What is left of its speed on `share` of the multiprocessors, the others being a collective's:
+  // a product whose tiles just fill the GPU needs another wave.
+  double SpeedOnShare(GemmKind kind, Dtype dtype, int64_t m, int64_t k, int64_t n,
+                      double share) const;
   // A batch of products of no layer (attention's): no local correction, more of the HBM bandwidth.
   double Seconds(Dtype dtype, const Product& product) const;
 

@@ -15,12 +15,22 @@ namespace zeroplan {
 
 class KernelCost {
  public:
-  explicit KernelCost(const GpuProfile& gpu);
+  // `overlapped_compute`: see BesideCollective.
+  KernelCost(const GpuProfile& gpu, double overlapped_compute);
 
   // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
   // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
   // more.
-  double Seconds(const Program& program, const LaunchKernel& launch) const;
+  double Seconds(const Program& program, const LaunchKernel& launch) const {
+    return Of(program, launch).seconds;
+  }
+  // What is left of its speed (0 to 1] beside a collective that leaves `overlapped_compute` of
+  // theirs to large products.
+  double BesideCollective(const Program& program, const LaunchKernel& launch) const {
+    return Of(program, launch).beside_collective;
+  }
+  // Between two kernels of a stream that an event parts: they are no longer one graph.
+  double EventSeconds() const { return 2 * launch_seconds_; }
 
   const GemmCost& gemm() const { return gemm_; }
   const MemoryCost& memory() const { return memory_; }
@@ -34,11 +44,17 @@ class KernelCost {
     Dtype dtype = Dtype::kU8;
     bool operator==(const Key&) const = default;
   };
+  struct Cost {
+    double seconds = -1;  // < 0: none yet
+    double beside_collective = 1;
+  };
   struct Slot {
     Key key;
-    double seconds = -1;  // < 0: free
+    Cost cost;
   };
+  Cost Of(const Program& program, const LaunchKernel& launch) const;
   double Compute(const Key& key) const;
+  double SpeedBesideCollective(const Key& key) const;
   double ProductSeconds(GemmKind kind, const Key& key) const;
   static uint64_t Hash(const Key& key);
   void Grow() const;
@@ -46,7 +62,7 @@ class KernelCost {
   GemmCost gemm_;
   MemoryCost memory_;
   AttentionCost attention_;
-  double hbm_seconds_per_byte_ = 0;
+  double hbm_seconds_per_byte_ = 0, launch_seconds_ = 0, overlapped_compute_ = 1;
   mutable std::vector<Slot> slots_;  // a power of two of them, linear probing
   mutable size_t used_ = 0;
 };

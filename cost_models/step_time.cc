@@ -30,6 +30,28 @@ bool Alike(const CarriedWork& a, const CarriedWork& b, double slack_seconds) {
 
 }  // namespace
 
+void FindSectionCosts(const CostModel& costs, const Program& program, Section section,
+                      SectionCosts* found) {
+  const std::vector<Instruction>& list = program.section(section);
+  found->seconds.resize(list.size());
+  found->beside_collective.resize(list.size());
+  bool parted = false;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Instruction& instruction = list[i];
+    double& seconds = found->seconds[i];
+    seconds = costs.Seconds(program, instruction);
+    found->beside_collective[i] = costs.BesideCollective(program, instruction);
+    if (instruction.stream != Stream::kCompute) continue;
+    if (std::holds_alternative<RecordEvent>(instruction.op) ||
+        std::holds_alternative<WaitEvent>(instruction.op)) {
+      parted = true;
+    } else if (parted && std::holds_alternative<LaunchKernel>(instruction.op)) {
+      seconds += costs.EventSeconds();
+      parted = false;
+    }
+  }
+}
+
 StepTime StepParts::Of(int64_t micro_steps) const {
   ZEROPLAN_CHECK(std::min<int64_t>(micro_steps, 3) == std::min<int64_t>(grad_accum, 3));
   StepTime time;
@@ -51,27 +73,19 @@ StepTime StepParts::Of(int64_t micro_steps) const {
   return time;
 }
 
-const std::vector<double>& StepTimer::Costs(const Program& program, Section section) {
-  const std::vector<Instruction>& list = program.section(section);
-  seconds_.resize(list.size());
-  for (size_t i = 0; i < list.size(); ++i) seconds_[i] = costs_.Seconds(program, list[i]);
-  return seconds_;
-}
-
 SectionTime StepTimer::PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans) {
-  return timeline_.Play(program, Section::kOptimizerStep, kEvery,
-                        Costs(program, Section::kOptimizerStep), costs_.overlap(), spans, nullptr,
-                        &carried_);
+  const SectionCosts& costs = CostsOf(program, Section::kOptimizerStep);
+  return timeline_.Play(program, Section::kOptimizerStep, kEvery, costs.seconds, costs_.overlap(),
+                        spans, nullptr, &carried_, costs.beside_collective);
 }
 
 SectionTime StepTimer::PlayMicroStep(const Program& program, uint8_t kinds,
-                                     std::span<const double> seconds,
-                                     std::vector<PlayedSpan>* spans) {
+                                     const SectionCosts& costs, std::vector<PlayedSpan>* spans) {
   std::swap(carried_, left_before_);
   const bool leaves = (kinds & kLeavesToMicroStep) != 0;
   if (!leaves) carried_.Clear();
-  return timeline_.Play(program, Section::kMicroStep, kinds, seconds, costs_.overlap(), spans,
-                        &left_before_, leaves ? &carried_ : nullptr);
+  return timeline_.Play(program, Section::kMicroStep, kinds, costs.seconds, costs_.overlap(), spans,
+                        &left_before_, leaves ? &carried_ : nullptr, costs.beside_collective);
 }
 
 bool StepTimer::Repeats(double seconds) const {
@@ -83,7 +97,7 @@ StepParts StepTimer::Play(const Program& program) {
   const int64_t g = program.setup.batch.grad_accum;
   parts.grad_accum = g;
   parts.step = PlayUpdate(program);
-  const std::vector<double>& micro = Costs(program, Section::kMicroStep);
+  const SectionCosts& micro = CostsOf(program, Section::kMicroStep);
   parts.first = PlayMicroStep(program, g == 1 ? kOnly : kFirst, micro);
   if (g == 2) parts.last.push_back(PlayMicroStep(program, kLast, micro));
   bool repeats = g < 3;
@@ -105,7 +119,7 @@ std::vector<PlayedPart> StepTimer::PlayStep(const Program& program) {
   const int64_t g = program.setup.batch.grad_accum;
   std::vector<PlayedPart> parts;
   PlayUpdate(program);
-  const std::vector<double> micro = Costs(program, Section::kMicroStep);
+  const SectionCosts micro = CostsOf(program, Section::kMicroStep);
   bool repeats = false;
   for (int64_t m = 0; m < g; ++m) {
     const When kind = MicroStepKind(m, g);
@@ -140,7 +154,7 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
       const SectionTime time =
           run.section == Section::kOptimizerStep
               ? PlayUpdate(program, &spans)
-              : PlayMicroStep(program, run.kinds, Costs(program, run.section), &spans);
+              : PlayMicroStep(program, run.kinds, CostsOf(program, run.section), &spans);
       for (const PlayedSpan& span : spans) {
         trace.push_back({span.section, static_cast<int32_t>(span.index),
                          std::max(0.0, begin + span.begin_seconds), begin + span.end_seconds});

@@ -12,6 +12,14 @@
 
 namespace zeroplan {
 
+// What the instructions of a section take as Timeline::Play wants it. A record or a wait parts the
+// kernels around it on the compute stream; what that costs is counted with the kernel after it.
+struct SectionCosts {
+  std::vector<double> seconds, beside_collective;
+};
+void FindSectionCosts(const CostModel& costs, const Program& program, Section section,
+                      SectionCosts* found);
+
 // One step's time by what it is spent on; the first four add up to `total`. What only overlaps
 // with compute costs nothing and shows in `by_stream.busy_seconds` alone.
 struct StepTime {
@@ -72,19 +80,22 @@ class StepTimer {
   std::vector<TraceSpan> Trace(const Program& program, int64_t max_middle);
 
  private:
-  const std::vector<double>& Costs(const Program& program, Section section);
+  const SectionCosts& CostsOf(const Program& program, Section section) {
+    FindSectionCosts(costs_, program, section, &section_);
+    return section_;
+  }
   // The update; what it leaves is carried_ then.
   SectionTime PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans = nullptr);
-  // What it leaves is carried_ then, what it found left_before_. REQUIRES: `seconds` are the
+  // What it leaves is carried_ then, what it found left_before_. REQUIRES: `costs` are the
   // section's costs; what comes before it in a step was played last.
-  SectionTime PlayMicroStep(const Program& program, uint8_t kinds, std::span<const double> seconds,
+  SectionTime PlayMicroStep(const Program& program, uint8_t kinds, const SectionCosts& costs,
                             std::vector<PlayedSpan>* spans = nullptr);
   // Whether the micro-step played last, of `seconds`, left what it found.
   bool Repeats(double seconds) const;
 
   const CostModel& costs_;
   Timeline timeline_;
-  std::vector<double> seconds_;
+  SectionCosts section_;
   CarriedWork carried_, left_before_;
 };
 

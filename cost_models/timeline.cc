@@ -57,7 +57,8 @@ void Timeline::Push(const Item& item, size_t lane) {
 }
 
 void Timeline::Load(const Program& program, Section section, uint8_t kinds,
-                    std::span<const double> seconds, const CarriedWork* before) {
+                    std::span<const double> seconds, const OverlapRates& rates,
+                    const CarriedWork* before, std::span<const double> beside_collective) {
   for (Lane& lane : lanes_) {
     lane.queue.clear();
     lane.next = 0;
@@ -74,6 +75,7 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
   }
   const std::vector<Instruction>& list = program.section(section);
   ZEROPLAN_CHECK(seconds.size() == list.size());
+  ZEROPLAN_CHECK(beside_collective.empty() || beside_collective.size() == list.size());
   for (uint32_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
     if (section == Section::kMicroStep && (instruction.when & kinds) == 0) continue;
@@ -82,6 +84,8 @@ void Timeline::Load(const Program& program, Section section, uint8_t kinds,
     item.section = section;
     item.kind = Item::Kind::kTimed;
     item.seconds = seconds[i];
+    item.beside_collective =
+        beside_collective.empty() ? rates.compute_beside_collective : beside_collective[i];
     item.step_phase = instruction.phase == Phase::kStep;
     const bool queued =
         std::visit(Overload{[&](const RecordEvent& record) {
@@ -151,7 +155,7 @@ void Timeline::SetRates(const OverlapRates& rates) {
     if (!lane.running) continue;
     switch (lane.item().resource) {
       case Resource::kKernel:
-        if (gather || reduce) lane.rate = rates.compute_beside_collective;
+        if (gather || reduce) lane.rate = lane.item().beside_collective;
         break;
       case Resource::kCollective:
         if (compute) lane.rate = rates.collective_beside_compute;
@@ -224,8 +228,8 @@ void Timeline::Leave(CarriedWork& after) const {
 SectionTime Timeline::Play(const Program& program, Section section, uint8_t kinds,
                            std::span<const double> seconds, const OverlapRates& rates,
                            std::vector<PlayedSpan>* spans, const CarriedWork* before,
-                           CarriedWork* after) {
-  Load(program, section, kinds, seconds, before);
+                           CarriedWork* after, std::span<const double> beside_collective) {
+  Load(program, section, kinds, seconds, rates, before, beside_collective);
   SectionTime time;
   for (;;) {
     Advance();

@@ -41,9 +41,10 @@ struct CarriedWork {
     enum class Kind : uint8_t { kTimed, kRecord, kWait } kind;
     PlayedResource resource;
     bool step_phase;
-    EventId event;         // kRecord, kWait
-    uint32_t records;      // kWait: how many more records of the event it waits for
-    double seconds;        // kTimed: left to do at full speed
+    double beside_collective;  // kTimed, of a kernel: its rate while a collective runs
+    EventId event;             // kRecord, kWait
+    uint32_t records;          // kWait: how many more records of the event it waits for
+    double seconds;            // kTimed: left to do at full speed
     double begin_seconds;  // kTimed, where under way: when it began, before the next section's 0
     bool under_way;
     bool carried;  // issued by an earlier section
@@ -82,12 +83,13 @@ class Timeline {
   // entry per instruction that takes time, in order of completion. `before`, if given, is what the
   // section before left: it comes first on its streams. `after`, if given, gets what this one
   // leaves: the section is over when the compute stream is; else it ends when all streams have.
-  // Throws CheckFailure if what is carried waits for what is not there. REQUIRES: seconds.size() is
-  // the section's; `before` is not `after`.
+  // `beside_collective`, if not empty, has the rate of each kernel while a collective runs; else
+  // that of `rates` holds for all. Throws CheckFailure if what is carried waits for what is not
+  // there. REQUIRES: seconds.size() is the section's; `before` is not `after`.
   SectionTime Play(const Program& program, Section section, uint8_t kinds,
                    std::span<const double> seconds, const OverlapRates& rates,
                    std::vector<PlayedSpan>* spans = nullptr, const CarriedWork* before = nullptr,
-                   CarriedWork* after = nullptr);
+                   CarriedWork* after = nullptr, std::span<const double> beside_collective = {});
 
  private:
   using Item = CarriedWork::Item;
@@ -106,7 +108,8 @@ class Timeline {
   };
 
   void Load(const Program& program, Section section, uint8_t kinds, std::span<const double> seconds,
-            const CarriedWork* before);
+            const OverlapRates& rates, const CarriedWork* before,
+            std::span<const double> beside_collective);
   void Push(const Item& item, size_t lane);
   // Passes events and starts what can start, until nothing changes.
   void Advance();

@@ -114,6 +114,13 @@ struct CheapKernel {
   KernelDims (*dims)(const KernelDims&) = nullptr;  // its dims from the row's; nullptr: the same
 };
 
+// Kernels that the CUDA function launches beside its main one, and that no figure of a profile
+// holds: `count` of them where argument `arg` is there.
+struct SideKernels {
+  int count = 0;
+  size_t arg = 0;
+};
+
 struct KernelScalar {
   std::string_view name;
   float usual = 0;  // texts leave it out where it is this
@@ -140,6 +147,7 @@ struct KernelRow {
   // Kernels of the compute stream follow one another, so that one block may serve all that say so.
   bool shares_workspace = false;
   CostKind cost = CostKind::kMemory;
+  SideKernels side;
   CheapKernel recompute;
 };
 

@@ -166,10 +166,16 @@ std::vector<RuntimeOverhead> Runtime(const std::vector<RuntimeMeasurement>& meas
   std::vector<RuntimeOverhead> runtime;
   runtime.reserve(measured.size());
   for (const RuntimeMeasurement& m : measured) {
-    runtime.push_back(
-        {m.world_size, MeasuredFigure(std::max(1.0, m.bytes), kGib, "GiB",
-                                      origin.OnGpu("device memory in use less the arenas after "
-                                                   "steps of a small GPT, the most over ranks"))});
+    const std::string how = origin.OnGpu(
+        "device memory in use less the arenas after steps of a small GPT, the most over ranks");
+    RuntimeOverhead entry{m.world_size, MeasuredFigure(std::max(1.0, m.bytes), kGib, "GiB", how),
+                          std::nullopt};
+    // Profiles hold at most half of it: the first communicator takes no less than the second.
+    if (m.communicator_bytes && *m.communicator_bytes >= 1) {
+      entry.communicator = MeasuredFigure(std::min(*m.communicator_bytes, 0.49 * m.bytes), kGib,
+                                          "GiB", how + "; stage 2 less stage 0");
+    }
+    runtime.push_back(std::move(entry));
   }
   std::sort(runtime.begin(), runtime.end(),
             [](const auto& a, const auto& b) { return a.world_size < b.world_size; });

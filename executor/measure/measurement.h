@@ -78,6 +78,8 @@ struct OverlapShares {
 struct RuntimeMeasurement {
   int world_size = 1;
   double bytes = 0;  // device memory in use less the arenas, the most over ranks
+  // What of it a second communicator takes; nothing where there is none.
+  std::optional<double> communicator_bytes;
 };
 
 // A part that could not be measured, and why.

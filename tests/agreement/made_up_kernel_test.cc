@@ -50,7 +50,7 @@ TEST_CASE("made-up kernel: its row says what it needs where it is read for memor
   CHECK(WalkTraffic(program).host_to_device_bytes == 128);
   for (const LaunchKernel* launch : Launches(program)) {
     CHECK(LaunchBytes(program, *launch) == 2 * 128);
-    const KernelCost costs(PlainProfile().gpu);
+    const KernelCost costs(PlainProfile().gpu, 1);
     CHECK(costs.Seconds(program, *launch) == costs.memory().Seconds(2 * 128));
   }
 }

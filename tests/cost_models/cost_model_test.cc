@@ -121,7 +121,7 @@ TEST_CASE("no instruction is faster than the rates that bounds use") {
 
 TEST_CASE("a product with GELU costs the product and its second matrix") {
   const HardwareProfile profile = PlainProfile();
-  const KernelCost kernels(profile.gpu);
+  const KernelCost kernels(profile.gpu, 1);
   LowerOptions options;
   options.backend = Backend::kCuda;
   TrainSetup setup = testing::BaseSetup(0, 1, Dtype::kBF16, 1, kNoRecompute);
@@ -193,7 +193,7 @@ TEST_CASE("bytes, stream and space decide which function times an instruction") 
 }
 
 TEST_CASE("bias, residual and accumulation cost their bytes") {
-  const KernelCost kernels(PlainProfile().gpu);
+  const KernelCost kernels(PlainProfile().gpu, 1);
   TinyProgram tiny(1, 1);
   tiny.Add("any", 1 << 30, MemoryClass::kBuffers);
   tiny.program.buffers[0].dtype = Dtype::kBF16;

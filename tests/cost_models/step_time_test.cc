@@ -164,22 +164,25 @@ double PlayUnrolled(const Program& program, const CostModel& costs, int64_t step
   Program unrolled = program;
   std::vector<Instruction>& list = unrolled.section(Section::kMicroStep);
   list.clear();
+  SectionCosts taken;
   for (int64_t step = 0; step < steps; ++step) {
     ForEachStepSection(program.setup.batch.grad_accum, [&](Section section, uint8_t kind, int64_t) {
-      for (Instruction instruction : program.section(section)) {
+      SectionCosts of_section;
+      FindSectionCosts(costs, program, section, &of_section);
+      for (size_t i = 0; i < program.section(section).size(); ++i) {
+        Instruction instruction = program.section(section)[i];
         if (!RunsIn(instruction, section, kind)) continue;
         instruction.when = kEvery;
         list.push_back(instruction);
+        taken.seconds.push_back(of_section.seconds[i]);
+        taken.beside_collective.push_back(of_section.beside_collective[i]);
       }
     });
   }
-  std::vector<double> seconds;
-  for (const Instruction& instruction : list) {
-    seconds.push_back(costs.Seconds(unrolled, instruction));
-  }
   CarriedWork left;
   return Timeline()
-      .Play(unrolled, Section::kMicroStep, kOnly, seconds, costs.overlap(), nullptr, nullptr, &left)
+      .Play(unrolled, Section::kMicroStep, kOnly, taken.seconds, costs.overlap(), nullptr, nullptr,
+            &left, taken.beside_collective)
       .total_seconds;
 }
 

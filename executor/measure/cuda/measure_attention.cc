@@ -7,16 +7,12 @@ struct Shape {
   int64_t batch, heads, seq, head_dim;
 };
 // The cost model wants five rows or more. Building a plan takes cuDNN about a second.
-constexpr Shape kQuickShapes[] = {{1, 12, 1024, 64},
-                                  {16, 12, 1024, 64},
-                                  {16, 25, 1024, 64},
-                                  {8, 32, 1024, 128},
-                                  {4, 32, 2048, 128}};
-constexpr Shape kMoreShapes[] = {{4, 25, 1024, 64},
-                                 {1, 32, 1024, 128},
-                                 {2, 16, 8192, 128},
-                                 {4, 16, 4096, 64},
-                                 {16, 12, 512, 64}};
+// The small ones say what a call takes at least.
+constexpr Shape kQuickShapes[] = {{1, 8, 128, 64},    {1, 12, 1024, 64},  {16, 12, 1024, 64},
+                                  {16, 25, 1024, 64}, {8, 32, 1024, 128}, {4, 32, 2048, 128}};
+constexpr Shape kMoreShapes[] = {{8, 12, 128, 64},  {16, 4, 256, 64},   {4, 16, 2048, 64},
+                                 {4, 25, 1024, 64}, {1, 32, 1024, 128}, {2, 16, 8192, 128},
+                                 {4, 16, 4096, 64}, {16, 12, 512, 64}};
 
 }  // namespace
 

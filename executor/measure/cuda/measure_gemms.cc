@@ -40,13 +40,19 @@ std::vector<Shape> LayerShapes(bool quick) {
   const std::vector<int64_t> hidden =
       quick ? std::vector<int64_t>{768, 4096} : std::vector<int64_t>{768, 1600, 4096};
   std::vector<Shape> shapes;
+  const auto add_layer = [&](int64_t m, int64_t h) {
+    for (const auto& [k, n] : {std::pair{h, 3 * h}, {h, h}, {h, 4 * h}, {4 * h, h}}) {
+      shapes.push_back({m, k, n});
+    }
+  };
+  // Too small to fill the GPU: what a call takes at least.
+  add_layer(512, 256);
+  if (!quick) add_layer(4096, 256);
+  if (!quick) add_layer(1024, 768);
   for (const int64_t h : hidden) {
     for (const int64_t m : rows) {
       // Seconds each to tune, and no faster than with half the rows.
-      if (m == 32768 && h == 4096) continue;
-      for (const auto& [k, n] : {std::pair{h, 3 * h}, {h, h}, {h, 4 * h}, {4 * h, h}}) {
-        shapes.push_back({m, k, n});
-      }
+      if (m != 32768 || h != 4096) add_layer(m, h);
     }
     for (const int64_t m : {2048, 16384}) {
       if (!quick || m == 16384) shapes.push_back({m, h, kHead});

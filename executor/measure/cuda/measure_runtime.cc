@@ -21,12 +21,13 @@ constexpr double kMib = 1024.0 * 1024;
 // after the third.
 constexpr int kSteps = 5;
 
-// Two layers of GPT-2 small: every kernel of a training step, and collectives of some size.
-Program SmallProgram(const DeviceProperties& device, int ranks) {
+// Two layers of GPT-2 small: every kernel of a training step, and collectives of some size. Several
+// ranks use one communicator at stage 0, two at others.
+Program SmallProgram(const DeviceProperties& device, int ranks, int stage) {
   ModelSpec model = LoadModel("gpt2");
   model.layers = 2;
   TrainSetup setup;
-  setup.zero.stage = ranks > 1 ? 2 : 0;
+  setup.zero.stage = stage;
   setup.batch = {.micro_batch = 4, .grad_accum = 2, .world_size = ranks, .seq_len = 1024};
   setup.precision.dtype = setup.precision.grad_accum_dtype = HalfDtype(device);
   LowerOptions lower;
@@ -82,9 +83,16 @@ std::vector<RuntimeMeasurement> MeasureRuntime(ProcessGroup& group, const Device
       sub.Follow();
       continue;
     }
-    const double bytes = RuntimeOf(SmallProgram(device, members), sub);
-    result.push_back({members, bytes});
-    say(fmt::format("  {} GPU{}: {:.0f} MiB", members, members == 1 ? "" : "s", bytes / kMib));
+    const double least = RuntimeOf(SmallProgram(device, members, 0), sub);
+    if (members == 1) {
+      result.push_back({members, least, std::nullopt});
+      say(fmt::format("  1 GPU: {:.0f} MiB", least / kMib));
+    } else {
+      const double both = RuntimeOf(SmallProgram(device, members, 2), sub);
+      result.push_back({members, both, std::max(0.0, both - least)});
+      say(fmt::format("  {} GPUs: {:.0f} MiB with both communicators, {:.0f} with one", members,
+                      both / kMib, least / kMib));
+    }
     sub.Dismiss();
   }
   return result;

@@ -46,7 +46,7 @@ MachineMeasurement TwoGpus() {
                    {CollectiveOp::kAllGather, 2, 1073741824, 2009.04e-6},
                    {CollectiveOp::kAllReduce, 2, 16384, 17.5e-6}};
   m.overlap = OverlapShares{0.97, 0.8, 16384, 1600, 4800, 512.0 * 1024 * 1024};
-  m.runtime = {{2, 1.2e9}, {1, 0.8e9}};
+  m.runtime = {{2, 1.2e9, 0.3e9}, {1, 0.8e9, std::nullopt}};
   return m;
 }
 
@@ -80,6 +80,9 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   REQUIRE(read.runtime.size() == 2);
   CHECK(read.runtime[0].world_size == 1);
   CHECK(read.runtime[1].bytes.value == doctest::Approx(1.2e9).epsilon(1e-3));
+  CHECK(!read.runtime[0].communicator.has_value());
+  REQUIRE(read.runtime[1].communicator.has_value());
+  CHECK(read.runtime[1].communicator->value == doctest::Approx(0.3e9).epsilon(1e-3));
 }
 
 TEST_CASE("what was not measured stays the base's, groups that are not there go") {
