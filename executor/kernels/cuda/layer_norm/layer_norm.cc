@@ -17,7 +17,7 @@ void LayerNormForward(const KernelCall& call) {
 
 void LayerNormBackward(const KernelCall& call) {
   const int64_t M = call.dims[0], C = call.dims[1];
-  const auto floats = static_cast<uint64_t>(LayerNormBackwardBlocks(M) * 2 * C);
+  const auto floats = static_cast<uint64_t>(NormBackwardBlocks(M) * 2 * C);
   auto* partials = static_cast<float*>(ScratchOf(call, 7, floats * sizeof(float)));
   const LayerNormGradients out{.dx_MC = Floats(call, 4),
                                .dw_C = Floats(call, 5),

@@ -16,7 +16,7 @@ struct LayerNormGradients {
   bool add_to_dx = false, add_to_weights = false;
 };
 
-// `partials`: LayerNormBackwardBlocks(M) * 2 * C floats.
+// `partials`: NormBackwardBlocks(M) * 2 * C floats.
 void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC, const FloatArray& w_C,
                              const float* stats_M2, const LayerNormGradients& out, float* partials,
                              int64_t M, int64_t C, cudaStream_t stream);

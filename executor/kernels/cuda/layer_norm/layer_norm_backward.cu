@@ -104,7 +104,7 @@ void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC, co
   const Dtype dtype = dy_MC.dtype;
   const FloatArray& dx_MC = out.dx_MC;
   // Past 8 elements a thread a multiprocessor has room for one block.
-  int64_t blocks = LayerNormBackwardBlocks(M);
+  int64_t blocks = NormBackwardBlocks(M);
   if (C > kMostColumns<8> && blocks > kMultiprocessors) blocks = kMultiprocessors;
   bool done = false;
   const auto pack = static_cast<int64_t>(16 / DtypeBytes(dtype));
@@ -116,7 +116,7 @@ void LaunchLayerNormBackward(const FloatArray& dy_MC, const FloatArray& x_MC, co
     WithFloatType(dtype, [&](auto tag) { done = launch.RunFor<typename decltype(tag)::type>(); });
   }
   if (!done) {
-    blocks = LayerNormBackwardBlocks(M);
+    blocks = NormBackwardBlocks(M);
     AnyBackwardKernel<<<static_cast<unsigned>(blocks), kAnyThreads, 0, stream>>>(
         Runtime(dy_MC), Runtime(x_MC), Runtime(w_C), stats_M2, Runtime(dx_MC), partials, M, C,
         out.add_to_dx);
