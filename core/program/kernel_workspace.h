@@ -23,7 +23,7 @@ constexpr int64_t NormBackwardBlocks(int64_t rows) {
 // Backward of the norm of query and key heads: blocks that each leave 2*D floats. Of at least 8
 // rows.
 constexpr int64_t QkNormBackwardBlocks(int64_t rows) {
-  constexpr int64_t kMost = 4 * kMultiprocessors;
+  constexpr int64_t kMost = 3 * kMultiprocessors;
   const int64_t blocks = (rows + 7) / 8;
   return blocks < kMost ? blocks : kMost;
 }
