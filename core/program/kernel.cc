@@ -54,6 +54,25 @@ double MatmulGeluBackwardFlops(const KernelDims& d) {
 }
 // A logit: maximum, difference, exponential, sum; then quotient, difference, scaling.
 double CrossEntropyFlops(const KernelDims& d) { return 7 * Product(d, 2); }
+// An element: 2 for the mean square, 2 to scale and weigh.
+double RmsNormForwardFlops(const KernelDims& d) { return 4 * Product(d, 2); }
+// An element: 1 to normalise x again, 1 for d = dy*w, 2 for the row sum of d*n, 2 for dw, 3 for dx.
+double RmsNormBackwardFlops(const KernelDims& d) { return 9 * Product(d, 2); }
+// An angle: cosine and sine as one each, one product for the angle, one each for the factor.
+double RotaryTableFlops(const KernelDims& d) { return 2.5 * Product(d, 2); }
+// Of dims M,T,H,G,D: elements of query and key heads.
+double QueryKeyElements(const KernelDims& d) {
+  return static_cast<double>(d[0]) * static_cast<double>(d[2] + d[3]) * static_cast<double>(d[4]);
+}
+// Two products and a sum.
+double RotaryFlops(const KernelDims& d) { return 3 * QueryKeyElements(d); }
+// RMS norm's 4 and 9, and the rotation.
+double QkNormRotaryForwardFlops(const KernelDims& d) { return 7 * QueryKeyElements(d); }
+double QkNormRotaryBackwardFlops(const KernelDims& d) { return 12 * QueryKeyElements(d); }
+// gate*up/(1+exp(-gate)), the exponential as one.
+double SwiGluForwardFlops(const KernelDims& d) { return 5 * Product(d, 2); }
+// The sigmoid 4, gate*sigmoid 1, its slope 4, dgate 2, dup 1.
+double SwiGluBackwardFlops(const KernelDims& d) { return 12 * Product(d, 2); }
 double OnePerElement(const KernelDims& d) { return Product(d, 1); }
 double TwoPerElement(const KernelDims& d) { return 2 * Product(d, 1); }
 // Adds each row of dx to a row of dwte and a row of dwpe.
@@ -94,8 +113,20 @@ uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
 // in a fixed order.
 uint64_t LayerNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
-  const auto blocks = static_cast<uint64_t>(LayerNormBackwardBlocks(d[0]));
+  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
   return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+}
+
+uint64_t RmsNormBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
+  return AlignUp(static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+}
+
+uint64_t QkNormRotaryBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  const auto blocks = static_cast<uint64_t>(QkNormBackwardBlocks(d[0]));
+  return AlignUp(2 * static_cast<uint64_t>(d[4]) * blocks * sizeof(float), kAlign);
 }
 
 uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
@@ -140,6 +171,28 @@ double CrossEntropyBytes(const LaunchShape& launch) {
 // The workspace is written, then read.
 double LayerNormBackwardBytes(const LaunchShape& launch) {
   return ArgumentBytes(launch) + 2 * Bytes(launch, 7);
+}
+
+double RmsNormBackwardBytes(const LaunchShape& launch) {
+  return ArgumentBytes(launch) + 2 * Bytes(launch, 6);
+}
+
+// The part of a row of query, key and value heads that query and key heads are.
+double QueryKeyShare(const KernelDims& d) {
+  return static_cast<double>(d[2] + d[3]) / static_cast<double>(d[2] + 2 * d[3]);
+}
+
+// In place, and the value heads stay as they are.
+double RotaryBytes(const LaunchShape& launch) {
+  return 2 * QueryKeyShare(launch.dims) * Bytes(launch, 0) + Bytes(launch, 1);
+}
+
+// As above, with the forward's input beside it; the workspace is written, then read.
+double QkNormRotaryBackwardBytes(const LaunchShape& launch) {
+  const double heads = QueryKeyShare(launch.dims) * (2 * Bytes(launch, 0) + Bytes(launch, 1));
+  const bool adds = (launch.flags & kAccumulate) != 0;
+  return heads + Bytes(launch, 2) + Bytes(launch, 3) + Bytes(launch, 4) +
+         (adds ? 2 : 1) * Bytes(launch, 5) + 2 * Bytes(launch, 6);
 }
 
 // A bias gradient is one more read of dy.
