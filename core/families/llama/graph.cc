@@ -36,7 +36,8 @@ class LlamaGraph : public ModelGraph {
     Block& b = blocks_[static_cast<size_t>(layer)];
     b.input = g_.RmsNormForward(x_MC, kInputNorm, "input_norm");
     b.qkv = g_.LinearForward(b.input.y_MC, kQkvW, If(model.qkv_bias, kQkvB), "qkv");
-    b.rotary = g_.RotaryForward(b.qkv.y_MN, If(model.qk_norm, kQkNorm), rotary_table_, "qkv_rotated");
+    b.rotary =
+        g_.RotaryForward(b.qkv.y_MN, If(model.qk_norm, kQkNorm), rotary_table_, "qkv_rotated");
     b.attention = g_.AttentionForward(b.rotary.out_MN, "attention");
     b.out = g_.LinearForward(b.attention.out_MHD, kOutW, If(model.out_bias, kOutB), "middle", x_MC);
     b.mlp = g_.RmsNormForward(b.out.y_MN, kMlpNorm, "mlp_norm");

@@ -17,7 +17,10 @@ constexpr LlamaKind kLlama = {.name = "llama",
                               .eps = 1e-6,
                               .attention_bias = true,
                               .mlp_bias = true,
- .tied_below = 4096, .shape_vocab = 128256, .shape_theta = 500000, .shape_eps = 1e-5f};
+                              .tied_below = 4096,
+                              .shape_vocab = 128256,
+                              .shape_theta = 500000,
+                              .shape_eps = 1e-5f};
 constexpr LlamaKind kMistral = {.name = "mistral",
                                 .architecture = "MistralForCausalLM",
                                 .layers = 32,
@@ -28,7 +31,10 @@ constexpr LlamaKind kMistral = {.name = "mistral",
                                 .positions = 131072,
                                 .kv_heads = 8,
                                 .sliding_window = 4096,
-                                .eps = 1e-6, .shape_vocab = 32768, .shape_theta = 1'000'000, .shape_eps = 1e-5f};
+                                .eps = 1e-6,
+                                .shape_vocab = 32768,
+                                .shape_theta = 1'000'000,
+                                .shape_eps = 1e-5f};
 constexpr LlamaKind kQwen2 = {.name = "qwen2",
                               .architecture = "Qwen2ForCausalLM",
                               .layers = 32,
@@ -40,7 +46,12 @@ constexpr LlamaKind kQwen2 = {.name = "qwen2",
                               .kv_heads = 32,
                               .sliding_window = 4096,
                               .eps = 1e-6,
-                              .window_switch = true, .qkv_bias = true, .tied_below = 3072, .shape_vocab = 151936, .shape_theta = 1'000'000, .shape_eps = 1e-6f};
+                              .window_switch = true,
+                              .qkv_bias = true,
+                              .tied_below = 3072,
+                              .shape_vocab = 151936,
+                              .shape_theta = 1'000'000,
+                              .shape_eps = 1e-6f};
 constexpr LlamaKind kQwen3 = {.name = "qwen3",
                               .architecture = "Qwen3ForCausalLM",
                               .layers = 32,
@@ -53,7 +64,13 @@ constexpr LlamaKind kQwen3 = {.name = "qwen3",
                               .head_size = 128,
                               .sliding_window = 4096,
                               .eps = 1e-6,
-                              .attention_bias = true, .window_switch = true, .qk_norm = true, .tied_below = 3072, .shape_vocab = 151936, .shape_theta = 1'000'000, .shape_eps = 1e-6f};
+                              .attention_bias = true,
+                              .window_switch = true,
+                              .qk_norm = true,
+                              .tied_below = 3072,
+                              .shape_vocab = 151936,
+                              .shape_theta = 1'000'000,
+                              .shape_eps = 1e-6f};
 
 class LlamaFamily : public ModelFamily {
  public:

@@ -1,11 +1,10 @@
-// Llama and the families that took over its layer: mistral, qwen2, qwen3. Rotary positions, RMS norms
-// before attention and MLP, heads of keys and values that several query heads share, an MLP with
-// SwiGLU. What families differ in are fields of ModelSpec (biases, norms of query and key heads, a
-// head of its own), so that they have one parameter table and one graph; each has its config.json and
-// its published shapes.
-// Sources of the architecture: Touvron et al. 2023 (Llama), Grattafiori et al. 2024 (Llama 3), Jiang
-// et al. 2023 (Mistral), Yang et al. 2024 and 2025 (Qwen2, Qwen3); names as in Hugging Face's
-// LlamaForCausalLM and its kin.
+// Llama and the families that took over its layer: mistral, qwen2, qwen3. Rotary positions, RMS
+// norms before attention and MLP, heads of keys and values that several query heads share, an MLP
+// with SwiGLU. What families differ in are fields of ModelSpec (biases, norms of query and key
+// heads, a head of its own), so that they have one parameter table and one graph; each has its
+// config.json and its published shapes. Sources of the architecture: Touvron et al. 2023 (Llama),
+// Grattafiori et al. 2024 (Llama 3), Jiang et al. 2023 (Mistral), Yang et al. 2024 and 2025 (Qwen2,
+// Qwen3); names as in Hugging Face's LlamaForCausalLM and its kin.
 #pragma once
 
 #include <memory>
@@ -27,20 +26,20 @@ const ModelFamily& Qwen3();
 // them. H query heads and G key heads of size D; N = (H+2G)*D.
 struct LlamaParam {
   enum Id : int {
-  kEmbedTokens,  // [Vp, C], the head too where that is tied
-  kInputNorm,
-  kQkvW,  // [N, C]: query, key, value
-  kQkvB,
-  kQkNorm,  // [2D]: of a query head, of a key head
-  kOutW,    // [C, H*D]
-  kOutB,
-  kMlpNorm,
-  kGateUpW,  // [2F, C]
-  kGateUpB,
-  kDownW,  // [C, F]
-  kDownB,
-  kFinalNorm,
-  kLmHead,  // [Vp, C], where it is not tied
+    kEmbedTokens,  // [Vp, C], the head too where that is tied
+    kInputNorm,
+    kQkvW,  // [N, C]: query, key, value
+    kQkvB,
+    kQkNorm,  // [2D]: of a query head, of a key head
+    kOutW,    // [C, H*D]
+    kOutB,
+    kMlpNorm,
+    kGateUpW,  // [2F, C]
+    kGateUpB,
+    kDownW,  // [C, F]
+    kDownB,
+    kFinalNorm,
+    kLmHead,  // [Vp, C], where it is not tied
   };
 };
 ParamRows LlamaParams(const ModelSpec& spec);
@@ -82,7 +81,7 @@ const std::vector<ModelPreset>& MistralPresets();
 const std::vector<ModelPreset>& Qwen2Presets();
 const std::vector<ModelPreset>& Qwen3Presets();
 // As the family's published models of about that width.
-ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers, int64_t hidden, int64_t positions,
-                     bool byte_level);
+ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers,
+                     int64_t hidden, int64_t positions, bool byte_level);
 
 }  // namespace zeroplan

@@ -42,9 +42,8 @@ std::vector<ParamRow> LayerRows(const ModelSpec& spec) {
                            {"self_attn.v_proj.bias", kv}}}));
   }
   if (spec.qk_norm) {
-    rows.push_back(
-        Parts(VectorRow(kQkNorm, "self_attn.qk_norm.weight", 2 * d, kOnes),
-              {{{"self_attn.q_norm.weight", d}, {"self_attn.k_norm.weight", d}}}));
+    rows.push_back(Parts(VectorRow(kQkNorm, "self_attn.qk_norm.weight", 2 * d, kOnes),
+                         {{{"self_attn.q_norm.weight", d}, {"self_attn.k_norm.weight", d}}}));
   }
   rows.push_back(LinearRow(kOutW, "self_attn.o_proj.weight", c, q, std));
   if (spec.out_bias) rows.push_back(VectorRow(kOutB, "self_attn.o_proj.bias", c, kZeros));

@@ -1,6 +1,6 @@
-// The rotary positions of a config.json. Transformers 4 has rope_theta and, for scaled positions, an
-// object rope_scaling; 5 has both in an object rope_parameters. The kind of scaling is rope_type,
-// once called type.
+// The rotary positions of a config.json. Transformers 4 has rope_theta and, for scaled positions,
+// an object rope_scaling; 5 has both in an object rope_parameters. The kind of scaling is
+// rope_type, once called type.
 #include <cmath>
 #include <limits>
 
@@ -30,8 +30,7 @@ RotaryScaling ReadKind(JsonSection* rope) {
   if (!name && !old_name) return RotaryScaling::kNone;
   const std::optional<RotaryScaling> found = RotaryScalingNamed(name ? *name : *old_name);
   if (!found) {
-    rope->FailValue(name ? "rope_type" : "type",
-                    "\"default\", \"linear\", \"llama3\" or \"yarn\"");
+    rope->FailValue(name ? "rope_type" : "type", "\"default\", \"linear\", \"llama3\" or \"yarn\"");
   }
   return *found;
 }

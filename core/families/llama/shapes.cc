@@ -146,11 +146,9 @@ const std::vector<ModelPreset>& LlamaPresets() {
       Preset(kLlama32, {"llama3.2-1b", 16, 2048, {32, 8, 64}, 8192, kTied}),
       Preset(kLlama32, {"llama3.2-3b", 28, 3072, {24, 8, 128}, 8192, kTied}),
       Preset(kTinyLlama, {"tinyllama-1.1b", 22, 2048, {32, 4, 64}, 5632}),
-      Preset(With(kSmolLm2, 100000, 1.0f / 24),
-             {"smollm2-135m", 30, 576, {9, 3, 64}, 1536, kTied}),
+      Preset(With(kSmolLm2, 100000, 1.0f / 24), {"smollm2-135m", 30, 576, {9, 3, 64}, 1536, kTied}),
       Preset(kSmolLm2, {"smollm2-360m", 32, 960, {15, 5, 64}, 2560, kTied}),
-      Preset(With(kSmolLm2, 130000, 0.02f),
-             {"smollm2-1.7b", 24, 2048, {32, 32, 64}, 8192, kTied}),
+      Preset(With(kSmolLm2, 130000, 0.02f), {"smollm2-1.7b", 24, 2048, {32, 32, 64}, 8192, kTied}),
   };
   return presets;
 }

@@ -1,5 +1,5 @@
-// config.json of llama's kind: as published, in both styles of transformers, there and back, and what
-// is refused.
+// config.json of llama's kind: as published, in both styles of transformers, there and back, and
+// what is refused.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -41,13 +41,12 @@ void CheckSame(const ModelSpec& found, const ModelSpec& wanted) {
 }
 
 json Tiny(const char* family) {
-  return {{"model_type", family},      {"num_hidden_layers", 2},
-          {"hidden_size", 24},         {"num_attention_heads", 6},
-          {"num_key_value_heads", 2},  {"intermediate_size", 40},
-          {"vocab_size", 37},          {"max_position_embeddings", 64},
-          {"head_dim", 4},             {"rms_norm_eps", 1e-5},
-          {"initializer_range", 0.05}, {"tie_word_embeddings", false},
-          {"hidden_act", "silu"},      {"rope_theta", 10000.0}};
+  return {
+      {"model_type", family},     {"num_hidden_layers", 2},        {"hidden_size", 24},
+      {"num_attention_heads", 6}, {"num_key_value_heads", 2},      {"intermediate_size", 40},
+      {"vocab_size", 37},         {"max_position_embeddings", 64}, {"head_dim", 4},
+      {"rms_norm_eps", 1e-5},     {"initializer_range", 0.05},     {"tie_word_embeddings", false},
+      {"hidden_act", "silu"},     {"rope_theta", 10000.0}};
 }
 
 TEST_CASE("llama config: files as published give the presets") {
@@ -57,8 +56,7 @@ TEST_CASE("llama config: files as published give the presets") {
     CAPTURE(entry.path().string());
     ++files;
     std::vector<std::string> notes;
-    CheckSame(ReadHuggingFaceConfig(entry.path(), &notes),
-              LoadModel(entry.path().stem().string()));
+    CheckSame(ReadHuggingFaceConfig(entry.path(), &notes), LoadModel(entry.path().stem().string()));
     CHECK(notes.empty());
   }
   CHECK(files == 10);
