@@ -355,7 +355,7 @@ void RunProducts(Benchmark& benchmark, const Model& m) {
                     .dims = {M, 4 * C, C},
                     .args = {P(M * C), P(4 * C * C), P(4 * M * C), P(4 * M * C)},
                     .products = true});
-  const KernelDims dims = {m.B, m.T, C, m.H};
+  const KernelDims dims = {m.B, m.T, m.H, m.H, C / m.H};
   const int64_t lse = m.B * m.H * m.T, probs = lse * m.T;
   benchmark.Run(m, {.note = "",
                     .id = kAttentionForward,

@@ -201,38 +201,44 @@ Value GraphBuilder::LinearBackwardThroughGelu(const Linear& linear, const Linear
 
 // ---- attention ----
 
-Attention GraphBuilder::AttentionForward(const Value& qkv_M3C, Label label) {
-  const int64_t heads = program_.model.heads;
-  Attention attention{.qkv_M3C = qkv_M3C};
-  attention.out_MC = Activation(label, qkv_M3C.rows, qkv_M3C.cols / 3);
-  const KernelDims dims = {batch_, seq_, attention.out_MC.cols, heads};
-  const auto lines = static_cast<uint64_t>(qkv_M3C.rows * heads);
+KernelDims GraphBuilder::AttentionDims() const {
+  const ModelSpec& model = program_.model;
+  return {batch_, seq_, model.heads, model.KvHeads(), model.HeadSize()};
+}
+
+Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
+  const KernelDims dims = AttentionDims();
+  const auto [B, T, H, G, D] = FirstDims<5>(dims);
+  ZEROPLAN_CHECK(qkv_MN.cols == (H + 2 * G) * D, "{} columns for {} + 2 x {} heads of {}",
+                 qkv_MN.cols, H, G, D);
+  Attention attention{.qkv_MN = qkv_MN};
+  attention.out_MHD = Activation(label, qkv_MN.rows, H * D);
+  const auto lines = static_cast<uint64_t>(qkv_MN.rows * H);
   if (flash_attention_) {
     attention.saved = AddActivation("lse", lines, Dtype::kF32);
   } else {
     attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(seq_), dtype_);
   }
   emit_.Launch(flash_attention_ ? KernelId::kAttentionForward : KernelId::kUnfusedAttentionForward,
-               dims, kNoFlags, {All(qkv_M3C), All(attention.out_MC), All(attention.saved)});
+               dims, kNoFlags, {All(qkv_MN), All(attention.out_MHD), All(attention.saved)});
   return attention;
 }
 
-Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MC,
+Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MHD,
                                       Label label) {
-  const Value dqkv_M3C = Gradient(label, attention.qkv_M3C.cols);
-  const int64_t heads = program_.model.heads;
-  const KernelDims dims = {batch_, seq_, dout_MC.cols, heads};
+  const Value dqkv_MN = Gradient(label, attention.qkv_MN.cols);
+  const KernelDims dims = AttentionDims();
   if (flash_attention_) {
     emit_.Launch(KernelId::kAttentionBackward, dims, kNoFlags,
-                 {All(dout_MC), All(attention.qkv_M3C), All(attention.out_MC), All(attention.saved),
-                  All(dqkv_M3C)});
+                 {All(dout_MHD), All(attention.qkv_MN), All(attention.out_MHD),
+                  All(attention.saved), All(dqkv_MN)});
   } else {
-    const Value dprobs_BHTT = Gradient("d_probs", heads * seq_);
+    const Value dprobs_BHTT = Gradient("d_probs", program_.model.heads * seq_);
     emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,
-                 {All(dout_MC), All(attention.qkv_M3C), All(attention.saved), All(dqkv_M3C),
+                 {All(dout_MHD), All(attention.qkv_MN), All(attention.saved), All(dqkv_MN),
                   All(dprobs_BHTT)});
   }
-  return dqkv_M3C;
+  return dqkv_MN;
 }
 
 }  // namespace zeroplan

@@ -7,8 +7,9 @@
 // the gradient of a weight before that of the data, so that what the former alone needs is freed
 // first.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, M = B*T rows, K and N the two sides of a
-// matrix, V vocabulary, Vp padded vocabulary, P the compute dtype.
+// Legend: B micro-batch, T sequence, C hidden, H heads of queries, G of keys and values, D head
+// size, M = B*T rows, K and N the two sides of a matrix (of query, key and value together N =
+// (H+2G)*D), V vocabulary, Vp padded vocabulary, P the compute dtype.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@
 
 namespace zeroplan {
 
-// A parameter that an operation does without: a product's bias.
+// A parameter that an operation does without: a product's bias, an embedding's positions.
 inline constexpr int kNoParam = -1;
 
 // A tensor of the graph, [rows, cols] in P: an activation or the gradient of one.
@@ -53,7 +54,7 @@ struct Linear {
 };
 
 struct Attention {
-  Value qkv_M3C, out_MC;
+  Value qkv_MN, out_MHD;
   // What backward needs besides: with fused attention lse [B,H,T] in F32, else the probabilities
   // [B,H,T,T] in P.
   BufferId saved = kNoBuffer;
@@ -70,9 +71,9 @@ class GraphBuilder {
   // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
   void At(Phase phase, int layer);
 
-  // Token and position embedding, [M, C] : tokens + positions of the row.
+  // Token and position embedding, [M, C]: tokens (+ positions) of the row.
   Value Embedding(int tokens, int positions, Label label);
-  // Gradients of both tables. Where the token table is not the head's as well, it is zeroed first.
+  // Gradients of the tables. Where the token table is not the head's as well, it is zeroed first.
   void EmbeddingBackward(int tokens, int positions, const Value& dx_MC);
 
   // Layer norm over each row; the statistics are a buffer "ln_stats".
@@ -95,9 +96,9 @@ class GraphBuilder {
   Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
                                   Label label);
 
-  // Causal attention of all heads, scale 1/sqrt(C/H).
-  Attention AttentionForward(const Value& qkv_M3C, Label label);
-  Value AttentionBackward(const Attention& attention, const Value& dout_MC, Label label);
+  // Causal attention of all heads, scale 1/sqrt(D).
+  Attention AttentionForward(const Value& qkv_MN, Label label);
+  Value AttentionBackward(const Attention& attention, const Value& dout_MHD, Label label);
 
   // Logits and loss by chunks of rows, so that no more than a chunk of logits exists at once; adds
   // the mean loss to StepState. With `train` also the gradients of logits, head and `y_MC`; the
@@ -122,6 +123,7 @@ class GraphBuilder {
   int64_t Out(int weight) const;
   uint8_t Lies(int weight) const { return Tensor(weight).out_in ? kTransposed : kNoFlags; }
 
+  KernelDims AttentionDims() const;
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
   // The gradient of the weight and bias of `linear`.

@@ -17,7 +17,7 @@ struct ModelSpec {
   const ModelFamily* family = nullptr;  // not null in a model that was read, derived or preset
   int64_t layers = 0;
   int64_t hidden = 0;  // width of the residual stream, C
-  int64_t heads = 0;   // divides hidden
+  int64_t heads = 0;   // of queries
   int64_t ffn = 0;     // width of the MLP
   int64_t vocab = 0;   // real tokens, V; logits at and past V are masked
   int64_t padded_vocab =
@@ -25,6 +25,10 @@ struct ModelSpec {
   int64_t positions = 0;  // the longest sequence
   float layer_norm_eps = 1e-5f;
   float init_std = 0.02f;
+
+  // Heads of keys and values; several query heads in a row share one.
+  int64_t KvHeads() const { return heads; }
+  int64_t HeadSize() const { return hidden / heads; }
 
   // Parameters with the padded vocabulary, a tied head counted once (what memory holds).
   uint64_t ParamCount() const;

@@ -31,9 +31,10 @@ double LayerNormForwardFlops(const KernelDims& d) { return 8 * Product(d, 2); }
 // An element: 2 to normalise x again, 3 for dw and db, 4 for the two row sums, 5 for dx.
 double LayerNormBackwardFlops(const KernelDims& d) { return 14 * Product(d, 2); }
 double MatmulFlops(const KernelDims& d) { return 2 * Product(d, 3); }
-// Q*K^T and P*V are 2*B*T*T*C each; the causal mask leaves half.
+// Q*K^T and P*V are 2*B*T*T*H*D each; the causal mask leaves half. Heads that share keys and values
+// multiply with them as any other.
 double AttentionForwardFlops(const KernelDims& d) {
-  return 2 * Product(d, 3) * static_cast<double>(d[1]);
+  return 2 * Product(d, 3) * static_cast<double>(d[1]) * static_cast<double>(d[4]);
 }
 // Five products of the forward's size where that has two: the scores again (only lse was saved),
 // dV, dP, dQ and dK. The convention of the FlashAttention-2 paper (Dao 2023, section 4.1): 2.5
@@ -99,12 +100,12 @@ uint64_t AttentionForwardWorkspace(const KernelDims&, Backend backend) {
 }
 
 // 4*B*H*T*D + 4*B*H*T + 256: measured for cuDNN 9's attention backward on Hopper, and what its
-// algorithm needs: dQ in fp32, the row sums of dout*out in fp32, and a header. D = C/H.
+// algorithm needs: dQ in fp32, the row sums of dout*out in fp32, and a header.
 uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   const auto batch = static_cast<uint64_t>(d[0]), tokens = static_cast<uint64_t>(d[1]);
-  const auto channels = static_cast<uint64_t>(d[2]), heads = static_cast<uint64_t>(d[3]);
-  return 4 * batch * tokens * (channels / heads) * heads + 4 * batch * heads * tokens + 256;
+  const auto heads = static_cast<uint64_t>(d[2]), head_size = static_cast<uint64_t>(d[4]);
+  return 4 * batch * heads * tokens * head_size + 4 * batch * heads * tokens + 256;
 }
 
 // Our own kernels: kernel_workspace.h.

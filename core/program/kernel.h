@@ -67,7 +67,7 @@ enum class CostKind : uint8_t {
   kForwardProduct,
   kDataProduct,
   kWeightProduct,
-  // Of dims B,T,C,H.
+  // Of dims B,T,H,G,D.
   kAttentionForward,
   kAttentionBackward,
   kUnfusedAttentionForward,

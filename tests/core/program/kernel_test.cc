@@ -136,18 +136,19 @@ TEST_CASE("kernel table: flags decide between writing and adding") {
 TEST_CASE("kernel table: FLOPs by hand") {
   CHECK(Flops(KernelId::kMatmulForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
   CHECK(Flops(KernelId::kMatmulBackwardWeight, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
-  // B=2 T=8 C=16 H=4: two products of 2*B*T*T*C, half of them masked.
-  CHECK(Flops(KernelId::kAttentionForward, {2, 8, 16, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
-  CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 16, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  // B=2 T=8 H=4 G=2 D=4: two products of 2*B*T*T*H*D, half of them masked. Sharing keys and values
+  // saves none.
+  CHECK(Flops(KernelId::kAttentionForward, {2, 8, 4, 2, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 4, 2, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
   // Without the fused kernel the scores are not made again: four products in place of five. The
   // batched products do the masked half too.
-  CHECK(Flops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) == 4096);
-  CHECK(Flops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) == 8192);
-  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) ==
+  CHECK(Flops(KernelId::kUnfusedAttentionForward, {2, 8, 4, 2, 4}) == 4096);
+  CHECK(Flops(KernelId::kUnfusedAttentionBackward, {2, 8, 4, 2, 4}) == 8192);
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionForward, {2, 8, 4, 2, 4}) ==
         2 * (2.0 * 2 * 8 * 8 * 16));
-  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) ==
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionBackward, {2, 8, 4, 2, 4}) ==
         4 * (2.0 * 2 * 8 * 8 * 16));
-  CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 16, 4}),
+  CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 4, 2, 4}),
                   CheckFailure);
   // A product, and 9 or 18 for each GELU: of M x N outputs forward, M x K backward.
   CHECK(Flops(KernelId::kMatmulGeluForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48 + 9.0 * 64 * 48);
@@ -171,8 +172,8 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kMatmulForward, {64, 16, 48}, Backend::kCuda) == 33554432);
   CHECK(Workspace(KernelId::kMatmulGeluForward, {64, 16, 48}, Backend::kCuda) == 33554432);
   CHECK(Workspace(KernelId::kMatmulGeluBackward, {64, 16, 48}, Backend::kCuda) == 33554432);
-  // cuDNN: B=4 T=1024 C=768 H=12, so D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
-  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  // cuDNN: B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         12582912 + 196608 + 256);
   // 100 rows: 7 blocks of at least 16, 2*96 floats each; 2^20 rows: no more than 264 blocks.
   CHECK(Workspace(KernelId::kLayerNormBackward, {100, 96}, Backend::kCuda) == 5376);
@@ -194,11 +195,11 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   // the sort's 4096 bytes and 1 MiB.
   CHECK(Workspace(KernelId::kEmbedBackward, {4, 1024, 96, 300}, Backend::kCuda) ==
         4 * 16384 + 128 * 2 * 96 * 4 + 4096 + 1048576);
-  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 256);
-  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCpu) == 0);
-  CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCuda) == 256);
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCpu) == 0);
+  CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         33554432);
-  CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         33554432);
 }
 

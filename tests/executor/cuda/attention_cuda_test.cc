@@ -43,7 +43,7 @@ Doubles Probabilities(const Tensor& qkv, int64_t b, int64_t h, int64_t q, double
 TEST_CASE("gpu attention: GPT-2 1.6B's shape, sampled queries") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(1);
-  const KernelDims dims = {kB, kT, kC, kH};
+  const KernelDims dims = {kB, kT, kH, kH, kD};
   Tensor qkv = Make(rng, kB * kT * 3 * kC, 1.0), out(Dtype::kBF16, kB * kT * kC);
   Tensor lse(Dtype::kF32, kB * kH * kT), dout = Make(rng, kB * kT * kC, 1.0);
   Tensor dqkv(Dtype::kBF16, kB * kT * 3 * kC);
@@ -137,7 +137,7 @@ TEST_CASE("gpu attention: which launches cuDNN takes") {
   WARN(has_library);
   if (!has_library) return;
   const SdpaShape shape = {.B = 2, .T = 256, .C = 256, .H = 4, .backward = true};
-  const KernelDims dims = {shape.B, shape.T, shape.C, shape.H};
+  const KernelDims dims = {shape.B, shape.T, shape.H, shape.H, shape.C / shape.H};
   const uint64_t bytes =
       KernelInfo(KernelId::kAttentionBackward).workspace_bytes(dims, Backend::kCuda);
   SdpaPlan* const plan = plans.Find(shape, bytes, false);

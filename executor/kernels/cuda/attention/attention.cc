@@ -3,6 +3,7 @@
 // Legend: B micro-batch, T sequence, C hidden, H heads.
 #include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/attention/plain_attention.h"
+#include "executor/kernels/cuda/attention/ungrouped.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/kernel_util.h"
@@ -11,7 +12,7 @@ namespace zeroplan::cuda {
 namespace {
 
 SdpaPlan* Find(const KernelCall& call, Dtype dtype, const KernelArg& workspace, bool backward) {
-  const auto [B, T, C, H] = FirstDims<4>(call.dims);
+  const auto [B, T, C, H] = UngroupedDimsOf(call);
   return call.context.cuda->attention->Find(
       {.B = B, .T = T, .C = C, .H = H, .dtype = dtype, .backward = backward},
       Present(workspace) ? workspace.bytes : 0, call.context.rank == 0);

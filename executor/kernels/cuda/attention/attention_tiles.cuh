@@ -154,7 +154,7 @@ struct HeadPlace {
   int D;
   int64_t query, out, lse;
 
-  __device__ HeadPlace(const AttentionDims& dims, int64_t head)
+  __device__ HeadPlace(const PlainAttentionDims& dims, int64_t head)
       : T(dims.T),
         C(dims.C),
         D(static_cast<int>(dims.C / dims.H)),

@@ -1,12 +1,13 @@
 #include "executor/kernels/cuda/attention/plain_attention.h"
 
+#include "executor/kernels/cuda/attention/ungrouped.h"
 #include "executor/kernels/cuda/launch_util.h"
 
 namespace zeroplan::cuda {
 namespace {
 
-AttentionDims DimsOf(const KernelCall& call) {
-  const auto [B, T, C, H] = FirstDims<4>(call.dims);
+PlainAttentionDims DimsOf(const KernelCall& call) {
+  const auto [B, T, C, H] = UngroupedDimsOf(call);
   if (C / H > kMostHeadSize) {
     ThrowRuntime(
         "attention without cuDNN takes heads of at most {} channels, not {}; use more heads",

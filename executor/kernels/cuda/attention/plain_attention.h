@@ -18,18 +18,18 @@ void PlainAttentionBackward(const KernelCall& call);
 
 inline constexpr int64_t kMostHeadSize = 256;
 
-struct AttentionDims {
+struct PlainAttentionDims {
   int64_t B, T, C, H;
 };
 
 // Any T and float dtypes. REQUIRES: D <= kMostHeadSize. No scratch.
-cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
+cudaError_t LaunchPlainAttentionForward(const PlainAttentionDims& dims, const FloatArray& qkv_BT3C,
                                         const FloatArray& out_BTC, float* lse_BHT,
                                         cudaStream_t stream);
 
 // The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
 // two writers, so results are the same at every run.
-cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTC,
+cudaError_t LaunchPlainAttentionBackward(const PlainAttentionDims& dims, const FloatArray& dout_BTC,
                                          const FloatArray& qkv_BT3C, const FloatArray& out_BTC,
                                          const float* lse_BHT, const FloatArray& dqkv_BT3C,
                                          cudaStream_t stream);

@@ -36,7 +36,7 @@ __device__ void LoadRowScalars(const Arrays& arrays, const HeadPlace& head, int6
 // A block has a tile of queries: dq.
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    QueriesKernel(AttentionDims dims, Arrays arrays, float scale) {
+    QueriesKernel(PlainAttentionDims dims, Arrays arrays, float scale) {
   constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
   extern __shared__ float4 shared4[];
   float* q = reinterpret_cast<float*>(shared4);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 // for each key.
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    KeysKernel(AttentionDims dims, Arrays arrays, float scale) {
+    KeysKernel(PlainAttentionDims dims, Arrays arrays, float scale) {
   constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
   extern __shared__ float4 shared4[];
   float* k = reinterpret_cast<float*>(shared4);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 }  // namespace
 
-cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTC,
+cudaError_t LaunchPlainAttentionBackward(const PlainAttentionDims& dims, const FloatArray& dout_BTC,
                                          const FloatArray& qkv_BT3C, const FloatArray& out_BTC,
                                          const float* lse_BHT, const FloatArray& dqkv_BT3C,
                                          cudaStream_t stream) {

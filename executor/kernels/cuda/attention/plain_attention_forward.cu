@@ -9,7 +9,7 @@ namespace {
 
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    ForwardKernel(AttentionDims dims, Runtime qkv_BT3C, Runtime out_BTC, float* lse_BHT,
+    ForwardKernel(PlainAttentionDims dims, Runtime qkv_BT3C, Runtime out_BTC, float* lse_BHT,
                   float scale) {
   constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
   extern __shared__ float4 shared4[];
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 }  // namespace
 
-cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
+cudaError_t LaunchPlainAttentionForward(const PlainAttentionDims& dims, const FloatArray& qkv_BT3C,
                                         const FloatArray& out_BTC, float* lse_BHT,
                                         cudaStream_t stream) {
   const int64_t D = dims.C / dims.H;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "executor/kernels/cuda/attention/causal_softmax.h"
+#include "executor/kernels/cuda/attention/ungrouped.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
 #include "executor/kernels/cuda/library_check.h"
@@ -12,11 +13,9 @@
 namespace zeroplan::cuda {
 namespace {
 
-struct Shape {
-  explicit Shape(const KernelCall& call)
-      : B(call.dims[0]), T(call.dims[1]), C(call.dims[2]), H(call.dims[3]) {}
+struct Shape : UngroupedDims {
+  explicit Shape(const KernelCall& call) : UngroupedDims(UngroupedDimsOf(call)) {}
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(C / H)); }
-  int64_t B, T, C, H;
 };
 
 KernelArg From(const KernelArg& arg, int64_t element) {
