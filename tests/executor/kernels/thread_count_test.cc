@@ -86,8 +86,8 @@ TEST_CASE("results do not depend on the number of threads") {
          {t(p, M * C), t(p, M * C), t(p, C), t(Dtype::kF32, M), t(p, M * C), t(Dtype::kF32, C)},
          kAccumulate | kAddToOutput});
     CheckThreadIndependent({KernelId::kRotaryTable, {M, 10}, {Tensor(Dtype::kF32, M * 10)}});
-    const int64_t turned = 5 + 2, width = (5 + 2 * 2) * 10;  // 5 query heads, 2 key heads of 10
-    const KernelDims heads = {M, M / 3, 5, 2, 10};
+    const int64_t turned = 6 + 2, width = (6 + 2 * 2) * 10;  // 6 query heads, 2 key heads of 10
+    const KernelDims heads = {M, M / 3, 6, 2, 10};
     for (const KernelId id : {KernelId::kRotaryForward, KernelId::kRotaryBackward}) {
       CheckThreadIndependent({id, heads, {t(p, M * width), t(Dtype::kF32, M / 3 * 10)}});
     }
