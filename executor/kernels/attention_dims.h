@@ -4,6 +4,7 @@
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "core/base/host_device.h"
@@ -12,6 +13,8 @@ namespace zeroplan {
 
 struct AttentionDims {
   int64_t B, T, H, G, D;
+
+  auto operator<=>(const AttentionDims&) const = default;
 
   // Elements of a token's row in qkv and in out.
   ZEROPLAN_HOST_DEVICE int64_t QkvRow() const { return (H + 2 * G) * D; }

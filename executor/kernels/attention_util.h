@@ -3,7 +3,7 @@
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
 
-#include "executor/kernels/attention_dims.h"
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/gemm.h"
 
 namespace zeroplan::cpu {
@@ -12,12 +12,6 @@ namespace zeroplan::cpu {
 // on the diagonal are thrown away, and one full height of the micro-kernel.
 inline constexpr int64_t kQueryTile = kColumnAlign;
 inline constexpr int64_t kKeyTile = 256;
-
-inline AttentionDims AttentionDimsOf(const KernelCall& call) {
-  const auto [B, T, H, G, D] = FirstDims<5>(call.dims);
-  ZEROPLAN_CHECK(G > 0 && H % G == 0, "{} heads of queries, {} of keys", H, G);
-  return {B, T, H, G, D};
-}
 
 // `rows` rows of D elements of an argument, `stride` apart, as fp32: where they lie, or in `tile`.
 inline FloatMatrix HeadRows(const KernelArg& arg, int64_t first, int64_t stride, int64_t rows,

@@ -129,15 +129,15 @@ TEST_CASE("gpu attention: GPT-2 1.6B's shape, sampled queries") {
 
 TEST_CASE("gpu attention: which launches cuDNN takes") {
   AttentionPlans& plans = *TestLaunch().attention;
-  const SdpaShape fp32 = {.B = 1, .T = 128, .C = 128, .H = 2, .dtype = Dtype::kF32};
+  const SdpaShape fp32 = {.dims = {1, 128, 2, 2, 64}, .dtype = Dtype::kF32};
   CHECK(plans.Find(fp32, 0, false) == nullptr);
   std::string why;
   const bool has_library = SdpaLibrary::Open(&why) != nullptr;
   CAPTURE(why);
   WARN(has_library);
   if (!has_library) return;
-  const SdpaShape shape = {.B = 2, .T = 256, .C = 256, .H = 4, .backward = true};
-  const KernelDims dims = {shape.B, shape.T, shape.H, shape.H, shape.C / shape.H};
+  const SdpaShape shape = {.dims = {2, 256, 4, 4, 64}, .backward = true};
+  const KernelDims dims = {2, 256, 4, 4, 64};
   const uint64_t bytes =
       KernelInfo(KernelId::kAttentionBackward).workspace_bytes(dims, Backend::kCuda);
   SdpaPlan* const plan = plans.Find(shape, bytes, false);

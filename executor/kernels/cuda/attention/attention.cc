@@ -1,9 +1,9 @@
 // Fused attention: cuDNN's where it can, else our own plain kernels.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads.
+// Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/attention/plain_attention.h"
-#include "executor/kernels/cuda/attention/ungrouped.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/kernel_util.h"
@@ -12,19 +12,18 @@ namespace zeroplan::cuda {
 namespace {
 
 SdpaPlan* Find(const KernelCall& call, Dtype dtype, const KernelArg& workspace, bool backward) {
-  const auto [B, T, C, H] = UngroupedDimsOf(call);
   return call.context.cuda->attention->Find(
-      {.B = B, .T = T, .C = C, .H = H, .dtype = dtype, .backward = backward},
+      {.dims = AttentionDimsOf(call), .dtype = dtype, .backward = backward},
       Present(workspace) ? workspace.bytes : 0, call.context.rank == 0);
 }
 
-// qkv_BT3C -> out_BTC lse_BHT [workspace]. Tensors of several dtypes are for the plain kernels.
+// qkv_BTN -> out_BTHD lse_BHT [workspace]. Tensors of several dtypes are for the plain kernels.
 SdpaPlan* FindForward(const KernelCall& call) {
   const bool alike = Arg(call, 0).dtype == Arg(call, 1).dtype;
   return Find(call, alike ? Arg(call, 0).dtype : Dtype::kF32, Arg(call, 3), false);
 }
 
-// dout_BTC qkv_BT3C out_BTC lse_BHT -> dqkv_BT3C [workspace].
+// dout_BTHD qkv_BTN out_BTHD lse_BHT -> dqkv_BTN [workspace].
 SdpaPlan* FindBackward(const KernelCall& call) {
   const Dtype dtype = Arg(call, 1).dtype;
   const bool alike =

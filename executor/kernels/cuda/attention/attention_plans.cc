@@ -6,6 +6,15 @@
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan {
+namespace {
+
+std::string Text(const SdpaShape& s) {
+  return fmt::format(
+      "attention {} of batch {}, sequence {}, {} heads of {} channels, {} of keys and values",
+      s.backward ? "backward" : "forward", s.dims.B, s.dims.T, s.dims.H, s.dims.D, s.dims.G);
+}
+
+}  // namespace
 
 AttentionPlans::AttentionPlans(int device, bool deterministic) : deterministic_(deterministic) {
   CheckRuntimeCall(cudaSetDevice(device), "choosing a GPU");
@@ -38,19 +47,16 @@ std::unique_ptr<SdpaPlan> AttentionPlans::Build(const SdpaShape& s, uint64_t wor
                         workspace_bytes);
       // Determinism, and sequences that are no multiple of 128 (cuDNN pads them), cost workspace
       // that no program sets aside. Otherwise the program and the library disagree.
-      if (!s.deterministic && s.T % 128 == 0) {
+      if (!s.deterministic && s.dims.T % 128 == 0) {
         ThrowRuntime(
-            "attention {} of batch {}, sequence {}, hidden {}, heads {}: {}; install a cuDNN "
-            "version that needs less (9.5 or newer), or train with unfused attention",
-            s.backward ? "backward" : "forward", s.B, s.T, s.C, s.H, why);
+            "{}: {}; install a cuDNN version that needs less (9.5 or newer), or train with unfused "
+            "attention",
+            Text(s), why);
       }
     }
   }
   if (log && !logged_) {
-    LogWarning(
-        "attention {} of batch {}, sequence {}, hidden {}, heads {} runs on plain kernels, "
-        "many times slower ({})",
-        s.backward ? "backward" : "forward", s.B, s.T, s.C, s.H, why);
+    LogWarning("{} runs on plain kernels, many times slower ({})", Text(s), why);
     logged_ = true;
   }
   return nullptr;

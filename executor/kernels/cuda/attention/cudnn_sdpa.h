@@ -1,7 +1,8 @@
 // cuDNN's causal attention (SDPA), behind plain types: only cudnn_sdpa.cc sees cuDNN. The library
 // is loaded at run time, so that a program runs, with slower attention, where there is none.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,11 +13,12 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "executor/kernels/attention_dims.h"
 
 namespace zeroplan {
 
 struct SdpaShape {
-  int64_t B = 0, T = 0, C = 0, H = 0;
+  AttentionDims dims{};
   Dtype dtype = Dtype::kBF16;  // of all tensors but lse
   bool backward = false;
   bool deterministic = false;  // backward: equal inputs give equal bits; needs more workspace
@@ -31,8 +33,8 @@ class SdpaPlan {
   uint64_t workspace_bytes = 0;
 };
 
-// Forward: qkv_BT3C, out_BTC, lse_BHT (fp32, natural logarithm of the sums of exp of the scaled
-// scores). Backward: those, dout_BTC and dqkv_BT3C.
+// Forward: qkv_BTN, out_BTHD, lse_BHT (fp32, natural logarithm of the sums of exp of the scaled
+// scores). Backward: those, dout_BTHD and dqkv_BTN.
 struct SdpaPointers {
   void* qkv = nullptr;
   void* out = nullptr;

@@ -1,19 +1,18 @@
 #include "executor/kernels/cuda/attention/plain_attention.h"
 
-#include "executor/kernels/cuda/attention/ungrouped.h"
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/launch_util.h"
 
 namespace zeroplan::cuda {
 namespace {
 
-PlainAttentionDims DimsOf(const KernelCall& call) {
-  const auto [B, T, C, H] = UngroupedDimsOf(call);
-  if (C / H > kMostHeadSize) {
-    ThrowRuntime(
-        "attention without cuDNN takes heads of at most {} channels, not {}; use more heads",
-        kMostHeadSize, C / H);
+AttentionDims DimsOf(const KernelCall& call) {
+  const AttentionDims dims = AttentionDimsOf(call);
+  if (dims.D > kMostHeadSize) {
+    ThrowRuntime("attention without cuDNN takes heads of at most {} channels, not {}",
+                 kMostHeadSize, dims.D);
   }
-  return {B, T, C, H};
+  return dims;
 }
 
 void Check(const KernelCall& call, cudaError_t error) {

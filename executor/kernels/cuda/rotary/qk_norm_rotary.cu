@@ -15,29 +15,23 @@ constexpr int kThreads = 256;
 constexpr int kHeads = 4;  // forward: that a team norms, turned by the same angles
 constexpr int kMostTeam = 32;
 
-// The pairs that a thread holds: elements [first, first + W) and as many half a head later.
-template <int W>
+// The pairs that a thread holds: elements [first, first + 8) and as many half a head later, as they
+// are in memory.
+template <typename T>
 struct Pairs {
-  float a[W], b[W];
+  Pack<T, kVector> a, b;
 
-  template <typename A>
-  __device__ void Load(const A& array, int64_t head_at, int first, int half) {
-    array.Load(head_at + first, a);
-    array.Load(head_at + half + first, b);
+  __device__ void Load(const T* head, int first, int half) {
+    a = LoadPack<T, kVector>(head + first);
+    b = LoadPack<T, kVector>(head + half + first);
   }
-  template <typename A>
-  __device__ void Store(const A& array, int64_t head_at, int first, int half) const {
-    array.Store(head_at + first, a);
-    array.Store(head_at + half + first, b);
+  __device__ void Store(T* head, int first, int half) const {
+    *reinterpret_cast<Pack<T, kVector>*>(head + first) = a;
+    *reinterpret_cast<Pack<T, kVector>*>(head + half + first) = b;
   }
-  // By the angles whose cosines and sines `angles` has; sign -1: back.
-  __device__ void Turn(const Pairs& angles, float sign) {
-#pragma unroll
-    for (int e = 0; e < W; ++e) {
-      const float x = a[e], y = b[e], cosine = angles.a[e], sine = sign * angles.b[e];
-      a[e] = x * cosine - y * sine;
-      b[e] = y * cosine + x * sine;
-    }
+  __device__ void Keep() {
+    KeepPacked(a);
+    KeepPacked(b);
   }
 };
 
@@ -51,51 +45,54 @@ __device__ inline float TeamSum(float v, int team) {
 
 // blockDim.x threads are a team, which takes kHeads heads of a row; `teams` of them a row.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    ForwardKernel(Typed<T> qkv_MN, Typed<T> w_2D, Typed<float> table_TD, Typed<T> out_MN,
-                  float* rstd, QkvRows rows, int teams, float eps) {
-  constexpr int W = kVector;
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 3 : 2)
+    ForwardKernel(const T* qkv_MN, const T* w_2D, const float* table_TD, T* out_MN, float* rstd,
+                  QkvRows rows, int teams, float eps) {
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const int64_t m = unit <= UINT32_MAX ? static_cast<uint32_t>(unit) / static_cast<uint32_t>(teams)
                                        : unit / teams;
   const int team = static_cast<int>(unit - m * teams), half = rows.D / 2;
-  const int first = static_cast<int>(threadIdx.x) * W;
+  const int first = static_cast<int>(threadIdx.x) * kVector;
   const bool has = m < rows.M && first < half;  // the others only sum zeros
-  Pairs<W> x[kHeads], angles;
+  Pairs<T> x[kHeads];
 #pragma unroll
   for (int k = 0; k < kHeads; ++k) {
     const int head = team + k * teams;
-    if (has && head < rows.heads()) {
-      x[k].Load(qkv_MN, rows.at(m, head), first, half);
-    } else {
-      x[k] = {};
-    }
+    if (has && head < rows.heads()) x[k].Load(qkv_MN + rows.at(m, head), first, half);
   }
-  if (has) angles.Load(table_TD, rows.table_at(m), first, half);
+  Pairs<float> angles;
+  if (has) angles.Load(table_TD + rows.table_at(m), first, half);
 #pragma unroll
   for (int k = 0; k < kHeads; ++k) {
     const int head = team + k * teams;
+    const bool mine = has && head < rows.heads();
     float squares = 0;
+    if (mine) {
+      x[k].Keep();
 #pragma unroll
-    for (int e = 0; e < W; ++e) {
-      squares = fmaf(x[k].a[e], x[k].a[e], squares);
-      squares = fmaf(x[k].b[e], x[k].b[e], squares);
+      for (int e = 0; e < kVector; ++e) {
+        const float a = ToFloat(x[k].a.v[e]), b = ToFloat(x[k].b.v[e]);
+        squares = fmaf(a, a, fmaf(b, b, squares));
+      }
     }
     squares = TeamSum(squares, static_cast<int>(blockDim.x));
-    if (!has || head >= rows.heads()) continue;
+    if (!mine) continue;
     if (head < rows.rotated()) {
       const float inverse = 1.0f / sqrtf(squares / static_cast<float>(rows.D) + eps);
-      Pairs<W> w;
-      w.Load(w_2D, head < rows.H ? 0 : rows.D, first, half);
+      Pairs<T> w;
+      w.Load(w_2D + (head < rows.H ? 0 : rows.D), first, half);
+      x[k].Keep();
 #pragma unroll
-      for (int e = 0; e < W; ++e) {
-        x[k].a[e] *= inverse * w.a[e];
-        x[k].b[e] *= inverse * w.b[e];
+      for (int e = 0; e < kVector; ++e) {
+        const float a = ToFloat(x[k].a.v[e]) * inverse * ToFloat(w.a.v[e]);
+        const float b = ToFloat(x[k].b.v[e]) * inverse * ToFloat(w.b.v[e]);
+        const float cosine = angles.a.v[e], sine = angles.b.v[e];
+        x[k].a.v[e] = FromFloat<T>(a * cosine - b * sine);
+        x[k].b.v[e] = FromFloat<T>(b * cosine + a * sine);
       }
-      x[k].Turn(angles, 1.0f);
       if (threadIdx.x == 0) rstd[m * rows.rotated() + head] = inverse;
     }
-    x[k].Store(out_MN, rows.at(m, head), first, half);
+    x[k].Store(out_MN + rows.at(m, head), first, half);
   }
 }
 
@@ -133,12 +130,11 @@ __global__ void __launch_bounds__(kThreads)
 // sums dw of one kind at a time. Sums of its teams come together in shared memory, in their order:
 // partials[block][2][D].
 template <typename T>
-__global__ void __launch_bounds__(kThreads, 3)
-    BackwardKernel(Typed<T> dqkv_MN, Typed<T> qkv_MN, Typed<T> w_2D, const float* rstd,
-                   Typed<float> table_TD, float* partials, QkvRows rows, int block_rows) {
-  constexpr int W = kVector;
-  __shared__ float sums[kThreads * 2 * W];  // [teams][D]: a team's threads have D of them at most
-  const int half = rows.D / 2, first = static_cast<int>(threadIdx.x) * W;
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 3 : 2)
+    BackwardKernel(T* dqkv_MN, const T* qkv_MN, const T* w_2D, const float* rstd,
+                   const float* table_TD, float* partials, QkvRows rows, int block_rows) {
+  __shared__ float sums[kThreads * 2 * kVector];  // [teams][D]: D is at most 16 a thread of a team
+  const int half = rows.D / 2, first = static_cast<int>(threadIdx.x) * kVector;
   const int teams = static_cast<int>(blockDim.y), team = static_cast<int>(threadIdx.y);
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * block_rows;
   const auto here = static_cast<int>(rows.M - begin < block_rows ? rows.M - begin : block_rows);
@@ -146,50 +142,54 @@ __global__ void __launch_bounds__(kThreads, 3)
   for (int kind = 0; kind < 2; ++kind) {
     const int heads = kind == 0 ? rows.H : rows.G, first_head = kind == 0 ? 0 : rows.H;
     const int units = here * heads;
-    Pairs<W> w = {}, dw = {};
-    if (has) w.Load(w_2D, static_cast<int64_t>(kind) * rows.D, first, half);
+    Pairs<T> w;
+    if (has) w.Load(w_2D + kind * rows.D, first, half);
+    float dw[2][kVector] = {};
     // As many rounds for every team: all lanes of a warp sum together.
     for (int base = 0; base < units; base += teams) {
       const int unit = base + team;
       const bool works = has && unit < units;
       const int row = unit / heads, head = first_head + unit - row * heads;
       const int64_t m = begin + row, at = rows.at(m, head);
-      Pairs<W> x = {}, d = {};
-      float inverse = 0, sum = 0;
+      float n[2][kVector], d[2][kVector], inverse = 0, sum = 0;
       if (works) {
-        Pairs<W> angles;
-        d.Load(dqkv_MN, at, first, half);
-        x.Load(qkv_MN, at, first, half);
-        angles.Load(table_TD, rows.table_at(m), first, half);
+        Pairs<T> dy, x;
+        Pairs<float> angles;
+        dy.Load(dqkv_MN + at, first, half);
+        x.Load(qkv_MN + at, first, half);
+        angles.Load(table_TD + rows.table_at(m), first, half);
         inverse = rstd[m * rows.rotated() + head];
-        d.Turn(angles, -1.0f);
+        w.Keep();
 #pragma unroll
-        for (int e = 0; e < W; ++e) {
-          x.a[e] *= inverse;
-          x.b[e] *= inverse;
-          dw.a[e] = fmaf(d.a[e], x.a[e], dw.a[e]);
-          dw.b[e] = fmaf(d.b[e], x.b[e], dw.b[e]);
-          d.a[e] *= w.a[e];
-          d.b[e] *= w.b[e];
-          sum = fmaf(d.a[e], x.a[e], sum);
-          sum = fmaf(d.b[e], x.b[e], sum);
+        for (int e = 0; e < kVector; ++e) {
+          const float a = ToFloat(dy.a.v[e]), b = ToFloat(dy.b.v[e]);
+          const float cosine = angles.a.v[e], sine = angles.b.v[e];
+          const float back_a = a * cosine + b * sine, back_b = b * cosine - a * sine;
+          n[0][e] = ToFloat(x.a.v[e]) * inverse;
+          n[1][e] = ToFloat(x.b.v[e]) * inverse;
+          dw[0][e] = fmaf(back_a, n[0][e], dw[0][e]);
+          dw[1][e] = fmaf(back_b, n[1][e], dw[1][e]);
+          d[0][e] = back_a * ToFloat(w.a.v[e]);
+          d[1][e] = back_b * ToFloat(w.b.v[e]);
+          sum = fmaf(d[0][e], n[0][e], fmaf(d[1][e], n[1][e], sum));
         }
       }
       const float mean = TeamSum(sum, static_cast<int>(blockDim.x)) / static_cast<float>(rows.D);
       if (!works) continue;
+      Pairs<T> dx;
 #pragma unroll
-      for (int e = 0; e < W; ++e) {
-        d.a[e] = (d.a[e] - x.a[e] * mean) * inverse;
-        d.b[e] = (d.b[e] - x.b[e] * mean) * inverse;
+      for (int e = 0; e < kVector; ++e) {
+        dx.a.v[e] = FromFloat<T>((d[0][e] - n[0][e] * mean) * inverse);
+        dx.b.v[e] = FromFloat<T>((d[1][e] - n[1][e] * mean) * inverse);
       }
-      d.Store(dqkv_MN, at, first, half);
+      dx.Store(dqkv_MN + at, first, half);
     }
     __syncthreads();  // the first kind's sums have been read
     if (has) {
 #pragma unroll
-      for (int e = 0; e < W; ++e) {
-        sums[team * rows.D + first + e] = dw.a[e];
-        sums[team * rows.D + half + first + e] = dw.b[e];
+      for (int e = 0; e < kVector; ++e) {
+        sums[team * rows.D + first + e] = dw[0][e];
+        sums[team * rows.D + half + first + e] = dw[1][e];
       }
     }
     __syncthreads();
@@ -274,13 +274,13 @@ bool Alike(const FloatArray& a, const FloatArray& b) {
 void LaunchQkNormRotaryForward(const QkvRows& rows, const QkNormForwardArrays& arrays,
                                cudaStream_t stream) {
   if (rows.M == 0) return;
+  const auto* table_TD = static_cast<const float*>(arrays.table_TD.data);
   const int team = TeamOf(rows);
   if (team == 0 || !Alike(arrays.qkv_MN, arrays.w_2D) || !Alike(arrays.qkv_MN, arrays.out_MN) ||
-      !Aligned(arrays.table_TD.data)) {
+      !Aligned(table_TD)) {
     AnyForwardKernel<<<static_cast<unsigned>(rows.M), kThreads, 0, stream>>>(
-        Runtime(arrays.qkv_MN), Runtime(arrays.w_2D),
-        static_cast<const float*>(arrays.table_TD.data), Runtime(arrays.out_MN), arrays.rstd, rows,
-        arrays.eps);
+        Runtime(arrays.qkv_MN), Runtime(arrays.w_2D), table_TD, Runtime(arrays.out_MN), arrays.rstd,
+        rows, arrays.eps);
     return;
   }
   const int teams = (rows.heads() + kHeads - 1) / kHeads;
@@ -288,8 +288,8 @@ void LaunchQkNormRotaryForward(const QkvRows& rows, const QkNormForwardArrays& a
   WithFloatType(arrays.qkv_MN.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     ForwardKernel<T><<<GridOf(rows.M * teams, block.y), block, 0, stream>>>(
-        Typed<T>(arrays.qkv_MN), Typed<T>(arrays.w_2D), Typed<float>(arrays.table_TD),
-        Typed<T>(arrays.out_MN), arrays.rstd, rows, teams, arrays.eps);
+        static_cast<const T*>(arrays.qkv_MN.data), static_cast<const T*>(arrays.w_2D.data),
+        table_TD, static_cast<T*>(arrays.out_MN.data), arrays.rstd, rows, teams, arrays.eps);
   });
 }
 
@@ -297,21 +297,21 @@ void LaunchQkNormRotaryBackward(const QkvRows& rows, const QkNormBackwardArrays&
                                 cudaStream_t stream) {
   const int64_t block_rows = CeilDiv64(rows.M, QkNormBackwardBlocks(rows.M));
   const int64_t blocks = CeilDiv64(rows.M, block_rows);
+  const auto* table_TD = static_cast<const float*>(arrays.table_TD.data);
   const int team = TeamOf(rows);
-  const bool small = block_rows * rows.H <= INT32_MAX;
-  if (team == 0 || !small || !Alike(arrays.dqkv_MN, arrays.qkv_MN) ||
-      !Alike(arrays.dqkv_MN, arrays.w_2D) || !Aligned(arrays.table_TD.data)) {
+  if (team == 0 || block_rows * rows.H > INT32_MAX || !Alike(arrays.dqkv_MN, arrays.qkv_MN) ||
+      !Alike(arrays.dqkv_MN, arrays.w_2D) || !Aligned(table_TD)) {
     AnyBackwardKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
         Runtime(arrays.dqkv_MN), Runtime(arrays.qkv_MN), Runtime(arrays.w_2D), arrays.rstd,
-        static_cast<const float*>(arrays.table_TD.data), arrays.partials, rows,
-        static_cast<int>(block_rows));
+        table_TD, arrays.partials, rows, static_cast<int>(block_rows));
   } else {
     const dim3 block(static_cast<unsigned>(team), static_cast<unsigned>(kThreads / team));
     WithFloatType(arrays.qkv_MN.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       BackwardKernel<T><<<static_cast<unsigned>(blocks), block, 0, stream>>>(
-          Typed<T>(arrays.dqkv_MN), Typed<T>(arrays.qkv_MN), Typed<T>(arrays.w_2D), arrays.rstd,
-          Typed<float>(arrays.table_TD), arrays.partials, rows, static_cast<int>(block_rows));
+          static_cast<T*>(arrays.dqkv_MN.data), static_cast<const T*>(arrays.qkv_MN.data),
+          static_cast<const T*>(arrays.w_2D.data), arrays.rstd, table_TD, arrays.partials, rows,
+          static_cast<int>(block_rows));
     });
   }
   AddPartials(arrays.partials, blocks, 2 * rows.D, arrays.dw_2D, {}, arrays.add_to_weights, stream);

@@ -27,51 +27,53 @@ __global__ void __launch_bounds__(kTableThreads)
 
 // Threads y of a block take rows; threads x the parts of a row's query and key heads: W pairs of
 // kHeads heads, which are `teams` apart, so that neighbouring threads read neighbouring memory.
-template <int W, typename A>
-__global__ void __launch_bounds__(kThreads)
-    RotateKernel(A qkv_MN, Typed<float> table_TD, QkvRows rows, float sign, int lanes, int teams) {
+template <typename T, int W>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 3 : 2)
+    RotateKernel(T* qkv_MN, Typed<float> table_TD, QkvRows rows, float sign, int lanes, int teams) {
+  using Vec = Pack<T, W>;
   const int64_t m = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (m >= rows.M) return;
   const int half = rows.D / 2;
   const int64_t table_at = rows.table_at(m);
   for (int part = threadIdx.x; part < lanes * teams; part += blockDim.x) {
     const int team = part / lanes, first = (part - team * lanes) * W;
-    float cosine[W], sine[W], x[kHeads][2][W];
+    T* const pairs = qkv_MN + rows.at(m, team) + first;
+    const int64_t step = static_cast<int64_t>(teams) * rows.D;
+    Vec a[kHeads], b[kHeads];
 #pragma unroll
     for (int k = 0; k < kHeads; ++k) {
-      const int head = team + k * teams;
-      if (head >= rows.rotated()) continue;
-      qkv_MN.Load(rows.at(m, head) + first, x[k][0]);
-      qkv_MN.Load(rows.at(m, head) + half + first, x[k][1]);
+      if (team + k * teams >= rows.rotated()) continue;
+      a[k] = LoadPack<T, W>(pairs + k * step);
+      b[k] = LoadPack<T, W>(pairs + k * step + half);
     }
+    float cosine[W], sine[W];
     table_TD.Load(table_at + first, cosine);
     table_TD.Load(table_at + half + first, sine);
 #pragma unroll
-    for (int e = 0; e < W; ++e) sine[e] *= sign;
-#pragma unroll
     for (int k = 0; k < kHeads; ++k) {
-      const int head = team + k * teams;
-      if (head >= rows.rotated()) continue;
+      if (team + k * teams >= rows.rotated()) continue;
+      KeepPacked(a[k]);
+      KeepPacked(b[k]);
 #pragma unroll
       for (int e = 0; e < W; ++e) {
-        const float a = x[k][0][e], b = x[k][1][e];
-        x[k][0][e] = a * cosine[e] - b * sine[e];
-        x[k][1][e] = b * cosine[e] + a * sine[e];
+        const float x = ToFloat(a[k].v[e]), y = ToFloat(b[k].v[e]), s = sign * sine[e];
+        a[k].v[e] = FromFloat<T>(x * cosine[e] - y * s);
+        b[k].v[e] = FromFloat<T>(y * cosine[e] + x * s);
       }
-      qkv_MN.Store(rows.at(m, head) + first, x[k][0]);
-      qkv_MN.Store(rows.at(m, head) + half + first, x[k][1]);
+      *reinterpret_cast<Vec*>(pairs + k * step) = a[k];
+      *reinterpret_cast<Vec*>(pairs + k * step + half) = b[k];
     }
   }
 }
 
-template <int W, typename A>
+template <typename T, int W>
 void Rotate(const QkvRows& rows, const Typed<float>& table_TD, const FloatArray& qkv_MN, float sign,
             cudaStream_t stream) {
   const int lanes = rows.D / 2 / W, teams = (rows.rotated() + kHeads - 1) / kHeads;
   const int x = lanes * teams < kThreads ? lanes * teams : kThreads;
   const dim3 block(static_cast<unsigned>(x), static_cast<unsigned>(kThreads / x));
-  RotateKernel<W><<<GridOf(rows.M, block.y), block, 0, stream>>>(A(qkv_MN), table_TD, rows, sign,
-                                                                 lanes, teams);
+  RotateKernel<T, W><<<GridOf(rows.M, block.y), block, 0, stream>>>(
+      static_cast<T*>(qkv_MN.data), table_TD, rows, sign, lanes, teams);
 }
 
 }  // namespace
@@ -87,12 +89,15 @@ void LaunchRotary(const QkvRows& rows, const FloatArray& table_TD, const FloatAr
                   float sign, cudaStream_t stream) {
   if (rows.M == 0) return;
   const Typed<float> table(table_TD);
-  if (rows.D % (2 * kVector) != 0 || !Aligned(qkv_MN.data) || !Aligned(table_TD.data)) {
-    Rotate<1, Runtime>(rows, table, qkv_MN, sign, stream);
-    return;
-  }
+  const bool vectors =
+      rows.D % (2 * kVector) == 0 && Aligned(qkv_MN.data) && Aligned(table_TD.data);
   WithFloatType(qkv_MN.dtype, [&](auto tag) {
-    Rotate<kVector, Typed<typename decltype(tag)::type>>(rows, table, qkv_MN, sign, stream);
+    using T = typename decltype(tag)::type;
+    if (vectors) {
+      Rotate<T, kVector>(rows, table, qkv_MN, sign, stream);
+    } else {
+      Rotate<T, 1>(rows, table, qkv_MN, sign, stream);
+    }
   });
 }
 

@@ -6,17 +6,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Keeps the compiler from holding what it computed from `pack` in registers for later: fp32 copies
-// of a row take twice the registers, which halves the rows on their way.
-template <typename T>
-__device__ inline void Recompute(Pack<T, kVector>& pack) {
-  if constexpr (sizeof(T) == 2) {
-    auto* words = reinterpret_cast<uint32_t*>(&pack);
-#pragma unroll
-    for (size_t i = 0; i < sizeof(pack) / 4; ++i) asm volatile("" : "+r"(words[i]));
-  }
-}
-
 template <RowNorm kNorm>
 __device__ inline void StoreStats(float* stats, int64_t m, float mean, float rstd) {
   if constexpr (kNorm == RowNorm::kLayer) {
@@ -71,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4
 #pragma unroll
   for (int k = 0; k < kVecs; ++k) {
     if (lane + k * kLanes >= vecs) continue;
-    Recompute(x[k]);
+    KeepPacked(x[k]);
 #pragma unroll
     for (int e = 0; e < kVector; ++e) {
       const float d = ToFloat(x[k].v[e]) - mean;
@@ -84,7 +73,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? (kVecs <= 4 ? 5 : 4
   for (int k = 0; k < kVecs; ++k) {
     const int v = lane + k * kLanes;
     if (v >= vecs) continue;
-    Recompute(x[k]);
+    KeepPacked(x[k]);
     const Pack<T, kVector> w = LoadPack<T, kVector>(w_C + v * kVector);
     Pack<T, kVector> b, y;
     if constexpr (kNorm == RowNorm::kLayer) b = LoadPack<T, kVector>(b_C + v * kVector);
