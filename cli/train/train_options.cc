@@ -72,7 +72,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 void AddTrainOptions(Command& command, TrainCommand& options) {
   AddModelOptions(command, options.common.model);
   command.List({"Data", "--data", "PATH",
-                "Text files or folders (bytes are tokens), or token files (.bin, .u16)"},
+                "Text files or folders (bytes are tokens), or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.data);
   command.Flag("Data", "--no-shuffle", "Take samples in the stream's order; no validation part",
                options.no_shuffle);

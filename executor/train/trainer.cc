@@ -29,6 +29,10 @@ namespace {
 // fp16 at its smallest loss scale: so many skipped steps in a row are no longer bad luck.
 constexpr int kHopelessSkips = 50;
 
+// Token ids are looked at before the first step up to so many bytes of token files over all ranks:
+// a few seconds. What is past it is looked at in blocks, and all of it as it is read.
+constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
+
 // Asking a GPU's driver for its memory takes a while: not at every step.
 constexpr int64_t kDeviceUseEvery = 16;
 
@@ -70,9 +74,8 @@ class Run {
         observer_(observer),
         checkpoint_(OpenCheckpoint()),
         seed_(ChooseSeed()),
-        data_(TokenDataset::Open(options.data)),
-        sampler_(WithVocab(data_, program.model.vocab),
-                 MakeSamplerOptions(program, options, seed_)),
+        data_(OpenData()),
+        sampler_(data_, MakeSamplerOptions(program, options, seed_)),
         agreed_(Agree()),
         engine_(program, MakeEngineOptions()) {}
 
@@ -99,8 +102,19 @@ class Run {
  private:
   bool first() const { return group_.rank() == 0; }
 
-  static const TokenDataset& WithVocab(TokenDataset& data, int64_t vocab) {
-    data.SetVocab(vocab);
+  // Ids outside the vocabulary are found here, each rank looking at its part, and not after hours.
+  TokenDataset OpenData() const {
+    TokenDataset data = TokenDataset::Open(options_.data);
+    data.SetVocab(program_.model.vocab);
+    const int rank = group_.rank(), ranks = group_.world_size();
+    const uint64_t budget = kVocabCheckBytes / static_cast<uint64_t>(ranks);
+    const uint64_t looked = data.CheckVocab(rank, ranks, budget);
+    if (const uint64_t all = data.PartSize(rank, ranks); first() && looked < all) {
+      LogInfo(
+          "--data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
+          "are as they are read",
+          100 * static_cast<double>(looked) / static_cast<double>(all));
+    }
     return data;
   }
 
