@@ -74,6 +74,7 @@ class Run {
         observer_(observer),
         checkpoint_(OpenCheckpoint()),
         seed_(ChooseSeed()),
+        weights_(OpenWeights()),
         data_(OpenData()),
         sampler_(data_, MakeSamplerOptions(program, options, seed_)),
         agreed_(Agree()),
@@ -143,6 +144,19 @@ class Run {
         CheckpointSource::Open(*folder, program_.model, *program_.layout.tensors));
   }
 
+  // Before the engine takes memory: what does not fit the model is found at once.
+  std::unique_ptr<HfWeightsSource> OpenWeights() const {
+    const std::filesystem::path& folder = options_.init_from;
+    if (checkpoint_ || folder.empty()) return nullptr;
+    if (std::error_code ignored; std::filesystem::equivalent(folder, options_.save_dir, ignored)) {
+      ThrowUsage(
+          "--save {}: the run starts from the weights in this folder, and its own would replace "
+          "them; choose another folder",
+          options_.save_dir.string());
+    }
+    return std::make_unique<HfWeightsSource>(folder, program_.model, *program_.layout.tensors);
+  }
+
   uint64_t ChooseSeed() const {
     if (!checkpoint_) return options_.seed.value_or(1);
     const uint64_t saved = checkpoint_->meta().seed;
@@ -161,6 +175,7 @@ class Run {
                           {"--seed", std::to_string(seed_)},
                           {"--data", fmt::format("{} samples", sampler_.train_samples())},
                           {"--steps", std::to_string(options_.steps)},
+                          {"--init-from", options_.init_from.string()},
                           {"--save", options_.save_dir.string()},
                           {"--save-every", std::to_string(options_.save_every)},
                           {"--validate-every", std::to_string(options_.validate_every)}});
@@ -197,9 +212,15 @@ class Run {
       }
       if (first()) LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
       checkpoint_.reset();
-    } else if (!options_.init_from.empty()) {
-      const HfWeightsSource weights(options_.init_from, program_.model, *program_.layout.tensors);
-      engine_.Load(weights, false, nullptr);
+    } else if (weights_) {
+      engine_.Load(*weights_, false, nullptr);
+      if (first()) {
+        LogInfo("weights: read from {} ({})", options_.init_from.string(), weights_->Describe());
+      }
+      weights_.reset();
+    } else if (first()) {
+      LogInfo("weights: fresh, drawn with seed {}; --init-from DIR starts from published ones",
+              seed_);
     }
   }
 
@@ -326,7 +347,8 @@ class Run {
     if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
-    WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source);
+    WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source,
+                   options_.final_weights);
   }
 
   const Program& program_;
@@ -335,6 +357,7 @@ class Run {
   TrainObserver& observer_;
   std::unique_ptr<CheckpointSource> checkpoint_;
   const uint64_t seed_;
+  std::unique_ptr<HfWeightsSource> weights_;
   TokenDataset data_;
   BatchSampler sampler_;
   const bool agreed_;
