@@ -9,6 +9,7 @@
 #include "core/program/communicators.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"
+#include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"

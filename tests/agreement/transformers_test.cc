@@ -9,6 +9,7 @@
 
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
