@@ -33,7 +33,8 @@ TEST_CASE("llama families: gradients are the slopes of the engine's own loss") {
   for (const ModelSpec& model : TinyModels()) {
     CAPTURE(model.family->name());
     CAPTURE(model.name);
-    testing::CheckGradients(model);
+    // An RMS norm of embeddings near 0 bends more than layer norm behind positions does.
+    testing::CheckGradients(model, 1.0 / 64);
   }
 }
 
