@@ -56,16 +56,6 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
     ThrowUsage("{}: {}: {} does not divide {} {}; use a number of key and value heads that does",
                source, key("kv_heads"), spec.kv_heads, key("heads"), spec.heads);
   }
-  // Rows and columns reach kernels as 32-bit numbers.
-  constexpr int64_t kMaxColumns = std::numeric_limits<int32_t>::max();
-  const double columns =
-      (static_cast<double>(spec.heads) + 2 * static_cast<double>(spec.KvHeads())) *
-      static_cast<double>(spec.HeadSize());
-  if (columns > static_cast<double>(kMaxColumns)) {
-    ThrowUsage(
-        "{}: {} {} of {} channels make more than {} columns of query, key and value; use fewer",
-        source, key("heads"), spec.heads, spec.HeadSize(), kMaxColumns);
-  }
   if (!(spec.rope_theta > 1 && spec.rope_factor > 0 && spec.rope_attention_factor > 0)) {
     ThrowUsage(
         "{}: rotary base {}, factor {}, attention factor {} are not allowed; use a base above 1 "
@@ -89,6 +79,16 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
   if (CountElements<Wide>(spec, true) > (Wide{1} << 62)) {
     ThrowUsage("{}: {} {} x {} {}: the model has more than 2^62 parameters; use a smaller one",
                source, key("layers"), spec.layers, key("hidden"), spec.hidden);
+  }
+  // Rows and columns reach kernels as 32-bit numbers.
+  constexpr int64_t kMaxColumns = std::numeric_limits<int32_t>::max();
+  const double columns =
+      (static_cast<double>(spec.heads) + 2 * static_cast<double>(spec.KvHeads())) *
+      static_cast<double>(spec.HeadSize());
+  if (columns > static_cast<double>(kMaxColumns)) {
+    ThrowUsage(
+        "{}: {} {} of {} channels make more than {} columns of query, key and value; use fewer",
+        source, key("heads"), spec.heads, spec.HeadSize(), kMaxColumns);
   }
 }
 
