@@ -127,6 +127,40 @@ TEST_CASE("gpu attention: GPT-2 1.6B's shape, sampled queries") {
   }
 }
 
+// What cuDNN rounds to 16 bits on the way: probabilities and the gradients of scores before they
+// multiply, the gradients of a head of keys before they add up over the heads that share it.
+TEST_CASE("gpu attention: heads that share keys, every head size, any length, twice the same out") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(1);
+  for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+    for (const AttentionShape& s :
+         {AttentionShape{2, 128, 4, 2, 64}, AttentionShape{1, 256, 6, 2, 80},
+          AttentionShape{2, 128, 4, 1, 96}, AttentionShape{1, 256, 8, 2, 128},
+          AttentionShape{1, 128, 4, 2, 256}, AttentionShape{2, 200, 6, 3, 64},
+          AttentionShape{1, 333, 4, 2, 128}, AttentionShape{2, 31, 4, 4, 64}}) {
+      CAPTURE(DtypeName(dtype));
+      CAPTURE(FormatDims(KernelId::kAttentionForward, s.dims(), {}));
+      Tensor qkv = Tensor::Random(rng, dtype, s.qkv_size()), out(dtype, s.out_size());
+      Tensor lse(Dtype::kF32, s.B * s.H * s.T), dout = Tensor::Random(rng, dtype, out.size());
+      Tensor dqkv(dtype, qkv.size());
+      bench.Run(KernelId::kAttentionForward, s.dims(), {&qkv, &out, &lse});
+      Tensor again(dtype, s.out_size());
+      bench.Run(KernelId::kAttentionForward, s.dims(), {&qkv, &again, &lse});
+      CHECK(again == out);
+      bench.Run(KernelId::kAttentionBackward, s.dims(), {&dout, &qkv, &out, &lse, &dqkv});
+      const Doubles inputs = qkv.values();
+      Doubles want_lse;
+      CheckAllClose(out, Attention(s, inputs, &want_lse), 6 * RoundOff(dtype), "out");
+      CheckAllClose(lse, want_lse, 1e-4, "lse");
+      // Each gradient of a score is off by a rounding of itself and of the saved out, up to about
+      // 30 in magnitude among so many; they add up with random signs.
+      const double slack = 30 * static_cast<double>(s.Sharing()) * RoundOff(dtype);
+      CheckAllClose(dqkv, AttentionGradient(s, inputs, AttentionProbs(s, inputs), dout.values()),
+                    slack, "dqkv");
+    }
+  }
+}
+
 TEST_CASE("gpu attention: which launches cuDNN takes") {
   AttentionPlans& plans = *TestLaunch().attention;
   const SdpaShape fp32 = {.dims = {1, 128, 2, 2, 64}, .dtype = Dtype::kF32};
