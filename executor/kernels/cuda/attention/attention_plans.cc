@@ -104,8 +104,8 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
     if (const uint64_t least = built.least_bytes; least > 0) {
       why = fmt::format("cuDNN needs {} bytes of workspace, the launch has {}", least,
                         workspace_bytes);
-      // Determinism, and sequences that are no multiple of 128 (cuDNN pads them), cost workspace
-      // that no program sets aside. Otherwise the program and the library disagree.
+      // Determinism costs workspace that no program sets aside, and odd lengths may in versions of
+      // the library not met yet. Otherwise the program and the library disagree.
       if (!s.deterministic && s.dims.T % 128 == 0) {
         ThrowRuntime(
             "{}: {}; install a cuDNN version that needs less (9.5 or newer), or train with unfused "

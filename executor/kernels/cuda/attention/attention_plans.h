@@ -25,9 +25,9 @@ class AttentionPlans {
 
   // The plan to launch with, none where plain kernels must do: no cuDNN, fp32, or a shape that it
   // does not take. The first time, that is logged with its reason if `log` is set. Where the
-  // library's favourite needs more workspace than the launch has (shared keys, lengths that are no
-  // multiple of 128, determinism), the launch is cut into parts that fit. Throws Error(kRuntime)
-  // naming both sizes if only the workspace is too small.
+  // library's favourite needs more workspace than the launch has (determinism), the launch is cut
+  // into parts that fit. Throws Error(kRuntime) naming both sizes if only the workspace is too
+  // small.
   SdpaParts Find(const AttentionDims& dims, Dtype dtype, bool backward, uint64_t workspace_bytes,
                  bool log);
 
