@@ -69,7 +69,7 @@ SdpaParts AttentionPlans::Find(const AttentionDims& dims, Dtype dtype, bool back
 // part needs is about its share; building a plan to know takes seconds, so it is not done for every
 // size.
 AttentionPlans::Owned AttentionPlans::BuildParts(const SdpaShape& shape, uint64_t workspace_bytes,
-                                                 SdpaLibrary::Built& whole) {
+                                                 const SdpaLibrary::Built& whole) {
   const auto all = static_cast<double>(shape.dims.B * shape.dims.G);
   const auto room = static_cast<double>(workspace_bytes);
   double needed_by_one = static_cast<double>(whole.favourite_bytes) / all;

@@ -42,7 +42,8 @@ class AttentionPlans {
   };
 
   Owned Build(const SdpaShape& shape, uint64_t workspace_bytes, bool log);
-  Owned BuildParts(const SdpaShape& shape, uint64_t workspace_bytes, SdpaLibrary::Built& whole);
+  Owned BuildParts(const SdpaShape& shape, uint64_t workspace_bytes,
+                   const SdpaLibrary::Built& whole);
 
   bool deterministic_;
   std::string no_library_;  // why there is none
