@@ -42,15 +42,30 @@ struct Label {
 };
 
 struct Norm {
-  int weight = 0, bias = 0;
+  int weight = 0, bias = kNoParam;  // RMS norms have no bias
   Value x_MC, y_MC;
-  BufferId stats_M2 = kNoBuffer;  // F32: mean, 1/std
+  BufferId stats = kNoBuffer;  // F32 for each row: layer norm's mean and 1/std, RMS norm's rstd
 };
 
 struct Linear {
   int weight = 0, bias = kNoParam;
   Value x_MK, y_MN;
   Value pre_MN;  // where y is GELU of the product: the product, with its bias
+};
+
+// Query and key heads, turned by their positions.
+struct Rotary {
+  int norm = kNoParam;  // the RMS norm of each head before
+  // Without a norm the same buffer: heads are turned in place.
+  Value qkv_MN, out_MN;
+  BufferId rstd = kNoBuffer;  // F32, [M, H+G]: of a norm
+  BufferId table_TD = kNoBuffer;
+};
+
+// silu(gate) * up, of a product that makes both.
+struct SwiGlu {
+  Linear gate_up;  // [M, 2F]
+  Value y_MF;
 };
 
 struct Attention {
@@ -81,6 +96,10 @@ class GraphBuilder {
   // dx = or, with `add`, += the gradient of norm.x_MC.
   void NormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
 
+  // RMS norm of each row; rstd is a buffer "rstd".
+  Norm RmsNormForward(const Value& x_MC, int weight, Label label);
+  void RmsNormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
+
   // y = x*w (+ bias) (+ residual): residual additions ride on products. K and N are the weight's.
   Linear LinearForward(const Value& x_MK, int weight, int bias, Label label,
                        const Value& residual_MN = {});
@@ -95,6 +114,20 @@ class GraphBuilder {
   // inner.pre_MN, as inner's backward takes it.
   Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
                                   Label label);
+
+  // y = silu(gate)*up of gate and up = x*w (+ bias); `pre` labels the product.
+  SwiGlu SwiGluForward(const Value& x_MC, int weight, int bias, Label pre, Label label);
+  // Gradients of weight and bias, then of x, which is returned. The product becomes its own
+  // gradient in place.
+  Value SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label);
+
+  // What turns heads by their positions, F32, for the whole micro-step: cosines and sines [T, D].
+  BufferId RotaryTable();
+  // Turns the query and key heads of qkv in place; with `norm` (kNoParam: none) an RMS norm of each
+  // goes before and the result has a buffer of its own, which `label` names.
+  Rotary RotaryForward(const Value& qkv_MN, int norm, BufferId table_TD, Label label);
+  // The gradient of out_MN becomes that of qkv_MN in place; the norm's gradient too.
+  void RotaryBackward(const Rotary& rotary, const Value& dqkv_MN);
 
   // Causal attention of all heads, scale 1/sqrt(D).
   Attention AttentionForward(const Value& qkv_MN, Label label);
@@ -124,6 +157,7 @@ class GraphBuilder {
   uint8_t Lies(int weight) const { return Tensor(weight).out_in ? kTransposed : kNoFlags; }
 
   KernelDims AttentionDims() const;
+  KernelDims RotaryDims() const;
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
   // The gradient of the weight and bias of `linear`.

@@ -6,11 +6,9 @@
 #include <cstdint>
 
 #include "core/base/host_device.h"
+#include "core/model/rotary_scaling.h"
 
 namespace zeroplan {
-
-// Dim `scaling` of rotary_table.
-enum class RotaryScaling : int { kNone = 0, kLinear = 1, kLlama3 = 2, kYarn = 3 };
 
 struct RotaryShape {
   int64_t D;
