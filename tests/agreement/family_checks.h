@@ -1,4 +1,5 @@
-// What every family of models has to stand, whatever its graph: gradients, stages, weights, figures.
+// What every family of models has to stand, whatever its graph: gradients, stages, weights,
+// figures.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -22,8 +23,9 @@
 namespace zeroplan::testing {
 
 // Of 20 steps; `grad_accum` micro-steps over `ranks` ranks see the same 8 sequences in all.
-inline std::vector<double> LossesOf(const ModelSpec& model, int stage, int ranks, int64_t grad_accum, RecomputeConfig recompute,
-                           Offload offload = Offload::kNone) {
+inline std::vector<double> LossesOf(const ModelSpec& model, int stage, int ranks,
+                                    int64_t grad_accum, RecomputeConfig recompute,
+                                    Offload offload = Offload::kNone) {
   TrainSetup setup = BaseSetup(stage, ranks, Dtype::kF32, grad_accum, recompute);
   setup.batch.micro_batch = 8 / (ranks * grad_accum);
   SetOffload(setup, offload);
@@ -59,14 +61,12 @@ inline void CheckGradients(const ModelSpec& model) {
       LowerOptions options;
       options.flash_attention = flash_attention;
       options.logits_chunk_bytes = 7 * 40 * 4;  // chunks of 6, 6 and 4 rows of logits
-      const Program program =
-          Lower(model, BaseSetup(0, 1, Dtype::kF32, 1, recompute), options);
+      const Program program = Lower(model, BaseSetup(0, 1, Dtype::kF32, 1, recompute), options);
       // As for GPT-2 (gradient_test.cc).
-      ForEachEngineSlope(
-          program, 2, [](const ParamTensor& tensor, double slope, double gradient) {
-            CAPTURE(tensor.name);
-            CHECK(std::abs(slope - gradient) < 2e-5 + 1e-4 * std::abs(gradient));
-          });
+      ForEachEngineSlope(program, 2, [](const ParamTensor& tensor, double slope, double gradient) {
+        CAPTURE(tensor.name);
+        CHECK(std::abs(slope - gradient) < 2e-5 + 1e-4 * std::abs(gradient));
+      });
     }
   }
 }
