@@ -175,6 +175,14 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   // cuDNN: B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
   CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         12582912 + 196608 + 256);
+  // Shared heads of keys: 4*4*12*1024*64 more. T=1000: two lengths for each of 4 sequences.
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 4, 64}, Backend::kCuda) ==
+        2 * 12582912 + 196608 + 256);
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1000, 12, 12, 64}, Backend::kCuda) ==
+        12288000 + 192000 + 256 + 32);
+  // What a long context asks for does not overflow.
+  CHECK(Workspace(KernelId::kAttentionBackward, {16, 131072, 128, 8, 256}, Backend::kCuda) ==
+        uint64_t{16} * 128 * 131072 * (8 * 256 + 4) + 256);
   // 100 rows: 7 blocks of at least 16, 2*96 floats each; 2^20 rows: no more than 264 blocks.
   CHECK(Workspace(KernelId::kLayerNormBackward, {100, 96}, Backend::kCuda) == 5376);
   CHECK(Workspace(KernelId::kLayerNormBackward, {1, 5}, Backend::kCuda) == 256);

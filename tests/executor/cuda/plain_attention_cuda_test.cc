@@ -18,7 +18,8 @@ TEST_CASE("gpu plain attention: head sizes and lengths at the tiles' borders") {
           AttentionShape{1, 65, 1, 1, 64}, AttentionShape{1, 200, 2, 2, 65},
           AttentionShape{2, 64, 1, 1, 128}, AttentionShape{1, 129, 1, 1, 100},
           AttentionShape{1, 33, 2, 2, 129}, AttentionShape{1, 70, 1, 1, 256},
-          AttentionShape{1, 97, 1, 1, 200}}) {
+          AttentionShape{1, 97, 1, 1, 200}, AttentionShape{2, 70, 6, 2, 64},
+          AttentionShape{1, 65, 4, 1, 130}}) {
       CAPTURE(DtypeName(dtype));
       const KernelDims dims = s.dims();
       CAPTURE(FormatDims(KernelId::kAttentionForward, dims, {}));

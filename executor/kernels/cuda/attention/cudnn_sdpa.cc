@@ -103,8 +103,7 @@ std::string OpenLibrary() {
 class Plan final : public SdpaPlan {
  public:
   std::shared_ptr<fe::graph::Graph> graph;
-  int64_t index = 0;                         // of the plan within the graph's
-  int64_t key_offset = 0, value_offset = 0;  // bytes within qkv
+  int64_t index = 0;  // of the plan within the graph's
   bool backward = false;
   std::unordered_map<int64_t, void*> pointers;  // by TensorId; kept, so that launches allocate none
 };
@@ -133,8 +132,8 @@ void DescribeOutput(const TensorPtr& tensor, const AttentionDims& s, TensorId id
 
 std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& shape) {
   const AttentionDims& s = shape.dims;
-  const HeadsOfRows query_rows{s.H, s.QkvRow()}, key_rows{s.G, s.QkvRow()};
-  const HeadsOfRows out_rows{s.H, s.OutRow()};
+  const HeadsOfRows query_rows{s.H, shape.qkv_row}, key_rows{s.G, shape.qkv_row};
+  const HeadsOfRows out_rows{s.H, shape.out_row};
   auto graph = std::make_shared<fe::graph::Graph>();
   graph
       ->set_io_data_type(shape.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16
@@ -186,9 +185,9 @@ class Library final : public SdpaLibrary {
   explicit Library(cudnnHandle_t handle) : handle_(handle) {}
   ~Library() override { fe::detail::destroy_handle(handle_); }
 
-  Built Build(const SdpaShape& shape, uint64_t workspace_bytes) override {
+  Built Build(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) override {
     try {
-      return TryBuild(shape, workspace_bytes);
+      return TryBuild(shape, workspace_bytes, favourite_only);
     } catch (const std::exception& error) {  // the frontend throws where a function is missing
       return {.why = error.what()};
     }
@@ -202,15 +201,12 @@ class Library final : public SdpaLibrary {
       stream_ = stream;
       has_stream_ = true;
     }
-    const auto at = [](void* base, int64_t offset) -> void* {
-      return static_cast<char*>(base) + offset;
-    };
     auto& to = plan.pointers;
-    to[kQ] = p.qkv, to[kK] = at(p.qkv, plan.key_offset), to[kV] = at(p.qkv, plan.value_offset);
+    to[kQ] = p.q, to[kK] = p.k, to[kV] = p.v;
     to[kOut] = p.out, to[kLse] = p.lse;
     if (plan.backward) {
-      to[kDOut] = p.dout, to[kDQ] = p.dqkv;
-      to[kDK] = at(p.dqkv, plan.key_offset), to[kDV] = at(p.dqkv, plan.value_offset);
+      to[kDOut] = p.dout;
+      to[kDQ] = p.dq, to[kDK] = p.dk, to[kDV] = p.dv;
     }
     fe::error_t status = plan.graph->execute_plan_at_index(handle_, to, workspace, plan.index);
     if (status.is_bad()) ThrowRuntime("cuDNN failed at attention: {}", status.get_message());
@@ -223,13 +219,10 @@ class Library final : public SdpaLibrary {
     }
   }
 
-  Built TryBuild(const SdpaShape& shape, uint64_t workspace_bytes) {
+  Built TryBuild(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) {
     auto plan = std::make_unique<Plan>();
     plan->graph = MakeGraph(shape);
     plan->backward = shape.backward;
-    const auto element = static_cast<int64_t>(DtypeBytes(shape.dtype));
-    plan->key_offset = shape.dims.KeyColumn(0) * element;
-    plan->value_offset = shape.dims.ValueColumn(0) * element;
     fe::graph::Graph& graph = *plan->graph;
     fe::error_t status = graph.validate();
     if (status.is_good()) status = graph.build_operation_graph(handle_);
@@ -242,22 +235,22 @@ class Library final : public SdpaLibrary {
     built.why = "the library has no plan";
     for (int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
       if (status = graph.build_plan_at_index(i); status.is_bad()) {
-        if (built.least_workspace_bytes == 0) built.why = status.get_message();
+        if (built.least_bytes == 0) built.why = status.get_message();
         continue;
       }
       int64_t size = 0;
       if (status = graph.get_workspace_size_plan_at_index(i, size); status.is_bad()) continue;
       const auto bytes = static_cast<uint64_t>(size);
+      if (built.favourite_bytes == 0) built.favourite_bytes = bytes;
       if (bytes <= workspace_bytes) {
         plan->index = i;
         plan->workspace_bytes = bytes;
         built.plan = std::move(plan);
         return built;
       }
-      if (built.least_workspace_bytes == 0 || bytes < built.least_workspace_bytes) {
-        built.least_workspace_bytes = bytes;
-      }
+      if (built.least_bytes == 0 || bytes < built.least_bytes) built.least_bytes = bytes;
       built.why = "its plans need more workspace";
+      if (favourite_only) break;
     }
     return built;
   }

@@ -19,6 +19,8 @@ namespace zeroplan {
 
 struct SdpaShape {
   AttentionDims dims{};
+  int64_t qkv_row = 0,
+          out_row = 0;         // elements from a token to the next: more than dims', of a part
   Dtype dtype = Dtype::kBF16;  // of all tensors but lse
   bool backward = false;
   bool deterministic = false;  // backward: equal inputs give equal bits; needs more workspace
@@ -33,14 +35,13 @@ class SdpaPlan {
   uint64_t workspace_bytes = 0;
 };
 
-// Forward: qkv_BTN, out_BTHD, lse_BHT (fp32, natural logarithm of the sums of exp of the scaled
-// scores). Backward: those, dout_BTHD and dqkv_BTN.
+// Where the first heads lie. Forward: queries, keys and values in qkv_BTN, out_BTHD, lse_BHT (fp32,
+// natural logarithm of the sums of exp of the scaled scores). Backward: those, dout_BTHD and the
+// gradients in dqkv_BTN.
 struct SdpaPointers {
-  void* qkv = nullptr;
-  void* out = nullptr;
-  void* lse = nullptr;
-  void* dout = nullptr;
-  void* dqkv = nullptr;
+  void *q = nullptr, *k = nullptr, *v = nullptr;
+  void *out = nullptr, *lse = nullptr, *dout = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
 // A handle of the library for one rank; for one thread at a time.
@@ -52,12 +53,13 @@ class SdpaLibrary {
 
   struct Built {
     std::unique_ptr<SdpaPlan> plan;  // null: none fits
-    // Without a plan: what the least hungry one would need; 0 where the library has none at all.
-    uint64_t least_workspace_bytes = 0;
-    std::string why;  // why there is none
+    // What the library's favourite needs, and the least hungry one; 0 where there is none at all.
+    uint64_t favourite_bytes = 0, least_bytes = 0;
+    std::string why;  // why there is no plan
   };
-  // The library's favourite among the plans that fit into `workspace_bytes`.
-  virtual Built Build(const SdpaShape& shape, uint64_t workspace_bytes) = 0;
+  // The library's favourite if it fits into `workspace_bytes`; else, unless it alone is wanted, the
+  // best of those that do.
+  virtual Built Build(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) = 0;
   // Throws Error(kRuntime) if the library fails.
   virtual void Run(SdpaPlan& plan, const SdpaPointers& pointers, void* workspace,
                    cudaStream_t stream) = 0;
