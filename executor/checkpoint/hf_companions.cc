@@ -22,10 +22,14 @@ constexpr size_t kCopyBytes = size_t{4} << 20;
 // tokenizer.json, tokenizer.model, tokenizer.model.v3, LICENSE.txt, USE_POLICY.md, ...
 constexpr std::string_view kPrefixes[] = {"tokenizer.", "LICENSE", "LICENCE", "NOTICE",
                                           "USE_POLICY"};
-constexpr std::string_view kNames[] = {"generation_config.json",  "tokenizer_config.json",
-                                       "special_tokens_map.json", "added_tokens.json",
-                                       "vocab.json",              "merges.txt",
-                                       "chat_template.jinja",     "chat_template.json",
+constexpr std::string_view kNames[] = {"generation_config.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "chat_template.jinja",
+                                       "chat_template.json",
                                        "tekken.json"};
 
 bool GoesAlong(std::string_view name) {
@@ -42,7 +46,8 @@ const char* TorchName(Dtype dtype) {
 Json ConfigIn(const fs::path& folder) {
   std::error_code ignored;
   if (folder.empty() || !fs::exists(folder / kConfigFile, ignored)) return Json::object();
-  Json config = Json::parse(ReadTextFile(folder / kConfigFile), nullptr, /*allow_exceptions=*/false);
+  Json config =
+      Json::parse(ReadTextFile(folder / kConfigFile), nullptr, /*allow_exceptions=*/false);
   return config.is_object() ? config : Json::object();
 }
 

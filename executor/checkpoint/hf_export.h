@@ -29,12 +29,13 @@ struct HfExportOptions {
 // Writes the master weights in `source` into `folder`, which
 // transformers.AutoModelForCausalLM.from_pretrained(folder) loads: unpadded vocabulary, tied head
 // left out, parameters that are published in parts cut into them. One model.safetensors, or
-// model-00001-of-0000N.safetensors and model.safetensors.index.json; config.json and what goes along
-// with it (hf_companions.h). The folder is made if need be.
+// model-00001-of-0000N.safetensors and model.safetensors.index.json; config.json and what goes
+// along with it (hf_companions.h). The folder is made if need be.
 //
-// All is on disk before anything takes its place. A single file takes it in one step. Before several
-// do, those of an earlier save are removed: cut off in between, part of the new ones is there, which
-// no reader takes for the whole. Throws Error(kRuntime) if something cannot be written.
+// All is on disk before anything takes its place. A single file takes it in one step. Before
+// several do, those of an earlier save are removed: cut off in between, part of the new ones is
+// there, which no reader takes for the whole. Throws Error(kRuntime) if something cannot be
+// written.
 void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     const HfExportOptions& options = {});

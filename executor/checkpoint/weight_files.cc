@@ -70,9 +70,8 @@ std::string ForeignWeights(const fs::path& folder) {
   for (const std::string& name : NamesIn(folder)) {
     const bool is_torch = name.starts_with("pytorch_model") && name.ends_with(".bin");
     const bool is_gguf = name.ends_with(".gguf");
-    const bool is_original =
-        name.starts_with("consolidated.") &&
-        (name.ends_with(".pth") || name.ends_with(".safetensors"));
+    const bool is_original = name.starts_with("consolidated.") &&
+                             (name.ends_with(".pth") || name.ends_with(".safetensors"));
     if (is_torch || is_gguf || is_original || name == "tf_model.h5" ||
         name == "flax_model.msgpack") {
       return name;
@@ -97,8 +96,9 @@ WeightFiles FilesOfIndex(const fs::path& index) {
     if (absent_count++ == 0) absent = name;
   }
   if (absent_count > 0) {
-    ThrowUsage("{}: names {}, which is not in the folder ({} of {} files are missing); get it again",
-               index.string(), absent, absent_count, names.size());
+    ThrowUsage(
+        "{}: names {}, which is not in the folder ({} of {} files are missing); get it again",
+        index.string(), absent, absent_count, names.size());
   }
   return found;
 }
@@ -111,9 +111,10 @@ WeightFiles Shards(const fs::path& folder) {
   for (const std::string& name : NamesIn(folder)) {
     if (!ParseShardName(name, shard)) continue;
     if (count != 0 && shard.count != count) {
-      ThrowUsage("{}: holds {}, of {} files, and others of {}, and no {} that says which belong "
-                 "together; take the ones of the other save away",
-                 folder.string(), name, shard.count, count, kWeightsIndexFile);
+      ThrowUsage(
+          "{}: holds {}, of {} files, and others of {}, and no {} that says which belong "
+          "together; take the ones of the other save away",
+          folder.string(), name, shard.count, count, kWeightsIndexFile);
     }
     count = shard.count;
     found.files.push_back(folder / name);

@@ -20,12 +20,11 @@ bool IsWeightShardName(std::string_view name);
 
 // The file's name by tensor. Throws Error(kUsage) naming `source`, line and value for text that is
 // no index, and for names that are not plain names of files: nothing outside the folder is opened.
-std::map<std::string, std::string> ParseWeightIndex(std::string_view text,
-                                                    std::string_view source);
+std::map<std::string, std::string> ParseWeightIndex(std::string_view text, std::string_view source);
 
 struct WeightFiles {
-  std::vector<std::filesystem::path> files;  // in byte order of their names
-  std::filesystem::path index;               // that names them; empty: none
+  std::vector<std::filesystem::path> files;           // in byte order of their names
+  std::filesystem::path index;                        // that names them; empty: none
   std::map<std::string, std::string> file_of_tensor;  // of the index
 };
 

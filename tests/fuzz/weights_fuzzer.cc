@@ -1,6 +1,6 @@
 // What lies in somebody's folder of weights: the index of a sharded save and the header of a
-// safetensors file. Reading throws Error or gives names that stay in the folder and tensors that stay
-// in the file.
+// safetensors file. Reading throws Error or gives names that stay in the folder and tensors that
+// stay in the file.
 #include <cstdlib>
 #include <string>
 

@@ -26,7 +26,8 @@ class WavySource : public StateSource {
     for (size_t i = 0; i < out.size(); ++i) out[i] = At(range.tensor, range.begin + i);
   }
   static float At(int tensor, uint64_t element) {
-    return static_cast<float>((element * 37 + static_cast<uint64_t>(tensor) * 11) % 2001) / 1000 - 1;
+    return static_cast<float>((element * 37 + static_cast<uint64_t>(tensor) * 11) % 2001) / 1000 -
+           1;
   }
 };
 
@@ -153,11 +154,10 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
   config["attn_pdrop"] = 0.1;
   config["anything"] = {{"else", {1.5, "x"}}};
   Write(source / "config.json", config.dump());
-  for (const char* name :
-       {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
-        "special_tokens_map.json", "vocab.json", "merges.txt", "tokenizer.model",
-        "chat_template.jinja", "added_tokens.json", "LICENSE", "LICENSE.txt", "NOTICE",
-        "USE_POLICY.md"}) {
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "vocab.json", "merges.txt", "tokenizer.model",
+                           "chat_template.jinja", "added_tokens.json", "LICENSE", "LICENSE.txt",
+                           "NOTICE", "USE_POLICY.md"}) {
     Write(source / name, std::string(name) + std::string("\0 bytes", 7));
   }
   Write(source / "README.md", "a card of other weights");
