@@ -179,7 +179,7 @@ class Matcher {
   static bool SameBytes(const Place& a, const Place& b, uint64_t begin, uint64_t count) {
     const uint64_t size = (a.entry->end - a.entry->begin) / a.entry->elements;
     const uint64_t at = begin * size, bytes = count * size;
-    for (const Place& place : {a, b}) place.file->Prefetch(*place.entry, at, 2 * bytes);
+    for (const Place& place : {a, b}) place.file->Prefetch(*place.entry, at, bytes);
     const bool same = std::memcmp(a.file->Bytes(*a.entry).data() + at,
                                   b.file->Bytes(*b.entry).data() + at, bytes) == 0;
     for (const Place& place : {a, b}) place.file->DropResident(*place.entry, at, bytes);

@@ -47,7 +47,9 @@ const char* SafetensorsDtype(Dtype dtype) {
 }
 
 // Ranges below this are read as they come: advice about few pages costs more than it saves.
-constexpr uint64_t kAdviseBytes = uint64_t{1} << 18;
+constexpr uint64_t kAdviseBytes = uint64_t{1} << 20;
+// Read from disk beyond what is asked for: what follows is most often what comes next.
+constexpr uint64_t kAheadBytes = uint64_t{32} << 20;
 // Values that are rounded at a time.
 constexpr size_t kNarrowElements = size_t{1} << 16;
 
@@ -137,17 +139,15 @@ void SafetensorsFile::ReadFloats(const SafetensorsEntry& entry, uint64_t begin,
                Printable(entry.name), entry.dtype);
   }
   const uint64_t first = begin * DtypeBytes(*dtype), bytes = out.size() * DtypeBytes(*dtype);
-  // The next range too: what follows is most often what is read next.
-  Prefetch(entry, first, 2 * bytes);
+  Prefetch(entry, first, bytes);
   Widen(*dtype, Bytes(entry).data() + first, static_cast<int64_t>(out.size()), out.data());
   DropResident(entry, first, bytes);
 }
 
 void SafetensorsFile::Prefetch(const SafetensorsEntry& entry, uint64_t begin,
                                uint64_t bytes) const {
-  const uint64_t stored = entry.end - entry.begin;
-  if (bytes < kAdviseBytes || begin >= stored) return;
-  file_.Prefetch(data_offset_ + entry.begin + begin, std::min(bytes, stored - begin));
+  if (bytes < kAdviseBytes) return;
+  file_.Prefetch(data_offset_ + entry.begin + begin, bytes + kAheadBytes);
 }
 
 void SafetensorsFile::DropResident(const SafetensorsEntry& entry, uint64_t begin,

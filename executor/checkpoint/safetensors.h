@@ -57,7 +57,8 @@ class SafetensorsFile {
 
   // The tensor's bytes, as stored; not aligned.
   std::span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
-  // Reads these bytes of a tensor from disk ahead of a look at them, and lets go of them after it.
+  // Asks for these bytes of a tensor, and some that follow, to be read from disk ahead of a look at
+  // them; lets go of them after it.
   void Prefetch(const SafetensorsEntry& entry, uint64_t begin, uint64_t bytes) const;
   void DropResident(const SafetensorsEntry& entry, uint64_t begin, uint64_t bytes) const;
   // Elements [begin, begin + out.size()), widened to fp32. Throws Error(kUsage) if the dtype is

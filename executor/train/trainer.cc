@@ -188,6 +188,7 @@ class Run {
     engine.group = options_.group;
     engine.deterministic = options_.deterministic;
     engine.seed = seed_;
+    engine.fresh_weights = !checkpoint_ && !weights_;
     engine.threads_per_rank = options_.threads_per_rank;
     engine.swap_dir = options_.swap_dir;
     engine.record_trace = !options_.trace_file.empty();
