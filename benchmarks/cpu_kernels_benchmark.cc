@@ -182,7 +182,7 @@ void RunAll(int threads, Dtype dtype) {
   Matmul(b, "lm_head", 1, kC, kV, true);
 
   KernelArg qkv = b.P(kM * 3 * kC), out = b.P(kM * kC), lse = b.F32(kB * kH * kT);
-  const KernelDims attention = {kB, kT, kC, kH};
+  const KernelDims attention = {kB, kT, kH, kH, kC / kH};
   b.Row("", kLayers, KernelId::kAttentionForward, attention, {qkv, out, lse});
   b.Row("", kLayers, KernelId::kAttentionBackward, attention,
         {b.P(kM * kC), qkv, out, lse, b.P(kM * 3 * kC)});

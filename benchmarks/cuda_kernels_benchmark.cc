@@ -1,10 +1,12 @@
-// Rates of every CUDA kernel at the shapes of GPT-2 124M and 1.5B and of a 6.7B model, in bf16,
-// beside what the GPU could do: the copy bandwidth measured in the same run for kernels that memory
-// bounds, the data sheet's dense bf16 rate of an H100 or H200 (SXM) for products and attention.
+// Rates of every CUDA kernel at the shapes of GPT-2 124M and 1.5B and of a 6.7B model, and of those
+// that Llama's kin add at shapes of theirs, in bf16, beside what the GPU could do: the copy
+// bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
+// rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE]
+//   cuda_kernels_benchmark [--json FILE] [--llama]
 //
-// Hardware: one GPU with 16 GB; time: about two minutes, most of it tuning of matrix products.
+// --llama: these alone.
+// Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
 // are medians of several runs of several launches. Bytes are those of the arguments, each read or
 // written once (the named rows alone of embeddings). Without a GPU: exit code 77.
@@ -52,6 +54,16 @@ struct Model {
 constexpr Model kModels[] = {
     {"124M", 32, 1024, 768, 12}, {"1.5B", 16, 1024, 1600, 25}, {"6.7B", 4, 2048, 4096, 32}};
 constexpr int64_t kV = 50257, kVp = 50304;
+// G heads of keys and values, D head size, F ffn; vocabularies in rows of logits.
+struct LlamaModel : Model {
+  int64_t G, D, F, V;
+};
+constexpr LlamaModel kLlamaModels[] = {
+    {{"L1B", 8, 2048, 2048, 32}, 8, 64, 8192, 128256},     // Llama 3.2 1B
+    {{"Q1.5B", 8, 2048, 1536, 12}, 2, 128, 8960, 152064},  // Qwen2.5 1.5B
+    {{"L3B", 4, 2048, 3072, 24}, 8, 128, 8192, 128256},    // Llama 3.2 3B
+    {{"L8B", 2, 4096, 4096, 32}, 8, 128, 14336, 128256},   // Llama 3.1 8B
+    {{"L70B", 1, 8192, 8192, 64}, 8, 128, 28672, 128256}};
 
 // An argument to make: `n` elements filled from the pattern of its dtype.
 struct Spec {
@@ -355,7 +367,7 @@ void RunProducts(Benchmark& benchmark, const Model& m) {
                     .dims = {M, 4 * C, C},
                     .args = {P(M * C), P(4 * C * C), P(4 * M * C), P(4 * M * C)},
                     .products = true});
-  const KernelDims dims = {m.B, m.T, C, m.H};
+  const KernelDims dims = {m.B, m.T, m.H, m.H, C / m.H};
   const int64_t lse = m.B * m.H * m.T, probs = lse * m.T;
   benchmark.Run(m, {.note = "",
                     .id = kAttentionForward,
@@ -425,13 +437,65 @@ void RunMemoryBound(Benchmark& benchmark, const Model& m) {
   row("", kSelectRow, {C}, {P(M * C), State(), P(C)}, 0, 4 * static_cast<double>(C));
 }
 
+void RunLlama(Benchmark& benchmark, const LlamaModel& m) {
+  using enum KernelId;
+  const int64_t M = m.M(), C = m.C, N = (m.H + 2 * m.G) * m.D, turned = m.H + m.G;
+  const auto row = [&](const char* note, KernelId id, const KernelDims& dims,
+                       std::vector<Spec> args, int flags = 0) {
+    const auto bytes = [&] {
+      std::vector<ArgShape> shapes;
+      for (const Spec& spec : args) {
+        shapes.push_back({static_cast<uint64_t>(spec.n) * DtypeBytes(spec.dtype), spec.dtype});
+      }
+      return KernelInfo(id).bytes({id, static_cast<uint8_t>(flags), dims, shapes});
+    }();
+    benchmark.Run(m, {.note = note,
+                      .id = id,
+                      .dims = dims,
+                      .args = std::move(args),
+                      .flags = flags,
+                      .bytes = bytes});
+  };
+  row("", kRmsNormForward, {M, C}, {P(M * C), P(C), P(M * C), F32(M)});
+  row("dx written", kRmsNormBackward, {M, C}, {P(M * C), P(M * C), P(C), F32(M), P(M * C), F32(C)});
+  row("dx added", kRmsNormBackward, {M, C}, {P(M * C), P(M * C), P(C), F32(M), P(M * C), F32(C)},
+      kAccumulate | kAddToOutput);
+  const KernelDims heads = {M, m.T, m.H, m.G, m.D};
+  row("", kRotaryTable, {m.T, m.D, 0, 0}, {F32(m.T * m.D)});
+  row("", kRotaryForward, heads, {P(M * N), F32(m.T * m.D)});
+  row("", kRotaryBackward, heads, {P(M * N), F32(m.T * m.D)});
+  row("", kQkNormRotaryForward, heads,
+      {P(M * N), P(2 * m.D), F32(m.T * m.D), P(M * N), F32(M * turned)});
+  row("", kQkNormRotaryBackward, heads,
+      {P(M * N), P(M * N), P(2 * m.D), F32(M * turned), F32(m.T * m.D), F32(2 * m.D)});
+  row("", kSwiGluForward, {M, m.F}, {P(2 * M * m.F), P(M * m.F)});
+  row("", kSwiGluBackward, {M, m.F}, {P(M * m.F), P(2 * M * m.F)});
+  const int64_t R = 1024;  // rows of a chunk of logits
+  row("", kCrossEntropy, {R, m.V, m.V}, {P(R * m.V), Tokens(R), State(), F32(R)});
+  const KernelDims attention = {m.B, m.T, m.H, m.G, m.D};
+  const int64_t lse = m.B * m.H * m.T, out = M * m.H * m.D;
+  benchmark.Run(m, {.note = "grouped",
+                    .id = kAttentionForward,
+                    .dims = attention,
+                    .args = {P(M * N), P(out), F32(lse)},
+                    .products = true});
+  benchmark.Run(m, {.note = "grouped",
+                    .id = kAttentionBackward,
+                    .dims = attention,
+                    .args = {P(out), P(M * N), P(out), F32(lse), P(M * N)},
+                    .products = true});
+}
+
 int Main(int argc, char** argv) {
   std::string json_path;
+  bool llama_alone = false;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--json" && i + 1 < argc) {
       json_path = argv[++i];
+    } else if (std::string(argv[i]) == "--llama") {
+      llama_alone = true;
     } else {
-      fmt::print(stderr, "usage: cuda_kernels_benchmark [--json FILE]\n");
+      fmt::print(stderr, "usage: cuda_kernels_benchmark [--json FILE] [--llama]\n");
       return 2;
     }
   }
@@ -450,9 +514,11 @@ int Main(int argc, char** argv) {
   fmt::print("{:<6}{:<36}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
              "possible", "", "share");
   for (const Model& model : kModels) {
+    if (llama_alone) break;
     RunMemoryBound(benchmark, model);
     RunProducts(benchmark, model);
   }
+  for (const LlamaModel& model : kLlamaModels) RunLlama(benchmark, model);
   if (!json_path.empty()) {
     const nlohmann::json report = {{"gpu", device.name},
                                    {"copy_gb_per_s", benchmark.copy_rate() / 1e9},

@@ -67,7 +67,8 @@ void RunGenerate(const GenerateCommand& command) {
 void RegisterGenerate(Command& app) {
   Command command = app.Add(kGenerateCommand.name, kGenerateCommand.help);
   auto options = std::make_shared<GenerateCommand>();
-  command.Required("model", "DIR", "Folder with config.json and model.safetensors", options->model);
+  command.Required("model", "DIR", "Folder with config.json and safetensors weights",
+                   options->model);
   command.Text({.group = kNoGroup,
                 .name = "--prompt",
                 .type = "TEXT",

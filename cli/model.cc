@@ -63,6 +63,8 @@ std::string ModelJson(const std::string& name) {
                {"layers", spec.layers},
                {"hidden", spec.hidden},
                {"heads", spec.heads},
+               {"kv_heads", spec.KvHeads()},
+               {"head_size", spec.HeadSize()},
                {"ffn", spec.ffn},
                {"vocab", spec.vocab},
                {"padded_vocab", spec.padded_vocab},
@@ -74,8 +76,11 @@ std::string ModelJson(const std::string& name) {
 
 std::string ShowModel(const std::string& name) {
   const ModelSpec spec = LoadModel(name);
-  std::string text = fmt::format("name        {}\nlayers      {}\nhidden      {}\nheads       {}\n",
-                                 spec.name, spec.layers, spec.hidden, spec.heads);
+  std::string text = fmt::format("name        {}\nfamily      {}\nlayers      {}\nhidden      {}\n",
+                                 spec.name, spec.family->name(), spec.layers, spec.hidden);
+  text += fmt::format("heads       {} of {}", spec.heads, spec.HeadSize());
+  if (spec.KvHeads() != spec.heads) text += fmt::format(", {} of keys and values", spec.KvHeads());
+  text += '\n';
   text += fmt::format("mlp         {}\nvocabulary  {} (padded to {})\nseq len     at most {}\n",
                       spec.ffn, spec.vocab, spec.padded_vocab, spec.positions);
   text += fmt::format("parameters  {} in memory, {} without padding\n\n", spec.ParamCount(),

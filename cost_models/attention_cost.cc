@@ -19,25 +19,25 @@ constexpr std::array<double, 2> kForwardShare = {0.69, 0.99}, kBackwardShare = {
 constexpr double kSoftmaxForwardSlowdown = 1.6, kSoftmaxBackwardSlowdown = 2.2;
 constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
 
-size_t HeadClass(const AttentionShape& shape) { return shape.head_dim() <= 64 ? 0 : 1; }
+size_t HeadClass(const AttentionShape& shape) { return shape.head_dim <= 64 ? 0 : 1; }
 double PaddedHead(const AttentionShape& shape) {
-  return std::ceil(static_cast<double>(shape.head_dim()) / 64) * 64;
+  return std::ceil(static_cast<double>(shape.head_dim) / 64) * 64;
 }
 
 AttentionShape ShapeOf(const AttentionRate& row) {
-  return {row.batch, row.seq, row.heads * row.head_dim, row.heads};
+  return {row.batch, row.seq, row.heads, row.head_dim};
 }
 
 double ForwardFlops(const AttentionShape& shape) {
   const auto tokens = static_cast<double>(shape.seq);
   return 2 * static_cast<double>(shape.batch) * tokens * tokens *
-         static_cast<double>(shape.channels);
+         static_cast<double>(shape.heads * shape.head_dim);
 }
 
 LocalCorrection::Position Position(const AttentionShape& shape) {
   return {std::log2(static_cast<double>(shape.batch * shape.heads)),
           std::log2(static_cast<double>(shape.seq)),
-          std::log2(static_cast<double>(shape.head_dim()))};
+          std::log2(static_cast<double>(shape.head_dim))};
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
 
 double AttentionCost::Work(const Pass& pass, const AttentionShape& shape) const {
   const auto tokens = static_cast<double>(shape.seq);
-  const double padding = PaddedHead(shape) / static_cast<double>(shape.head_dim());
+  const double padding = PaddedHead(shape) / static_cast<double>(shape.head_dim);
   const double waves = static_cast<double>(shape.batch * shape.heads) *
                        std::ceil(tokens / kBlockRows) / multiprocessors_;
   return pass.flops_factor * ForwardFlops(shape) * padding * (1 + pass.diagonal / tokens) *
@@ -126,7 +126,7 @@ double UnfusedAttentionSeconds(const GemmCost& gemm, const MemoryCost& memory, D
                                const AttentionShape& shape, bool backward) {
   const double squares = static_cast<double>(shape.batch * shape.heads);
   const auto tokens = static_cast<double>(shape.seq);
-  const auto head = static_cast<double>(shape.head_dim());
+  const auto head = static_cast<double>(shape.head_dim);
   const double square_bytes = squares * tokens * tokens * static_cast<double>(DtypeBytes(dtype));
   // Into the square (Q*K^T, dO*V^T) and out of it (P*V, P^T*dO, dS*K, dS^T*Q).
   const double into = gemm.Seconds(dtype, Product{tokens, tokens, head, squares});

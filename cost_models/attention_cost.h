@@ -22,9 +22,11 @@
 
 namespace zeroplan {
 
+// Heads of keys and values that several query heads share take the time of as many of their own:
+// the products are the same, and what is read less is hidden behind them (the bytes of a launch,
+// which know of it, are a bound all the same).
 struct AttentionShape {
-  int64_t batch = 1, seq = 1, channels = 1, heads = 1;
-  int64_t head_dim() const { return channels / heads; }
+  int64_t batch = 1, seq = 1, heads = 1, head_dim = 1;
 };
 
 class AttentionCost {

@@ -91,7 +91,7 @@ double KernelCost::SpeedBesideCollective(const Key& key) const {
 }
 
 double KernelCost::Compute(const Key& key) const {
-  const AttentionShape shape = {key.dims[0], key.dims[1], key.dims[2], key.dims[3]};
+  const AttentionShape shape = {key.dims[0], key.dims[1], key.dims[2], key.dims[4]};
   const double least = static_cast<double>(key.bytes) * hbm_seconds_per_byte_;
   // No default: a new kind has to say what it costs.
   switch (key.cost) {

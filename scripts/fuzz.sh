@@ -9,8 +9,8 @@ command -v clang++ > /dev/null || { echo "zeroplan: no clang++ here: apt-get ins
 cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1' -DZEROPLAN_FUZZ=ON \
   -DZEROPLAN_SANITIZE=fuzzer-no-link,address,undefined -DZEROPLAN_BENCHMARKS=OFF > /dev/null
-cmake --build build/fuzz --target fuzz_config fuzz_model fuzz_profile
-for name in config model profile; do
+cmake --build build/fuzz --target fuzz_config fuzz_model fuzz_profile fuzz_weights
+for name in config model profile weights; do
   out=build/fuzz/$name
   mkdir -p "$out/corpus"
   echo "zeroplan: fuzzing $name for $seconds seconds" >&2

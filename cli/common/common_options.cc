@@ -26,10 +26,14 @@ void AddModelOptions(Command& command, ModelOptions& options) {
       {group, "--model", "NAME|FILE|DIR",
        "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one"},
       options.model);
-  command.Value({group, "--params", "COUNT",
-                 "Parameters, such as 10B or 350M: a GPT-2 shape of about that size is derived and "
-                 "printed"},
-                options.params, ParseCount);
+  command.Value(
+      {group, "--params", "COUNT",
+       "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
+      options.params, ParseCount);
+  command.Text({group, "--family", "NAME",
+                "Of the shape that --params derives: gpt2, llama, mistral, qwen2 or qwen3 (default "
+                "gpt2)"},
+               options.family);
 }
 
 void AddClusterOptions(Command& command, CommonOptions& options) {
@@ -86,12 +90,13 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
   const std::string one = searched ? " (default: searched)" : " (default 1)";
   const char* group = "Batch and precision";
   const auto sequences = WholeIn<int64_t>(1, kMaxBatch);
-  command.Value({group,
-                 "--seq-len",
-                 "TOKENS",
-                 "Tokens a sequence (default: the model's longest; 1024 with --params)",
-                 {kPlan}},
-                options.seq_len, sequences);
+  command.Value(
+      {group,
+       "--seq-len",
+       "TOKENS",
+       "Tokens a sequence (default: the model's longest, at most 4096; 1024 with --params)",
+       {kPlan}},
+      options.seq_len, sequences);
   command.Value(
       {group,
        "--micro-batch",

@@ -16,6 +16,7 @@ namespace zeroplan {
 struct ModelOptions {
   std::string model;
   Option<uint64_t> params;
+  std::string family;  // of `params`; empty: the first
   bool given() const { return !model.empty() || params.has_value(); }
 };
 

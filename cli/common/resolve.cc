@@ -194,14 +194,27 @@ ChoiceSpace ResolveChoices(const ChoiceOptions& options, ChoiceSpace otherwise,
 
 }  // namespace
 
+const ModelFamily& FamilyOf(const ModelOptions& options) {
+  if (options.family.empty()) return *ModelFamilies().front();
+  const ModelFamily* family = FamilyNamed(options.family);
+  if (family == nullptr) {
+    ThrowUsage("--family: {} is not allowed; use {}", options.family, QuotedNames(ModelFamilies()));
+  }
+  return *family;
+}
+
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
                        Assumptions& assumptions) {
   if (options.model.empty() != options.params.has_value()) {
     ThrowUsage("{}; give --model NAME|FILE|DIR (see 'zeroplan model list') or --params COUNT",
                options.params ? "--model and --params are both given" : "no model");
   }
+  if (!options.family.empty() && !options.params) {
+    ThrowUsage("--family: {} goes with --params; a --model has its family itself", options.family);
+  }
   if (!options.params) return LoadModel(options.model);
-  ModelSpec model = ModelFromParams(*options.params, seq_len.value_or(kDerivedSeqLen));
+  ModelSpec model =
+      ModelFromParams(*options.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(options));
   assumptions.notes.push_back(fmt::format(
       "Model: derived from --params {}; --model takes an exact shape.", options.params.text));
   return model;
@@ -211,10 +224,16 @@ int64_t ResolveSeqLen(const CommonOptions& options, const ModelSpec& model,
                       Assumptions& assumptions) {
   const Option<int64_t>& given = options.batch.seq_len;
   if (!given) {
-    const int64_t seq_len =
-        options.model.params ? std::min(kDerivedSeqLen, model.positions) : model.positions;
+    const int64_t seq_len = std::min(options.model.params ? kDerivedSeqLen : kLongestUsualSeqLen,
+                                     model.LongestSequence());
     Assume(assumptions, fmt::format("--seq-len {}", seq_len));
     return seq_len;
+  }
+  if (model.window > 0 && *given > model.window && *given <= model.positions) {
+    ThrowUsage(
+        "--seq-len: {} is not allowed: {} has a sliding window of {} tokens, and attention that "
+        "slides is not supported; use at most {}",
+        *given, model.name, model.window, model.window);
   }
   if (*given > model.positions) {
     ThrowUsage("--seq-len: {} is not allowed: {} has {} positions; use at most {}", *given,

@@ -26,6 +26,10 @@ struct Assumptions {
 
 // Tokens a sequence of a model that is derived from --params, unless --seq-len says.
 inline constexpr int64_t kDerivedSeqLen = 1024;
+// Of a model that takes longer ones: what such models are mostly trained with.
+inline constexpr int64_t kLongestUsualSeqLen = 4096;
+// Of --family, else the first there is.
+const ModelFamily& FamilyOf(const ModelOptions& options);
 // `seq_len`: of a model that is derived from --params.
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
                        Assumptions& assumptions);

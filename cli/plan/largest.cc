@@ -184,14 +184,15 @@ Steps ModelSteps(const PlanOptions& options) {
     at.common.model.params.text = FormatCount(ParamsOf(step));
   };
   steps.text = [](int64_t step) { return FormatCount(ParamsOf(step)); };
-  steps.detail = [seq_len](int64_t step) {
-    const ModelSpec spec = ModelFromParams(ParamsOf(step), seq_len);
+  const ModelFamily& family = FamilyOf(options.common.model);
+  steps.detail = [seq_len, &family](int64_t step) {
+    const ModelSpec spec = ModelFromParams(ParamsOf(step), seq_len, family);
     return fmt::format("{} parameters: {} layers, hidden {}, {} heads", spec.ParamCount(),
                        spec.layers, spec.hidden, spec.heads);
   };
-  steps.size = [seq_len](int64_t step) -> uint64_t {
+  steps.size = [seq_len, &family](int64_t step) -> uint64_t {
     try {
-      return ModelFromParams(ParamsOf(step), seq_len).ParamCount();
+      return ModelFromParams(ParamsOf(step), seq_len, family).ParamCount();
     } catch (const Error&) {  // so small that the positions alone are more
       return 0;
     }
@@ -207,9 +208,9 @@ Steps SeqLenSteps(const PlanOptions& options) {
                common.batch.seq_len.text);
   }
   // Those of a derived model are as many as the sequence has tokens.
-  const int64_t most =
-      std::min(common.model.params ? kMaxMicroStepTokens : LoadModel(common.model.model).positions,
-               kMaxMicroStepTokens / common.batch.micro_batch.value_or(1));
+  const int64_t most = std::min(
+      common.model.params ? kMaxMicroStepTokens : LoadModel(common.model.model).LongestSequence(),
+      kMaxMicroStepTokens / common.batch.micro_batch.value_or(1));
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
   Steps steps;

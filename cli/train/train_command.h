@@ -20,8 +20,10 @@ struct TrainCommand {
   Option<uint64_t> seed;
   Option<int> threads;
   Option<double> lr;
+  Option<Dtype> save_dtype;
+  Option<uint64_t> max_shard_size;  // bytes
   std::string save, init_from, metrics, trace, nvme_path;
-  bool resume = false, no_shuffle = false, deterministic = false;
+  bool resume = false, no_shuffle = false, deterministic = false, fresh_weights = false;
 };
 
 // Adds them to `command`. `options` must outlive it.

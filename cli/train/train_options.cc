@@ -52,11 +52,22 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Text(
       {run, "--nvme-path", "DIR", "Folder of the swap file where something is offloaded to nvme"},
       options.nvme_path);
-  command.Text({run, "--init-from", "DIR", "Start from Hugging Face weights in this folder"},
+  command.Text({run, "--init-from", "DIR",
+                "Start from the weights in this Hugging Face folder (default: those in --model, "
+                "where that is a folder that holds some)"},
                options.init_from);
+  command.Flag(run, "--fresh-weights",
+               "Start from fresh weights, though --model is a folder that holds some",
+               options.fresh_weights);
   command.Text({run, "--save", "DIR",
-                "Keep checkpoints here and, at the end, config.json and model.safetensors"},
+                "Keep checkpoints here and, at the end, the weights as a Hugging Face folder"},
                options.save);
+  command.Value({run, "--save-dtype", "fp32|bf16|fp16",
+                 "What the weights at the end are saved in (default fp32: as trained)"},
+                options.save_dtype, ParseDtype);
+  command.Value({run, "--max-shard-size", "BYTES",
+                 "Of one file of them; what is more becomes several (default 5GB)"},
+                options.max_shard_size, ParseMemory);
   command.Value(
       {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
       options.save_every, count);
@@ -72,7 +83,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 void AddTrainOptions(Command& command, TrainCommand& options) {
   AddModelOptions(command, options.common.model);
   command.List({"Data", "--data", "PATH",
-                "Text files or folders (bytes are tokens), or token files (.bin, .u16)"},
+                "Text files or folders (bytes are tokens), or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.data);
   command.Flag("Data", "--no-shuffle", "Take samples in the stream's order; no validation part",
                options.no_shuffle);

@@ -3,7 +3,9 @@
 #include "cli/train/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/families/load_model.h"
 #include "executor/checkpoint/checkpoint_meta.h"
+#include "executor/checkpoint/weight_files.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 
@@ -69,18 +71,51 @@ std::string SwapDir(const TrainSetup& setup) {
   return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;
 }
 
-TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& assumptions) {
+// --model as a folder; empty where it is a preset, a file or not given.
+std::string ModelFolder(const ModelOptions& options) {
+  for (const ModelPreset& preset : ModelPresets()) {
+    if (preset.spec.name == options.model) return "";
+  }
+  std::error_code ignored;
+  return std::filesystem::is_directory(options.model, ignored) ? options.model : "";
+}
+
+// Whose weights the run starts from. A folder that holds some was most likely meant with them.
+std::string WeightsFolder(const TrainCommand& command, const std::string& model_folder) {
+  if (command.fresh_weights && !command.init_from.empty()) {
+    ThrowUsage("--fresh-weights and --init-from {} are both given; leave one out",
+               command.init_from);
+  }
+  if (!command.init_from.empty()) return command.init_from;
+  if (command.fresh_weights || model_folder.empty()) return "";
+  return HoldsWeights(model_folder) ? model_folder : "";
+}
+
+// What the run starts from.
+TrainWork WorkOfWeights(const TrainCommand& command) {
   TrainWork work;
+  work.model_folder = ModelFolder(command.common.model);
+  work.weights_folder = WeightsFolder(command, work.model_folder);
+  return work;
+}
+
+TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& assumptions) {
+  TrainWork work = WorkOfWeights(command);
   work.plan = ResolvePlan(command.plan, command.common, assumptions);
   const PlanFile& plan = *work.plan;
   work.model = plan.model;
   work.setup = plan.setup;
   work.lower = plan.lower;
   work.config_digest = DigestText(plan.config_text);
-  const bool wants_checkpoints = !command.save.empty() || !command.init_from.empty();
-  if (wants_checkpoints && !plan.lower.checkpoints) {
-    ThrowUsage("{}: {} was planned without checkpoints; leave the option out, or plan again",
-               command.save.empty() ? "--init-from" : "--save", command.plan);
+  if (!plan.lower.checkpoints && !command.save.empty()) {
+    ThrowUsage("--save: {} was planned without checkpoints; leave the option out, or plan again",
+               command.plan);
+  }
+  if (!plan.lower.checkpoints && !work.weights_folder.empty()) {
+    ThrowUsage(
+        "{}: {} was planned without checkpoints, and cannot start from the weights in {}; plan "
+        "again, or use --fresh-weights",
+        command.init_from.empty() ? "--model" : "--init-from", command.plan, work.weights_folder);
   }
   if (!command.nvme_path.empty()) {
     work.setup.zero.offload_optimizer.nvme_path = work.setup.zero.offload_param.nvme_path =
@@ -100,12 +135,12 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
 
 TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardware,
                        Backend backend, int ranks, Assumptions& assumptions) {
-  TrainWork work;
+  TrainWork work = WorkOfWeights(command);
   work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
   work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
   work.lower.backend = backend;
   if (backend == Backend::kCuda) work.lower.flash_attention = hardware.gpu.flash_attention;
-  work.lower.checkpoints = !command.save.empty() || !command.init_from.empty();
+  work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   const std::string& config = command.common.config;
   work.config_digest = DigestText(config.empty() ? SetupLabel(work.setup) : ReadTextFile(config));
   return work;
@@ -154,11 +189,18 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.shuffle = !command.no_shuffle;
   options.save_dir = command.save;
   options.save_every = command.save_every.value_or(0);
-  if (options.save_every > 0 && command.save.empty()) {
-    ThrowUsage("--save-every: {} needs --save DIR", command.save_every.text);
-  }
   options.resume = command.resume;
-  options.init_from = command.init_from;
+  options.init_from = work.weights_folder;
+  const auto needs_save = [&](const char* option, const std::string& text) {
+    if (!text.empty() && command.save.empty()) ThrowUsage("{}: {} needs --save DIR", option, text);
+  };
+  needs_save("--save-every", command.save_every.text);
+  needs_save("--save-dtype", command.save_dtype.text);
+  needs_save("--max-shard-size", command.max_shard_size.text);
+  HfExportOptions& final_weights = options.final_weights;
+  final_weights.dtype = command.save_dtype.value_or(final_weights.dtype);
+  final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
+  final_weights.source = work.weights_folder.empty() ? work.model_folder : work.weights_folder;
   options.validate_every = command.validate_every.value_or(0);
   options.threads_per_rank = command.threads.value_or(0);
   options.swap_dir = SwapDir(work.setup);

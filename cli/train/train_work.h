@@ -15,6 +15,8 @@ namespace zeroplan {
 // What is run, and what a checkpoint remembers it by.
 struct TrainWork {
   ModelSpec model;
+  std::string model_folder;    // --model, if that is a folder; else empty
+  std::string weights_folder;  // whose weights the run starts from; empty: fresh ones
   TrainSetup setup;
   LowerOptions lower;
   std::optional<PlanFile> plan;

@@ -37,6 +37,7 @@ class JsonSection {
 
   bool present() const { return node_ != nullptr; }
   const std::string& path() const { return path_; }
+  const std::string& source() const { return source_; }
   const std::vector<std::string>& known() const { return known_; }
 
   // The member as written, or nullptr. Marks the key as known.

@@ -2,11 +2,12 @@
 
 #include "core/base/error.h"
 #include "core/families/gpt2/gpt2.h"
+#include "core/families/llama/llama.h"
 
 namespace zeroplan {
 
 FamilyList ModelFamilies() {
-  static const ModelFamily* const families[] = {&Gpt2()};
+  static const ModelFamily* const families[] = {&Gpt2(), &Llama(), &Mistral(), &Qwen2(), &Qwen3()};
   return families;
 }
 

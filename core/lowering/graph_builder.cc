@@ -119,9 +119,9 @@ void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_
 Norm GraphBuilder::NormForward(const Value& x_MC, int weight, int bias, Label label) {
   Norm norm{.weight = weight, .bias = bias, .x_MC = x_MC};
   norm.y_MC = Activation(label, x_MC.rows, x_MC.cols);
-  norm.stats_M2 = AddActivation("ln_stats", static_cast<uint64_t>(x_MC.rows * 2), Dtype::kF32);
+  norm.stats = AddActivation("ln_stats", static_cast<uint64_t>(x_MC.rows * 2), Dtype::kF32);
   emit_.Launch(KernelId::kLayerNormForward, {x_MC.rows, x_MC.cols}, kNoFlags,
-               {All(x_MC), Param(weight), Param(bias), All(norm.y_MC), All(norm.stats_M2)},
+               {All(x_MC), Param(weight), Param(bias), All(norm.y_MC), All(norm.stats)},
                Stream::kCompute, {program_.model.layer_norm_eps});
   return norm;
 }
@@ -130,8 +130,25 @@ void GraphBuilder::NormBackward(const Norm& norm, const Value& dy_MC, const Valu
                                 bool add) {
   emit_.Launch(KernelId::kLayerNormBackward, {dy_MC.rows, dy_MC.cols},
                add ? kAddToOutput : kNoFlags,
-               {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats_M2), All(dx_MC),
+               {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats), All(dx_MC),
                 Grad(norm.weight), Grad(norm.bias)});
+}
+
+Norm GraphBuilder::RmsNormForward(const Value& x_MC, int weight, Label label) {
+  Norm norm{.weight = weight, .x_MC = x_MC};
+  norm.y_MC = Activation(label, x_MC.rows, x_MC.cols);
+  norm.stats = AddActivation("rstd", static_cast<uint64_t>(x_MC.rows), Dtype::kF32);
+  emit_.Launch(KernelId::kRmsNormForward, {x_MC.rows, x_MC.cols}, kNoFlags,
+               {All(x_MC), Param(weight), All(norm.y_MC), All(norm.stats)}, Stream::kCompute,
+               {program_.model.layer_norm_eps});
+  return norm;
+}
+
+void GraphBuilder::RmsNormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC,
+                                   bool add) {
+  emit_.Launch(KernelId::kRmsNormBackward, {dy_MC.rows, dy_MC.cols}, add ? kAddToOutput : kNoFlags,
+               {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats), All(dx_MC),
+                Grad(norm.weight)});
 }
 
 // ---- products ----
@@ -199,40 +216,110 @@ Value GraphBuilder::LinearBackwardThroughGelu(const Linear& linear, const Linear
   return dpre_MK;
 }
 
+SwiGlu GraphBuilder::SwiGluForward(const Value& x_MC, int weight, int bias, Label pre,
+                                   Label label) {
+  SwiGlu swiglu{.gate_up = LinearForward(x_MC, weight, bias, pre)};
+  const Value& gate_up = swiglu.gate_up.y_MN;
+  swiglu.y_MF = Activation(label, gate_up.rows, gate_up.cols / 2);
+  emit_.Launch(KernelId::kSwiGluForward, {gate_up.rows, swiglu.y_MF.cols}, kNoFlags,
+               {All(gate_up), All(swiglu.y_MF)});
+  return swiglu;
+}
+
+Value GraphBuilder::SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label) {
+  const Value& gate_up = swiglu.gate_up.y_MN;
+  emit_.Launch(KernelId::kSwiGluBackward, {gate_up.rows, dy_MF.cols}, kNoFlags,
+               {All(dy_MF), All(gate_up)});
+  return LinearBackward(swiglu.gate_up, gate_up, label);
+}
+
+// ---- rotary positions ----
+
+KernelDims GraphBuilder::RotaryDims() const {
+  const ModelSpec& model = program_.model;
+  return {batch_ * seq_, seq_, model.heads, model.KvHeads(), model.HeadSize()};
+}
+
+BufferId GraphBuilder::RotaryTable() {
+  const ModelSpec& model = program_.model;
+  const int64_t head_size = model.HeadSize();
+  const BufferId table =
+      AddActivation("rotary", static_cast<uint64_t>(seq_ * head_size), Dtype::kF32);
+  emit_.Launch(KernelId::kRotaryTable,
+               {seq_, head_size, static_cast<int64_t>(model.rope_scaling), model.rope_positions},
+               kNoFlags, {All(table)}, Stream::kCompute,
+               {model.rope_theta, model.rope_factor, model.rope_low, model.rope_high,
+                model.rope_attention_factor});
+  return table;
+}
+
+Rotary GraphBuilder::RotaryForward(const Value& qkv_MN, int norm, BufferId table_TD, Label label) {
+  Rotary rotary{.norm = norm, .qkv_MN = qkv_MN, .out_MN = qkv_MN, .table_TD = table_TD};
+  const KernelDims dims = RotaryDims();
+  if (norm == kNoParam) {
+    emit_.Launch(KernelId::kRotaryForward, dims, kNoFlags, {All(qkv_MN), All(table_TD)});
+    return rotary;
+  }
+  rotary.out_MN = Activation(label, qkv_MN.rows, qkv_MN.cols);
+  rotary.rstd = AddActivation("head_rstd", static_cast<uint64_t>(qkv_MN.rows * (dims[2] + dims[3])),
+                              Dtype::kF32);
+  emit_.Launch(KernelId::kQkNormRotaryForward, dims, kNoFlags,
+               {All(qkv_MN), Param(norm), All(table_TD), All(rotary.out_MN), All(rotary.rstd)},
+               Stream::kCompute, {program_.model.layer_norm_eps});
+  return rotary;
+}
+
+void GraphBuilder::RotaryBackward(const Rotary& rotary, const Value& dqkv_MN) {
+  const KernelDims dims = RotaryDims();
+  if (rotary.norm == kNoParam) {
+    emit_.Launch(KernelId::kRotaryBackward, dims, kNoFlags, {All(dqkv_MN), All(rotary.table_TD)});
+    return;
+  }
+  emit_.Launch(KernelId::kQkNormRotaryBackward, dims, kNoFlags,
+               {All(dqkv_MN), All(rotary.qkv_MN), Param(rotary.norm), All(rotary.rstd),
+                All(rotary.table_TD), Grad(rotary.norm)});
+}
+
 // ---- attention ----
 
-Attention GraphBuilder::AttentionForward(const Value& qkv_M3C, Label label) {
-  const int64_t heads = program_.model.heads;
-  Attention attention{.qkv_M3C = qkv_M3C};
-  attention.out_MC = Activation(label, qkv_M3C.rows, qkv_M3C.cols / 3);
-  const KernelDims dims = {batch_, seq_, attention.out_MC.cols, heads};
-  const auto lines = static_cast<uint64_t>(qkv_M3C.rows * heads);
+KernelDims GraphBuilder::AttentionDims() const {
+  const ModelSpec& model = program_.model;
+  return {batch_, seq_, model.heads, model.KvHeads(), model.HeadSize()};
+}
+
+Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
+  const KernelDims dims = AttentionDims();
+  const auto [B, T, H, G, D] = FirstDims<5>(dims);
+  ZEROPLAN_CHECK(qkv_MN.cols == (H + 2 * G) * D, "{} columns for {} + 2 x {} heads of {}",
+                 qkv_MN.cols, H, G, D);
+  Attention attention{.qkv_MN = qkv_MN};
+  attention.out_MHD = Activation(label, qkv_MN.rows, H * D);
+  const auto lines = static_cast<uint64_t>(qkv_MN.rows * H);
   if (flash_attention_) {
     attention.saved = AddActivation("lse", lines, Dtype::kF32);
   } else {
     attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(seq_), dtype_);
   }
   emit_.Launch(flash_attention_ ? KernelId::kAttentionForward : KernelId::kUnfusedAttentionForward,
-               dims, kNoFlags, {All(qkv_M3C), All(attention.out_MC), All(attention.saved)});
+               dims, kNoFlags, {All(qkv_MN), All(attention.out_MHD), All(attention.saved)});
   return attention;
 }
 
-Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MC,
+Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& dout_MHD,
                                       Label label) {
-  const Value dqkv_M3C = Gradient(label, attention.qkv_M3C.cols);
-  const int64_t heads = program_.model.heads;
-  const KernelDims dims = {batch_, seq_, dout_MC.cols, heads};
+  const Value dqkv_MN = Gradient(label, attention.qkv_MN.cols);
+  const KernelDims dims = AttentionDims();
   if (flash_attention_) {
     emit_.Launch(KernelId::kAttentionBackward, dims, kNoFlags,
-                 {All(dout_MC), All(attention.qkv_M3C), All(attention.out_MC), All(attention.saved),
-                  All(dqkv_M3C)});
+                 {All(dout_MHD), All(attention.qkv_MN), All(attention.out_MHD),
+                  All(attention.saved), All(dqkv_MN)});
   } else {
-    const Value dprobs_BHTT = Gradient("d_probs", heads * seq_);
+    const Value dprobs_BHTT = Gradient("d_probs", program_.model.heads * seq_);
     emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,
-                 {All(dout_MC), All(attention.qkv_M3C), All(attention.saved), All(dqkv_M3C),
+                 {All(dout_MHD), All(attention.qkv_MN), All(attention.saved), All(dqkv_MN),
                   All(dprobs_BHTT)});
   }
-  return dqkv_M3C;
+  return dqkv_MN;
 }
 
 }  // namespace zeroplan

@@ -7,8 +7,9 @@
 // the gradient of a weight before that of the data, so that what the former alone needs is freed
 // first.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, M = B*T rows, K and N the two sides of a
-// matrix, V vocabulary, Vp padded vocabulary, P the compute dtype.
+// Legend: B micro-batch, T sequence, C hidden, H heads of queries, G of keys and values, D head
+// size, M = B*T rows, K and N the two sides of a matrix (of query, key and value together N =
+// (H+2G)*D), V vocabulary, Vp padded vocabulary, P the compute dtype.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@
 
 namespace zeroplan {
 
-// A parameter that an operation does without: a product's bias.
+// A parameter that an operation does without: a product's bias, an embedding's positions.
 inline constexpr int kNoParam = -1;
 
 // A tensor of the graph, [rows, cols] in P: an activation or the gradient of one.
@@ -41,9 +42,9 @@ struct Label {
 };
 
 struct Norm {
-  int weight = 0, bias = 0;
+  int weight = 0, bias = kNoParam;  // RMS norms have no bias
   Value x_MC, y_MC;
-  BufferId stats_M2 = kNoBuffer;  // F32: mean, 1/std
+  BufferId stats = kNoBuffer;  // F32 for each row: layer norm's mean and 1/std, RMS norm's rstd
 };
 
 struct Linear {
@@ -52,8 +53,23 @@ struct Linear {
   Value pre_MN;  // where y is GELU of the product: the product, with its bias
 };
 
+// Query and key heads, turned by their positions.
+struct Rotary {
+  int norm = kNoParam;  // the RMS norm of each head before
+  // Without a norm the same buffer: heads are turned in place.
+  Value qkv_MN, out_MN;
+  BufferId rstd = kNoBuffer;  // F32, [M, H+G]: of a norm
+  BufferId table_TD = kNoBuffer;
+};
+
+// silu(gate) * up, of a product that makes both.
+struct SwiGlu {
+  Linear gate_up;  // [M, 2F]
+  Value y_MF;
+};
+
 struct Attention {
-  Value qkv_M3C, out_MC;
+  Value qkv_MN, out_MHD;
   // What backward needs besides: with fused attention lse [B,H,T] in F32, else the probabilities
   // [B,H,T,T] in P.
   BufferId saved = kNoBuffer;
@@ -70,15 +86,19 @@ class GraphBuilder {
   // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
   void At(Phase phase, int layer);
 
-  // Token and position embedding, [M, C] : tokens + positions of the row.
+  // Token and position embedding, [M, C]: tokens (+ positions) of the row.
   Value Embedding(int tokens, int positions, Label label);
-  // Gradients of both tables. Where the token table is not the head's as well, it is zeroed first.
+  // Gradients of the tables. Where the token table is not the head's as well, it is zeroed first.
   void EmbeddingBackward(int tokens, int positions, const Value& dx_MC);
 
   // Layer norm over each row; the statistics are a buffer "ln_stats".
   Norm NormForward(const Value& x_MC, int weight, int bias, Label label);
   // dx = or, with `add`, += the gradient of norm.x_MC.
   void NormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
+
+  // RMS norm of each row; rstd is a buffer "rstd".
+  Norm RmsNormForward(const Value& x_MC, int weight, Label label);
+  void RmsNormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC, bool add);
 
   // y = x*w (+ bias) (+ residual): residual additions ride on products. K and N are the weight's.
   Linear LinearForward(const Value& x_MK, int weight, int bias, Label label,
@@ -95,9 +115,23 @@ class GraphBuilder {
   Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
                                   Label label);
 
-  // Causal attention of all heads, scale 1/sqrt(C/H).
-  Attention AttentionForward(const Value& qkv_M3C, Label label);
-  Value AttentionBackward(const Attention& attention, const Value& dout_MC, Label label);
+  // y = silu(gate)*up of gate and up = x*w (+ bias); `pre` labels the product.
+  SwiGlu SwiGluForward(const Value& x_MC, int weight, int bias, Label pre, Label label);
+  // Gradients of weight and bias, then of x, which is returned. The product becomes its own
+  // gradient in place.
+  Value SwiGluBackward(const SwiGlu& swiglu, const Value& dy_MF, Label label);
+
+  // What turns heads by their positions, F32, for the whole micro-step: cosines and sines [T, D].
+  BufferId RotaryTable();
+  // Turns the query and key heads of qkv in place; with `norm` (kNoParam: none) an RMS norm of each
+  // goes before and the result has a buffer of its own, which `label` names.
+  Rotary RotaryForward(const Value& qkv_MN, int norm, BufferId table_TD, Label label);
+  // The gradient of out_MN becomes that of qkv_MN in place; the norm's gradient too.
+  void RotaryBackward(const Rotary& rotary, const Value& dqkv_MN);
+
+  // Causal attention of all heads, scale 1/sqrt(D).
+  Attention AttentionForward(const Value& qkv_MN, Label label);
+  Value AttentionBackward(const Attention& attention, const Value& dout_MHD, Label label);
 
   // Logits and loss by chunks of rows, so that no more than a chunk of logits exists at once; adds
   // the mean loss to StepState. With `train` also the gradients of logits, head and `y_MC`; the
@@ -122,6 +156,8 @@ class GraphBuilder {
   int64_t Out(int weight) const;
   uint8_t Lies(int weight) const { return Tensor(weight).out_in ? kTransposed : kNoFlags; }
 
+  KernelDims AttentionDims() const;
+  KernelDims RotaryDims() const;
   Value Activation(Label label, int64_t rows, int64_t cols);
   BufferId AddActivation(Label label, uint64_t elements, Dtype dtype);
   // The gradient of the weight and bias of `linear`.

@@ -4,8 +4,8 @@
 // the rest is computed again just before the segment's backward (Chen et al. 2016, arXiv
 // 1604.06174). The kernel that only makes the segment's output is not repeated.
 //
-// Selective: a layer's norms and GELU, which take little time for what they hold, run again just
-// before the first kernel of the backward pass that needs what they made (their own gradients
+// Selective: a layer's norms, GELU and SwiGLU, which take little time for what they hold, run again
+// just before the first kernel of the backward pass that needs what they made (their own gradients
 // aside, the weight gradient of the product behind them); all else is kept.
 #include <array>
 

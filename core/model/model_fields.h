@@ -16,10 +16,12 @@ struct ModelField {
   std::string_view words;  // in messages
   bool shape;              // weights of a model that differs in it are of no use
   double max;              // the largest value that is allowed
+  // Where it is ModelSpec's default, files leave it out and it is no part of fingerprints.
+  bool optional = false;
 };
 
 // Calls visit(field, pointer to member) for each; members are std::string, const ModelFamily*,
-// int64_t (from 1 on) or float (from 0 on).
+// int64_t (from 1 on, optional ones from 0 on), float (from 0 on), bool or RotaryScaling.
 template <typename Visit>
 void ForEachModelField(Visit&& visit) {
   // Rows and columns reach kernels as 32-bit numbers; a table of this many layers is still small.
@@ -36,6 +38,27 @@ void ForEachModelField(Visit&& visit) {
   visit(Field{"positions", "positions", true, kMaxDimension}, &ModelSpec::positions);
   visit(Field{"layer_norm_eps", "layer norm epsilon", true, 1}, &ModelSpec::layer_norm_eps);
   visit(Field{"init_std", "initialisation", false, 100}, &ModelSpec::init_std);
+  constexpr bool kOptional = true;
+  constexpr double kMaxFloat = std::numeric_limits<float>::max();
+  visit(Field{"kv_heads", "key and value heads", true, kMaxDimension, kOptional},
+        &ModelSpec::kv_heads);
+  visit(Field{"head_size", "head size", true, kMaxDimension, kOptional}, &ModelSpec::head_size);
+  visit(Field{"window", "sliding window", false, kMaxDimension, kOptional}, &ModelSpec::window);
+  visit(Field{"tied_head", "tied head", true, 1, kOptional}, &ModelSpec::tied_head);
+  visit(Field{"qkv_bias", "query, key and value biases", true, 1, kOptional}, &ModelSpec::qkv_bias);
+  visit(Field{"out_bias", "attention output bias", true, 1, kOptional}, &ModelSpec::out_bias);
+  visit(Field{"mlp_bias", "MLP biases", true, 1, kOptional}, &ModelSpec::mlp_bias);
+  visit(Field{"qk_norm", "query and key norms", true, 1, kOptional}, &ModelSpec::qk_norm);
+  visit(Field{"rope_scaling", "rotary scaling", true, 0, kOptional}, &ModelSpec::rope_scaling);
+  visit(Field{"rope_positions", "original positions", true, kMaxDimension, kOptional},
+        &ModelSpec::rope_positions);
+  visit(Field{"rope_theta", "rotary base", true, kMaxFloat, kOptional}, &ModelSpec::rope_theta);
+  visit(Field{"rope_factor", "rotary factor", true, kMaxFloat, kOptional}, &ModelSpec::rope_factor);
+  visit(Field{"rope_low", "rotary low factor", true, kMaxFloat, kOptional}, &ModelSpec::rope_low);
+  visit(Field{"rope_high", "rotary high factor", true, kMaxFloat, kOptional},
+        &ModelSpec::rope_high);
+  visit(Field{"rope_attention_factor", "rotary attention factor", true, kMaxFloat, kOptional},
+        &ModelSpec::rope_attention_factor);
 }
 
 // Calls visit(field, value) with the values of a ModelSpec or const ModelSpec.
@@ -43,6 +66,14 @@ template <typename Spec, typename Visit>
   requires std::same_as<std::remove_const_t<Spec>, ModelSpec>
 void ForEachField(Spec& spec, Visit&& visit) {
   ForEachModelField([&](const ModelField& field, auto member) { visit(field, spec.*member); });
+}
+// The same, but for optional fields at their default: what files and fingerprints hold.
+template <typename Visit>
+void ForEachWrittenField(const ModelSpec& spec, Visit&& visit) {
+  const ModelSpec usual;
+  ForEachModelField([&](const ModelField& field, auto member) {
+    if (!field.optional || spec.*member != usual.*member) visit(field, spec.*member);
+  });
 }
 // Calls visit(field, value of a, value of b).
 template <typename Visit>
@@ -57,5 +88,6 @@ const T& FieldText(const T& value) {
   return value;
 }
 inline std::string_view FieldText(const ModelFamily* family) { return family->name(); }
+inline std::string_view FieldText(RotaryScaling scaling) { return RotaryScalingName(scaling); }
 
 }  // namespace zeroplan

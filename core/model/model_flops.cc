@@ -32,10 +32,11 @@ ProductElements CountProducts(const ModelSpec& spec) {
   return count;
 }
 
-// Layers * hidden * seq_len: a product of scores or of values takes 2 of these a token, unmasked.
+// Layers * heads * head size * seq_len: a product of scores or of values takes 2 of these a token,
+// unmasked. Query heads that share keys and values take no less.
 double AttentionVolume(const ModelSpec& spec, int64_t seq_len) {
-  return static_cast<double>(spec.layers) * static_cast<double>(spec.hidden) *
-         static_cast<double>(seq_len);
+  return static_cast<double>(spec.layers) * static_cast<double>(spec.heads) *
+         static_cast<double>(spec.HeadSize()) * static_cast<double>(seq_len);
 }
 
 }  // namespace

@@ -14,9 +14,10 @@ namespace zeroplan {
 double MatmulWeights(const ModelSpec& spec);
 
 // What the mathematics of forward and backward asks for, the strict numerator of MFU:
-//   6 * MatmulWeights + 6 * layers * hidden * seq_len
-// Attention is causal: a token meets seq_len/2 others on average, by 2 products of 2*hidden forward
-// and 4 backward, hence 6*hidden*seq_len a layer. Recompute and masked or padded work do not count;
+//   6 * MatmulWeights + 6 * layers * heads * head size * seq_len
+// Attention is causal: a token meets seq_len/2 others on average, by 2 products of 2 * heads *
+// head size forward and 4 backward, hence 6 of these and seq_len a layer (heads times head size is
+// the width in most models). Recompute and masked or padded work do not count;
 // the head has the real vocabulary, V, not its padding.
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len);
 

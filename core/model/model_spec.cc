@@ -40,16 +40,28 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
   ForEachField(spec, [&]<typename T>(const ModelField& field, const T& value) {
     if constexpr (std::is_same_v<T, int64_t>) {
       const auto max = static_cast<int64_t>(field.max);
-      if (value < 1 || value > max) {
-        ThrowUsage("{}: {}: {} is not allowed; use a whole number from 1 to {}", source,
-                   key_of(field), value, max);
+      const int64_t least = field.optional ? 0 : 1;
+      if (value < least || value > max) {
+        ThrowUsage("{}: {}: {} is not allowed; use a whole number from {} to {}", source,
+                   key_of(field), value, least, max);
       }
     }
   });
   const auto key = [&](std::string_view field) { return spec.family->ConfigKey(field); };
-  if (spec.hidden % spec.heads != 0) {
+  if (spec.head_size == 0 && spec.hidden % spec.heads != 0) {
     ThrowUsage("{}: {}: {} does not divide {} {}; use a number of heads that does", source,
                key("heads"), spec.heads, key("hidden"), spec.hidden);
+  }
+  if (spec.heads % spec.KvHeads() != 0) {
+    ThrowUsage("{}: {}: {} does not divide {} {}; use a number of key and value heads that does",
+               source, key("kv_heads"), spec.kv_heads, key("heads"), spec.heads);
+  }
+  if (!(spec.rope_theta > 1 && spec.rope_factor > 0 && spec.rope_attention_factor > 0)) {
+    ThrowUsage(
+        "{}: rotary base {}, factor {}, attention factor {} are not allowed; use a base above 1 "
+        "and "
+        "factors above 0",
+        source, spec.rope_theta, spec.rope_factor, spec.rope_attention_factor);
   }
   if (spec.vocab > spec.padded_vocab) {
     ThrowUsage("{}: {}: {} is more than the padded vocabulary {}; pad it to {}", source,
@@ -67,6 +79,16 @@ void ValidateModelSpec(const ModelSpec& spec, std::string_view source) {
   if (CountElements<Wide>(spec, true) > (Wide{1} << 62)) {
     ThrowUsage("{}: {} {} x {} {}: the model has more than 2^62 parameters; use a smaller one",
                source, key("layers"), spec.layers, key("hidden"), spec.hidden);
+  }
+  // Rows and columns reach kernels as 32-bit numbers.
+  constexpr int64_t kMaxColumns = std::numeric_limits<int32_t>::max();
+  const double columns =
+      (static_cast<double>(spec.heads) + 2 * static_cast<double>(spec.KvHeads())) *
+      static_cast<double>(spec.HeadSize());
+  if (columns > static_cast<double>(kMaxColumns)) {
+    ThrowUsage(
+        "{}: {} {} of {} channels make more than {} columns of query, key and value; use fewer",
+        source, key("heads"), spec.heads, spec.HeadSize(), kMaxColumns);
   }
 }
 

@@ -1,9 +1,12 @@
 // The shape of a transformer: what is trained, apart from how (config) and where (hardware).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "core/model/rotary_scaling.h"
 
 namespace zeroplan {
 
@@ -17,14 +20,36 @@ struct ModelSpec {
   const ModelFamily* family = nullptr;  // not null in a model that was read, derived or preset
   int64_t layers = 0;
   int64_t hidden = 0;  // width of the residual stream, C
-  int64_t heads = 0;   // divides hidden
+  int64_t heads = 0;   // of queries
   int64_t ffn = 0;     // width of the MLP
   int64_t vocab = 0;   // real tokens, V; logits at and past V are masked
   int64_t padded_vocab =
       0;                  // rows of vocabulary in memory, Vp >= V, a multiple of 128 when V > 256
   int64_t positions = 0;  // the longest sequence
-  float layer_norm_eps = 1e-5f;
+  float layer_norm_eps = 1e-5f;  // of RMS norms too
   float init_std = 0.02f;
+
+  // What not all families have; left as it is, files do without it.
+  int64_t kv_heads = 0;   // heads of keys and values; 0: as many as heads
+  int64_t head_size = 0;  // D; 0: hidden over heads
+  int64_t window = 0;     // tokens that attention looks back at; 0: all
+  bool tied_head = true;  // the logits' matrix is the token embedding; else one of its own
+  bool qkv_bias = false, out_bias = false, mlp_bias = false;
+  bool qk_norm = false;  // RMS norms of each query and key head
+  // Rotary positions, in the words of the kernel row RotaryTable.
+  RotaryScaling rope_scaling = RotaryScaling::kNone;
+  int64_t rope_positions = 0;  // the context before it was made longer; 0: not needed
+  float rope_theta = 10000;
+  float rope_factor = 1, rope_low = 1, rope_high = 1, rope_attention_factor = 1;
+
+  // Heads of keys and values; several query heads in a row share one.
+  int64_t KvHeads() const { return kv_heads > 0 ? kv_heads : heads; }
+  int64_t HeadSize() const { return head_size > 0 ? head_size : hidden / heads; }
+  // Columns of a layer's query, key and value together.
+  int64_t QkvColumns() const { return (heads + 2 * KvHeads()) * HeadSize(); }
+
+  // The longest sequence that attention sees as if there were no window.
+  int64_t LongestSequence() const { return window > 0 ? std::min(positions, window) : positions; }
 
   // Parameters with the padded vocabulary, a tied head counted once (what memory holds).
   uint64_t ParamCount() const;
@@ -32,9 +57,9 @@ struct ModelSpec {
   uint64_t UnpaddedParamCount() const;
 };
 
-// Throws Error(kUsage) if a dimension is non-positive or too large, heads do not divide hidden,
-// vocab is more than padded_vocab, or the parameter count does not fit 2^62. Messages name `source`
-// and the family's own key ("n_layer").
+// Throws Error(kUsage) if a dimension is non-positive or too large, heads do not divide hidden
+// (without a head size), kv_heads do not divide heads, vocab is more than padded_vocab, or the
+// parameter count does not fit 2^62. Messages name `source` and the family's own key ("n_layer").
 void ValidateModelSpec(const ModelSpec& spec, std::string_view source);
 
 // 50257 -> 50304: the next multiple of 128, but byte vocabularies (<= 256) stay as they are.

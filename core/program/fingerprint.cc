@@ -54,9 +54,9 @@ void AddRef(Hasher& hash, const Ref& ref) {
   hash.Add(ref.buffer, ref.offset, ref.bytes, ref.rank_stride);
 }
 
-// Neither the name nor the family, which is in everything below.
+// Neither the name nor the family and its rotary scaling, which are in everything below.
 void AddModel(Hasher& hash, const ModelSpec& model) {
-  ForEachField(model, [&]<typename T>(const ModelField&, const T& value) {
+  ForEachWrittenField(model, [&]<typename T>(const ModelField&, const T& value) {
     if constexpr (std::is_arithmetic_v<T>) hash.Add(value);
   });
 }

@@ -31,9 +31,10 @@ double LayerNormForwardFlops(const KernelDims& d) { return 8 * Product(d, 2); }
 // An element: 2 to normalise x again, 3 for dw and db, 4 for the two row sums, 5 for dx.
 double LayerNormBackwardFlops(const KernelDims& d) { return 14 * Product(d, 2); }
 double MatmulFlops(const KernelDims& d) { return 2 * Product(d, 3); }
-// Q*K^T and P*V are 2*B*T*T*C each; the causal mask leaves half.
+// Q*K^T and P*V are 2*B*T*T*H*D each; the causal mask leaves half. Heads that share keys and values
+// multiply with them as any other.
 double AttentionForwardFlops(const KernelDims& d) {
-  return 2 * Product(d, 3) * static_cast<double>(d[1]);
+  return 2 * Product(d, 3) * static_cast<double>(d[1]) * static_cast<double>(d[4]);
 }
 // Five products of the forward's size where that has two: the scores again (only lse was saved),
 // dV, dP, dQ and dK. The convention of the FlashAttention-2 paper (Dao 2023, section 4.1): 2.5
@@ -53,6 +54,25 @@ double MatmulGeluBackwardFlops(const KernelDims& d) {
 }
 // A logit: maximum, difference, exponential, sum; then quotient, difference, scaling.
 double CrossEntropyFlops(const KernelDims& d) { return 7 * Product(d, 2); }
+// An element: 2 for the mean square, 2 to scale and weigh.
+double RmsNormForwardFlops(const KernelDims& d) { return 4 * Product(d, 2); }
+// An element: 1 to normalise x again, 1 for d = dy*w, 2 for the row sum of d*n, 2 for dw, 3 for dx.
+double RmsNormBackwardFlops(const KernelDims& d) { return 9 * Product(d, 2); }
+// An angle: cosine and sine as one each, one product for the angle, one each for the factor.
+double RotaryTableFlops(const KernelDims& d) { return 2.5 * Product(d, 2); }
+// Of dims M,T,H,G,D: elements of query and key heads.
+double QueryKeyElements(const KernelDims& d) {
+  return static_cast<double>(d[0]) * static_cast<double>(d[2] + d[3]) * static_cast<double>(d[4]);
+}
+// Two products and a sum.
+double RotaryFlops(const KernelDims& d) { return 3 * QueryKeyElements(d); }
+// RMS norm's 4 and 9, and the rotation.
+double QkNormRotaryForwardFlops(const KernelDims& d) { return 7 * QueryKeyElements(d); }
+double QkNormRotaryBackwardFlops(const KernelDims& d) { return 12 * QueryKeyElements(d); }
+// gate*up/(1+exp(-gate)), the exponential as one.
+double SwiGluForwardFlops(const KernelDims& d) { return 5 * Product(d, 2); }
+// The sigmoid 4, gate*sigmoid 1, its slope 4, dgate 2, dup 1.
+double SwiGluBackwardFlops(const KernelDims& d) { return 12 * Product(d, 2); }
 double OnePerElement(const KernelDims& d) { return Product(d, 1); }
 double TwoPerElement(const KernelDims& d) { return 2 * Product(d, 1); }
 // Adds each row of dx to a row of dwte and a row of dwpe.
@@ -79,13 +99,20 @@ uint64_t AttentionForwardWorkspace(const KernelDims&, Backend backend) {
   return backend == Backend::kCuda ? 256 : 0;
 }
 
-// 4*B*H*T*D + 4*B*H*T + 256: measured for cuDNN 9's attention backward on Hopper, and what its
-// algorithm needs: dQ in fp32, the row sums of dout*out in fp32, and a header. D = C/H.
+// Measured for the favourite plan of cuDNN 9.14 on Hopper at 23 shapes, to the byte, and what its
+// algorithm needs: dQ in fp32, the row sums of dout*out in fp32, and a header. Where heads of keys
+// are shared, dK and dV of every query head in 16 bits, which a second kernel adds up. Where T is
+// no multiple of 128, two lengths of 4 bytes a sequence, which versions up to 9.15 are told. A
+// deterministic backward pass takes 2*T*T bytes a query head in place of dQ; it makes do with this
+// by taking part of the heads at a time (executor/kernels/cuda/attention/attention_plans.h).
 uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   const auto batch = static_cast<uint64_t>(d[0]), tokens = static_cast<uint64_t>(d[1]);
-  const auto channels = static_cast<uint64_t>(d[2]), heads = static_cast<uint64_t>(d[3]);
-  return 4 * batch * tokens * (channels / heads) * heads + 4 * batch * heads * tokens + 256;
+  const auto heads = static_cast<uint64_t>(d[2]), head_size = static_cast<uint64_t>(d[4]);
+  const uint64_t rows = batch * heads * tokens;
+  const uint64_t shared = d[3] < d[2] ? 4 * rows * head_size : 0;
+  const uint64_t lengths = d[1] % 128 != 0 ? 8 * batch : 0;
+  return 4 * rows * head_size + 4 * rows + 256 + shared + lengths;
 }
 
 // Our own kernels: kernel_workspace.h.
@@ -93,8 +120,20 @@ uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
 // in a fixed order.
 uint64_t LayerNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
-  const auto blocks = static_cast<uint64_t>(LayerNormBackwardBlocks(d[0]));
+  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
   return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+}
+
+uint64_t RmsNormBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
+  return AlignUp(static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+}
+
+uint64_t QkNormRotaryBackwardWorkspace(const KernelDims& d, Backend backend) {
+  if (backend == Backend::kCpu) return 0;
+  const auto blocks = static_cast<uint64_t>(QkNormBackwardBlocks(d[0]));
+  return AlignUp(2 * static_cast<uint64_t>(d[4]) * blocks * sizeof(float), kAlign);
 }
 
 uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
@@ -139,6 +178,28 @@ double CrossEntropyBytes(const LaunchShape& launch) {
 // The workspace is written, then read.
 double LayerNormBackwardBytes(const LaunchShape& launch) {
   return ArgumentBytes(launch) + 2 * Bytes(launch, 7);
+}
+
+double RmsNormBackwardBytes(const LaunchShape& launch) {
+  return ArgumentBytes(launch) + 2 * Bytes(launch, 6);
+}
+
+// The part of a row of query, key and value heads that query and key heads are.
+double QueryKeyShare(const KernelDims& d) {
+  return static_cast<double>(d[2] + d[3]) / static_cast<double>(d[2] + 2 * d[3]);
+}
+
+// In place, and the value heads stay as they are.
+double RotaryBytes(const LaunchShape& launch) {
+  return 2 * QueryKeyShare(launch.dims) * Bytes(launch, 0) + Bytes(launch, 1);
+}
+
+// As above, with the forward's input beside it; the workspace is written, then read.
+double QkNormRotaryBackwardBytes(const LaunchShape& launch) {
+  const double heads = QueryKeyShare(launch.dims) * (2 * Bytes(launch, 0) + Bytes(launch, 1));
+  const bool adds = (launch.flags & kAccumulate) != 0;
+  return heads + Bytes(launch, 2) + Bytes(launch, 3) + Bytes(launch, 4) +
+         (adds ? 2 : 1) * Bytes(launch, 5) + 2 * Bytes(launch, 6);
 }
 
 // A bias gradient is one more read of dy.

@@ -30,7 +30,7 @@ enum KernelFlag : uint8_t {
   kAccumulate = 1,   // (+)= adds to what is there; else writes
   kTransposed = 2,   // w of the matmul lies as [N,K]
   kForwardOnly = 4,  // cross-entropy: loss only
-  kAddToOutput = 8,  // layer norm backward: dx += instead of dx =
+  kAddToOutput = 8,  // backward of a norm: dx += instead of dx =
   kOnRank = 16,  // kAdamW, kParamInit: `begin` is within this rank's shard (else within the unit)
 };
 
@@ -40,7 +40,7 @@ enum class ArgMode : uint8_t { kIn, kOut, kInOut, kOutOrAdd, kOutOrAddDx, kScrat
 
 inline constexpr size_t kMaxKernelArgs = 8;
 inline constexpr size_t kMaxKernelDims = 6;
-inline constexpr size_t kMaxKernelScalars = 2;
+inline constexpr size_t kMaxKernelScalars = 5;
 
 // Rows name those they use, from the front; the others are 0.
 using KernelDims = std::array<int64_t, kMaxKernelDims>;
@@ -67,7 +67,7 @@ enum class CostKind : uint8_t {
   kForwardProduct,
   kDataProduct,
   kWeightProduct,
-  // Of dims B,T,C,H.
+  // Of dims B,T,H,G,D.
   kAttentionForward,
   kAttentionBackward,
   kUnfusedAttentionForward,

@@ -13,14 +13,22 @@ constexpr int64_t RoundUpTo(int64_t value, int64_t multiple) {
 
 constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
 
-// Layer norm backward: blocks that each leave partial sums of dw and db, 2*C floats. Of at least 16
-// rows: the partial sums stay below a tenth of what is moved.
-constexpr int64_t LayerNormBackwardBlocks(int64_t rows) {
+// Norms' backward: blocks that each leave partial sums of dw, C floats, and layer norm of db too.
+// Of at least 16 rows: the partial sums stay below a tenth of what is moved.
+constexpr int64_t NormBackwardBlocks(int64_t rows) {
   const int64_t blocks = (rows + 15) / 16;
   return blocks < 2 * kMultiprocessors ? blocks : 2 * kMultiprocessors;
 }
 
-// Norm: blocks that each leave a double.
+// Backward of the norm of query and key heads: blocks that each leave 2*D floats. Of at least 8
+// rows.
+constexpr int64_t QkNormBackwardBlocks(int64_t rows) {
+  constexpr int64_t kMost = 3 * kMultiprocessors;
+  const int64_t blocks = (rows + 7) / 8;
+  return blocks < kMost ? blocks : kMost;
+}
+
+// Norm of the gradients: blocks that each leave a double.
 constexpr int64_t NormBlocks(int64_t elements) {
   constexpr int64_t kMost = 8 * kMultiprocessors;
   const int64_t blocks = (elements + 16383) / 16384;

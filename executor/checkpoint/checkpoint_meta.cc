@@ -51,6 +51,10 @@ class Reader {
     if (!Get(key).is_number()) Fail(key, "a number");
     out = Get(key).get<float>();
   }
+  void Bool(std::string_view key, bool& out) const {
+    if (!Get(key).is_boolean()) Fail(key, "true or false");
+    out = Get(key).get<bool>();
+  }
   void String(std::string_view key, std::string& out) const {
     if (!Get(key).is_string()) Fail(key, "a string");
     out = Get(key).get<std::string>();
@@ -105,8 +109,10 @@ class Reader {
 
 Json ModelJson(const ModelSpec& model) {
   Json json;
-  ForEachField(model, [&]<typename T>(const ModelField& field, const T& value) {
-    if constexpr (!std::is_same_v<T, const ModelFamily*>) {
+  ForEachWrittenField(model, [&]<typename T>(const ModelField& field, const T& value) {
+    if constexpr (std::is_same_v<T, RotaryScaling>) {
+      json[field.key] = RotaryScalingName(value);
+    } else if constexpr (!std::is_same_v<T, const ModelFamily*>) {
       json[field.key] = value;
     } else if (!FamilyInFile(*value).empty()) {
       json[field.key] = FamilyInFile(*value);
@@ -118,12 +124,24 @@ Json ModelJson(const ModelSpec& model) {
 ModelSpec ReadModel(const Reader& reader) {
   ModelSpec model;
   ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
+    if (field.optional && !reader.Has(field.key)) return;
     if constexpr (std::is_same_v<T, std::string>) {
       reader.String(field.key, value);
     } else if constexpr (std::is_same_v<T, int64_t>) {
       reader.Unsigned(field.key, value);
     } else if constexpr (std::is_same_v<T, float>) {
       reader.Float(field.key, value);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      reader.Bool(field.key, value);
+    } else if constexpr (std::is_same_v<T, RotaryScaling>) {
+      std::string name;
+      reader.String(field.key, name);
+      const std::optional<RotaryScaling> found = RotaryScalingNamed(name);
+      if (!found) {
+        ThrowUsage("{}: {} is not allowed; use linear, llama3 or yarn", reader.Where(field.key),
+                   Printable(name));
+      }
+      value = *found;
     } else {
       std::string name;
       if (reader.Has(field.key)) reader.String(field.key, name);

@@ -3,204 +3,243 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
+#include "executor/checkpoint/hf_tensors.h"
+#include "executor/checkpoint/weight_files.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWeightsFile = "model.safetensors";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kConfigFile = "config.json";
-constexpr size_t kChunkElements = size_t{1} << 20;
+// Of two tensors that are compared.
+constexpr uint64_t kCompareElements = uint64_t{1} << 20;
 
 std::string_view WithoutPrefix(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
-// The tensor's shape in a file: unpadded, and vectors with one dimension.
-std::vector<uint64_t> FileShape(const ParamTensor& tensor) {
-  const auto rows = static_cast<uint64_t>(tensor.unpadded_rows);
-  if (tensor.is_vector) return {rows};
-  return {rows, static_cast<uint64_t>(tensor.shape[1])};
-}
-
 bool IsFloat(std::string_view dtype) { return dtype == "F32" || dtype == "BF16" || dtype == "F16"; }
 
-// The files that a sharded save's index names, each once.
-std::set<std::string> ShardNames(const fs::path& index) {
-  std::set<std::string> names;
-  const JsonNode root = ParseJsonText(ReadTextFile(index), index.string());
-  const JsonNode* map = root.Find("weight_map");
-  if (map == nullptr || !map->is_object()) {
-    ThrowUsage("{}: weight_map: an object of tensor and file names is needed", index.string());
-  }
-  for (const auto& [tensor, file] : map->members) {
-    const std::string name = file.is_string() ? file.scalar.text() : std::string();
-    if (name.empty() || fs::path(name).filename() != name) {
-      ThrowUsage("{}:{}: weight_map: {} is not the name of a file in the same folder",
-                 index.string(), file.line, Printable(file.Quote()));
-    }
-    names.insert(name);
-  }
-  return names;
-}
+// Where a published tensor lies; null while it was not seen.
+struct Place {
+  const SafetensorsFile* file = nullptr;
+  const SafetensorsEntry* entry = nullptr;
+};
 
 void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
+  const std::string source = config.string();
+  const std::string fix = fmt::format("train with --model {} or use weights of the same model",
+                                      config.parent_path().string());
+  const JsonNode root = ParseJsonText(ReadTextFile(config), source);
+  JsonSection section(&root, "", source);
+  const std::string family(spec.family->name());
+  if (const auto type = section.String("model_type"); type && *type != family) {
+    section.Fail("model_type", "is \"{}\", but the model to train is a \"{}\"; {}",
+                 Printable(*type), family, fix);
+  }
   const ModelFamily* const families[] = {spec.family};
   const ModelSpec found = ReadHuggingFaceConfig(config, nullptr, families);
+  std::string differences;
   ForEachField(found, spec, [&](const ModelField& field, const auto& got, const auto& expected) {
     const std::string_view key = spec.family->ConfigKey(field.key);
     if (!field.shape || key.empty() || got == expected) return;
-    ThrowUsage(
-        "{}: {} is {}, but the model to train has {}; train with --model {} or use weights "
-        "of the same model",
-        config.string(), key, FieldText(got), FieldText(expected), config.parent_path().string());
+    differences += differences.empty() ? fmt::format("{} is {}, but the model to train has {}", key,
+                                                     FieldText(got), FieldText(expected))
+                                       : fmt::format(", {} is {}, not {}", key, FieldText(got),
+                                                     FieldText(expected));
   });
+  if (!differences.empty()) ThrowUsage("{}: {}; {}", source, differences, fix);
 }
+
+// Finds each published tensor in the files.
+class Matcher {
+ public:
+  Matcher(const WeightFiles& weights, const ModelSpec& spec, std::span<const ParamTensor> table,
+          std::span<const HfTensor> tensors)
+      : weights_(weights),
+        family_(*spec.family),
+        tensors_(tensors),
+        places_(tensors.size()),
+        twins_(tensors.size()) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      index_of_.emplace(WithoutPrefix(tensors[i].name, family_.optional_prefix()), i);
+      const char* twin = table[tensors[i].param].twin;
+      if (*twin != '\0') twin_of_.emplace(twin, i);
+    }
+  }
+
+  void Add(const SafetensorsFile& file) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      if (family_.PassedOver(entry.name)) continue;
+      if (const auto twin = twin_of_.find(entry.name); twin != twin_of_.end()) {
+        SetPlace(file, entry, tensors_[twin->second], twins_[twin->second]);
+        continue;
+      }
+      const auto found = index_of_.find(WithoutPrefix(entry.name, family_.optional_prefix()));
+      if (found == index_of_.end()) {
+        ThrowUsage(
+            "{}: tensor '{}' is not part of the model; use weights of the model that is trained",
+            file.path().string(), Printable(entry.name));
+      }
+      SetPlace(file, entry, tensors_[found->second], places_[found->second]);
+    }
+  }
+
+  // By tensor. Throws if one is missing, or if two names stand for different values.
+  std::vector<Place> Take() {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i].entry == nullptr) {
+        // Under its second name alone, as some programs save it.
+        if (twins_[i].entry == nullptr) ThrowMissing(tensors_[i]);
+        places_[i] = twins_[i];
+      } else if (twins_[i].entry != nullptr) {
+        CheckTwin(twins_[i], places_[i]);
+      }
+    }
+    return std::move(places_);
+  }
+
+ private:
+  void SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry, const HfTensor& tensor,
+                Place& place) const {
+    if (entry.shape != tensor.shape) {
+      ThrowUsage(
+          "{}: tensor '{}' has shape {}, expected {}; use weights of the model that is "
+          "trained",
+          file.path().string(), Printable(entry.name), FormatShape(entry.shape),
+          FormatShape(tensor.shape));
+    }
+    if (!IsFloat(entry.dtype)) {
+      ThrowUsage(
+          "{}: tensor '{}' of shape {} has dtype {}, expected F32, BF16 or F16; save the weights "
+          "in one of them with transformers",
+          file.path().string(), Printable(entry.name), FormatShape(entry.shape), entry.dtype);
+    }
+    if (place.entry != nullptr) {
+      ThrowUsage("{}: tensor '{}' is there twice, also as '{}' in {}; keep one of them",
+                 file.path().string(), Printable(entry.name), Printable(place.entry->name),
+                 place.file->path().string());
+    }
+    place = {&file, &entry};
+  }
+
+  [[noreturn]] void ThrowMissing(const HfTensor& tensor) const {
+    // An index may know where it should be, with the prefix or without.
+    const auto stem = WithoutPrefix(tensor.name, family_.optional_prefix());
+    const auto named = std::find_if(
+        weights_.file_of_tensor.begin(), weights_.file_of_tensor.end(), [&](const auto& entry) {
+          return WithoutPrefix(entry.first, family_.optional_prefix()) == stem;
+        });
+    const auto missing =
+        fmt::format("tensor '{}' of shape {} is missing", tensor.name, FormatShape(tensor.shape));
+    if (named != weights_.file_of_tensor.end()) {
+      ThrowUsage("{}: {}, which {} says is there; get both again",
+                 (weights_.index.parent_path() / named->second).string(), missing,
+                 weights_.index.filename().string());
+    }
+    const fs::path& where = weights_.index.empty() ? weights_.files.front() : weights_.index;
+    ThrowUsage("{}: {}; use weights of the model that is trained, whole", where.string(), missing);
+  }
+
+  void CheckTwin(const Place& twin, const Place& place) const {
+    if (SameValues(twin, place)) return;
+    ThrowUsage(
+        "{}: '{}' differs from '{}', and the model ties the two; weights with a head of their own "
+        "need a config.json that says so, where the family has such a model",
+        twin.file->path().string(), Printable(twin.entry->name), Printable(place.entry->name));
+  }
+
+  // By bytes: not-a-number is equal to itself.
+  static bool SameValues(const Place& a, const Place& b) {
+    const bool same_dtype = a.entry->dtype == b.entry->dtype;
+    std::vector<float> values_a, values_b;
+    const uint64_t elements = a.entry->elements;
+    for (uint64_t begin = 0; begin < elements; begin += kCompareElements) {
+      const uint64_t count = std::min(kCompareElements, elements - begin);
+      if (same_dtype) {
+        if (!SameBytes(a, b, begin, count)) return false;
+        continue;
+      }
+      values_a.resize(count);
+      values_b.resize(count);
+      a.file->ReadFloats(*a.entry, begin, values_a);
+      b.file->ReadFloats(*b.entry, begin, values_b);
+      if (std::memcmp(values_a.data(), values_b.data(), count * sizeof(float)) != 0) return false;
+    }
+    return true;
+  }
+  static bool SameBytes(const Place& a, const Place& b, uint64_t begin, uint64_t count) {
+    const uint64_t size = (a.entry->end - a.entry->begin) / a.entry->elements;
+    const uint64_t at = begin * size, bytes = count * size;
+    for (const Place& place : {a, b}) place.file->Prefetch(*place.entry, at, bytes);
+    const bool same = std::memcmp(a.file->Bytes(*a.entry).data() + at,
+                                  b.file->Bytes(*b.entry).data() + at, bytes) == 0;
+    for (const Place& place : {a, b}) place.file->DropResident(*place.entry, at, bytes);
+    return same;
+  }
+
+  const WeightFiles& weights_;
+  const ModelFamily& family_;
+  std::span<const HfTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> index_of_, twin_of_;  // views of the tensors' names
+  std::vector<Place> places_, twins_;                                // by tensor
+};
 
 }  // namespace
 
 HfWeightsSource::HfWeightsSource(const fs::path& folder, const ModelSpec& spec,
                                  std::span<const ParamTensor> table)
-    : places_(table.size()) {
+    : pieces_(table.size()) {
   std::error_code ignored;
   if (fs::exists(folder / kConfigFile, ignored)) CheckSameModel(folder / kConfigFile, spec);
-  OpenFiles(folder);
-
-  NameIndex index_of, twin_of;
-  for (size_t i = 0; i < table.size(); ++i) {
-    index_of.emplace(WithoutPrefix(table[i].name, spec.family->optional_prefix()), i);
-    if (*table[i].twin != '\0') twin_of.emplace(table[i].twin, i);
-    elements_.push_back(table[i].elements());
+  const WeightFiles weights = FindWeightFiles(folder);
+  for (const fs::path& file : weights.files) files_.push_back(SafetensorsFile::Open(file));
+  const std::vector<HfTensor> tensors = HfTensors(table);
+  Matcher matcher(weights, spec, table, tensors);
+  for (const SafetensorsFile& file : files_) matcher.Add(file);
+  const std::vector<Place> places = matcher.Take();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const HfTensor& tensor = tensors[i];
+    pieces_[tensor.param].push_back(
+        {tensor.begin, tensor.begin + tensor.elements, places[i].file, places[i].entry});
   }
-  std::vector<Place> twins(table.size());
-  for (const SafetensorsFile& file : files_) {
-    for (const SafetensorsEntry& entry : file.entries()) {
-      if (spec.family->PassedOver(entry.name)) continue;
-      if (const auto twin = twin_of.find(entry.name); twin != twin_of.end()) {
-        SetPlace(file, entry, twins[twin->second]);
-        continue;
-      }
-      const auto found = index_of.find(WithoutPrefix(entry.name, spec.family->optional_prefix()));
-      if (found == index_of.end()) {
-        ThrowUsage("{}: tensor '{}' is not part of the model", file.path().string(),
-                   Printable(entry.name));
-      }
-      const auto expected = FileShape(table[found->second]);
-      if (entry.shape != expected) {
-        ThrowUsage("{}: tensor '{}' has shape {}, expected {}", file.path().string(),
-                   Printable(entry.name), FormatShape(entry.shape), FormatShape(expected));
-      }
-      SetPlace(file, entry, places_[found->second]);
-    }
-  }
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (places_[i].entry == nullptr) {
-      ThrowUsage("{}: tensor '{}' of shape {} is missing", files_.front().path().string(),
-                 table[i].name, FormatShape(FileShape(table[i])));
-    }
-  }
-  for (size_t i = 0; i < table.size(); ++i) {
-    if (twins[i].entry != nullptr) CheckTwin(twins[i], places_[i]);
-  }
-}
-
-void HfWeightsSource::OpenFiles(const fs::path& folder) {
-  std::error_code ignored;
-  if (fs::exists(folder / kWeightsFile, ignored)) {
-    files_.push_back(SafetensorsFile::Open(folder / kWeightsFile));
-  } else if (fs::exists(folder / kIndexFile, ignored)) {
-    for (const std::string& name : ShardNames(folder / kIndexFile)) {
-      files_.push_back(SafetensorsFile::Open(folder / name));
-    }
-    if (files_.empty()) ThrowUsage("{}: names no files", (folder / kIndexFile).string());
-  } else {
-    ThrowUsage(
-        "{}: holds neither {} nor {}; weights in another format become it with transformers' "
-        "save_pretrained(FOLDER, safe_serialization=True)",
-        folder.string(), kWeightsFile, kIndexFile);
-  }
-}
-
-void HfWeightsSource::SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry,
-                               Place& place) const {
-  if (!IsFloat(entry.dtype)) {
-    ThrowUsage("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16", file.path().string(),
-               Printable(entry.name), entry.dtype);
-  }
-  if (place.entry != nullptr) {
-    ThrowUsage("{}: tensor '{}' is there twice, also as '{}' in {}", file.path().string(),
-               Printable(entry.name), Printable(place.entry->name), place.file->path().string());
-  }
-  place = {&file, &entry};
-}
-
-void HfWeightsSource::CheckTwin(const Place& twin, const Place& place) const {
-  bool same = twin.entry->shape == place.entry->shape;
-  std::vector<float> a, b;
-  for (uint64_t begin = 0; same && begin < place.entry->elements; begin += a.size()) {
-    a.resize(std::min<uint64_t>(kChunkElements, place.entry->elements - begin));
-    b.resize(a.size());
-    twin.file->ReadFloats(*twin.entry, begin, a);
-    place.file->ReadFloats(*place.entry, begin, b);
-    // By bytes: not-a-number is equal to itself.
-    same = std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-  }
-  if (!same) {
-    ThrowUsage(
-        "{}: '{}' differs from '{}': a model with a head of its own is not supported, "
-        "the head must be tied to the token embedding",
-        twin.file->path().string(), Printable(twin.entry->name), Printable(place.entry->name));
-  }
+  for (const ParamTensor& param : table) elements_.push_back(param.elements());
 }
 
 void HfWeightsSource::Read(const TensorRange& range, std::span<float> out) const {
   const auto tensor = static_cast<size_t>(range.tensor);
-  ZEROPLAN_CHECK(tensor < places_.size() && out.size() == range.count &&
+  ZEROPLAN_CHECK(tensor < pieces_.size() && out.size() == range.count &&
                      range.begin <= elements_[tensor] &&
                      range.count <= elements_[tensor] - range.begin,
                  "tensor {}, elements {} + {}", range.tensor, range.begin, range.count);
-  uint64_t stored = 0;
-  if (range.state == StateKind::kMaster && range.begin < places_[tensor].entry->elements) {
-    const Place& place = places_[tensor];
-    stored = std::min(range.count, place.entry->elements - range.begin);
-    place.file->ReadFloats(*place.entry, range.begin, out.first(stored));
-  }
-  std::fill(out.begin() + static_cast<ptrdiff_t>(stored), out.end(), 0.0f);
-}
-
-void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
-                    std::span<const ParamTensor> table, const StateSource& source, IoHook* hook) {
-  std::vector<SafetensorsPlan::Tensor> tensors;
-  for (const ParamTensor& tensor : table) tensors.push_back({tensor.name, FileShape(tensor)});
-  MakeFolders(folder, hook);
-
-  TemporaryFile weights_file(folder / kWeightsFile);
-  SafetensorsWriter weights(weights_file.path(), PlanSafetensors(tensors), hook);
-  std::vector<float> chunk;
-  for (size_t i = 0; i < table.size(); ++i) {
-    const uint64_t elements = weights.plan().elements[i];
-    for (uint64_t begin = 0; begin < elements; begin += chunk.size()) {
-      chunk.resize(std::min<uint64_t>(kChunkElements, elements - begin));
-      source.Read({static_cast<int>(i), StateKind::kMaster, begin, chunk.size()}, chunk);
-      weights.WriteAt(i, begin, chunk);
+  uint64_t at = range.begin;
+  if (range.state == StateKind::kMaster) {
+    for (const Piece& piece : pieces_[tensor]) {
+      const uint64_t end = std::min(piece.end, range.begin + range.count);
+      if (at < piece.begin || at >= end) continue;
+      piece.file->ReadFloats(*piece.entry, at - piece.begin,
+                             out.subspan(at - range.begin, end - at));
+      at = end;
     }
   }
-  weights.Finish();
+  std::fill(out.begin() + static_cast<ptrdiff_t>(at - range.begin), out.end(), 0.0f);
+}
 
-  TemporaryFile config_file(folder / kConfigFile);
-  DurableFile config = DurableFile::Create(config_file.path(), hook);
-  const std::string config_text = WriteHuggingFaceConfig(spec);
-  config.WriteAt(0, std::as_bytes(std::span(config_text)));
-  config.Finish();
-  config_file.Commit(hook);
-  weights_file.Commit(hook);
+std::string HfWeightsSource::Describe() const {
+  std::set<std::string> dtypes;
+  for (const auto& pieces : pieces_) {
+    for (const Piece& piece : pieces) dtypes.insert(piece.entry->dtype);
+  }
+  return fmt::format("{} file{}, {}", files_.size(), files_.size() == 1 ? "" : "s",
+                     fmt::join(dtypes, " and "));
 }
 
 }  // namespace zeroplan

@@ -1,11 +1,10 @@
-// Weights in and out as Hugging Face has them: a folder with config.json and model.safetensors.
+// Weights in, from a folder as Hugging Face has them: config.json and safetensors.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/model/model_spec.h"
@@ -19,46 +18,38 @@ namespace zeroplan {
 // rows of the vocabulary read as 0.
 //
 // What tensors are called and which are passed over (attention masks stored as tensors) is the
-// family's to say. A second name of a tensor (ParamRow::twin: a tied head) must hold the same
-// values. F32, BF16 and F16 are read.
+// family's to say; a parameter may be made of several (ParamRow::parts). A second name of a tensor
+// (ParamRow::twin: a tied head) must hold the same values, or stand for it alone. F32, BF16 and F16
+// are read.
+//
+// Files are mapped, and only the ranges that are asked for are read, straight into where they go: a
+// rank reads its own shards and takes no memory for it.
 class HfWeightsSource : public StateSource {
  public:
-  // `folder` holds model.safetensors, or model.safetensors.index.json and the shards it names. A
-  // config.json beside it must describe `spec` too: what shapes do not show (heads, epsilon) would
-  // otherwise be lost. Throws Error(kUsage) naming file, tensor, what it is and what it should be
-  // for anything missing, of another shape or dtype, or not part of the model.
+  // Opens what FindWeightFiles (weight_files.h) finds in `folder`. A config.json beside it must
+  // describe `spec` too: what shapes do not show (heads, epsilon) would otherwise be lost. Throws
+  // Error(kUsage) naming file, tensor, what it is and what it should be for anything missing, of
+  // another shape or dtype, or not part of the model.
   HfWeightsSource(const std::filesystem::path& folder, const ModelSpec& spec,
                   std::span<const ParamTensor> table);
 
   void Read(const TensorRange& range, std::span<float> out) const override;
 
+  // "3 files, BF16".
+  std::string Describe() const;
+
  private:
-  // Where a tensor of the table lies.
-  struct Place {
+  // Elements [begin, end) of a parameter, and the tensor that holds them.
+  struct Piece {
+    uint64_t begin = 0;
+    uint64_t end = 0;
     const SafetensorsFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
   };
 
-  using NameIndex = std::unordered_map<std::string_view, size_t>;
-
-  void OpenFiles(const std::filesystem::path& folder);
-  // Notes the entry as that of `place`. Throws if its dtype is none of floats or there is one.
-  void SetPlace(const SafetensorsFile& file, const SafetensorsEntry& entry, Place& place) const;
-  // Throws if the two names stand for different values.
-  void CheckTwin(const Place& twin, const Place& place) const;
-
   std::vector<SafetensorsFile> files_;
-  std::vector<Place> places_;       // by tensor
-  std::vector<uint64_t> elements_;  // of each tensor, padded rows included
+  std::vector<std::vector<Piece>> pieces_;  // by parameter, in order; without the padding
+  std::vector<uint64_t> elements_;          // of each parameter, padded rows included
 };
-
-// Writes the master weights in `source` as FOLDER/model.safetensors (F32, unpadded vocabulary, tied
-// head left out) and FOLDER/config.json, which
-// transformers.AutoModelForCausalLM.from_pretrained(FOLDER) loads. The folder is made if need be.
-// Each file takes its place whole; neither does before both are on disk. Throws Error(kRuntime) if
-// they cannot be written: what was there stays.
-void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
-                    std::span<const ParamTensor> table, const StateSource& source,
-                    IoHook* hook = nullptr);
 
 }  // namespace zeroplan

@@ -2,13 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/safetensors_header.h"
@@ -29,6 +29,32 @@ std::optional<Dtype> FloatDtype(std::string_view dtype) {
   if (dtype == "F16") return Dtype::kF16;
   return std::nullopt;
 }
+
+const char* SafetensorsDtype(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32:
+      return "F32";
+    case Dtype::kBF16:
+      return "BF16";
+    case Dtype::kF16:
+      return "F16";
+    case Dtype::kF64:
+    case Dtype::kI32:
+    case Dtype::kU8:
+      break;
+  }
+  ZEROPLAN_CHECK(false, "no tensors of {} are written", DtypeName(dtype));
+}
+
+// Ranges below this are read as they come: advice about few pages costs more than it saves.
+constexpr uint64_t kAdviseBytes = uint64_t{1} << 20;
+// Read from disk beyond what is asked for: what follows is most often what comes next.
+constexpr uint64_t kAheadBytes = uint64_t{32} << 20;
+// Values that are rounded at a time.
+constexpr size_t kNarrowElements = size_t{1} << 16;
+
+// What somebody has instead of a large file who did not fetch it.
+constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/";
 
 }  // namespace
 
@@ -64,13 +90,18 @@ SafetensorsFile SafetensorsFile::Open(const std::filesystem::path& path) {
   }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+          .starts_with(kLfsPointer)) {
+    ThrowUsage("{}: is a Git LFS pointer, not the file itself; get it with 'git lfs pull'",
+               path.string());
+  }
   if (length > kMaxHeaderBytes) {
     ThrowUsage("{}: a header of {} bytes is past the limit of {}; not a safetensors file?",
                path.string(), length, kMaxHeaderBytes);
   }
   if (length > bytes.size() - kLengthBytes) {
-    ThrowUsage("{}: the header should have {} bytes, but the file ends after {}", path.string(),
-               length, bytes.size() - kLengthBytes);
+    ThrowUsage("{}: the header should have {} bytes, but the file ends after {}; get it again",
+               path.string(), length, bytes.size() - kLengthBytes);
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
   if (length == 0 || text[0] != '{') {
@@ -107,8 +138,27 @@ void SafetensorsFile::ReadFloats(const SafetensorsEntry& entry, uint64_t begin,
     ThrowUsage("{}: tensor '{}' has dtype {}; F32, BF16 and F16 can be read", path_.string(),
                Printable(entry.name), entry.dtype);
   }
-  const std::byte* data = Bytes(entry).data() + begin * DtypeBytes(*dtype);
-  Widen(*dtype, data, static_cast<int64_t>(out.size()), out.data());
+  const uint64_t first = begin * DtypeBytes(*dtype), bytes = out.size() * DtypeBytes(*dtype);
+  Prefetch(entry, first, bytes);
+  Widen(*dtype, Bytes(entry).data() + first, static_cast<int64_t>(out.size()), out.data());
+  DropResident(entry, first, bytes);
+}
+
+void SafetensorsFile::Prefetch(const SafetensorsEntry& entry, uint64_t begin,
+                               uint64_t bytes) const {
+  if (bytes < kAdviseBytes) return;
+  file_.Prefetch(data_offset_ + entry.begin + begin, bytes + kAheadBytes);
+}
+
+void SafetensorsFile::DropResident(const SafetensorsEntry& entry, uint64_t begin,
+                                   uint64_t bytes) const {
+  if (bytes >= kAdviseBytes) file_.DropResident(data_offset_ + entry.begin + begin, bytes);
+}
+
+uint64_t SafetensorsPlan::Tensor::elements() const {
+  uint64_t product = 1;
+  for (const uint64_t extent : shape) product = CheckedMul(product, extent, name);
+  return product;
 }
 
 SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors,
@@ -119,16 +169,15 @@ SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors
   SafetensorsPlan plan;
   uint64_t data_bytes = 0;
   for (const auto& tensor : tensors) {
-    uint64_t elements = 1;
-    for (const uint64_t extent : tensor.shape) {
-      elements = CheckedMul(elements, extent, tensor.name);
-    }
-    const uint64_t end =
-        CheckedAdd(data_bytes, CheckedMul(elements, sizeof(float), tensor.name), tensor.name);
-    json[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {data_bytes, end}}};
+    const uint64_t elements = tensor.elements();
+    const uint64_t end = CheckedAdd(
+        data_bytes, CheckedMul(elements, DtypeBytes(tensor.dtype), tensor.name), tensor.name);
+    json[tensor.name] = {{"dtype", SafetensorsDtype(tensor.dtype)},
+                         {"shape", tensor.shape},
+                         {"data_offsets", {data_bytes, end}}};
     plan.offset.push_back(data_bytes);
     plan.elements.push_back(elements);
+    plan.dtype.push_back(tensor.dtype);
     data_bytes = end;
   }
   ZEROPLAN_CHECK(json.size() == tensors.size() + 1, "a tensor name is used twice");
@@ -154,7 +203,19 @@ void SafetensorsWriter::WriteAt(size_t tensor, uint64_t begin, std::span<const f
   const uint64_t elements = plan_.elements.at(tensor);
   ZEROPLAN_CHECK(begin <= elements && values.size() <= elements - begin, "{} + {} of {} elements",
                  begin, values.size(), elements);
-  file_.WriteAt(plan_.offset[tensor] + begin * sizeof(float), std::as_bytes(values));
+  const Dtype dtype = plan_.dtype[tensor];
+  const uint64_t at = plan_.offset[tensor] + begin * DtypeBytes(dtype);
+  if (dtype == Dtype::kF32) {
+    file_.WriteAt(at, std::as_bytes(values));
+    return;
+  }
+  std::vector<std::byte> rounded(std::min(values.size(), kNarrowElements) * DtypeBytes(dtype));
+  for (size_t done = 0; done < values.size(); done += kNarrowElements) {
+    const auto part = values.subspan(done, std::min(kNarrowElements, values.size() - done));
+    Narrow(dtype, part.data(), static_cast<int64_t>(part.size()), rounded.data());
+    file_.WriteAt(at + done * DtypeBytes(dtype),
+                  std::span(rounded).first(part.size() * DtypeBytes(dtype)));
+  }
 }
 
 }  // namespace zeroplan

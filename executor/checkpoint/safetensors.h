@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "executor/data/durable_file.h"
 #include "executor/data/mapped_file.h"
 
@@ -56,8 +57,13 @@ class SafetensorsFile {
 
   // The tensor's bytes, as stored; not aligned.
   std::span<const std::byte> Bytes(const SafetensorsEntry& entry) const;
+  // Asks for these bytes of a tensor, and some that follow, to be read from disk ahead of a look at
+  // them; lets go of them after it.
+  void Prefetch(const SafetensorsEntry& entry, uint64_t begin, uint64_t bytes) const;
+  void DropResident(const SafetensorsEntry& entry, uint64_t begin, uint64_t bytes) const;
   // Elements [begin, begin + out.size()), widened to fp32. Throws Error(kUsage) if the dtype is
-  // none of F32, BF16, F16. REQUIRES: they lie within the tensor.
+  // none of F32, BF16, F16. Reads ahead of and lets go behind itself, so that a file far larger
+  // than memory can be read. REQUIRES: they lie within the tensor.
   void ReadFloats(const SafetensorsEntry& entry, uint64_t begin, std::span<float> out) const;
 
  private:
@@ -72,15 +78,20 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Where everything of a file of F32 tensors lies, known before the first value is.
+// Where everything of a file of F32, BF16 or F16 tensors lies, known before the first value is.
 struct SafetensorsPlan {
   struct Tensor {
     std::string name;
     std::vector<uint64_t> shape;
+    Dtype dtype = Dtype::kF32;
+
+    uint64_t elements() const;
+    uint64_t bytes() const { return elements() * DtypeBytes(dtype); }
   };
   std::string header;            // length and JSON, padded to a multiple of 8 bytes
   std::vector<uint64_t> offset;  // of each tensor's first byte in the file
   std::vector<uint64_t> elements;
+  std::vector<Dtype> dtype;
   uint64_t file_bytes = 0;
 };
 
@@ -92,7 +103,7 @@ SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors
 // A 64-bit FNV-1a hash, as SafetensorsFile::header_hash has it.
 uint64_t HashBytes(std::span<const std::byte> bytes);
 
-// Streams the values of planned F32 tensors into a file.
+// Streams the values of planned tensors into a file.
 class SafetensorsWriter {
  public:
   // Creates the file, takes its room on the disk and writes the header. Throws Error(kRuntime).
@@ -101,7 +112,8 @@ class SafetensorsWriter {
 
   const SafetensorsPlan& plan() const { return plan_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  // Elements [begin, begin + values.size()) of a tensor, in any order. REQUIRES: within the tensor.
+  // Elements [begin, begin + values.size()) of a tensor, in any order, rounded to its dtype.
+  // REQUIRES: within the tensor.
   void WriteAt(size_t tensor, uint64_t begin, std::span<const float> values);
   // fsync and close. Values never written are zero.
   void Finish() { file_.Finish(); }

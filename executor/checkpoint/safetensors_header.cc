@@ -93,8 +93,9 @@ class TensorParser {
     for (const uint64_t extent : entry.shape) entry.elements = Multiply(entry.elements, extent);
     const uint64_t bytes = Multiply(entry.elements, *size);
     if (entry.begin > entry.end || entry.end > data_bytes_) {
-      Fail(fmt::format("lies at [{}, {}) of {} bytes of data: outside the file", entry.begin,
-                       entry.end, data_bytes_));
+      Fail(fmt::format(
+          "lies at [{}, {}) of {} bytes of data: outside the file; is it cut short? Get it again",
+          entry.begin, entry.end, data_bytes_));
     }
     if (entry.end - entry.begin != bytes) {
       Fail(fmt::format("of shape {} and dtype {} takes {} bytes, its data_offsets give {}",

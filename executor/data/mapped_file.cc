@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -52,6 +53,26 @@ MappedFile MappedFile::Open(const std::filesystem::path& path) {
   }
   file.data_ = static_cast<const std::byte*>(address);
   return file;
+}
+
+// `first` and `last` are multiples of a page, or past the end.
+void MappedFile::Advise(uint64_t first, uint64_t last, int advice) const noexcept {
+  last = std::min<uint64_t>(last, size_);
+  if (copy_ != nullptr || first >= last) return;
+  // Advice that is refused is no failure.
+  ::madvise(const_cast<std::byte*>(data_) + first, last - first, advice);
+}
+
+void MappedFile::Prefetch(uint64_t offset, uint64_t bytes) const noexcept {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  Advise(offset / page * page, bytes > size_ ? size_ : offset + bytes, MADV_WILLNEED);
+}
+
+void MappedFile::DropResident(uint64_t offset, uint64_t bytes) const noexcept {
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  const uint64_t end = offset + bytes;
+  Advise((offset + page - 1) / page * page, end >= size_ ? size_ : end / page * page,
+         MADV_DONTNEED);
 }
 
 void MappedFile::Release() noexcept {

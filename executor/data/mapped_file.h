@@ -30,8 +30,16 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   uint64_t size() const { return size_; }
 
+  // Asks for the bytes to be read from disk now, without waiting; cut at the file's end.
+  void Prefetch(uint64_t offset, uint64_t bytes) const noexcept;
+  // Takes whole pages of the range out of this process's memory: they may stay in the system's
+  // cache, and come back when they are touched. What reads a file larger than the memory that was
+  // planned for it calls this behind itself.
+  void DropResident(uint64_t offset, uint64_t bytes) const noexcept;
+
  private:
   void Release() noexcept;
+  void Advise(uint64_t first, uint64_t last, int advice) const noexcept;
 
   const std::byte* data_ = nullptr;
   size_t size_ = 0;

@@ -1,10 +1,10 @@
 // Training tokens as one long stream, read in place from memory-mapped files.
 //
 // Text (any file that is not a token file) is read byte by byte: exactly 256 tokens, the bytes.
-// Token files end in .bin or .u16 and hold little-endian uint16 tokens, with llm.c's header (see
-// token_file.h) or, without its magic number, bare. Several files make one stream, in the order
-// given; a folder stands for the regular files below it, in byte order of their paths (as `find
-// -type f | LC_ALL=C sort` prints them). Empty files are skipped.
+// Token files end in .bin, .u16 or .u32 and hold little-endian uint16 or uint32 tokens, with
+// llm.c's header or bare (see token_file.h). Several files make one stream, in the order given; a
+// folder stands for the regular files below it, in byte order of their paths (as `find -type f |
+// LC_ALL=C sort` prints them). Empty files are skipped.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ namespace zeroplan {
 class TokenDataset {
  public:
   // Throws Error(kUsage) naming the path: not there, neither file nor folder, a folder without
-  // files, no tokens at all, text and token files mixed, a token file of odd size, a header that
-  // contradicts the file's size.
+  // files, no tokens at all, text and token files mixed, a token file that does not end with a
+  // whole token, a header that contradicts the file.
   static TokenDataset Open(std::span<const std::string> paths);
 
   // Tokens of the whole stream, at least 1.
@@ -37,9 +37,18 @@ class TokenDataset {
   // Files that hold tokens.
   size_t file_count() const { return pieces_.size(); }
 
-  // The model's real (unpadded) vocabulary; without it any uint16 is accepted. Throws Error(kUsage)
-  // if text is to train a model with fewer than 256 tokens.
+  // The model's real (unpadded) vocabulary; without it any id up to 2^31 - 1 is accepted. Throws
+  // Error(kUsage) if text is to train a model with fewer than 256 tokens, and if a bare file is
+  // taken for uint16 tokens and holds what can only be uint32 ones.
   void SetVocab(int64_t vocab);
+
+  // Looks for tokens outside the vocabulary before they are trained with, in part `part` of `parts`
+  // of the stream. Where a part has more than `budget_bytes`, in blocks of that much in all, evenly
+  // spread over it. Returns how many tokens of the part were looked at or cannot be outside: as
+  // many as the part has, unless the budget was short. Throws as Read. REQUIRES: 0 <= part < parts.
+  uint64_t CheckVocab(int part, int parts, uint64_t budget_bytes) const;
+  // Tokens of that part.
+  uint64_t PartSize(int part, int parts) const;
 
   // Tokens [begin, begin + out.size()). REQUIRES: they lie within the stream. Throws Error(kUsage)
   // naming file and position of a token that is not in the vocabulary.
@@ -53,16 +62,23 @@ class TokenDataset {
     const std::byte* data = nullptr;  // into file, behind the header
     uint64_t begin = 0;
     uint64_t count = 0;
+    uint32_t token_bytes = 1;  // 1: text
+    bool is_bare = false;      // a token file without a header
   };
 
   TokenDataset() = default;
   void Add(const std::filesystem::path& path);
-  void ReadTokens(const Piece& piece, uint64_t first, std::span<int32_t> out) const;
+  size_t PieceAt(uint64_t position) const;
+  // Whether all that the piece's tokens can be is in the vocabulary.
+  bool CannotBeOutside(const Piece& piece) const;
+  // Looks at tokens [first, first + count) of the piece.
+  void CheckTokens(const Piece& piece, uint64_t first, uint64_t count) const;
+  [[noreturn]] void ThrowOutside(const Piece& piece, uint64_t position, uint32_t token) const;
 
   std::vector<Piece> pieces_;
   uint64_t size_ = 0;
   bool is_text_ = true;
-  int64_t vocab_ = std::numeric_limits<uint16_t>::max() + 1;
+  int64_t vocab_ = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 };
 
 }  // namespace zeroplan

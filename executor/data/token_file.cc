@@ -18,36 +18,57 @@ static_assert(std::endian::native == std::endian::little, "token files are read 
 constexpr uint64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 constexpr size_t kChunkTokens = size_t{1} << 18;
 
+// Of a file that has no header.
+uint32_t BareTokenBytes(const std::filesystem::path& path) {
+  return path.extension() == ".u32" ? 4 : 2;
+}
+
+TokenFileExtent FindBareTokens(uint64_t bytes, const std::filesystem::path& path) {
+  const uint32_t token_bytes = BareTokenBytes(path);
+  if (bytes % token_bytes != 0) {
+    ThrowUsage(
+        "{}: {} bytes, not a multiple of {}, cannot be uint{} tokens; text files must not end in "
+        ".bin, .u16 or .u32",
+        path.string(), bytes, token_bytes, 8 * token_bytes);
+  }
+  return {0, bytes / token_bytes, token_bytes, false};
+}
+
 }  // namespace
 
 bool IsTokenFile(const std::filesystem::path& path) {
   const auto extension = path.extension();
-  return extension == ".bin" || extension == ".u16";
+  return extension == ".bin" || extension == ".u16" || extension == ".u32";
 }
 
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path) {
   const auto bytes = file.bytes();
-  if (bytes.size() % sizeof(uint16_t) != 0) {
-    ThrowUsage(
-        "{}: {} bytes, an odd number, cannot be uint16 tokens; text files must not end in "
-        ".bin or .u16",
-        path.string(), bytes.size());
-  }
   std::array<int32_t, 3> header{};
   if (bytes.size() >= sizeof header) std::memcpy(header.data(), bytes.data(), sizeof header);
-  // As bare tokens the magic number would start with token 55,432, past GPT-2's 50,257.
-  if (header[0] != kTokenFileMagic) return {0, bytes.size() / sizeof(uint16_t)};
-  if (header[1] != kTokenFileVersion) {
-    ThrowUsage("{}: token file version {}, only version {} (uint16 tokens) is supported",
-               path.string(), header[1], kTokenFileVersion);
+  // As bare tokens the magic numbers would start with tokens 55,432 and 55,713, past GPT-2's
+  // 50,257, or be tokens past 20 million.
+  const TokenFileKind* kind = nullptr;
+  for (const TokenFileKind* known : {&kTokenFiles16, &kTokenFiles32}) {
+    if (header[0] == known->magic) kind = known;
+  }
+  if (kind == nullptr) return FindBareTokens(bytes.size(), path);
+  if (header[1] != kind->version) {
+    ThrowUsage("{}: token file version {}, with magic number {} only version {} is supported",
+               path.string(), header[1], kind->magic, kind->version);
+  }
+  if (path.extension() != ".bin" && BareTokenBytes(path) != kind->token_bytes) {
+    ThrowUsage("{}: the header says uint{} tokens, the name uint{}; rename the file to .bin",
+               path.string(), 8 * kind->token_bytes, 8 * BareTokenBytes(path));
   }
   const uint64_t expected =
-      kTokenFileHeaderBytes + sizeof(uint16_t) * static_cast<uint64_t>(std::max(header[2], 0));
+      kTokenFileHeaderBytes + kind->token_bytes * static_cast<uint64_t>(std::max(header[2], 0));
   if (header[2] < 0 || bytes.size() != expected) {
-    ThrowUsage("{}: the header says {} tokens ({} bytes in all), the file has {} bytes",
-               path.string(), header[2], expected, bytes.size());
+    ThrowUsage(
+        "{}: the header says {} uint{} tokens ({} bytes in all), the file has {} bytes; get it "
+        "again",
+        path.string(), header[2], 8 * kind->token_bytes, expected, bytes.size());
   }
-  return {kTokenFileHeaderBytes, static_cast<uint64_t>(header[2])};
+  return {kTokenFileHeaderBytes, static_cast<uint64_t>(header[2]), kind->token_bytes, true};
 }
 
 TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook)
@@ -81,8 +102,8 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
 
 void TokenFileWriter::Finish() {
   std::array<int32_t, kTokenFileHeaderBytes / sizeof(int32_t)> header{};
-  header[0] = kTokenFileMagic;
-  header[1] = kTokenFileVersion;
+  header[0] = kTokenFiles16.magic;
+  header[1] = kTokenFiles16.version;
   header[2] = static_cast<int32_t>(count_);
   file_.WriteAt(0, std::as_bytes(std::span(header)));
   file_.Finish();

@@ -1,6 +1,7 @@
-// Files of uint16 tokens, as llm.c reads and writes them: a header of 256 int32 (magic number,
-// version, number of tokens, zeros), then the tokens, all little-endian. Bare uint16 files have no
-// header. Source: karpathy/llm.c, dev/data/data_common.py (write_datafile).
+// Files of tokens, as llm.c reads and writes them: a header of 256 int32 (magic number, version,
+// number of tokens, zeros), then the tokens, all little-endian. Magic number and version say how
+// large a token is. Bare files have no header: .u32 holds uint32 tokens, .u16 and .bin uint16.
+// Source: karpathy/llm.c, dev/data/data_common.py (HEADERS_INFO, write_datafile).
 #pragma once
 
 #include <cstdint>
@@ -14,23 +15,31 @@
 
 namespace zeroplan {
 
-inline constexpr int32_t kTokenFileMagic = 20240520;
-inline constexpr int32_t kTokenFileVersion = 1;
+struct TokenFileKind {
+  int32_t magic = 0;
+  int32_t version = 0;
+  uint32_t token_bytes = 0;
+};
+inline constexpr TokenFileKind kTokenFiles16 = {20240520, 1, 2};
+inline constexpr TokenFileKind kTokenFiles32 = {20240801, 7, 4};
 inline constexpr uint64_t kTokenFileHeaderBytes = 256 * sizeof(int32_t);
 
-// By its name: ".bin" or ".u16".
+// By its name: ".bin", ".u16" or ".u32".
 bool IsTokenFile(const std::filesystem::path& path);
 
-// Where the tokens of a token file lie. Throws Error(kUsage) naming `path` if the size is odd, or
-// if there is a header that names another version or another number of tokens than the file has.
+// Where the tokens of a token file lie. Throws Error(kUsage) naming `path` if the size is no
+// multiple of a token's, or if there is a header that names another version, another number of
+// tokens than the file has, or tokens of another size than the file's name.
 struct TokenFileExtent {
-  uint64_t offset = 0;  // bytes
-  uint64_t count = 0;   // tokens
+  uint64_t offset = 0;       // bytes
+  uint64_t count = 0;        // tokens
+  uint32_t token_bytes = 0;  // 2 or 4
+  bool has_header = false;
 };
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path);
 
-// Writes a token file with a header, piece by piece. The file appears under its name, whole and on
-// disk, when Finish returns; what was there before stays until then.
+// Writes a file of uint16 tokens with a header, piece by piece. The file appears under its name,
+// whole and on disk, when Finish returns; what was there before stays until then.
 class TokenFileWriter {
  public:
   // Throws Error(kUsage) if `path` does not end in .bin (it would be taken for text),

@@ -13,11 +13,13 @@
 namespace zeroplan {
 namespace {
 
-KernelContext MakeContext(const Program& program, int rank, uint64_t seed, ThreadPool* pool) {
+KernelContext MakeContext(const Program& program, int rank, const EngineOptions& options,
+                          ThreadPool* pool) {
   KernelContext context;
   context.program = &program;
   context.rank = rank;
-  context.seed = seed;
+  context.seed = options.seed;
+  context.fresh_weights = options.fresh_weights;
   context.pool = pool;
   return context;
 }
@@ -35,7 +37,7 @@ CpuRank::CpuRank(const Program& program, const EngineOptions& options, int rank,
       resolved_(program, bases_, kernels_, rank, communicator_->world_size()),
       files_(program, rank, arenas_.file()),
       pool_(threads),
-      context_(MakeContext(program, rank, options.seed, &pool_)) {
+      context_(MakeContext(program, rank, options, &pool_)) {
   // The state's start values are written before section init has allocated anything.
   for (const Buffer& buffer : program.buffers) {
     if (buffer.persistent) arenas_.MarkLive(buffer);

@@ -32,6 +32,9 @@ struct EngineOptions {
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
   uint64_t seed = 1;
+  // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
+  // then they are anything.
+  bool fresh_weights = true;
   int threads_per_rank = 0;  // 0: cores / ranks, at least 1
   std::string swap_dir;      // folder of the file arenas; needed if the program has any
   // Runs each section in a random legal order over its streams (the same on every rank) instead of

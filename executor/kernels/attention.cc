@@ -2,8 +2,8 @@
 // to date as keys arrive (online softmax, as in FlashAttention), so scores of a whole row never
 // exist.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size, Q queries of a tile, S
-// keys of a tile.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D, Q queries of a tile, S keys of a tile.
 #include <cmath>
 
 #include "executor/kernels/attention_util.h"
@@ -43,16 +43,15 @@ float UpdateRow(float* scores_S, int64_t n, RowState& state) {
   return correction;
 }
 
-struct Shape {
-  int64_t T, C, H, D;
-};
-
-void Forward(const KernelCall& call, const Shape& s, int64_t b, int64_t h, int64_t q0,
+void Forward(const KernelCall& call, const AttentionDims& s, int64_t b, int64_t h, int64_t q0,
              Scratch scratch) {
-  const KernelArg &qkv_BT3C = Arg(call, 0), &out_BTC = Arg(call, 1);
+  const KernelArg &qkv_BTN = Arg(call, 0), &out_BTHD = Arg(call, 1);
   auto* lse_BHT = Arg(call, 2).as<float>();
-  const int64_t rows = std::min(kQueryTile, s.T - q0), stride = 3 * s.C, D = s.D;
-  const int64_t head = b * s.T * stride + h * D;  // query 0 of this head; key + C, value + 2C
+  const int64_t rows = std::min(kQueryTile, s.T - q0), stride = s.QkvRow(), D = s.D;
+  // Where token 0 of the sequence has this head's query, and its keys and values.
+  const int64_t token = b * s.T * stride, g = h / s.Sharing();
+  const int64_t query = token + s.QueryColumn(h), key = token + s.KeyColumn(g),
+                value = token + s.ValueColumn(g);
   float* pack = scratch.Floats(kPackFloats / 2);
   float* scores_QS = scratch.Floats(kQueryTile * kKeyTile);
   float *q_tile = scratch.Floats(kQueryTile * D), *out_QD = scratch.Floats(kQueryTile * D);
@@ -61,13 +60,12 @@ void Forward(const KernelCall& call, const Shape& s, int64_t b, int64_t h, int64
 
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
   const FloatMatrix q_QD =
-      ScaledHeadRows(qkv_BT3C, head + q0 * stride, stride, rows, D, scale, q_tile);
+      ScaledHeadRows(qkv_BTN, query + q0 * stride, stride, rows, D, scale, q_tile);
   ZeroFloats(out_QD, rows * D);
   for (int64_t k0 = 0; k0 < q0 + rows; k0 += kKeyTile) {
     const int64_t keys = std::min(kKeyTile, q0 + rows - k0);
-    FloatMatrix k_SD = HeadRows(qkv_BT3C, head + s.C + k0 * stride, stride, keys, D, k_tile);
-    const FloatMatrix v_SD =
-        HeadRows(qkv_BT3C, head + 2 * s.C + k0 * stride, stride, keys, D, v_tile);
+    FloatMatrix k_SD = HeadRows(qkv_BTN, key + k0 * stride, stride, keys, D, k_tile);
+    const FloatMatrix v_SD = HeadRows(qkv_BTN, value + k0 * stride, stride, keys, D, v_tile);
     k_SD.transposed = true;
     ZeroFloats(scores_QS, rows * keys);
     TileGemm(rows, keys, D, 1.0f, q_QD, k_SD, scores_QS, keys, pack, kPackFloats / 2);
@@ -86,8 +84,8 @@ void Forward(const KernelCall& call, const Shape& s, int64_t b, int64_t h, int64
     TileGemm(rows, D, keys, 1.0f, {scores_QS, keys}, v_SD, out_QD, D, pack, kPackFloats / 2);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    WriteHeadRows(out_BTC, (b * s.T + q0 + r) * s.C + h * D, s.C, 1, D, out_QD + r * D,
-                  1.0f / state[r].sum);
+    WriteHeadRows(out_BTHD, (b * s.T + q0 + r) * s.OutRow() + h * D, s.OutRow(), 1, D,
+                  out_QD + r * D, 1.0f / state[r].sum);
     lse_BHT[(b * s.H + h) * s.T + q0 + r] = state[r].max + std::log(state[r].sum);
   }
 }
@@ -95,14 +93,14 @@ void Forward(const KernelCall& call, const Shape& s, int64_t b, int64_t h, int64
 }  // namespace
 
 void AttentionForward(const KernelCall& call) {
-  const int64_t B = call.dims[0], T = call.dims[1], C = call.dims[2], H = call.dims[3];
-  const Shape shape{T, C, H, C / H};
-  const int64_t tiles = (T + kQueryTile - 1) / kQueryTile;
+  const AttentionDims dims = AttentionDimsOf(call);
+  const int64_t tiles = (dims.T + kQueryTile - 1) / kQueryTile;
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(B * H * tiles, 1, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(dims.B * dims.H * tiles, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t head = task / tiles;
-      Forward(call, shape, head / H, head % H, task % tiles * kQueryTile, Scratch(pool, worker));
+      Forward(call, dims, head / dims.H, head % dims.H, task % tiles * kQueryTile,
+              Scratch(pool, worker));
     }
   });
 }

@@ -1,8 +1,9 @@
 // What attention's forward and backward pass share.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
 
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/gemm.h"
 
 namespace zeroplan::cpu {

@@ -60,12 +60,13 @@ void EmbedForward(const KernelCall& call) {
   const KernelArg &wte_VpC = Arg(call, 1), &wpe_TC = Arg(call, 2), &x_BTC = Arg(call, 3);
   CheckTokens(tokens_BT, B * T, V);
   call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
-    alignas(64) float wte_buffer[kBlock], wpe_buffer[kBlock], x_buffer[kBlock];
+    alignas(64) float wte_buffer[kBlock], wpe_buffer[kBlock] = {}, x_buffer[kBlock];
     for (int64_t row = begin; row < end; ++row) {
       const int64_t wte_row = tokens_BT[row] * C, wpe_row = row % T * C;
       ForEachBlock(0, C, [&](int64_t first, int64_t count) {
         const float* wte = ReadBlock(wte_VpC, wte_row + first, count, wte_buffer);
-        const float* wpe = ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer);
+        const float* wpe = Present(wpe_TC) ? ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer)
+                                           : wpe_buffer;  // zeros
         float* x = WriteBlock(x_BTC, row * C + first, x_buffer);
         simd::VectorLoop(count, [&](int64_t i, auto part) {
           Store(x + i, Load(wte + i, part) + Load(wpe + i, part), part);
@@ -112,6 +113,7 @@ void EmbedBackward(const KernelCall& call) {
     });
   }
 
+  if (!Present(dwpe_TC)) return;
   pool.ParallelFor(T, kRowGrain, [&](int64_t begin, int64_t end, int) {
     alignas(64) float row_buffer[kBlock], sum_buffer[kBlock];
     for (int64_t t = begin; t < end; ++t) {

@@ -30,6 +30,7 @@ struct KernelContext {
   uint64_t seed = 0;           // of kParamInit
   ThreadPool* pool = nullptr;  // CPU kernels: the rank's threads and their scratch
   CudaLaunch* cuda = nullptr;  // CUDA kernels: stream and libraries
+  bool fresh_weights = true;   // kParamInit of CPU kernels; false: zeros will do
 };
 
 // Arguments, dims and scalars are in the order of the row.

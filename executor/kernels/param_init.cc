@@ -54,6 +54,10 @@ void ParamInit(const KernelCall& call) {
   const Unit& unit = layout.units[static_cast<size_t>(call.dims[1])];
   const uint64_t first = FirstUnitElement(call, unit);
   auto* master_n = Arg(call, 0).as<float>();
+  if (!call.context.fresh_weights) {
+    std::fill(master_n, master_n + call.dims[0], 0.0f);
+    return;
+  }
   call.context.pool->ParallelFor(call.dims[0], kElementGrain, [&](int64_t b, int64_t e, int) {
     const uint64_t end = first + static_cast<uint64_t>(e);
     ForEachPiece(unit, first + static_cast<uint64_t>(b), end,

@@ -6,8 +6,8 @@
 // With p = softmax(q k^T / sqrt(D)), o = p v: dv = p^T do; dp = do v^T; ds = p (dp - sum_S p dp);
 // dq = ds k / sqrt(D); dk = ds^T q / sqrt(D).
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size, Q queries of a tile, S
-// keys of a tile, N keys that the last query of a tile sees.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D, Q queries of a tile, S keys of a tile, K keys that the last query of a tile sees.
 #include <cmath>
 
 #include "executor/kernels/attention_util.h"
@@ -23,25 +23,28 @@ using simd::VecF;
 
 constexpr int64_t kPack = kPackFloats / 4;
 
-// One head of one sequence; all in elements.
+// Head h of the queries of sequence b; all in elements.
 struct Head {
-  Head(const KernelCall& call, int64_t index)
-      : T(call.dims[1]),
-        C(call.dims[2]),
-        D(C / call.dims[3]),
-        qkv(index / call.dims[3] * T * 3 * C + index % call.dims[3] * D),
-        out(index / call.dims[3] * T * C + index % call.dims[3] * D),
-        probs(index * T * T),
+  Head(const AttentionDims& dims, int64_t b, int64_t h)
+      : T(dims.T),
+        D(dims.D),
+        stride(dims.QkvRow()),
+        out_stride(dims.OutRow()),
+        query(b * T * stride + dims.QueryColumn(h)),
+        key(b * T * stride + dims.KeyColumn(h / dims.Sharing())),
+        value(b * T * stride + dims.ValueColumn(h / dims.Sharing())),
+        out(b * T * out_stride + h * D),
+        probs((b * dims.H + h) * T * T),
         scale(1.0f / std::sqrt(static_cast<float>(D))) {}
 
-  int64_t QueryAt(int64_t t) const { return qkv + t * 3 * C; }
-  int64_t KeyAt(int64_t t) const { return QueryAt(t) + C; }
-  int64_t ValueAt(int64_t t) const { return QueryAt(t) + 2 * C; }
-  int64_t OutAt(int64_t t) const { return out + t * C; }
+  int64_t QueryAt(int64_t t) const { return query + t * stride; }
+  int64_t KeyAt(int64_t t) const { return key + t * stride; }
+  int64_t ValueAt(int64_t t) const { return value + t * stride; }
+  int64_t OutAt(int64_t t) const { return out + t * out_stride; }
   int64_t ProbsAt(int64_t q, int64_t k) const { return probs + q * T + k; }
 
-  int64_t T, C, D;
-  int64_t qkv, out, probs;  // where this head begins
+  int64_t T, D, stride, out_stride;
+  int64_t query, key, value, out, probs;  // where this head begins
   float scale;
 };
 
@@ -92,115 +95,133 @@ void WriteProbsRow(const KernelArg& arg, const Head& head, int64_t q, const floa
 }
 
 void ForwardTile(const KernelCall& call, const Head& head, int64_t q0, Scratch scratch) {
-  const KernelArg &qkv_BT3C = Arg(call, 0), &out_BTC = Arg(call, 1), &probs_BHTT = Arg(call, 2);
-  const int64_t rows = std::min(kQueryTile, head.T - q0), N = q0 + rows, D = head.D;
-  const int64_t stride = 3 * head.C;
-  float *pack = scratch.Floats(kPack), *scores_QN = scratch.Floats(rows * N);
+  const KernelArg &qkv_BTN = Arg(call, 0), &out_BTHD = Arg(call, 1), &probs_BHTT = Arg(call, 2);
+  const int64_t rows = std::min(kQueryTile, head.T - q0), K = q0 + rows, D = head.D;
+  const int64_t stride = head.stride;
+  float *pack = scratch.Floats(kPack), *scores_QK = scratch.Floats(rows * K);
   float *q_tile = scratch.Floats(rows * D), *key_tile = scratch.Floats(kKeyTile * D);
   float *probs_tile = scratch.Floats(rows * kKeyTile), *out_QD = scratch.Floats(rows * D);
 
   const FloatMatrix q_QD =
-      ScaledHeadRows(qkv_BT3C, head.QueryAt(q0), stride, rows, D, head.scale, q_tile);
-  ZeroFloats(scores_QN, rows * N);
-  ForEachKeyTile(N, [&](int64_t k0, int64_t keys) {
-    const FloatMatrix k_SD = HeadRows(qkv_BT3C, head.KeyAt(k0), stride, keys, D, key_tile);
-    TileGemm(rows, keys, D, 1.0f, q_QD, Transpose(k_SD), scores_QN + k0, N, pack, kPack);
+      ScaledHeadRows(qkv_BTN, head.QueryAt(q0), stride, rows, D, head.scale, q_tile);
+  ZeroFloats(scores_QK, rows * K);
+  ForEachKeyTile(K, [&](int64_t k0, int64_t keys) {
+    const FloatMatrix k_SD = HeadRows(qkv_BTN, head.KeyAt(k0), stride, keys, D, key_tile);
+    TileGemm(rows, keys, D, 1.0f, q_QD, Transpose(k_SD), scores_QK + k0, K, pack, kPack);
   });
   for (int64_t r = 0; r < rows; ++r) {
-    float* row = scores_QN + r * N;
+    float* row = scores_QK + r * K;
     SoftmaxRow(row, q0 + r + 1);
     WriteProbsRow(probs_BHTT, head, q0 + r, row, q0 + r + 1);
   }
   ZeroFloats(out_QD, rows * D);
-  ForEachKeyTile(N, [&](int64_t k0, int64_t keys) {
+  ForEachKeyTile(K, [&](int64_t k0, int64_t keys) {
     const FloatMatrix p_QS =
         HeadRows(probs_BHTT, head.ProbsAt(q0, k0), head.T, rows, keys, probs_tile);
-    const FloatMatrix v_SD = HeadRows(qkv_BT3C, head.ValueAt(k0), stride, keys, D, key_tile);
+    const FloatMatrix v_SD = HeadRows(qkv_BTN, head.ValueAt(k0), stride, keys, D, key_tile);
     TileGemm(rows, D, keys, 1.0f, p_QS, v_SD, out_QD, D, pack, kPack);
   });
-  WriteHeadRows(out_BTC, head.OutAt(q0), head.C, rows, D, out_QD);
+  WriteHeadRows(out_BTHD, head.OutAt(q0), head.out_stride, rows, D, out_QD);
 }
 
 // dprobs and the gradient of the queries [q0, q0 + rows).
 void BackwardQueries(const KernelCall& call, const Head& head, int64_t q0, Scratch scratch) {
-  const KernelArg &dout_BTC = Arg(call, 0), &qkv_BT3C = Arg(call, 1), &probs_BHTT = Arg(call, 2);
-  const KernelArg &dqkv_BT3C = Arg(call, 3), &dprobs_BHTT = Arg(call, 4);
-  const int64_t rows = std::min(kQueryTile, head.T - q0), N = q0 + rows, D = head.D;
-  const int64_t stride = 3 * head.C;
-  float *pack = scratch.Floats(kPack), *dp_QN = scratch.Floats(rows * N);
+  const KernelArg &dout_BTHD = Arg(call, 0), &qkv_BTN = Arg(call, 1), &probs_BHTT = Arg(call, 2);
+  const KernelArg &dqkv_BTN = Arg(call, 3), &dprobs_BHTT = Arg(call, 4);
+  const int64_t rows = std::min(kQueryTile, head.T - q0), K = q0 + rows, D = head.D;
+  const int64_t stride = head.stride;
+  float *pack = scratch.Floats(kPack), *dp_QK = scratch.Floats(rows * K);
   float *dout_tile = scratch.Floats(rows * D), *key_tile = scratch.Floats(kKeyTile * D);
-  float *row_tile = scratch.Floats(N), *ds_tile = scratch.Floats(rows * kKeyTile);
+  float *row_tile = scratch.Floats(K), *ds_tile = scratch.Floats(rows * kKeyTile);
   float* dq_QD = scratch.Floats(rows * D);
 
-  const FloatMatrix dout_QD = HeadRows(dout_BTC, head.OutAt(q0), head.C, rows, D, dout_tile);
-  ZeroFloats(dp_QN, rows * N);
-  ForEachKeyTile(N, [&](int64_t k0, int64_t keys) {
-    const FloatMatrix v_SD = HeadRows(qkv_BT3C, head.ValueAt(k0), stride, keys, D, key_tile);
-    TileGemm(rows, keys, D, 1.0f, dout_QD, Transpose(v_SD), dp_QN + k0, N, pack, kPack);
+  const FloatMatrix dout_QD =
+      HeadRows(dout_BTHD, head.OutAt(q0), head.out_stride, rows, D, dout_tile);
+  ZeroFloats(dp_QK, rows * K);
+  ForEachKeyTile(K, [&](int64_t k0, int64_t keys) {
+    const FloatMatrix v_SD = HeadRows(qkv_BTN, head.ValueAt(k0), stride, keys, D, key_tile);
+    TileGemm(rows, keys, D, 1.0f, dout_QD, Transpose(v_SD), dp_QK + k0, K, pack, kPack);
   });
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t visible = q0 + r + 1;
     const float* p = ReadBlock(probs_BHTT, head.ProbsAt(q0 + r, 0), visible, row_tile);
-    SoftmaxBackwardRow(p, dp_QN + r * N, visible);
-    WriteProbsRow(dprobs_BHTT, head, q0 + r, dp_QN + r * N, visible);
+    SoftmaxBackwardRow(p, dp_QK + r * K, visible);
+    WriteProbsRow(dprobs_BHTT, head, q0 + r, dp_QK + r * K, visible);
   }
   ZeroFloats(dq_QD, rows * D);
-  ForEachKeyTile(N, [&](int64_t k0, int64_t keys) {
+  ForEachKeyTile(K, [&](int64_t k0, int64_t keys) {
     const FloatMatrix ds_QS =
         HeadRows(dprobs_BHTT, head.ProbsAt(q0, k0), head.T, rows, keys, ds_tile);
-    const FloatMatrix k_SD = HeadRows(qkv_BT3C, head.KeyAt(k0), stride, keys, D, key_tile);
+    const FloatMatrix k_SD = HeadRows(qkv_BTN, head.KeyAt(k0), stride, keys, D, key_tile);
     TileGemm(rows, D, keys, 1.0f, ds_QS, k_SD, dq_QD, D, pack, kPack);
   });
-  WriteHeadRows(dqkv_BT3C, head.QueryAt(q0), stride, rows, D, dq_QD, head.scale);
+  WriteHeadRows(dqkv_BTN, head.QueryAt(q0), stride, rows, D, dq_QD, head.scale);
 }
 
-// Gradients of the keys and values [k0, k0 + keys), from the queries that see them.
-// REQUIRES: BackwardQueries is over for all of them.
-void BackwardKeys(const KernelCall& call, const Head& head, int64_t k0, Scratch scratch) {
-  const KernelArg &dout_BTC = Arg(call, 0), &qkv_BT3C = Arg(call, 1), &probs_BHTT = Arg(call, 2);
-  const KernelArg &dqkv_BT3C = Arg(call, 3), &dprobs_BHTT = Arg(call, 4);
-  const int64_t keys = std::min(kQueryTile, head.T - k0), D = head.D, stride = 3 * head.C;
+// Gradients of the keys and values [k0, k0 + keys) of head g, from the queries that see them, of
+// all heads that share it. REQUIRES: BackwardQueries is over for all of them.
+void BackwardKeys(const KernelCall& call, const AttentionDims& dims, int64_t b, int64_t g,
+                  int64_t k0, Scratch scratch) {
+  const KernelArg &dout_BTHD = Arg(call, 0), &qkv_BTN = Arg(call, 1), &probs_BHTT = Arg(call, 2);
+  const KernelArg &dqkv_BTN = Arg(call, 3), &dprobs_BHTT = Arg(call, 4);
+  const int64_t T = dims.T, D = dims.D, stride = dims.QkvRow();
+  const int64_t keys = std::min(kQueryTile, T - k0);
   float *pack = scratch.Floats(kPack), *probs_tile = scratch.Floats(kQueryTile * keys);
   float *q_tile = scratch.Floats(kQueryTile * D), *dout_tile = scratch.Floats(kQueryTile * D);
   float *dk_SD = scratch.Floats(keys * D), *dv_SD = scratch.Floats(keys * D);
 
   ZeroFloats(dk_SD, keys * D);
   ZeroFloats(dv_SD, keys * D);
-  for (int64_t q0 = k0; q0 < head.T; q0 += kQueryTile) {
-    const int64_t rows = std::min(kQueryTile, head.T - q0);
-    const auto tile_QS = [&](const KernelArg& arg) {
-      return HeadRows(arg, head.ProbsAt(q0, k0), head.T, rows, keys, probs_tile);
-    };
-    const FloatMatrix dout_QD = HeadRows(dout_BTC, head.OutAt(q0), head.C, rows, D, dout_tile);
-    TileGemm(keys, D, rows, 1.0f, Transpose(tile_QS(probs_BHTT)), dout_QD, dv_SD, D, pack, kPack);
-    const FloatMatrix q_QD =
-        ScaledHeadRows(qkv_BT3C, head.QueryAt(q0), stride, rows, D, head.scale, q_tile);
-    TileGemm(keys, D, rows, 1.0f, Transpose(tile_QS(dprobs_BHTT)), q_QD, dk_SD, D, pack, kPack);
+  for (int64_t r = 0; r < dims.Sharing(); ++r) {
+    const Head head(dims, b, g * dims.Sharing() + r);
+    for (int64_t q0 = k0; q0 < T; q0 += kQueryTile) {
+      const int64_t rows = std::min(kQueryTile, T - q0);
+      const auto tile_QS = [&](const KernelArg& arg) {
+        return HeadRows(arg, head.ProbsAt(q0, k0), T, rows, keys, probs_tile);
+      };
+      const FloatMatrix dout_QD =
+          HeadRows(dout_BTHD, head.OutAt(q0), head.out_stride, rows, D, dout_tile);
+      TileGemm(keys, D, rows, 1.0f, Transpose(tile_QS(probs_BHTT)), dout_QD, dv_SD, D, pack, kPack);
+      const FloatMatrix q_QD =
+          ScaledHeadRows(qkv_BTN, head.QueryAt(q0), stride, rows, D, head.scale, q_tile);
+      TileGemm(keys, D, rows, 1.0f, Transpose(tile_QS(dprobs_BHTT)), q_QD, dk_SD, D, pack, kPack);
+    }
   }
-  WriteHeadRows(dqkv_BT3C, head.KeyAt(k0), stride, keys, D, dk_SD);
-  WriteHeadRows(dqkv_BT3C, head.ValueAt(k0), stride, keys, D, dv_SD);
+  const Head first(dims, b, g * dims.Sharing());
+  WriteHeadRows(dqkv_BTN, first.KeyAt(k0), stride, keys, D, dk_SD);
+  WriteHeadRows(dqkv_BTN, first.ValueAt(k0), stride, keys, D, dv_SD);
 }
 
-// Calls tile(call, head, first row, scratch) for every kQueryTile rows of every head.
+// Calls tile(sequence, head, first row, scratch) for every kQueryTile rows of `heads` heads.
 template <typename Tile>
-void ForEachTile(const KernelCall& call, Tile&& tile) {
-  const int64_t heads = call.dims[0] * call.dims[3];
-  const int64_t tiles = (call.dims[1] + kQueryTile - 1) / kQueryTile;
+void ForEachTile(const KernelCall& call, const AttentionDims& dims, int64_t heads, Tile&& tile) {
+  const int64_t tiles = (dims.T + kQueryTile - 1) / kQueryTile;
   ThreadPool& pool = *call.context.pool;
-  pool.ParallelFor(heads * tiles, 1, [&](int64_t begin, int64_t end, int worker) {
+  pool.ParallelFor(dims.B * heads * tiles, 1, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t task = begin; task < end; ++task) {
-      tile(call, Head(call, task / tiles), task % tiles * kQueryTile, Scratch(pool, worker));
+      const int64_t head = task / tiles;
+      tile(head / heads, head % heads, task % tiles * kQueryTile, Scratch(pool, worker));
     }
   });
 }
 
 }  // namespace
 
-void UnfusedAttentionForward(const KernelCall& call) { ForEachTile(call, ForwardTile); }
+void UnfusedAttentionForward(const KernelCall& call) {
+  const AttentionDims dims = AttentionDimsOf(call);
+  ForEachTile(call, dims, dims.H, [&](int64_t b, int64_t h, int64_t q0, Scratch scratch) {
+    ForwardTile(call, Head(dims, b, h), q0, scratch);
+  });
+}
 
 void UnfusedAttentionBackward(const KernelCall& call) {
-  ForEachTile(call, BackwardQueries);
-  ForEachTile(call, BackwardKeys);
+  const AttentionDims dims = AttentionDimsOf(call);
+  ForEachTile(call, dims, dims.H, [&](int64_t b, int64_t h, int64_t q0, Scratch scratch) {
+    BackwardQueries(call, Head(dims, b, h), q0, scratch);
+  });
+  ForEachTile(call, dims, dims.G, [&](int64_t b, int64_t g, int64_t k0, Scratch scratch) {
+    BackwardKeys(call, dims, b, g, k0, scratch);
+  });
 }
 
 }  // namespace zeroplan::cpu

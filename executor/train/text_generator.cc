@@ -27,6 +27,7 @@ Program LowerGenerator(const ModelSpec& model, int64_t context) {
 
 EngineOptions MakeEngineOptions(int threads) {
   EngineOptions options;
+  options.fresh_weights = false;
   options.threads_per_rank = threads;
   return options;
 }

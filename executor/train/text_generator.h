@@ -19,7 +19,7 @@ struct SamplingOptions {
 
 class TextGenerator {
  public:
-  // Loads `folder` (config.json and model.safetensors). `context` tokens at most are looked at (0:
+  // Loads `folder` (config.json and safetensors). `context` tokens at most are looked at (0:
   // all the model has positions for). Throws as HfWeightsSource.
   TextGenerator(const std::filesystem::path& folder, int64_t context, int threads);
   ~TextGenerator();

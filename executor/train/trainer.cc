@@ -29,6 +29,10 @@ namespace {
 // fp16 at its smallest loss scale: so many skipped steps in a row are no longer bad luck.
 constexpr int kHopelessSkips = 50;
 
+// Token ids are looked at before the first step up to so many bytes of token files over all ranks:
+// a few seconds. What is past it is looked at in blocks, and all of it as it is read.
+constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
+
 // Asking a GPU's driver for its memory takes a while: not at every step.
 constexpr int64_t kDeviceUseEvery = 16;
 
@@ -70,9 +74,9 @@ class Run {
         observer_(observer),
         checkpoint_(OpenCheckpoint()),
         seed_(ChooseSeed()),
-        data_(TokenDataset::Open(options.data)),
-        sampler_(WithVocab(data_, program.model.vocab),
-                 MakeSamplerOptions(program, options, seed_)),
+        weights_(OpenWeights()),
+        data_(OpenData()),
+        sampler_(data_, MakeSamplerOptions(program, options, seed_)),
         agreed_(Agree()),
         engine_(program, MakeEngineOptions()) {}
 
@@ -99,8 +103,19 @@ class Run {
  private:
   bool first() const { return group_.rank() == 0; }
 
-  static const TokenDataset& WithVocab(TokenDataset& data, int64_t vocab) {
-    data.SetVocab(vocab);
+  // Ids outside the vocabulary are found here, each rank looking at its part, and not after hours.
+  TokenDataset OpenData() const {
+    TokenDataset data = TokenDataset::Open(options_.data);
+    data.SetVocab(program_.model.vocab);
+    const int rank = group_.rank(), ranks = group_.world_size();
+    const uint64_t budget = kVocabCheckBytes / static_cast<uint64_t>(ranks);
+    const uint64_t looked = data.CheckVocab(rank, ranks, budget);
+    if (const uint64_t all = data.PartSize(rank, ranks); first() && looked < all) {
+      LogInfo(
+          "--data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
+          "are as they are read",
+          100 * static_cast<double>(looked) / static_cast<double>(all));
+    }
     return data;
   }
 
@@ -129,6 +144,19 @@ class Run {
         CheckpointSource::Open(*folder, program_.model, *program_.layout.tensors));
   }
 
+  // Before the engine takes memory: what does not fit the model is found at once.
+  std::unique_ptr<HfWeightsSource> OpenWeights() const {
+    const std::filesystem::path& folder = options_.init_from;
+    if (checkpoint_ || folder.empty()) return nullptr;
+    if (std::error_code ignored; std::filesystem::equivalent(folder, options_.save_dir, ignored)) {
+      ThrowUsage(
+          "--save {}: the run starts from the weights in this folder, and its own would replace "
+          "them; choose another folder",
+          options_.save_dir.string());
+    }
+    return std::make_unique<HfWeightsSource>(folder, program_.model, *program_.layout.tensors);
+  }
+
   uint64_t ChooseSeed() const {
     if (!checkpoint_) return options_.seed.value_or(1);
     const uint64_t saved = checkpoint_->meta().seed;
@@ -147,6 +175,7 @@ class Run {
                           {"--seed", std::to_string(seed_)},
                           {"--data", fmt::format("{} samples", sampler_.train_samples())},
                           {"--steps", std::to_string(options_.steps)},
+                          {"--init-from", options_.init_from.string()},
                           {"--save", options_.save_dir.string()},
                           {"--save-every", std::to_string(options_.save_every)},
                           {"--validate-every", std::to_string(options_.validate_every)}});
@@ -159,6 +188,7 @@ class Run {
     engine.group = options_.group;
     engine.deterministic = options_.deterministic;
     engine.seed = seed_;
+    engine.fresh_weights = !checkpoint_ && !weights_;
     engine.threads_per_rank = options_.threads_per_rank;
     engine.swap_dir = options_.swap_dir;
     engine.record_trace = !options_.trace_file.empty();
@@ -183,9 +213,15 @@ class Run {
       }
       if (first()) LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
       checkpoint_.reset();
-    } else if (!options_.init_from.empty()) {
-      const HfWeightsSource weights(options_.init_from, program_.model, *program_.layout.tensors);
-      engine_.Load(weights, false, nullptr);
+    } else if (weights_) {
+      engine_.Load(*weights_, false, nullptr);
+      if (first()) {
+        LogInfo("weights: read from {} ({})", options_.init_from.string(), weights_->Describe());
+      }
+      weights_.reset();
+    } else if (first()) {
+      LogInfo("weights: fresh, drawn with seed {}; --init-from DIR starts from published ones",
+              seed_);
     }
   }
 
@@ -312,7 +348,8 @@ class Run {
     if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
-    WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source);
+    WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source,
+                   options_.final_weights);
   }
 
   const Program& program_;
@@ -321,6 +358,7 @@ class Run {
   TrainObserver& observer_;
   std::unique_ptr<CheckpointSource> checkpoint_;
   const uint64_t seed_;
+  std::unique_ptr<HfWeightsSource> weights_;
   TokenDataset data_;
   BatchSampler sampler_;
   const bool agreed_;

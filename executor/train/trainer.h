@@ -10,6 +10,7 @@
 
 #include "core/program/program.h"
 #include "core/program/step_state.h"
+#include "executor/checkpoint/hf_export.h"
 #include "executor/engine/engine.h"
 #include "executor/process/process_group.h"
 
@@ -27,6 +28,7 @@ struct TrainOptions {
   int64_t save_every = 0;            // steps; 0: at the end only
   bool resume = false;               // from save_dir's latest checkpoint; fresh if there is none
   std::filesystem::path init_from;   // folder with Hugging Face weights; empty: fresh weights
+  HfExportOptions final_weights;     // what the weights in save_dir are saved as
   int64_t validate_every = 0;        // steps; 0: at the end only
   int64_t validation_batches = 16;   // at most so many a time
   int threads_per_rank = 0;          // 0: cores / ranks

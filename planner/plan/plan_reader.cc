@@ -99,12 +99,19 @@ void AppendJson(std::string& text, int& line, const JsonNode& node) {
 ModelSpec ReadModel(PlanSection section, const std::string& source) {
   ModelSpec model;
   ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
+    if (field.optional && section.json().Raw(field.key) == nullptr) return;
     if constexpr (std::is_same_v<T, std::string>) {
       value = section.String(field.key);
     } else if constexpr (std::is_same_v<T, int64_t>) {
-      value = section.Int(field.key, 1);
+      value = section.Int(field.key, field.optional ? 0 : 1);
     } else if constexpr (std::is_same_v<T, float>) {
       value = static_cast<float>(section.Number(field.key, 0, field.max));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      value = section.Bool(field.key);
+    } else if constexpr (std::is_same_v<T, RotaryScaling>) {
+      const std::optional<RotaryScaling> found = RotaryScalingNamed(section.String(field.key));
+      if (!found) section.json().FailValue(field.key, "linear, llama3 or yarn");
+      value = *found;
     } else {
       const std::string name = section.StringOrNull(field.key).value_or("");
       value = FamilyFromFile(name, fmt::format("{}: model.{}", source, field.key));
@@ -260,7 +267,7 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   }
   auto section = [&](const char* key) { return PlanSection(root.Node(key), key, plan.source); };
   plan.model = ReadModel(section("model"), plan.source);
-  const int64_t seq_len = root.Int("seq_len", 1, plan.model.positions);
+  const int64_t seq_len = root.Int("seq_len", 1, plan.model.LongestSequence());
   plan.cluster = ReadFields<Cluster>(section("cluster"));
   plan.lower = ReadFields<LowerOptions>(section("lower"));
   plan.setup =
@@ -288,7 +295,7 @@ ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, i
   ProgramRecord record;
   record.version = root.String("zeroplan");
   record.model = ReadModel(section("model"), source);
-  const int64_t seq_len = root.Int("seq_len", 1, record.model.positions);
+  const int64_t seq_len = root.Int("seq_len", 1, record.model.LongestSequence());
   const auto gpus = static_cast<int>(root.Int("gpus", 1, kMaxPlannedGpus));
   record.lower = ReadFields<LowerOptions>(section("lower"));
   std::string config_text;

@@ -23,11 +23,13 @@ Json FloatJson(float value) { return Json::parse(fmt::format("{}", value)); }
 
 Json ModelJson(const ModelSpec& model) {
   Json json;
-  ForEachField(model, [&]<typename T>(const ModelField& field, const T& value) {
+  ForEachWrittenField(model, [&]<typename T>(const ModelField& field, const T& value) {
     if constexpr (std::is_same_v<T, float>) {
       json[field.key] = FloatJson(value);
     } else if constexpr (std::is_same_v<T, const ModelFamily*>) {
       if (!FamilyInFile(*value).empty()) json[field.key] = FamilyInFile(*value);
+    } else if constexpr (std::is_same_v<T, RotaryScaling>) {
+      json[field.key] = RotaryScalingName(value);
     } else {
       json[field.key] = value;
     }

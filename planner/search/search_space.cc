@@ -67,7 +67,7 @@ SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bo
   space.buckets = {{kAuto, kAuto}, {part, kAuto}, {part, 2 * layer}, {4 * layer, 4 * layer}};
   space.gathering = {{}, {.persistence_threshold = 0}, {0, all, all}};
   space.sub_group_elements = {ZeroConfig{}.sub_group_elements, 4 * ZeroConfig{}.sub_group_elements};
-  SetBatches(space, std::nullopt, model.positions);
+  SetBatches(space, std::nullopt, model.LongestSequence());
   return space;
 }
 

@@ -48,8 +48,10 @@ double Slope(Loss&& loss, double h) {
 
 // One step from random weights, then check(tensor, slope, gradient) for `count` elements of each
 // tensor: the slope is that of the engine's own loss. REQUIRES: as EngineGradients, one micro-step.
+// `step`: a power of two; a larger one has less of fp32's noise, a smaller one of the loss's bends.
 template <typename Check>
-void ForEachEngineSlope(const Program& program, size_t count, Check&& check) {
+void ForEachEngineSlope(const Program& program, size_t count, Check&& check,
+                        double step = 1.0 / 32) {
   const auto& table = *program.layout.tensors;
   const RandomState start(table, 5);
   MemoryState state(program.layout);
@@ -76,7 +78,7 @@ void ForEachEngineSlope(const Program& program, size_t count, Check&& check) {
             engine.Load(state, false, nullptr);
             return engine.Evaluate(batch);
           },
-          1.0 / 32);
+          step);
       put(at);
       check(table[t], slope, grads[t][i]);
     }

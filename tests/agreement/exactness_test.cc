@@ -9,6 +9,7 @@
 #include "cost_models/traffic.h"
 #include "executor/engine/engine.h"
 #include "tests/agreement/memory_state.h"
+#include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"
 
 namespace zeroplan {
@@ -52,11 +53,13 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
   }
 }
 
-void CheckCell(const testing::Cell& cell, bool flash_attention = true) {
+void CheckCell(const testing::Cell& cell, bool flash_attention = true,
+               const ModelSpec& model = testing::TinyModel()) {
   CAPTURE(cell.name);
+  CAPTURE(model.family->name());
   LowerOptions lower = SmallChunks();
   lower.flash_attention = flash_attention;
-  const Program program = Lower(testing::TinyModel(), cell.setup, lower);
+  const Program program = Lower(model, cell.setup, lower);
   const MemoryReport memory = WalkMemory(program);
   EngineOptions options;
   options.threads_per_rank = 1;
@@ -107,6 +110,13 @@ TEST_CASE("memory, instructions and traffic are the plan's: fp16") {
 }
 TEST_CASE("memory, instructions and traffic are the plan's: fp32") {
   for (const auto& cell : testing::AllCells({1, 2, 3, 4, 8}, {Dtype::kF32})) CheckCell(cell);
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: families of llama's kind") {
+  for (const ModelFamily* family : {&Llama(), &Qwen2(), &Qwen3()}) {
+    const ModelSpec model = testing::TinyLlama(*family);
+    for (const auto& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) CheckCell(cell, true, model);
+  }
 }
 
 TEST_CASE("memory, instructions and traffic are the plan's: attention not fused") {

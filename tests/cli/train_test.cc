@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -201,6 +202,110 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
     CHECK(run.err.find(c.needle) != std::string::npos);
     CHECK(run.err.find("bug in zeroplan") == std::string::npos);
   }
+}
+
+// A model's folder as somebody publishes it, made by a short run.
+std::string PublishedFolder(const Workspace& work, const std::string& config,
+                            const std::string& more) {
+  const RunResult run =
+      RunZeroplan("train --model " + config + " --data " + SourcePath("LICENSE") +
+                  " --threads 1 --steps 2 --seed 5 --save " + work.path("made") + more);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const fs::path folder = work.path("published");
+  fs::create_directory(folder);
+  for (const auto& entry : fs::directory_iterator(work.path("made"))) {
+    if (entry.is_regular_file()) fs::copy(entry.path(), folder / entry.path().filename());
+  }
+  std::ofstream(folder / "tokenizer.json") << "{}";
+  std::ofstream(folder / "LICENSE") << "as you like";
+  return folder.string();
+}
+
+std::string TrainFolder(const Workspace& work, const std::string& more) {
+  return "train --data " + SourcePath("LICENSE") + " --threads 1 --steps 2 --metrics " +
+         work.path("m.jsonl") + " " + more;
+}
+
+TEST_CASE("--model DIR starts from the weights in it, and what lies beside them goes along") {
+  const Workspace work;
+  const std::string config = work.path("wide.json");  // 1.7 MB of weights
+  std::ofstream(config)
+      << R"({"model_type":"gpt2","n_layer":2,"n_embd":128,"n_head":2,"n_positions":32,"vocab_size":256})";
+  const std::string folder = PublishedFolder(work, config, " --max-shard-size 1MB");
+  REQUIRE(fs::exists(folder + "/model.safetensors.index.json"));
+  const auto first_loss = [&](const std::string& more, const std::string& line) {
+    fs::remove(work.path("m.jsonl"));
+    const RunResult run = RunZeroplan(TrainFolder(work, more));
+    CAPTURE(more);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(run.err.find(line) != std::string::npos);
+    return LossesByStep(work.path("m.jsonl")).at(1);
+  };
+  const std::string read = "weights: read from " + folder + " (2 files, F32)";
+  const double fresh =
+      first_loss("--model " + config, "weights: fresh, drawn with seed 1; --init-from DIR");
+  const double trained = first_loss("--model " + config + " --init-from " + folder, read);
+  CHECK(trained != fresh);
+  CHECK(first_loss("--model " + folder + " --save " + work.path("out") + " --save-dtype fp16",
+                   read) == trained);
+  CHECK(first_loss("--fresh-weights --model " + folder, "weights: fresh") == fresh);
+  // On two ranks each reads its part.
+  const double sharded = first_loss("--gpus 2 --stage 3 --model " + folder, read);
+  CHECK(std::abs(sharded - trained) < 0.2);  // twice the samples
+  CHECK(ReadWhole(work.path("out/LICENSE")) == "as you like");
+  CHECK(ReadWhole(work.path("out/tokenizer.json")) == "{}");
+  CHECK(Json::parse(ReadWhole(work.path("out/config.json")))["torch_dtype"] == "float16");
+  CHECK(fs::exists(work.path("out/model.safetensors")));
+  CHECK(RunZeroplan("generate " + work.path("out") + " --tokens 5").exit_code == 0);
+  CHECK(RunZeroplan("generate " + folder + " --tokens 5").exit_code == 0);
+}
+
+TEST_CASE("weights, tokens and their options that cannot be used are refused") {
+  const Workspace work;
+  const std::string folder = PublishedFolder(work, work.path("config.json"), "");
+  const std::string model = " --model " + folder;
+  const auto copy_without = [&](const char* name, const std::string& file) {
+    const std::string copy = work.path(name);
+    fs::copy(folder, copy);
+    fs::remove(copy + "/" + file);
+    return copy;
+  };
+  const std::string torch = copy_without("torch", "model.safetensors");
+  std::ofstream(torch + "/pytorch_model.bin") << "x";
+  const std::string cut = copy_without("cut", "none");
+  fs::resize_file(cut + "/model.safetensors", 5000);
+  std::ofstream(work.path("deeper.json"))
+      << R"({"model_type":"gpt2","n_layer":3,"n_embd":32,"n_head":4,"n_positions":32,"vocab_size":256})";
+  std::vector<uint32_t> ids(500, 7);
+  ids[400] = 256;
+  std::ofstream(work.path("ids.u32"), std::ios::binary)
+      .write(reinterpret_cast<const char*>(ids.data()), 2000);
+  const struct {
+    std::string arguments, needle;
+  } cases[] = {
+      {TrainFolder(work, model + " --save-dtype bf16"), "--save-dtype: bf16 needs --save DIR"},
+      {TrainFolder(work, model + " --max-shard-size 1GB"), "--max-shard-size: 1GB needs --save"},
+      {TrainFolder(work, model + " --max-shard-size 5 --save x"), "--max-shard-size: 5 is 5 bytes"},
+      {TrainFolder(work, model + " --save-dtype int8 --save x"), "--save-dtype"},
+      {TrainFolder(work, model + " --fresh-weights --init-from " + folder), "--fresh-weights"},
+      {TrainFolder(work, model + " --save " + folder), "the run starts from the weights in this"},
+      {TrainFolder(work, " --model " + torch), "only pytorch_model.bin, which is not read"},
+      {TrainFolder(work, " --model " + cut), "cut short"},
+      {TrainFolder(work, " --model " + work.path("deeper.json") + " --init-from " + folder),
+       "n_layer is 2, but the model to train has 3, n_head is 2, not 4"},
+      {"train --steps 2 --model " + work.path("config.json") + " --data " + work.path("ids.u32"),
+       "ids.u32: token 256 at position 400 is outside the model's vocabulary of 256"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.arguments);
+    const RunResult run = RunZeroplan(c.arguments);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.err.find(c.needle) != std::string::npos);
+  }
+  CHECK_FALSE(fs::exists("x"));
 }
 
 TEST_CASE("a folder with checkpoints is not overwritten by a new run") {

@@ -251,7 +251,8 @@ TEST_CASE("model and hw") {
   const RunResult list = RunZeroplan("model list");
   CHECK(list.exit_code == 0);
   for (const char* name : {"gpt2 ", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt3-1.3b",
-                           "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt2-10b"}) {
+                           "gpt3-2.7b", "gpt3-6.7b", "gpt3-13b", "gpt2-10b", "llama3.1-8b",
+                           "mistral-7b-v0.3", "qwen2.5-7b", "qwen3-8b", "smollm2-135m"}) {
     CHECK(list.out.find(name) != std::string::npos);
   }
   const RunResult show = RunZeroplan("model show gpt2");

@@ -195,11 +195,9 @@ inline std::vector<ValidationRow> GpuRows(const std::string& folder, const std::
   }
   for (size_t i = 0; i < file["attention"].size(); ++i) {
     const auto& row = file["attention"][i];
-    const AttentionShape shape = {row["batch"], row["seq"],
-                                  row["heads"].get<int64_t>() * row["head_dim"].get<int64_t>(),
-                                  row["heads"]};
+    const AttentionShape shape = {row["batch"], row["seq"], row["heads"], row["head_dim"]};
     const std::string name =
-        fmt::format("B{} T{} H{} D{}", shape.batch, shape.seq, shape.heads, shape.head_dim());
+        fmt::format("B{} T{} H{} D{}", shape.batch, shape.seq, shape.heads, shape.head_dim);
     rows.push_back({"attention forward", name, i % 2 == 0, row["forward_seconds"],
                     attention.ForwardSeconds(shape)});
     rows.push_back({"attention backward", name, i % 2 == 0, row["backward_seconds"],

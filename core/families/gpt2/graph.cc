@@ -29,7 +29,7 @@ class Gpt2Graph : public ModelGraph {
     b.ln1 = g_.NormForward(x_MC, kLn1W, kLn1B, "ln1");
     b.qkv = g_.LinearForward(b.ln1.y_MC, kQkvW, kQkvB, "qkv");
     b.attention = g_.AttentionForward(b.qkv.y_MN, "attention");
-    b.proj = g_.LinearForward(b.attention.out_MC, kProjW, kProjB, "middle", x_MC);
+    b.proj = g_.LinearForward(b.attention.out_MHD, kProjW, kProjB, "middle", x_MC);
     b.ln2 = g_.NormForward(b.proj.y_MN, kLn2W, kLn2B, "ln2");
     b.fc = g_.LinearGeluForward(b.ln2.y_MC, kFcW, kFcB, "fc", "gelu");
     b.fc_proj =

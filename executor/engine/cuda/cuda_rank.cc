@@ -60,6 +60,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     context.program = &program;
     context.rank = rank_;
     context.seed = options.seed;
+    context.fresh_weights = options.fresh_weights;
     context.pool = &pool_;
     if (OnHost(stream)) continue;
     // Collectives and copies are what others wait for.

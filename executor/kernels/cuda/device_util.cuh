@@ -44,6 +44,17 @@ __device__ inline Pack<T, W> LoadPack(const T* data) {
   return *reinterpret_cast<const Pack<T, W>*>(data);
 }
 
+// Keeps the compiler from holding what it computed from `pack` in registers for later: fp32 copies
+// take twice the registers, which halves what is on its way.
+template <typename T, int W>
+__device__ inline void KeepPacked(Pack<T, W>& pack) {
+  if constexpr (sizeof(T) == 2 && W % 2 == 0) {
+    auto* words = reinterpret_cast<uint32_t*>(&pack);
+#pragma unroll
+    for (size_t i = 0; i < sizeof(pack) / 4; ++i) asm volatile("" : "+r"(words[i]));
+  }
+}
+
 template <typename T>
 struct Typed {
   T* data;

@@ -23,7 +23,7 @@ void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool q
   if (!quick) shapes.insert(shapes.end(), std::begin(kMoreShapes), std::end(kMoreShapes));
   for (const Shape& s : shapes) {
     const int64_t channels = s.heads * s.head_dim, rows = s.batch * s.seq;
-    const KernelDims dims = {s.batch, s.seq, channels, s.heads};
+    const KernelDims dims = {s.batch, s.seq, s.heads, s.heads, s.head_dim};
     const BenchArg qkv{ArgKind::kRandom, dtype, rows * 3 * channels};
     const BenchArg grad{ArgKind::kRandom, dtype, rows * channels};
     const BenchArg lse{ArgKind::kZero, Dtype::kF32, s.batch * s.heads * s.seq};

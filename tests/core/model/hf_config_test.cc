@@ -112,7 +112,7 @@ TEST_CASE("hf config: what zeroplan does not train is refused by key") {
     CHECK_THROWS_WITH_AS(ReadHuggingFaceConfig(file, nullptr), doctest::Contains(c.message), Error);
   }
   for (const char* text :
-       {"{}", "[]", "{\"model_type\": \"llama\"}", "", "7", "{\"model_type\": 3}"}) {
+       {"{}", "[]", "{\"model_type\": \"opt\"}", "", "7", "{\"model_type\": 3}"}) {
     CAPTURE(text);
     CHECK_THROWS_AS(ReadHuggingFaceConfig(folder.Write(text), nullptr), Error);
   }

@@ -85,6 +85,20 @@ TEST_CASE("kernel table: bytes moved by hand") {
   CHECK(bytes(KernelId::kLayerNormBackward, {4, 8},
               {part(64), part(64), part(16), part(32), part(64), part(16), part(16), part(256)}) ==
         272 + 2 * 256);
+  CHECK(bytes(KernelId::kRmsNormBackward, {4, 8},
+              {part(64), part(64), part(16), part(16), part(64), part(16), part(256)}) ==
+        240 + 2 * 256);
+  // M=4 T=2 H=3 G=1 D=4: of five heads a row four are turned, in place: 128 of 160 bytes.
+  CHECK(bytes(KernelId::kRotaryForward, {4, 2, 3, 1, 4}, {part(160), part(32)}) == 2 * 128 + 32);
+  CHECK(bytes(KernelId::kQkNormRotaryForward, {4, 2, 3, 1, 4},
+              {part(160), part(16), part(32), part(160), part(64)}) == 2 * 160 + 16 + 32 + 64);
+  const std::vector<ArgShape> heads = {part(160), part(160), part(16), part(64),
+                                       part(32),  part(32),  part(256)};
+  CHECK(bytes(KernelId::kQkNormRotaryBackward, {4, 2, 3, 1, 4}, heads) ==
+        3 * 128 + 16 + 64 + 32 + 32 + 2 * 256);
+  CHECK(bytes(KernelId::kQkNormRotaryBackward, {4, 2, 3, 1, 4}, heads, kAccumulate) ==
+        3 * 128 + 16 + 64 + 32 + 2 * 32 + 2 * 256);
+  CHECK(bytes(KernelId::kSwiGluBackward, {4, 8}, {part(64), part(128)}) == 64 + 2 * 128);
 }
 
 TEST_CASE("kernel table: dims and unusual scalars as text") {
@@ -93,6 +107,8 @@ TEST_CASE("kernel table: dims and unusual scalars as text") {
   const KernelScalars usual = UsualScalars(KernelId::kLayerNormForward);
   CHECK(FormatDims(KernelId::kLayerNormForward, {4, 8}, usual) == "M=4 C=8");
   CHECK(FormatDims(KernelId::kLayerNormForward, {4, 8}, {0.5f}) == "M=4 C=8 eps=0.5");
+  CHECK(FormatDims(KernelId::kRotaryTable, {16, 4, 2, 8}, {500000, 8, 1, 4, 1}) ==
+        "T=16 D=4 scaling=2 original_positions=8 theta=500000 factor=8 high=4");
 }
 
 TEST_CASE("kernel table: flags decide between writing and adding") {
@@ -106,6 +122,10 @@ TEST_CASE("kernel table: flags decide between writing and adding") {
   CHECK(AccessMode(KernelId::kLayerNormBackward, 4, kAddToOutput) == kInOut);
   CHECK(AccessMode(KernelId::kLayerNormBackward, 5, kAddToOutput) == kOut);
   CHECK(AccessMode(KernelId::kLayerNormBackward, 6, kAccumulate) == kInOut);
+  CHECK(AccessMode(KernelId::kRmsNormBackward, 4, kAddToOutput) == kInOut);
+  CHECK(AccessMode(KernelId::kRmsNormBackward, 5, kAddToOutput) == kOut);
+  CHECK(AccessMode(KernelId::kQkNormRotaryBackward, 0, kNoFlags) == kInOut);
+  CHECK(AccessMode(KernelId::kQkNormRotaryBackward, 5, kAccumulate) == kInOut);
   CHECK(AccessMode(KernelId::kCrossEntropy, 0, kForwardOnly) == kInOut);
   CHECK(AccessMode(KernelId::kLossReduce, 1, kNoFlags) == kInOut);
   CHECK(AccessMode(KernelId::kEmbedBackward, 2, kNoFlags) == kInOut);
@@ -116,23 +136,34 @@ TEST_CASE("kernel table: flags decide between writing and adding") {
 TEST_CASE("kernel table: FLOPs by hand") {
   CHECK(Flops(KernelId::kMatmulForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
   CHECK(Flops(KernelId::kMatmulBackwardWeight, {64, 16, 48}) == 2.0 * 64 * 16 * 48);
-  // B=2 T=8 C=16 H=4: two products of 2*B*T*T*C, half of them masked.
-  CHECK(Flops(KernelId::kAttentionForward, {2, 8, 16, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
-  CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 16, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  // B=2 T=8 H=4 G=2 D=4: two products of 2*B*T*T*H*D, half of them masked. Sharing keys and values
+  // saves none.
+  CHECK(Flops(KernelId::kAttentionForward, {2, 8, 4, 2, 4}) == 2.0 * 2 * 2 * 8 * 8 * 16 / 2);
+  CHECK(Flops(KernelId::kAttentionBackward, {2, 8, 4, 2, 4}) == 5.0 * 2 * 2 * 8 * 8 * 16 / 2);
   // Without the fused kernel the scores are not made again: four products in place of five. The
   // batched products do the masked half too.
-  CHECK(Flops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) == 4096);
-  CHECK(Flops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) == 8192);
-  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionForward, {2, 8, 16, 4}) ==
+  CHECK(Flops(KernelId::kUnfusedAttentionForward, {2, 8, 4, 2, 4}) == 4096);
+  CHECK(Flops(KernelId::kUnfusedAttentionBackward, {2, 8, 4, 2, 4}) == 8192);
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionForward, {2, 8, 4, 2, 4}) ==
         2 * (2.0 * 2 * 8 * 8 * 16));
-  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionBackward, {2, 8, 16, 4}) ==
+  CHECK(UnfusedAttentionGemmFlops(KernelId::kUnfusedAttentionBackward, {2, 8, 4, 2, 4}) ==
         4 * (2.0 * 2 * 8 * 8 * 16));
-  CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 16, 4}),
+  CHECK_THROWS_AS(UnfusedAttentionGemmFlops(KernelId::kAttentionForward, {2, 8, 4, 2, 4}),
                   CheckFailure);
   // A product, and 9 or 18 for each GELU: of M x N outputs forward, M x K backward.
   CHECK(Flops(KernelId::kMatmulGeluForward, {64, 16, 48}) == 2.0 * 64 * 16 * 48 + 9.0 * 64 * 48);
   CHECK(Flops(KernelId::kMatmulGeluBackward, {64, 16, 48}) == 2.0 * 64 * 16 * 48 + 18.0 * 64 * 16);
   CHECK(Flops(KernelId::kFill, {4096}) == 0);
+  CHECK(Flops(KernelId::kRmsNormForward, {64, 16}) == 4.0 * 64 * 16);
+  CHECK(Flops(KernelId::kRmsNormBackward, {64, 16}) == 9.0 * 64 * 16);
+  CHECK(Flops(KernelId::kRotaryTable, {64, 16, 2, 32}) == 5.0 * 64 * 16 / 2);
+  // M=64 T=16 H=6 G=2 D=8: eight heads of 8 a row are turned.
+  CHECK(Flops(KernelId::kRotaryForward, {64, 16, 6, 2, 8}) == 3.0 * 64 * 8 * 8);
+  CHECK(Flops(KernelId::kRotaryBackward, {64, 16, 6, 2, 8}) == 3.0 * 64 * 8 * 8);
+  CHECK(Flops(KernelId::kQkNormRotaryForward, {64, 16, 6, 2, 8}) == 7.0 * 64 * 8 * 8);
+  CHECK(Flops(KernelId::kQkNormRotaryBackward, {64, 16, 6, 2, 8}) == 12.0 * 64 * 8 * 8);
+  CHECK(Flops(KernelId::kSwiGluForward, {64, 16}) == 5.0 * 64 * 16);
+  CHECK(Flops(KernelId::kSwiGluBackward, {64, 16}) == 12.0 * 64 * 16);
   // No overflow at sizes whose product passes 2^63.
   CHECK(Flops(KernelId::kMatmulForward, {1 << 24, 1 << 20, 1 << 22}) == 0x1p67);
 }
@@ -141,14 +172,30 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   CHECK(Workspace(KernelId::kMatmulForward, {64, 16, 48}, Backend::kCuda) == 33554432);
   CHECK(Workspace(KernelId::kMatmulGeluForward, {64, 16, 48}, Backend::kCuda) == 33554432);
   CHECK(Workspace(KernelId::kMatmulGeluBackward, {64, 16, 48}, Backend::kCuda) == 33554432);
-  // cuDNN: B=4 T=1024 C=768 H=12, so D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
-  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  // cuDNN: B=4 T=1024 H=12 D=64: 4*4*12*1024*64 + 4*4*12*1024 + 256.
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         12582912 + 196608 + 256);
+  // Shared heads of keys: 4*4*12*1024*64 more. T=1000: two lengths for each of 4 sequences.
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1024, 12, 4, 64}, Backend::kCuda) ==
+        2 * 12582912 + 196608 + 256);
+  CHECK(Workspace(KernelId::kAttentionBackward, {4, 1000, 12, 12, 64}, Backend::kCuda) ==
+        12288000 + 192000 + 256 + 32);
+  // What a long context asks for does not overflow.
+  CHECK(Workspace(KernelId::kAttentionBackward, {16, 131072, 128, 8, 256}, Backend::kCuda) ==
+        uint64_t{16} * 128 * 131072 * (8 * 256 + 4) + 256);
   // 100 rows: 7 blocks of at least 16, 2*96 floats each; 2^20 rows: no more than 264 blocks.
   CHECK(Workspace(KernelId::kLayerNormBackward, {100, 96}, Backend::kCuda) == 5376);
   CHECK(Workspace(KernelId::kLayerNormBackward, {1, 5}, Backend::kCuda) == 256);
   CHECK(Workspace(KernelId::kLayerNormBackward, {1 << 20, 768}, Backend::kCuda) ==
         uint64_t{264} * 2 * 768 * 4);
+  // The same blocks, C floats each.
+  CHECK(Workspace(KernelId::kRmsNormBackward, {100, 96}, Backend::kCuda) == 2816);
+  CHECK(Workspace(KernelId::kRmsNormBackward, {1 << 20, 4096}, Backend::kCuda) ==
+        uint64_t{264} * 4096 * 4);
+  // 20 rows: 3 blocks of at least 8, 2*128 floats each; 2^17 rows: no more than 396 blocks.
+  CHECK(Workspace(KernelId::kQkNormRotaryBackward, {20, 10, 6, 2, 128}, Backend::kCuda) == 3072);
+  CHECK(Workspace(KernelId::kQkNormRotaryBackward, {1 << 17, 4096, 32, 8, 128}, Backend::kCuda) ==
+        uint64_t{396} * 256 * 4);
   // 100,000 elements: 7 blocks of 2^14, a double each.
   CHECK(Workspace(KernelId::kNormSq, {100'000}, Backend::kCuda) == 256);
   CHECK(Workspace(KernelId::kNormSq, {1 << 30}, Backend::kCuda) == 8448);
@@ -156,11 +203,11 @@ TEST_CASE("kernel table: CUDA workspaces by hand") {
   // the sort's 4096 bytes and 1 MiB.
   CHECK(Workspace(KernelId::kEmbedBackward, {4, 1024, 96, 300}, Backend::kCuda) ==
         4 * 16384 + 128 * 2 * 96 * 4 + 4096 + 1048576);
-  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) == 256);
-  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 768, 12}, Backend::kCpu) == 0);
-  CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCuda) == 256);
+  CHECK(Workspace(KernelId::kAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCpu) == 0);
+  CHECK(Workspace(KernelId::kUnfusedAttentionForward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         33554432);
-  CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 768, 12}, Backend::kCuda) ==
+  CHECK(Workspace(KernelId::kUnfusedAttentionBackward, {4, 1024, 12, 12, 64}, Backend::kCuda) ==
         33554432);
 }
 

@@ -14,6 +14,7 @@
 
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/data/token_dataset.h"
 #include "executor/data/token_file.h"
@@ -251,7 +252,8 @@ std::vector<FileKind> FileKinds() {
     return data.size() == 5000 && tokens.front() == tokens.back() ? tokens.front() : 0;
   };
   const auto write_weights = [table](const fs::path& path, int value, IoHook* hook) {
-    WriteHfWeights(path, SmallModel(), *table, ConstantSource(static_cast<float>(value)), hook);
+    WriteHfWeights(path, SmallModel(), *table, ConstantSource(static_cast<float>(value)),
+                   {.hook = hook});
   };
   const auto read_weights = [table](const fs::path& path) {
     const HfWeightsSource source(path, SmallModel(), *table);
@@ -264,6 +266,61 @@ std::vector<FileKind> FileKinds() {
   return {{"text", write_text, read_text},
           {"tokens.bin", write_tokens, read_tokens},
           {"weights", write_weights, read_weights}};
+}
+
+TEST_CASE("sharded weights: an error or death at any step leaves the old, the new or no whole") {
+  const auto table = BuildParamTable(SmallModel());
+  const auto write = [&](const fs::path& path, int value, uint64_t max_bytes, IoHook* hook) {
+    WriteHfWeights(path, SmallModel(), table, ConstantSource(static_cast<float>(value)),
+                   {.max_shard_bytes = max_bytes, .hook = hook});
+  };
+  constexpr uint64_t kWhole = 1 << 30, kThird = 12'000;
+  const struct {
+    uint64_t before, after;
+  } cases[] = {{kThird, kThird}, {kThird, 2 * kThird}, {kThird, kWhole}, {kWhole, kThird}};
+  for (const auto& [before, after] : cases) {
+    const FastTempDir dir;
+    const fs::path path = fs::path(dir.path()) / "weights";
+    for (const int error : {EIO, 0}) {
+      CAPTURE(before);
+      CAPTURE(after);
+      CAPTURE(error);
+      bool reached = true;
+      int absent = 0;
+      for (int at = 0; reached; ++at) {
+        write(path, 1, before, nullptr);
+        const int status = InChild([&] {
+          AtStep hook(at, error);
+          try {
+            write(path, 2, after, &hook);
+          } catch (const Error&) {
+          }
+          return hook.reached() ? kSilentDeath : 0;
+        });
+        REQUIRE(WIFEXITED(status));
+        reached = WEXITSTATUS(status) == kSilentDeath;
+        int value = 0;
+        try {
+          const HfWeightsSource source(path, SmallModel(), table);
+          std::vector<float> values;
+          for (size_t t = 0; t < table.size(); ++t) {
+            values.resize(static_cast<size_t>(table[t].unpadded_rows * table[t].shape[1]));
+            source.Read({static_cast<int>(t), StateKind::kMaster, 0, values.size()}, values);
+            if (value == 0) value = static_cast<int>(values[0]);
+            CHECK(std::all_of(values.begin(), values.end(),
+                              [&](float v) { return v == static_cast<float>(value); }));
+          }
+        } catch (const Error& failure) {
+          CHECK(failure.code() == ExitCode::kUsage);
+          ++absent;
+        }
+        CHECK((value == 2 || reached));
+      }
+      // A single file, before or after, is never without one.
+      const bool several = before != kWhole && after != kWhole;
+      CHECK((absent > 0) == several);
+    }
+  }
 }
 
 TEST_CASE("other files: an error or death at any step leaves the old or the new one") {

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <random>
 
 #include "core/families/load_model.h"
+#include "executor/checkpoint/hf_export.h"
+#include "executor/checkpoint/weight_files.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"
@@ -78,6 +82,24 @@ void CheckValues(const StateSource& source) {
       CHECK(wrong == 0);
     }
   }
+}
+
+std::string OpenError(const fs::path& folder, const std::vector<ParamTensor>& table = Table()) {
+  return ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(folder, SmallModel(), table); });
+}
+
+std::string WriteText(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+  return path.string();
+}
+
+std::vector<std::string> NamesIn(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 TEST_CASE("hf weights: what is exported is imported, padding apart") {
@@ -155,9 +177,43 @@ TEST_CASE("hf weights: what does not fit the model is named") {
       error([](WeightsFile& f) { f.tensors["wpe.weight"] = f.tensors["transformer.wpe.weight"]; }),
       "is there twice"));
   fs::remove(path);
-  CHECK(Contains(
-      ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); }),
-      "holds neither model.safetensors nor model.safetensors.index.json"));
+  CHECK_FALSE(HoldsWeights(dir.path()));
+  CHECK(Contains(OpenError(dir.path()),
+                 "holds neither model.safetensors nor model.safetensors.index.json; weights in"));
+  WriteText(dir.path() + "/pytorch_model-00001-of-00002.bin", "x");
+  CHECK(HoldsWeights(dir.path()));
+  CHECK(
+      Contains(OpenError(dir.path()), "only pytorch_model-00001-of-00002.bin, which is not read"));
+}
+
+TEST_CASE("hf weights: a tied head under its second name alone is the embedding") {
+  const TempDir dir;
+  WeightsFile file(true);
+  file.tensors["lm_head.weight"] = file.tensors["transformer.wte.weight"];
+  file.tensors.erase("transformer.wte.weight");
+  file.Write(dir.path() + "/model.safetensors");
+  CheckValues(HfWeightsSource(dir.path(), SmallModel(), Table()));
+}
+
+TEST_CASE("hf weights: tensors of a dtype that is not read, and files cut short") {
+  const TempDir dir;
+  const fs::path path = fs::path(dir.path()) / "model.safetensors";
+  const std::string header =
+      R"({"transformer.ln_f.bias":{"dtype":"F8_E4M3","shape":[16],"data_offsets":[0,16]}})";
+  uint64_t length = header.size();
+  std::string text(reinterpret_cast<const char*>(&length), 8);
+  WriteText(path, text + header + std::string(16, '\0'));
+  CHECK(Contains(OpenError(dir.path()),
+                 "tensor 'transformer.ln_f.bias' of shape [16] has dtype F8_E4M3, expected F32, "
+                 "BF16 or F16"));
+  WeightsFile(true).Write(path);
+  const uint64_t whole = fs::file_size(path);
+  fs::resize_file(path, whole - 5);
+  CHECK(Contains(OpenError(dir.path()), "outside the file; is it cut short? Get it again"));
+  fs::resize_file(path, 100);
+  CHECK(Contains(OpenError(dir.path()), "but the file ends after 92; get it again"));
+  WriteText(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+  CHECK(Contains(OpenError(dir.path()), "is a Git LFS pointer"));
 }
 
 TEST_CASE("hf weights: a model that transformers saved comes through bit by bit") {
@@ -184,38 +240,210 @@ TEST_CASE("hf weights: a config.json beside them must be the model's") {
   WriteHfWeights(dir.path(), SmallModel(), Table(), FixtureSource());
   ModelSpec spec = SmallModel();
   spec.heads = 4;  // the same shapes
+  CHECK(Contains(
+      ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
+      "config.json: n_head is 2, but the model to train has 4; train with --model " + dir.path()));
+  spec.layers = 3;
   CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
-                 "config.json: n_head is 2, but the model to train has 4"));
+                 "n_layer is 2, but the model to train has 3, n_head is 2, not 4; train with"));
+  WriteText(dir.path() + "/config.json", "{\"model_type\":\"llama9\"}");
+  CHECK(Contains(OpenError(dir.path()),
+                 "model_type: is \"llama9\", but the model to train is a \"gpt2\""));
 }
 
-TEST_CASE("hf weights: sharded saves are read through their index") {
-  const TempDir dir;
-  WeightsFile whole(true), a = whole, b = whole;
-  std::string map;
-  for (const auto& [name, tensor] : whole.tensors) {
-    const bool first = name < "transformer.h.1";
-    (first ? b : a).tensors.erase(name);
-    map +=
-        fmt::format("{}\"{}\":\"{}.safetensors\"", map.empty() ? "" : ",", name, first ? "a" : "b");
+// The fixture's tensors in two files and an index.
+class Sharded {
+ public:
+  Sharded() {
+    WeightsFile whole(true), a = whole, b = whole;
+    for (const auto& [name, tensor] : whole.tensors) {
+      const bool first = name < "transformer.h.1";
+      (first ? b : a).tensors.erase(name);
+      file_of_[name] = first ? "a.safetensors" : "b.safetensors";
+    }
+    a.Write(path("a.safetensors"));
+    b.Write(path("b.safetensors"));
+    WriteIndex();
   }
-  a.Write(dir.path() + "/a.safetensors");
-  b.Write(dir.path() + "/b.safetensors");
-  const auto index = [&](const std::string& text) {
-    std::ofstream(dir.path() + "/model.safetensors.index.json") << text;
-  };
-  index("{\"weight_map\":{" + map + "}}");
-  CheckValues(HfWeightsSource(dir.path(), SmallModel(), Table()));
-  const auto error = [&] {
-    return ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); });
-  };
-  index(R"({"weight_map":{"x":"../a.safetensors"}})");
-  CHECK(Contains(error(), "is not the name of a file in the same folder"));
-  index(R"({"weight_map":{"x":1}})");
+  fs::path folder() const { return dir_.path(); }
+  std::string path(const std::string& name) const { return dir_.path() + "/" + name; }
+  std::map<std::string, std::string>& file_of() { return file_of_; }
+  void WriteIndex() const {
+    std::string map;
+    for (const auto& [name, file] : file_of_) {
+      map += fmt::format("{}\"{}\":\"{}\"", map.empty() ? "" : ",", name, file);
+    }
+    WriteIndex("{\"metadata\":{\"total_size\":1},\"weight_map\":{" + map + "}}");
+  }
+  void WriteIndex(const std::string& text) const {
+    WriteText(path("model.safetensors.index.json"), text);
+  }
+
+ private:
+  TempDir dir_;
+  std::map<std::string, std::string> file_of_;
+};
+
+TEST_CASE("hf weights: sharded saves are read through their index") {
+  Sharded sharded;
+  const HfWeightsSource source(sharded.folder(), SmallModel(), Table());
+  CheckValues(source);
+  CHECK(source.Describe() == "2 files, F32");
+  const auto error = [&] { return OpenError(sharded.folder()); };
+  // What lies outside the folder is not opened, whatever it is.
+  for (const char* name : {"../a.safetensors", "/etc/passwd", "x/../a.safetensors", "..", ".", "",
+                           "a\\u0000.safetensors", "a.safetensors/"}) {
+    CAPTURE(name);
+    sharded.WriteIndex(fmt::format("{{\"weight_map\":{{\"x\":\"{}\"}}}}", name));
+    CHECK(Contains(error(), "is not the name of a file in the same folder"));
+  }
+  sharded.WriteIndex(R"({"weight_map":{"x":1}})");
   CHECK(Contains(error(), "is not the name of a file"));
-  index(R"({"weight_map":[]})");
+  sharded.WriteIndex(R"({"weight_map":[]})");
   CHECK(Contains(error(), "weight_map"));
-  index(R"({"weight_map":{}})");
+  sharded.WriteIndex(R"({"weight_map":{}})");
   CHECK(Contains(error(), "names no files"));
+  sharded.file_of()["transformer.ln_f.bias"] = "c.safetensors";
+  sharded.WriteIndex();
+  CHECK(Contains(error(),
+                 "names c.safetensors, which is not in the folder (1 of 3 files are missing"));
+  sharded.file_of()["transformer.ln_f.bias"] = "a.safetensors";
+  sharded.WriteIndex();
+  WeightsFile cut(true);
+  std::erase_if(cut.tensors, [](const auto& t) { return t.first < "transformer.h.1"; });
+  cut.tensors.erase("transformer.ln_f.bias");
+  cut.Write(sharded.path("b.safetensors"));
+  CHECK(Contains(error(), sharded.path("a.safetensors") +
+                              ": tensor 'transformer.ln_f.bias' of shape [16] is missing, which "
+                              "model.safetensors.index.json says is there"));
+}
+
+TEST_CASE("hf weights: numbered files without an index are a whole if all are there") {
+  const Sharded sharded;
+  fs::remove(sharded.path("model.safetensors.index.json"));
+  const std::string first = sharded.path("model-00001-of-00002.safetensors");
+  const std::string second = sharded.path("model-00002-of-00002.safetensors");
+  fs::rename(sharded.path("a.safetensors"), first);
+  CHECK(Contains(OpenError(sharded.folder()), "model-00002-of-00002.safetensors is missing"));
+  fs::rename(sharded.path("b.safetensors"), second);
+  CHECK(HoldsWeights(sharded.folder()));
+  CheckValues(HfWeightsSource(sharded.folder(), SmallModel(), Table()));
+  fs::rename(second, sharded.path("model-00002-of-00003.safetensors"));
+  CHECK(Contains(OpenError(sharded.folder()), "which belong together"));
+}
+
+TEST_CASE("hf weights: random damage to an index is an error or an index, never worse") {
+  const std::string good =
+      R"({"metadata":{"total_size":12},"weight_map":{"a.b":"x.safetensors","c":"y.safetensors"}})";
+  std::mt19937 random(3);
+  int read = 0;
+  for (int i = 0; i < 5000; ++i) {
+    std::string bad = good;
+    for (uint32_t k = 1 + random() % 3; k > 0; --k) {
+      const size_t at = random() % bad.size();
+      if (random() % 2 == 0) {
+        bad[at] = static_cast<char>(random());
+      } else {
+        bad.insert(at, bad.substr(random() % bad.size(), random() % 20));
+      }
+    }
+    try {
+      for (const auto& [tensor, file] : ParseWeightIndex(bad, "index")) {
+        CHECK(fs::path(file).filename() == file);
+      }
+      ++read;
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kUsage);
+      CHECK(std::string_view(error.what()).size() < 1000);
+    }
+  }
+  CHECK(read > 100);
+}
+
+// The fixture's table, in which a matrix and a vector are published in three parts each.
+std::vector<ParamTensor> TableOfParts() {
+  std::vector<ParamTensor> table = Table();
+  for (ParamTensor& tensor : table) {
+    if (tensor.name.ends_with("mlp.c_proj.weight")) {
+      tensor.parts = {{{"mlp.x.weight", 30}, {"mlp.y.weight", 1}, {"mlp.z.weight", 33}}};
+    } else if (tensor.name.ends_with("attn.c_attn.bias")) {
+      tensor.parts = {{{"attn.q.bias", 16}, {"attn.kv.bias", 32}}};
+    }
+  }
+  return table;
+}
+
+TEST_CASE("hf weights: a parameter of several published tensors leaves and comes back as those") {
+  const TempDir dir;
+  const auto table = TableOfParts();
+  WriteHfWeights(dir.path(), SmallModel(), table, FixtureSource());
+  const auto file = SafetensorsFile::Open(dir.path() + "/model.safetensors");
+  CHECK(file.entries().size() == table.size() + 2 * 3);
+  CHECK(file.Find("transformer.h.1.mlp.c_proj.weight") == nullptr);
+  CHECK(file.Find("transformer.h.1.mlp.y.weight")->shape == std::vector<uint64_t>{1, 16});
+  CHECK(file.Find("transformer.h.0.attn.kv.bias")->shape == std::vector<uint64_t>{32});
+  const HfWeightsSource source(dir.path(), SmallModel(), table);
+  CheckValues(source);
+  // Ranges across the parts' borders.
+  const auto matrix = std::find_if(table.begin(), table.end(), [](const ParamTensor& t) {
+    return t.name == "transformer.h.1.mlp.c_proj.weight";
+  });
+  const auto index = static_cast<int>(matrix - table.begin());
+  for (const uint64_t begin : {0, 1, 479, 480, 481, 495, 496, 1000}) {
+    for (const uint64_t count : {0, 1, 16, 17, 24}) {
+      std::vector<float> values(count);
+      source.Read({index, StateKind::kMaster, begin, count}, values);
+      for (uint64_t i = 0; i < count; ++i) {
+        CHECK(values[i] == StateValue(index, StateKind::kMaster, begin + i, 5));
+      }
+    }
+  }
+  // Each part is looked for by its own name and shape.
+  const auto rewritten = [&](const std::string& name, std::vector<uint64_t> shape) {
+    std::vector<SafetensorsPlan::Tensor> plan;
+    for (const auto& entry : file.entries()) {
+      if (entry.name != name) plan.push_back({entry.name, entry.shape});
+    }
+    if (!shape.empty()) plan.push_back({name, shape});
+    const TempDir other;
+    SafetensorsWriter(other.path() + "/model.safetensors", PlanSafetensors(plan)).Finish();
+    return OpenError(other.path(), table);
+  };
+  CHECK(Contains(rewritten("transformer.h.1.mlp.y.weight", {}),
+                 "tensor 'transformer.h.1.mlp.y.weight' of shape [1, 16] is missing"));
+  CHECK(Contains(rewritten("transformer.h.1.mlp.y.weight", {16}),
+                 "'transformer.h.1.mlp.y.weight' has shape [16], expected [1, 16]"));
+}
+
+TEST_CASE("hf weights: large reads leave nothing of the files in this process's memory") {
+  const TempDir dir;
+  ModelSpec spec = SmallModel();
+  spec.vocab = spec.padded_vocab = 1'000'000;  // 64 MB of fp32
+  const auto table = BuildParamTable(spec);
+  class Zeros : public StateSource {
+   public:
+    void Read(const TensorRange&, std::span<float> out) const override {
+      std::fill(out.begin(), out.end(), 0.5f);
+    }
+  };
+  const auto resident = [](const char* kind) {
+    std::ifstream status("/proc/self/status");
+    for (std::string key; status >> key; status.ignore(256, '\n')) {
+      int64_t kilobytes = 0;
+      if (key == kind && status >> kilobytes) return kilobytes * 1024;
+    }
+    return int64_t{0};
+  };
+  std::vector<float> values(1 << 20);
+  const int64_t before = resident("RssFile:"), own = resident("RssAnon:");
+  WriteHfWeights(dir.path(), spec, table, Zeros());
+  const HfWeightsSource source(dir.path(), spec, table);
+  for (uint64_t begin = 0; begin + values.size() <= 16'000'000; begin += values.size()) {
+    source.Read({0, StateKind::kMaster, begin, values.size()}, values);
+    REQUIRE(values.back() == 0.5f);
+  }
+  CHECK(resident("RssFile:") - before < 8 << 20);
+  CHECK(resident("RssAnon:") - own < 16 << 20);  // one chunk of the export, and `values`
 }
 
 }  // namespace

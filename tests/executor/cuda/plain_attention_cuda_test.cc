@@ -1,5 +1,5 @@
 // Our own attention kernels at every head size they tell apart. Legend: B micro-batch, T sequence,
-// C hidden, H heads, D = C/H.
+// H heads of queries, G of keys and values, D head size.
 #include "executor/kernels/cuda/attention/plain_attention.h"
 #include "tests/executor/kernels/attention_reference.h"
 
@@ -14,17 +14,16 @@ TEST_CASE("gpu plain attention: head sizes and lengths at the tiles' borders") {
   Bench bench(1);
   for (Dtype dtype : {Dtype::kF32, Dtype::kBF16}) {
     for (const AttentionShape& s :
-         {AttentionShape{1, 1, 8, 2}, AttentionShape{2, 63, 14, 2}, AttentionShape{1, 65, 64, 1},
-          AttentionShape{1, 200, 130, 2}, AttentionShape{2, 64, 128, 1},
-          AttentionShape{1, 129, 100, 1}, AttentionShape{1, 33, 258, 2},
-          AttentionShape{1, 70, 256, 1}, AttentionShape{1, 97, 200, 1}}) {
+         {AttentionShape{1, 1, 2, 2, 4}, AttentionShape{2, 63, 2, 2, 7},
+          AttentionShape{1, 65, 1, 1, 64}, AttentionShape{1, 200, 2, 2, 65},
+          AttentionShape{2, 64, 1, 1, 128}, AttentionShape{1, 129, 1, 1, 100},
+          AttentionShape{1, 33, 2, 2, 129}, AttentionShape{1, 70, 1, 1, 256},
+          AttentionShape{1, 97, 1, 1, 200}, AttentionShape{2, 70, 6, 2, 64},
+          AttentionShape{1, 65, 4, 1, 130}}) {
       CAPTURE(DtypeName(dtype));
-      CAPTURE(s.B);
-      CAPTURE(s.T);
-      CAPTURE(s.C);
-      CAPTURE(s.H);
-      const KernelDims dims = {s.B, s.T, s.C, s.H};
-      Tensor qkv = Tensor::Random(rng, dtype, s.B * s.T * 3 * s.C), out(dtype, s.B * s.T * s.C);
+      const KernelDims dims = s.dims();
+      CAPTURE(FormatDims(KernelId::kAttentionForward, dims, {}));
+      Tensor qkv = Tensor::Random(rng, dtype, s.qkv_size()), out(dtype, s.out_size());
       Tensor lse(Dtype::kF32, s.B * s.H * s.T), dout = Tensor::Random(rng, dtype, out.size());
       bench.Run(KernelId::kAttentionForward, dims, {&qkv, &out, &lse}, 0,
                 cuda::PlainAttentionForward);
@@ -40,7 +39,7 @@ TEST_CASE("gpu plain attention: head sizes and lengths at the tiles' borders") {
       CHECK(dqkv == again);
       // In 16 bit the saved `out` is rounded: sum_D dout * out is off by up to sqrt(D) such
       // roundings, and ds with it, for each of the queries that a key meets.
-      const double root_d = std::sqrt(static_cast<double>(s.C / s.H));
+      const double root_d = std::sqrt(static_cast<double>(s.D));
       const double rounded = dtype == Dtype::kF32 ? 0 : (4 + 0.5 * root_d) * RoundOff(dtype);
       CheckAllClose(
           dqkv, AttentionGradient(s, qkv.values(), AttentionProbs(s, qkv.values()), dout.values()),

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <random>
 
 #include "core/base/error.h"
 #include "executor/data/token_file.h"
@@ -30,14 +31,18 @@ class Folder : public TempDir {
   std::string WriteU16(const std::string& name, const std::vector<uint16_t>& tokens) const {
     return Write(name, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * 2});
   }
+  std::string WriteU32(const std::string& name, const std::vector<uint32_t>& tokens) const {
+    return Write(name, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * 4});
+  }
+  template <typename Token>
   std::string WriteLlmc(const std::string& name, int32_t magic, int32_t version, int32_t count,
-                        const std::vector<uint16_t>& tokens) const {
+                        const std::vector<Token>& tokens) const {
     std::vector<int32_t> header(256);
     header[0] = magic;
     header[1] = version;
     header[2] = count;
     std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
-    bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size() * 2);
+    bytes.append(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(Token));
     return Write(name, bytes);
   }
 };
@@ -126,14 +131,150 @@ TEST_CASE("token dataset: ranges across many files, small and mapped") {
 
 TEST_CASE("token dataset: llm.c and bare token files join") {
   const Folder folder;
-  const auto llmc = folder.WriteLlmc("a.bin", 20240520, 1, 3, {1, 2, 50256});
+  const auto llmc = folder.WriteLlmc<uint16_t>("a.bin", 20240520, 1, 3, {1, 2, 50256});
   const auto bare = folder.WriteU16("b.bin", {3, 65535});
   const auto short_one = folder.WriteU16("c.u16", {4});
-  const auto empty = folder.WriteLlmc("d.bin", 20240520, 1, 0, {});
+  const auto empty = folder.WriteLlmc<uint16_t>("d.bin", 20240520, 1, 0, {});
   const TokenDataset data = Open({llmc, bare, empty, short_one});
   CHECK_FALSE(data.is_text());
   CHECK(data.vocab_needed() == std::nullopt);
   CHECK(ReadAll(data) == std::vector<int32_t>{1, 2, 50256, 3, 65535, 4});
+}
+
+TEST_CASE("token dataset: tokens of 32 bits, by name or by header, join those of 16") {
+  const Folder folder;
+  const auto bare = folder.WriteU32("a.u32", {1, 128'255, 70'000});
+  const auto llmc = folder.WriteLlmc<uint32_t>("b.bin", 20240801, 7, 2, {65'536, 2});
+  const auto named = folder.WriteLlmc<uint32_t>("c.u32", 20240801, 7, 1, {99'999});
+  const auto small = folder.WriteU16("d.u16", {65'535, 5});
+  TokenDataset data = Open({bare, llmc, named, small});
+  data.SetVocab(128'256);
+  const std::vector<int32_t> all = {1, 128'255, 70'000, 65'536, 2, 99'999, 65'535, 5};
+  CHECK(ReadAll(data) == all);
+  for (uint64_t begin = 0; begin < all.size(); ++begin) {
+    std::vector<int32_t> rest(all.size() - begin);
+    data.Read(begin, rest);
+    CHECK(std::equal(rest.begin(), rest.end(), all.begin() + static_cast<ptrdiff_t>(begin)));
+  }
+  CHECK(data.CheckVocab(0, 1, 1 << 20) == all.size());
+
+  CHECK(Contains(UsageError([&] { Open({folder.Write("odd.u32", "abcdef")}); }),
+                 "odd.u32: 6 bytes, not a multiple of 4, cannot be uint32 tokens"));
+  CHECK(Contains(
+      UsageError([&] { Open({folder.WriteLlmc<uint16_t>("e.u32", 20240520, 1, 1, {1})}); }),
+      "e.u32: the header says uint16 tokens, the name uint32; rename the file to .bin"));
+  CHECK(Contains(
+      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("f.u16", 20240801, 7, 1, {1})}); }),
+      "f.u16: the header says uint32 tokens, the name uint16"));
+  CHECK(Contains(
+      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("g.bin", 20240801, 1, 1, {1})}); }),
+      "token file version 1, with magic number 20240801 only version 7"));
+  CHECK(Contains(
+      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("h.bin", 20240801, 7, 3, {1})}); }),
+      "the header says 3 uint32 tokens (1036 bytes in all), the file has 1028 bytes"));
+}
+
+TEST_CASE("token dataset: bare uint32 tokens under a name of uint16 ones are noticed") {
+  const Folder folder;
+  std::vector<uint32_t> wide(3000);
+  std::vector<uint16_t> narrow(6000);
+  for (size_t i = 0; i < wide.size(); ++i) wide[i] = static_cast<uint32_t>(i * 7919 % 128'256);
+  for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<uint16_t>(i * 7919);
+  const auto file = folder.WriteU32("a.bin", wide);
+  TokenDataset data = Open({file});
+  CHECK(Contains(UsageError([&] { data.SetVocab(128'256); }), "a.bin: a bare file of this name"));
+  CHECK_NOTHROW(data.SetVocab(50'257));  // no model of 32-bit ids
+  CHECK_NOTHROW(Open({folder.WriteU16("b.bin", narrow)}).SetVocab(128'256));
+  CHECK_NOTHROW(Open({folder.WriteU16("c.bin", std::vector<uint16_t>(6000))}).SetVocab(128'256));
+}
+
+TEST_CASE("token dataset: every part of the stream is held against the vocabulary") {
+  const Folder folder;
+  std::vector<uint32_t> wide(200'000, 7);
+  std::vector<uint16_t> narrow(100'001, 7);
+  const auto open = [&] {
+    return Open({folder.WriteU32("a.u32", wide), folder.WriteU16("b.u16", narrow),
+                 folder.WriteU32("c.u32", {7, 7})});
+  };
+  const auto check_all = [&](int64_t vocab, int parts) {
+    TokenDataset data = open();
+    data.SetVocab(vocab);
+    uint64_t looked = 0, sizes = 0;
+    for (int part = 0; part < parts; ++part) {
+      looked += data.CheckVocab(part, parts, 1 << 30);
+      sizes += data.PartSize(part, parts);
+    }
+    CHECK(looked == data.size());
+    CHECK(sizes == data.size());
+  };
+  for (const int parts : {1, 2, 7}) check_all(8, parts);
+  for (const size_t at :
+       {size_t{0}, size_t{4095}, size_t{4096}, size_t{123'457}, wide.size() - 1}) {
+    CAPTURE(at);
+    wide[at] = 0xffffffff;
+    for (const int parts : {1, 3}) {
+      CHECK(Contains(UsageError([&] { check_all(128'256, parts); }),
+                     fmt::format("a.u32: token 4294967295 at position {} is outside the model's "
+                                 "vocabulary of 128256",
+                                 at)));
+    }
+    TokenDataset data = open();
+    data.SetVocab(128'256);
+    std::vector<int32_t> one(1);
+    UsageError([&] { data.Read(at, one); });
+    wide[at] = 7;
+  }
+  narrow.back() = 8;
+  CHECK(
+      Contains(UsageError([&] { check_all(8, 5); }),
+               "b.u16: token 8 at position 100000 is outside the model's vocabulary of 8; make the "
+               "file with this model's tokenizer, or train a model of at least 9 tokens"));
+  narrow.back() = 65'535;
+  check_all(65'536, 5);
+}
+
+TEST_CASE("token dataset: of much data blocks are looked at, evenly spread") {
+  const Folder folder;
+  std::vector<uint32_t> tokens(12 << 20, 7);  // 48 MiB: 12 blocks
+  const auto look = [&](uint64_t budget) {
+    TokenDataset data = Open({folder.WriteU32("a.u32", tokens)});
+    data.SetVocab(8);
+    return data.CheckVocab(0, 1, budget);
+  };
+  CHECK(look(48 << 20) == tokens.size());
+  CHECK(look(16 << 20) == 4 << 20);
+  tokens[(3 << 20) + 5] = 8;  // in the second block of the four
+  CHECK(Contains(UsageError([&] { look(16 << 20); }), "token 8 at position 3145733"));
+}
+
+TEST_CASE("token dataset: random headers are an error or tokens, never worse") {
+  const Folder folder;
+  std::mt19937 random(2);
+  const auto number = [&]() -> int32_t {
+    const int32_t known[] = {20240520, 20240801, 1, 7, 0, -1, 1000, 500, 2147483647};
+    return random() % 8 == 0 ? static_cast<int32_t>(random()) : known[random() % std::size(known)];
+  };
+  int opened = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<int32_t> words(random() % 3 == 0 ? random() % 300 : 256 + 250 * (random() % 5));
+    for (size_t k = 0; k < std::min<size_t>(words.size(), 4); ++k) words[k] = number();
+    std::string bytes(reinterpret_cast<const char*>(words.data()), words.size() * 4);
+    if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
+    const char* names[] = {"x.bin", "x.u16", "x.u32"};
+    const auto file = folder.Write(names[random() % 3], bytes);
+    try {
+      TokenDataset data = Open({file});
+      CHECK(data.size() <= bytes.size() / 2);
+      ++opened;
+      data.SetVocab(1000);
+      data.CheckVocab(0, 1, 1 << 20);
+      for (const int32_t token : ReadAll(data)) CHECK(token < 1000);
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::kUsage);
+    }
+  }
+  CHECK(opened > 50);
+  CHECK(opened < 1950);
 }
 
 TEST_CASE("token dataset: what cannot be read") {
@@ -151,16 +292,16 @@ TEST_CASE("token dataset: what cannot be read") {
   CHECK(Contains(UsageError([&] { Open({odd}); }), "odd.bin: 3 bytes"));
   const auto mixed = UsageError([&] { Open({text, tokens}); });
   CHECK(Contains(mixed, "a.txt is text"));
-  CHECK(Contains(mixed, "a.bin is a file of uint16 tokens"));
+  CHECK(Contains(mixed, "a.bin is a file of tokens"));
   CHECK(Contains(UsageError([&] { Open({tokens, text}); }), "a.txt is text"));
   REQUIRE(::mkfifo((dir + "/pipe").c_str(), 0600) == 0);
   CHECK(Contains(UsageError([&] { Open({dir + "/pipe"}); }), "not a regular file"));
-  const auto version = folder.WriteLlmc("v.bin", 20240520, 2, 1, {1});
+  const auto version = folder.WriteLlmc<uint16_t>("v.bin", 20240520, 2, 1, {1});
   CHECK(Contains(UsageError([&] { Open({version}); }), "token file version 2"));
   for (const int32_t count : {0, 1, 3, -1, 2147483647}) {
-    const auto wrong = folder.WriteLlmc("w.bin", 20240520, 1, count, {1, 2});
+    const auto wrong = folder.WriteLlmc<uint16_t>("w.bin", 20240520, 1, count, {1, 2});
     CHECK(Contains(UsageError([&] { Open({wrong}); }),
-                   "w.bin: the header says " + std::to_string(count) + " tokens"));
+                   "w.bin: the header says " + std::to_string(count) + " uint16 tokens"));
   }
 }
 

@@ -29,6 +29,11 @@ TEST_CASE("embedding forward and backward") {
               wte[ids[static_cast<size_t>(row)] * C + i % C] + wpe[row % T * C + i % C];
         }
         CheckAllClose(x, want, 0x1p-22, "x");
+        Tensor tokens_only(dtype, x.size());
+        bench.Run(KernelId::kEmbedForward, {B, T, C, kV}, {&tokens, &wte, nullptr, &tokens_only});
+        for (int64_t i = 0; i < B * T * C; ++i) {
+          REQUIRE(tokens_only[i] == wte[ids[static_cast<size_t>(i / C)] * C + i % C]);
+        }
 
         Tensor dx = Tensor::Random(rng, dtype, B * T * C);
         Tensor dwte = Tensor::Random(rng, dtype, kVp * C), dwpe = Tensor::Random(rng, dtype, T * C);
@@ -43,7 +48,7 @@ TEST_CASE("embedding forward and backward") {
         }
         // Up to 120 additions in fp32, rounded to the dtype once.
         constexpr double kSlack = 120 * 40 * 0x1p-24 / 8;
-        Tensor dwte2 = dwte, dwpe2 = dwpe;
+        Tensor dwte2 = dwte, dwte3 = dwte, dwpe2 = dwpe;
         bench.Run(KernelId::kEmbedBackward, {B, T, C, kV}, {&tokens, &dx, &dwte, &dwpe});
         CheckAllClose(dwte, want_te, kSlack, "dwte");
         CheckAllClose(dwpe, want_pe, kSlack, "dwpe");
@@ -51,6 +56,8 @@ TEST_CASE("embedding forward and backward") {
                   kAccumulate);
         CHECK(dwte2 == dwte);
         CheckAllClose(dwpe2, want_pe_added, kSlack, "dwpe added");
+        bench.Run(KernelId::kEmbedBackward, {B, T, C, kV}, {&tokens, &dx, &dwte3, nullptr});
+        CHECK(dwte3 == dwte);
       }
     }
   }

@@ -102,67 +102,77 @@ TEST_CASE("the bias runs along the library's rows, a bias gradient along those o
 }
 
 TEST_CASE("the layouts of unfused attention read and write heads where they lie") {
-  constexpr int64_t T = 4, C = 6, H = 2, D = 3;
-  const Ints qkv = Numbers(T * 3 * C, 1), probs = Numbers(H * T * T, 2), dout = Numbers(T * C, 3);
-  const auto qkv_at = [&](int part, int64_t h, int64_t t, int64_t d) {
-    return static_cast<std::size_t>(t * 3 * C + part * C + h * D + d);
-  };
-  const auto out_at = [&](int64_t h, int64_t t, int64_t d) {
-    return static_cast<std::size_t>(t * C + h * D + d);
-  };
-  const auto probs_at = [&](int64_t h, int64_t q, int64_t k) {
-    return static_cast<std::size_t>((h * T + q) * T + k);
-  };
-  // Sums term(h, x, y, i) over i < count into want[at(h, x, y)], for x < T, y < width.
-  const auto define = [&](Ints want, int64_t width, int64_t count, auto&& at, auto&& term) {
-    for (int64_t h = 0; h < H; ++h) {
-      for (int64_t x = 0; x < T; ++x) {
-        for (int64_t y = 0; y < width; ++y) {
-          int64_t sum = 0;
-          for (int64_t i = 0; i < count; ++i) sum += term(h, x, y, i);
-          want[at(h, x, y)] = sum;
+  // Each query head with keys of its own, and two that share one: the second of each pair.
+  for (const AttentionDims& s : {AttentionDims{1, 4, 2, 2, 3}, AttentionDims{1, 4, 4, 2, 3}}) {
+    const int64_t T = s.T, D = s.D, N = s.QkvRow(), R = s.Sharing(), r = R - 1;
+    const Ints qkv = Numbers(T * N, 1), probs = Numbers(s.H * T * T, 2);
+    const Ints dout = Numbers(T * s.OutRow(), 3);
+    // Of head g of the batch: its queries, keys and values, its rows of out, its square.
+    const auto q_at = [&](int64_t g, int64_t t, int64_t d) {
+      return static_cast<std::size_t>(t * N + s.QueryColumn(g * R + r) + d);
+    };
+    const auto k_at = [&](int64_t g, int64_t t, int64_t d) {
+      return static_cast<std::size_t>(t * N + s.KeyColumn(g) + d);
+    };
+    const auto v_at = [&](int64_t g, int64_t t, int64_t d) {
+      return static_cast<std::size_t>(t * N + s.ValueColumn(g) + d);
+    };
+    const auto out_at = [&](int64_t g, int64_t t, int64_t d) {
+      return static_cast<std::size_t>(t * s.OutRow() + (g * R + r) * D + d);
+    };
+    const auto probs_at = [&](int64_t g, int64_t q, int64_t k) {
+      return static_cast<std::size_t>(((g * R + r) * T + q) * T + k);
+    };
+    // Sums term(g, x, y, i) over i < count into want[at(g, x, y)], for x < T, y < width.
+    const auto define = [&](std::size_t size, int64_t width, int64_t count, auto&& at,
+                            auto&& term) {
+      Ints want(size, kUntouched);  // what is not written must stay
+      for (int64_t g = 0; g < s.G; ++g) {
+        for (int64_t x = 0; x < T; ++x) {
+          for (int64_t y = 0; y < width; ++y) {
+            int64_t sum = 0;
+            for (int64_t i = 0; i < count; ++i) sum += term(g, x, y, i);
+            want[at(g, x, y)] = sum;
+          }
         }
       }
-    }
-    return want;
-  };
-  const auto run = [&](AttentionProduct product, const int64_t* first, const int64_t* second,
-                       std::size_t size, std::size_t offset) {
-    Ints got(size, kUntouched);
-    ColumnMajorProduct(AttentionLayout(product, T, C, H), first, second, got.data() + offset);
-    return got;
-  };
-  const Ints squares(probs.size(), kUntouched), outs(dout.size(), kUntouched);
-  const Ints grads(qkv.size(), kUntouched);  // what is not written must stay
-  const int64_t *q = qkv.data(), *k = q + C, *v = q + 2 * C;
+      return want;
+    };
+    const auto run = [&](AttentionProduct product, const int64_t* first, const int64_t* second,
+                         std::size_t size, std::size_t offset) {
+      Ints got(size, kUntouched);
+      ColumnMajorProduct(AttentionLayout(product, s), first, second, got.data() + offset);
+      return got;
+    };
+    const int64_t *q = qkv.data() + q_at(0, 0, 0), *k = qkv.data() + k_at(0, 0, 0);
+    const int64_t *v = qkv.data() + v_at(0, 0, 0), *p = probs.data() + probs_at(0, 0, 0);
+    const int64_t* o = dout.data() + out_at(0, 0, 0);
 
-  CHECK(run(AttentionProduct::kScores, q, k, probs.size(), 0) ==
-        define(squares, T, D, probs_at, [&](int64_t h, int64_t x, int64_t y, int64_t d) {
-          return qkv[qkv_at(0, h, x, d)] * qkv[qkv_at(1, h, y, d)];
-        }));
-  CHECK(run(AttentionProduct::kOut, probs.data(), v, dout.size(), 0) ==
-        define(outs, D, T, out_at, [&](int64_t h, int64_t x, int64_t d, int64_t s) {
-          return probs[probs_at(h, x, s)] * qkv[qkv_at(2, h, s, d)];
-        }));
-  CHECK(run(AttentionProduct::kDProbs, dout.data(), v, probs.size(), 0) ==
-        define(squares, T, D, probs_at, [&](int64_t h, int64_t x, int64_t y, int64_t d) {
-          return dout[out_at(h, x, d)] * qkv[qkv_at(2, h, y, d)];
-        }));
-  const auto part = [&](int p) {
-    return [&, p](int64_t h, int64_t t, int64_t d) { return qkv_at(p, h, t, d); };
-  };
-  CHECK(run(AttentionProduct::kDValue, probs.data(), dout.data(), qkv.size(), 2 * C) ==
-        define(grads, D, T, part(2), [&](int64_t h, int64_t x, int64_t d, int64_t s) {
-          return probs[probs_at(h, s, x)] * dout[out_at(h, s, d)];
-        }));
-  CHECK(run(AttentionProduct::kDQuery, probs.data(), k, qkv.size(), 0) ==
-        define(grads, D, T, part(0), [&](int64_t h, int64_t x, int64_t d, int64_t s) {
-          return probs[probs_at(h, x, s)] * qkv[qkv_at(1, h, s, d)];
-        }));
-  CHECK(run(AttentionProduct::kDKey, probs.data(), q, qkv.size(), C) ==
-        define(grads, D, T, part(1), [&](int64_t h, int64_t x, int64_t d, int64_t s) {
-          return probs[probs_at(h, s, x)] * qkv[qkv_at(0, h, s, d)];
-        }));
+    CHECK(run(AttentionProduct::kScores, q, k, probs.size(), probs_at(0, 0, 0)) ==
+          define(probs.size(), T, D, probs_at, [&](int64_t g, int64_t x, int64_t y, int64_t d) {
+            return qkv[q_at(g, x, d)] * qkv[k_at(g, y, d)];
+          }));
+    CHECK(run(AttentionProduct::kOut, p, v, dout.size(), out_at(0, 0, 0)) ==
+          define(dout.size(), D, T, out_at, [&](int64_t g, int64_t x, int64_t d, int64_t i) {
+            return probs[probs_at(g, x, i)] * qkv[v_at(g, i, d)];
+          }));
+    CHECK(run(AttentionProduct::kDProbs, o, v, probs.size(), probs_at(0, 0, 0)) ==
+          define(probs.size(), T, D, probs_at, [&](int64_t g, int64_t x, int64_t y, int64_t d) {
+            return dout[out_at(g, x, d)] * qkv[v_at(g, y, d)];
+          }));
+    CHECK(run(AttentionProduct::kDValue, p, o, qkv.size(), v_at(0, 0, 0)) ==
+          define(qkv.size(), D, T, v_at, [&](int64_t g, int64_t x, int64_t d, int64_t i) {
+            return probs[probs_at(g, i, x)] * dout[out_at(g, i, d)];
+          }));
+    CHECK(run(AttentionProduct::kDQuery, p, k, qkv.size(), q_at(0, 0, 0)) ==
+          define(qkv.size(), D, T, q_at, [&](int64_t g, int64_t x, int64_t d, int64_t i) {
+            return probs[probs_at(g, x, i)] * qkv[k_at(g, i, d)];
+          }));
+    CHECK(run(AttentionProduct::kDKey, p, q, qkv.size(), k_at(0, 0, 0)) ==
+          define(qkv.size(), D, T, k_at, [&](int64_t g, int64_t x, int64_t d, int64_t i) {
+            return probs[probs_at(g, i, x)] * qkv[q_at(g, i, d)];
+          }));
+  }
 }
 
 }  // namespace

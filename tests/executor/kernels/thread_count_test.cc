@@ -77,25 +77,50 @@ TEST_CASE("results do not depend on the number of threads") {
                             {t(p, M * C), t(p, M * C), t(p, C), t(Dtype::kF32, 2 * M), t(p, M * C),
                              t(Dtype::kF32, C), t(p, C)},
                             kAccumulate | kAddToOutput});
-    const int64_t B = 2, T = 150, H = 3, A = 24;
+    CheckThreadIndependent({KernelId::kRmsNormForward,
+                            {M, C},
+                            {t(p, M * C), t(p, C), Tensor(p, M * C), Tensor(Dtype::kF32, M)}});
+    CheckThreadIndependent(
+        {KernelId::kRmsNormBackward,
+         {M, C},
+         {t(p, M * C), t(p, M * C), t(p, C), t(Dtype::kF32, M), t(p, M * C), t(Dtype::kF32, C)},
+         kAccumulate | kAddToOutput});
+    CheckThreadIndependent({KernelId::kRotaryTable, {M, 10}, {Tensor(Dtype::kF32, M * 10)}});
+    const int64_t turned = 6 + 2, width = (6 + 2 * 2) * 10;  // 6 query heads, 2 key heads of 10
+    const KernelDims heads = {M, M / 3, 6, 2, 10};
+    for (const KernelId id : {KernelId::kRotaryForward, KernelId::kRotaryBackward}) {
+      CheckThreadIndependent({id, heads, {t(p, M * width), t(Dtype::kF32, M / 3 * 10)}});
+    }
+    CheckThreadIndependent({KernelId::kQkNormRotaryForward,
+                            heads,
+                            {t(p, M * width), t(p, 20), t(Dtype::kF32, M / 3 * 10),
+                             Tensor(p, M * width), Tensor(Dtype::kF32, M * turned)}});
+    CheckThreadIndependent({KernelId::kQkNormRotaryBackward,
+                            heads,
+                            {t(p, M * width), t(p, M * width), t(p, 20), t(Dtype::kF32, M * turned),
+                             t(Dtype::kF32, M / 3 * 10), t(Dtype::kF32, 20)},
+                            kAccumulate});
+    CheckThreadIndependent({KernelId::kSwiGluForward, {M, C}, {t(p, M * 2 * C), Tensor(p, M * C)}});
+    CheckThreadIndependent({KernelId::kSwiGluBackward, {M, C}, {t(p, M * C), t(p, M * 2 * C)}});
+    const int64_t B = 2, T = 150, H = 4, G = 2, D = 8, A = H * D, N = (H + 2 * G) * D;
     Launch attention{KernelId::kAttentionForward,
-                     {B, T, A, H},
-                     {t(p, B * T * 3 * A), Tensor(p, B * T * A), Tensor(Dtype::kF32, B * H * T)}};
+                     {B, T, H, G, D},
+                     {t(p, B * T * N), Tensor(p, B * T * A), Tensor(Dtype::kF32, B * H * T)}};
     CheckThreadIndependent(attention);
     const std::vector<Tensor> forward = Run(attention, 1);
     CheckThreadIndependent(
         {KernelId::kAttentionBackward,
-         {B, T, A, H},
-         {t(p, B * T * A), forward[0], forward[1], forward[2], Tensor(p, B * T * 3 * A)}});
+         {B, T, H, G, D},
+         {t(p, B * T * A), forward[0], forward[1], forward[2], Tensor(p, B * T * N)}});
     Launch unfused{KernelId::kUnfusedAttentionForward,
-                   {B, T, A, H},
-                   {t(p, B * T * 3 * A), Tensor(p, B * T * A), Tensor(p, B * H * T * T)}};
+                   {B, T, H, G, D},
+                   {t(p, B * T * N), Tensor(p, B * T * A), Tensor(p, B * H * T * T)}};
     CheckThreadIndependent(unfused);
     const std::vector<Tensor> probs = Run(unfused, 1);
-    CheckThreadIndependent({KernelId::kUnfusedAttentionBackward,
-                            {B, T, A, H},
-                            {t(p, B * T * A), probs[0], probs[2], Tensor(p, B * T * 3 * A),
-                             Tensor(p, B * H * T * T)}});
+    CheckThreadIndependent(
+        {KernelId::kUnfusedAttentionBackward,
+         {B, T, H, G, D},
+         {t(p, B * T * A), probs[0], probs[2], Tensor(p, B * T * N), Tensor(p, B * H * T * T)}});
     const int64_t n = 70'001;
     CheckThreadIndependent({KernelId::kGeluForward, {n}, {t(p, n), Tensor(p, n)}});
     CheckThreadIndependent({KernelId::kGeluBackward, {n}, {t(p, n), t(p, n)}});

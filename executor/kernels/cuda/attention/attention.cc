@@ -1,6 +1,7 @@
 // Fused attention: cuDNN's where it can, else our own plain kernels.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads.
+// Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/attention/plain_attention.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
@@ -10,49 +11,71 @@
 namespace zeroplan::cuda {
 namespace {
 
-SdpaPlan* Find(const KernelCall& call, Dtype dtype, const KernelArg& workspace, bool backward) {
-  const auto [B, T, C, H] = FirstDims<4>(call.dims);
-  return call.context.cuda->attention->Find(
-      {.B = B, .T = T, .C = C, .H = H, .dtype = dtype, .backward = backward},
-      Present(workspace) ? workspace.bytes : 0, call.context.rank == 0);
+SdpaParts Find(const KernelCall& call, Dtype dtype, const KernelArg& workspace, bool backward) {
+  return call.context.cuda->attention->Find(AttentionDimsOf(call), dtype, backward,
+                                            Present(workspace) ? workspace.bytes : 0,
+                                            call.context.rank == 0);
 }
 
-// qkv_BT3C -> out_BTC lse_BHT [workspace]. Tensors of several dtypes are for the plain kernels.
-SdpaPlan* FindForward(const KernelCall& call) {
+// qkv_BTN -> out_BTHD lse_BHT [workspace]. Tensors of several dtypes are for the plain kernels.
+SdpaParts FindForward(const KernelCall& call) {
   const bool alike = Arg(call, 0).dtype == Arg(call, 1).dtype;
   return Find(call, alike ? Arg(call, 0).dtype : Dtype::kF32, Arg(call, 3), false);
 }
 
-// dout_BTC qkv_BT3C out_BTC lse_BHT -> dqkv_BT3C [workspace].
-SdpaPlan* FindBackward(const KernelCall& call) {
+// dout_BTHD qkv_BTN out_BTHD lse_BHT -> dqkv_BTN [workspace].
+SdpaParts FindBackward(const KernelCall& call) {
   const Dtype dtype = Arg(call, 1).dtype;
   const bool alike =
       Arg(call, 0).dtype == dtype && Arg(call, 2).dtype == dtype && Arg(call, 4).dtype == dtype;
   return Find(call, alike ? dtype : Dtype::kF32, Arg(call, 5), true);
 }
 
+struct Tensors {
+  const KernelArg &qkv, &out, &lse;
+  const KernelArg &dout, &dqkv;  // of the backward pass
+};
+
+void Run(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
+         const KernelArg& workspace) {
+  const AttentionDims dims = AttentionDimsOf(call);
+  CudaLaunch& cuda = *call.context.cuda;
+  const auto at = [](const KernelArg& arg, int64_t element) -> void* {
+    return Present(arg) ? ElementAt(arg, element) : nullptr;
+  };
+  for (int64_t b = 0; b < dims.B; b += parts.sequences) {
+    for (int64_t g = 0; g < dims.G; g += parts.key_heads) {
+      const int64_t h = g * dims.Sharing(), row = b * dims.T * dims.QkvRow();
+      const int64_t q = row + dims.QueryColumn(h), k = row + dims.KeyColumn(g);
+      const int64_t v = row + dims.ValueColumn(g), out = b * dims.T * dims.OutRow() + h * dims.D;
+      cuda.attention->library().Run(*parts.plan,
+                                    {.q = at(t.qkv, q),
+                                     .k = at(t.qkv, k),
+                                     .v = at(t.qkv, v),
+                                     .out = at(t.out, out),
+                                     .lse = at(t.lse, (b * dims.H + h) * dims.T),
+                                     .dout = at(t.dout, out),
+                                     .dq = at(t.dqkv, q),
+                                     .dk = at(t.dqkv, k),
+                                     .dv = at(t.dqkv, v)},
+                                    workspace.data, cuda.stream);
+    }
+  }
+}
+
 }  // namespace
 
 void AttentionForward(const KernelCall& call) {
-  SdpaPlan* plan = FindForward(call);
-  if (plan == nullptr) return PlainAttentionForward(call);
-  CudaLaunch& cuda = *call.context.cuda;
-  cuda.attention->library().Run(
-      *plan, {.qkv = Arg(call, 0).data, .out = Arg(call, 1).data, .lse = Arg(call, 2).data},
-      Arg(call, 3).data, cuda.stream);
+  const SdpaParts parts = FindForward(call);
+  if (parts.plan == nullptr) return PlainAttentionForward(call);
+  Run(call, parts, {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent}, Arg(call, 3));
 }
 
 void AttentionBackward(const KernelCall& call) {
-  SdpaPlan* plan = FindBackward(call);
-  if (plan == nullptr) return PlainAttentionBackward(call);
-  CudaLaunch& cuda = *call.context.cuda;
-  cuda.attention->library().Run(*plan,
-                                {.qkv = Arg(call, 1).data,
-                                 .out = Arg(call, 2).data,
-                                 .lse = Arg(call, 3).data,
-                                 .dout = Arg(call, 0).data,
-                                 .dqkv = Arg(call, 4).data},
-                                Arg(call, 5).data, cuda.stream);
+  const SdpaParts parts = FindBackward(call);
+  if (parts.plan == nullptr) return PlainAttentionBackward(call);
+  Run(call, parts, {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
+      Arg(call, 5));
 }
 
 // Building a plan compiles kernels, which takes seconds.

@@ -148,23 +148,26 @@ __device__ inline float HalfWarpMax(float v) {
   return v;
 }
 
-// One head of one sequence. Element offsets of its token 0.
+// Query head h of sequence b, with its keys and values. Element offsets of its token 0.
 struct HeadPlace {
-  int64_t T, C;
+  int64_t T, stride, out_stride;  // rows of qkv and of out
   int D;
-  int64_t query, out, lse;
+  int64_t query, key, value, out, lse;
 
-  __device__ HeadPlace(const AttentionDims& dims, int64_t head)
+  __device__ HeadPlace(const AttentionDims& dims, int64_t b, int64_t h)
       : T(dims.T),
-        C(dims.C),
-        D(static_cast<int>(dims.C / dims.H)),
-        query(head / dims.H * dims.T * 3 * dims.C + head % dims.H * D),
-        out(head / dims.H * dims.T * dims.C + head % dims.H * D),
-        lse(head * dims.T) {}
-  __device__ int64_t QueryAt(int64_t t) const { return query + t * 3 * C; }
-  __device__ int64_t KeyAt(int64_t t) const { return QueryAt(t) + C; }
-  __device__ int64_t ValueAt(int64_t t) const { return QueryAt(t) + 2 * C; }
-  __device__ int64_t OutAt(int64_t t) const { return out + t * C; }
+        stride(dims.QkvRow()),
+        out_stride(dims.OutRow()),
+        D(static_cast<int>(dims.D)),
+        query(b * T * stride + dims.QueryColumn(h)),
+        key(b * T * stride + dims.KeyColumn(h / dims.Sharing())),
+        value(b * T * stride + dims.ValueColumn(h / dims.Sharing())),
+        out(b * T * out_stride + h * dims.D),
+        lse((b * dims.H + h) * T) {}
+  __device__ int64_t QueryAt(int64_t t) const { return query + t * stride; }
+  __device__ int64_t KeyAt(int64_t t) const { return key + t * stride; }
+  __device__ int64_t ValueAt(int64_t t) const { return value + t * stride; }
+  __device__ int64_t OutAt(int64_t t) const { return out + t * out_stride; }
   __device__ int RowsFrom(int64_t t, int tile) const {
     return T - t < tile ? static_cast<int>(T - t) : tile;
   }

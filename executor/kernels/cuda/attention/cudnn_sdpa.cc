@@ -103,42 +103,49 @@ std::string OpenLibrary() {
 class Plan final : public SdpaPlan {
  public:
   std::shared_ptr<fe::graph::Graph> graph;
-  int64_t index = 0;                         // of the plan within the graph's
-  int64_t key_offset = 0, value_offset = 0;  // bytes within qkv
+  int64_t index = 0;  // of the plan within the graph's
   bool backward = false;
   std::unordered_map<int64_t, void*> pointers;  // by TensorId; kept, so that launches allocate none
 };
 
-// [B,H,T,D] as it lies in memory where a token's row has `row` elements.
-TensorPtr HeadTensor(fe::graph::Graph& graph, const SdpaShape& s, TensorId id, const char* name,
-                     int64_t row) {
-  const int64_t D = s.C / s.H;
+// [B,heads,T,D] as it lies in memory where a token's row has `row` elements.
+struct HeadsOfRows {
+  int64_t heads, row;
+
+  std::vector<int64_t> dim(const AttentionDims& s) const { return {s.B, heads, s.T, s.D}; }
+  std::vector<int64_t> stride(const AttentionDims& s) const { return {s.T * row, s.D, row, 1}; }
+};
+
+TensorPtr HeadTensor(fe::graph::Graph& graph, const AttentionDims& s, TensorId id, const char* name,
+                     const HeadsOfRows& heads) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_name(name)
                           .set_uid(id)
-                          .set_dim({s.B, s.H, s.T, D})
-                          .set_stride({s.T * row, D, row, 1}));
+                          .set_dim(heads.dim(s))
+                          .set_stride(heads.stride(s)));
 }
 
-void DescribeOutput(const TensorPtr& tensor, const SdpaShape& s, TensorId id, int64_t row) {
-  const int64_t D = s.C / s.H;
-  tensor->set_output(true)
-      .set_uid(id)
-      .set_dim({s.B, s.H, s.T, D})
-      .set_stride({s.T * row, D, row, 1});
+void DescribeOutput(const TensorPtr& tensor, const AttentionDims& s, TensorId id,
+                    const HeadsOfRows& heads) {
+  tensor->set_output(true).set_uid(id).set_dim(heads.dim(s)).set_stride(heads.stride(s));
 }
 
-std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& s) {
+std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& shape) {
+  const AttentionDims& s = shape.dims;
+  const HeadsOfRows query_rows{s.H, shape.qkv_row}, key_rows{s.G, shape.qkv_row};
+  const HeadsOfRows out_rows{s.H, shape.out_row};
   auto graph = std::make_shared<fe::graph::Graph>();
-  graph->set_io_data_type(s.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+  graph
+      ->set_io_data_type(shape.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16
+                                                     : fe::DataType_t::HALF)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.C / s.H));
-  const auto q = HeadTensor(*graph, s, kQ, "q", 3 * s.C);
-  const auto k = HeadTensor(*graph, s, kK, "k", 3 * s.C);
-  const auto v = HeadTensor(*graph, s, kV, "v", 3 * s.C);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
+  const auto q = HeadTensor(*graph, s, kQ, "q", query_rows);
+  const auto k = HeadTensor(*graph, s, kK, "k", key_rows);
+  const auto v = HeadTensor(*graph, s, kV, "v", key_rows);
   const std::vector<int64_t> lse_dim = {s.B, s.H, s.T, 1}, lse_stride = {s.H * s.T, s.T, 1, 1};
-  if (!s.backward) {
+  if (!shape.backward) {
     auto [out, lse] = graph->sdpa(q, k, v,
                                   fe::graph::SDPA_attributes()
                                       .set_name("attention")
@@ -146,13 +153,13 @@ std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& s) {
                                       .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                       .set_diagonal_band_right_bound(0)
                                       .set_attn_scale(scale));
-    DescribeOutput(out, s, kOut, s.C);
+    DescribeOutput(out, s, kOut, out_rows);
     lse->set_output(true).set_uid(kLse).set_data_type(fe::DataType_t::FLOAT);
     lse->set_dim(lse_dim).set_stride(lse_stride);
     return graph;
   }
-  const auto out = HeadTensor(*graph, s, kOut, "out", s.C);
-  const auto dout = HeadTensor(*graph, s, kDOut, "dout", s.C);
+  const auto out = HeadTensor(*graph, s, kOut, "out", out_rows);
+  const auto dout = HeadTensor(*graph, s, kDOut, "dout", out_rows);
   const auto lse = graph->tensor(fe::graph::Tensor_attributes()
                                      .set_name("lse")
                                      .set_uid(kLse)
@@ -166,10 +173,10 @@ std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& s) {
                                .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
                                .set_diagonal_band_right_bound(0)
                                .set_attn_scale(scale)
-                               .set_deterministic_algorithm(s.deterministic));
-  DescribeOutput(dq, s, kDQ, 3 * s.C);
-  DescribeOutput(dk, s, kDK, 3 * s.C);
-  DescribeOutput(dv, s, kDV, 3 * s.C);
+                               .set_deterministic_algorithm(shape.deterministic));
+  DescribeOutput(dq, s, kDQ, query_rows);
+  DescribeOutput(dk, s, kDK, key_rows);
+  DescribeOutput(dv, s, kDV, key_rows);
   return graph;
 }
 
@@ -178,9 +185,9 @@ class Library final : public SdpaLibrary {
   explicit Library(cudnnHandle_t handle) : handle_(handle) {}
   ~Library() override { fe::detail::destroy_handle(handle_); }
 
-  Built Build(const SdpaShape& shape, uint64_t workspace_bytes) override {
+  Built Build(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) override {
     try {
-      return TryBuild(shape, workspace_bytes);
+      return TryBuild(shape, workspace_bytes, favourite_only);
     } catch (const std::exception& error) {  // the frontend throws where a function is missing
       return {.why = error.what()};
     }
@@ -194,15 +201,12 @@ class Library final : public SdpaLibrary {
       stream_ = stream;
       has_stream_ = true;
     }
-    const auto at = [](void* base, int64_t offset) -> void* {
-      return static_cast<char*>(base) + offset;
-    };
     auto& to = plan.pointers;
-    to[kQ] = p.qkv, to[kK] = at(p.qkv, plan.key_offset), to[kV] = at(p.qkv, plan.value_offset);
+    to[kQ] = p.q, to[kK] = p.k, to[kV] = p.v;
     to[kOut] = p.out, to[kLse] = p.lse;
     if (plan.backward) {
-      to[kDOut] = p.dout, to[kDQ] = p.dqkv;
-      to[kDK] = at(p.dqkv, plan.key_offset), to[kDV] = at(p.dqkv, plan.value_offset);
+      to[kDOut] = p.dout;
+      to[kDQ] = p.dq, to[kDK] = p.dk, to[kDV] = p.dv;
     }
     fe::error_t status = plan.graph->execute_plan_at_index(handle_, to, workspace, plan.index);
     if (status.is_bad()) ThrowRuntime("cuDNN failed at attention: {}", status.get_message());
@@ -215,12 +219,10 @@ class Library final : public SdpaLibrary {
     }
   }
 
-  Built TryBuild(const SdpaShape& shape, uint64_t workspace_bytes) {
+  Built TryBuild(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) {
     auto plan = std::make_unique<Plan>();
     plan->graph = MakeGraph(shape);
     plan->backward = shape.backward;
-    plan->key_offset = shape.C * static_cast<int64_t>(DtypeBytes(shape.dtype));
-    plan->value_offset = 2 * plan->key_offset;
     fe::graph::Graph& graph = *plan->graph;
     fe::error_t status = graph.validate();
     if (status.is_good()) status = graph.build_operation_graph(handle_);
@@ -233,22 +235,22 @@ class Library final : public SdpaLibrary {
     built.why = "the library has no plan";
     for (int64_t i = 0; i < graph.get_execution_plan_count(); ++i) {
       if (status = graph.build_plan_at_index(i); status.is_bad()) {
-        if (built.least_workspace_bytes == 0) built.why = status.get_message();
+        if (built.least_bytes == 0) built.why = status.get_message();
         continue;
       }
       int64_t size = 0;
       if (status = graph.get_workspace_size_plan_at_index(i, size); status.is_bad()) continue;
       const auto bytes = static_cast<uint64_t>(size);
+      if (built.favourite_bytes == 0) built.favourite_bytes = bytes;
       if (bytes <= workspace_bytes) {
         plan->index = i;
         plan->workspace_bytes = bytes;
         built.plan = std::move(plan);
         return built;
       }
-      if (built.least_workspace_bytes == 0 || bytes < built.least_workspace_bytes) {
-        built.least_workspace_bytes = bytes;
-      }
+      if (built.least_bytes == 0 || bytes < built.least_bytes) built.least_bytes = bytes;
       built.why = "its plans need more workspace";
+      if (favourite_only) break;
     }
     return built;
   }

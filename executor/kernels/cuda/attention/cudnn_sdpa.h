@@ -1,7 +1,8 @@
 // cuDNN's causal attention (SDPA), behind plain types: only cudnn_sdpa.cc sees cuDNN. The library
 // is loaded at run time, so that a program runs, with slower attention, where there is none.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,11 +13,14 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "executor/kernels/attention_dims.h"
 
 namespace zeroplan {
 
 struct SdpaShape {
-  int64_t B = 0, T = 0, C = 0, H = 0;
+  AttentionDims dims{};
+  int64_t qkv_row = 0,
+          out_row = 0;         // elements from a token to the next: more than dims', of a part
   Dtype dtype = Dtype::kBF16;  // of all tensors but lse
   bool backward = false;
   bool deterministic = false;  // backward: equal inputs give equal bits; needs more workspace
@@ -31,14 +35,13 @@ class SdpaPlan {
   uint64_t workspace_bytes = 0;
 };
 
-// Forward: qkv_BT3C, out_BTC, lse_BHT (fp32, natural logarithm of the sums of exp of the scaled
-// scores). Backward: those, dout_BTC and dqkv_BT3C.
+// Where the first heads lie. Forward: queries, keys and values in qkv_BTN, out_BTHD, lse_BHT (fp32,
+// natural logarithm of the sums of exp of the scaled scores). Backward: those, dout_BTHD and the
+// gradients in dqkv_BTN.
 struct SdpaPointers {
-  void* qkv = nullptr;
-  void* out = nullptr;
-  void* lse = nullptr;
-  void* dout = nullptr;
-  void* dqkv = nullptr;
+  void *q = nullptr, *k = nullptr, *v = nullptr;
+  void *out = nullptr, *lse = nullptr, *dout = nullptr;
+  void *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
 // A handle of the library for one rank; for one thread at a time.
@@ -50,12 +53,13 @@ class SdpaLibrary {
 
   struct Built {
     std::unique_ptr<SdpaPlan> plan;  // null: none fits
-    // Without a plan: what the least hungry one would need; 0 where the library has none at all.
-    uint64_t least_workspace_bytes = 0;
-    std::string why;  // why there is none
+    // What the library's favourite needs, and the least hungry one; 0 where there is none at all.
+    uint64_t favourite_bytes = 0, least_bytes = 0;
+    std::string why;  // why there is no plan
   };
-  // The library's favourite among the plans that fit into `workspace_bytes`.
-  virtual Built Build(const SdpaShape& shape, uint64_t workspace_bytes) = 0;
+  // The library's favourite if it fits into `workspace_bytes`; else, unless it alone is wanted, the
+  // best of those that do.
+  virtual Built Build(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) = 0;
   // Throws Error(kRuntime) if the library fails.
   virtual void Run(SdpaPlan& plan, const SdpaPointers& pointers, void* workspace,
                    cudaStream_t stream) = 0;

@@ -1,18 +1,18 @@
 #include "executor/kernels/cuda/attention/plain_attention.h"
 
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/launch_util.h"
 
 namespace zeroplan::cuda {
 namespace {
 
 AttentionDims DimsOf(const KernelCall& call) {
-  const auto [B, T, C, H] = FirstDims<4>(call.dims);
-  if (C / H > kMostHeadSize) {
-    ThrowRuntime(
-        "attention without cuDNN takes heads of at most {} channels, not {}; use more heads",
-        kMostHeadSize, C / H);
+  const AttentionDims dims = AttentionDimsOf(call);
+  if (dims.D > kMostHeadSize) {
+    ThrowRuntime("attention without cuDNN takes heads of at most {} channels, not {}",
+                 kMostHeadSize, dims.D);
   }
-  return {B, T, C, H};
+  return dims;
 }
 
 void Check(const KernelCall& call, cudaError_t error) {

@@ -1,8 +1,10 @@
 // Causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN. The kernels and
 // their launchers.
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H head size.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D.
 #pragma once
 
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/float_array.h"
 
 namespace zeroplan {
@@ -18,20 +20,16 @@ void PlainAttentionBackward(const KernelCall& call);
 
 inline constexpr int64_t kMostHeadSize = 256;
 
-struct AttentionDims {
-  int64_t B, T, C, H;
-};
-
 // Any T and float dtypes. REQUIRES: D <= kMostHeadSize. No scratch.
-cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
-                                        const FloatArray& out_BTC, float* lse_BHT,
+cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
+                                        const FloatArray& out_BTHD, float* lse_BHT,
                                         cudaStream_t stream);
 
 // The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
 // two writers, so results are the same at every run.
-cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTC,
-                                         const FloatArray& qkv_BT3C, const FloatArray& out_BTC,
-                                         const float* lse_BHT, const FloatArray& dqkv_BT3C,
+cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
+                                         const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
+                                         const float* lse_BHT, const FloatArray& dqkv_BTN,
                                          cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

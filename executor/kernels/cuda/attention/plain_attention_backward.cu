@@ -8,9 +8,9 @@ namespace zeroplan::cuda {
 namespace {
 
 struct Arrays {
-  Runtime dout_BTC, qkv_BT3C, out_BTC;
+  Runtime dout_BTHD, qkv_BTN, out_BTHD;
   const float* lse_BHT;
-  Runtime dqkv_BT3C;
+  Runtime dqkv_BTN;
 };
 
 // lse[r] and delta[r] = sum_D dout * out of a tile's queries, whose dout is in shared memory; each
@@ -22,7 +22,7 @@ __device__ void LoadRowScalars(const Arrays& arrays, const HeadPlace& head, int6
     float sum = 0;
     if (r < queries) {
       for (int d = threadIdx.x % 32; d < head.D; d += 32) {
-        sum += dout[r * Tile::kStride + d] * arrays.out_BTC.Get(head.OutAt(q0 + r) + d);
+        sum += dout[r * Tile::kStride + d] * arrays.out_BTHD.Get(head.OutAt(q0 + r) + d);
       }
     }
     sum = WarpSum(sum);
@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* ds_tile = v + Tile::kHeadFloats;
   float* lse = ds_tile + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const HeadPlace head(dims, blockIdx.x);
+  const HeadPlace head(dims, blockIdx.x / dims.H, blockIdx.x % dims.H);
   const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
-  const int64_t stride = 3 * head.C;
-  Tile::Load(q, arrays.qkv_BT3C, head.QueryAt(q0), stride, queries, head.D, scale);
-  Tile::Load(dout, arrays.dout_BTC, head.OutAt(q0), head.C, queries, head.D);
+  const int64_t stride = head.stride;
+  Tile::Load(q, arrays.qkv_BTN, head.QueryAt(q0), stride, queries, head.D, scale);
+  Tile::Load(dout, arrays.dout_BTHD, head.OutAt(q0), head.out_stride, queries, head.D);
   __syncthreads();
   LoadRowScalars<Tile>(arrays, head, q0, queries, dout, lse, delta);
 
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int64_t k0 = 0; k0 <= q0; k0 += kTile) {
     const int keys = head.RowsFrom(k0, kTile);
     __syncthreads();  // keys and ds of the last tile have been read; lse and delta are there
-    Tile::Load(k, arrays.qkv_BT3C, head.KeyAt(k0), stride, keys, head.D);
-    Tile::Load(v, arrays.qkv_BT3C, head.ValueAt(k0), stride, keys, head.D);
+    Tile::Load(k, arrays.qkv_BTN, head.KeyAt(k0), stride, keys, head.D);
+    Tile::Load(v, arrays.qkv_BTN, head.ValueAt(k0), stride, keys, head.D);
     __syncthreads();
     float s[kRows][kRows], dp[kRows][kRows];
     Tile::Scores(q, k, head.D, s);
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float scales[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) scales[i] = scale;
-  Tile::Store(arrays.dqkv_BT3C, head.QueryAt(q0), stride, queries, head.D, dq, scales);
+  Tile::Store(arrays.dqkv_BTN, head.QueryAt(q0), stride, queries, head.D, dq, scales);
 }
 
-// A block has a tile of keys and meets the queries that see them: dk and dv. Scores lie with a row
-// for each key.
+// A block has a tile of keys and meets the queries that see them, of all heads that share it: dk
+// and dv. Scores lie with a row for each key.
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
     KeysKernel(AttentionDims dims, Arrays arrays, float scale) {
@@ -101,76 +101,80 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float* scores = dout + Tile::kHeadFloats;  // p, then ds
   float* lse = scores + Tile::kScoreFloats;
   float* delta = lse + kTile;
-  const HeadPlace head(dims, blockIdx.x);
+  const int64_t b = blockIdx.x / dims.G, first_head = blockIdx.x % dims.G * dims.Sharing();
+  const HeadPlace own(dims, b, first_head);  // for its keys and values
   const int64_t k0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
-  const int keys = head.RowsFrom(k0, kTile);
-  const int64_t stride = 3 * head.C;
-  Tile::Load(k, arrays.qkv_BT3C, head.KeyAt(k0), stride, keys, head.D);
-  Tile::Load(v, arrays.qkv_BT3C, head.ValueAt(k0), stride, keys, head.D);
+  const int keys = own.RowsFrom(k0, kTile);
+  Tile::Load(k, arrays.qkv_BTN, own.KeyAt(k0), own.stride, keys, own.D);
+  Tile::Load(v, arrays.qkv_BTN, own.ValueAt(k0), own.stride, keys, own.D);
 
   float4 dk[kRows][Tile::kGroups], dv[kRows][Tile::kGroups];
   Tile::Clear(dk);
   Tile::Clear(dv);
-  for (int64_t q0 = k0; q0 < head.T; q0 += kTile) {
-    const int queries = head.RowsFrom(q0, kTile);
-    __syncthreads();  // queries, lse, delta and ds of the last tile have been read
-    Tile::Load(q, arrays.qkv_BT3C, head.QueryAt(q0), stride, queries, head.D, scale);
-    Tile::Load(dout, arrays.dout_BTC, head.OutAt(q0), head.C, queries, head.D);
-    __syncthreads();
-    LoadRowScalars<Tile>(arrays, head, q0, queries, dout, lse, delta);
-    float s[kRows][kRows], ds[kRows][kRows];
-    Tile::Scores(k, q, head.D, s);
-    Tile::Scores(v, dout, head.D, ds);
-    __syncthreads();  // lse and delta are there
+  for (int64_t h = first_head; h < first_head + dims.Sharing(); ++h) {
+    const HeadPlace head(dims, b, h);
+    for (int64_t q0 = k0; q0 < head.T; q0 += kTile) {
+      const int queries = head.RowsFrom(q0, kTile);
+      __syncthreads();  // queries, lse, delta and ds of the last tile have been read
+      Tile::Load(q, arrays.qkv_BTN, head.QueryAt(q0), head.stride, queries, head.D, scale);
+      Tile::Load(dout, arrays.dout_BTHD, head.OutAt(q0), head.out_stride, queries, head.D);
+      __syncthreads();
+      LoadRowScalars<Tile>(arrays, head, q0, queries, dout, lse, delta);
+      float s[kRows][kRows], ds[kRows][kRows];
+      Tile::Scores(k, q, head.D, s);
+      Tile::Scores(v, dout, head.D, ds);
+      __syncthreads();  // lse and delta are there
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < kRows; ++j) {
-        const int r = tx + kSide * j;  // query
-        const bool visible = r < queries && k0 + ty + kSide * i <= q0 + r;
-        const float p = visible ? __expf(s[i][j] - lse[r]) : 0.0f;
-        s[i][j] = p;
-        ds[i][j] = p * (ds[i][j] - delta[r]);
+        for (int j = 0; j < kRows; ++j) {
+          const int r = tx + kSide * j;  // query
+          const bool visible = r < queries && k0 + ty + kSide * i <= q0 + r;
+          const float p = visible ? __expf(s[i][j] - lse[r]) : 0.0f;
+          s[i][j] = p;
+          ds[i][j] = p * (ds[i][j] - delta[r]);
+        }
       }
+      Tile::StoreScores(scores, s);
+      __syncthreads();
+      Tile::Accumulate(scores, dout, dv);
+      __syncthreads();
+      Tile::StoreScores(scores, ds);
+      __syncthreads();
+      Tile::Accumulate(scores, q, dk);  // q carries the scale
     }
-    Tile::StoreScores(scores, s);
-    __syncthreads();
-    Tile::Accumulate(scores, dout, dv);
-    __syncthreads();
-    Tile::StoreScores(scores, ds);
-    __syncthreads();
-    Tile::Accumulate(scores, q, dk);  // q carries the scale
   }
   float ones[kRows];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) ones[i] = 1.0f;
-  Tile::Store(arrays.dqkv_BT3C, head.KeyAt(k0), stride, keys, head.D, dk, ones);
-  Tile::Store(arrays.dqkv_BT3C, head.ValueAt(k0), stride, keys, head.D, dv, ones);
+  Tile::Store(arrays.dqkv_BTN, own.KeyAt(k0), own.stride, keys, own.D, dk, ones);
+  Tile::Store(arrays.dqkv_BTN, own.ValueAt(k0), own.stride, keys, own.D, dv, ones);
 }
 
 }  // namespace
 
-cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTC,
-                                         const FloatArray& qkv_BT3C, const FloatArray& out_BTC,
-                                         const float* lse_BHT, const FloatArray& dqkv_BT3C,
+cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
+                                         const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
+                                         const float* lse_BHT, const FloatArray& dqkv_BTN,
                                          cudaStream_t stream) {
-  const int64_t D = dims.C / dims.H;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  const Arrays arrays{Runtime(dout_BTC), Runtime(qkv_BT3C), Runtime(out_BTC), lse_BHT,
-                      Runtime(dqkv_BT3C)};
-  return WithTiles(D, [&](auto tiles) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dims.D));
+  const Arrays arrays{Runtime(dout_BTHD), Runtime(qkv_BTN), Runtime(out_BTHD), lse_BHT,
+                      Runtime(dqkv_BTN)};
+  return WithTiles(dims.D, [&](auto tiles) {
     using Tile = decltype(tiles);
     constexpr int kShared =
         (4 * Tile::kHeadFloats + Tile::kScoreFloats + 2 * Tile::kTile) * sizeof(float);
-    const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
-    for (auto* kernel : {&QueriesKernel<Tile>, &KeysKernel<Tile>}) {
+    const auto launch = [&](auto* kernel, int64_t heads) {
       const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
       if (error != cudaSuccess) return error;
+      const dim3 grid(static_cast<unsigned>(dims.B * heads), GridOf(dims.T, Tile::kTile));
       kernel<<<grid, kAttentionThreads, kShared, stream>>>(dims, arrays, scale);
-    }
-    return cudaSuccess;
+      return cudaSuccess;
+    };
+    const cudaError_t error = launch(&QueriesKernel<Tile>, dims.H);
+    return error != cudaSuccess ? error : launch(&KeysKernel<Tile>, dims.G);
   });
 }
 

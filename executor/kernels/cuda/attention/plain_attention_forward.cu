@@ -9,20 +9,20 @@ namespace {
 
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    ForwardKernel(AttentionDims dims, Runtime qkv_BT3C, Runtime out_BTC, float* lse_BHT,
+    ForwardKernel(AttentionDims dims, Runtime qkv_BTN, Runtime out_BTHD, float* lse_BHT,
                   float scale) {
   constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
   extern __shared__ float4 shared4[];
   float* q = reinterpret_cast<float*>(shared4);
   float* kv = q + Tile::kHeadFloats;  // keys, then values
   float* p = kv + Tile::kHeadFloats;
-  const HeadPlace head(dims, blockIdx.x);
+  const HeadPlace head(dims, blockIdx.x / dims.H, blockIdx.x % dims.H);
   // Last tiles first: they take longest.
   const int64_t q0 = static_cast<int64_t>(gridDim.y - 1 - blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int queries = head.RowsFrom(q0, kTile);
-  const int64_t stride = 3 * head.C;
-  Tile::Load(q, qkv_BT3C, head.QueryAt(q0), stride, queries, head.D, scale);
+  const int64_t stride = head.stride;
+  Tile::Load(q, qkv_BTN, head.QueryAt(q0), stride, queries, head.D, scale);
 
   float max[kRows], sum[kRows];
   float4 out[kRows][Tile::kGroups];
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int64_t k0 = 0; k0 <= q0; k0 += kTile) {
     const int keys = head.RowsFrom(k0, kTile);
     __syncthreads();  // values and p of the last tile have been read
-    Tile::Load(kv, qkv_BT3C, head.KeyAt(k0), stride, keys, head.D);
+    Tile::Load(kv, qkv_BTN, head.KeyAt(k0), stride, keys, head.D);
     __syncthreads();
     float s[kRows][kRows];
     Tile::Scores(q, kv, head.D, s);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     }
     Tile::StoreScores(p, s);
     __syncthreads();  // keys have been read
-    Tile::Load(kv, qkv_BT3C, head.ValueAt(k0), stride, keys, head.D);
+    Tile::Load(kv, qkv_BTN, head.ValueAt(k0), stride, keys, head.D);
     __syncthreads();
     Tile::Accumulate(p, kv, out);
   }
@@ -82,17 +82,16 @@ __global__ void __launch_bounds__(kAttentionThreads)
     const int r = ty + kSide * i;
     if (tx == 0 && r < queries) lse_BHT[head.lse + q0 + r] = max[i] + logf(sum[i]);
   }
-  Tile::Store(out_BTC, head.OutAt(q0), head.C, queries, head.D, out, inverse);
+  Tile::Store(out_BTHD, head.OutAt(q0), head.out_stride, queries, head.D, out, inverse);
 }
 
 }  // namespace
 
-cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BT3C,
-                                        const FloatArray& out_BTC, float* lse_BHT,
+cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
+                                        const FloatArray& out_BTHD, float* lse_BHT,
                                         cudaStream_t stream) {
-  const int64_t D = dims.C / dims.H;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(D));
-  return WithTiles(D, [&](auto tiles) {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dims.D));
+  return WithTiles(dims.D, [&](auto tiles) {
     using Tile = decltype(tiles);
     constexpr int kShared = (2 * Tile::kHeadFloats + Tile::kScoreFloats) * sizeof(float);
     const cudaError_t error = cudaFuncSetAttribute(
@@ -100,7 +99,7 @@ cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatAr
     if (error != cudaSuccess) return error;
     const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
     ForwardKernel<Tile><<<grid, kAttentionThreads, kShared, stream>>>(
-        dims, Runtime(qkv_BT3C), Runtime(out_BTC), lse_BHT, scale);
+        dims, Runtime(qkv_BTN), Runtime(out_BTHD), lse_BHT, scale);
     return cudaSuccess;
   });
 }

@@ -1,9 +1,13 @@
-// Attention by batched matrix products, one batch over the heads of each sequence, q, k and v where
-// they lie in qkv; see executor/kernels/unfused_attention.cc for the formulas.
+// Attention by batched matrix products, q, k and v where they lie in qkv: for each sequence a batch
+// over the heads of keys, with one query head of each, as often as query heads share one. See
+// executor/kernels/unfused_attention.cc for the formulas.
 //
-// Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D.
+#include <algorithm>
 #include <cmath>
 
+#include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/attention/causal_softmax.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
@@ -12,112 +16,131 @@
 namespace zeroplan::cuda {
 namespace {
 
-struct Shape {
-  explicit Shape(const KernelCall& call)
-      : B(call.dims[0]), T(call.dims[1]), C(call.dims[2]), H(call.dims[3]) {}
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(C / H)); }
-  int64_t B, T, C, H;
-};
+float Scale(const AttentionDims& dims) { return 1.0f / std::sqrt(static_cast<float>(dims.D)); }
 
 KernelArg From(const KernelArg& arg, int64_t element) {
   return {ElementAt(arg, element), arg.bytes, arg.dtype};
 }
 
-// The products of sequence b. `use` runs or tunes one.
-class Sequence {
+// Heads of sequence b that share no keys: query heads r, r + H/G, ..., one for each head of keys.
+// Their products; `use` runs or tunes one.
+class Heads {
  public:
   using Use = void (*)(const KernelCall&, const Product&);
 
-  Sequence(const KernelCall& call, int64_t b, const KernelArg& workspace, Use use)
-      : call_(call), shape_(call), b_(b), workspace_(workspace), use_(use) {}
+  Heads(const KernelCall& call, int64_t b, int64_t r, const KernelArg& workspace, Use use)
+      : call_(call), dims_(AttentionDimsOf(call)), b_(b), r_(r), workspace_(workspace), use_(use) {}
 
   void Multiply(AttentionProduct product, const KernelArg& first, const KernelArg& second,
                 const KernelArg& to) const {
-    use_(call_,
-         MakeProduct("unfused attention", AttentionLayout(product, shape_.T, shape_.C, shape_.H),
-                     first, second, to, workspace_));
+    use_(call_, MakeProduct("unfused attention", AttentionLayout(product, dims_), first, second, to,
+                            workspace_));
   }
-  // part 0: queries (or their gradients), 1: keys, 2: values.
-  KernelArg Part(const KernelArg& qkv_BT3C, int part) const {
-    return From(qkv_BT3C, b_ * shape_.T * 3 * shape_.C + part * shape_.C);
+  // Into the gradient of keys or values: query heads that share them add up there, in its dtype.
+  void MultiplyShared(AttentionProduct product, const KernelArg& first, const KernelArg& second,
+                      const KernelArg& to) const {
+    use_(call_, MakeProduct("unfused attention", AttentionLayout(product, dims_), first, second, to,
+                            workspace_, {.c = r_ == 0 ? kAbsent : to}));
   }
-  KernelArg Rows(const KernelArg& out_BTC) const { return From(out_BTC, b_ * shape_.T * shape_.C); }
+  KernelArg Queries(const KernelArg& qkv_BTN) const { return Part(qkv_BTN, dims_.QueryColumn(r_)); }
+  KernelArg Keys(const KernelArg& qkv_BTN) const { return Part(qkv_BTN, dims_.KeyColumn(0)); }
+  KernelArg Values(const KernelArg& qkv_BTN) const { return Part(qkv_BTN, dims_.ValueColumn(0)); }
+  KernelArg Rows(const KernelArg& out_BTHD) const {
+    return From(out_BTHD, b_ * dims_.T * dims_.OutRow() + r_ * dims_.D);
+  }
   KernelArg Squares(const KernelArg& probs_BHTT) const {
-    return From(probs_BHTT, b_ * shape_.H * shape_.T * shape_.T);
+    return From(probs_BHTT, (b_ * dims_.H + r_) * dims_.T * dims_.T);
   }
 
  private:
+  KernelArg Part(const KernelArg& qkv_BTN, int64_t column) const {
+    return From(qkv_BTN, b_ * dims_.T * dims_.QkvRow() + column);
+  }
+
   const KernelCall& call_;
-  Shape shape_;
-  int64_t b_;
+  AttentionDims dims_;
+  int64_t b_, r_;
   const KernelArg& workspace_;
   Use use_;
 };
 
 void TuneOne(const KernelCall& call, const Product& product) { Tune(call, product); }
 
-void Scores(const KernelCall& call, int64_t b, Sequence::Use use) {
-  const Sequence s(call, b, Arg(call, 3), use);
+void Scores(const KernelCall& call, int64_t b, int64_t r, Heads::Use use) {
+  const Heads s(call, b, r, Arg(call, 3), use);
   const KernelArg &qkv = Arg(call, 0), &probs = Arg(call, 2);
-  s.Multiply(AttentionProduct::kScores, s.Part(qkv, 0), s.Part(qkv, 1), s.Squares(probs));
+  s.Multiply(AttentionProduct::kScores, s.Queries(qkv), s.Keys(qkv), s.Squares(probs));
 }
 
-void Outputs(const KernelCall& call, int64_t b, Sequence::Use use) {
-  const Sequence s(call, b, Arg(call, 3), use);
+void Outputs(const KernelCall& call, int64_t b, int64_t r, Heads::Use use) {
+  const Heads s(call, b, r, Arg(call, 3), use);
   const KernelArg &qkv = Arg(call, 0), &out = Arg(call, 1), &probs = Arg(call, 2);
-  s.Multiply(AttentionProduct::kOut, s.Squares(probs), s.Part(qkv, 2), s.Rows(out));
+  s.Multiply(AttentionProduct::kOut, s.Squares(probs), s.Values(qkv), s.Rows(out));
 }
 
-void ProbGradients(const KernelCall& call, int64_t b, Sequence::Use use) {
-  const Sequence s(call, b, Arg(call, 5), use);
+void ProbGradients(const KernelCall& call, int64_t b, int64_t r, Heads::Use use) {
+  const Heads s(call, b, r, Arg(call, 5), use);
   const KernelArg &dout = Arg(call, 0), &qkv = Arg(call, 1), &probs = Arg(call, 2);
   const KernelArg &dqkv = Arg(call, 3), &dprobs = Arg(call, 4);
-  s.Multiply(AttentionProduct::kDValue, s.Squares(probs), s.Rows(dout), s.Part(dqkv, 2));
-  s.Multiply(AttentionProduct::kDProbs, s.Rows(dout), s.Part(qkv, 2), s.Squares(dprobs));
+  s.MultiplyShared(AttentionProduct::kDValue, s.Squares(probs), s.Rows(dout), s.Values(dqkv));
+  s.Multiply(AttentionProduct::kDProbs, s.Rows(dout), s.Values(qkv), s.Squares(dprobs));
 }
 
-void ScoreGradients(const KernelCall& call, int64_t b, Sequence::Use use) {
-  const Sequence s(call, b, Arg(call, 5), use);
+void ScoreGradients(const KernelCall& call, int64_t b, int64_t r, Heads::Use use) {
+  const Heads s(call, b, r, Arg(call, 5), use);
   const KernelArg &qkv = Arg(call, 1), &dqkv = Arg(call, 3), &ds = Arg(call, 4);
-  s.Multiply(AttentionProduct::kDQuery, s.Squares(ds), s.Part(qkv, 1), s.Part(dqkv, 0));
-  s.Multiply(AttentionProduct::kDKey, s.Squares(ds), s.Part(qkv, 0), s.Part(dqkv, 1));
+  s.Multiply(AttentionProduct::kDQuery, s.Squares(ds), s.Keys(qkv), s.Queries(dqkv));
+  s.MultiplyShared(AttentionProduct::kDKey, s.Squares(ds), s.Queries(qkv), s.Keys(dqkv));
+}
+
+using Step = void (*)(const KernelCall& call, int64_t b, int64_t r, Heads::Use use);
+
+void RunAll(const KernelCall& call, const AttentionDims& dims, Step step) {
+  for (int64_t b = 0; b < dims.B; ++b) {
+    for (int64_t r = 0; r < dims.Sharing(); ++r) step(call, b, r, Run);
+  }
+}
+
+// All sequences' products are alike, and those of all heads but the first, which adds to nothing.
+void TuneAll(const KernelCall& call, Step step) {
+  const int64_t kinds = std::min<int64_t>(AttentionDimsOf(call).Sharing(), 2);
+  for (int64_t r = 0; r < kinds; ++r) step(call, 0, r, TuneOne);
 }
 
 }  // namespace
 
 void UnfusedAttentionForward(const KernelCall& call) {
-  const Shape s(call);
-  for (int64_t b = 0; b < s.B; ++b) Scores(call, b, Run);
+  const AttentionDims s = AttentionDimsOf(call);
+  RunAll(call, s, Scores);
   const KernelArg& probs = Arg(call, 2);
-  LaunchCausalSoftmax({probs.data, probs.dtype}, s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
+  LaunchCausalSoftmax({probs.data, probs.dtype}, s.B * s.H * s.T, s.T, Scale(s), StreamOf(call));
   CheckKernelLaunch("a softmax");
-  for (int64_t b = 0; b < s.B; ++b) Outputs(call, b, Run);
+  RunAll(call, s, Outputs);
 }
 
 void UnfusedAttentionBackward(const KernelCall& call) {
-  const Shape s(call);
-  for (int64_t b = 0; b < s.B; ++b) ProbGradients(call, b, Run);
+  const AttentionDims s = AttentionDimsOf(call);
+  RunAll(call, s, ProbGradients);
   const KernelArg &probs = Arg(call, 2), &dprobs = Arg(call, 4);
   if (probs.dtype != dprobs.dtype) [[unlikely]] {
     ThrowRuntime("unfused attention: probs have dtype {}, their gradients {}; give them one",
                  DtypeName(probs.dtype), DtypeName(dprobs.dtype));
   }
   LaunchCausalSoftmaxBackward({probs.data, probs.dtype}, {dprobs.data, dprobs.dtype},
-                              s.B * s.H * s.T, s.T, s.scale(), StreamOf(call));
+                              s.B * s.H * s.T, s.T, Scale(s), StreamOf(call));
   CheckKernelLaunch("a softmax' gradient");
-  for (int64_t b = 0; b < s.B; ++b) ScoreGradients(call, b, Run);
+  RunAll(call, s, ScoreGradients);
 }
 
-// All sequences' products are alike: the first one's stand for them.
 void PrepareUnfusedAttentionForward(const KernelCall& call) {
-  Scores(call, 0, TuneOne);
-  Outputs(call, 0, TuneOne);
+  TuneAll(call, Scores);
+  TuneAll(call, Outputs);
   Plans(call).Save();
 }
 
 void PrepareUnfusedAttentionBackward(const KernelCall& call) {
-  ProbGradients(call, 0, TuneOne);
-  ScoreGradients(call, 0, TuneOne);
+  TuneAll(call, ProbGradients);
+  TuneAll(call, ScoreGradients);
   Plans(call).Save();
 }
 

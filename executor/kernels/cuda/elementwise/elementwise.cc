@@ -43,4 +43,16 @@ void GeluBackward(const KernelCall& call) {
   CheckLaunched(call);
 }
 
+void SwiGluForward(const KernelCall& call) {
+  LaunchSwiGluForward(Floats(call, 0), Floats(call, 1), call.dims[0], call.dims[1],
+                      LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void SwiGluBackward(const KernelCall& call) {
+  LaunchSwiGluBackward(Floats(call, 0), Floats(call, 1), call.dims[0], call.dims[1],
+                       LaunchStream(call));
+  CheckLaunched(call);
+}
+
 }  // namespace zeroplan::cuda

@@ -70,11 +70,14 @@ __global__ void __launch_bounds__(kThreads)
   if (token < 0 || token >= V) FailIndex("token", token, m, V);
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * W;
   if (c >= C) return;
-  float x[W], position[W];
+  float x[W];
   wte.Load(token * C + c, x);
-  wpe.Load(m % T * C + c, position);
+  if (wpe.data != nullptr) {
+    float position[W];
+    wpe.Load(m % T * C + c, position);
 #pragma unroll
-  for (int e = 0; e < W; ++e) x[e] += position[e];
+    for (int e = 0; e < W; ++e) x[e] += position[e];
+  }
   x_MC.Store(m * C + c, x);
 }
 
@@ -99,7 +102,8 @@ void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const Fl
                         const FloatArray& x_MC, int64_t M, int64_t T, int64_t C, int64_t V,
                         cudaStream_t stream) {
   const bool vectors = C % kVector == 0 && Aligned(wte.data) && Aligned(wpe.data) &&
-                       Aligned(x_MC.data) && wte.dtype == wpe.dtype && wte.dtype == x_MC.dtype;
+                       Aligned(x_MC.data) && wte.dtype == x_MC.dtype &&
+                       (wpe.data == nullptr || wte.dtype == wpe.dtype);
   const int64_t columns = vectors ? C / kVector : C;  // threads a row
   const auto x = static_cast<unsigned>(columns < kThreads ? CeilDiv64(columns, 32) * 32 : kThreads);
   const dim3 block(x, kThreads / x);

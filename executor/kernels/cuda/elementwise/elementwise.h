@@ -1,6 +1,7 @@
 // Launchers of kernels that treat each element on its own. Any float dtypes; sums in fp32.
 //
-// Legend: M rows, T sequence, C hidden, V vocabulary; R rows, N columns. Dense, row-major.
+// Legend: M rows, T sequence, C hidden, V vocabulary; R rows, N columns, F
+// ffn. Dense, row-major.
 #pragma once
 
 #include "executor/kernels/cuda/float_array.h"
@@ -17,7 +18,7 @@ void LaunchConvert(const FloatArray& src_n, const FloatArray& dst_n, int64_t n, 
 // row = x[state->position]; `rows` of x. A position outside of x ends the launch with an error.
 void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArray& row_C,
                      int64_t rows, int64_t C, cudaStream_t stream);
-// x[m] = wte[token of m] + wpe[m % T]. A token outside [0, V) ends the launch with an error.
+// x[m] = wte[token of m] (+ wpe[m % T]). A token outside [0, V) ends the launch with an error.
 void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const FloatArray& wpe,
                         const FloatArray& x_MC, int64_t M, int64_t T, int64_t C, int64_t V,
                         cudaStream_t stream);
@@ -33,5 +34,12 @@ void LaunchGeluForward(const FloatArray& x_RN, const FloatArray& bias_N, const F
 // dx = dy * gelu'(pre). dx may be dy.
 void LaunchGeluBackward(const FloatArray& dy_n, const FloatArray& pre_n, const FloatArray& dx_n,
                         int64_t n, cudaStream_t stream);
+
+// y = silu(gate) * up, gate and up the two halves of a row of gu; and its gradient, which replaces
+// gu. Fastest where F is a multiple of 8.
+void LaunchSwiGluForward(const FloatArray& gu_M2F, const FloatArray& y_MF, int64_t M, int64_t F,
+                         cudaStream_t stream);
+void LaunchSwiGluBackward(const FloatArray& dy_MF, const FloatArray& gu_M2F, int64_t M, int64_t F,
+                          cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -207,6 +207,7 @@ void LaunchSums(const EmbedBackwardArgs& args, const Sorted& sorted, const Dx& d
   SegmentsKernel<W><<<grid, dim3(32, kSegmentsPerBlock), 0, stream>>>(sorted, dx, dwte, args.C);
   const dim3 join(static_cast<unsigned>(sorted.segments), GridOf(args.C, 32 * kJoinColumns));
   JoinKernel<<<join, dim3(32, kJoinRows), 0, stream>>>(sorted, Runtime(args.dwte_VpC), args.C);
+  if (args.dwpe_TC.data == nullptr) return;
   const int64_t TC = args.T * args.C;
   PositionsKernel<W><<<GridOf(TC, kThreads * W), kThreads, 0, stream>>>(
       dx, Runtime(args.dwpe_TC), args.B, TC, args.add_to_dwpe);

@@ -17,9 +17,9 @@ struct EmbedBackwardArgs {
 // Bytes that the sort wants for itself on this GPU; EmbedScratch::sort_bytes must be as many.
 size_t EmbedSortBytes(int64_t positions, int64_t V);
 
-// dwte[token] += the rows of dx at the token's positions; dwpe[t] (+)= those of position t. fp32
-// sums in a fixed order. `scratch`: EmbedScratchOf(B * T, C).bytes. A token outside [0, V) ends the
-// launch with an error. Returns what the sort reports.
+// dwte[token] += the rows of dx at the token's positions; dwpe[t] (+)= those of position t, if
+// there is a dwpe. fp32 sums in a fixed order. `scratch`: EmbedScratchOf(B * T, C).bytes. A token
+// outside [0, V) ends the launch with an error. Returns what the sort reports.
 cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -2,11 +2,14 @@
 // copied: a dense row-major X of R rows and S columns, read by columns with leading dimension S, is
 // X^T, so every product below is the transpose of the wanted one.
 //
-// Legend: M rows (tokens), K inputs, N outputs; B micro-batch, T sequence, C hidden, H heads,
-// D = C/H. Lower case m, n, k are the library's: D_mn = op(A)_mk op(B)_kn, column-major.
+// Legend: M rows (tokens), K inputs, N outputs; B micro-batch, T sequence, H heads of queries, G of
+// keys and values, D head size, N of attention (H+2G)*D. Lower case m, n, k are the library's: D_mn
+// = op(A)_mk op(B)_kn, column-major.
 #pragma once
 
 #include <cstdint>
+
+#include "executor/kernels/attention_dims.h"
 
 namespace zeroplan {
 
@@ -58,9 +61,10 @@ inline GemmLayout BackwardWeightLayout(int64_t M, int64_t K, int64_t N, bool tra
   return {.transpose_b = true, .m = K, .n = N, .k = M, .lda = K, .ldb = N, .ldd = K};
 }
 
-// The products of unfused attention for the H heads of one sequence. q, k, v (and their gradients)
-// are T rows of D within qkv_T3C, heads D apart; out and dout T rows of D within [T,C]; probs,
-// dprobs [H,T,T]. All inputs are given as (first, second).
+// The products of unfused attention for G query heads of one sequence, one of each H/G that share
+// keys. q, k, v (and their gradients) are T rows of D within qkv_TN; out and dout T rows of D
+// within [T,H,D]; probs, dprobs [H,T,T]. All inputs are given as (first, second), from the first of
+// the heads on.
 enum class AttentionProduct : uint8_t {
   kScores,  // (q, k)       -> probs:  S = q k^T
   kOut,     // (probs, v)   -> out:    O = P v
@@ -70,26 +74,29 @@ enum class AttentionProduct : uint8_t {
   kDKey,    // (ds, q)      -> dk:    dK = dS^T q
 };
 
-inline GemmLayout AttentionLayout(AttentionProduct product, int64_t T, int64_t C, int64_t H) {
-  const int64_t D = C / H, square = T * T;
+inline GemmLayout AttentionLayout(AttentionProduct product, const AttentionDims& dims) {
+  const int64_t T = dims.T, D = dims.D, row = dims.QkvRow(), out_row = dims.OutRow();
+  // From one head of the batch to the next: of queries, of keys, of squares.
+  const int64_t queries = dims.Sharing() * D, keys = D, squares = dims.Sharing() * T * T;
   // [T,T] = x y^T of rows of D: by columns (x y^T)^T = y x^T; y is D x T: transposed, x is x^T.
-  const auto scores = [&](int64_t ld_x, int64_t ld_y) {
+  const auto scores = [&](int64_t ld_x) {
     return GemmLayout{.transpose_a = true,
                       .swapped = true,
                       .m = T,
                       .n = T,
                       .k = D,
-                      .lda = ld_y,
+                      .lda = row,
                       .ldb = ld_x,
                       .ldd = T,
-                      .batch = H,
-                      .stride_a = D,
-                      .stride_b = D,
-                      .stride_d = square};
+                      .batch = dims.G,
+                      .stride_a = keys,
+                      .stride_b = queries,
+                      .stride_d = squares};
   };
   // Rows of D = op(p) x, p [T,T]: by columns its transpose x^T op(p)^T; x is x^T, p is p^T, so
   // only op = transpose asks for one.
-  const auto weighted = [&](bool transpose_p, int64_t ld_x, int64_t ld_out) {
+  const auto weighted = [&](bool transpose_p, int64_t ld_x, int64_t stride_x, int64_t ld_out,
+                            int64_t stride_out) {
     return GemmLayout{.transpose_b = transpose_p,
                       .swapped = true,
                       .m = D,
@@ -98,24 +105,24 @@ inline GemmLayout AttentionLayout(AttentionProduct product, int64_t T, int64_t C
                       .lda = ld_x,
                       .ldb = T,
                       .ldd = ld_out,
-                      .batch = H,
-                      .stride_a = D,
-                      .stride_b = square,
-                      .stride_d = D};
+                      .batch = dims.G,
+                      .stride_a = stride_x,
+                      .stride_b = squares,
+                      .stride_d = stride_out};
   };
   switch (product) {
     case AttentionProduct::kScores:
-      return scores(3 * C, 3 * C);
+      return scores(row);
     case AttentionProduct::kOut:
-      return weighted(false, 3 * C, C);
+      return weighted(false, row, keys, out_row, queries);
     case AttentionProduct::kDValue:
-      return weighted(true, C, 3 * C);
+      return weighted(true, out_row, queries, row, keys);
     case AttentionProduct::kDProbs:
-      return scores(C, 3 * C);
+      return scores(out_row);
     case AttentionProduct::kDQuery:
-      return weighted(false, 3 * C, 3 * C);
+      return weighted(false, row, keys, row, queries);
     case AttentionProduct::kDKey:
-      return weighted(true, 3 * C, 3 * C);
+      return weighted(true, row, queries, row, keys);
   }
   return {};
 }

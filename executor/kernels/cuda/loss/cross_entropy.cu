@@ -7,9 +7,12 @@
 namespace zeroplan::cuda {
 namespace {
 
-constexpr int kThreads = 512;  // of a block that has one row
-constexpr int kWarpRows = 8;   // rows of a block with a warp for each
-constexpr int kUnroll = 4;     // vectors of a thread in flight
+constexpr int kWarpRows = 8;  // rows of a block with a warp for each
+constexpr int kUnroll = 4;    // vectors of a thread in flight
+// A multiprocessor works on two rows at a time, by 512 threads each, while those of all of them,
+// read twice, stay in the second-level cache; longer ones are worked on one at a time, by 1024.
+constexpr int kThreads = 512, kLongRowThreads = 1024;
+constexpr int64_t kLongRowBytes = 160 << 10;  // 264 rows of it are 41 MB, of an H100's 50
 
 // Maximum and sum of exp(x - maximum) of what was seen so far. The maximum starts at the lowest
 // finite number: from -infinity a difference of two of them would be NaN.
@@ -32,13 +35,13 @@ struct Softmax {
   }
 };
 
-template <bool kWarpPerRow>
+template <bool kWarpPerRow, int kBlock>
 __device__ Softmax Combine(Softmax s, float* shared) {
   Softmax all;
   all.max = WarpMax(s.max);
   all.sum = WarpSum(s.sum * __expf(s.max - all.max));
   if constexpr (kWarpPerRow) return all;
-  constexpr int kWarps = kThreads / 32;
+  constexpr int kWarps = kBlock / 32;
   if (threadIdx.x % 32 == 0) {
     shared[threadIdx.x / 32] = all.max;
     shared[kWarps + threadIdx.x / 32] = all.sum;
@@ -53,12 +56,12 @@ __device__ Softmax Combine(Softmax s, float* shared) {
 }
 
 // A row is read twice, the second time mostly from the L2 cache, and written once.
-template <bool kWarpPerRow, int W, typename Logits>
-__global__ void __launch_bounds__(kWarpPerRow ? 32 * kWarpRows : kThreads, 2)
+template <bool kWarpPerRow, int kBlock, int W, typename Logits>
+__global__ void __launch_bounds__(kBlock, kBlock == kLongRowThreads ? 1 : 2)
     CrossEntropyKernel(Logits logits_RVp, const int32_t* targets_R, const StepState* state,
                        float* loss_R, int64_t R, int V, int Vp) {
-  __shared__ float shared[2 * kThreads / 32];
-  constexpr int kLanes = kWarpPerRow ? 32 : kThreads;
+  __shared__ float shared[2 * kBlock / 32];
+  constexpr int kLanes = kWarpPerRow ? 32 : kBlock;
   const int lane = kWarpPerRow ? threadIdx.x % 32 : threadIdx.x;
   const int64_t r =
       kWarpPerRow ? static_cast<int64_t>(blockIdx.x) * kWarpRows + threadIdx.x / 32 : blockIdx.x;
@@ -90,7 +93,7 @@ __global__ void __launch_bounds__(kWarpPerRow ? 32 * kWarpRows : kThreads, 2)
     logits_RVp.Load(row + c, x);  // W divides Vp: within the row
     mine.Add(x, V - c);
   }
-  const Softmax all = Combine<kWarpPerRow>(mine, shared);
+  const Softmax all = Combine<kWarpPerRow, kBlock>(mine, shared);
   if (lane == 0) {
     loss_R[r] =
         static_cast<float>(static_cast<double>(logf(all.sum)) + static_cast<double>(all.max) -
@@ -129,14 +132,19 @@ __global__ void __launch_bounds__(kReduceThreads)
 
 template <int W, typename Logits>
 void Launch(const Logits& logits, const int32_t* targets, const StepState* state, float* loss,
-            int64_t R, int64_t V, int64_t Vp, cudaStream_t stream) {
+            int64_t R, int64_t V, int64_t Vp, int64_t row_bytes, cudaStream_t stream) {
   const int v = static_cast<int>(V), vp = static_cast<int>(Vp);
   if (Vp <= 2048) {
-    CrossEntropyKernel<true, W><<<GridOf(R, kWarpRows), 32 * kWarpRows, 0, stream>>>(
-        logits, targets, state, loss, R, v, vp);
-  } else {
-    CrossEntropyKernel<false, W>
+    CrossEntropyKernel<true, 32 * kWarpRows, W>
+        <<<GridOf(R, kWarpRows), 32 * kWarpRows, 0, stream>>>(logits, targets, state, loss, R, v,
+                                                              vp);
+  } else if (row_bytes <= kLongRowBytes) {
+    CrossEntropyKernel<false, kThreads, W>
         <<<static_cast<unsigned>(R), kThreads, 0, stream>>>(logits, targets, state, loss, R, v, vp);
+  } else {
+    CrossEntropyKernel<false, kLongRowThreads, W>
+        <<<static_cast<unsigned>(R), kLongRowThreads, 0, stream>>>(logits, targets, state, loss, R,
+                                                                   v, vp);
   }
 }
 
@@ -146,13 +154,14 @@ void LaunchCrossEntropy(const FloatArray& logits_RVp, const int32_t* targets_R,
                         const StepState* state, float* loss_R, int64_t R, int64_t V, int64_t Vp,
                         cudaStream_t stream) {
   if (R == 0) return;
+  const auto row_bytes = Vp * static_cast<int64_t>(DtypeBytes(logits_RVp.dtype));
   if (Vp % kVector != 0 || !Aligned(logits_RVp.data)) {
-    Launch<1>(Runtime(logits_RVp), targets_R, state, loss_R, R, V, Vp, stream);
+    Launch<1>(Runtime(logits_RVp), targets_R, state, loss_R, R, V, Vp, row_bytes, stream);
     return;
   }
   WithFloatType(logits_RVp.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    Launch<kVector>(Typed<T>(logits_RVp), targets_R, state, loss_R, R, V, Vp, stream);
+    Launch<kVector>(Typed<T>(logits_RVp), targets_R, state, loss_R, R, V, Vp, row_bytes, stream);
   });
 }
 

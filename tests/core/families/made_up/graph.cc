@@ -26,7 +26,7 @@ class MadeUpGraph : public ModelGraph {
     b.norm = g_.NormForward(x_MC, kNormW, kNormB, "norm");
     b.qkv = g_.LinearForward(b.norm.y_MC, kQkv, kNoParam, "qkv");
     b.attention = g_.AttentionForward(b.qkv.y_MN, "attention");
-    b.proj = g_.LinearForward(b.attention.out_MC, kProj, kNoParam, "middle", x_MC);
+    b.proj = g_.LinearForward(b.attention.out_MHD, kProj, kNoParam, "middle", x_MC);
     b.up = g_.LinearGeluForward(b.norm.y_MC, kUp, kNoParam, "up", "gelu");
     b.down = g_.LinearForward(b.up.y_MN, kDown, kNoParam, {"residual", layer + 1}, b.proj.y_MN);
     return b.down.y_MN;

@@ -18,7 +18,7 @@ enum MadeUpParam : int {
   kPositions,  // [positions, C]
   kNormW,
   kNormB,
-  kQkv,   // [3C, C]
+  kQkv,   // [3C, C], published as three
   kProj,  // [C, C]
   kUp,    // [F, C]
   kDown,  // [C, F]

@@ -66,6 +66,19 @@ TEST_CASE("made-up family: parameters and FLOPs by hand") {
   CHECK(names.size() == 2 + 2 * 6 + 3);
   CHECK(names.contains("model.layers.1.mlp.down.weight"));
   CHECK(names.contains("lm_head.weight"));
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    const std::vector<PublishedTensor> published = PublishedTensors(tensor);
+    if (tensor.name == "model.layers.1.attn.qkv.weight") {
+      REQUIRE(published.size() == 3);
+      CHECK(published[1].name == "model.layers.1.attn.k.weight");
+      CHECK(published[1].begin == 20);
+      CHECK(published[1].end == 40);
+    } else if (tensor.id != testing::kQkv) {
+      REQUIRE(published.size() == 1);
+      CHECK(published[0].name == tensor.name);
+      CHECK(published[0].end == tensor.unpadded_rows);
+    }
+  }
 
   const ModelSpec shape = ModelFromParams(1'000'000'000, 2048, MadeUp());
   CHECK(shape.family == &MadeUp());

@@ -26,12 +26,14 @@ ParamRows MadeUpParams(const ModelSpec& spec) {
   ParamRow positions =
       MatrixRow(kPositions, "model.embed_positions.weight", spec.positions, c, std);
   positions.use = ParamUse::kOther;
+  // One product in memory, three tensors as published.
+  ParamRow qkv = LinearRow(kQkv, "attn.qkv.weight", 3 * c, c, std);
+  qkv.parts = {{{"attn.q.weight", c}, {"attn.k.weight", c}, {"attn.v.weight", c}}};
   return {
       .before = {VocabularyRow(kTokens, "model.embed_tokens.weight", spec, ParamUse::kOther),
                  positions},
       .layer = {VectorRow(kNormW, "norm.weight", c, InitKind::kOnes),
-                VectorRow(kNormB, "norm.bias", c, InitKind::kZeros),
-                LinearRow(kQkv, "attn.qkv.weight", 3 * c, c, std),
+                VectorRow(kNormB, "norm.bias", c, InitKind::kZeros), qkv,
                 LinearRow(kProj, "attn.out.weight", c, c, std),
                 LinearRow(kUp, "mlp.up.weight", f, c, std),
                 LinearRow(kDown, "mlp.down.weight", c, f, std)},

@@ -1,14 +1,15 @@
-// Layer norm's backward kernel for C in multiples of 16 bytes and one dtype. Legend: M rows, C
+// The norms' backward kernel for C in multiples of 16 bytes and one dtype. Legend: M rows, C
 // channels.
 //
-// With n = (x - mean) / std and d = dy * w: dx = (d - mean(d) - n * mean(d * n)) / std,
-// dw = sum_M dy * n, db = sum_M dy.
+// With n = (x - mean) * rstd and d = dy * w: dx = (d - mean(d) - n * mean(d * n)) * rstd,
+// dw = sum_M dy * n, db = sum_M dy. RMS norm has neither the mean of x, nor that of d, nor b.
 #pragma once
 
 #include "executor/kernels/cuda/async_copy.cuh"
 #include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/row_norm/row_norm.h"
 
-namespace zeroplan::cuda::layer_norm_backward {
+namespace zeroplan::cuda::row_norm_backward {
 
 // Of a block, for so many elements a thread: the registers of two blocks or of one.
 template <int kElements>
@@ -26,8 +27,12 @@ constexpr int64_t kMostRows = 1 << 30;  // row numbers are int, some rows past t
 template <typename T>
 struct Inputs {
   const T *dy_MC, *x_MC, *w_C;
-  const float* stats_M2;
+  const float* stats;
 };
+
+// Sums of dw and, behind them, db.
+template <RowNorm kNorm>
+constexpr int kWeightSums = kNorm == RowNorm::kLayer ? 2 : 1;
 
 // Sums of a and b over the warp, in 5 shuffles: lanes 0 to 15 get a's, the others b's.
 __device__ inline float TwoWarpSums(float a, float b) {
@@ -68,13 +73,14 @@ __device__ inline void SyncGroup(int group, int threads) {
 // copied.
 //
 // Every thread keeps the sums of dw and db of its columns in registers. A block leaves them in
-// partials[block][2][C].
-template <typename T, int kElements>
+// partials[block][kWeightSums][C].
+template <RowNorm kNorm, typename T, int kElements>
 __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kElements>)
     RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages, bool add_to_dx) {
   constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
   // With more columns a thread has no registers for its w, d and n: it reads and computes again.
   constexpr bool kKeepWeights = kElements <= 16, kKeepRow = kElements <= 16;
+  constexpr bool kLayer = kNorm == RowNorm::kLayer;
   using Vec = Pack<T, kPack>;
   // Sums of the warps, by turns in two places: one barrier a row is enough.
   __shared__ float2 row_sums[2][kMostWarps];
@@ -100,8 +106,13 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
     }
     CommitCopies();  // of nothing, past the last row: groups are counted
   };
-  const auto load_stats = [&](int m) {
-    return m < M ? reinterpret_cast<const float2*>(in.stats_M2)[m] : make_float2(0, 0);
+  const auto load_stats = [&](int m) {  // mean and rstd
+    if (m >= M) return make_float2(0, 0);
+    if constexpr (kLayer) {
+      return reinterpret_cast<const float2*>(in.stats)[m];
+    } else {
+      return make_float2(0, in.stats[m]);
+    }
   };
 
   float kept_w[kKeepWeights ? kPieces : 1][kPack];
@@ -116,7 +127,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
       if (has(k)) load_weights(k, kept_w[k]);
     }
   }
-  float dw[kPieces][kPack] = {}, db[kPieces][kPack] = {};
+  float dw[kPieces][kPack] = {}, db[kLayer ? kPieces : 1][kPack] = {};
   float kept_d[kKeepRow ? kPieces : 1][kPack], kept_n[kKeepRow ? kPieces : 1][kPack];
 
   const int step = gridDim.x * blockDim.y, first = blockIdx.x * blockDim.y + group;
@@ -135,7 +146,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
     const float2 next_stats = load_stats(m + step);
     WaitForCopies(stages - 1);
     const Vec* const row = slots + slot * slot_pieces;
-    const float inverse_std = stats.y, shift = -stats.x * inverse_std;
+    const float rstd = stats.y, shift = -stats.x * rstd;
     // Piece k of the row: dy, n and d.
     const auto read = [&](int k, float(&g)[kPack], float(&n)[kPack], float(&d)[kPack]) {
       const Vec dy = row[k * blockDim.x], x = row[k * blockDim.x + pieces];
@@ -144,7 +155,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
         g[e] = ToFloat(dy.v[e]);
-        n[e] = fmaf(ToFloat(x.v[e]), inverse_std, shift);
+        n[e] = kLayer ? fmaf(ToFloat(x.v[e]), rstd, shift) : ToFloat(x.v[e]) * rstd;
         if constexpr (kKeepWeights) {
           d[e] = g[e] * kept_w[k][e];
         } else {
@@ -160,10 +171,12 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
       read(k, g, n, d);
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
-        sum_d += d[e];
         sum_dn = fmaf(d[e], n[e], sum_dn);
         dw[k][e] = fmaf(g[e], n[e], dw[k][e]);
-        db[k][e] += g[e];
+        if constexpr (kLayer) {
+          sum_d += d[e];
+          db[k][e] += g[e];
+        }
         if constexpr (kKeepRow) {
           kept_d[k][e] = d[e];
           kept_n[k][e] = n[e];
@@ -171,16 +184,16 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
       }
     }
 
-    const float warp_sum = TwoWarpSums(sum_d, sum_dn);
+    const float warp_sum = kLayer ? TwoWarpSums(sum_d, sum_dn) : WarpSum(sum_dn);
     float2 total;
     if (warps == 1) {
-      total.x = __shfl_sync(0xffffffffu, warp_sum, 0);
+      total.x = kLayer ? __shfl_sync(0xffffffffu, warp_sum, 0) : 0;
       total.y = __shfl_sync(0xffffffffu, warp_sum, 16);
     } else {
       float2* const sums = row_sums[turn] + first_warp;
       if (lane % 16 == 0) {
         float2& own = sums[threadIdx.x / 32];
-        (lane == 0 ? own.x : own.y) = warp_sum;
+        (lane == 0 ? own.x : own.y) = kLayer || lane != 0 ? warp_sum : 0;
       }
       SyncGroup(group, blockDim.x);
       total = sums[0];
@@ -193,7 +206,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
     }
 
     // dx = d * scale + n * slope + offset.
-    const float scale = inverse_std, by_C = inverse_std / static_cast<float>(C);
+    const float scale = rstd, by_C = rstd / static_cast<float>(C);
     const float offset = -total.x * by_C, slope = -total.y * by_C;
     T* to = dx_MC + static_cast<int64_t>(m) * C + first_column;
 #pragma unroll
@@ -223,7 +236,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
   WaitForCopies(0);
 
   // The groups add up in group 0, one after the other, through the ring's memory.
-  float* const group_sums = reinterpret_cast<float*>(ring);  // [2][C], in another order
+  float* const group_sums = reinterpret_cast<float*>(ring);  // [kWeightSums][C], in another order
   for (int from = 1; from < static_cast<int>(blockDim.y); ++from) {
     __syncthreads();
 #pragma unroll
@@ -233,7 +246,7 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
         group_sums[e * pieces + piece] = dw[k][e];
-        group_sums[C + e * pieces + piece] = db[k][e];
+        if constexpr (kLayer) group_sums[C + e * pieces + piece] = db[k][e];
       }
     }
     __syncthreads();
@@ -244,24 +257,25 @@ __global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kEleme
 #pragma unroll
       for (int e = 0; e < kPack; ++e) {
         dw[k][e] += group_sums[e * pieces + piece];
-        db[k][e] += group_sums[C + e * pieces + piece];
+        if constexpr (kLayer) db[k][e] += group_sums[C + e * pieces + piece];
       }
     }
   }
   if (group != 0) return;
-  float* to = partials + static_cast<int64_t>(blockIdx.x) * 2 * C + first_column;
+  float* to = partials + static_cast<int64_t>(blockIdx.x) * kWeightSums<kNorm> * C + first_column;
 #pragma unroll
   for (int k = 0; k < kPieces; ++k, to += column_step) {
     if (!has(k)) continue;
-    Pack<float, kPack> w_sums, b_sums;
+    Pack<float, kPack> sums;
 #pragma unroll
-    for (int e = 0; e < kPack; ++e) {
-      w_sums.v[e] = dw[k][e];
-      b_sums.v[e] = db[k][e];
+    for (int e = 0; e < kPack; ++e) sums.v[e] = dw[k][e];
+    *reinterpret_cast<Pack<float, kPack>*>(to) = sums;
+    if constexpr (kLayer) {
+#pragma unroll
+      for (int e = 0; e < kPack; ++e) sums.v[e] = db[k][e];
+      *reinterpret_cast<Pack<float, kPack>*>(to + C) = sums;
     }
-    *reinterpret_cast<Pack<float, kPack>*>(to) = w_sums;
-    *reinterpret_cast<Pack<float, kPack>*>(to + C) = b_sums;
   }
 }
 
-}  // namespace zeroplan::cuda::layer_norm_backward
+}  // namespace zeroplan::cuda::row_norm_backward

@@ -1,0 +1,227 @@
+// config.json of transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config: keys,
+// defaults and what zeroplan does not do of them.
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/json_section.h"
+#include "core/families/llama/llama.h"
+
+namespace zeroplan {
+namespace {
+
+struct ConfigKey {
+  std::string_view field;  // of ModelSpec
+  std::string_view key;
+};
+constexpr ConfigKey kKeys[] = {
+    {"layers", "num_hidden_layers"},
+    {"hidden", "hidden_size"},
+    {"heads", "num_attention_heads"},
+    {"ffn", "intermediate_size"},
+    {"vocab", "vocab_size"},
+    {"positions", "max_position_embeddings"},
+    {"layer_norm_eps", "rms_norm_eps"},
+    {"init_std", "initializer_range"},
+    {"kv_heads", "num_key_value_heads"},
+    {"head_size", "head_dim"},
+    {"window", "sliding_window"},
+    {"tied_head", "tie_word_embeddings"},
+    {"qkv_bias", "attention_bias"},
+    {"out_bias", "attention_bias"},
+    {"mlp_bias", "mlp_bias"},
+    {"rope_scaling", "rope_type"},
+    {"rope_positions", "original_max_position_embeddings"},
+    {"rope_theta", "rope_theta"},
+    {"rope_factor", "factor"},
+    {"rope_low", "low_freq_factor"},
+    {"rope_high", "high_freq_factor"},
+    {"rope_attention_factor", "attention_factor"},
+};
+
+constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+
+// Null is 0, which stands for what follows from the other keys; a missing key is `fallback`.
+int64_t Optional(JsonSection* config, const char* key, int64_t fallback) {
+  if (config->Raw(key) == nullptr) return fallback;
+  return config->Int(key, 1, kMax).value_or(0);
+}
+
+void RequireSwitch(JsonSection* config, const char* key, bool supported) {
+  if (config->Bool(key).value_or(supported) != supported) {
+    config->Fail(key, "{} is not supported; use {}", !supported, supported);
+  }
+}
+
+void CheckArchitecture(const LlamaKind& kind, JsonSection* config) {
+  if (config->String("hidden_act").value_or("silu") != "silu") {
+    config->FailValue("hidden_act", "\"silu\" (SwiGLU)");
+  }
+  if (config->Number("partial_rotary_factor", 0, 1).value_or(1) != 1) {
+    config->FailValue("partial_rotary_factor", "1 (positions turn whole heads)");
+  }
+  if (config->Int("pretraining_tp", 1, kMax).value_or(1) != 1) {
+    config->FailValue("pretraining_tp", "1 (the weights are the same)");
+  }
+  RequireSwitch(config, "rope_interleaved", false);
+  if (!kind.attention_bias) RequireSwitch(config, "attention_bias", false);
+  if (!kind.mlp_bias) RequireSwitch(config, "mlp_bias", false);
+}
+
+void ReadHeads(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
+  spec->heads = config->Int("num_attention_heads", 1, kMax).value_or(kind.heads);
+  spec->kv_heads = Optional(config, "num_key_value_heads", kind.kv_heads);
+  if (spec->kv_heads == spec->heads) spec->kv_heads = 0;
+  spec->head_size = Optional(config, "head_dim", kind.head_size);
+  const bool divides = spec->hidden % spec->heads == 0;
+  if (divides && spec->head_size == spec->hidden / spec->heads) spec->head_size = 0;
+  if (spec->head_size == 0 && !divides) {
+    config->Fail("num_attention_heads",
+                 "{} does not divide hidden_size {}; use a number of heads that does, or head_dim",
+                 spec->heads, spec->hidden);
+  }
+  if (spec->HeadSize() % 2 != 0) {
+    const char* key = spec->head_size > 0 ? "head_dim" : "num_attention_heads";
+    config->Fail(key, "a head of {} channels has no pairs to turn; use an even head size",
+                 spec->HeadSize());
+  }
+}
+
+// Attention of a window is that of all tokens as long as the sequence is no longer, which training
+// sees to. So it matters only that there is one, for the longest sequence.
+void ReadWindow(const LlamaKind& kind, JsonSection* config, ModelSpec* spec) {
+  if (kind.sliding_window == 0) return;
+  const bool on = !kind.window_switch || config->Bool("use_sliding_window").value_or(false);
+  const int64_t window = Optional(config, "sliding_window", kind.sliding_window);
+  if (on) spec->window = window;
+  if (kind.window_switch) {
+    const int64_t from = config->Int("max_window_layers", 0, kMax).value_or(28);
+    if (spec->window > 0 && from > 0 && from < spec->layers) {
+      config->Fail("max_window_layers",
+                   "{} of {} layers without the window are not supported; use 0 (all layers have "
+                   "it) or \"use_sliding_window\": false",
+                   from, spec->layers);
+    }
+    if (from >= spec->layers) spec->window = 0;
+  }
+  const JsonNode* types = config->Value("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array()) config->FailValue("layer_types", "a list of strings");
+  bool slides = false;
+  for (const JsonNode& type : types->elements) {
+    const std::string name = type.is_string() ? type.scalar.text() : type.Quote();
+    if (name != "full_attention" && name != "sliding_attention") {
+      config->Fail("layer_types", "\"{}\" is not supported; use full_attention", name);
+    }
+    slides = slides || name == "sliding_attention";
+  }
+  if (slides && spec->window == 0) {
+    config->Fail("layer_types",
+                 "sliding_attention without a window; set sliding_window, or use full_attention");
+  }
+}
+
+void NoteDropout(JsonSection* config, std::vector<std::string>* notes) {
+  const double p = config->Number("attention_dropout", 0, 1).value_or(0);
+  if (p > 0 && notes != nullptr) {
+    notes->push_back(config->Where("attention_dropout") +
+                     fmt::format("dropout is not trained with (attention_dropout {})", p));
+  }
+}
+
+// The shortest decimal form of a float (1e-05, not 9.999999747378752e-06), which reads back as the
+// same float.
+double Decimal(float value) { return std::stod(fmt::format("{}", value)); }
+
+nlohmann::ordered_json RopeScalingJson(const ModelSpec& spec) {
+  nlohmann::ordered_json rope;
+  if (spec.rope_scaling == RotaryScaling::kNone) return nullptr;
+  rope["rope_type"] = RotaryScalingName(spec.rope_scaling);
+  rope["factor"] = Decimal(spec.rope_factor);
+  if (spec.rope_scaling == RotaryScaling::kLlama3) {
+    rope["low_freq_factor"] = Decimal(spec.rope_low);
+    rope["high_freq_factor"] = Decimal(spec.rope_high);
+  } else if (spec.rope_scaling == RotaryScaling::kYarn) {
+    rope["beta_slow"] = Decimal(spec.rope_low);
+    rope["beta_fast"] = Decimal(spec.rope_high);
+    rope["attention_factor"] = Decimal(spec.rope_attention_factor);
+  }
+  if (spec.rope_positions > 0) rope["original_max_position_embeddings"] = spec.rope_positions;
+  return rope;
+}
+
+}  // namespace
+
+std::string_view LlamaConfigKey(std::string_view field) {
+  for (const ConfigKey& key : kKeys) {
+    if (key.field == field) return key.key;
+  }
+  return "";
+}
+
+ModelSpec ReadLlamaConfig(const LlamaKind& kind, JsonSection* config,
+                          std::vector<std::string>* notes) {
+  CheckArchitecture(kind, config);
+  const auto whole = [&](std::string_view field, int64_t fallback) {
+    return config->Int(LlamaConfigKey(field), 1, kMax).value_or(fallback);
+  };
+  ModelSpec spec;
+  spec.layers = whole("layers", kind.layers);
+  spec.hidden = whole("hidden", kind.hidden);
+  spec.ffn = whole("ffn", kind.ffn);
+  spec.vocab = whole("vocab", kind.vocab);
+  spec.positions = whole("positions", kind.positions);
+  ReadHeads(kind, config, &spec);
+  ReadWindow(kind, config, &spec);
+  ReadRope(config, &spec);
+  constexpr const char* kEps = "a number above 0 and below 1, such as 1e-5";
+  spec.layer_norm_eps =
+      static_cast<float>(config->Number("rms_norm_eps", 1e-30, 0.999, kEps).value_or(kind.eps));
+  spec.init_std = static_cast<float>(config->Number("initializer_range", 0, 99).value_or(0.02));
+  spec.tied_head = config->Bool("tie_word_embeddings").value_or(false);
+  if (kind.attention_bias) {
+    spec.qkv_bias = spec.out_bias = config->Bool("attention_bias").value_or(false);
+  }
+  if (kind.qkv_bias) spec.qkv_bias = true;
+  if (kind.mlp_bias) spec.mlp_bias = config->Bool("mlp_bias").value_or(false);
+  spec.qk_norm = kind.qk_norm;
+  NoteDropout(config, notes);
+  return spec;
+}
+
+std::string WriteLlamaConfig(const LlamaKind& kind, const ModelSpec& spec) {
+  nlohmann::ordered_json out;
+  out["architectures"] = {kind.architecture};
+  out["model_type"] = kind.name;
+  out["hidden_act"] = "silu";
+  out["num_hidden_layers"] = spec.layers;
+  out["hidden_size"] = spec.hidden;
+  out["num_attention_heads"] = spec.heads;
+  out["num_key_value_heads"] = spec.KvHeads();
+  out["head_dim"] = spec.HeadSize();
+  out["intermediate_size"] = spec.ffn;
+  out["vocab_size"] = spec.vocab;
+  out["max_position_embeddings"] = spec.positions;
+  out["rms_norm_eps"] = Decimal(spec.layer_norm_eps);
+  out["initializer_range"] = Decimal(spec.init_std);
+  out["tie_word_embeddings"] = spec.tied_head;
+  if (kind.attention_bias) out["attention_bias"] = spec.out_bias;
+  if (kind.mlp_bias) out["mlp_bias"] = spec.mlp_bias;
+  out["attention_dropout"] = 0.0;
+  // As transformers 4 has it; 5 reads it too.
+  out["rope_theta"] = Decimal(spec.rope_theta);
+  out["rope_scaling"] = RopeScalingJson(spec);
+  if (kind.window_switch) {
+    out["use_sliding_window"] = spec.window > 0;
+    out["max_window_layers"] = spec.window > 0 ? 0 : spec.layers;
+  }
+  if (kind.sliding_window > 0) {
+    out["sliding_window"] =
+        spec.window > 0 ? nlohmann::ordered_json(spec.window) : nlohmann::ordered_json(nullptr);
+  }
+  // Those of the tokenizer, which zeroplan does not know of.
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) out[key] = nullptr;
+  return out.dump(2) + "\n";
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,87 @@
+// Llama and the families that took over its layer: mistral, qwen2, qwen3. Rotary positions, RMS
+// norms before attention and MLP, heads of keys and values that several query heads share, an MLP
+// with SwiGLU. What families differ in are fields of ModelSpec (biases, norms of query and key
+// heads, a head of its own), so that they have one parameter table and one graph; each has its
+// config.json and its published shapes. Sources of the architecture: Touvron et al. 2023 (Llama),
+// Grattafiori et al. 2024 (Llama 3), Jiang et al. 2023 (Mistral), Yang et al. 2024 and 2025 (Qwen2,
+// Qwen3); names as in Hugging Face's LlamaForCausalLM and its kin.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/model/model_family.h"
+
+namespace zeroplan {
+
+const ModelFamily& Llama();
+const ModelFamily& Mistral();
+const ModelFamily& Qwen2();
+const ModelFamily& Qwen3();
+
+// ---- what the families are put together from, a file each ----
+
+// Parameters, in forward order. Those of biases and of norms of heads are there where the model has
+// them. H query heads and G key heads of size D; N = (H+2G)*D.
+struct LlamaParam {
+  enum Id : int {
+    kEmbedTokens,  // [Vp, C], the head too where that is tied
+    kInputNorm,
+    kQkvW,  // [N, C]: query, key, value
+    kQkvB,
+    kQkNorm,  // [2D]: of a query head, of a key head
+    kOutW,    // [C, H*D]
+    kOutB,
+    kMlpNorm,
+    kGateUpW,  // [2F, C]
+    kGateUpB,
+    kDownW,  // [C, F]
+    kDownB,
+    kFinalNorm,
+    kLmHead,  // [Vp, C], where it is not tied
+  };
+};
+ParamRows LlamaParams(const ModelSpec& spec);
+
+std::unique_ptr<ModelGraph> MakeLlamaGraph(GraphBuilder& builder);
+
+// What a family's config.json means where it says nothing, and what it has keys for.
+struct LlamaKind {
+  const char* name;          // model_type
+  const char* architecture;  // "LlamaForCausalLM"
+  // Defaults of transformers' configuration class.
+  int64_t layers, hidden, heads, ffn, vocab, positions;
+  int64_t kv_heads;        // 0: as many as heads
+  int64_t head_size;       // 0: hidden over heads
+  int64_t sliding_window;  // 0: none
+  double eps;
+  // Keys that only some have: switches of biases, and use_sliding_window, without which
+  // sliding_window means nothing.
+  bool attention_bias, mlp_bias, window_switch;
+  // What is there without a key.
+  bool qkv_bias, qk_norm;
+  // Of shapes between the published ones.
+  int64_t tied_below;  // hidden from which on the head is a matrix of its own
+  int64_t shape_vocab;
+  float shape_theta, shape_eps;
+};
+
+std::string_view LlamaConfigKey(std::string_view field);
+ModelSpec ReadLlamaConfig(const LlamaKind& kind, JsonSection* config,
+                          std::vector<std::string>* notes);
+std::string WriteLlamaConfig(const LlamaKind& kind, const ModelSpec& spec);
+
+// The rotary positions of a config.json of either style: rope_theta and rope_scaling (transformers
+// 4), or rope_parameters (5). REQUIRES: spec->positions is read.
+void ReadRope(JsonSection* config, ModelSpec* spec);
+
+const std::vector<ModelPreset>& LlamaPresets();
+const std::vector<ModelPreset>& MistralPresets();
+const std::vector<ModelPreset>& Qwen2Presets();
+const std::vector<ModelPreset>& Qwen3Presets();
+// As the family's published models of about that width.
+ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers,
+                     int64_t hidden, int64_t positions, bool byte_level);
+
+}  // namespace zeroplan

@@ -1,0 +1,219 @@
+// Published shapes of llama's kind, and what shapes between them look like.
+#include "core/families/llama/llama.h"
+
+namespace zeroplan {
+namespace {
+
+struct Heads {
+  int64_t queries, keys, size;
+};
+
+struct Size {
+  const char* name;
+  int64_t layers, hidden;
+  Heads heads;
+  int64_t ffn;
+  bool tied = false;
+};
+
+// What the models of one release share.
+struct Release {
+  const ModelFamily& (*family)();
+  int64_t vocab, positions;
+  float theta, eps;
+  const char* source;
+  float llama3_factor = 0;  // 0: no scaling of the positions
+  float init_std = 0.02f;
+};
+
+// Fields are left at 0 where they are what follows from the others.
+void SetHeads(const Heads& heads, ModelSpec& spec) {
+  spec.heads = heads.queries;
+  spec.kv_heads = heads.keys == heads.queries ? 0 : heads.keys;
+  spec.head_size = heads.size * heads.queries == spec.hidden ? 0 : heads.size;
+}
+
+// What a family's models have without a key of their config.
+void SetKind(const ModelFamily& family, ModelSpec& spec) {
+  spec.family = &family;
+  spec.qkv_bias = &family == &Qwen2();
+  spec.qk_norm = &family == &Qwen3();
+}
+
+ModelPreset Preset(const Release& release, const Size& size) {
+  ModelSpec spec;
+  spec.name = size.name;
+  SetKind(release.family(), spec);
+  spec.layers = size.layers;
+  spec.hidden = size.hidden;
+  SetHeads(size.heads, spec);
+  spec.ffn = size.ffn;
+  spec.vocab = release.vocab;
+  spec.padded_vocab = PadVocab(spec.vocab);
+  spec.positions = release.positions;
+  spec.layer_norm_eps = release.eps;
+  spec.init_std = release.init_std;
+  spec.tied_head = size.tied;
+  spec.rope_theta = release.theta;
+  if (release.llama3_factor > 0) {
+    spec.rope_scaling = RotaryScaling::kLlama3;
+    spec.rope_positions = 8192;
+    spec.rope_factor = release.llama3_factor;
+    spec.rope_low = 1;
+    spec.rope_high = 4;
+  }
+  return {std::move(spec), release.source};
+}
+
+constexpr Release kLlama2 = {.family = Llama,
+                             .vocab = 32000,
+                             .positions = 4096,
+                             .theta = 10000,
+                             .eps = 1e-5f,
+                             .source = "Touvron et al. 2023 (Llama 2), meta-llama/Llama-2-*-hf"};
+constexpr Release kLlama31 = {.family = Llama,
+                              .vocab = 128256,
+                              .positions = 131072,
+                              .theta = 500000,
+                              .eps = 1e-5f,
+                              .source = "Grattafiori et al. 2024, meta-llama/Llama-3.1-*",
+                              .llama3_factor = 8};
+constexpr Release kLlama32 = {.family = Llama,
+                              .vocab = 128256,
+                              .positions = 131072,
+                              .theta = 500000,
+                              .eps = 1e-5f,
+                              .source = "meta-llama/Llama-3.2-*",
+                              .llama3_factor = 32};
+constexpr Release kTinyLlama = {.family = Llama,
+                                .vocab = 32000,
+                                .positions = 2048,
+                                .theta = 10000,
+                                .eps = 1e-5f,
+                                .source = "Zhang et al. 2024, TinyLlama/TinyLlama-1.1B"};
+constexpr Release kSmolLm2 = {.family = Llama,
+                              .vocab = 49152,
+                              .positions = 8192,
+                              .theta = 100000,
+                              .eps = 1e-5f,
+                              .source = "Ben Allal et al. 2025, HuggingFaceTB/SmolLM2-*"};
+constexpr Release kMistralV3 = {.family = Mistral,
+                                .vocab = 32768,
+                                .positions = 32768,
+                                .theta = 1'000'000,
+                                .eps = 1e-5f,
+                                .source = "Jiang et al. 2023, mistralai/Mistral-7B-v0.3"};
+constexpr Release kNemo = {.family = Mistral,
+                           .vocab = 131072,
+                           .positions = 131072,
+                           .theta = 1'000'000,
+                           .eps = 1e-5f,
+                           .source = "mistralai/Mistral-Nemo-Base-2407"};
+constexpr const char* kQwen25Source = "Yang et al. 2024 (Qwen2.5), Qwen/Qwen2.5-*";
+// Positions, vocabulary and epsilon differ between the sizes.
+constexpr Release Qwen25(int64_t vocab, int64_t positions, float eps) {
+  return {.family = Qwen2,
+          .vocab = vocab,
+          .positions = positions,
+          .theta = 1'000'000,
+          .eps = eps,
+          .source = kQwen25Source};
+}
+constexpr Release kQwen3Release = {.family = Qwen3,
+                                   .vocab = 151936,
+                                   .positions = 40960,
+                                   .theta = 1'000'000,
+                                   .eps = 1e-6f,
+                                   .source = "Yang et al. 2025 (Qwen3), Qwen/Qwen3-*"};
+
+Release With(Release release, float theta, float init_std) {
+  release.theta = theta;
+  release.init_std = init_std;
+  return release;
+}
+
+}  // namespace
+
+const std::vector<ModelPreset>& LlamaPresets() {
+  constexpr bool kTied = true;
+  static const std::vector<ModelPreset> presets = {
+      Preset(kLlama2, {"llama2-7b", 32, 4096, {32, 32, 128}, 11008}),
+      Preset(kLlama2, {"llama2-13b", 40, 5120, {40, 40, 128}, 13824}),
+      Preset(kLlama2, {"llama2-70b", 80, 8192, {64, 8, 128}, 28672}),
+      Preset(kLlama31, {"llama3.1-8b", 32, 4096, {32, 8, 128}, 14336}),
+      Preset(kLlama31, {"llama3.1-70b", 80, 8192, {64, 8, 128}, 28672}),
+      Preset(kLlama31, {"llama3.1-405b", 126, 16384, {128, 8, 128}, 53248}),
+      Preset(kLlama32, {"llama3.2-1b", 16, 2048, {32, 8, 64}, 8192, kTied}),
+      Preset(kLlama32, {"llama3.2-3b", 28, 3072, {24, 8, 128}, 8192, kTied}),
+      Preset(kTinyLlama, {"tinyllama-1.1b", 22, 2048, {32, 4, 64}, 5632}),
+      Preset(With(kSmolLm2, 100000, 1.0f / 24), {"smollm2-135m", 30, 576, {9, 3, 64}, 1536, kTied}),
+      Preset(kSmolLm2, {"smollm2-360m", 32, 960, {15, 5, 64}, 2560, kTied}),
+      Preset(With(kSmolLm2, 130000, 0.02f), {"smollm2-1.7b", 24, 2048, {32, 32, 64}, 8192, kTied}),
+  };
+  return presets;
+}
+
+const std::vector<ModelPreset>& MistralPresets() {
+  static const std::vector<ModelPreset> presets = {
+      Preset(kMistralV3, {"mistral-7b-v0.3", 32, 4096, {32, 8, 128}, 14336}),
+      Preset(kNemo, {"mistral-nemo-12b", 40, 5120, {32, 8, 128}, 14336}),
+  };
+  return presets;
+}
+
+const std::vector<ModelPreset>& Qwen2Presets() {
+  constexpr bool kTied = true;
+  constexpr int64_t kSmall = 151936, kLarge = 152064;  // vocabularies
+  constexpr int64_t kShort = 32768, kLong = 131072;    // positions
+  static const std::vector<ModelPreset> presets = {
+      Preset(Qwen25(kSmall, kShort, 1e-6f), {"qwen2.5-0.5b", 24, 896, {14, 2, 64}, 4864, kTied}),
+      Preset(Qwen25(kSmall, kLong, 1e-6f), {"qwen2.5-1.5b", 28, 1536, {12, 2, 128}, 8960, kTied}),
+      Preset(Qwen25(kSmall, kShort, 1e-6f), {"qwen2.5-3b", 36, 2048, {16, 2, 128}, 11008, kTied}),
+      Preset(Qwen25(kLarge, kLong, 1e-6f), {"qwen2.5-7b", 28, 3584, {28, 4, 128}, 18944}),
+      Preset(Qwen25(kLarge, kLong, 1e-5f), {"qwen2.5-14b", 48, 5120, {40, 8, 128}, 13824}),
+      Preset(Qwen25(kLarge, kLong, 1e-5f), {"qwen2.5-32b", 64, 5120, {40, 8, 128}, 27648}),
+      Preset(Qwen25(kLarge, kLong, 1e-5f), {"qwen2.5-72b", 80, 8192, {64, 8, 128}, 29568}),
+  };
+  return presets;
+}
+
+const std::vector<ModelPreset>& Qwen3Presets() {
+  constexpr bool kTied = true;
+  static const std::vector<ModelPreset> presets = {
+      Preset(kQwen3Release, {"qwen3-0.6b", 28, 1024, {16, 8, 128}, 3072, kTied}),
+      Preset(kQwen3Release, {"qwen3-1.7b", 28, 2048, {16, 8, 128}, 6144, kTied}),
+      Preset(kQwen3Release, {"qwen3-4b", 36, 2560, {32, 8, 128}, 9728, kTied}),
+      Preset(kQwen3Release, {"qwen3-8b", 36, 4096, {32, 8, 128}, 12288}),
+      Preset(kQwen3Release, {"qwen3-14b", 40, 5120, {40, 8, 128}, 17408}),
+      Preset(kQwen3Release, {"qwen3-32b", 64, 5120, {64, 8, 128}, 25600}),
+  };
+  return presets;
+}
+
+ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers,
+                     int64_t hidden, int64_t positions, bool byte_level) {
+  ModelSpec spec;
+  SetKind(family, spec);
+  spec.layers = layers;
+  spec.hidden = hidden;
+  // Heads of 128 from 2048 on, of 64 below; byte-level models may be too narrow for either. Four
+  // query heads share one of keys and values where they can.
+  const int64_t size = hidden >= 2048 && hidden % 128 == 0 ? 128
+                       : hidden % 64 == 0                  ? 64
+                       : hidden % 32 == 0                  ? 32
+                                                           : 16;
+  const int64_t heads = hidden / size;
+  SetHeads({heads, heads % 4 == 0 ? heads / 4 : heads, size}, spec);
+  // 3.5 times the width, as Llama 3's 8B has it, in whole tiles.
+  const int64_t tile = byte_level ? 16 : 128;
+  spec.ffn = (7 * hidden / 2 + tile - 1) / tile * tile;
+  spec.vocab = byte_level ? 256 : kind.shape_vocab;
+  spec.padded_vocab = PadVocab(spec.vocab);
+  spec.positions = positions;
+  spec.tied_head = hidden < kind.tied_below;
+  spec.rope_theta = kind.shape_theta;
+  spec.layer_norm_eps = kind.shape_eps;
+  return spec;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,186 @@
+#include "executor/checkpoint/hf_export.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "executor/checkpoint/hf_companions.h"
+#include "executor/checkpoint/hf_tensors.h"
+#include "executor/checkpoint/safetensors.h"
+#include "executor/checkpoint/weight_files.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kChunkElements = size_t{1} << 20;
+// What rounds to more is infinity in fp16.
+constexpr float kPastF16 = 65520;
+
+// Files that are on disk under temporary names, in the order in which they take their places.
+class StagedFiles {
+ public:
+  StagedFiles(const fs::path& folder, IoHook* hook) : folder_(folder), hook_(hook) {}
+
+  // The temporary name to write to.
+  const fs::path& Add(const std::string& name) {
+    return files_.emplace_back(std::make_unique<TemporaryFile>(folder_ / name))->path();
+  }
+  void AddText(const std::string& name, const std::string& text) {
+    DurableFile file = DurableFile::Create(Add(name), hook_);
+    file.WriteAt(0, std::as_bytes(std::span(text)));
+    file.Finish();
+  }
+  void Commit() {
+    for (const auto& file : files_) file->Commit(hook_);
+    files_.clear();
+  }
+
+ private:
+  const fs::path& folder_;
+  IoHook* hook_;
+  std::vector<std::unique_ptr<TemporaryFile>> files_;
+};
+
+void Remove(const fs::path& path, IoHook* hook) {
+  std::error_code error(hook == nullptr ? 0 : hook->Before(IoStep::kRemove, path),
+                        std::generic_category());
+  if (!error) fs::remove(path, error);
+  if (error) ThrowRuntime("{}: cannot remove: {}", path.string(), error.message());
+}
+
+// What an earlier save into several files left, index first: from then on nothing says that the
+// others belong together.
+void RemoveShards(const fs::path& folder, IoHook* hook) {
+  std::vector<fs::path> old;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (IsWeightShardName(entry->path().filename().native())) old.push_back(entry->path());
+  }
+  if (fs::exists(folder / kWeightsIndexFile, error)) {
+    old.insert(old.begin(), folder / kWeightsIndexFile);
+  }
+  for (const fs::path& path : old) Remove(path, hook);
+  if (!old.empty()) SyncFolder(folder, hook);
+}
+
+// Copies tensors from `source` to files, and counts what fp16 cannot hold.
+class TensorCopier {
+ public:
+  TensorCopier(const StateSource& source, Dtype dtype) : source_(source), dtype_(dtype) {}
+
+  void WriteFile(const fs::path& path, std::span<const HfTensor> tensors, IoHook* hook) {
+    std::vector<SafetensorsPlan::Tensor> planned;
+    for (const HfTensor& tensor : tensors) planned.push_back({tensor.name, tensor.shape, dtype_});
+    SafetensorsWriter file(path, PlanSafetensors(planned), hook);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const HfTensor& tensor = tensors[i];
+      for (uint64_t begin = 0; begin < tensor.elements; begin += chunk_.size()) {
+        chunk_.resize(std::min<uint64_t>(kChunkElements, tensor.elements - begin));
+        source_.Read({static_cast<int>(tensor.param), StateKind::kMaster, tensor.begin + begin,
+                      chunk_.size()},
+                     chunk_);
+        CountOverflows();
+        file.WriteAt(i, begin, chunk_);
+      }
+    }
+    file.Finish();
+  }
+  uint64_t overflows() const { return overflows_; }
+
+ private:
+  void CountOverflows() {
+    if (dtype_ != Dtype::kF16) return;
+    for (const float value : chunk_) {
+      overflows_ += std::isfinite(value) && std::abs(value) >= kPastF16 ? 1 : 0;
+    }
+  }
+
+  const StateSource& source_;
+  Dtype dtype_;
+  std::vector<float> chunk_;
+  uint64_t overflows_ = 0;
+};
+
+std::string IndexText(std::span<const HfTensor> tensors, std::span<const size_t> first,
+                      uint64_t element_bytes) {
+  nlohmann::ordered_json index;
+  uint64_t total = 0;
+  auto& map = index["weight_map"] = nlohmann::ordered_json::object();
+  for (size_t i = 0, file = 0; i < tensors.size(); ++i) {
+    if (file + 1 < first.size() && i == first[file + 1]) ++file;
+    map[tensors[i].name] = WeightShardName(file + 1, first.size());
+    total += tensors[i].elements * element_bytes;
+  }
+  nlohmann::ordered_json out = {{"metadata", {{"total_size", total}}}};
+  out.update(index);
+  return out.dump(2) + "\n";
+}
+
+}  // namespace
+
+std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_bytes) {
+  std::vector<size_t> first;
+  uint64_t held = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i == 0 || bytes[i] > max_bytes - std::min(held, max_bytes)) {
+      first.push_back(i);
+      held = 0;
+    }
+    held += bytes[i];
+  }
+  return first;
+}
+
+void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
+                    std::span<const ParamTensor> table, const StateSource& source,
+                    const HfExportOptions& options) {
+  const std::vector<HfTensor> tensors = HfTensors(table);
+  std::vector<uint64_t> bytes;
+  for (const HfTensor& tensor : tensors) {
+    bytes.push_back(tensor.elements * DtypeBytes(options.dtype));
+  }
+  const std::vector<size_t> first = CutIntoShards(bytes, options.max_shard_bytes);
+  const bool several = first.size() > 1;
+
+  MakeFolders(folder, options.hook);
+  StagedFiles staged(folder, options.hook);
+  staged.AddText("config.json", CompanionConfig(spec, options.source, options.dtype));
+  TensorCopier copier(source, options.dtype);
+  for (size_t i = 0; i < first.size(); ++i) {
+    const size_t end = i + 1 < first.size() ? first[i + 1] : tensors.size();
+    const fs::path& file =
+        staged.Add(several ? WeightShardName(i + 1, first.size()) : std::string(kWeightsFile));
+    copier.WriteFile(file, std::span(tensors).subspan(first[i], end - first[i]), options.hook);
+  }
+  if (several) {
+    staged.AddText(kWeightsIndexFile, IndexText(tensors, first, DtypeBytes(options.dtype)));
+  }
+  if (copier.overflows() > 0) {
+    LogWarning(
+        "{}: {} values past fp16's largest, 65504, are saved as infinity; --save-dtype bf16 has "
+        "fp32's range",
+        folder.string(), copier.overflows());
+  }
+
+  // model.safetensors goes before shards: it counts from the moment it is there, and until it is
+  // gone.
+  if (several) RemoveShards(folder, options.hook);
+  staged.Commit();
+  if (!several) {
+    RemoveShards(folder, options.hook);
+  } else if (std::error_code ignored; fs::exists(folder / kWeightsFile, ignored)) {
+    Remove(folder / kWeightsFile, options.hook);
+    SyncFolder(folder, options.hook);
+  }
+  if (!options.source.empty()) CopyCompanions(options.source, folder, options.hook);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,47 @@
+// Weights out, as transformers reads them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/model/model_spec.h"
+#include "core/model/param_table.h"
+#include "executor/checkpoint/state_io.h"
+#include "executor/data/durable_file.h"
+
+namespace zeroplan {
+
+struct HfExportOptions {
+  // fp32, bf16 or fp16. fp32 is what was trained, exactly; 16 bits are half the size and round.
+  Dtype dtype = Dtype::kF32;
+  // Of one file; more than that becomes several, with an index. A tensor is never cut: a larger one
+  // is a file of its own. Hugging Face's own default.
+  uint64_t max_shard_bytes = 5'000'000'000;
+  // The folder that training started from: its config.json, tokenizer and licence go along. Empty:
+  // there is none.
+  std::filesystem::path source;
+  IoHook* hook = nullptr;
+};
+
+// Writes the master weights in `source` into `folder`, which
+// transformers.AutoModelForCausalLM.from_pretrained(folder) loads: unpadded vocabulary, tied head
+// left out, parameters that are published in parts cut into them. One model.safetensors, or
+// model-00001-of-0000N.safetensors and model.safetensors.index.json; config.json and what goes
+// along with it (hf_companions.h). The folder is made if need be.
+//
+// All is on disk before anything takes its place. A single file takes it in one step. Before
+// several do, those of an earlier save are removed: cut off in between, part of the new ones is
+// there, which no reader takes for the whole. Throws Error(kRuntime) if something cannot be
+// written.
+void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
+                    std::span<const ParamTensor> table, const StateSource& source,
+                    const HfExportOptions& options = {});
+
+// Cuts tensors of `bytes` into files of at most `max_bytes`, in order: the first tensor of each
+// file. Empty only if there are no tensors.
+std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_bytes);
+
+}  // namespace zeroplan

@@ -1,0 +1,30 @@
+// The dims of the attention rows, and where heads lie in a row of qkv. Plain: CUDA sources include
+// this.
+//
+// Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+#include "core/base/host_device.h"
+
+namespace zeroplan {
+
+struct AttentionDims {
+  int64_t B, T, H, G, D;
+
+  auto operator<=>(const AttentionDims&) const = default;
+
+  // Elements of a token's row in qkv and in out.
+  ZEROPLAN_HOST_DEVICE int64_t QkvRow() const { return (H + 2 * G) * D; }
+  ZEROPLAN_HOST_DEVICE int64_t OutRow() const { return H * D; }
+  // Query heads that share one head of keys and values.
+  ZEROPLAN_HOST_DEVICE int64_t Sharing() const { return H / G; }
+  // Where in a row of qkv query head h begins, and the keys and values of head g.
+  ZEROPLAN_HOST_DEVICE int64_t QueryColumn(int64_t h) const { return h * D; }
+  ZEROPLAN_HOST_DEVICE int64_t KeyColumn(int64_t g) const { return (H + g) * D; }
+  ZEROPLAN_HOST_DEVICE int64_t ValueColumn(int64_t g) const { return (H + G + g) * D; }
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,103 @@
+// SwiGLU: y = gate * s * up with s = 1 / (1 + exp(-gate)). Where the exponential overflows the
+// quotient is 0, its limit.
+#include "executor/kernels/cuda/device_util.cuh"
+#include "executor/kernels/cuda/elementwise/elementwise.h"
+
+namespace zeroplan::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// As GELU's: the fast functions are exact enough where results are rounded to 16 bits.
+template <bool kExact>
+__device__ inline float Sigmoid(float x) {
+  if constexpr (kExact) {
+    return 1.0f / (1.0f + expf(-x));
+  } else {
+    return __fdividef(1.0f, 1.0f + __expf(-x));
+  }
+}
+
+// A block takes W columns a thread of row blockIdx.x.
+template <bool kExact, int W, typename A>
+__global__ void __launch_bounds__(kThreads) ForwardKernel(A gu_M2F, A y_MF, int64_t F) {
+  const int64_t m = blockIdx.x;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * W;
+  if (c >= F) return;
+  float gate[W], up[W];
+  gu_M2F.Load(2 * m * F + c, gate);
+  gu_M2F.Load((2 * m + 1) * F + c, up);
+#pragma unroll
+  for (int e = 0; e < W; ++e) gate[e] *= Sigmoid<kExact>(gate[e]) * up[e];
+  y_MF.Store(m * F + c, gate);
+}
+
+// dup = dy * gate * s, dgate = dy * up * s * (1 + gate * (1 - s)).
+template <bool kExact, int W, typename A>
+__global__ void __launch_bounds__(kThreads) BackwardKernel(A dy_MF, A gu_M2F, int64_t F) {
+  const int64_t m = blockIdx.x;
+  const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * W;
+  if (c >= F) return;
+  float dy[W], gate[W], up[W];
+  dy_MF.Load(m * F + c, dy);
+  gu_M2F.Load(2 * m * F + c, gate);
+  gu_M2F.Load((2 * m + 1) * F + c, up);
+#pragma unroll
+  for (int e = 0; e < W; ++e) {
+    const float g = gate[e], s = Sigmoid<kExact>(g), dys = dy[e] * s;
+    gate[e] = dys * up[e] * (1.0f + g * (1.0f - s));
+    up[e] = dys * g;
+  }
+  gu_M2F.Store(2 * m * F + c, gate);
+  gu_M2F.Store((2 * m + 1) * F + c, up);
+}
+
+// fn(exact, W, TypeTag of the accessors, grid, block), the first two as types with a `value`.
+template <int kValue>
+struct Int {
+  static constexpr int value = kValue;
+};
+template <typename Fn>
+void Dispatch(const FloatArray& one, const FloatArray& other, int64_t M, int64_t F, Fn&& fn) {
+  if (M == 0 || F == 0) return;
+  const auto launch = [&](auto exact, auto width, auto array) {
+    const int64_t threads = CeilDiv64(F, decltype(width)::value);
+    const auto block =
+        static_cast<unsigned>(threads < kThreads ? CeilDiv64(threads, 32) * 32 : kThreads);
+    fn(exact, width, array, dim3(static_cast<unsigned>(M), GridOf(threads, block)), block);
+  };
+  if (F % kVector != 0 || one.dtype != other.dtype || !Aligned(one.data) || !Aligned(other.data)) {
+    launch(Int<1>{}, Int<1>{}, TypeTag<Runtime>{});
+    return;
+  }
+  WithFloatType(one.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (sizeof(T) == 4) {
+      launch(Int<1>{}, Int<4>{}, TypeTag<Typed<T>>{});
+    } else {
+      launch(Int<0>{}, Int<8>{}, TypeTag<Typed<T>>{});
+    }
+  });
+}
+
+}  // namespace
+
+void LaunchSwiGluForward(const FloatArray& gu_M2F, const FloatArray& y_MF, int64_t M, int64_t F,
+                         cudaStream_t stream) {
+  Dispatch(gu_M2F, y_MF, M, F, [&](auto exact, auto width, auto array, dim3 grid, unsigned block) {
+    using A = typename decltype(array)::type;
+    ForwardKernel<decltype(exact)::value != 0, decltype(width)::value>
+        <<<grid, block, 0, stream>>>(A(gu_M2F), A(y_MF), F);
+  });
+}
+
+void LaunchSwiGluBackward(const FloatArray& dy_MF, const FloatArray& gu_M2F, int64_t M, int64_t F,
+                          cudaStream_t stream) {
+  Dispatch(dy_MF, gu_M2F, M, F, [&](auto exact, auto width, auto array, dim3 grid, unsigned block) {
+    using A = typename decltype(array)::type;
+    BackwardKernel<decltype(exact)::value != 0, decltype(width)::value>
+        <<<grid, block, 0, stream>>>(A(dy_MF), A(gu_M2F), F);
+  });
+}
+
+}  // namespace zeroplan::cuda

@@ -1,0 +1,202 @@
+#include "executor/checkpoint/hf_export.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/families/load_model.h"
+#include "executor/checkpoint/hf_weights.h"
+#include "executor/checkpoint/weight_files.h"
+#include "executor/kernels/convert.h"
+#include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/executor/device/temp_dir.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Values from -1 to 1, most of which no 16-bit number is.
+class WavySource : public StateSource {
+ public:
+  void Read(const TensorRange& range, std::span<float> out) const override {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = At(range.tensor, range.begin + i);
+  }
+  static float At(int tensor, uint64_t element) {
+    return static_cast<float>((element * 37 + static_cast<uint64_t>(tensor) * 11) % 2001) / 1000 -
+           1;
+  }
+};
+
+const std::vector<ParamTensor>& Table() {
+  static const auto* table = new std::vector<ParamTensor>(BuildParamTable(SmallModel()));
+  return *table;
+}
+
+std::vector<std::string> NamesIn(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Json ReadJson(const fs::path& path) {
+  std::ifstream file(path);
+  return Json::parse(file);
+}
+
+std::string ReadBytes(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void Write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// Everything there is, rounded to `dtype` on the way.
+void CheckValues(const fs::path& folder, Dtype dtype) {
+  const HfWeightsSource source(folder, SmallModel(), Table());
+  for (size_t t = 0; t < Table().size(); ++t) {
+    CAPTURE(Table()[t].name);
+    const auto real =
+        static_cast<size_t>(Table()[t].unpadded_rows) * static_cast<size_t>(Table()[t].shape[1]);
+    std::vector<float> read(real);
+    source.Read({static_cast<int>(t), StateKind::kMaster, 0, real}, read);
+    size_t wrong = 0;
+    for (size_t i = 0; i < real; ++i) {
+      float expected = WavySource::At(static_cast<int>(t), i);
+      uint32_t bits = 0;
+      WriteScalar(dtype, &bits, 0, expected);
+      expected = ReadScalar(dtype, &bits, 0);
+      wrong += read[i] == expected ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("hf export: files of at most so many bytes, in the tensors' order") {
+  using Cut = std::vector<size_t>;
+  CHECK(CutIntoShards(std::vector<uint64_t>{}, 10).empty());
+  CHECK(CutIntoShards(std::vector<uint64_t>{4, 6, 1, 9}, 10) == Cut{0, 2});
+  CHECK(CutIntoShards(std::vector<uint64_t>{4, 7, 1, 9}, 10) == Cut{0, 1, 3});
+  CHECK(CutIntoShards(std::vector<uint64_t>{40, 1, 50, 50, 1}, 10) == Cut{0, 1, 2, 3, 4});
+  CHECK(CutIntoShards(std::vector<uint64_t>{~uint64_t{0} - 1, 5}, ~uint64_t{0}) == Cut{0, 1});
+}
+
+TEST_CASE("hf export: one file or several, in each dtype, come back") {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kBF16, Dtype::kF16}) {
+    for (const uint64_t max_bytes : {uint64_t{5'000'000'000}, uint64_t{8'000}, uint64_t{1}}) {
+      CAPTURE(DtypeName(dtype));
+      CAPTURE(max_bytes);
+      const TempDir dir;
+      const fs::path folder = dir.path();
+      WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+                     {.dtype = dtype, .max_shard_bytes = max_bytes});
+      CheckValues(folder, dtype);
+      const char* names[] = {"float32", "bfloat16", "float16"};
+      CHECK(ReadJson(folder / "config.json")["torch_dtype"] == names[static_cast<int>(dtype)]);
+      if (max_bytes > 1'000'000) {
+        CHECK(NamesIn(folder) == std::vector<std::string>{"config.json", "model.safetensors"});
+        continue;
+      }
+      const Json index = ReadJson(folder / kWeightsIndexFile);
+      const size_t files = NamesIn(folder).size() - 2;
+      CHECK(files > 1);
+      uint64_t total = 0, tensors = 0;
+      for (size_t i = 1; i <= files; ++i) {
+        const auto name = WeightShardName(i, files);
+        const auto file = SafetensorsFile::Open(folder / name);
+        CHECK(file.metadata().at("format") == "pt");
+        uint64_t bytes = 0;
+        for (const SafetensorsEntry& entry : file.entries()) {
+          CHECK(index["weight_map"][entry.name] == name);
+          bytes += entry.end - entry.begin;
+          ++tensors;
+        }
+        CHECK((bytes <= max_bytes || file.entries().size() == 1));
+        total += bytes;
+      }
+      CHECK(index["metadata"]["total_size"] == total);
+      CHECK(index["weight_map"].size() == tensors);
+      CHECK(tensors == Table().size());
+      if (max_bytes == 1) CHECK(files == tensors);
+    }
+  }
+}
+
+TEST_CASE("hf export: over an earlier save of any number of files nothing old stays") {
+  const TempDir dir;
+  const fs::path folder = dir.path();
+  const uint64_t sizes[] = {8'000, 5'000'000'000, 20'000, 8'000, 5'000'000'000, 1, 20'000};
+  for (const uint64_t max_bytes : sizes) {
+    CAPTURE(max_bytes);
+    WriteHfWeights(folder, SmallModel(), Table(), WavySource(), {.max_shard_bytes = max_bytes});
+    CheckValues(folder, Dtype::kF32);
+    const WeightFiles files = FindWeightFiles(folder);
+    CHECK(NamesIn(folder).size() == files.files.size() + (files.index.empty() ? 1 : 2));
+  }
+}
+
+TEST_CASE("hf export: what lies beside the weights that training started from goes along") {
+  const TempDir from, to;
+  const fs::path source = from.path(), folder = to.path();
+  WriteHfWeights(source, SmallModel(), Table(), WavySource());
+  Json config = ReadJson(source / "config.json");
+  config.erase("torch_dtype");
+  config["dtype"] = "float32";  // as transformers 5 has it
+  config["eos_token_id"] = 17;
+  config["attn_pdrop"] = 0.1;
+  config["anything"] = {{"else", {1.5, "x"}}};
+  Write(source / "config.json", config.dump());
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer_config.json",
+                           "special_tokens_map.json", "vocab.json", "merges.txt", "tokenizer.model",
+                           "chat_template.jinja", "added_tokens.json", "LICENSE", "LICENSE.txt",
+                           "NOTICE", "USE_POLICY.md"}) {
+    Write(source / name, std::string(name) + std::string("\0 bytes", 7));
+  }
+  Write(source / "README.md", "a card of other weights");
+  Write(source / "optimizer.pt", "no");
+  fs::create_directory(source / "tokenizer.folder");
+  fs::create_symlink("nowhere", source / "NOTICE.dangling");
+  // As the hub's own cache has it.
+  fs::rename(source / "tokenizer.json", source / "blob");
+  fs::create_symlink("blob", source / "tokenizer.json");
+  Write(folder / "vocab.json", "an older one");
+
+  WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+                 {.dtype = Dtype::kBF16, .source = source});
+  CheckValues(folder, Dtype::kBF16);
+  const Json written = ReadJson(folder / "config.json");
+  CHECK(written["dtype"] == "bfloat16");
+  CHECK_FALSE(written.contains("torch_dtype"));
+  config["dtype"] = "bfloat16";
+  CHECK(written == config);
+  CHECK(NamesIn(folder).size() == 2 + 13);
+  for (const std::string& name : NamesIn(folder)) {
+    if (name == "config.json" || name == kWeightsFile) continue;
+    CHECK(ReadBytes(folder / name) == name + std::string("\0 bytes", 7));
+  }
+  CHECK_FALSE(fs::is_symlink(folder / "tokenizer.json"));
+
+  // Into the folder itself: a run that went on there.
+  WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+                 {.dtype = Dtype::kF16, .source = folder});
+  CheckValues(folder, Dtype::kF16);
+  CHECK(ReadJson(folder / "config.json")["dtype"] == "float16");
+  CHECK(NamesIn(folder).size() == 2 + 13);
+
+  // A config that only zeroplan reads, and none: the family's own.
+  Write(source / "config.json", "// mine\n" + config.dump());
+  WriteHfWeights(folder, SmallModel(), Table(), WavySource(), {.source = source});
+  CHECK(ReadJson(folder / "config.json")["torch_dtype"] == "float32");
+  CHECK(LoadModel(folder.string()).layers == 2);
+}
+
+}  // namespace
+}  // namespace zeroplan
