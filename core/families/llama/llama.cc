@@ -74,8 +74,8 @@ constexpr LlamaKind kQwen3 = {.name = "qwen3",
 
 class LlamaFamily : public ModelFamily {
  public:
-  LlamaFamily(const LlamaKind& kind, const std::vector<ModelPreset>& (*presets)())
-      : kind_(kind), presets_(presets) {}
+  LlamaFamily(const LlamaKind& kind, const std::vector<ModelPreset>& (*list)())
+      : kind_(kind), presets_(list) {}
 
   std::string_view name() const override { return kind_.name; }
 
