@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 // threadIdx.x and blockIdx.y go over the columns of a row, threadIdx.y over rows.
 template <int W, typename Array>
 __global__ void __launch_bounds__(kThreads)
-    EmbedKernel(const int32_t* tokens_M, Array wte, Array wpe, Array x_MC, int64_t M, int64_t T,
-                int64_t C, int64_t V) {
+    EmbedKernel(const int32_t* tokens_M, Array wte, Array wpe, bool has_wpe, Array x_MC, int64_t M,
+                int64_t T, int64_t C, int64_t V) {
   const int64_t m = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (m >= M) return;
   const int64_t token = tokens_M[m];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   if (c >= C) return;
   float x[W];
   wte.Load(token * C + c, x);
-  if (wpe.data != nullptr) {
+  if (has_wpe) {
     float position[W];
     wpe.Load(m % T * C + c, position);
 #pragma unroll
@@ -108,14 +108,16 @@ void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const Fl
   const auto x = static_cast<unsigned>(columns < kThreads ? CeilDiv64(columns, 32) * 32 : kThreads);
   const dim3 block(x, kThreads / x);
   const dim3 grid(GridOf(M, block.y), GridOf(columns, x));
+  const bool has_wpe = wpe.data != nullptr;
   if (!vectors) {
-    EmbedKernel<1><<<grid, block, 0, stream>>>(tokens_M, Runtime(wte), Runtime(wpe), Runtime(x_MC),
-                                               M, T, C, V);
+    EmbedKernel<1><<<grid, block, 0, stream>>>(tokens_M, Runtime(wte), Runtime(wpe), has_wpe,
+                                               Runtime(x_MC), M, T, C, V);
     return;
   }
   WithFloatType(wte.dtype, [&](auto tag) {
     using A = Typed<typename decltype(tag)::type>;
-    EmbedKernel<kVector><<<grid, block, 0, stream>>>(tokens_M, A(wte), A(wpe), A(x_MC), M, T, C, V);
+    EmbedKernel<kVector>
+        <<<grid, block, 0, stream>>>(tokens_M, A(wte), A(wpe), has_wpe, A(x_MC), M, T, C, V);
   });
 }
 
