@@ -93,15 +93,6 @@ std::string WriteText(const fs::path& path, const std::string& text) {
   return path.string();
 }
 
-std::vector<std::string> NamesIn(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST_CASE("hf weights: what is exported is imported, padding apart") {
   const TempDir dir;
   const fs::path folder = fs::path(dir.path()) / "a/b";
