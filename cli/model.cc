@@ -15,11 +15,11 @@ namespace zeroplan {
 namespace {
 
 std::string ListModels() {
-  std::string text = fmt::format("{:<12} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", "name", "params",
+  std::string text = fmt::format("{:<16} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", "name", "params",
                                  "layers", "hidden", "heads", "seq len", "source");
   for (const ModelPreset& preset : ModelPresets()) {
     const ModelSpec& spec = preset.spec;
-    text += fmt::format("{:<12} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", spec.name,
+    text += fmt::format("{:<16} {:>6} {:>6} {:>6} {:>5} {:>7}  {}\n", spec.name,
                         FormatCount(spec.ParamCount()), spec.layers, spec.hidden, spec.heads,
                         spec.positions, preset.source);
   }
@@ -34,6 +34,7 @@ std::string ModelsJson() {
   for (const ModelPreset& preset : ModelPresets()) {
     const ModelSpec& spec = preset.spec;
     models.push_back({{"name", spec.name},
+                      {"family", spec.family->name()},
                       {"params", spec.ParamCount()},
                       {"layers", spec.layers},
                       {"hidden", spec.hidden},
@@ -58,6 +59,7 @@ std::string ModelJson(const std::string& name) {
   }
   return Json({{"schema", "zeroplan.model/1"},
                {"name", spec.name},
+               {"family", spec.family->name()},
                {"params", spec.ParamCount()},
                {"unpadded_params", spec.UnpaddedParamCount()},
                {"layers", spec.layers},
