@@ -8,6 +8,7 @@
 #include <deque>
 #include <random>
 
+#include "core/families/llama/llama.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
 #include "planner/advice/advice.h"
@@ -76,7 +77,20 @@ class Scenario {
                                        .vocab = 5000,
                                        .padded_vocab = 5120,
                                        .positions = Any<int64_t>({256, 512, 1024, 2048})});
+    if (Int(0, 1) == 1) DrawLlama();
     inputs.base.batch.seq_len = inputs.model.positions;
+  }
+
+  // Half of the models are of llama's kind: heads that share keys and values, gated MLPs, untied
+  // heads, biases or norms of a family's own.
+  void DrawLlama() {
+    ModelSpec& model = inputs.model;
+    model.family = Any<const ModelFamily*>({&Llama(), &Qwen2(), &Qwen3()});
+    model.kv_heads = model.heads / Any<int64_t>({1, 2, 4});
+    model.ffn = model.hidden * Any<int64_t>({2, 3});
+    model.tied_head = Int(0, 1) == 1;
+    model.qkv_bias = model.family == &Qwen2();
+    model.qk_norm = model.family == &Qwen3();
   }
 
   void DrawMachines() {
