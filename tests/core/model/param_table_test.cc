@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/families/load_model.h"
+#include "core/model/model_family.h"
 
 namespace zeroplan {
 namespace {
@@ -14,19 +15,33 @@ TEST_CASE("param table: holds every parameter once") {
   for (const ModelPreset& preset : ModelPresets()) {
     CAPTURE(preset.spec.name);
     const std::vector<ParamTensor> table = BuildParamTable(preset.spec);
-    CHECK(table.size() == static_cast<size_t>(12 * preset.spec.layers + 4));
-    uint64_t elements = 0, unpadded = 0;
-    std::set<std::string> names;
+    const ParamRows rows = preset.spec.family->Params(preset.spec);
+    CHECK(table.size() == rows.before.size() + rows.after.size() +
+                              rows.layer.size() * static_cast<size_t>(preset.spec.layers));
+    uint64_t elements = 0, unpadded = 0, published = 0;
+    std::set<std::string> names, published_names;
+    size_t published_count = 0;
     for (const ParamTensor& t : table) {
       elements += t.elements();
       unpadded += static_cast<uint64_t>(t.unpadded_rows) * static_cast<uint64_t>(t.shape[1]);
       names.insert(t.name);
+      int64_t next = 0;
+      for (const PublishedTensor& part : PublishedTensors(t)) {
+        CHECK(part.begin == next);
+        next = part.end;
+        published +=
+            static_cast<uint64_t>(part.end - part.begin) * static_cast<uint64_t>(t.shape[1]);
+        published_names.insert(part.name);
+        ++published_count;
+      }
       CHECK(t.decay == !t.is_vector);
       CHECK((t.init == InitKind::kNormal) == !t.is_vector);
     }
     CHECK(elements == preset.spec.ParamCount());
     CHECK(unpadded == preset.spec.UnpaddedParamCount());
+    CHECK(published == unpadded);
     CHECK(names.size() == table.size());
+    CHECK(published_names.size() == published_count);
   }
 }
 
