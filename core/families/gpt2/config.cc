@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
+#include "core/families/config_values.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/model/model_fields.h"
 
@@ -45,13 +46,6 @@ int64_t Dimension(JsonSection* config, const ConfigKey& key, int64_t fallback) {
     config->Fail(key.key, "{} differs from {} {}; keep one of them", *own, key.alias, *other);
   }
   return own ? *own : other.value_or(fallback);
-}
-
-// A switch that zeroplan's model has in one position only.
-void RequireSwitch(JsonSection* config, const char* key, bool supported) {
-  if (config->Bool(key).value_or(supported) != supported) {
-    config->Fail(key, "{} is not supported; use {}", !supported, supported);
-  }
 }
 
 void CheckArchitecture(JsonSection* config) {
@@ -113,9 +107,7 @@ std::string WriteGpt2Config(const ModelSpec& spec) {
     const ConfigKey* key = FindKey(field.key);
     if (key == nullptr) return;
     if constexpr (std::is_same_v<T, int64_t>) out[key->key] = value;
-    // A float's shortest decimal form (1e-05, not 9.999999747378752e-06) reads back as the same
-    // float.
-    if constexpr (std::is_same_v<T, float>) out[key->key] = std::stod(fmt::format("{}", value));
+    if constexpr (std::is_same_v<T, float>) out[key->key] = Decimal(value);
     if (field.key == "positions") out["n_ctx"] = spec.positions;
   });
   if (spec.ffn == 4 * spec.hidden) out["n_inner"] = nullptr;

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
+#include "core/families/config_values.h"
 #include "core/families/llama/llama.h"
 
 namespace zeroplan {
@@ -45,12 +46,6 @@ constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
 int64_t Optional(JsonSection* config, const char* key, int64_t fallback) {
   if (config->Raw(key) == nullptr) return fallback;
   return config->Int(key, 1, kMax).value_or(0);
-}
-
-void RequireSwitch(JsonSection* config, const char* key, bool supported) {
-  if (config->Bool(key).value_or(supported) != supported) {
-    config->Fail(key, "{} is not supported; use {}", !supported, supported);
-  }
 }
 
 void CheckArchitecture(const LlamaKind& kind, JsonSection* config) {
@@ -128,10 +123,6 @@ void NoteDropout(JsonSection* config, std::vector<std::string>* notes) {
                      fmt::format("dropout is not trained with (attention_dropout {})", p));
   }
 }
-
-// The shortest decimal form of a float (1e-05, not 9.999999747378752e-06), which reads back as the
-// same float.
-double Decimal(float value) { return std::stod(fmt::format("{}", value)); }
 
 nlohmann::ordered_json RopeScalingJson(const ModelSpec& spec) {
   nlohmann::ordered_json rope;
