@@ -38,11 +38,15 @@ struct CostModel::Impl {
     rates.pcie_both = transfers.BothShare();
   }
 
-  double LaunchSeconds(const Program& program, const LaunchKernel& launch, Stream stream) const {
-    if (stream != Stream::kHost) return kernels.Seconds(program, launch);
+  InstructionCost LaunchCost(const Program& program, const LaunchKernel& launch,
+                             Stream stream) const {
+    if (stream != Stream::kHost) {
+      const KernelCost::Cost cost = kernels.Of(program, launch);
+      return {cost.seconds, cost.beside_collective};
+    }
     const double bytes = LaunchBytes(program, launch);
     const bool adam = KernelInfo(launch.kernel).cost == CostKind::kAdam;
-    return adam ? host.AdamSeconds(bytes) : host.Seconds(bytes);
+    return {adam ? host.AdamSeconds(bytes) : host.Seconds(bytes)};
   }
 
   double CopySeconds(const Program& program, const Copy& copy) const {
@@ -71,28 +75,26 @@ CostModel::~CostModel() = default;
 CostModel::CostModel(CostModel&&) noexcept = default;
 CostModel& CostModel::operator=(CostModel&&) noexcept = default;
 
-double CostModel::Seconds(const Program& program, const Instruction& instruction) const {
+CostModel::InstructionCost CostModel::CostOf(const Program& program,
+                                             const Instruction& instruction) const {
+  const auto alone = [](double seconds) { return InstructionCost{seconds}; };
   return std::visit(
       Overload{[&](const LaunchKernel& launch) {
-                 return impl_->LaunchSeconds(program, launch, instruction.stream);
+                 return impl_->LaunchCost(program, launch, instruction.stream);
                },
                [&](const Collective& collective) {
-                 return impl_->collectives.Seconds(program, collective);
+                 return alone(impl_->collectives.Seconds(program, collective));
                },
-               [&](const Copy& copy) { return impl_->CopySeconds(program, copy); },
+               [&](const Copy& copy) { return alone(impl_->CopySeconds(program, copy)); },
                [&](const FileIo& io) {
-                 return impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes));
+                 return alone(impl_->storage.Seconds(io.write, static_cast<double>(io.host.bytes)));
                },
-               [](const Alloc&) { return 0.0; }, [](const Free&) { return 0.0; },
-               [](const RecordEvent&) { return 0.0; }, [](const WaitEvent&) { return 0.0; }},
+               [&](const Alloc&) { return alone(0); }, [&](const Free&) { return alone(0); },
+               [&](const RecordEvent&) { return alone(0); },
+               [&](const WaitEvent&) { return alone(0); }},
       instruction.op);
 }
 
-double CostModel::BesideCollective(const Program& program, const Instruction& instruction) const {
-  const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
-  if (launch == nullptr || OnHost(instruction.stream)) return 1;
-  return impl_->kernels.BesideCollective(program, *launch);
-}
 double CostModel::EventSeconds() const { return impl_->kernels.EventSeconds(); }
 
 const OverlapRates& CostModel::overlap() const { return impl_->rates; }

@@ -30,11 +30,17 @@ class CostModel {
   // Seconds of one instruction of `program` (lowered for as many ranks as the shape has GPUs),
   // launch included. Alloc, Free, RecordEvent, WaitEvent: 0. Remembers kernels it has seen: not
   // for several threads at once.
-  double Seconds(const Program& program, const Instruction& instruction) const;
+  double Seconds(const Program& program, const Instruction& instruction) const {
+    return CostOf(program, instruction).seconds;
+  }
+  struct InstructionCost {
+    double seconds = 0;
+    // What is left of the speed (0 to 1] of a kernel of the GPU while a collective runs beside it;
+    // 1 for what is none. At most overlap().compute_beside_collective.
+    double beside_collective = 1;
+  };
+  InstructionCost CostOf(const Program& program, const Instruction& instruction) const;
 
-  // What is left of the speed (0 to 1] of a kernel of the GPU while a collective runs beside it; 1
-  // for what is none. At most overlap().compute_beside_collective.
-  double BesideCollective(const Program& program, const Instruction& instruction) const;
   // What an event between two kernels of the compute stream costs.
   double EventSeconds() const;
 

@@ -1,6 +1,7 @@
 #include "cost_models/kernel_cost.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/base/error.h"
 
@@ -10,6 +11,19 @@ namespace {
 // Kernels that only move bytes, beside a collective that moves some too: two H200, layer norms of
 // 4 to 50 MB beside NCCL's rings, time alone over time beside, 0.70 to 0.82.
 constexpr double kMemoryBesideCollective = 0.75;
+
+std::optional<GemmKind> ProductKind(CostKind cost) {
+  switch (cost) {
+    case CostKind::kForwardProduct:
+      return GemmKind::kForward;
+    case CostKind::kDataProduct:
+      return GemmKind::kData;
+    case CostKind::kWeightProduct:
+      return GemmKind::kWeight;
+    default:
+      return std::nullopt;
+  }
+}
 
 }  // namespace
 
@@ -73,21 +87,11 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
 }
 
 double KernelCost::SpeedBesideCollective(const Key& key) const {
-  const auto of_product = [&](GemmKind kind) {
-    return std::min(overlapped_compute_,
-                    gemm_.SpeedOnShare(kind, key.dtype, key.dims[0], key.dims[1], key.dims[2],
-                                       overlapped_compute_));
-  };
-  switch (key.cost) {
-    case CostKind::kForwardProduct:
-      return of_product(GemmKind::kForward);
-    case CostKind::kDataProduct:
-      return of_product(GemmKind::kData);
-    case CostKind::kWeightProduct:
-      return of_product(GemmKind::kWeight);
-    default:
-      return overlapped_compute_;
-  }
+  const std::optional<GemmKind> kind = ProductKind(key.cost);
+  if (!kind) return overlapped_compute_;
+  return std::min(overlapped_compute_,
+                  gemm_.SpeedOnShare(*kind, key.dtype, key.dims[0], key.dims[1], key.dims[2],
+                                     overlapped_compute_));
 }
 
 double KernelCost::Compute(const Key& key) const {
@@ -96,11 +100,9 @@ double KernelCost::Compute(const Key& key) const {
   // No default: a new kind has to say what it costs.
   switch (key.cost) {
     case CostKind::kForwardProduct:
-      return std::max(least, ProductSeconds(GemmKind::kForward, key));
     case CostKind::kDataProduct:
-      return std::max(least, ProductSeconds(GemmKind::kData, key));
     case CostKind::kWeightProduct:
-      return std::max(least, ProductSeconds(GemmKind::kWeight, key));
+      return std::max(least, ProductSeconds(*ProductKind(key.cost), key));
     case CostKind::kAttentionForward:
       return std::max(least, attention_.ForwardSeconds(shape));
     case CostKind::kAttentionBackward:

@@ -15,19 +15,21 @@ namespace zeroplan {
 
 class KernelCost {
  public:
-  // `overlapped_compute`: see BesideCollective.
+  // `overlapped_compute`: see Cost.
   KernelCost(const GpuProfile& gpu, double overlapped_compute);
 
+  struct Cost {
+    double seconds = -1;  // < 0: none yet
+    // What is left of its speed (0 to 1] beside a collective that leaves `overlapped_compute` of
+    // theirs to large products.
+    double beside_collective = 1;
+  };
   // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
   // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
   // more.
+  Cost Of(const Program& program, const LaunchKernel& launch) const;
   double Seconds(const Program& program, const LaunchKernel& launch) const {
     return Of(program, launch).seconds;
-  }
-  // What is left of its speed (0 to 1] beside a collective that leaves `overlapped_compute` of
-  // theirs to large products.
-  double BesideCollective(const Program& program, const LaunchKernel& launch) const {
-    return Of(program, launch).beside_collective;
   }
   // Between two kernels of a stream that an event parts: they are no longer one graph.
   double EventSeconds() const { return 2 * launch_seconds_; }
@@ -44,15 +46,10 @@ class KernelCost {
     Dtype dtype = Dtype::kU8;
     bool operator==(const Key&) const = default;
   };
-  struct Cost {
-    double seconds = -1;  // < 0: none yet
-    double beside_collective = 1;
-  };
   struct Slot {
     Key key;
     Cost cost;
   };
-  Cost Of(const Program& program, const LaunchKernel& launch) const;
   double Compute(const Key& key) const;
   double SpeedBesideCollective(const Key& key) const;
   double ProductSeconds(GemmKind kind, const Key& key) const;

@@ -38,9 +38,10 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
   bool parted = false;
   for (size_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
+    const CostModel::InstructionCost cost = costs.CostOf(program, instruction);
     double& seconds = found->seconds[i];
-    seconds = costs.Seconds(program, instruction);
-    found->beside_collective[i] = costs.BesideCollective(program, instruction);
+    seconds = cost.seconds;
+    found->beside_collective[i] = cost.beside_collective;
     if (instruction.stream != Stream::kCompute) continue;
     if (std::holds_alternative<RecordEvent>(instruction.op) ||
         std::holds_alternative<WaitEvent>(instruction.op)) {
