@@ -14,19 +14,4 @@ GraphReplay::Runs* GraphReplay::RunsOf(Section section, When kind) {
   return &runs;
 }
 
-void GraphReplay::BeginCapture(cudaStream_t stream) {
-  ZEROPLAN_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  capturing_ = true;
-}
-
-CudaGraphExec GraphReplay::EndCapture(cudaStream_t stream) {
-  capturing_ = false;
-  cudaGraph_t captured = nullptr;
-  ZEROPLAN_CUDA(cudaStreamEndCapture(stream, &captured));
-  const CudaGraph graph(captured);
-  cudaGraphExec_t exec = nullptr;
-  ZEROPLAN_CUDA(cudaGraphInstantiate(&exec, captured, 0));
-  return CudaGraphExec(exec);
-}
-
 }  // namespace zeroplan

@@ -13,7 +13,7 @@
 
 #include "core/program/program.h"
 #include "core/program/replay.h"
-#include "executor/device/cuda/cuda_handles.h"
+#include "executor/device/cuda/graph_capture.h"
 
 namespace zeroplan {
 
@@ -72,13 +72,13 @@ class GraphReplay {
   void Launch(CudaGraphExec& graph, cudaStream_t stream, Issue&& issue) {
     if (graph == nullptr) {
       BeginCapture(stream);
+      capturing_ = true;
       issue();
+      capturing_ = false;
       graph = EndCapture(stream);
     }
     ZEROPLAN_CUDA(cudaGraphLaunch(graph.get(), stream));
   }
-  void BeginCapture(cudaStream_t stream);
-  CudaGraphExec EndCapture(cudaStream_t stream);
 
   const Program& program_;
   const bool allowed_, whole_;

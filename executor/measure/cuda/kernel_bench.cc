@@ -134,10 +134,13 @@ std::optional<double> KernelBench::Seconds(KernelId id, const KernelDims& dims,
   if (!sets) return std::nullopt;
   Prepare(id, dims, flags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
-  const double seconds = timer_.MedianSeconds([&](int i) {
-    const Set& set = (*sets)[static_cast<size_t>(i) % sets->size()];
-    row({id, flags, dims, set, context_, UsualScalars(id)});
-  });
+  const double seconds = timer_.MedianSeconds(
+      static_cast<int>(sets->size()),
+      [&](int i) {
+        const Set& set = (*sets)[static_cast<size_t>(i) % sets->size()];
+        row({id, flags, dims, set, context_, UsualScalars(id)});
+      },
+      company_);
   ZEROPLAN_CUDA(cudaPeekAtLastError());
   return seconds;
 }
@@ -174,7 +177,8 @@ std::optional<double> KernelBench::Seconds(
   const auto sets = Place(args);
   if (!sets) return std::nullopt;
   Fill(args, *sets);
-  return timer_.MedianSeconds([&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); });
+  return timer_.MedianSeconds(static_cast<int>(sets->size()),
+                              [&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); });
 }
 
 }  // namespace zeroplan

@@ -49,6 +49,8 @@ class KernelBench {
   // caches. Nothing if they do not fit the memory.
   std::optional<double> Seconds(KernelId id, const KernelDims& dims,
                                 const std::vector<BenchArg>& args, uint8_t flags = kNoFlags);
+  // What training runs around the launches that Seconds times from now on; null: nothing.
+  void SetCompany(StreamTimer::Company company) { company_ = std::move(company); }
   // `run` alone, called with set after set of `args`.
   std::optional<double> Seconds(const std::vector<BenchArg>& args,
                                 const std::function<void(std::span<const KernelArg>)>& run);
@@ -74,6 +76,7 @@ class KernelBench {
                                       std::vector<BenchArg> args) const;
 
   StreamTimer timer_;
+  StreamTimer::Company company_;
   uint64_t memory_bytes_ = 0;
   DeviceMemory memory_, state_;
   uint64_t cache_bytes_ = 0;  // the GPU's last level

@@ -9,7 +9,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 logits and more
+constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;    // the 16384 x 50304 logits and more
+constexpr uint64_t kCompanyBytes = uint64_t{1024} << 20;  // the largest product beside attention
 
 // The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
 int TakeDevice(const ProcessPlace& place) {
@@ -99,7 +100,11 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
   }
   if (attention && group.rank() == attention_rank) {
     PartRunner own(result, options.progress);
-    const auto measure = on_bench(MeasureAttention);
+    const auto measure = [&](Out& out) {
+      KernelBench bench(device, kBenchBytes, options.quick);
+      KernelBench company(device, kCompanyBytes, options.quick);
+      MeasureAttention(bench, company, properties, options.quick, out.kernels);
+    };
     if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
   }
   if (attention && attention_rank != 0) {

@@ -1,5 +1,7 @@
-// Times what the GPU takes, not what issuing takes: the stream is held up until a round has been
-// issued, as a training step's host runs ahead of its GPU.
+// Times what the GPU takes, not what issuing takes, and as steps of training take it: rounds are
+// graphs, as the engine's steps are, and run on a GPU as warm as what is timed makes it. Under load
+// a GPU lowers its clock within a tenth of a second to stay within its power (an H200 from 1980 to
+// about 1500 MHz).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,17 +19,24 @@ class StreamTimer {
 
   cudaStream_t stream() const { return stream_.get(); }
 
+  // Has the GPU busy with other work for about so many seconds, and returns when that is over.
+  using Company = std::function<void(double seconds)>;
+
   // Median seconds of one call of `run`, which issues to stream() and gets 0, 1, 2, ... to rotate
-  // buffers by. A few calls warm up. A round is several calls where they are short.
-  double MedianSeconds(const std::function<void(int)>& run);
+  // `buffers` sets of them by. A round is several calls where they are short. `company` is what
+  // training runs around the call: it warms up and comes before each round; without it the calls
+  // themselves warm up.
+  double MedianSeconds(int buffers, const std::function<void(int)>& run,
+                       const Company& company = nullptr);
   // Seconds of `calls` calls, together, behind work that lets them be issued meanwhile.
   double RoundSeconds(int calls, const std::function<void(int)>& run);
 
  private:
-  double round_seconds_;  // wanted of all rounds of one median
+  double GraphSeconds(cudaGraphExec_t graph);
+
+  double round_seconds_, warm_seconds_;  // wanted of all rounds of one median, and before them
   CudaStream stream_;
   CudaEvent begin_, end_;
-  int next_ = 0;
 };
 
 // Seconds between two recorded events, once the second has come.
