@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/families/config_values.h"
+#include "core/model/config_values.h"
 #include "core/families/llama/llama.h"
 
 namespace zeroplan {
