@@ -3,14 +3,14 @@
 
 Small models with random weights, one folder each, as transformers saves them: config.json (in the
 style of the installed transformers), model.safetensors and expected.json, which holds the logits and
-the loss of fixed tokens in double precision, and the losses and gradient norms of STEPS steps of
-torch.optim.AdamW in fp32, gradients clipped at 1. Needs torch and transformers (4.51 or newer, which
-has Qwen3).
+the loss of fixed tokens in double precision, the losses and gradient norms of STEPS steps of
+torch.optim.AdamW in fp32, gradients clipped at 1, and bf16_noise: how far such steps and logits in
+bf16 are at most from these. Needs torch and transformers (4.51 or newer, which has Qwen3).
 Usage: make_llama_fixtures.py [FOLDER]              writes FOLDER/NAME for each model
                                                     (FOLDER: tests/fixtures of this checkout)
-       make_llama_fixtures.py --compare OLD NEW     loads both folders with AutoModelForCausalLM and
-                                                    prints how far their logits are apart
+       make_llama_fixtures.py --noise FOLDER...     measures bf16_noise anew, of any fixture
 """
+import contextlib
 import json
 import pathlib
 import sys
@@ -61,13 +61,77 @@ def make_config(name, keys, theta, scaling):
     return config
 
 
-def load(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32,
+def load(folder, dtype=torch.float32):
+    return AutoModelForCausalLM.from_pretrained(folder, torch_dtype=dtype,
                                                 attn_implementation="eager")
 
 
 def loss_of(logits, targets):
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
     return torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+
+
+# How PyTorch trains in bf16: with weights in bf16 beside fp32 masters, as zeroplan does, or under
+# autocast. What is computed in which dtype differs, and so does what is rounded.
+def train(folder, tokens, compute="fp32", micro_steps=1):
+    """Losses and gradient norms of training on each of `tokens` in turn."""
+    masters = load(folder).train()
+    model = load(folder, torch.bfloat16).train() if compute == "bf16" else masters
+    cast = torch.autocast("cpu", torch.bfloat16) if compute == "autocast" else None
+    parameters = list(masters.parameters())  # a tied head is there once
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
+         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
+        lr=2e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses, norms = [], []
+    for batch in tokens:
+        optimizer.zero_grad()
+        model.zero_grad()
+        total = 0
+        for rows in batch.chunk(micro_steps):
+            with cast or contextlib.nullcontext():
+                logits = model(rows[:, :-1]).logits
+            loss = loss_of(logits, rows[:, 1:]) / micro_steps
+            loss.backward()
+            total += loss.item()
+        if model is not masters:
+            for master, parameter in zip(parameters, model.parameters(), strict=True):
+                master.grad = parameter.grad.float()
+        norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())
+        optimizer.step()
+        if model is not masters:
+            with torch.no_grad():
+                for master, parameter in zip(parameters, model.parameters(), strict=True):
+                    parameter.copy_(master)
+        losses.append(total)
+    return losses, norms
+
+
+def farthest(runs, exact):
+    return max(abs(a - b) for run in runs for a, b in zip(run, exact, strict=True))
+
+
+def add_noise(folder):
+    """The largest distances of bf16 runs from what expected.json says; logits relative to the largest
+    of their position. The runs differ in how they sum up: in micro-steps, and the order of rows."""
+    path = folder / "expected.json"
+    expected = json.loads(path.read_text())
+    tokens = torch.tensor(expected["tokens"])
+    runs = [train(folder, rows, compute, micro_steps) for compute in ("bf16", "autocast")
+            for micro_steps in (1, 2, 4) for rows in (tokens, tokens.flip(1))]
+    exact = torch.tensor(expected["logits"], dtype=torch.float64)
+    apart = []
+    for dtype, cast in ((torch.bfloat16, False), (torch.float32, True)):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            logits = load(folder, dtype).eval()(tokens[0, :, :-1]).logits
+        error = (logits.double().reshape(-1, VOCAB) - exact).abs()
+        apart.append(float((error.amax(1) / exact.abs().amax(1)).max()))
+    expected["bf16_noise"] = {"logits": max(apart),
+                              "loss": farthest([r[0] for r in runs], expected["train_losses"]),
+                              "grad_norm": farthest([r[1] for r in runs], expected["grad_norms"])}
+    path.write_text(json.dumps(expected))
+    print(f"{folder}: bf16_noise {expected['bf16_noise']}")
 
 
 def double(model):
@@ -94,45 +158,24 @@ def make(folder, name, keys, theta, scaling):
         logits = double(load(folder))(tokens[0, :, :-1]).logits
         loss = loss_of(logits, tokens[0, :, 1:])
 
-    trained = load(folder).train()
-    parameters = list(trained.parameters())  # a tied head is there once
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": 0.1},
-         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}],
-        lr=2e-3, betas=(0.9, 0.95), eps=1e-8)
-    losses, norms = [], []
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        value = loss_of(trained(tokens[step, :, :-1]).logits, tokens[step, :, 1:])
-        value.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1.0)))
-        optimizer.step()
-        losses.append(float(value))
-
+    losses, norms = train(folder, tokens)
     (folder / "expected.json").write_text(json.dumps({
         "transformers": transformers.__version__, "torch": torch.__version__,
         "tokens": tokens.tolist(), "logits": logits.reshape(-1, VOCAB).tolist(), "loss": float(loss),
         "adamw": {"lr": 2e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1, "clip": 1.0},
         "train_losses": losses, "grad_norms": norms}))
     print(f"{folder}: loss {float(loss):.6f}, trained {losses[0]:.4f} to {losses[-1]:.4f}, "
-          f"{sum(p.numel() for p in parameters)} parameters")
-
-
-def compare(old, new):
-    a, b = double(load(old)), double(load(new))
-    tokens = torch.arange(BATCH * SEQ).reshape(BATCH, SEQ) % a.config.vocab_size
-    with torch.no_grad():
-        x, y = a(tokens).logits, b(tokens).logits
-    worst = float((x - y).abs().max() / x.abs().max())
-    print(f"{new}: logits within {worst:.3g} of {old}'s, relative to the largest")
-    return worst
+          f"{sum(p.numel() for p in model.parameters())} parameters")
+    add_noise(folder)
 
 
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    if len(sys.argv) > 1 and sys.argv[1] == "--compare":
-        compare(sys.argv[2], sys.argv[3])
+    transformers.logging.disable_progress_bar()
+    if len(sys.argv) > 1 and sys.argv[1] == "--noise":
+        for folder in sys.argv[2:]:
+            add_noise(pathlib.Path(folder))
         return
     root = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
     if len(sys.argv) > 1:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/checkpoint/state_io.h"
+#include "executor/engine/engine.h"
 
 namespace zeroplan::testing {
 
