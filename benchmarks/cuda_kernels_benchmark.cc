@@ -3,9 +3,11 @@
 // bandwidth measured in the same run for kernels that memory bounds, the data sheet's dense bf16
 // rate of an H100 or H200 (SXM) for products and attention.
 //
-//   cuda_kernels_benchmark [--json FILE] [--llama]
+//   cuda_kernels_benchmark [--json FILE] [--llama | --attention] [--deterministic]
 //
-// --llama: these alone.
+// --llama: these alone. --attention: attention alone, in shapes that the cost model is checked
+// against: plain kernels (fp32, and heads of 60 channels), shared heads of keys, odd lengths.
+// --deterministic: attention's backward pass as train --deterministic runs it.
 // Hardware: one GPU with 16 GB; time: about three minutes, most of it tuning of matrix products.
 // Every launch works on buffers of its own until their sum is past the second-level cache; times
 // are medians of several runs of several launches. Bytes are those of the arguments, each read or
@@ -101,7 +103,7 @@ class DeviceBytes {
 
 class Benchmark {
  public:
-  Benchmark() : gemm_(0), attention_(0) {
+  explicit Benchmark(bool deterministic) : gemm_(0), attention_(0, deterministic) {
     Check(cudaStreamCreateWithFlags(&launch_.stream, cudaStreamNonBlocking), "stream");
     Check(cudaEventCreate(&begin_), "event");
     Check(cudaEventCreate(&end_), "event");
@@ -123,7 +125,7 @@ class Benchmark {
       Report(model, row, what, Seconds(row));
     } catch (const std::exception& error) {
       failed_ = true;
-      fmt::print("{:<6}{:<36} failed: {}\n", model.name, what, error.what());
+      fmt::print("{:<6}{:<42} failed: {}\n", model.name, what, error.what());
     }
     std::fflush(stdout);
   }
@@ -294,7 +296,7 @@ class Benchmark {
     const double rate = work / seconds, possible = row.products ? kDenseFlops : copy_rate_;
     const double unit = row.products ? 1e12 : 1e9;
     const char* unit_name = row.products ? "TFLOP/s" : "GB/s";
-    fmt::print("{:<6}{:<36}{:>11.1f}{:>10.1f}{:>10.1f} {:<8}{:>6.1f} %\n", model.name, what,
+    fmt::print("{:<6}{:<42}{:>11.1f}{:>10.1f}{:>10.1f} {:<8}{:>6.1f} %\n", model.name, what,
                seconds * 1e6, rate / unit, possible / unit, unit_name, 100 * rate / possible);
     results_.push_back({{"model", model.name},
                         {"kernel", KernelInfo(row.id).name},
@@ -486,16 +488,68 @@ void RunLlama(Benchmark& benchmark, const LlamaModel& m) {
                     .products = true});
 }
 
+void RunAttention(Benchmark& benchmark) {
+  struct Shape {
+    int64_t B, T, H, G, D;
+    Dtype dtype = Dtype::kBF16;
+  };
+  constexpr Shape kShapes[] = {{4, 1024, 12, 12, 64, Dtype::kF32},  // plain kernels
+                               {16, 1024, 12, 12, 64, Dtype::kF32},
+                               {4, 2048, 32, 8, 64, Dtype::kF32},
+                               {2, 1024, 16, 16, 80, Dtype::kF32},
+                               {4, 1024, 32, 32, 128, Dtype::kF32},
+                               {2, 2048, 32, 8, 128, Dtype::kF32},
+                               {1, 2048, 16, 8, 256, Dtype::kF32},
+                               {16, 1024, 12, 12, 60},
+                               {4, 1024, 32, 32, 100},
+                               {8, 1024, 12, 12, 64},  // cuDNN's
+                               {8, 2048, 32, 32, 64},
+                               {8, 2048, 32, 8, 64},
+                               {8, 2048, 12, 12, 128},
+                               {8, 2048, 12, 2, 128},
+                               {2, 4096, 32, 32, 128},
+                               {2, 4096, 32, 8, 128},
+                               {8, 1000, 12, 12, 64},
+                               {2, 1000, 32, 8, 128},
+                               {2, 1025, 32, 8, 128},
+                               {8, 2000, 32, 8, 128}};
+  for (const Shape& s : kShapes) {
+    const Model model = {s.G < s.H ? "shared" : "", s.B, s.T, s.H * s.D, s.H};
+    const KernelDims dims = {s.B, s.T, s.H, s.G, s.D};
+    const std::string note =
+        fmt::format("{} {}x{} {}/{}x{}", DtypeName(s.dtype), s.B, s.T, s.H, s.G, s.D);
+    const auto of = [&](int64_t n) { return Spec{.dtype = s.dtype, .n = n}; };
+    const int64_t qkv = s.B * s.T * (s.H + 2 * s.G) * s.D, out = s.B * s.T * s.H * s.D;
+    const Spec lse = F32(s.B * s.H * s.T);
+    benchmark.Run(model, {.note = note,
+                          .id = KernelId::kAttentionForward,
+                          .dims = dims,
+                          .args = {of(qkv), of(out), lse},
+                          .products = true});
+    benchmark.Run(model, {.note = note,
+                          .id = KernelId::kAttentionBackward,
+                          .dims = dims,
+                          .args = {of(out), of(qkv), of(out), lse, of(qkv)},
+                          .products = true});
+  }
+}
+
 int Main(int argc, char** argv) {
   std::string json_path;
-  bool llama_alone = false;
+  bool llama_alone = false, attention_alone = false, deterministic = false;
   for (int i = 1; i < argc; ++i) {
     if (std::string(argv[i]) == "--json" && i + 1 < argc) {
       json_path = argv[++i];
     } else if (std::string(argv[i]) == "--llama") {
       llama_alone = true;
+    } else if (std::string(argv[i]) == "--attention") {
+      attention_alone = true;
+    } else if (std::string(argv[i]) == "--deterministic") {
+      deterministic = true;
     } else {
-      fmt::print(stderr, "usage: cuda_kernels_benchmark [--json FILE] [--llama]\n");
+      fmt::print(stderr,
+                 "usage: cuda_kernels_benchmark [--json FILE] [--llama | --attention] "
+                 "[--deterministic]\n");
       return 2;
     }
   }
@@ -507,18 +561,21 @@ int Main(int argc, char** argv) {
   }
   cudaDeviceProp device{};
   Check(cudaGetDeviceProperties(&device, 0), "device");
-  Benchmark benchmark;
+  Benchmark benchmark(deterministic);
   fmt::print("{}, {} multiprocessors, copies at {:.0f} GB/s; dense bf16 {:.0f} TFLOP/s\n",
              device.name, device.multiProcessorCount, benchmark.copy_rate() / 1e9,
              kDenseFlops / 1e12);
-  fmt::print("{:<6}{:<36}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
+  fmt::print("{:<6}{:<42}{:>11}{:>10}{:>10} {:<8}{:>8}\n", "model", "kernel", "us", "rate",
              "possible", "", "share");
+  if (attention_alone) RunAttention(benchmark);
   for (const Model& model : kModels) {
-    if (llama_alone) break;
+    if (llama_alone || attention_alone) break;
     RunMemoryBound(benchmark, model);
     RunProducts(benchmark, model);
   }
-  for (const LlamaModel& model : kLlamaModels) RunLlama(benchmark, model);
+  for (const LlamaModel& model : kLlamaModels) {
+    if (!attention_alone) RunLlama(benchmark, model);
+  }
   if (!json_path.empty()) {
     const nlohmann::json report = {{"gpu", device.name},
                                    {"copy_gb_per_s", benchmark.copy_rate() / 1e9},
