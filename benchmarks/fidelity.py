@@ -7,18 +7,20 @@
     python3 benchmarks/fidelity.py --backend cpu --tiny            # tries the script without a GPU
 
 Draws models, batches and choices (stage, offload, recompute, accumulation) with a fixed seed, the
-same for the same options and the same memory of the machine. Each choice is predicted with `zeroplan estimate`, then trained for 12
-steps on random tokens with `zeroplan train`; the median of the last 7 steps counts, after CUDA graphs
-have taken over. Half of the runs have steps that are small (below about 20 ms on an H200). A choice
-that is predicted not to fit is drawn again.
+same for the same options and the same memory of the machine. Each choice is predicted with
+`zeroplan estimate`, then trained on random tokens with `zeroplan train` for --seconds or 12 steps,
+whichever is more; the median of the last half of the steps counts: CUDA graphs have taken over by
+then, and the GPU has the clock that it keeps. Half of the runs have steps that are small (below about
+20 ms on an H200). A choice that is predicted not to fit is drawn again.
 
-Without --hw the machine is measured first (`zeroplan hw measure`, about a minute). Where `train`
-itself predicts another step than `estimate`, the last line names the runs. Errors are predicted / measured - 1: below
-0 the prediction was too short. Exit code 1 if a run failed. Standard library only.
+Without --hw the machine is measured first (`zeroplan hw measure`, a minute or two). Where `train`
+itself predicts another step than `estimate`, the last line names the runs. Errors are
+predicted / measured - 1: below 0 the prediction was too short. Exit code 1 if a run failed. Standard library only.
 """
 import argparse
 import array
 import json
+import math
 import pathlib
 import random
 import statistics
@@ -27,7 +29,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-STEPS, WARM_UP = 12, 5
+LEAST_STEPS, MOST_STEPS = 12, 1000
 SMALL_STEP_SECONDS = 0.02
 # FLOPs of one GPU in a step: small runs, and all others. An H200 does about 4e14 a second.
 SMALL_FLOPS, LARGE_FLOPS = (2e11, 6e12), (6e12, 2e14)
@@ -45,6 +47,7 @@ def parse():
     parser.add_argument("--runs", type=int, default=32)
     parser.add_argument("--range", help="FROM:TO, the part of the runs that is trained")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=3, help="of training, each run, about")
     parser.add_argument("--hw", help="profile that predicts (default: measured first)")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="models that a CPU trains in a second")
@@ -159,9 +162,9 @@ def predict(args, run, config):
     return choices[0]
 
 
-def train(args, run, config, data, metrics):
+def train(args, run, config, steps, data, metrics):
     command = [args.binary, "train", *options(run, config), "--data", data, "--no-shuffle",
-               "--backend", args.backend, "--steps", STEPS, "--lr", "1e-4", "--metrics", metrics]
+               "--backend", args.backend, "--steps", steps, "--lr", "1e-4", "--metrics", metrics]
     if args.backend == "cuda":
         command += ["--hw", args.hw]
     run_command(command, args.timeout)
@@ -169,10 +172,9 @@ def train(args, run, config, data, metrics):
     start = next(line for line in lines if line["event"] == "start")
     end = next(line for line in lines if line["event"] == "end")
     seconds = [line["step_seconds"] for line in lines if line["event"] == "step"]
-    if len(seconds) != STEPS:
-        raise Failed(f"{len(seconds)} steps instead of {STEPS}")
-    return dict(step_seconds=statistics.median(seconds[WARM_UP:]),
-                step_seconds_all=seconds,
+    if len(seconds) != steps:
+        raise Failed(f"{len(seconds)} steps instead of {steps}")
+    return dict(step_seconds=statistics.median(seconds[steps // 2:]), steps=steps,
                 device_used_bytes=end["device_used_bytes"],
                 predicted_by_train=(start.get("predicted") or {}).get("step_seconds"))
 
@@ -268,9 +270,11 @@ def main():
                 continue
             data, metrics = work / f"data{index}.bin", work / f"metrics{index}.jsonl"
             per_step = run["gpus"] * run["micro_batch"] * run["grad_accum"] * run["seq_len"]
-            write_tokens(data, min(STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
+            write_tokens(data, min(LEAST_STEPS * per_step + 1, 1 << 20), run["vocab"], rng)
+            wanted = math.ceil(args.seconds / predicted["step_seconds"]["total"])
+            steps = min(max(wanted, LEAST_STEPS), MOST_STEPS)
             try:
-                result = train(args, run, config, data, metrics)
+                result = train(args, run, config, steps, data, metrics)
             except Failed as failure:
                 failures += 1
                 print(f"{index:>3} {run['gpus']:>4} failed: {label(run)}\n{failure}", flush=True)
