@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "executor/measure/cuda/company.h"
 #include "executor/measure/cuda/kernel_bench.h"
 #include "executor/measure/measure_device.h"
 #include "executor/measure/part_runner.h"
@@ -15,9 +14,10 @@ namespace zeroplan {
 DeviceProperties QueryDeviceProperties(int device);
 
 // One GPU alone. Shapes that do not fit its memory are left out.
-void MeasureGemms(KernelBench& bench, Company& company, const DeviceProperties& device, bool quick,
+void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
-void MeasureAttention(KernelBench& bench, Company& company, const DeviceProperties& device,
+// `company` runs the products that training has around attention.
+void MeasureAttention(KernelBench& bench, KernelBench& company, const DeviceProperties& device,
                       bool quick, KernelRates& rates);
 // Launch overhead, copies within the device, and the kernels that only move memory.
 void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bool quick,

@@ -9,7 +9,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 logits and more
+constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;    // the 16384 x 50304 logits and more
+constexpr uint64_t kCompanyBytes = uint64_t{1024} << 20;  // the largest product beside attention
 
 // The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
 int TakeDevice(const ProcessPlace& place) {
@@ -91,22 +92,19 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
       measure(bench, properties, options.quick, out.kernels);
     };
   };
-  const auto in_company = [&](auto measure) {
-    return [&, measure](Out& out) {
-      KernelBench bench(device, kBenchBytes, options.quick);
-      Company company(device, HalfDtype(properties), options.quick);
-      measure(bench, company, properties, options.quick, out.kernels);
-    };
-  };
   if (group.rank() == 0) {
     if (parts.memory) {
       alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
     }
-    if (parts.gemm) alone("gemm", "matrix products", in_company(MeasureGemms));
+    if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
   }
   if (attention && group.rank() == attention_rank) {
     PartRunner own(result, options.progress);
-    const auto measure = in_company(MeasureAttention);
+    const auto measure = [&](Out& out) {
+      KernelBench bench(device, kBenchBytes, options.quick);
+      KernelBench company(device, kCompanyBytes, options.quick);
+      MeasureAttention(bench, company, properties, options.quick, out.kernels);
+    };
     if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
   }
   if (attention && attention_rank != 0) {

@@ -75,23 +75,18 @@ void MeasureSquares(KernelBench& bench, Dtype dtype, const std::vector<int64_t>&
 
 }  // namespace
 
-void MeasureGemms(KernelBench& bench, Company& company, const DeviceProperties& device, bool quick,
+void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates) {
   const Dtype half = HalfDtype(device);
   for (const Shape& shape : LayerShapes(quick)) {
     for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
-      std::optional<double> seconds;
-      company.BesideProduct(shape.m, shape.k, shape.n, [&](const StreamTimer::Company& memory) {
-        bench.SetCompany(memory);
-        seconds = ProductSeconds(bench, kind, half, shape);
-      });
+      const auto seconds = ProductSeconds(bench, kind, half, shape);
       if (!seconds) continue;
       const double flops = 2 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
                            static_cast<double>(shape.n);
       rates.gemm.push_back({kind, half, shape.m, shape.k, shape.n, flops / *seconds});
     }
   }
-  bench.SetCompany(nullptr);
   // Rising: the largest that fits is what a GPU can reach.
   constexpr int64_t kLargest = 16384, kLargestFp32 = 4096;
   if (half == Dtype::kBF16) {

@@ -1,7 +1,6 @@
 #include "executor/measure/cuda/stream_timer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
 
 #include "core/base/median.h"
@@ -65,16 +64,16 @@ double StreamTimer::MedianSeconds(int buffers, const std::function<void(int)>& r
   for (int i = 0; i < calls; ++i) run(i);
   ZEROPLAN_CUDA(cudaEventRecordWithFlags(end_.get(), stream(), cudaEventRecordExternal));
   const CudaGraphExec graph = EndCapture(stream());
-  const auto time_round = [&] {
-    const double round_seconds = GraphSeconds(graph.get());
-    if (company) company(calls);
-    return round_seconds / calls;
-  };
-  const auto warm_at =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(warm_seconds_);
-  while (std::chrono::steady_clock::now() < warm_at) time_round();
+  if (company) {
+    company(warm_seconds_);
+  } else {
+    for (double warm = 0; warm < warm_seconds_;) warm += GraphSeconds(graph.get());
+  }
   std::vector<double> seconds;
-  for (int i = 0; i < rounds; ++i) seconds.push_back(time_round());
+  for (int i = 0; i < rounds; ++i) {
+    if (company) company(kCompany * round);
+    seconds.push_back(GraphSeconds(graph.get()) / calls);
+  }
   return Median(std::move(seconds));
 }
 

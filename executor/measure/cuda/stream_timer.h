@@ -1,7 +1,7 @@
 // Times what the GPU takes, not what issuing takes, and as steps of training take it: rounds are
-// graphs, as the engine's steps are, on a GPU that is as warm as in training. Under load a GPU
-// lowers its clock within a tenth of a second to stay within its power (an H200 from 1980 to about
-// 1500 MHz): by how much depends on all that runs.
+// graphs, as the engine's steps are, and run on a GPU as warm as what is timed makes it. Under load
+// a GPU lowers its clock within a tenth of a second to stay within its power (an H200 from 1980 to
+// about 1500 MHz).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,12 +19,13 @@ class StreamTimer {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Runs, and waits for, what training runs around so many calls of what is timed.
-  using Company = std::function<void(int calls)>;
+  // Has the GPU busy with other work for about so many seconds, and returns when that is over.
+  using Company = std::function<void(double seconds)>;
 
   // Median seconds of one call of `run`, which issues to stream() and gets 0, 1, 2, ... to rotate
-  // `buffers` sets of them by. A round is several calls where they are short; rounds and `company`,
-  // where there is some, take turns, for a while before any counts.
+  // `buffers` sets of them by. A round is several calls where they are short. `company` is what
+  // training runs around the call: it warms up and comes before each round; without it the calls
+  // themselves warm up.
   double MedianSeconds(int buffers, const std::function<void(int)>& run,
                        const Company& company = nullptr);
   // Seconds of `calls` calls, together, behind work that lets them be issued meanwhile.
