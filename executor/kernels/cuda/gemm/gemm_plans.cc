@@ -18,13 +18,6 @@ constexpr int kMostLaunches = 30;  // but no more,
 constexpr int kLeastLaunches = 3;  // and no fewer
 // A candidate this much slower in one launch than the best so far is not looked at again.
 constexpr double kHopeless = 1.5;
-// Products that take at least so long can keep a GPU at the limit of its power, where the algorithm
-// that draws least is the fastest: on an H200 up to 10 % faster than the one that is when cool.
-constexpr double kHeatsMs = 0.03;
-constexpr double kFinalist = 1.12;  // at most so much slower than the best while the GPU is cool
-constexpr size_t kFinalists = 4;
-constexpr double kHeatMs = 20, kFinalMs = 20;  // a round of one: until the clock follows; timed
-constexpr int kFinalRounds = 2;
 
 class TimingEvents {
  public:
@@ -69,39 +62,6 @@ double TimeAgainst(TimingEvents& events, cudaStream_t stream, double best,
     least = std::min(least, events.Milliseconds(stream, launches, launch));
   }
   return least;
-}
-
-struct Candidate {
-  cublasLtMatmulAlgo_t algorithm;
-  double ms = 0;  // on a GPU that is cool
-};
-
-// Of `candidates`, the fastest first, which is the one where the GPU is too idle to get warm.
-const Candidate* FastestWhenWarm(TimingEvents& events, cudaStream_t stream,
-                                 const std::vector<Candidate>& candidates,
-                                 const std::function<void(const cublasLtMatmulAlgo_t&)>& launch) {
-  const Candidate* fastest = candidates.data();
-  if (fastest->ms < kHeatsMs) return fastest;
-  const double slowest = kFinalist * fastest->ms;
-  size_t finalists = 1;
-  while (finalists < std::min(kFinalists, candidates.size()) &&
-         candidates[finalists].ms <= slowest) {
-    ++finalists;
-  }
-  if (finalists == 1) return fastest;
-  std::vector<double> sums(finalists);
-  for (int round = 0; round < kFinalRounds; ++round) {
-    for (size_t i = 0; i < finalists; ++i) {
-      const auto run = [&] { launch(candidates[i].algorithm); };
-      const auto launches = [&](double ms) {
-        return std::max(1, static_cast<int>(ms / candidates[i].ms));
-      };
-      events.Milliseconds(stream, launches(kHeatMs), run);
-      sums[i] += events.Milliseconds(stream, launches(kFinalMs), run);
-    }
-  }
-  return &candidates[static_cast<size_t>(std::min_element(sums.begin(), sums.end()) -
-                                         sums.begin())];
 }
 
 // Elements from the first to the last of a matrix stored in `columns` columns, batch included.
@@ -208,7 +168,6 @@ double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
   FillInputs(problem, pointers, stream);
   TimingEvents events;
   double best = INFINITY;
-  std::vector<Candidate> candidates;
   for (const cublasLtMatmulAlgo_t& candidate : plan.Algorithms(pointers, kCandidates)) {
     // Some suggestions fail only when launched.
     const cublasStatus_t status = plan.Launch(candidate, pointers, stream);
@@ -219,21 +178,14 @@ double GemmPlans::Tune(const GemmProblem& problem, const GemmPointers& pointers,
     const double ms = TimeAgainst(events, stream, best, [&] {
       CheckLtCall(plan.Launch(candidate, pointers, stream), "timing a matrix product");
     });
-    best = std::min(best, ms);
-    if (ms < INFINITY) candidates.push_back({candidate, ms});
+    if (ms >= best) continue;
+    best = ms;
+    plan.algorithm = candidate;
   }
-  if (candidates.empty()) {
+  if (best == INFINITY) {
     plan.supported = false;
     return 0;
   }
-  std::sort(candidates.begin(), candidates.end(),
-            [](const Candidate& a, const Candidate& b) { return a.ms < b.ms; });
-  const Candidate& chosen =
-      *FastestWhenWarm(events, stream, candidates, [&](const auto& algorithm) {
-        CheckLtCall(plan.Launch(algorithm, pointers, stream), "timing a matrix product");
-      });
-  plan.algorithm = chosen.algorithm;
-  best = chosen.ms;
   plan.tuned = true;
   plan.milliseconds = best;
   ++tuned_in_this_run_;
