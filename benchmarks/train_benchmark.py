@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Training speed and memory of zeroplan beside PyTorch, on the same GPUs, one after the other.
+"""Training speed and memory of zeroplan beside PyTorch and DeepSpeed, on the same GPUs, one after
+the other.
 
     python3 benchmarks/train_benchmark.py --row gpt2-1gpu --repeat 3 --json results.jsonl
-    python3 benchmarks/train_benchmark.py --row gpt2-xl-4gpu-stage2
+    python3 benchmarks/train_benchmark.py --row llama3.1-8b-2gpu-stage3 --deepspeed
     python3 benchmarks/train_benchmark.py --model gpt3-2.7b --gpus 2 --stage 3 --micro-batch 8
     python3 benchmarks/train_benchmark.py --list
 
-Both train on random tokens in bf16 with fp32 masters, AdamW and clipping, at the same batch;
-PyTorch by benchmarks/peers/pytorch_gpt2.py. A row sets what its options do; options given beside it
-win. A run that fails is reported with its last lines and the other still runs; exit code 1 then.
+All train on random tokens in bf16 with fp32 masters, AdamW and clipping, at the same batch; PyTorch
+and DeepSpeed by benchmarks/peers/pytorch_train.py. A row sets what its options do; options given
+beside it win. A run that fails is reported with its last lines and the others still run; exit code 1
+then.
 """
 import argparse
 import datetime
@@ -27,6 +29,8 @@ import numpy as np
 import shapes
 import zeroplan_run as zeroplan
 
+REDUCE_AS_ZEROPLAN = "--reduce-dtype bf16"  # FSDP2's default here is fp32
+
 # PyTorch's nearest mode is chosen by stage, see torch_mode.
 ROWS = {
     "gpt2-1gpu": dict(model="gpt2", micro_batch=32),
@@ -37,11 +41,19 @@ ROWS = {
     "gpt3-2.7b-1gpu": dict(model="gpt3-2.7b", micro_batch=16),
     "gpt3-6.7b-4gpu-stage3": dict(model="gpt3-6.7b", micro_batch=8, gpus=4, stage=3),
     # Host memory: zeroplan 12 bytes a parameter, PyTorch 16; a host of 128 GiB is too small.
+    "llama3.2-1b-1gpu": dict(model="llama3.2-1b", micro_batch=8, seq_len=2048),
+    "qwen2.5-1.5b-1gpu": dict(model="qwen2.5-1.5b", micro_batch=8, seq_len=2048),
+    "llama3.2-3b-1gpu": dict(model="llama3.2-3b", micro_batch=4, seq_len=2048),
+    "llama3.2-1b-2gpu-stage2": dict(model="llama3.2-1b", micro_batch=8, seq_len=2048, gpus=2,
+                                    stage=2, torch_args=REDUCE_AS_ZEROPLAN),
+    "llama3.1-8b-2gpu-stage3": dict(model="llama3.1-8b", micro_batch=2, seq_len=4096, gpus=2,
+                                    stage=3, torch_args=REDUCE_AS_ZEROPLAN),
     "gpt2-10b-offload": dict(model="gpt2-10b", micro_batch=10, grad_accum=6, stage=2,
                              offload_optimizer="cpu", recompute=True, steps=5, warmup=2),
 }
 DEFAULTS = dict(gpus=1, micro_batch=8, grad_accum=1, seq_len=1024, stage=0, steps=20, warmup=5,
-                offload_optimizer="none", offload_param="none", recompute=False)
+                offload_optimizer="none", offload_param="none", recompute=False, torch_args="")
+EXECUTORS = {"zeroplan": "zeroplan", "pytorch": "PyTorch", "deepspeed": "DeepSpeed"}
 MAX_FILE_TOKENS = 1 << 24  # the stream starts again where it ends
 
 
@@ -59,20 +71,23 @@ def parse():
     parser.add_argument("--offload-ratio", type=float)
     parser.add_argument("--nvme-path", help="default: the temporary folder")
     parser.add_argument("--recompute", action="store_true", default=None)
-    parser.add_argument("--only", choices=["zeroplan", "pytorch"])
+    parser.add_argument("--only", choices=EXECUTORS)
+    parser.add_argument("--deepspeed", action="store_true",
+                        help="DeepSpeed too, which --python has to be able to import")
     parser.add_argument("--repeat", type=int, default=1, help="in turns; the first changes")
     parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--binary", default=zeroplan.BINARY)
     parser.add_argument("--zeroplan-args", default="", help="more options, in one argument")
     parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
     parser.add_argument("--torch-mode", choices=["ddp", "fsdp2-zero2", "fsdp2-zero3"])
-    parser.add_argument("--torch-args", default="", help="more options of pytorch_gpt2.py")
+    parser.add_argument("--torch-args", help="more options of pytorch_train.py, as PyTorch's")
+    parser.add_argument("--deepspeed-args", default="", help="the same, as DeepSpeed's")
     parser.add_argument("--timeout", type=float, default=570, help="seconds of one run")
     parser.add_argument("--json", help="append results, one object a line")
     args = parser.parse_args()
     if args.list:
         for name, row in ROWS.items():
-            print(f"{name:24}", ", ".join(f"{key}={value}" for key, value in row.items()))
+            print(f"{name:25}", ", ".join(f"{key}={value}" for key, value in row.items()))
         sys.exit(0)
     row = {**DEFAULTS, **ROWS.get(args.row, {})}
     for key, value in row.items():
@@ -109,20 +124,30 @@ def zeroplan_command(args, data, metrics, work):
     return [str(part) for part in command] + shlex.split(args.zeroplan_args)
 
 
-def torch_command(args):
+def torch_command(args, mode):
     command = [args.python]
-    if args.gpus > 1:
+    if args.gpus > 1 or mode == "deepspeed":
         # --standalone: at a port that it finds free itself.
         command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", args.gpus]
-    command += [PEERS / "pytorch_gpt2.py", "--model", args.model, "--mode", torch_mode(args),
+    command += [PEERS / "pytorch_train.py", "--model", args.model, "--mode", mode,
                 "--micro-batch", args.micro_batch, "--grad-accum", args.grad_accum, "--seq-len",
                 args.seq_len, "--steps", args.steps, "--warmup", args.warmup, "--device",
                 args.backend]
     if args.recompute:
         command.append("--recompute")
-    if args.offload_optimizer != "none" or args.offload_param != "none":
+    if mode == "deepspeed":
+        command += ["--stage", args.stage, "--offload-optimizer", args.offload_optimizer,
+                    "--offload-param", args.offload_param]
+    elif args.offload_optimizer != "none" or args.offload_param != "none":
         command.append("--offload")
-    return [str(part) for part in command] + shlex.split(args.torch_args)
+    more = args.deepspeed_args if mode == "deepspeed" else args.torch_args
+    return [str(part) for part in command] + shlex.split(more)
+
+
+def command_of(executor, args, data, metrics, work):
+    if executor == "zeroplan":
+        return zeroplan_command(args, data, metrics, work)
+    return torch_command(args, "deepspeed" if executor == "deepspeed" else torch_mode(args))
 
 
 def run_zeroplan(args, command, metrics):
@@ -196,19 +221,20 @@ def print_table(args, summaries, wanted):
         mfu = "-" if row["mfu"] is None else f"{100 * row['mfu']:.1f}"
         print(f"{name:10} {row['tokens_per_second_per_gpu']:13,.0f} {mfu:>6} "
               f"{gib(row['predicted_bytes']):>14} {gib(row['used_bytes']):>9}")
-    both = [summaries.get(name) for name in ("zeroplan", "pytorch")]
-    if all(both):
-        ratio = both[0]["tokens_per_second_per_gpu"] / both[1]["tokens_per_second_per_gpu"]
-        print(f"zeroplan / PyTorch: {ratio:.3f}", flush=True)
+    ours = summaries.get("zeroplan")
+    for name in wanted:
+        if name != "zeroplan" and ours and summaries[name]:
+            ratio = ours["tokens_per_second_per_gpu"] / summaries[name]["tokens_per_second_per_gpu"]
+            print(f"zeroplan / {EXECUTORS[name]}: {ratio:.3f}", flush=True)
 
 
 def main():
     args = parse()
-    wanted = [args.only] if args.only else ["zeroplan", "pytorch"]
+    wanted = [args.only] if args.only else ["zeroplan", "pytorch"] + ["deepspeed"] * args.deepspeed
     results, failures = {name: [] for name in wanted}, []
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        data, metrics = work / "tokens.bin", work / "metrics.jsonl"
+        data, metrics = work / zeroplan.token_file_name(args.shape.vocab), work / "metrics.jsonl"
         per_step = args.gpus * args.micro_batch * args.grad_accum * args.seq_len
         # At least one step's, so that no step meets a sample twice.
         count = max(per_step, min(per_step * (args.warmup + args.steps), MAX_FILE_TOKENS)) + 1
@@ -216,8 +242,7 @@ def main():
         commands = {}
         for repetition in range(args.repeat):
             for executor in wanted if repetition % 2 == 0 else wanted[::-1]:
-                commands[executor] = (zeroplan_command(args, data, metrics, work)
-                                      if executor == "zeroplan" else torch_command(args))
+                commands[executor] = command_of(executor, args, data, metrics, work)
                 print(f"[{repetition + 1}/{args.repeat}] {shlex.join(commands[executor])}",
                       file=sys.stderr, flush=True)
                 try:

@@ -12,8 +12,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = ROOT / "build/release/zeroplan"
 
 
+def token_file_name(vocab):
+    """Of a file that has room for such tokens."""
+    return "tokens.bin" if vocab <= 1 << 16 else "tokens.u32"
+
+
 def write_tokens(path, tokens):
-    """A .bin file with a header, as executor/data/token_file.h describes it."""
+    """As executor/data/token_file.h describes: .bin with a header, 16 bits a token, or a bare .u32."""
+    if pathlib.Path(path).suffix == ".u32":
+        np.asarray(tokens).astype("<u4").tofile(path)
+        return
     header = np.zeros(256, dtype="<i4")
     header[:3] = 20240520, 1, len(tokens)
     with open(path, "wb") as file:

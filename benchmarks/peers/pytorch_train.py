@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Trains a GPT-2 on random tokens with PyTorch alone, for its speed and memory: DDP or FSDP2.
+"""Trains a GPT-2 or a Llama-style model on random tokens, for its speed and memory: with PyTorch
+alone, by DDP or FSDP2, or with DeepSpeed, which has to be importable then.
 
-    python3 benchmarks/peers/pytorch_gpt2.py --model gpt2 --micro-batch 32
-    torchrun --nproc-per-node 4 benchmarks/peers/pytorch_gpt2.py --model gpt2-xl \
+    python3 benchmarks/peers/pytorch_train.py --model gpt2 --micro-batch 32
+    torchrun --nproc-per-node 4 benchmarks/peers/pytorch_train.py --model gpt2-xl \
         --mode fsdp2-zero2 --micro-batch 16
+    torchrun --nproc-per-node 1 benchmarks/peers/pytorch_train.py --model llama3.1-8b \
+        --mode deepspeed --stage 3 --offload-optimizer cpu --offload-param cpu --recompute
 
-Master parameters and AdamW states are fp32, compute is bf16: by autocast (ddp) or FSDP2's mixed
-precision. Rank 0 prints one JSON line. A step's seconds are those of the slowest rank, from the
-batch to the updated weights with the device idle before and after.
+Master parameters and AdamW states are fp32, compute is bf16: by autocast (ddp), FSDP2's mixed
+precision or DeepSpeed's bf16 section. Rank 0 prints one JSON line. A step's seconds are those of the
+slowest rank, from the batch to the updated weights with the device idle before and after.
 """
 import argparse
 import contextlib
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -22,8 +26,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from gpt2_model import Gpt2, head_loss
-from shapes import H200_BF16_PEAK, load_shape
+from gpt2_model import Gpt2
+from llama_model import Llama
+from shapes import Gpt2Shape, H200_BF16_PEAK, load_shape
 
 SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
         "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
@@ -33,7 +38,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="gpt2", help="preset, config.json or folder with one")
-    parser.add_argument("--mode", choices=["ddp", "fsdp2-zero2", "fsdp2-zero3"], default="ddp")
+    parser.add_argument("--mode", choices=["ddp", "fsdp2-zero2", "fsdp2-zero3", "deepspeed"],
+                        default="ddp")
     parser.add_argument("--micro-batch", type=int, default=8, help="sequences a GPU and micro-step")
     parser.add_argument("--grad-accum", type=int, default=1)
     parser.add_argument("--seq-len", type=int, default=1024)
@@ -42,12 +48,20 @@ def parse():
     parser.add_argument("--recompute", action="store_true", help="recompute every block")
     parser.add_argument("--offload", action="store_true",
                         help="FSDP2 keeps parameters, gradients and optimizer in host memory")
+    parser.add_argument("--stage", type=int, choices=range(4), default=2, help="DeepSpeed's")
+    parser.add_argument("--offload-optimizer", choices=["none", "cpu"], default="none",
+                        help="DeepSpeed's")
+    parser.add_argument("--offload-param", choices=["none", "cpu"], default="none",
+                        help="DeepSpeed's, at stage 3")
+    parser.add_argument("--allocator-limit", type=float, metavar="GIB",
+                        help="what PyTorch's allocator may take of a GPU; CUDA's context comes on top")
     parser.add_argument("--reduce-dtype", choices=["bf16", "fp32"], default="fp32", help="FSDP2's")
     parser.add_argument("--accum-sync", choices=["each", "last"], default=None,
                         help="reduce gradients each micro-step or with the last "
                              "(default: last for ddp, each for FSDP2, which keeps them sharded)")
     parser.add_argument("--compile", choices=["auto", "whole", "block", "none"], default="auto",
-                        help="auto: whole for ddp of up to 24 layers, else a block at a time")
+                        help="auto: whole for a GPT-2 of up to 24 layers under ddp, else a block "
+                             "at a time and the loss")
     parser.add_argument("--compile-mode", default="default")
     parser.add_argument("--sdpa", choices=["auto", "default", *SDPA], default="auto",
                         help="auto: the faster of flash and cudnn at this shape")
@@ -59,15 +73,19 @@ def parse():
     args.shape = load_shape(args.model)
     if args.seq_len > args.shape.positions:
         parser.error(f"--seq-len {args.seq_len}: {args.model} has {args.shape.positions} positions")
-    if args.offload and args.mode == "ddp":
+    if args.offload and not args.mode.startswith("fsdp2"):
         parser.error("--offload needs --mode fsdp2-zero2 or fsdp2-zero3")
+    if args.mode != "deepspeed" and (args.offload_optimizer, args.offload_param) != ("none",) * 2:
+        parser.error("--offload-optimizer and --offload-param need --mode deepspeed")
+    if args.offload_param != "none" and args.stage != 3:
+        parser.error("--offload-param needs --stage 3")
     if args.compile == "whole" and args.mode != "ddp":
-        parser.error("--compile whole needs --mode ddp: FSDP2's hooks sit between blocks")
+        parser.error("--compile whole needs --mode ddp: hooks of the others sit between blocks")
     if args.steps < 1 or args.warmup < 0:
         parser.error("--steps must be at least 1, --warmup at least 0")
     if args.compile == "auto":
-        whole = args.mode == "ddp" and args.shape.layers <= 24 and not args.recompute
-        args.compile = "whole" if whole else "block"
+        whole = isinstance(args.shape, Gpt2Shape) and args.shape.layers <= 24
+        args.compile = "whole" if whole and args.mode == "ddp" and not args.recompute else "block"
     if args.accum_sync is None:
         args.accum_sync = "last" if args.mode == "ddp" else "each"
     return args
@@ -85,7 +103,8 @@ def choose_sdpa(args, device):
     if device.type != "cuda":
         return "default"
     shape = args.shape
-    size = (args.micro_batch, args.seq_len, 3, shape.heads, shape.hidden // shape.heads)
+    parts = (shape.heads, shape.kv_heads, shape.kv_heads)
+    size = (args.micro_batch, args.seq_len, sum(parts), shape.head_size)
     seconds = {}
     for name in ("flash", "cudnn"):
         try:
@@ -95,8 +114,9 @@ def choose_sdpa(args, device):
                 for _ in range(8):
                     synchronize(device)
                     begin = time.perf_counter()
-                    q, k, v = (part.transpose(1, 2) for part in qkv.unbind(2))
-                    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                    q, k, v = (part.transpose(1, 2) for part in qkv.split(parts, 2))
+                    y = F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                                       enable_gqa=shape.heads != shape.kv_heads)
                     y.backward(torch.ones_like(y))
                     synchronize(device)
                     times.append(time.perf_counter() - begin)
@@ -118,6 +138,15 @@ def use_sdpa(name):
     torch.backends.cuda.enable_math_sdp(name == "math")
 
 
+def make_model(shape):
+    return Gpt2(shape) if isinstance(shape, Gpt2Shape) else Llama(shape)
+
+
+def compile_loss(model, args):
+    model.head_loss = torch.compile(model.head_loss, mode=args.compile_mode, fullgraph=True,
+                                    dynamic=False)
+
+
 def wrap_blocks(model, args):
     """Recompute inside, compile outside it: the order that lets the compiler see both."""
     for index, block in enumerate(model.blocks):
@@ -129,13 +158,12 @@ def wrap_blocks(model, args):
             block.compile(mode=args.compile_mode, fullgraph=True, dynamic=False)
         model.blocks[index] = block
     if args.compile == "block":
-        model.head_loss = torch.compile(head_loss, mode=args.compile_mode, fullgraph=True,
-                                        dynamic=False)
+        compile_loss(model, args)
 
 
 def build_ddp(args, device, world):
     with torch.device(device):
-        model = Gpt2(args.shape)
+        model = make_model(args.shape)
     model.init_weights(args.seed)
     wrap_blocks(model, args)
     params = list(model.named_parameters())
@@ -159,7 +187,7 @@ def build_fsdp(args, device, rank, world):
     if args.offload:
         options["offload_policy"] = CPUOffloadPolicy(pin_memory=device.type == "cuda")
     with torch.device("meta"):
-        model = Gpt2(args.shape)
+        model = make_model(args.shape)
     wrap_blocks(model, args)
     for block in model.blocks:
         fully_shard(block, **options)
@@ -168,6 +196,20 @@ def build_fsdp(args, device, rank, world):
     model.to_empty(device="cpu" if args.offload else device)
     model.init_weights(args.seed + rank)
     return model, model, list(model.named_parameters())
+
+
+class Batches:
+    """Random tokens of one rank, and their successors as targets."""
+
+    def __init__(self, args, device, rank):
+        self.args, self.device = args, device
+        self.generator = torch.Generator(device).manual_seed(1000 + args.seed + rank)
+
+    def next(self):
+        size = (self.args.micro_batch, self.args.seq_len + 1)
+        tokens = torch.randint(self.args.shape.vocab, size, device=self.device,
+                               generator=self.generator)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 class Trainer:
@@ -183,15 +225,9 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
             lr=args.lr, betas=(0.9, 0.95), eps=1e-8, fused=True)
-        self.generator = torch.Generator(device).manual_seed(1000 + args.seed + rank)
+        self.batches = Batches(args, device, rank)
         self.ddp = args.mode == "ddp" and world > 1
         self.wrapped = getattr(self.run, "_orig_mod", self.run)
-
-    def batch(self):
-        size = (self.args.micro_batch, self.args.seq_len + 1)
-        tokens = torch.randint(self.args.shape.vocab, size, device=self.device,
-                               generator=self.generator)
-        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def micro_step(self, last):
         sync = last or self.args.accum_sync == "each"
@@ -207,7 +243,7 @@ class Trainer:
             cast = torch.autocast(self.device.type, torch.bfloat16)
         with context:
             with cast:
-                loss = self.run(*self.batch())
+                loss = self.run(*self.batches.next())
             (loss / self.args.grad_accum).backward()
         return loss.detach()
 
@@ -224,7 +260,12 @@ class Trainer:
 
 def train(args, device, rank, world):
     """Returns the seconds (of the slowest rank) and the mean loss of every step."""
-    trainer = Trainer(args, device, rank, world)
+    if args.mode == "deepspeed":
+        from deepspeed_trainer import DeepSpeedTrainer
+        trainer = DeepSpeedTrainer(args, device, make_model, Batches(args, device, rank),
+                                   compile_loss)
+    else:
+        trainer = Trainer(args, device, rank, world)
     seconds, losses = [], []
     for index in range(args.warmup + args.steps):
         synchronize(device)
@@ -246,20 +287,31 @@ def train(args, device, rank, world):
 
 
 def memory(device):
-    """Peaks of PyTorch's allocator and all that is taken on the GPU, in bytes; of rank 0."""
+    """Peaks of PyTorch's allocator, all that is taken on the GPU and the process's peak in host
+    memory, in bytes; of rank 0."""
+    host = {"host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     if device.type != "cuda":
         return {"peak_allocated_bytes": None, "peak_reserved_bytes": None,
-                "device_used_bytes": None}
+                "device_used_bytes": None, **host}
     free, total = torch.cuda.mem_get_info(device)
     return {"peak_allocated_bytes": torch.cuda.max_memory_allocated(device),
             "peak_reserved_bytes": torch.cuda.max_memory_reserved(device),
-            "device_used_bytes": total - free}
+            "device_used_bytes": total - free, **host}
+
+
+def settings(args):
+    """Those that only one of the modes has."""
+    if args.mode == "deepspeed":
+        return {"stage": args.stage, "offload_optimizer": args.offload_optimizer,
+                "offload_param": args.offload_param}
+    return {"reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
 
 
 def versions():
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": cudnn, "nccl": nccl,
+            "deepspeed": getattr(sys.modules.get("deepspeed"), "__version__", None),
             "python": sys.version.split()[0]}
 
 
@@ -274,8 +326,13 @@ def main():
         backend = "nccl" if args.device == "cuda" else "gloo"
         if args.offload and args.device == "cuda":
             backend = "cpu:gloo,cuda:nccl"  # the norm of gradients in host memory is reduced too
-        alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}  # FSDP2 wants a group
-        dist.init_process_group(backend, **(alone if world == 1 else {}))
+        alone = {}
+        if world == 1 and args.mode != "deepspeed":  # FSDP2 wants a group, DeepSpeed torchrun's
+            alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        dist.init_process_group(backend, **alone)
+    if args.allocator_limit is not None:
+        total = torch.cuda.mem_get_info(device)[1]
+        torch.cuda.set_per_process_memory_fraction(args.allocator_limit * 2**30 / total, device)
     torch.set_float32_matmul_precision("high")
     sdpa = choose_sdpa(args, device)
     use_sdpa(sdpa)
@@ -289,11 +346,11 @@ def main():
         if device.type == "cuda":
             mfu = per_gpu * args.shape.flops_per_token(args.seq_len) / H200_BF16_PEAK
         print(json.dumps({
-            "executor": "PyTorch", "model": args.model, "params": args.shape.params(),
+            "executor": "DeepSpeed" if args.mode == "deepspeed" else "PyTorch", "model": args.model, "params": args.shape.params(),
             "mode": args.mode, "gpus": world, "micro_batch": args.micro_batch,
             "grad_accum": args.grad_accum, "seq_len": args.seq_len, "recompute": args.recompute,
             "offload": args.offload, "compile": args.compile, "compile_mode": args.compile_mode,
-            "sdpa": sdpa, "reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype,
+            "sdpa": sdpa, **settings(args),
             "tokens_per_second_per_gpu": per_gpu, "mfu": mfu, "step_seconds": timed,
             "step_seconds_median": median, **memory(device),
             "loss_first": losses[0], "loss_last": losses[-1],

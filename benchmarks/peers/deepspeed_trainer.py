@@ -1,0 +1,62 @@
+"""Steps of DeepSpeed, for pytorch_train.py. The settings are those of a plain DeepSpeed config:
+overlap_comm and contiguous_gradients on, pinned host memory, other keys at their defaults."""
+import contextlib
+
+import deepspeed
+import torch
+from torch.utils.checkpoint import checkpoint
+
+
+def make_config(args):
+    zero = {"stage": args.stage, "overlap_comm": True, "contiguous_gradients": True}
+    if args.offload_optimizer != "none":
+        zero["offload_optimizer"] = {"device": args.offload_optimizer, "pin_memory": True}
+    if args.offload_param != "none":
+        zero["offload_param"] = {"device": args.offload_param, "pin_memory": True}
+    adamw = {"lr": args.lr, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+    return {"train_micro_batch_size_per_gpu": args.micro_batch,
+            "gradient_accumulation_steps": args.grad_accum, "bf16": {"enabled": True},
+            "gradient_clipping": 1.0, "zero_optimization": zero,
+            "optimizer": {"type": "AdamW", "params": adamw}, "steps_per_print": 10**9}
+
+
+def recompute(block):
+    forward = block.forward
+    block.forward = lambda *inputs: checkpoint(forward, *inputs, use_reentrant=False,
+                                               preserve_rng_state=False)
+
+
+class DeepSpeedTrainer:
+    """A model whose parameters are made in bf16, at stage 3 each in its place from the start."""
+
+    def __init__(self, args, device, make_model, batches, compile_loss):
+        self.args, self.device, self.batches = args, device, batches
+        config = make_config(args)
+        place = contextlib.nullcontext()
+        if args.stage == 3:
+            place = deepspeed.zero.Init(config_dict_or_path=config)
+        torch.manual_seed(args.seed)
+        with place:
+            torch.set_default_dtype(torch.bfloat16)
+            with torch.device(device):
+                model = make_model(args.shape)
+            torch.set_default_dtype(torch.float32)
+        for block in model.blocks:
+            if args.recompute:
+                recompute(block)
+            if args.compile == "block":  # hooks of DeepSpeed break graphs
+                block.compile(mode=args.compile_mode, dynamic=False)
+        if args.compile == "block":
+            compile_loss(model, args)
+        self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                               config=config)
+
+    def step(self):
+        """Returns the mean loss of this rank's micro-steps, on the device."""
+        total = torch.zeros((), device=self.device)
+        for _ in range(self.args.grad_accum):
+            loss = self.engine(*self.batches.next())
+            self.engine.backward(loss)
+            self.engine.step()
+            total += loss.detach()
+        return total / self.args.grad_accum
