@@ -17,6 +17,8 @@ namespace zeroplan {
 namespace {
 
 constexpr int kSteps = 50;
+// Enough where bits are compared: what differs once differs from there on.
+constexpr int kBitSteps = 20;
 constexpr int64_t kGlobalBatch = 8;
 
 TrainSetup SetupFor(int stage, testing::Offload offload, int ranks, int64_t grad_accum,
@@ -94,7 +96,7 @@ TEST_CASE("recompute of any kind trains with the same bits: the same kernels on 
         const auto losses = [&](RecomputeConfig recompute, uint64_t order_seed = 0) {
           TrainSetup setup = SetupFor(stage, testing::Offload::kNone, 2, grad_accum, recompute);
           setup.precision.dtype = setup.precision.grad_accum_dtype = dtype;
-          return Losses(setup, order_seed);
+          return Losses(setup, order_seed, true, kBitSteps);
         };
         const std::vector<double> kept = losses(kNoRecompute);
         CHECK(losses(kSelectiveRecompute) == kept);
@@ -107,7 +109,7 @@ TEST_CASE("recompute of any kind trains with the same bits: the same kernels on 
 
 TEST_CASE("attention that is not fused trains like attention that is") {
   const std::vector<double> control =
-      Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute));
+      Losses(SetupFor(0, testing::Offload::kNone, 1, 1, kNoRecompute), 0, true, kBitSteps);
   for (int stage : {0, 2, 3}) {
     for (int ranks : {1, 2}) {
       for (int64_t grad_accum : {1, 2}) {
@@ -116,7 +118,7 @@ TEST_CASE("attention that is not fused trains like attention that is") {
         CAPTURE(grad_accum);
         const auto unfused = [&](RecomputeConfig recompute, uint64_t order_seed) {
           return Losses(SetupFor(stage, testing::Offload::kNone, ranks, grad_accum, recompute),
-                        order_seed, false);
+                        order_seed, false, kBitSteps);
         };
         const std::vector<double> losses = unfused(kNoRecompute, 0);
         CheckFollows(control, losses);
@@ -155,12 +157,12 @@ TEST_CASE("attention that is not fused generates from the same logits") {
 TEST_CASE("any legal order of the streams gives the same bits") {
   for (int stage = 0; stage <= 3; ++stage) {
     for (testing::Offload offload : testing::OffloadsOf(stage)) {
-      for (uint64_t seed : {11u, 12u, 13u}) {
-        CAPTURE(stage);
-        CAPTURE(testing::OffloadLabel(offload));
-        const TrainSetup setup = SetupFor(stage, offload, 2, 2, FullRecompute());
-        CHECK(Losses(setup) == Losses(setup, seed));
-      }
+      CAPTURE(stage);
+      CAPTURE(testing::OffloadLabel(offload));
+      const TrainSetup setup = SetupFor(stage, offload, 2, 2, FullRecompute());
+      const std::vector<double> losses = Losses(setup, 0, true, kBitSteps);
+      // Every step is in another order.
+      for (uint64_t seed : {11u, 12u, 13u}) CHECK(Losses(setup, seed, true, kBitSteps) == losses);
     }
   }
 }
@@ -169,14 +171,14 @@ TEST_CASE(
     "reductions that run on into the next micro-step train like stage 0, in any legal order") {
   const auto setup_of = [](int stage, testing::Offload offload, int ranks, int64_t grad_accum) {
     TrainSetup setup = SetupFor(stage, offload, ranks, grad_accum, kNoRecompute);
-    setup.batch.micro_batch = 60 / (ranks * grad_accum);
+    setup.batch.micro_batch = 24 / (ranks * grad_accum);
     return setup;
   };
   const std::vector<double> control =
       Losses(setup_of(0, testing::Offload::kNone, 1, 1), 0, true, 6);
   for (const int stage : {2, 3}) {
     for (const testing::Offload offload : testing::OffloadsOf(stage)) {
-      for (const int64_t grad_accum : {1, 2, 3, 5}) {
+      for (const int64_t grad_accum : {1, 2, 3, 4}) {
         CAPTURE(stage);
         CAPTURE(testing::OffloadLabel(offload));
         CAPTURE(grad_accum);

@@ -161,9 +161,9 @@ TEST_CASE("hw check lowers the very program that ran") {
             R"({"train_micro_batch_size_per_gpu":2,"zero_optimization":{"stage":3,)"
             R"("stage3_param_persistence_threshold":100,"reduce_bucket_size":5000,)"
             R"("overlap_comm":false},"bf16":{"enabled":true}})");
-  const RunResult planned =
-      RunZeroplan("plan --hw hgx-h200 --gpus 2 --model " + path("config.json") + " --config " +
-                  path("ds.json") + " --plan-out " + path("plan.json"));
+  const RunResult planned = RunZeroplan(
+      "plan --quick --hw hgx-h200 --gpus 2 --global-batch 8 --model " + path("config.json") +
+      " --config " + path("ds.json") + " --plan-out " + path("plan.json"));
   CAPTURE(planned.err);
   REQUIRE(planned.exit_code == 0);
   // The program for GPUs, rehearsed.

@@ -85,7 +85,7 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
 
 TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
   for (const char* model : {"gpt2-10b", "gpt3-13b"}) {
-    const RunResult run = RunZeroplan(std::string("plan --hw dgx-2 --model ") + model);
+    const RunResult run = RunZeroplan(std::string("plan --quick --hw dgx-2 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB");
@@ -148,7 +148,7 @@ TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") 
         {"--model gpt2 --gpus 2 --global-batch 64", 2},
         {"--model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --global-batch 16", 2}}) {
     CAPTURE(choice);
-    const RunResult run = RunZeroplan(std::string("plan ") + choice + " --out " + file);
+    const RunResult run = RunZeroplan(std::string("plan --quick ") + choice + " --out " + file);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
     const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
@@ -164,7 +164,8 @@ TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") 
 TEST_CASE("plan: where states go to disk, the files name a folder and a line says so") {
   const Folder folder;
   const RunResult run = RunZeroplan(
-      "plan --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --offload-param nvme --out " +
+      "plan --quick --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --offload-param nvme "
+      "--out " +
       folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
@@ -176,8 +177,9 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
     CHECK((*zero)["offload_optimizer"]["nvme_path"] == "/local_nvme");
     CHECK((*zero)["offload_param"]["nvme_path"] == "/local_nvme");
   }
-  const RunResult host = RunZeroplan("plan --model gpt2 --stage 2 --offload-optimizer cpu --out " +
-                                     folder.path("cpu.json"));
+  const RunResult host =
+      RunZeroplan("plan --quick --model gpt2 --stage 2 --offload-optimizer cpu --out " +
+                  folder.path("cpu.json"));
   CHECK(host.exit_code == 0);
   CHECK(host.err.find("swaps") == std::string::npos);
   CHECK(ReadWhole(folder.path("cpu.json")).find("nvme_path") == std::string::npos);
@@ -185,7 +187,7 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
 
 TEST_CASE("plan: selective recompute wins where less than whole layers has to go") {
   const std::string command =
-      "plan --model gpt2-medium --global-batch 64 --offload-optimizer none --gpu-memory ";
+      "plan --quick --model gpt2-medium --global-batch 64 --offload-optimizer none --gpu-memory ";
   const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
@@ -234,7 +236,7 @@ TEST_CASE(
   const Folder folder;
   const std::string plan = folder.path("plan.json");
   const RunResult run =
-      RunZeroplan("plan --model gpt2 --gpus 2 --explain --stage 2,3 --plan-out " + plan);
+      RunZeroplan("plan --quick --model gpt2 --gpus 2 --explain --stage 2,3 --plan-out " + plan);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   for (const char* said : {"Time of one step", "stream by stream", "compute", "reduce"}) {
@@ -249,7 +251,7 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
   const Folder folder;
   const std::string file = folder.path("plan.json");
   const std::string model =
-      "plan --model gpt2 --hw dgx-a100-40gb --gpus 16 --global-batch 64 "
+      "plan --quick --model gpt2 --hw dgx-a100-40gb --gpus 16 --global-batch 64 "
       "--stage 3 --offload-optimizer none ";
   std::string unchanged;
   for (const std::string links : {"", "--network 10Gb", "--intra-node-bandwidth 20GB/s",
@@ -281,13 +283,14 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
 }
 
 TEST_CASE("plan --objective: fewest GPUs, most memory left") {
-  const RunResult fewest =
-      RunZeroplan("plan --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
+  const RunResult fewest = RunZeroplan(
+      "plan --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
   CAPTURE(fewest.err);
   REQUIRE(fewest.exit_code == 0);
   Has(Unwrapped(fewest.out), "on 1 GPU: the fewest GPUs of all that fits");
   const RunResult headroom = RunZeroplan(
-      "plan --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective headroom");
+      "plan --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective "
+      "headroom");
   CAPTURE(headroom.err);
   REQUIRE(headroom.exit_code == 0);
   Has(Unwrapped(headroom.out), "Chosen: stage 1, ");
@@ -391,7 +394,7 @@ TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'")
 }
 
 TEST_CASE("plan: disks are searched where they are named, and proposed where nothing else fits") {
-  const std::string asked = "plan --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
+  const std::string asked = "plan --quick --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 3);
   Has(run.err, " nvme");
@@ -409,7 +412,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
                                         "--offload-param none,cpu");
   CHECK(without.exit_code == 3);
   const RunResult headroom =
-      RunZeroplan("plan --model gpt2 --seq-len 128 --stage 3 --objective headroom");
+      RunZeroplan("plan --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
   Has(Unwrapped(headroom.out), "Disks: none was named, so none is searched");
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }

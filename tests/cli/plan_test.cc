@@ -233,7 +233,7 @@ TEST_CASE("plan --format json: what was said, and a plan file at once") {
   const PlanFolder folder;
   const RunResult run = RunZeroplan(
       "plan --model gpt2 --hw hgx-h200 --gpus 2 --seq-len 256 --global-batch 8 "
-      "--dtype bf16 --format json");
+      "--offload-optimizer none --dtype bf16 --format json");
   REQUIRE(run.exit_code == 0);
   const Json json = Json::parse(run.out);
   CHECK(json["schema"] == "zeroplan.plan/1");
@@ -264,7 +264,9 @@ TEST_CASE("plan --format json: what was said, and a plan file at once") {
 }
 
 TEST_CASE("plan --quick: the answer and the other stages, nothing that would change it") {
-  const std::string command = "plan --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8";
+  const std::string command =
+      "plan --model gpt2 --hw hgx-h200 --gpus 2 --global-batch 8 --offload-optimizer none "
+      "--offload-param none";
   const RunResult quick = RunZeroplan(command + " --quick"), whole = RunZeroplan(command);
   REQUIRE(quick.exit_code == 0);
   REQUIRE(whole.exit_code == 0);

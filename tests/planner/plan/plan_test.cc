@@ -3,6 +3,9 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <tuple>
+
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
@@ -73,7 +76,7 @@ constexpr PlanCase kCases[] = {{"gpt2", 1, "hgx-h200", 4 * kGB},
                                {"gpt2-large", 16, "dgx-a100-40gb", 10 * kGB}};
 
 // The plan of one stage; none if it does not fit.
-std::optional<Plan> PlanStage(const PlanCase& c, int stage, bool deepspeed) {
+std::optional<Plan> SearchStage(const PlanCase& c, int stage, bool deepspeed) {
   SearchFixture fixture(c.model, c.gpus, false, c.hardware);
   fixture.Capacity(c.gpu_bytes);
   fixture.inputs.space.stages = {stage};
@@ -86,11 +89,19 @@ std::optional<Plan> PlanStage(const PlanCase& c, int stage, bool deepspeed) {
   return MakePlan(searcher, result);
 }
 
+// Searched for once: several tests look at it.
+const std::optional<Plan>& PlanStage(const PlanCase& c, int stage, bool deepspeed) {
+  static std::map<std::tuple<const PlanCase*, int, bool>, std::optional<Plan>> plans;
+  const auto [at, fresh] = plans.try_emplace({&c, stage, deepspeed});
+  if (fresh) at->second = SearchStage(c, stage, deepspeed);
+  return at->second;
+}
+
 TEST_CASE("MakePlan: its memory is that of its program, and nothing is left to auto") {
   int planned = 0;
   for (const PlanCase& c : kCases) {
     for (int stage : {0, 1, 2, 3}) {
-      const std::optional<Plan> plan = PlanStage(c, stage, false);
+      const std::optional<Plan>& plan = PlanStage(c, stage, false);
       if (!plan) continue;
       ++planned;
       CAPTURE(c.model);
@@ -115,7 +126,7 @@ TEST_CASE("MakePlan: a config written of it reads back to the same program") {
   for (const bool deepspeed : {true, false}) {
     for (const PlanCase& c : kCases) {
       for (int stage : {0, 1, 2, 3}) {
-        const std::optional<Plan> plan = PlanStage(c, stage, deepspeed);
+        const std::optional<Plan>& plan = PlanStage(c, stage, deepspeed);
         if (!plan) continue;
         ++written;
         CAPTURE(c.model);
