@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/app.h"
 #include "cli/common/common_options.h"
@@ -14,6 +15,7 @@
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
+#include "core/program/bucket_sizes.h"
 
 namespace zeroplan {
 namespace {
@@ -24,7 +26,8 @@ struct CheckOptions {
   bool strict = false;
 };
 
-ReadContext Context(const CheckOptions& options) {
+// `model`: set where the options give one.
+ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model) {
   const CommonOptions& common = options.common;
   Assumptions assumptions;  // shown by none of the values below
   ReadContext context;
@@ -32,9 +35,9 @@ ReadContext Context(const CheckOptions& options) {
   context.world_size = common.cluster.gpus.value_or(1);
   BatchOptions batch = common.batch;
   if (common.model.given()) {
-    const ModelSpec model = ResolveModel(common.model, batch.seq_len, assumptions);
-    context.layers = model.layers;
-    context.seq_len = ResolveSeqLen(common, model, assumptions);
+    *model = ResolveModel(common.model, batch.seq_len, assumptions);
+    context.layers = (*model)->layers;
+    context.seq_len = ResolveSeqLen(common, **model, assumptions);
   } else if (batch.seq_len) {
     context.seq_len = *batch.seq_len;
   } else if (batch.global_batch_tokens) {
@@ -80,8 +83,13 @@ void Check(const CheckOptions& options) {
   const bool piped = options.file == "-";
   const std::string text = piped ? ReadStdin() : ReadTextFile(options.file);
   const std::string file = piped ? "stdin" : options.file;
-  const ReadContext context = Context(options);
-  const ReadResult result = ReadDeepSpeedConfig(text, file, context);
+  std::optional<ModelSpec> model;
+  const ReadContext context = Context(options, &model);
+  ReadResult result = ReadDeepSpeedConfig(text, file, context);
+  if (model) {
+    const std::string warning = LiveLimitWarning(result.setup, *model);
+    if (!warning.empty()) result.warnings.push_back(fmt::format("{}: {}", file, warning));
+  }
   std::string out;
   for (const std::string& line : result.warnings) out += "warning: " + line + "\n";
   for (const std::string& line : result.notes) out += "note: " + line + "\n";

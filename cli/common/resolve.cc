@@ -8,6 +8,7 @@
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
+#include "core/program/bucket_sizes.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/guesses.h"
 #include "hwprofiles/host_bandwidth.h"
@@ -409,6 +410,9 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
+  if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
+    result.warnings.push_back(fmt::format("{}: {}", options.config, warning));
+  }
   for (const auto* lines : {&result.warnings, &result.notes}) {
     assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
   }

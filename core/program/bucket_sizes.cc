@@ -1,6 +1,13 @@
 #include "core/program/bucket_sizes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/model/param_table.h"
 
 namespace zeroplan {
 
@@ -31,6 +38,36 @@ uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout) {
   }
   const uint64_t ahead = zero.prefetch_bucket_elements == kAuto ? 0 : zero.prefetch_bucket_elements;
   return std::max(kLeastAutoLive, 2 * largest + ahead);
+}
+
+std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout) {
+  const ZeroConfig& zero = setup.zero;
+  const bool gathers = zero.stage == 3 && (setup.batch.world_size > 1 ||
+                                           zero.offload_param.device != OffloadDevice::kNone);
+  if (!gathers) return "";
+  std::map<int, uint64_t> layers;  // what is gathered of each
+  for (const Unit& unit : layout.units) {
+    if (unit.layer >= 0 && !unit.persistent) layers[unit.layer] += unit.param_elements;
+  }
+  uint64_t pair = 0, before = 0;
+  for (const auto& [layer, elements] : layers) {
+    if (before > 0) pair = std::max(pair, before + elements);
+    before = elements;
+  }
+  const uint64_t limit = LiveParameterLimit(zero, layout);
+  if (pair <= limit) return "";
+  ZeroConfig open = zero;
+  open.max_live_parameters = kAuto;
+  return fmt::format(
+      "zero_optimization.stage3_max_live_parameters: {} is less than two layers of this model "
+      "({} parameters): each layer is gathered only when the one before it is done, and is waited "
+      "for; use {} or more",
+      limit, pair, std::max(pair, LiveParameterLimit(open, layout)));
+}
+
+std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model) {
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
+  return LiveLimitWarning(setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size));
 }
 
 uint64_t ReduceBucketElements(const Program& program) {

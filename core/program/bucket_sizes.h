@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/config/zero_config.h"
 #include "core/program/layout.h"
@@ -23,6 +24,12 @@ uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket);
 // prefetch bucket asks for.
 inline constexpr uint64_t kLeastAutoLive = 1'000'000'000;
 uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout);
+
+// Whether the limit rules out that a layer is gathered while the one before it is in use, as
+// DeepSpeed's default does from two layers of 5e8 parameters each on: a line for the user that
+// names a limit that does not. Empty where it does not, or where nothing is gathered.
+std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout);
+std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model);
 
 // The same of a program.
 uint64_t ReduceBucketElements(const Program& program);

@@ -51,6 +51,26 @@ TEST_CASE("config check: warnings and effective values") {
   CHECK(Has(strict.err, ":3: my_run: is not a known key; remove it"));
 }
 
+TEST_CASE("config: a default that turns prefetch off is warned of, by all that read the config") {
+  const ConfigFile file(
+      "{\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true},\n"
+      " \"zero_optimization\": {\"stage\": 3}}");
+  const std::string warning =
+      file.path() +
+      ": zero_optimization.stage3_max_live_parameters: 1000000000 is less than two layers of this "
+      "model (1711276032 parameters)";
+  const std::string options = " --gpus 8 --model llama3.1-70b";
+  const RunResult checked = RunZeroplan("config check " + file.path() + options);
+  CHECK(checked.exit_code == 0);
+  CHECK(Has(checked.out, "warning: " + warning));
+  CHECK(Has(checked.out, "no errors, 1 warning, 8 GPUs"));
+  const RunResult estimated =
+      RunZeroplan("estimate --hw dgx-h100 --config " + file.path() + options);
+  CHECK(Has(estimated.out + estimated.err, warning));
+  CHECK(Has(RunZeroplan("config check " + file.path() + " --gpus 8 --model llama3.1-8b").out,
+            "no errors, 0 warnings, 8 GPUs"));
+}
+
 TEST_CASE("config check - reads stdin") {
   const ConfigFile file("{\"train_batch_size\": 32,\n \"zero_optimization\": {\"stage\": 2}}");
   const RunResult named = RunZeroplan("config check " + file.path() + " --gpus 8");
