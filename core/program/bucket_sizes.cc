@@ -40,17 +40,18 @@ uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout) {
   return std::max(kLeastAutoLive, 2 * largest + ahead);
 }
 
-std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout) {
+std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout, int64_t layers) {
   const ZeroConfig& zero = setup.zero;
   const bool gathers = zero.stage == 3 && (setup.batch.world_size > 1 ||
                                            zero.offload_param.device != OffloadDevice::kNone);
   if (!gathers) return "";
-  std::map<int, uint64_t> layers;  // what is gathered of each
+  std::map<int, uint64_t> gathered;  // of each layer
   for (const Unit& unit : layout.units) {
-    if (unit.layer >= 0 && !unit.persistent) layers[unit.layer] += unit.param_elements;
+    const bool in_layer = unit.layer >= 0 && unit.layer < layers;
+    if (in_layer && !unit.persistent) gathered[unit.layer] += unit.param_elements;
   }
   uint64_t pair = 0, before = 0;
-  for (const auto& [layer, elements] : layers) {
+  for (const auto& [layer, elements] : gathered) {
     if (before > 0) pair = std::max(pair, before + elements);
     before = elements;
   }
@@ -67,7 +68,8 @@ std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout)
 
 std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model) {
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
-  return LiveLimitWarning(setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size));
+  return LiveLimitWarning(setup, BuildParamLayout(tensors, setup.zero, setup.batch.world_size),
+                          model.layers);
 }
 
 uint64_t ReduceBucketElements(const Program& program) {

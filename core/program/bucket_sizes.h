@@ -28,7 +28,7 @@ uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout);
 // Whether the limit rules out that a layer is gathered while the one before it is in use, as
 // DeepSpeed's default does from two layers of 5e8 parameters each on: a line for the user that
 // names a limit that does not. Empty where it does not, or where nothing is gathered.
-std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout);
+std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout, int64_t layers);
 std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model);
 
 // The same of a program.

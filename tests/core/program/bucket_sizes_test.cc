@@ -38,31 +38,33 @@ TEST_CASE("bucket sizes: the gathers' default is the reductions' where the two o
 }
 
 TEST_CASE("bucket sizes: a limit below two layers is warned of, with one that is enough") {
-  ParamLayout layout = LayoutOf({{kEmbeddingLayer, 0}, {0, 0}, {1, 0}, {1, 0}, {2, 0}});
-  const uint64_t elements[] = {900'000'000, 400'000'000, 1'000'000, 599'000'000, 401'000'000};
-  for (size_t u = 0; u < 5; ++u) layout.units[u].param_elements = elements[u];
+  ParamLayout layout = LayoutOf({{kEmbeddingLayer, 0}, {0, 0}, {1, 0}, {1, 0}, {2, 0}, {3, 0}});
+  // The last one is the head.
+  const uint64_t elements[] = {900'000'000, 400'000'000, 1'000'000,
+                               599'000'000, 401'000'000, 800'000'000};
+  for (size_t u = 0; u < 6; ++u) layout.units[u].param_elements = elements[u];
   layout.units[2].persistent = true;  // it stays on every rank: 400 + 599 and 599 + 401 million
   TrainSetup setup;
   setup.zero.stage = 3;
   setup.zero.prefetch_bucket_elements = 0;
   setup.batch.world_size = 2;
   setup.zero.max_live_parameters = 1'000'000'000;
-  CHECK(LiveLimitWarning(setup, layout) == "");
+  CHECK(LiveLimitWarning(setup, layout, 3) == "");
   setup.zero.max_live_parameters = 999'999'999;
   // The embeddings beside a layer are gathered ahead too: 2 x 900 million.
-  CHECK(LiveLimitWarning(setup, layout) ==
+  CHECK(LiveLimitWarning(setup, layout, 3) ==
         "zero_optimization.stage3_max_live_parameters: 999999999 is less than two layers of this "
         "model (1000000000 parameters): each layer is gathered only when the one before it is "
         "done, and is waited for; use 1800000000 or more");
   setup.zero.max_live_parameters = kAuto;
-  CHECK(LiveLimitWarning(setup, layout) == "");
+  CHECK(LiveLimitWarning(setup, layout, 3) == "");
   setup.zero.max_live_parameters = 1;
   setup.batch.world_size = 1;
-  CHECK(LiveLimitWarning(setup, layout) == "");
+  CHECK(LiveLimitWarning(setup, layout, 3) == "");
   setup.zero.offload_param.device = OffloadDevice::kCpu;
-  CHECK(LiveLimitWarning(setup, layout) != "");
+  CHECK(LiveLimitWarning(setup, layout, 3) != "");
   setup.zero.stage = 2;
-  CHECK(LiveLimitWarning(setup, layout) == "");
+  CHECK(LiveLimitWarning(setup, layout, 3) == "");
 }
 
 }  // namespace
