@@ -70,7 +70,7 @@ class Scenario {
     const int64_t heads = Any<int64_t>({4, 8, 12, 16, 32});
     const int64_t hidden = heads * Any<int64_t>({32, 64, 128});
     inputs.model = testing::TinyModel({.name = "random",
-                                       .layers = Int(2, 7),
+                                       .layers = Int(2, 5),
                                        .hidden = hidden,
                                        .heads = heads,
                                        .ffn = 4 * hidden,

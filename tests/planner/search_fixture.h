@@ -15,8 +15,11 @@ class SearchFixture {
  public:
   SearchFixture(const std::string& model, int gpus, bool fewer_gpus = false,
                 const std::string& hardware = std::string(kDefaultProfile))
+      : SearchFixture(LoadModel(model), gpus, fewer_gpus, hardware) {}
+  SearchFixture(const ModelSpec& model, int gpus, bool fewer_gpus = false,
+                const std::string& hardware = std::string(kDefaultProfile))
       : profile(LoadProfile(hardware)) {
-    inputs.model = LoadModel(model);
+    inputs.model = model;
     inputs.base.batch.seq_len = inputs.model.positions;
     if (!profile.gpu.bf16) {
       inputs.base.precision.dtype = inputs.base.precision.grad_accum_dtype = Dtype::kF16;

@@ -66,18 +66,21 @@ TEST_CASE("ResolveAuto: the numbers lower to the program that auto lowers to") {
 
 struct PlanCase {
   const char* model;
+  int64_t layers;  // of its layers
   int gpus;
   const char* hardware;
   uint64_t gpu_bytes;
 };
-constexpr PlanCase kCases[] = {{"gpt2", 1, "hgx-h200", 4 * kGB},
-                               {"gpt2", 8, "hgx-h200", 80 * kGB},
-                               {"gpt2-medium", 2, "dgx-2", 8 * kGB},
-                               {"gpt2-large", 16, "dgx-a100-40gb", 10 * kGB}};
+constexpr PlanCase kCases[] = {{"gpt2", 6, 1, "hgx-h200", 3 * kGB},
+                               {"gpt2", 6, 8, "hgx-h200", 80 * kGB},
+                               {"gpt2-medium", 8, 2, "dgx-2", 4 * kGB},
+                               {"gpt2-large", 12, 16, "dgx-a100-40gb", 5 * kGB}};
 
 // The plan of one stage; none if it does not fit.
 std::optional<Plan> SearchStage(const PlanCase& c, int stage, bool deepspeed) {
-  SearchFixture fixture(c.model, c.gpus, false, c.hardware);
+  ModelSpec model = LoadModel(c.model);
+  model.layers = c.layers;
+  SearchFixture fixture(model, c.gpus, false, c.hardware);
   fixture.Capacity(c.gpu_bytes);
   fixture.inputs.space.stages = {stage};
   if (deepspeed) {
