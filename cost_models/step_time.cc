@@ -128,13 +128,14 @@ std::vector<PlayedPart> StepTimer::PlayStep(const Program& program) {
       ++parts.back().times;
       continue;
     }
-    PlayedPart part{Section::kMicroStep, kind, m, 1, {}, {}};
+    PlayedPart part{Section::kMicroStep, kind, m, 1, {}, micro.seconds, {}};
     part.time = PlayMicroStep(program, kind, micro, &part.spans);
     repeats = kind == kMiddle && (m == kMostMiddle || Repeats(part.time.total_seconds));
     parts.push_back(std::move(part));
   }
-  PlayedPart update{Section::kOptimizerStep, kEvery, g, 1, {}, {}};
+  PlayedPart update{Section::kOptimizerStep, kEvery, g, 1, {}, {}, {}};
   update.time = PlayUpdate(program, &update.spans);
+  update.seconds = CostsOf(program, Section::kOptimizerStep).seconds;
   parts.push_back(std::move(update));
   return parts;
 }

@@ -54,6 +54,7 @@ struct PlayedPart {
   int64_t first_micro_step;       // the number of the first repetition; of the update grad_accum
   int64_t times;                  // how many there are
   SectionTime time;               // of each
+  std::vector<double> seconds;    // of the section's instructions, alone on their streams
   std::vector<PlayedSpan> spans;  // of each, as Timeline::Play gives them
 };
 

@@ -142,9 +142,7 @@ std::vector<PlayedSection> PlayStep(const Program& program, const CostModel& cos
     played.first_micro_step = part.first_micro_step;
     played.times = part.times;
     played.time = part.time;
-    for (const Instruction& instruction : program.section(part.section)) {
-      played.seconds.push_back(costs.Seconds(program, instruction));
-    }
+    played.seconds = std::move(part.seconds);
     played.spans = std::move(part.spans);
   }
   return step;
