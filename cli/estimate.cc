@@ -88,10 +88,11 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
-  for (TrainSetup& setup : inputs.setups) {
-    setup.deterministic = setup.deterministic || common.deterministic;
+  for (TrainSetup& each : inputs.setups) {
+    each.deterministic = each.deterministic || common.deterministic;
   }
-  NoteAttention(inputs.model, inputs.setups.front(), inputs.lower, hardware, assumptions);
+  const TrainSetup& setup = inputs.setups.front();
+  NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);

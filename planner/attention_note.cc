@@ -8,8 +8,9 @@
 namespace zeroplan {
 namespace {
 
+// Of a program that sets aside what deterministic ones do, or not.
 AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
-                         bool backward, const GpuProfile& gpu) {
+                         bool backward, const GpuProfile& gpu, bool ordered_program) {
   AttentionLaunch launch;
   launch.dims = {setup.batch.micro_batch, tokens, model.heads, model.KvHeads(), model.HeadSize()};
   launch.dtype = setup.precision.dtype;
@@ -17,7 +18,7 @@ AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_
   launch.compute_capability = ComputeCapability(gpu.architecture);
   launch.deterministic = backward && setup.deterministic;
   if (backward) {
-    launch.workspace_bytes = AttentionWorkspaceBytes(launch.dims, setup.deterministic);
+    launch.workspace_bytes = AttentionWorkspaceBytes(launch.dims, ordered_program);
   }
   return launch;
 }
@@ -25,7 +26,8 @@ AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_
 // The longest sequence, in steps of 128 tokens, whose deterministic backward pass cuDNN takes.
 int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const GpuProfile& gpu) {
   int64_t tokens = setup.batch.seq_len / 128 * 128;
-  while (tokens > 128 && !AttentionPathOf(LaunchOf(model, setup, tokens, true, gpu)).fused()) {
+  while (tokens > 128 &&
+         !AttentionPathOf(LaunchOf(model, setup, tokens, true, gpu, true)).fused()) {
     tokens -= 128;
   }
   return tokens;
@@ -33,7 +35,7 @@ int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const Gp
 
 // What to change, as a sentence.
 std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
-                PlainReason reason, const GpuProfile& gpu) {
+                PlainReason reason, const GpuProfile& gpu, bool ordered_program) {
   const int64_t head = model.HeadSize();
   // No default: a new reason has to say what mends it.
   switch (reason) {
@@ -54,6 +56,7 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kLength:
       return "Use longer sequences.";
     case PlainReason::kWorkspace:
+      if (!ordered_program) return "Plan again with --deterministic, or leave it out.";
       return fmt::format("Leave --deterministic out, or use --seq-len {} or less.",
                          LongestOrdered(model, setup, gpu));
   }
@@ -74,7 +77,7 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
 }  // namespace
 
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
-                          const LowerOptions& lower, const GpuProfile& gpu) {
+                          const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program) {
   if (!lower.flash_attention) {
     const std::string why =
         gpu.flash_attention
@@ -88,8 +91,8 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
         why);
   }
   const int64_t tokens = setup.batch.seq_len;
-  const AttentionLaunch forward = LaunchOf(model, setup, tokens, false, gpu);
-  const AttentionLaunch backward = LaunchOf(model, setup, tokens, true, gpu);
+  const AttentionLaunch forward = LaunchOf(model, setup, tokens, false, gpu, ordered_program);
+  const AttentionLaunch backward = LaunchOf(model, setup, tokens, true, gpu, ordered_program);
   const AttentionPath forward_path = AttentionPathOf(forward);
   const AttentionPath backward_path = AttentionPathOf(backward);
   if (!forward_path.fused() || !backward_path.fused()) {
@@ -103,7 +106,7 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
         both           ? ""
         : only_forward ? "'s forward pass"
                        : "'s backward pass",
-        PlainReasonText(launch, reason), Fix(model, setup, launch, reason, gpu));
+        PlainReasonText(launch, reason), Fix(model, setup, launch, reason, gpu, ordered_program));
   }
   return backward_path.calls > 1 ? PartsText(backward, backward_path) : "";
 }

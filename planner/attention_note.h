@@ -11,8 +11,13 @@
 namespace zeroplan {
 
 // One paragraph: what runs instead, why, and what to change; "" where nothing is to be said.
-// `lower`: what `setup` is lowered with, for CUDA.
+// `lower`: what `setup` is lowered with, for CUDA. `ordered_program`: whether it was lowered as
+// deterministic, which a plan that `train --deterministic` runs may not have been.
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
-                          const LowerOptions& lower, const GpuProfile& gpu);
+                          const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program);
+inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
+                                 const LowerOptions& lower, const GpuProfile& gpu) {
+  return AttentionNote(model, setup, lower, gpu, setup.deterministic);
+}
 
 }  // namespace zeroplan

@@ -338,8 +338,9 @@ LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu) {
 }
 
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
-                   const HardwareProfile& hardware, Assumptions& assumptions) {
-  std::string note = AttentionNote(model, setup, lower, hardware.gpu);
+                   const HardwareProfile& hardware, bool ordered_program,
+                   Assumptions& assumptions) {
+  std::string note = AttentionNote(model, setup, lower, hardware.gpu, ordered_program);
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 

@@ -49,7 +49,7 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
 LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu);
 // Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
-                   const HardwareProfile& hardware, Assumptions& assumptions);
+                   const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 

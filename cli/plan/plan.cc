@@ -231,7 +231,8 @@ void RunPlan(PlanOptions options) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), assumptions);
+  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
+                assumptions);
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {

@@ -107,10 +107,12 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   work.setup = plan.setup;
   if (command.common.deterministic && !plan.setup.deterministic) {
     work.setup.deterministic = true;
-    assumptions.notes.push_back(fmt::format(
-        "--deterministic: {} was planned without it, so steps may take longer than planned; "
-        "'plan --deterministic' knows by how much.",
-        command.plan));
+    if (backend == Backend::kCuda) {
+      assumptions.notes.push_back(fmt::format(
+          "--deterministic: {} was planned without it, so steps may take longer than planned; "
+          "'plan --deterministic' knows by how much.",
+          command.plan));
+    }
   }
   work.lower = plan.lower;
   work.config_digest = DigestText(plan.config_text);
@@ -178,7 +180,8 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   work.gpu_memory_limit = gpu_memory;
   work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
   if (backend == Backend::kCuda && work.hardware_is_known) {
-    NoteAttention(work.model, work.setup, work.lower, work.hardware, assumptions);
+    const bool ordered = work.plan ? work.plan->setup.deterministic : work.setup.deterministic;
+    NoteAttention(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
   }
   return work;
 }

@@ -6,7 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/train/train_work.h"
+#include "planner/plan/plan_file.h"
 #include "tests/cli/run_binary.h"
+#include "tests/planner/plan_fixture.h"
 
 namespace zeroplan {
 namespace {
@@ -100,6 +103,42 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   Has(refused.err,
       "--out: DeepSpeed cannot do what is asked for: deterministic runs; leave "
       "--deterministic out, or use --plan-out");
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("attention: train is deterministic if its plan or its option is, and says what differs") {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / "zeroplan_attention_train.json").string();
+  for (bool planned : {false, true}) {
+    for (bool asked : {false, true}) {
+      CAPTURE(planned);
+      CAPTURE(asked);
+      std::string config = kSmallConfig;
+      if (planned) config.insert(1, R"("_zeroplan": {"deterministic": true},)");
+      std::ofstream(file) << WritePlan(SmallPlan(config), config);
+      TrainCommand command;
+      command.plan = file;
+      command.common.hardware.profile = "h200-141gb-sxm";
+      command.common.deterministic = asked;
+      Assumptions assumptions;
+      const TrainWork work = ResolveWork(command, Backend::kCuda, 2, assumptions);
+      CHECK(LowerWork(work).setup.deterministic == (planned || asked));
+      std::string notes;
+      for (const std::string& note : assumptions.notes) notes += note + '\n';
+      CAPTURE(notes);
+      // One head of keys takes 2 * 64 * 128 bytes and more, the usual pass of all of them 8,976.
+      if (planned) {
+        Has(notes,
+            "attention's backward pass takes 4 calls of cuDNN's kernel, each of 1 of 2 heads");
+      } else if (asked) {
+        Has(notes, "was planned without it");
+        Has(notes, "Attention's backward pass runs on plain kernels");
+        Has(notes, "Plan again with --deterministic, or leave it out.");
+      } else {
+        CHECK(notes.empty());
+      }
+    }
+  }
   std::filesystem::remove(file);
 }
 
