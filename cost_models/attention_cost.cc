@@ -22,15 +22,20 @@ constexpr std::array<double, 2> kForwardShare = {0.69, 0.99}, kBackwardShare = {
 // H200, 1024 tokens, forward 2.67 and backward 1.9 TB/s where a copy reaches 4.25.
 constexpr double kSoftmaxForwardSlowdown = 1.6, kSoftmaxBackwardSlowdown = 2.2;
 constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
-// A deterministic backward pass beyond the usual one: the second kernel's start and last wave, and
-// a share of the gradients of the scores, half of the square written and read. Fitted to nine
-// shapes of tests/cost_models/attention_rows.h, H200, cuDNN 9.14.
-constexpr double kOrderedStart = 13e-6, kOrderedShare = 0.33;
-// Plain kernels: what they reach of the GPU's fp32 rate in each pass. Guesses: their products read
-// two operands from shared memory, which feeds half of the rate at best, and wait between tiles.
-constexpr double kPlainForwardShare = 0.30, kPlainBackwardShare = 0.25;
-// Their products: Q*K^T and P*V; scores and dP twice, dQ, dK and dV once.
-constexpr double kPlainForwardProducts = 2, kPlainBackwardProducts = 7;
+// A deterministic backward pass beyond the usual one: the kernel that makes dQ takes as long as its
+// last queries walk over all keys, and a share of the gradients of the scores, half of the square
+// written and read. Fitted to 20 launches on an H200 (tests/attention_rows.h).
+constexpr double kOrderedSecondsOfToken = 8e-9, kOrderedShare = 0.32;
+// Plain kernels: what their products reach of the GPU's fp32 rate, for heads of at most 64, 128 and
+// 256 channels. Measured on an H200 (tests/attention_rows.h), but for 256 channels in 16 bits,
+// which are taken to be as much faster than fp32 as the others.
+struct PlainShare {
+  double fp32, half;
+};
+constexpr std::array<PlainShare, 3> kPlainForward = {{{0.30, 0.47}, {0.29, 0.50}, {0.155, 0.23}}};
+constexpr std::array<PlainShare, 3> kPlainBackward = {{{0.36, 0.47}, {0.225, 0.34}, {0.121, 0.18}}};
+// Tiles of keys that a tile of queries takes the time of beside those that it meets.
+constexpr double kPlainStart = 4;
 
 size_t HeadClass(const AttentionShape& shape) { return shape.head_dim <= 64 ? 0 : 1; }
 double PaddedHead(const AttentionShape& shape) {
@@ -121,7 +126,7 @@ double AttentionCost::Seconds(const Pass& pass, const AttentionShape& shape) con
 double AttentionCost::Seconds(AttentionLaunch launch) const {
   launch.compute_capability = compute_capability_;
   const AttentionPath path = AttentionPathOf(launch);
-  if (!path.fused()) return PlainSeconds(ShapeOf(launch.dims), launch.backward);
+  if (!path.fused()) return PlainSeconds(ShapeOf(launch.dims), launch.dtype, launch.backward);
   const AttentionShape part = ShapeOf(PartDims(launch.dims, path.part));
   double call = launch.backward ? BackwardSeconds(part) : ForwardSeconds(part);
   if (launch.backward && launch.deterministic) call += OrderedSeconds(part);
@@ -137,21 +142,26 @@ double AttentionCost::SharedSeconds(const AttentionShape& shape) const {
 double AttentionCost::OrderedSeconds(const AttentionShape& shape) const {
   const double tokens = PaddedTokens(shape);
   const double square_bytes = 2 * static_cast<double>(shape.batch * shape.heads) * tokens * tokens;
-  return kOrderedStart + kOrderedShare * square_bytes * seconds_per_byte_;
+  return kOrderedSecondsOfToken * tokens + kOrderedShare * square_bytes * seconds_per_byte_;
 }
 
-// Tiles of attention_tiles.cuh: 64 tokens, 32 where heads are past 128 channels, which are padded
-// to 64, 128 or 256.
-double AttentionCost::PlainSeconds(const AttentionShape& shape, bool backward) const {
+// As attention_tiles.cuh has it: tiles of 64 tokens, 32 where heads are past 128 channels. Scores
+// and dP take a head's channels, the other products those of the tile, 64, 128 or 256. The backward
+// pass makes scores and dP twice.
+double AttentionCost::PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const {
   ZEROPLAN_CHECK(fp32_peak_ > 0, "no fp32 peak");
-  const double tile = shape.head_dim <= 128 ? 64 : 32;
-  const double head = shape.head_dim <= 64 ? 64 : shape.head_dim <= 128 ? 128 : kMostPlainHead;
+  const size_t size = shape.head_dim <= 64 ? 0 : shape.head_dim <= 128 ? 1 : 2;
+  const double padded = static_cast<double>(64 << size);
+  const auto head = static_cast<double>(AlignUp(static_cast<uint64_t>(shape.head_dim), 4));
+  const double tile = size < 2 ? 64 : 32;
   const double tiles = std::ceil(static_cast<double>(shape.seq) / tile);
-  const double products = backward ? kPlainBackwardProducts : kPlainForwardProducts;
-  const double flops = products * 2 * head * tile * tile * tiles * (tiles + 1) / 2 *
+  const double channels = backward ? 4 * head + 3 * padded : head + padded;
+  const double flops = 2 * channels * tile * tile *
+                       (tiles * (tiles + 1) / 2 + kPlainStart * tiles) *
                        static_cast<double>(shape.batch * shape.heads);
+  const PlainShare& share = (backward ? kPlainBackward : kPlainForward)[size];
   return (backward ? 2 : 1) * launch_seconds_ +
-         flops / (fp32_peak_ * (backward ? kPlainBackwardShare : kPlainForwardShare));
+         flops / (fp32_peak_ * (dtype == Dtype::kF32 ? share.fp32 : share.half));
 }
 
 // The fastest row may measure a call's cost instead of the kernel: then the formula, fitted to the

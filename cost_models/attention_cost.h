@@ -18,8 +18,8 @@
 // - Deterministic: the gradients of the scores are written by the main kernel and read by the one
 //   that makes dQ. It runs in as many calls as the workspace makes it (AttentionPathOf).
 //
-// Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The share is a
-// guess.
+// Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The shares are
+// an H200's; those of other GPUs are taken to be the same.
 #pragma once
 
 #include <array>
@@ -54,7 +54,7 @@ class AttentionCost {
   double BackwardSeconds(const AttentionShape& shape) const {
     return Seconds(backward_, shape) + SharedSeconds(shape);
   }
-  double PlainSeconds(const AttentionShape& shape, bool backward) const;
+  double PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const;
 
  private:
   struct Pass {

@@ -100,13 +100,15 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
     const bool only_forward = backward_path.fused();
     const AttentionLaunch& launch = only_forward ? forward : backward;
     const PlainReason reason = only_forward ? forward_path.plain : backward_path.plain;
+    const bool measured = gpu.architecture == "hopper";
     return fmt::format(
-        "Attention{} runs on plain kernels, many times slower than cuDNN's: {}. Their predicted "
-        "time is a guess. {}",
+        "Attention{} runs on plain kernels, many times slower than cuDNN's: {}.{} {}",
         both           ? ""
         : only_forward ? "'s forward pass"
                        : "'s backward pass",
-        PlainReasonText(launch, reason), Fix(model, setup, launch, reason, gpu, ordered_program));
+        PlainReasonText(launch, reason),
+        measured ? "" : " Their predicted time is a guess, measured on an H200 alone.",
+        Fix(model, setup, launch, reason, gpu, ordered_program));
   }
   return backward_path.calls > 1 ? PartsText(backward, backward_path) : "";
 }

@@ -11,7 +11,7 @@ namespace zeroplan::testing {
 struct AttentionRow {
   KernelDims dims;  // B, T, H, G, D
   double forward_ms, backward_ms;
-  uint64_t backward_bytes;
+  uint64_t backward_bytes = 0;
 };
 
 inline constexpr AttentionRow kAttentionRows[] = {
@@ -47,6 +47,56 @@ inline constexpr AttentionRow kOrderedAttentionRows[] = {
     {{2, 1000, 12, 4, 128}, 0, 0.107, 62715920},  {{1, 4096, 4, 1, 128}, 0, 0.236, 142672128},
     {{1, 8192, 4, 1, 128}, 0, 0.558, 553779456},  {{1, 2048, 4, 1, 256}, 0, 0.164, 41976064},
     {{1, 2048, 4, 1, 64}, 0, 0.078, 35684608},    {{1, 33, 4, 2, 64}, 0, 0.028, 100120},
+};
+
+// What follows is of `cuda_kernels_benchmark --attention` on another H200.
+
+inline constexpr AttentionRow kBenchmarkAttentionRows[] = {
+    {{8, 1024, 12, 12, 64}, 0.0504, 0.1567},
+    {{8, 2048, 32, 32, 64}, 0.3626, 1.0893},
+    {{8, 2048, 32, 8, 64}, 0.3589, 1.1252},
+    {{8, 2048, 12, 12, 128}, 0.2191, 0.6960},
+    {{8, 2048, 12, 2, 128}, 0.2099, 0.7146},
+    {{2, 4096, 32, 32, 128}, 0.5026, 1.5148},
+    {{2, 4096, 32, 8, 128}, 0.5180, 1.4829},
+    {{8, 1000, 12, 12, 64}, 0.0548, 0.1694},
+    {{2, 1000, 32, 8, 128}, 0.0489, 0.1917},
+    {{2, 1025, 32, 8, 128}, 0.0571, 0.2059},
+    {{8, 2000, 32, 8, 128}, 0.5470, 1.8520},
+};
+
+// Deterministic, in the parts that the usual workspace makes.
+inline constexpr AttentionRow kOrderedInPartsRows[] = {
+    {{8, 1024, 12, 12, 64}, 0, 0.3825},
+    {{8, 2048, 32, 32, 64}, 0, 2.2277},
+    {{8, 2048, 32, 8, 64}, 0, 2.3444},
+    {{8, 2048, 12, 12, 128}, 0, 1.2493},
+    {{8, 2048, 12, 2, 128}, 0, 1.3089},
+    {{2, 4096, 32, 32, 128}, 0, 3.7207},
+    {{2, 4096, 32, 8, 128}, 0, 3.8366},
+    {{8, 1000, 12, 12, 64}, 0, 0.8068},
+    {{2, 1000, 32, 8, 128}, 0, 0.3232},
+    {{2, 1025, 32, 8, 128}, 0, 0.3601},
+    {{8, 2000, 32, 8, 128}, 0, 2.4880},
+};
+
+// Our own plain kernels.
+struct PlainAttentionRow {
+  Dtype dtype;
+  KernelDims dims;
+  double forward_ms, backward_ms;
+};
+
+inline constexpr PlainAttentionRow kPlainAttentionRows[] = {
+    {Dtype::kF32, {4, 1024, 12, 12, 64}, 0.4946, 1.4078},
+    {Dtype::kF32, {16, 1024, 12, 12, 64}, 2.0225, 5.8445},
+    {Dtype::kF32, {4, 2048, 32, 8, 64}, 4.2972, 13.0815},
+    {Dtype::kF32, {2, 1024, 16, 16, 80}, 0.5936, 2.4561},
+    {Dtype::kF32, {4, 1024, 32, 32, 128}, 2.5066, 12.5777},
+    {Dtype::kF32, {2, 2048, 32, 8, 128}, 4.2543, 19.9561},
+    {Dtype::kF32, {1, 2048, 16, 8, 256}, 3.7651, 16.9508},
+    {Dtype::kBF16, {16, 1024, 12, 12, 60}, 1.2381, 4.2879},
+    {Dtype::kBF16, {4, 1024, 32, 32, 100}, 1.4175, 7.2275},
 };
 
 }  // namespace zeroplan::testing

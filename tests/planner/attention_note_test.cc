@@ -49,14 +49,14 @@ TEST_CASE("attention note: nothing where cuDNN takes all of it, at any length") 
 TEST_CASE("attention note: plain kernels, why, and what to change") {
   CHECK(Note({.dtype = Dtype::kF32}) ==
         "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none for fp32. "
-        "Their predicted time is a guess. Use --dtype bf16.");
+        "Use --dtype bf16.");
   CHECK(Note({.hidden = 480}) ==
         "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes heads in "
-        "multiples of 8 channels, these have 60. Their predicted time is a guess. Use a model "
-        "whose heads have 56 or 64 channels.");
+        "multiples of 8 channels, these have 60. Use a model whose heads have 56 or 64 channels.");
   const std::string ampere = Note({.hidden = 2048, .architecture = "ampere"});
   CHECK(ampere.starts_with("Attention's backward pass runs on plain kernels"));
   CHECK(Contains(ampere, "at most 128 channels here, these have 256"));
+  CHECK(Contains(ampere, "Their predicted time is a guess, measured on an H200 alone."));
   CHECK(ampere.ends_with("Use a model whose heads have at most 128 channels, or a Hopper GPU."));
 }
 
