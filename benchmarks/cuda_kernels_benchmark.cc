@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/attention_shapes.h"
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/program/step_state.h"
@@ -489,31 +490,7 @@ void RunLlama(Benchmark& benchmark, const LlamaModel& m) {
 }
 
 void RunAttention(Benchmark& benchmark) {
-  struct Shape {
-    int64_t B, T, H, G, D;
-    Dtype dtype = Dtype::kBF16;
-  };
-  constexpr Shape kShapes[] = {{4, 1024, 12, 12, 64, Dtype::kF32},  // plain kernels
-                               {16, 1024, 12, 12, 64, Dtype::kF32},
-                               {4, 2048, 32, 8, 64, Dtype::kF32},
-                               {2, 1024, 16, 16, 80, Dtype::kF32},
-                               {4, 1024, 32, 32, 128, Dtype::kF32},
-                               {2, 2048, 32, 8, 128, Dtype::kF32},
-                               {1, 2048, 16, 8, 256, Dtype::kF32},
-                               {16, 1024, 12, 12, 60},
-                               {4, 1024, 32, 32, 100},
-                               {8, 1024, 12, 12, 64},  // cuDNN's
-                               {8, 2048, 32, 32, 64},
-                               {8, 2048, 32, 8, 64},
-                               {8, 2048, 12, 12, 128},
-                               {8, 2048, 12, 2, 128},
-                               {2, 4096, 32, 32, 128},
-                               {2, 4096, 32, 8, 128},
-                               {8, 1000, 12, 12, 64},
-                               {2, 1000, 32, 8, 128},
-                               {2, 1025, 32, 8, 128},
-                               {8, 2000, 32, 8, 128}};
-  for (const Shape& s : kShapes) {
+  for (const AttentionShape& s : kAttentionShapes) {
     const Model model = {s.G < s.H ? "shared" : "", s.B, s.T, s.H * s.D, s.H};
     const KernelDims dims = {s.B, s.T, s.H, s.G, s.D};
     const std::string note =

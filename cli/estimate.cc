@@ -78,8 +78,7 @@ void RunEstimate(const EstimateOptions& options) {
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
-  inputs.lower.backend = Backend::kCuda;
-  inputs.lower.flash_attention = hardware.gpu.flash_attention;
+  inputs.lower = GpuLowerOptions(inputs.model, hardware.gpu);
   const CostModel costs(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &costs;
   const int gpus = inputs.cluster.gpus;
@@ -89,6 +88,11 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
+  for (TrainSetup& each : inputs.setups) {
+    each.deterministic = each.deterministic || common.deterministic;
+  }
+  const TrainSetup& setup = inputs.setups.front();
+  NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
@@ -117,6 +121,7 @@ void RegisterEstimate(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch);
   AddChoiceOptions(command, options->common, /*all_default=*/true);
+  AddDeterministicOption(command, options->common);
   AddGoalOptions(command, options->common.goal);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "

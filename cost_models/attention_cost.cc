@@ -4,6 +4,10 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "hwprofiles/sanity.h"
+
 namespace zeroplan {
 namespace {
 
@@ -18,20 +22,50 @@ constexpr std::array<double, 2> kForwardShare = {0.69, 0.99}, kBackwardShare = {
 // H200, 1024 tokens, forward 2.67 and backward 1.9 TB/s where a copy reaches 4.25.
 constexpr double kSoftmaxForwardSlowdown = 1.6, kSoftmaxBackwardSlowdown = 2.2;
 constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
+// A deterministic backward pass beyond the usual one: the kernel that makes dQ takes as long as its
+// last queries walk over all keys, and a share of the gradients of the scores, half of the square
+// written and read. Fitted to 20 launches on an H200 (tests/attention_rows.h).
+constexpr double kOrderedSecondsOfToken = 8e-9, kOrderedShare = 0.32;
+// Plain kernels: what their products reach of the GPU's fp32 rate, for heads of at most 64, 128 and
+// 256 channels. Measured on an H200 (tests/attention_rows.h), but for 256 channels in 16 bits,
+// which are taken to be as much faster than fp32 as the others.
+struct PlainShare {
+  double fp32, half;
+};
+constexpr std::array<PlainShare, 3> kPlainForward = {{{0.30, 0.47}, {0.29, 0.50}, {0.155, 0.23}}};
+constexpr std::array<PlainShare, 3> kPlainBackward = {{{0.36, 0.47}, {0.225, 0.34}, {0.121, 0.18}}};
+// Tiles of keys that a tile of queries takes the time of beside those that it meets.
+constexpr double kPlainStart = 4;
 
 size_t HeadClass(const AttentionShape& shape) { return shape.head_dim <= 64 ? 0 : 1; }
 double PaddedHead(const AttentionShape& shape) {
   return std::ceil(static_cast<double>(shape.head_dim) / 64) * 64;
 }
 
+// In whole blocks.
+double PaddedTokens(const AttentionShape& shape) {
+  return std::ceil(static_cast<double>(shape.seq) / kBlockRows) * kBlockRows;
+}
+
 AttentionShape ShapeOf(const AttentionRate& row) {
   return {row.batch, row.seq, row.heads, row.head_dim};
 }
+AttentionShape ShapeOf(const KernelDims& dims) {
+  const auto [B, T, H, G, D] = FirstDims<5>(dims);
+  return {B, T, H, D, G};
+}
 
-double ForwardFlops(const AttentionShape& shape) {
-  const auto tokens = static_cast<double>(shape.seq);
+double ForwardFlops(const AttentionShape& shape, double tokens) {
   return 2 * static_cast<double>(shape.batch) * tokens * tokens *
          static_cast<double>(shape.heads * shape.head_dim);
+}
+double ForwardFlops(const AttentionShape& shape) {
+  return ForwardFlops(shape, static_cast<double>(shape.seq));
+}
+// Of dK, of every query head, in 16 bits; dV has as many.
+double KeyGradientBytes(const AttentionShape& shape) {
+  return 2 * static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.seq) *
+         static_cast<double>(shape.head_dim);
 }
 
 LocalCorrection::Position Position(const AttentionShape& shape) {
@@ -60,16 +94,22 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
     backward_.seconds_per_flop[i] = kBackwardShare[1] / kBackwardShare[i] / backward;
   }
   forward_.start_seconds = backward_.start_seconds = gpu.launch_overhead.value;
+  launch_seconds_ = gpu.launch_overhead.value;
+  seconds_per_byte_ = 1 / MemoryCost(gpu).BytesPerSecond();
+  compute_capability_ = ComputeCapability(gpu.architecture);
+  if (const auto fp32 = gpu.dense_peaks.find(Dtype::kF32); fp32 != gpu.dense_peaks.end()) {
+    fp32_peak_ = fp32->second.value;
+  }
   Fit(gpu, &AttentionRate::forward_flops_per_second, forward_);
   Fit(gpu, &AttentionRate::backward_flops_per_second, backward_);
 }
 
 double AttentionCost::Work(const Pass& pass, const AttentionShape& shape) const {
-  const auto tokens = static_cast<double>(shape.seq);
+  const double tokens = PaddedTokens(shape);
   const double padding = PaddedHead(shape) / static_cast<double>(shape.head_dim);
-  const double waves = static_cast<double>(shape.batch * shape.heads) *
-                       std::ceil(tokens / kBlockRows) / multiprocessors_;
-  return pass.flops_factor * ForwardFlops(shape) * padding * (1 + pass.diagonal / tokens) *
+  const double waves =
+      static_cast<double>(shape.batch * shape.heads) * (tokens / kBlockRows) / multiprocessors_;
+  return pass.flops_factor * ForwardFlops(shape, tokens) * padding * (1 + pass.diagonal / tokens) *
          (1 + pass.fill / waves);
 }
 
@@ -81,6 +121,47 @@ double AttentionCost::Seconds(const Pass& pass, const AttentionShape& shape) con
   const double factor = pass.correction[HeadClass(shape)].Factor(Position(shape));
   return std::max({Formula(pass, shape) * factor, pass.floor_seconds,
                    pass.flops_factor * ForwardFlops(shape) / dense_peak_});
+}
+
+double AttentionCost::Seconds(AttentionLaunch launch) const {
+  launch.compute_capability = compute_capability_;
+  const AttentionPath path = AttentionPathOf(launch);
+  if (!path.fused()) return PlainSeconds(ShapeOf(launch.dims), launch.dtype, launch.backward);
+  const AttentionShape part = ShapeOf(PartDims(launch.dims, path.part));
+  double call = launch.backward ? BackwardSeconds(part) : ForwardSeconds(part);
+  if (launch.backward && launch.deterministic) call += OrderedSeconds(part);
+  return static_cast<double>(path.calls) * call;
+}
+
+double AttentionCost::SharedSeconds(const AttentionShape& shape) const {
+  if (shape.key_heads == 0 || shape.key_heads == shape.heads) return 0;
+  const double kept = static_cast<double>(shape.key_heads) / static_cast<double>(shape.heads);
+  return launch_seconds_ + 2 * KeyGradientBytes(shape) * (1 + kept) * seconds_per_byte_;
+}
+
+double AttentionCost::OrderedSeconds(const AttentionShape& shape) const {
+  const double tokens = PaddedTokens(shape);
+  const double square_bytes = 2 * static_cast<double>(shape.batch * shape.heads) * tokens * tokens;
+  return kOrderedSecondsOfToken * tokens + kOrderedShare * square_bytes * seconds_per_byte_;
+}
+
+// As attention_tiles.cuh has it: tiles of 64 tokens, 32 where heads are past 128 channels. Scores
+// and dP take a head's channels, the other products those of the tile, 64, 128 or 256. The backward
+// pass makes scores and dP twice.
+double AttentionCost::PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const {
+  ZEROPLAN_CHECK(fp32_peak_ > 0, "no fp32 peak");
+  const size_t size = shape.head_dim <= 64 ? 0 : shape.head_dim <= 128 ? 1 : 2;
+  const double padded = static_cast<double>(64 << size);
+  const auto head = static_cast<double>(AlignUp(static_cast<uint64_t>(shape.head_dim), 4));
+  const double tile = size < 2 ? 64 : 32;
+  const double tiles = std::ceil(static_cast<double>(shape.seq) / tile);
+  const double channels = backward ? 4 * head + 3 * padded : head + padded;
+  const double flops = 2 * channels * tile * tile *
+                       (tiles * (tiles + 1) / 2 + kPlainStart * tiles) *
+                       static_cast<double>(shape.batch * shape.heads);
+  const PlainShare& share = (backward ? kPlainBackward : kPlainForward)[size];
+  return (backward ? 2 : 1) * launch_seconds_ +
+         flops / (fp32_peak_ * (dtype == Dtype::kF32 ? share.fp32 : share.half));
 }
 
 // The fastest row may measure a call's cost instead of the kernel: then the formula, fitted to the

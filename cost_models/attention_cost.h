@@ -4,17 +4,29 @@
 // keys up to its own, so that
 //
 //   t = start + F / rate(D) * (1 + kDiagonal / T) * (1 + kFill / q),
-//   q = B * H * ceil(T / 128) / SMs
+//   q = B * H * T / 128 / SMs
 //
-// F: FLOPs of the causal half over the padded head size (64, 128, ...). 1/T: the diagonal blocks,
+// T: the sequence, rounded up to whole blocks. F: FLOPs of the causal half of those, over the
+// padded head size (64, 128, ...). 1/T: the diagonal blocks,
 // which are computed whole, and a head's start and end. 1/q: the last wave, of which on average a
 // part idles. `start` and the rate of small and of large heads are fitted, each pass by itself.
+//
+// What comes on top of that in the backward pass, each by a kernel of its own:
+// - Heads of keys and values that several query heads share: dK and dV of every query head are read
+//   and added up. (The products are those of as many heads of keys as of queries, and keys and
+//   values that are read less were hidden behind them.)
+// - Deterministic: the gradients of the scores are written by the main kernel and read by the one
+//   that makes dQ. It runs in as many calls as the workspace makes it (AttentionPathOf).
+//
+// Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The shares are
+// an H200's; those of other GPUs are taken to be the same.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "core/program/attention_path.h"
 #include "cost_models/calibration.h"
 #include "cost_models/gemm_cost.h"
 #include "cost_models/memory_cost.h"
@@ -22,11 +34,9 @@
 
 namespace zeroplan {
 
-// Heads of keys and values that several query heads share take the time of as many of their own:
-// the products are the same, and what is read less is hidden behind them (the bytes of a launch,
-// which know of it, are a bound all the same).
 struct AttentionShape {
   int64_t batch = 1, seq = 1, heads = 1, head_dim = 1;
+  int64_t key_heads = 0;  // that the query heads share; 0: as many as these
 };
 
 class AttentionCost {
@@ -36,8 +46,15 @@ class AttentionCost {
   // bit. REQUIRES: `gemm` of the same GPU; used here only.
   AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
 
+  // By whichever kernels this GPU runs it. `launch` without its compute capability.
+  double Seconds(AttentionLaunch launch) const;
+
+  // Fused, in one call, not deterministic.
   double ForwardSeconds(const AttentionShape& shape) const { return Seconds(forward_, shape); }
-  double BackwardSeconds(const AttentionShape& shape) const { return Seconds(backward_, shape); }
+  double BackwardSeconds(const AttentionShape& shape) const {
+    return Seconds(backward_, shape) + SharedSeconds(shape);
+  }
+  double PlainSeconds(const AttentionShape& shape, Dtype dtype, bool backward) const;
 
  private:
   struct Pass {
@@ -53,11 +70,16 @@ class AttentionCost {
   double Work(const Pass& pass, const AttentionShape& shape) const;  // FLOPs with their overheads
   double Formula(const Pass& pass, const AttentionShape& shape) const;
   double Seconds(const Pass& pass, const AttentionShape& shape) const;
+  double SharedSeconds(const AttentionShape& shape) const;
+  double OrderedSeconds(
+      const AttentionShape& shape) const;  // deterministic, beyond BackwardSeconds
   void Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const;
   void FitRates(const std::vector<Timed>& rows, Pass& pass) const;
 
   double multiprocessors_ = 1;
-  double dense_peak_ = 0;
+  double dense_peak_ = 0, fp32_peak_ = 0;  // FLOP/s
+  double launch_seconds_ = 0, seconds_per_byte_ = 0;
+  int compute_capability_ = 0;
   Pass forward_, backward_;
 };
 

@@ -25,6 +25,13 @@ std::optional<GemmKind> ProductKind(CostKind cost) {
   }
 }
 
+// See Key. A program for the CPU has no workspace: as if it were for the GPU.
+uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
+  if (launch.kernel != KernelId::kAttentionBackward || !program.setup.deterministic) return 0;
+  const bool has = program.backend == Backend::kCuda;
+  return has ? program.args(launch).back().bytes : AttentionWorkspaceBytes(launch.dims, true);
+}
+
 }  // namespace
 
 KernelCost::KernelCost(const GpuProfile& gpu, double overlapped_compute)
@@ -48,6 +55,7 @@ uint64_t KernelCost::Hash(const Key& key) {
   };
   for (const int64_t dim : key.dims) mix(static_cast<uint64_t>(dim));
   mix(key.bytes);
+  mix(key.ordered_in);
   return hash;
 }
 
@@ -72,7 +80,8 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
     return {memory_.Seconds(bytes) + side, std::min(overlapped_compute_, kMemoryBesideCollective)};
   }
   const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
-  const Key key = {launch.dims, static_cast<uint64_t>(bytes), cost, dtype};
+  const Key key = {launch.dims, static_cast<uint64_t>(bytes), cost, dtype,
+                   OrderedIn(program, launch)};
   size_t at = Hash(key) & (slots_.size() - 1);
   while (slots_[at].cost.seconds >= 0) {
     if (slots_[at].key == key) {
@@ -104,9 +113,13 @@ double KernelCost::Compute(const Key& key) const {
     case CostKind::kWeightProduct:
       return std::max(least, ProductSeconds(*ProductKind(key.cost), key));
     case CostKind::kAttentionForward:
-      return std::max(least, attention_.ForwardSeconds(shape));
     case CostKind::kAttentionBackward:
-      return std::max(least, attention_.BackwardSeconds(shape));
+      return std::max(least,
+                      attention_.Seconds({.dims = key.dims,
+                                          .dtype = key.dtype,
+                                          .backward = key.cost == CostKind::kAttentionBackward,
+                                          .deterministic = key.ordered_in > 0,
+                                          .workspace_bytes = key.ordered_in}));
     case CostKind::kUnfusedAttentionForward:
       return std::max(least, UnfusedAttentionSeconds(gemm_, memory_, key.dtype, shape, false));
     case CostKind::kUnfusedAttentionBackward:

@@ -45,6 +45,7 @@ class KernelCost {
     uint64_t bytes = 0;
     CostKind cost = CostKind::kMemory;
     Dtype dtype = Dtype::kU8;
+    uint64_t ordered_in = 0;  // workspace of a deterministic backward pass of attention
     bool operator==(const Key&) const = default;
   };
   struct Slot {

@@ -12,17 +12,19 @@ namespace zeroplan {
 namespace {
 
 // Dense 16-bit matrix FLOP per SM and clock, and plain fp32 FLOP per SM and clock. Source: NVIDIA's
-// architecture whitepapers (V100, T4, A100, GA102, Ada, H100, Blackwell, RTX Blackwell).
+// architecture whitepapers (V100, T4, A100, GA102, Ada, H100, Blackwell, RTX Blackwell). The
+// compute capability is that of its first GPU.
 struct ArchitectureRate {
   std::string_view name;
   double matrix16;
   double fp32;
+  int compute_capability;
 };
 constexpr ArchitectureRate kRates[] = {
-    {"volta", 1024, 128},     {"turing", 1024, 128},
-    {"ampere", 2048, 128},    {"ampere-ga10x", 1024, 256},
-    {"ada", 1024, 256},       {"hopper", 4096, 256},
-    {"blackwell", 8192, 256}, {"blackwell-gb20x", 1024, 256},
+    {"volta", 1024, 128, 70},      {"turing", 1024, 128, 75},
+    {"ampere", 2048, 128, 80},     {"ampere-ga10x", 1024, 256, 86},
+    {"ada", 1024, 256, 89},        {"hopper", 4096, 256, 90},
+    {"blackwell", 8192, 256, 100}, {"blackwell-gb20x", 1024, 256, 120},
 };
 // Sparse figures are twice the dense ones: anything past this much over the rate is one of those.
 constexpr double kTolerance = 1.15;
@@ -246,6 +248,11 @@ double DenseFlopsPerClock(std::string_view architecture, Dtype dtype) {
   const ArchitectureRate* rate = FindRate(architecture);
   if (rate == nullptr) return 0;
   return dtype == Dtype::kF32 ? rate->fp32 : rate->matrix16;
+}
+
+int ComputeCapability(std::string_view architecture) {
+  const ArchitectureRate* rate = FindRate(architecture);
+  return rate == nullptr ? 0 : rate->compute_capability;
 }
 
 Found FindContradiction(const HardwareProfile& profile) {

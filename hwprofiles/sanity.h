@@ -17,6 +17,8 @@ struct Contradiction {
 // Dense FLOP of one SM in one clock: of matrix products for 16-bit dtypes, plain for kF32. 0 for an
 // architecture that is not known.
 double DenseFlopsPerClock(std::string_view architecture, Dtype dtype);
+// 90 for 9.0; 0 for an architecture that is not known.
+int ComputeCapability(std::string_view architecture);
 
 std::optional<Contradiction> FindContradiction(const HardwareProfile& profile);
 

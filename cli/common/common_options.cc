@@ -140,6 +140,13 @@ void AddGoalOptions(Command& command, GoalOptions& options) {
                 options.gpu_hour_price, ParsePrice);
 }
 
+void AddDeterministicOption(Command& command, CommonOptions& options) {
+  command.Flag("Run", "--deterministic",
+               "On a GPU: the same results from run to run, slower in attention's backward pass; "
+               "the CPU always does",
+               options.deterministic);
+}
+
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
   // Disks that nobody named are not searched.

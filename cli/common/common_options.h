@@ -60,6 +60,7 @@ struct CommonOptions {
   ChoiceOptions choice;
   GoalOptions goal;
   std::string config;
+  bool deterministic = false;
 };
 
 enum class OutputFormat : uint8_t { kText, kJson };
@@ -74,6 +75,8 @@ void AddClusterOptions(Command& command, CommonOptions& options);
 void AddReserveOptions(Command& command, const char* group, ClusterOptions& options);
 // `searched`: what is left out is searched (plan); else it is 1.
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched = false);
+// --deterministic, of what is planned for a GPU.
+void AddDeterministicOption(Command& command, CommonOptions& options);
 // The run's length and price.
 void AddGoalOptions(Command& command, GoalOptions& options);
 // ZeRO, offload, recompute, and --config. `all_default`: "all" is the default of stage and offloads

@@ -8,6 +8,7 @@
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
+#include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/detect.h"
 #include "hwprofiles/guesses.h"
@@ -15,6 +16,7 @@
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "planner/attention_note.h"
 #include "planner/footprint.h"
 #include "planner/search/search_space.h"
 
@@ -325,6 +327,20 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
   }
   std::sort(parts.begin(), parts.end());
   std::string note = GuessNote(GuessedFigures(hardware, parts, cluster.gpus_per_node));
+  if (!note.empty()) assumptions.notes.push_back(std::move(note));
+}
+
+LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu) {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention = gpu.flash_attention && model.HeadSize() <= kMostPlainHead;
+  return lower;
+}
+
+void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                   const HardwareProfile& hardware, bool ordered_program,
+                   Assumptions& assumptions) {
+  std::string note = AttentionNote(model, setup, lower, hardware.gpu, ordered_program);
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 

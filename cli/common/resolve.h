@@ -9,6 +9,7 @@
 
 #include "cli/common/common_options.h"
 #include "core/config/zero_config.h"
+#include "core/lowering/lower.h"
 #include "core/model/model_spec.h"
 #include "hwprofiles/profile.h"
 #include "planner/cluster.h"
@@ -43,6 +44,12 @@ HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& ass
 // Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
+// How programs of `model` for such GPUs are lowered: for CUDA, with fused attention where they have
+// it and heads are not too large for every kernel.
+LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu);
+// Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).
+void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                   const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 

@@ -231,6 +231,8 @@ void RunPlan(PlanOptions options) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
+  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
+                assumptions);
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {
@@ -261,6 +263,7 @@ void RegisterPlan(Command& app) {
   AddClusterOptions(command, options->common);
   AddBatchOptions(command, options->common.batch, /*searched=*/true);
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
+  AddDeterministicOption(command, options->common);
   OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
                         "Finds the largest that fits: GPT-2 shape (without a model; the default), "
                         "sequence or micro-batch (of the model), and plans it"};

@@ -31,8 +31,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   inputs_.objective = options.objective.value_or(Objective::kThroughput);
   inputs_.model = ResolveModel(options_.model, options_.batch.seq_len, assumptions);
   cluster_ = ResolveCluster(options_, hardware_, assumptions);
-  inputs_.lower.backend = Backend::kCuda;
-  inputs_.lower.flash_attention = hardware_.gpu.flash_attention;
+  inputs_.lower = GpuLowerOptions(inputs_.model, hardware_.gpu);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
   if (options_.config.empty()) {
@@ -40,6 +39,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   } else {
     FromConfig(assumptions);
   }
+  inputs_.base.deterministic = inputs_.base.deterministic || options_.deterministic;
   if (!options.deepspeed_file.empty()) ForDeepSpeed();
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
 }
@@ -61,6 +61,9 @@ void PlanRequest::ForDeepSpeed() {
     if (schedule.kind != ScheduleKind::kConstant && schedule.total_steps == 0) {
       fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
                         options_.config);
+    } else if (inputs_.base.deterministic) {
+      fix = options_.deterministic ? "leave --deterministic out"
+                                   : fmt::format("take _zeroplan out of {}", options_.config);
     } else if (inputs_.space.recompute == std::vector{kSelectiveRecompute}) {
       fix = options_.config.empty() ? "use --checkpointing none or full"
                                     : fmt::format("take _zeroplan out of {}", options_.config);

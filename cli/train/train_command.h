@@ -23,7 +23,7 @@ struct TrainCommand {
   Option<Dtype> save_dtype;
   Option<uint64_t> max_shard_size;  // bytes
   std::string save, init_from, metrics, trace, nvme_path;
-  bool resume = false, no_shuffle = false, deterministic = false, fresh_weights = false;
+  bool resume = false, no_shuffle = false, fresh_weights = false;
 };
 
 // Adds them to `command`. `options` must outlive it.

@@ -71,9 +71,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value(
       {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
       options.save_every, count);
-  command.Flag(run, "--deterministic",
-               "On a GPU: the same results from run to run, a little slower; the CPU always does",
-               options.deterministic);
+  AddDeterministicOption(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.resume);
 }

@@ -105,6 +105,15 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
   const PlanFile& plan = *work.plan;
   work.model = plan.model;
   work.setup = plan.setup;
+  if (command.common.deterministic && !plan.setup.deterministic) {
+    work.setup.deterministic = true;
+    if (backend == Backend::kCuda) {
+      assumptions.notes.push_back(fmt::format(
+          "--deterministic: {} was planned without it, so steps may take longer than planned; "
+          "'plan --deterministic' knows by how much.",
+          command.plan));
+    }
+  }
   work.lower = plan.lower;
   work.config_digest = DigestText(plan.config_text);
   if (!plan.lower.checkpoints && !command.save.empty()) {
@@ -138,8 +147,8 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
   TrainWork work = WorkOfWeights(command);
   work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
   work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
-  work.lower.backend = backend;
-  if (backend == Backend::kCuda) work.lower.flash_attention = hardware.gpu.flash_attention;
+  work.setup.deterministic = work.setup.deterministic || command.common.deterministic;
+  if (backend == Backend::kCuda) work.lower = GpuLowerOptions(work.model, hardware.gpu);
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   const std::string& config = command.common.config;
   work.config_digest = DigestText(config.empty() ? SetupLabel(work.setup) : ReadTextFile(config));
@@ -170,6 +179,10 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
   work.hardware = std::move(profile);
   work.gpu_memory_limit = gpu_memory;
   work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();
+  if (backend == Backend::kCuda && work.hardware_is_known) {
+    const bool ordered = work.plan ? work.plan->setup.deterministic : work.setup.deterministic;
+    NoteAttention(work.model, work.setup, work.lower, work.hardware, ordered, assumptions);
+  }
   return work;
 }
 
@@ -205,7 +218,6 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.threads_per_rank = command.threads.value_or(0);
   options.swap_dir = SwapDir(work.setup);
   options.trace_file = command.trace;
-  options.deterministic = command.deterministic;
   options.config_digest = work.config_digest;
   return options;
 }

@@ -190,7 +190,7 @@ const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
   if (recompute.kind == RecomputeKind::kNone) return;
   if (recompute.kind == RecomputeKind::kSelective) {
-    (*out)["_zeroplan"] = {{"checkpointing", RecomputeName(recompute)}};
+    (*out)["_zeroplan"]["checkpointing"] = RecomputeName(recompute);
     return;
   }
   Json section = Json::object();
@@ -202,7 +202,7 @@ void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
     exact = CeilDiv(static_cast<uint64_t>(layers), count) == static_cast<uint64_t>(recompute.every);
   }
   (*out)["activation_checkpointing"] = section;
-  if (!exact) (*out)["_zeroplan"] = {{"checkpoint_every", recompute.every}};
+  if (!exact) (*out)["_zeroplan"]["checkpoint_every"] = recompute.every;
 }
 
 }  // namespace
@@ -229,6 +229,7 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   const std::string schedule = PutSchedule(setup.optimizer.schedule, &params);
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
   AddRecompute(setup.recompute, layers, &out);
+  if (setup.deterministic) out["_zeroplan"]["deterministic"] = true;
   return out.dump(2) + "\n";
 }
 
@@ -252,6 +253,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   }
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
   if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
+  if (setup.deterministic) add("deterministic runs");
   const double floor = precision.min_loss_scale;
   if (precision.dtype == Dtype::kF16 &&
       (floor != std::floor(floor) || floor > 9e15 || (floor < 1 && precision.loss_scale == 0))) {

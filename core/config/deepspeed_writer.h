@@ -26,7 +26,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 std::string WriteDeepSpeedConfig(const TrainSetup& setup, int64_t layers);
 
 // The same for zeroplan's own reader: DeepSpeedCannot need not be empty. Selective recompute, which
-// DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}.
+// DeepSpeed has not, is "_zeroplan": {"checkpointing": "selective"}, and a deterministic run
+// "_zeroplan": {"deterministic": true}.
 std::string WriteConfig(const TrainSetup& setup, int64_t layers);
 
 // What DeepSpeed cannot do of `setup`: "ratio 0.4 below stage 3", "the optimizer on NVMe below

@@ -205,6 +205,7 @@ std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonN
             : recompute == FullRecompute()     ? std::string("every layer")
                                            : fmt::format("segments of {} layers", recompute.every),
             {"_zeroplan.checkpointing"});
+  table.Add("_zeroplan.deterministic", setup.deterministic);
   return std::move(table.rows);
 }
 

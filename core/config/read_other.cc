@@ -149,7 +149,7 @@ namespace {
 
 // Layers a segment. number_checkpoints segments of equal length cannot say each length (6 layers
 // of 10): where they cannot, the writer adds it as "_zeroplan", which DeepSpeed ignores. Selective
-// recompute has no key of DeepSpeed's, and is there alone.
+// recompute has no key of DeepSpeed's, and is there alone; so is whether the run is deterministic.
 void ReadSegments(ReaderState* state, JsonSection* section) {
   RecomputeConfig& out = state->result.setup.recompute;
   const std::optional<int64_t> checkpoints = section->Int("number_checkpoints", 1);
@@ -159,6 +159,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   const std::optional<std::string> kind = own.String("checkpointing");
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
+  state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;
     if (every) {

@@ -191,6 +191,10 @@ struct TrainSetup {
   PrecisionConfig precision;
   BatchSpec batch;
   OptimizerConfig optimizer;
+  // On a GPU: the same results from run to run on the same GPU and libraries. Attention's backward
+  // pass is slower then (core/program/attention_path.h). The program is the same. Default: off. The
+  // CPU always does.
+  bool deterministic = false;
   bool operator==(const TrainSetup&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "core/lowering/emitter.h"
 
 #include "core/base/error.h"
+#include "core/program/attention_path.h"
 
 namespace zeroplan {
 
@@ -46,7 +47,11 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   launch.arg_count = static_cast<uint16_t>(args.size());
   // What the host runs is the CPU's kernel, whatever the program's backend.
   const Backend backend = stream == Stream::kHost ? Backend::kCpu : program_.backend;
-  if (const uint64_t bytes = row.workspace_bytes(dims, backend); bytes > 0) {
+  uint64_t bytes = row.workspace_bytes(dims, backend);
+  if (kernel == KernelId::kAttentionBackward && bytes > 0) {
+    bytes = AttentionWorkspaceBytes(dims, program_.setup.deterministic);
+  }
+  if (bytes > 0) {
     ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.args.size(), "{}", row.name);
     BufferId id = kNoBuffer;
     if (row.shares_workspace && program_.matmul_workspace != kNoBuffer) {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/program/attention_path.h"
 #include "core/program/kernel_workspace.h"
 
 namespace zeroplan {
@@ -99,20 +100,9 @@ uint64_t AttentionForwardWorkspace(const KernelDims&, Backend backend) {
   return backend == Backend::kCuda ? 256 : 0;
 }
 
-// Measured for the favourite plan of cuDNN 9.14 on Hopper at 23 shapes, to the byte, and what its
-// algorithm needs: dQ in fp32, the row sums of dout*out in fp32, and a header. Where heads of keys
-// are shared, dK and dV of every query head in 16 bits, which a second kernel adds up. Where T is
-// no multiple of 128, two lengths of 4 bytes a sequence, which versions up to 9.15 are told. A
-// deterministic backward pass takes 2*T*T bytes a query head in place of dQ; it makes do with this
-// by taking part of the heads at a time (executor/kernels/cuda/attention/attention_plans.h).
+// Of setups that are deterministic the emitter takes AttentionWorkspaceBytes instead.
 uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
-  if (backend == Backend::kCpu) return 0;
-  const auto batch = static_cast<uint64_t>(d[0]), tokens = static_cast<uint64_t>(d[1]);
-  const auto heads = static_cast<uint64_t>(d[2]), head_size = static_cast<uint64_t>(d[4]);
-  const uint64_t rows = batch * heads * tokens;
-  const uint64_t shared = d[3] < d[2] ? 4 * rows * head_size : 0;
-  const uint64_t lengths = d[1] % 128 != 0 ? 8 * batch : 0;
-  return 4 * rows * head_size + 4 * rows + 256 + shared + lengths;
+  return backend == Backend::kCuda ? AttentionWorkspaceBytes(d, false) : 0;
 }
 
 // Our own kernels: kernel_workspace.h.

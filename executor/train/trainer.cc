@@ -186,7 +186,7 @@ class Run {
     EngineOptions engine;
     engine.backend = options_.backend;
     engine.group = options_.group;
-    engine.deterministic = options_.deterministic;
+    engine.deterministic = program_.setup.deterministic;
     engine.seed = seed_;
     engine.fresh_weights = !checkpoint_ && !weights_;
     engine.threads_per_rank = options_.threads_per_rank;

@@ -19,7 +19,6 @@ namespace zeroplan {
 struct TrainOptions {
   Backend backend = Backend::kCpu;   // what it runs on, see EngineOptions
   ProcessGroup* group = nullptr;     // of one rank a process; null: this process is all
-  bool deterministic = false;        // see EngineOptions
   std::vector<std::string> data;     // text files or folders, or token files
   int64_t steps = 100;               // optimizer steps in all, those before a resume included
   std::optional<uint64_t> seed;      // of weights and data order; default 1, or the checkpoint's

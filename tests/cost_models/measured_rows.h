@@ -108,6 +108,7 @@ inline HardwareProfile FittedProfile(const std::string& folder, const std::strin
   HardwareProfile profile;
   profile.name = gpu;
   profile.gpu.name = file["gpu"];
+  profile.gpu.architecture = "hopper";
   profile.gpu.bf16 = profile.gpu.fp16 = profile.gpu.flash_attention = true;
   profile.gpu.hbm_bandwidth = Value(gpu == "h200" ? 4.8e12 : 3.35e12);
   profile.gpu.sm_count = Value(132);

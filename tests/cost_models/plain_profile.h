@@ -15,6 +15,7 @@ inline HardwareProfile PlainProfile() {
   HardwareProfile profile;
   profile.name = "plain";
   profile.gpu.name = "plain GPU";
+  profile.gpu.architecture = "hopper";
   profile.gpu.bf16 = profile.gpu.fp16 = profile.gpu.flash_attention = true;
   profile.gpu.hbm_bandwidth = Number(1e12);
   profile.gpu.sm_count = Number(100);

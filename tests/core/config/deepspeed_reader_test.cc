@@ -216,6 +216,20 @@ TEST_CASE("reader: recompute") {
   CHECK(every(R"({"activation_checkpointing": null})", 24) == 0);
 }
 
+TEST_CASE("reader: deterministic runs are zeroplan's own key") {
+  auto read = [](const char* text) { return Read(text, {}); };
+  CHECK_FALSE(read("{}").setup.deterministic);
+  CHECK_FALSE(read(R"({"_zeroplan": {"deterministic": false}})").setup.deterministic);
+  const ReadResult on = read(R"({"_zeroplan": {"deterministic": true}})");
+  CHECK(on.setup.deterministic);
+  REQUIRE(on.warnings.size() == 1);
+  CHECK(on.warnings[0].find("DeepSpeed itself does not: deterministic runs") != std::string::npos);
+  CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": {"deterministic": "often"}})"),
+                       doctest::Contains("ds.json:1: _zeroplan.deterministic: \"often\" is not "
+                                         "allowed; use true or false"),
+                       Error);
+}
+
 TEST_CASE("reader: selective recompute is zeroplan's own key") {
   auto read = [](const char* text) { return Read(text, {}); };
   const ReadResult selective = read(R"({"_zeroplan": {"checkpointing": "selective"}})");

@@ -142,6 +142,23 @@ TEST_CASE("writer: selective recompute is for zeroplan's reader alone") {
   }
 }
 
+TEST_CASE("writer: deterministic runs are for zeroplan's reader alone") {
+  TrainSetup setup;
+  setup.zero.reduce_bucket_elements = setup.zero.prefetch_bucket_elements = 1000;
+  CHECK_FALSE(nlohmann::json::parse(WriteConfig(setup, 10)).contains("_zeroplan"));
+  setup.deterministic = true;
+  CHECK(DeepSpeedCannot(setup) == "deterministic runs");
+  for (const RecomputeConfig& recompute :
+       {kNoRecompute, kSelectiveRecompute, FullRecompute(), FullRecompute(6)}) {
+    setup.recompute = recompute;
+    const std::string text = WriteConfig(setup, 10);
+    CHECK(nlohmann::json::parse(text)["_zeroplan"]["deterministic"] == true);
+    const TrainSetup back = ReadBack(text, setup.batch, 10);
+    CHECK(back.deterministic);
+    CHECK(back.recompute == recompute);
+  }
+}
+
 TEST_CASE("writer: what DeepSpeed cannot do is said, and not written") {
   TrainSetup good;
   good.zero.reduce_bucket_elements = good.zero.prefetch_bucket_elements = 1000;

@@ -64,6 +64,9 @@ TEST_CASE("effective values: sections left open or in an old form") {
   CHECK(Find(recompute, "activation_checkpointing") == "every layer from line 2");
   const auto selective = Values("{\n\"_zeroplan\": {\n\"checkpointing\": \"selective\"}}");
   CHECK(Find(selective, "activation_checkpointing") == "selective from line 3");
+  CHECK(Find(selective, "_zeroplan.deterministic") == "false from default");
+  const auto deterministic = Values("{\n\"_zeroplan\": {\n\"deterministic\": true}}");
+  CHECK(Find(deterministic, "_zeroplan.deterministic") == "true from line 3");
 }
 
 }  // namespace

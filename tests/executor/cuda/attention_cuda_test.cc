@@ -203,8 +203,7 @@ TEST_CASE("gpu attention: which launches cuDNN takes") {
   const SdpaParts parts = plans.Find(shape, Dtype::kBF16, true, bytes, false);
   REQUIRE(parts.plan != nullptr);
   CHECK(parts.plan->workspace_bytes <= bytes);
-  CHECK(parts.sequences == 2);
-  CHECK(parts.key_heads == 4);
+  CHECK(parts.part == AttentionPart{2, 4});
   CHECK(plans.Find(shape, Dtype::kBF16, true, bytes, false).plan == parts.plan);
   if (parts.plan->workspace_bytes > 0) {
     CHECK_THROWS_AS(plans.Find(shape, Dtype::kBF16, true, 0, false), Error);
@@ -218,8 +217,33 @@ TEST_CASE("gpu attention: which launches cuDNN takes") {
     CHECK(plans.Find(s, Dtype::kBF16, false, 256, false).plan != nullptr);
     const SdpaParts found = plans.Find(s, Dtype::kBF16, true, workspace(s), false);
     CHECK(found.plan != nullptr);
-    MESSAGE("backward ", FormatDims(KernelId::kAttentionForward, s.dims(), {}), ": parts of ",
-            found.sequences, " sequences, ", found.key_heads, " heads of keys");
+    CHECK(found.part == AttentionPart{s.B, s.G});
+  }
+}
+
+// What plans count with: as many calls, in the workspace that a program sets aside.
+TEST_CASE("gpu attention: deterministic launches go in the parts that were planned") {
+  std::string why;
+  const bool has_library = SdpaLibrary::Open(&why) != nullptr;
+  WARN(has_library);
+  if (!has_library) return;
+  AttentionPlans plans(0, true);
+  for (const AttentionShape& s :
+       {AttentionShape{8, 2048, 32, 8, 64}, AttentionShape{1, 4096, 32, 8, 128},
+        AttentionShape{4, 1024, 12, 12, 64}, AttentionShape{2, 1000, 32, 8, 128},
+        AttentionShape{1, 2048, 16, 8, 256}}) {
+    CAPTURE(FormatDims(KernelId::kAttentionBackward, s.dims(), {}));
+    const AttentionLaunch launch{.dims = s.dims(),
+                                 .backward = true,
+                                 .compute_capability = 90,
+                                 .deterministic = true,
+                                 .workspace_bytes = AttentionWorkspaceBytes(s.dims(), true)};
+    const SdpaParts found = plans.Find(s, Dtype::kBF16, true, launch.workspace_bytes, false);
+    REQUIRE(found.plan != nullptr);
+    const AttentionPath path = AttentionPathOf(launch);
+    CHECK(found.part == path.part);
+    CHECK(found.plan->workspace_bytes <=
+          FusedAttentionBackwardBytes(PartDims(s.dims(), path.part), true));
   }
 }
 

@@ -1,4 +1,4 @@
-// Fused attention: cuDNN's where it can, else our own plain kernels.
+// Fused attention: cuDNN's or our own plain kernels, as core/program/attention_path.h says.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
 #include "executor/kernels/attention_call.h"
@@ -43,8 +43,8 @@ void Run(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
   const auto at = [](const KernelArg& arg, int64_t element) -> void* {
     return Present(arg) ? ElementAt(arg, element) : nullptr;
   };
-  for (int64_t b = 0; b < dims.B; b += parts.sequences) {
-    for (int64_t g = 0; g < dims.G; g += parts.key_heads) {
+  for (int64_t b = 0; b < dims.B; b += parts.part.sequences) {
+    for (int64_t g = 0; g < dims.G; g += parts.part.key_heads) {
       const int64_t h = g * dims.Sharing(), row = b * dims.T * dims.QkvRow();
       const int64_t q = row + dims.QueryColumn(h), k = row + dims.KeyColumn(g);
       const int64_t v = row + dims.ValueColumn(g), out = b * dims.T * dims.OutRow() + h * dims.D;

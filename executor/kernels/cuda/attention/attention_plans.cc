@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <vector>
-
 #include "core/base/log.h"
 #include "executor/kernels/cuda/library_check.h"
 
@@ -16,35 +14,30 @@ std::string Text(const SdpaShape& s) {
       s.backward ? "backward" : "forward", s.dims.B, s.dims.T, s.dims.H, s.dims.D, s.dims.G);
 }
 
-struct Part {
-  int64_t sequences, key_heads;
-};
-
-// Equal parts of a launch, the largest first: whole sequences, then heads of one.
-std::vector<Part> PartsOf(const AttentionDims& dims) {
-  std::vector<Part> parts;
-  for (int64_t sequences = dims.B; sequences > 0; --sequences) {
-    if (dims.B % sequences == 0) parts.push_back({sequences, dims.G});
-  }
-  for (int64_t heads = dims.G - 1; heads > 0; --heads) {
-    if (dims.G % heads == 0) parts.push_back({1, heads});
-  }
-  return parts;
-}
+KernelDims KernelDimsOf(const AttentionDims& d) { return {d.B, d.T, d.H, d.G, d.D}; }
 
 // The same strides, fewer sequences or heads.
-SdpaShape ShapeOf(const SdpaShape& whole, const Part& part) {
+SdpaShape ShapeOf(const SdpaShape& whole, const AttentionPart& part) {
+  const auto [B, T, H, G, D] = FirstDims<5>(PartDims(KernelDimsOf(whole.dims), part));
   SdpaShape shape = whole;
-  shape.dims.B = part.sequences;
-  shape.dims.G = part.key_heads;
-  shape.dims.H = part.key_heads * whole.dims.Sharing();
+  shape.dims = {B, T, H, G, D};
   return shape;
+}
+
+int ComputeCapabilityOf(int device) {
+  int major = 0, minor = 0;
+  CheckRuntimeCall(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                   "asking a GPU's compute capability");
+  CheckRuntimeCall(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                   "asking a GPU's compute capability");
+  return 10 * major + minor;
 }
 
 }  // namespace
 
 AttentionPlans::AttentionPlans(int device, bool deterministic) : deterministic_(deterministic) {
   CheckRuntimeCall(cudaSetDevice(device), "choosing a GPU");
+  compute_capability_ = ComputeCapabilityOf(device);
   library_ = SdpaLibrary::Open(&no_library_);
 }
 
@@ -62,50 +55,75 @@ SdpaParts AttentionPlans::Find(const AttentionDims& dims, Dtype dtype, bool back
     at = plans_.emplace(key, Build(shape, workspace_bytes, log)).first;
   }
   const Owned& owned = at->second;
-  return {owned.plan.get(), owned.sequences, owned.key_heads};
+  return {owned.plan.get(), owned.part};
 }
 
-// Parts for the library's favourite, which needs `whole.favourite_bytes` for all at once. What a
-// part needs is about its share; building a plan to know takes seconds, so it is not done for every
-// size.
-AttentionPlans::Owned AttentionPlans::BuildParts(const SdpaShape& shape, uint64_t workspace_bytes,
-                                                 const SdpaLibrary::Built& whole) {
-  const auto all = static_cast<double>(shape.dims.B * shape.dims.G);
+// What a part needs is about its share; building a plan to know takes seconds, so it is not done
+// for every size.
+AttentionPlans::Owned AttentionPlans::BuildSmaller(const SdpaShape& shape, uint64_t workspace_bytes,
+                                                   const AttentionPart& planned,
+                                                   uint64_t favourite_bytes) {
   const auto room = static_cast<double>(workspace_bytes);
-  double needed_by_one = static_cast<double>(whole.favourite_bytes) / all;
-  for (const Part& part : PartsOf(shape.dims)) {
-    const auto heads = static_cast<double>(part.sequences * part.key_heads);
+  const auto heads_of = [](const AttentionPart& part) {
+    return static_cast<double>(part.sequences * part.key_heads);
+  };
+  double needed_by_one = static_cast<double>(favourite_bytes) / heads_of(planned);
+  for (const AttentionPart& part : AttentionParts(KernelDimsOf(shape.dims))) {
+    const double heads = heads_of(part);
     const bool last = heads == 1;
-    if (heads == all || (heads * needed_by_one > room && !last)) continue;
+    if (heads >= heads_of(planned) || (heads * needed_by_one > room && !last)) continue;
     SdpaLibrary::Built built = library_->Build(ShapeOf(shape, part), workspace_bytes, true);
-    if (built.plan != nullptr) return {std::move(built.plan), part.sequences, part.key_heads};
+    if (built.plan != nullptr) return {std::move(built.plan), part};
     needed_by_one = static_cast<double>(built.favourite_bytes) / heads;
     if (built.favourite_bytes == 0) break;  // the library takes no such part
   }
   return {};
 }
 
+void AttentionPlans::Log(bool wanted, const std::string& text) {
+  if (!wanted || logged_) return;
+  LogWarning("{}", text);
+  logged_ = true;
+}
+
 AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspace_bytes,
                                             bool log) {
+  const AttentionLaunch launch{.dims = KernelDimsOf(s.dims),
+                               .dtype = s.dtype,
+                               .backward = s.backward,
+                               .compute_capability = compute_capability_,
+                               .deterministic = s.deterministic,
+                               .workspace_bytes = workspace_bytes};
+  const AttentionPath path = AttentionPathOf(launch);
   std::string why;
-  if (s.dtype != Dtype::kBF16 && s.dtype != Dtype::kF16) {
-    why = fmt::format("cuDNN has none for {}", DtypeName(s.dtype));
+  if (!path.fused()) {
+    why = PlainReasonText(launch, path.plain);
   } else if (library_ == nullptr) {
     why = "no cuDNN: " + no_library_;
   } else {
-    SdpaLibrary::Built built = library_->Build(s, workspace_bytes, true);
-    if (built.plan == nullptr && built.favourite_bytes > 0) {
-      Owned parts = BuildParts(s, workspace_bytes, built);
-      if (parts.plan != nullptr) return parts;
+    SdpaLibrary::Built built = library_->Build(ShapeOf(s, path.part), workspace_bytes, true);
+    if (built.plan != nullptr) return {std::move(built.plan), path.part};
+    if (built.favourite_bytes > 0) {
+      Owned smaller = BuildSmaller(s, workspace_bytes, path.part, built.favourite_bytes);
+      if (smaller.plan != nullptr) {
+        Log(log, fmt::format("{} runs in parts of {} sequences and {} heads of keys, not of {} and "
+                             "{} as planned: cuDNN needs {} bytes for these, the launch has {}",
+                             Text(s), smaller.part.sequences, smaller.part.key_heads,
+                             path.part.sequences, path.part.key_heads, built.favourite_bytes,
+                             workspace_bytes));
+        return smaller;
+      }
+    }
+    if (built.favourite_bytes > 0 || path.calls > 1) {
       built = library_->Build(s, workspace_bytes, false);
     }
-    if (built.plan != nullptr) return {std::move(built.plan), s.dims.B, s.dims.G};
+    if (built.plan != nullptr) return {std::move(built.plan), {s.dims.B, s.dims.G}};
     why = "cuDNN: " + built.why;
     if (const uint64_t least = built.least_bytes; least > 0) {
       why = fmt::format("cuDNN needs {} bytes of workspace, the launch has {}", least,
                         workspace_bytes);
-      // Determinism costs workspace that no program sets aside, and odd lengths may in versions of
-      // the library not met yet. Otherwise the program and the library disagree.
+      // Determinism may cost more than was planned, and odd lengths too, in versions of the library
+      // not met yet. Otherwise the program and the library disagree.
       if (!s.deterministic && s.dims.T % 128 == 0) {
         ThrowRuntime(
             "{}: {}; install a cuDNN version that needs less (9.5 or newer), or train with unfused "
@@ -114,10 +132,7 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
       }
     }
   }
-  if (log && !logged_) {
-    LogWarning("{} runs on plain kernels, many times slower ({})", Text(s), why);
-    logged_ = true;
-  }
+  Log(log, fmt::format("{} runs on plain kernels, many times slower ({})", Text(s), why));
   return {};
 }
 

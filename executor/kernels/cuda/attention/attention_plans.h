@@ -6,28 +6,29 @@
 #include <string>
 #include <utility>
 
+#include "core/program/attention_path.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 
 namespace zeroplan {
 
-// How a launch is put to the library: in parts of so many sequences and heads of keys (with the
-// query heads that share them), one after the other, each by `plan`. Null: plain kernels must do.
+// How a launch is put to the library: in parts, one after the other, each by `plan`. Null: plain
+// kernels must do.
 struct SdpaParts {
   SdpaPlan* plan = nullptr;
-  int64_t sequences = 0, key_heads = 0;
+  AttentionPart part;
 };
 
 class AttentionPlans {
  public:
-  // `deterministic`: the backward pass gives equal bits for equal inputs. cuDNN then needs
-  // workspace in proportion to H*T*T of a part. Makes `device` the thread's current one.
+  // `deterministic`: the backward pass gives equal bits for equal inputs. Makes `device` the
+  // thread's current one.
   explicit AttentionPlans(int device, bool deterministic = false);
 
-  // The plan to launch with, none where plain kernels must do: no cuDNN, fp32, or a shape that it
-  // does not take. The first time, that is logged with its reason if `log` is set. Where the
-  // library's favourite needs more workspace than the launch has (determinism), the launch is cut
-  // into parts that fit. Throws Error(kRuntime) naming both sizes if only the workspace is too
-  // small.
+  // The plan to launch with, in the parts that AttentionPathOf says; none where that says plain
+  // kernels. Where there is no cuDNN, it takes no such launch, or takes it in smaller parts only,
+  // the launch runs so; the first time, that is logged with its reason if `log` is set. Throws
+  // Error(kRuntime) naming both sizes if the workspace is too small for a launch that is not
+  // deterministic.
   SdpaParts Find(const AttentionDims& dims, Dtype dtype, bool backward, uint64_t workspace_bytes,
                  bool log);
 
@@ -38,14 +39,17 @@ class AttentionPlans {
  private:
   struct Owned {
     std::unique_ptr<SdpaPlan> plan;
-    int64_t sequences = 0, key_heads = 0;
+    AttentionPart part;
   };
 
   Owned Build(const SdpaShape& shape, uint64_t workspace_bytes, bool log);
-  Owned BuildParts(const SdpaShape& shape, uint64_t workspace_bytes,
-                   const SdpaLibrary::Built& whole);
+  // In parts smaller than `planned`, of which the library's favourite needs `favourite_bytes`.
+  Owned BuildSmaller(const SdpaShape& shape, uint64_t workspace_bytes, const AttentionPart& planned,
+                     uint64_t favourite_bytes);
+  void Log(bool wanted, const std::string& text);
 
   bool deterministic_;
+  int compute_capability_ = 0;
   std::string no_library_;  // why there is none
   std::unique_ptr<SdpaLibrary> library_;
   bool logged_ = false;

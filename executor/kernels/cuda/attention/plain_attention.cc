@@ -1,5 +1,6 @@
 #include "executor/kernels/cuda/attention/plain_attention.h"
 
+#include "core/program/attention_path.h"
 #include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/launch_util.h"
 
@@ -8,9 +9,9 @@ namespace {
 
 AttentionDims DimsOf(const KernelCall& call) {
   const AttentionDims dims = AttentionDimsOf(call);
-  if (dims.D > kMostHeadSize) {
+  if (dims.D > kMostPlainHead) {
     ThrowRuntime("attention without cuDNN takes heads of at most {} channels, not {}",
-                 kMostHeadSize, dims.D);
+                 kMostPlainHead, dims.D);
   }
   return dims;
 }

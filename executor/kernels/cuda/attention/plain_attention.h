@@ -13,14 +13,12 @@ struct KernelCall;
 
 namespace zeroplan::cuda {
 
-// Arguments as AttentionForward's and AttentionBackward's. Heads of at most kMostHeadSize channels;
-// the workspace is not touched.
+// Arguments as AttentionForward's and AttentionBackward's. Heads of at most kMostPlainHead
+// channels; the workspace is not touched.
 void PlainAttentionForward(const KernelCall& call);
 void PlainAttentionBackward(const KernelCall& call);
 
-inline constexpr int64_t kMostHeadSize = 256;
-
-// Any T and float dtypes. REQUIRES: D <= kMostHeadSize. No scratch.
+// Any T and float dtypes. REQUIRES: D <= kMostPlainHead. No scratch.
 cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
                                         const FloatArray& out_BTHD, float* lse_BHT,
                                         cudaStream_t stream);

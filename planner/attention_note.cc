@@ -1,0 +1,116 @@
+#include "planner/attention_note.h"
+
+#include <fmt/format.h>
+
+#include "core/program/attention_path.h"
+#include "hwprofiles/sanity.h"
+
+namespace zeroplan {
+namespace {
+
+// Of a program that sets aside what deterministic ones do, or not.
+AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
+                         bool backward, const GpuProfile& gpu, bool ordered_program) {
+  AttentionLaunch launch;
+  launch.dims = {setup.batch.micro_batch, tokens, model.heads, model.KvHeads(), model.HeadSize()};
+  launch.dtype = setup.precision.dtype;
+  launch.backward = backward;
+  launch.compute_capability = ComputeCapability(gpu.architecture);
+  launch.deterministic = backward && setup.deterministic;
+  if (backward) {
+    launch.workspace_bytes = AttentionWorkspaceBytes(launch.dims, ordered_program);
+  }
+  return launch;
+}
+
+// The longest sequence, in steps of 128 tokens, whose deterministic backward pass cuDNN takes.
+int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const GpuProfile& gpu) {
+  int64_t tokens = setup.batch.seq_len / 128 * 128;
+  while (tokens > 128 &&
+         !AttentionPathOf(LaunchOf(model, setup, tokens, true, gpu, true)).fused()) {
+    tokens -= 128;
+  }
+  return tokens;
+}
+
+// What to change, as a sentence.
+std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
+                PlainReason reason, const GpuProfile& gpu, bool ordered_program) {
+  const int64_t head = model.HeadSize();
+  // No default: a new reason has to say what mends it.
+  switch (reason) {
+    case PlainReason::kNone:
+      break;
+    case PlainReason::kGpu:
+      return "Use a GPU from Ampere on.";
+    case PlainReason::kDtype:
+      return fmt::format("Use --dtype {}.", gpu.bf16 ? "bf16" : "fp16");
+    case PlainReason::kHeadSteps:
+      if (head < 8) return "Use a model whose heads have 8 channels.";
+      return fmt::format("Use a model whose heads have {} or {} channels.", head / 8 * 8,
+                         head / 8 * 8 + 8);
+    case PlainReason::kHeadSize:
+      return fmt::format("Use a model whose heads have at most {} channels{}.",
+                         MostFusedHead(launch.compute_capability, true),
+                         head <= MostFusedHead(90, true) ? ", or a Hopper GPU" : "");
+    case PlainReason::kLength:
+      return "Use longer sequences.";
+    case PlainReason::kWorkspace:
+      if (!ordered_program) return "Plan again with --deterministic, or leave it out.";
+      return fmt::format("Leave --deterministic out, or use --seq-len {} or less.",
+                         LongestOrdered(model, setup, gpu));
+  }
+  return "";
+}
+
+std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) {
+  const int64_t B = launch.dims[0], G = launch.dims[3];
+  const std::string part = path.part.key_heads == G
+                               ? fmt::format("{} of {} sequences", path.part.sequences, B)
+                               : fmt::format("{} of {} heads of keys", path.part.key_heads, G);
+  return fmt::format(
+      "--deterministic: attention's backward pass takes {} calls of cuDNN's kernel, each of {}, "
+      "which keeps the gradients of its scores; the predicted time has that.",
+      path.calls, part);
+}
+
+}  // namespace
+
+std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
+                          const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program) {
+  if (!lower.flash_attention) {
+    const std::string why =
+        gpu.flash_attention
+            ? fmt::format(
+                  "kernels that do without take heads of at most {} channels, these have "
+                  "{}",
+                  kMostPlainHead, model.HeadSize())
+            : fmt::format("cuDNN has no fused kernel for {}", gpu.name);
+    return fmt::format(
+        "Attention keeps the scores in memory ({}), which the predicted bytes and times have.",
+        why);
+  }
+  const int64_t tokens = setup.batch.seq_len;
+  const AttentionLaunch forward = LaunchOf(model, setup, tokens, false, gpu, ordered_program);
+  const AttentionLaunch backward = LaunchOf(model, setup, tokens, true, gpu, ordered_program);
+  const AttentionPath forward_path = AttentionPathOf(forward);
+  const AttentionPath backward_path = AttentionPathOf(backward);
+  if (!forward_path.fused() || !backward_path.fused()) {
+    const bool both = !forward_path.fused() && !backward_path.fused();
+    const bool only_forward = backward_path.fused();
+    const AttentionLaunch& launch = only_forward ? forward : backward;
+    const PlainReason reason = only_forward ? forward_path.plain : backward_path.plain;
+    const bool measured = gpu.architecture == "hopper";
+    return fmt::format(
+        "Attention{} runs on plain kernels, many times slower than cuDNN's: {}.{} {}",
+        both           ? ""
+        : only_forward ? "'s forward pass"
+                       : "'s backward pass",
+        PlainReasonText(launch, reason),
+        measured ? "" : " Their predicted time is a guess, measured on an H200 alone.",
+        Fix(model, setup, launch, reason, gpu, ordered_program));
+  }
+  return backward_path.calls > 1 ? PartsText(backward, backward_path) : "";
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,96 @@
+#include "planner/attention_note.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/cost_models/plain_profile.h"
+#include "tests/tiny_model.h"
+
+namespace zeroplan {
+namespace {
+
+struct Case {
+  int64_t hidden = 512, heads = 8, kv_heads = 0, seq_len = 1024, micro_batch = 4;
+  Dtype dtype = Dtype::kBF16;
+  bool deterministic = false, flash = true;
+  const char* architecture = "hopper";
+};
+
+std::string Note(const Case& c) {
+  testing::TinyShape shape;
+  shape.hidden = c.hidden;
+  shape.heads = c.heads;
+  ModelSpec model = testing::TinyModel(shape);
+  model.kv_heads = c.kv_heads;
+  TrainSetup setup;
+  setup.batch = {c.micro_batch, 1, 1, c.seq_len};
+  setup.precision.dtype = setup.precision.grad_accum_dtype = c.dtype;
+  setup.deterministic = c.deterministic;
+  GpuProfile gpu = PlainProfile().gpu;
+  gpu.architecture = c.architecture;
+  gpu.flash_attention = c.flash;
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention = c.flash && model.HeadSize() <= 256;
+  return AttentionNote(model, setup, lower, gpu);
+}
+
+bool Contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("attention note: nothing where cuDNN takes all of it, at any length") {
+  CHECK(Note({}).empty());
+  CHECK(Note({.kv_heads = 2}).empty());
+  CHECK(Note({.seq_len = 1000}).empty());
+  CHECK(Note({.dtype = Dtype::kF16}).empty());
+  CHECK(Note({.hidden = 2048}).empty());  // 256 channels
+}
+
+TEST_CASE("attention note: plain kernels, why, and what to change") {
+  CHECK(Note({.dtype = Dtype::kF32}) ==
+        "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none for fp32. "
+        "Use --dtype bf16.");
+  CHECK(Note({.hidden = 480}) ==
+        "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes heads in "
+        "multiples of 8 channels, these have 60. Use a model whose heads have 56 or 64 channels.");
+  const std::string ampere = Note({.hidden = 2048, .architecture = "ampere"});
+  CHECK(ampere.starts_with("Attention's backward pass runs on plain kernels"));
+  CHECK(Contains(ampere, "at most 128 channels here, these have 256"));
+  CHECK(Contains(ampere, "Their predicted time is a guess, measured on an H200 alone."));
+  CHECK(ampere.ends_with("Use a model whose heads have at most 128 channels, or a Hopper GPU."));
+}
+
+TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
+  CHECK(Note({.flash = false}) ==
+        "Attention keeps the scores in memory (cuDNN has no fused kernel for plain GPU), which the "
+        "predicted bytes and times have.");
+  CHECK(Note({.hidden = 8 * 320}) ==
+        "Attention keeps the scores in memory (kernels that do without take heads of at most 256 "
+        "channels, these have 320), which the predicted bytes and times have.");
+}
+
+TEST_CASE("attention note: deterministic runs say their calls, or that nothing fits") {
+  // As Llama 3.2 1B.
+  const Case llama = {
+      .hidden = 2048, .heads = 32, .kv_heads = 8, .seq_len = 2048, .micro_batch = 8};
+  Case ordered = llama;
+  ordered.deterministic = true;
+  CHECK(Note(llama).empty());
+  CHECK(Note(ordered) ==
+        "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, each of 4 of "
+        "8 heads of keys, which keeps the gradients of its scores; the predicted time has that.");
+  CHECK(Contains(Note({.seq_len = 256, .micro_batch = 8, .deterministic = true}),
+                 "2 calls of cuDNN's kernel, each of 4 of 8 sequences"));
+  CHECK(Note({.seq_len = 64, .micro_batch = 8, .deterministic = true}).empty());
+  ordered.seq_len = 131072;
+  ordered.micro_batch = 1;
+  const std::string plain = Note(ordered);
+  CHECK(plain.starts_with("Attention's backward pass runs on plain kernels"));
+  // 4 query heads of 2 T^2 bytes each and their dK and dV in 4 GiB.
+  CHECK(plain.ends_with("Leave --deterministic out, or use --seq-len 23040 or less."));
+  // In fp32 the plain kernels are deterministic anyhow.
+  CHECK(Contains(Note({.dtype = Dtype::kF32, .deterministic = true}), "none for fp32"));
+}
+
+}  // namespace
+}  // namespace zeroplan
