@@ -90,6 +90,7 @@ void RunEstimate(const EstimateOptions& options) {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
   NoteDisk(inputs, common, hardware, assumptions);
+  NoteIdleSums(inputs.setups, assumptions);
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);

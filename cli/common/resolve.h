@@ -43,6 +43,8 @@ HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& ass
 // Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
+// Adds a note where sums in fp32 that a setup asks for change nothing.
+void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 
