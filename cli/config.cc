@@ -49,6 +49,8 @@ ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model
   context.grad_accum = batch.grad_accum;
   context.global_batch = batch.global_batch;
   context.dtype = batch.dtype;
+  context.grad_accum_dtype = batch.grad_accum_dtype;
+  context.communication_dtype = batch.communication_dtype;
   context.has_bf16 = ResolveHardware(common.hardware, assumptions).gpu.bf16;
   return context;
 }

@@ -94,6 +94,7 @@ void RunEstimate(const EstimateOptions& options) {
   const TrainSetup& setup = inputs.setups.front();
   NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
+  NoteIdleSums(inputs.setups, assumptions);
   inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);

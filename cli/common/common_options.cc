@@ -128,6 +128,20 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
        "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)",
        {kPlan}},
       options.dtype, ParseDtype);
+  command.Value({group,
+                 "--grad-accum-dtype",
+                 "bf16|fp16|fp32",
+                 "Precision of the sums of gradients over micro-steps: --dtype, or fp32 for 2 more "
+                 "bytes of each (default --dtype)",
+                 {kPlan}},
+                options.grad_accum_dtype, ParseDtype);
+  command.Value({group,
+                 "--communication-dtype",
+                 "bf16|fp16|fp32",
+                 "Precision that gradients are reduced in between GPUs: --dtype, or fp32 for twice "
+                 "its bytes on the wire (default: what they have)",
+                 {kPlan}},
+                options.communication_dtype, ParseDtype);
 }
 
 void AddGoalOptions(Command& command, GoalOptions& options) {

@@ -33,7 +33,7 @@ struct ClusterOptions {
 struct BatchOptions {
   // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
   Option<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
-  Option<Dtype> dtype;
+  Option<Dtype> dtype, grad_accum_dtype, communication_dtype;
 };
 
 // How long is trained, and at what price.

@@ -7,6 +7,8 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
+#include "core/config/setup_check.h"
+#include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
@@ -138,6 +140,8 @@ ReadContext ConfigContext(const BatchOptions& options, const ModelSpec& model,
   context.grad_accum = options.grad_accum;
   context.global_batch = options.global_batch;
   context.dtype = options.dtype;
+  context.grad_accum_dtype = options.grad_accum_dtype;
+  context.communication_dtype = options.communication_dtype;
   context.has_bf16 = hardware.gpu.bf16;
   return context;
 }
@@ -149,6 +153,25 @@ void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view o
   if (dtype == Dtype::kF16 && !hardware.gpu.fp16) {
     ThrowUsage("{}: fp16 is not allowed: {} has none; use bf16 or fp32", option, hardware.gpu.name);
   }
+}
+
+// --communication-dtype, for stages that are not known yet.
+void SetSentDtype(const BatchOptions& options, PrecisionConfig& precision) {
+  const Option<Dtype>& asked = options.communication_dtype;
+  const Dtype compute = precision.dtype;
+  if (!asked) return;
+  if (*asked != Dtype::kF32 && *asked != compute) {
+    ThrowUsage("--communication-dtype: {} is not allowed with {} gradients; use {}fp32",
+               DtypeName(*asked), DtypeName(compute),
+               compute == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(compute)));
+  }
+  if (*asked != Dtype::kF32 && precision.grad_accum_dtype == Dtype::kF32) {
+    ThrowUsage(
+        "--communication-dtype: {} is not allowed with --grad-accum-dtype fp32: stages 0 and 1 "
+        "send the fp32 sums, the others {} by themselves; leave it out",
+        DtypeName(*asked), DtypeName(*asked));
+  }
+  precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
 }
 
 // Sequence length and batch; parts that are left out are 1.
@@ -344,6 +367,18 @@ void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerO
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 
+void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) {
+  const bool idle = std::any_of(setups.begin(), setups.end(), [](const TrainSetup& setup) {
+    return setup.precision.grad_accum_dtype != setup.precision.dtype && !Accumulates(setup) &&
+           !GradsInPlace(setup) && !ReducesInFp32(setup);
+  });
+  if (!idle) return;
+  assumptions.notes.push_back(
+      "fp32 sums over micro-steps: with one micro-step stages 2 and 3 sum nothing, so that they "
+      "take 2 more bytes a gradient and change nothing; --grad-accum above 1 makes use of them, "
+      "--communication-dtype fp32 sums over GPUs in fp32.");
+}
+
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions) {
   const ClusterOptions& given = options.cluster;
@@ -395,8 +430,14 @@ PrecisionConfig ResolvePrecision(const BatchOptions& options, const HardwareProf
                                  Dtype otherwise, Assumptions& assumptions) {
   if (!options.dtype) Assume(assumptions, fmt::format("--dtype {}", DtypeName(otherwise)));
   PrecisionConfig precision;
-  precision.dtype = precision.grad_accum_dtype = options.dtype.value_or(otherwise);
+  precision.dtype = options.dtype.value_or(otherwise);
+  precision.grad_accum_dtype = options.grad_accum_dtype.value_or(precision.dtype);
   CheckDtype(precision.dtype, hardware, "--dtype");
+  if (const std::optional<SetupProblem> problem = FindPrecisionProblem(precision)) {
+    ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "--grad-accum-dtype" : problem->key,
+               problem->message);
+  }
+  SetSentDtype(options, precision);
   return precision;
 }
 

@@ -50,6 +50,8 @@ LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu);
 // Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                    const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);
+// Adds a note where sums in fp32 that a setup asks for change nothing.
+void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
 Cluster ResolveCluster(const CommonOptions& options, const HardwareProfile& hardware,
                        Assumptions& assumptions);
 

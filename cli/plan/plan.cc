@@ -20,6 +20,7 @@
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
+#include "core/config/setup_facts.h"
 #include "planner/advice/advice.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
@@ -87,7 +88,7 @@ std::string Headline(const Plan& plan) {
   return Wrap(
       fmt::format("{}: {} parameters, sequence {}, {}; {} x {}{}, {} a GPU", plan.model.name,
                   FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
-                  DtypeName(plan.setup.precision.dtype), cluster.gpus, cluster.gpu_name,
+                  PrecisionText(plan.setup), cluster.gpus, cluster.gpu_name,
                   cluster.nodes() == 1 ? "" : fmt::format(", {} nodes", cluster.nodes()),
                   FormatBytes(cluster.gpu_capacity_bytes)),
       2);
@@ -143,6 +144,9 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
       "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",
       options.deepspeed_file, FormatBytes(plan.choice.footprint.gpu_total()),
       FormatBytes(headroom));
+  if (ReducesInFp32(plan.setup)) {
+    LogInfo("--out {}: none of these runs of DeepSpeed reduced in fp32", options.deepspeed_file);
+  }
   if (plan.setup.recompute.kind == RecomputeKind::kFull) {
     LogInfo("--out {}: recompute is switched on in the model's code for DeepSpeed",
             options.deepspeed_file);
@@ -234,6 +238,7 @@ void RunPlan(PlanOptions options) {
   NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
                 assumptions);
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  NoteIdleSums(std::span(&plan.setup, 1), assumptions);
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {
     const Program program = Lower(plan.model, plan.setup, plan.lower);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 #include "planner/plan/program_record.h"
 #include "planner/runs/metrics_reader.h"
 
@@ -54,6 +55,8 @@ Json PlanOf(const Program& program, int ranks_per_host) {
           {"gpus_per_node", ranks_per_host},
           {"seq_len", setup.batch.seq_len},
           {"dtype", DtypeName(setup.precision.dtype)},
+          {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
+          {"communication_dtype", DtypeName(SentGradDtype(setup))},
           {"backend", program.backend == Backend::kCpu ? "cpu" : "cuda"}};
 }
 

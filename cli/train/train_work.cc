@@ -53,6 +53,7 @@ TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
     setup.zero.offload_optimizer.nvme_path = setup.zero.offload_param.nvme_path = command.nvme_path;
   }
   ValidateSetup(setup, config.empty() ? "command line" : config);
+  NoteIdleSums(std::span(&setup, 1), assumptions);
   return setup;
 }
 

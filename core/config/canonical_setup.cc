@@ -3,6 +3,7 @@
 
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_defaults.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -71,7 +72,11 @@ void ResetSchedule(OptimizerConfig* optimizer) {
 
 TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers) {
   ResetZero(&setup.zero);
+  const bool sends_fp32 = setup.batch.world_size > 1 && setup.precision.dtype != Dtype::kF32 &&
+                          SentGradDtype(setup) == Dtype::kF32;
   ResetPrecision(&setup.precision);
+  // Set too where it has no effect, since sums in fp32 are sent as they are: the key says both.
+  setup.precision.fp32_reduction = sends_fp32;
   ResetSchedule(&setup.optimizer);
   if (layers > 0) {
     setup.recompute.every = static_cast<int>(std::min<int64_t>(setup.recompute.every, layers));

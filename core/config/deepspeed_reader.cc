@@ -20,6 +20,14 @@ size_t CountValues(const JsonNode& node) {
   return count;
 }
 
+// False where it is open.
+bool HasGradAccumKey(const JsonNode& root) {
+  const JsonNode* types = root.Find("data_types");
+  if (types == nullptr || !types->is_object()) return false;
+  const JsonNode* key = types->Find("grad_accum_dtype");
+  return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
+}
+
 }  // namespace
 
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
@@ -42,7 +50,12 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
   // With a value missing, what else looks wrong may only follow from that.
   if (!state.HasProblems()) {
     if (const std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup)) {
-      state.ReportAt(problem->key, problem->message);
+      const auto& of_option = context.grad_accum_dtype;
+      if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
+        state.AddProblem(0, fmt::format("--grad-accum-dtype: {}", problem->message));
+      } else {
+        state.ReportAt(problem->key, problem->message);
+      }
     }
   }
   if (state.HasProblems()) state.ThrowProblems();

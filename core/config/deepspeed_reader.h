@@ -23,6 +23,8 @@ struct ReadContext {
   // where has_bf16 is false), absence of both sections fp32, as DeepSpeed has it. A dtype that the
   // config rules out is an error.
   std::optional<Dtype> dtype;
+  // For data_types.grad_accum_dtype and communication_data_type that are "auto" or absent.
+  std::optional<Dtype> grad_accum_dtype, communication_dtype;
   bool has_bf16 = true;                // whether the GPU computes in bf16
   std::optional<int64_t> total_steps;  // for a scheduler's total_num_steps: "auto"
   bool strict = false;                 // an unknown key of the top level is an error

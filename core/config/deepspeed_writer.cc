@@ -116,7 +116,8 @@ void AddPrecision(const TrainSetup& setup, Json* out) {
     (*out)["data_types"] = {{"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)}};
   }
   // DeepSpeed sends the compute dtype unless told otherwise.
-  if (const Dtype sent = FullGradDtype(setup); sent != precision.dtype) {
+  const Dtype sent = SentGradDtype(setup);
+  if (setup.batch.world_size > 1 && sent != precision.dtype) {
     (*out)["communication_data_type"] = DtypeName(sent);
   }
 }

@@ -132,7 +132,8 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
     table->Add("fp16.min_loss_scale", precision.min_loss_scale);
   }
   table->Add("data_types.grad_accum_dtype", DtypeName(precision.grad_accum_dtype), {}, "derived");
-  table->Add("communication_data_type", DtypeName(FullGradDtype(setup)), {}, "derived");
+  table->Add("communication_data_type", DtypeName(SentGradDtype(setup)), {"fp32_allreduce"},
+             "derived");
 }
 
 void AddSchedule(const ScheduleConfig& schedule, Table* table) {

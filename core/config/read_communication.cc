@@ -4,24 +4,67 @@
 
 namespace zeroplan {
 
+namespace {
+
+constexpr const char* kKey = "communication_data_type";
+constexpr const char* kOption = "--communication-dtype";
+
+// A problem with the dtype to send, at the key or, where the option says it, at that.
+template <typename... Args>
+void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  if (state->root().Value(kKey) != nullptr) {
+    state->root().Report(kKey, "{}, or remove the key", text);
+  } else {
+    state->AddProblem(0, fmt::format("{}: {}, or leave it out", kOption, text));
+  }
+}
+
+// The dtype that gradients are to be sent in: fp32, or the one they have anyway.
+void ReadSentDtype(ReaderState* state) {
+  JsonSection& root = state->root();
+  TrainSetup& setup = state->result.setup;
+  std::optional<Dtype> asked = ReadDtype(&root, kKey, kOption, state->context.communication_dtype);
+  const bool allreduce_fp32 = root.Bool("fp32_allreduce").value_or(false);
+  if (allreduce_fp32 && asked && *asked != Dtype::kF32) {
+    root.Report("fp32_allreduce", "true contradicts {} {}; remove one of the two",
+                root.Value(kKey) != nullptr ? kKey : kOption, DtypeName(*asked));
+  }
+  if (allreduce_fp32) asked = Dtype::kF32;
+  if (!asked || state->HasProblems()) return;
+  const Dtype compute = setup.precision.dtype;
+  setup.precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
+  // A config for several GPUs may be looked at with one, which sends nothing.
+  if (setup.batch.world_size == 1 && (*asked == Dtype::kF32 || *asked == compute)) {
+    if (setup.precision.fp32_reduction) {
+      state->Note(root, allreduce_fp32 ? "fp32_allreduce" : kKey,
+                  "has no effect on one GPU, which sends no gradients");
+    }
+    return;
+  }
+  const Dtype sent = SentGradDtype(setup);
+  if (*asked == sent) return;
+  if (sent != Dtype::kF32) {
+    ReportSentDtype(state,
+                    "{} is not supported: gradients of {} travel in that or in fp32; use {} or "
+                    "fp32",
+                    DtypeName(*asked), DtypeName(compute), DtypeName(compute));
+  } else if (compute == Dtype::kF32) {
+    ReportSentDtype(state, "{} is not supported: gradients of fp32 are sent as they are; use fp32",
+                    DtypeName(*asked));
+  } else {
+    ReportSentDtype(state,
+                    "{} is not supported: at stages 0 and 1 gradients travel in fp32, in which "
+                    "they are summed; use fp32",
+                    DtypeName(*asked));
+  }
+}
+
+}  // namespace
+
 void ReadCommunication(ReaderState* state) {
   JsonSection& root = state->root();
-  const Dtype sent = FullGradDtype(state->result.setup);
-  const Dtype asked = ReadDtype(&root, "communication_data_type", sent);
-  const bool allreduce_fp32 = root.Bool("fp32_allreduce").value_or(false);
-  const char* why = state->result.setup.zero.stage <= 1
-                        ? "at stages 0 and 1 gradients travel in the dtype they are summed in"
-                        : "from stage 2 on gradients travel in the compute dtype";
-  if (!state->HasProblems()) {
-    if (asked != sent) {
-      root.Report("communication_data_type",
-                  "{} is not supported yet: {}; use \"{}\" or remove the key", DtypeName(asked),
-                  why, DtypeName(sent));
-    }
-    if (allreduce_fp32 && sent != Dtype::kF32) {
-      root.Report("fp32_allreduce", "true is not supported yet: {}; remove the key", why);
-    }
-  }
+  ReadSentDtype(state);
 
   // The gradient of the loss is divided by all tokens of the step before the backward pass, so a
   // sum over ranks is the mean already.

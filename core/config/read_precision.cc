@@ -85,16 +85,27 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
 
 }  // namespace
 
-Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
+std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char* option,
+                               std::optional<Dtype> of_option) {
   constexpr const char* kAllowed = "\"fp32\", \"fp16\" or \"bf16\"";
   const std::optional<std::string> text = section->String(key, kAllowed);
-  if (!text) return fallback;
+  if (!text) return of_option;
+  Dtype dtype;
   try {
-    return ParseDtype(*text, key);
+    dtype = ParseDtype(*text, key);
   } catch (const Error&) {
     section->ReportValue(key, kAllowed);
-    return fallback;
+    return std::nullopt;
   }
+  if (of_option && *of_option != dtype) {
+    section->Report(key, "{} contradicts {} {}; use {} {} or change the config", DtypeName(dtype),
+                    option, DtypeName(*of_option), option, DtypeName(dtype));
+  }
+  return dtype;
+}
+
+Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
+  return ReadDtype(section, key, "", std::nullopt).value_or(fallback);
 }
 
 namespace {
@@ -102,7 +113,9 @@ namespace {
 void ReadDataTypes(ReaderState* state) {
   PrecisionConfig& out = state->result.setup.precision;
   JsonSection& types = state->Open(&state->root(), "data_types");
-  out.grad_accum_dtype = ReadDtype(&types, "grad_accum_dtype", out.dtype);
+  out.grad_accum_dtype =
+      ReadDtype(&types, "grad_accum_dtype", "--grad-accum-dtype", state->context.grad_accum_dtype)
+          .value_or(out.dtype);
   const Dtype params = ReadDtype(&types, "param_dtype", out.dtype);
   if (params != out.dtype) {
     types.Report("param_dtype",

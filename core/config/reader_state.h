@@ -76,5 +76,9 @@ void ReadOtherKeys(ReaderState* state);      // everything that does not steer a
 
 // "fp32", "fp16" or "bf16"; an open key is the fallback.
 Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback);
+// The same for a key that the command line's `option` fills where it is open, and may not
+// contradict.
+std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char* option,
+                               std::optional<Dtype> of_option);
 
 }  // namespace zeroplan

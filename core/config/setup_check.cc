@@ -76,15 +76,17 @@ Problem CheckZero(const ZeroConfig& zero) {
   return CheckOffload(zero);
 }
 
-Problem CheckPrecision(const PrecisionConfig& precision) {
+}  // namespace
+
+Problem FindPrecisionProblem(const PrecisionConfig& precision) {
   const Dtype dtype = precision.dtype;
   if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && dtype != Dtype::kF32) {
     return Report("dtype", "{} is not allowed; use bf16, fp16 or fp32", DtypeName(dtype));
   }
   if (precision.grad_accum_dtype != dtype && precision.grad_accum_dtype != Dtype::kF32) {
-    return Report("data_types.grad_accum_dtype",
-                  "{} is not allowed with {} parameters; use {} or fp32",
-                  DtypeName(precision.grad_accum_dtype), DtypeName(dtype), DtypeName(dtype));
+    const std::string own = dtype == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(dtype));
+    return Report(kGradAccumKey, "{} is not allowed with {} parameters; use {}fp32",
+                  DtypeName(precision.grad_accum_dtype), DtypeName(dtype), own);
   }
   if (!AtLeast(precision.loss_scale, 0)) {
     return Report("fp16.loss_scale", "{} is not allowed; use 0 (dynamic) or a positive number",
@@ -109,6 +111,8 @@ Problem CheckPrecision(const PrecisionConfig& precision) {
   }
   return std::nullopt;
 }
+
+namespace {
 
 Problem CheckBatch(const BatchSpec& batch) {
   struct Part {
@@ -190,7 +194,7 @@ Problem CheckOptimizer(const OptimizerConfig& optimizer) {
 
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
-  if (Problem p = CheckPrecision(setup.precision)) return p;
+  if (Problem p = FindPrecisionProblem(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
   if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {

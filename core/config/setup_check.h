@@ -13,7 +13,12 @@ struct SetupProblem {
   std::string message;  // value, what is allowed, fix
 };
 
+// The key of a problem with grad_accum_dtype.
+inline constexpr const char* kGradAccumKey = "data_types.grad_accum_dtype";
+
 // The first problem of a setup, if any. ValidateSetup throws it.
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup);
+// Of its precision alone.
+std::optional<SetupProblem> FindPrecisionProblem(const PrecisionConfig& precision);
 
 }  // namespace zeroplan

@@ -106,6 +106,10 @@ struct PrecisionConfig {
   Dtype dtype = Dtype::kBF16;  // compute and parameter dtype: kBF16, kF16 or kF32
   // Where gradients of several micro-steps are summed: the compute dtype or kF32.
   Dtype grad_accum_dtype = Dtype::kBF16;
+  // DeepSpeed's communication_data_type fp32: gradients of several ranks are reduced in kF32, then
+  // rounded to grad_accum_dtype. Twice the bytes of 16 bit in the buckets and on the wire, for sums
+  // over ranks that are not rounded on the way. Default false: reduced in the dtype they have.
+  bool fp32_reduction = false;
 
   // fp16 loss scaling. loss_scale 0: dynamic.
   double loss_scale = 0;

@@ -4,7 +4,7 @@
 //
 // What a pass frees in the step's last micro-step alone is carried: every other micro-step leaves
 // it to the one after it, which frees it in its forward pass: halfway, or earlier where it would
-// make the peak.
+// make the peak. If the last micro-step alone uses it, it alone allocates it too.
 #include <algorithm>
 
 #include "core/lowering/passes.h"
@@ -43,9 +43,12 @@ void AddLifetimes(Program& p, std::vector<Instruction>& list) {
   if (list.empty()) return;
   std::vector<uint32_t> first(p.buffers.size(), kNever), last(p.buffers.size(), 0);
   std::vector<bool> freed(p.buffers.size(), false);
+  // By buffer: the micro-steps that use it, and those in which it is allocated and freed.
+  std::vector<uint8_t> used_when(p.buffers.size(), 0), lives_when(p.buffers.size(), kEvery);
   std::vector<BufferId> used, carried;
   auto touch = [&](BufferId id, uint32_t at) {
     if (p.buffers[id].persistent) return;
+    used_when[id] |= list[at].when;
     if (first[id] == kNever) {
       first[id] = at;
       used.push_back(id);
@@ -56,7 +59,14 @@ void AddLifetimes(Program& p, std::vector<Instruction>& list) {
     if (const auto* free = std::get_if<Free>(&list[i].op)) {
       freed[free->buffer] = true;
       last[free->buffer] = i;
-      if (list[i].when == kCompletesGrads) carried.push_back(free->buffer);
+      if (list[i].when == kCompletesGrads) {
+        const bool of_others = (used_when[free->buffer] & ~kCompletesGrads) != 0;
+        if (of_others) {
+          carried.push_back(free->buffer);
+        } else {
+          lives_when[free->buffer] = kCompletesGrads;  // the last micro-step's alone
+        }
+      }
       continue;
     }
     ForEachAccess(p, list[i], [&](const Ref& ref, ArgMode) { touch(ref.buffer, i); });
@@ -99,6 +109,7 @@ void AddLifetimes(Program& p, std::vector<Instruction>& list) {
     }
     for (uint32_t a = alloc_begin[i]; a < alloc_begin[i + 1]; ++a) {
       out.push_back(tagged(Alloc{allocs[a]}, list[i]));
+      out.back().when = lives_when[allocs[a]];
     }
     out.push_back(list[i]);
     for (uint32_t f = free_begin[i]; f < free_begin[i + 1]; ++f) {

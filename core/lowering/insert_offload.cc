@@ -19,7 +19,7 @@ class GradOffload {
       : p_(p),
         emit_(p, out),
         slots_(p,
-               {"grad_slot", Role::kStaging, p.setup.precision.dtype,
+               {"grad_slot", Role::kStaging, HostGradDtype(p.setup),
                 HostSpace(p.setup.zero.offload_optimizer.pin_memory), true},
                p.setup.zero.offload_optimizer.buffer_count) {}
 

@@ -8,7 +8,12 @@
 // until the next bucket but one begins, so that the backward pass does not wait for the reduction.
 // Of offloaded states that is host memory, which the adding kernel cannot reach by itself:
 // InsertOffload sees to that.
+//
+// With fp32_reduction transient gradients are written in fp32 and reduced as they are. Gradients
+// that persist in 16 bit are converted to fp32 bucket by bucket, reduced, and converted back; two
+// such buckets live at a time, one without overlap_comm.
 #include <algorithm>
+#include <deque>
 
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
@@ -54,26 +59,44 @@ class Reducer {
         stage_(p.setup.zero.stage),
         world_(p.setup.batch.world_size),
         in_place_(GradsInPlace(p.setup)),
-        dtype_(FullGradDtype(p.setup)),
+        converts_(SentGradDtype(p.setup) != FullGradDtype(p.setup)),
+        dtype_(SentGradDtype(p.setup)),
         size_(DtypeBytes(dtype_)),
         whole_(UnitBuffers(p, Role::kGradFull)),
         homes_(p),
-        scratch_(p.layout.units.size(), kNoBuffer) {}
+        scratch_(p.layout.units.size(), kNoBuffer),
+        for_host_(p.layout.units.size(), kNoBuffer) {}
 
   void Emit(const ReduceBucket& bucket, const Instruction& at) {
     emit_.Tag(Phase::kBackward, at.layer, stage_ <= 1 ? kReduces : kEvery);
-    if (in_place_) {
-      if (world_ > 1) EmitCollective(bucket);
+    if (converts_) {
+      EmitConverted(bucket);
       return;
     }
-    if (world_ > 1) EmitCollective(bucket);
+    if (in_place_) {
+      if (world_ > 1) EmitCollective(bucket, Sources(bucket));
+      return;
+    }
+    if (world_ > 1) EmitCollective(bucket, Sources(bucket));
     for (const GradPiece& piece : bucket.pieces) {
       if (piece.last_of_unit || world_ == 1) EmitToShard(piece);
     }
   }
 
-  // What the unit's reduced gradients arrived in, if that is transient; else kNoBuffer.
-  BufferId scratch(int unit) const { return scratch_[static_cast<size_t>(unit)]; }
+  // Frees what the unit's reduction took beside its gradients, where that is transient.
+  void ReleaseScratch(int unit, Emitter& emit) const {
+    for (const std::vector<BufferId>* buffers : {&scratch_, &for_host_}) {
+      const BufferId id = (*buffers)[static_cast<size_t>(unit)];
+      if (id != kNoBuffer) emit.Release(id);
+    }
+  }
+  // Frees what buckets were converted to, and reduced to, but for the last `keep` of them.
+  void ReleaseConverted(size_t keep, Emitter& emit) {
+    for (; converted_.size() > keep; converted_.pop_front()) {
+      for (const BufferId id : converted_.front()) emit.Release(id);
+    }
+  }
+  bool converts() const { return converts_; }
 
  private:
   const Unit& UnitOf(const GradPiece& piece) const {
@@ -81,37 +104,88 @@ class Reducer {
   }
   // Where the piece's gradients lie: the unit's buffer, or the piece's own.
   Ref Source(const GradPiece& piece) const {
-    return {PieceBuffer(piece, whole_), (piece.begin - PieceBase(piece)) * size_,
-            (piece.end - piece.begin) * size_, 0};
+    const BufferId buffer = PieceBuffer(piece, whole_);
+    const uint64_t size = DtypeBytes(p_.buffers[buffer].dtype);
+    return {buffer, (piece.begin - PieceBase(piece)) * size, (piece.end - piece.begin) * size, 0};
+  }
+  std::vector<Ref> Sources(const ReduceBucket& bucket) const {
+    std::vector<Ref> sources;
+    for (const GradPiece& piece : bucket.pieces) sources.push_back(Source(piece));
+    return sources;
+  }
+  bool ReducesAll() const { return stage_ == 0 || !p_.setup.zero.reduce_scatter; }
+  bool IsUnit(const GradPiece& piece) const {
+    return piece.begin == 0 && piece.end == UnitOf(piece).padded_elements;
   }
   bool Direct() const {
     return !Accumulates(p_.setup) && p_.setup.precision.grad_accum_dtype == dtype_ &&
            p_.setup.zero.offload_optimizer.device == OffloadDevice::kNone;
   }
-  // Where this rank's sum of the unit arrives.
-  Ref Destination(const GradPiece& piece) {
+  // Where this rank's sum of the unit arrives, of which `src` holds the piece.
+  Ref Destination(const GradPiece& piece, const Ref& src) {
     const auto u = static_cast<size_t>(piece.unit);
     const uint64_t bytes = UnitOf(piece).shard_elements * size_;
-    if (in_place_) return {whole_[u], 0, bytes, bytes};
-    if (Direct()) return homes_.GradHomes(piece.unit, 0, UnitOf(piece).shard_elements)[1].home;
-    if (scratch_[u] == kNoBuffer) {
-      scratch_[u] = AddBuffer(p_, "reduced", Role::kReduceScratch, dtype_, bytes);
-      p_.buffers[scratch_[u]].unit = piece.unit;
+    const bool within_source = converts_ ? IsUnit(piece) : in_place_;
+    if (within_source) return {src.buffer, 0, bytes, bytes};
+    if (!converts_ && Direct()) {
+      return homes_.GradHomes(piece.unit, 0, UnitOf(piece).shard_elements)[1].home;
     }
-    return {scratch_[u], 0, bytes, 0};
+    return Scratch("reduced", dtype_, UnitOf(piece).shard_elements, piece.unit, scratch_[u]);
+  }
+  // All of `id`, which is made where it is not there yet.
+  Ref Scratch(const char* label, Dtype dtype, uint64_t elements, int unit, BufferId& id) {
+    if (id == kNoBuffer) {
+      id = AddBuffer(p_, label, Role::kReduceScratch, dtype, elements * DtypeBytes(dtype));
+      p_.buffers[id].unit = unit;
+    }
+    return Whole(p_, id);
   }
 
-  void EmitCollective(const ReduceBucket& bucket) {
-    const bool all = stage_ == 0 || !p_.setup.zero.reduce_scatter;
-    std::vector<Segment> whole, parts;
+  // Gradients that stay in 16 bit, summed over the ranks in fp32.
+  void EmitConverted(const ReduceBucket& bucket) {
+    const auto convert = [&](const Ref& src, const Ref& dst) {
+      const auto count = static_cast<int64_t>(src.bytes / DtypeBytes(p_.buffers[src.buffer].dtype));
+      emit_.Launch(KernelId::kConvert, {count}, kNoFlags, {src, dst}, Stream::kReduce);
+    };
+    std::vector<Ref> sources;
+    std::vector<BufferId>& taken = converted_.emplace_back();
     for (const GradPiece& piece : bucket.pieces) {
-      const Ref src = Source(piece);
+      const BufferId id =
+          AddBuffer(p_, "fp32_grads", Role::kGradFull, dtype_, (piece.end - piece.begin) * size_);
+      p_.buffers[id].unit = piece.unit;
+      taken.push_back(id);
+      sources.push_back(Whole(p_, id));
+      convert(Source(piece), sources.back());
+    }
+    EmitCollective(bucket, sources);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const GradPiece& piece = bucket.pieces[i];
+      if (ReducesAll()) {
+        convert(sources[i], Source(piece));
+      } else if (piece.last_of_unit) {
+        const BufferId whole = whole_[static_cast<size_t>(piece.unit)];
+        const uint64_t bytes = UnitOf(piece).shard_elements * DtypeBytes(p_.buffers[whole].dtype);
+        const Ref sum = Destination(piece, sources[i]);
+        convert(sum, {whole, 0, bytes, bytes});
+        if (sum.buffer != taken[i]) taken.push_back(sum.buffer);
+      }
+    }
+  }
+
+  // `sources`: of each piece, in what is sent.
+  void EmitCollective(const ReduceBucket& bucket, const std::vector<Ref>& sources) {
+    const bool all = ReducesAll();
+    std::vector<Segment> whole, parts;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const GradPiece& piece = bucket.pieces[i];
+      const Ref& src = sources[i];
       if (all) {
-        whole.push_back({src, src});
-      } else if (piece.begin == 0 && piece.end == UnitOf(piece).padded_elements) {
-        whole.push_back({src, Destination(piece)});
+        whole.push_back({src, src, converts_ ? piece.unit : -1, converts_ ? piece.begin : 0,
+                         converts_ ? piece.end : 0});
+      } else if (IsUnit(piece)) {
+        whole.push_back({src, Destination(piece, src)});
       } else {
-        parts.push_back({src, Destination(piece), piece.unit, piece.begin, piece.end});
+        parts.push_back({src, Destination(piece, src), piece.unit, piece.begin, piece.end});
       }
     }
     if (!whole.empty()) {
@@ -125,7 +199,7 @@ class Reducer {
 
   // Adds what arrived to the shard's home, where it did not arrive there.
   void EmitToShard(const GradPiece& piece) {
-    const bool all = !p_.setup.zero.reduce_scatter && world_ > 1;
+    const bool all = ReducesAll() && world_ > 1;
     if (Direct() && world_ > 1 && !all) return;
     const Unit& unit = UnitOf(piece);
     uint64_t begin = 0, end = unit.shard_elements;
@@ -138,23 +212,42 @@ class Reducer {
       const uint64_t shard_bytes = unit.shard_elements * size_;
       src = {whole_[static_cast<size_t>(piece.unit)], 0, shard_bytes, shard_bytes};
     } else {
-      src = Destination(piece);
+      src = Destination(piece, {});
     }
+    const Ref for_host = ForHost(piece.unit, src);
     const bool sums = Accumulates(p_.setup);
-    AddToHomes(piece.unit, src, begin, end, sums ? kWritesGrads : kEvery, kNoFlags);
-    if (sums) AddToHomes(piece.unit, src, begin, end, kAddsGrads, kAccumulate);
+    AddToHomes(piece.unit, src, for_host, begin, end, sums ? kWritesGrads : kEvery, kNoFlags);
+    if (sums) AddToHomes(piece.unit, src, for_host, begin, end, kAddsGrads, kAccumulate);
     emit_.When(kEvery);
   }
 
-  // `src` holds elements [begin, end) of the rank's shard.
-  void AddToHomes(int unit, const Ref& src, uint64_t begin, uint64_t end, uint8_t when,
-                  uint8_t flags) {
+  // What of the rank's shard, `src`, goes to host memory, in fewer bytes where it is summed in
+  // fewer there; else `src`.
+  Ref ForHost(int unit, const Ref& src) {
+    const Dtype dtype = HostGradDtype(p_.setup);
+    const uint64_t shard = p_.layout.units[static_cast<size_t>(unit)].shard_elements;
+    const GradRange range = homes_.GradHomes(unit, 0, shard)[0];
+    const uint64_t count = range.end - range.begin;
+    if (dtype == dtype_ || count == 0) return src;
+    const Ref dst = Scratch("for_host", dtype, count, unit, for_host_[static_cast<size_t>(unit)]);
+    emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
+                 {{src.buffer, src.offset, count * size_, src.rank_stride}, dst}, Stream::kReduce);
+    return dst;
+  }
+
+  // `src` holds elements [begin, end) of the rank's shard; `for_host` those of them that go to the
+  // host.
+  void AddToHomes(int unit, const Ref& src, const Ref& for_host, uint64_t begin, uint64_t end,
+                  uint8_t when, uint8_t flags) {
     emit_.When(when);
     for (const GradRange& range : homes_.GradHomes(unit, begin, end)) {
       const uint64_t count = range.end - range.begin;
       if (count == 0) continue;
-      const Ref part{src.buffer, src.offset + (range.begin - begin) * size_, count * size_,
-                     src.rank_stride};
+      const bool to_host = p_.buffers[range.home.buffer].role == Role::kGradHost;
+      const Ref& from = to_host ? for_host : src;
+      const uint64_t size = DtypeBytes(p_.buffers[from.buffer].dtype);
+      const Ref part{from.buffer, from.offset + (range.begin - begin) * size, count * size,
+                     from.rank_stride};
       emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, flags, {part, range.home},
                    Stream::kReduce);
     }
@@ -164,11 +257,14 @@ class Reducer {
   Emitter emit_;
   const int stage_, world_;
   const bool in_place_;
-  const Dtype dtype_;
+  const bool converts_;  // gradients that are kept in 16 bit
+  const Dtype dtype_;    // in which gradients are sent, and its bytes
   const uint64_t size_;
   const std::vector<BufferId> whole_;
   const StateHomes homes_;
-  std::vector<BufferId> scratch_;
+  std::vector<BufferId> scratch_;                // by unit: what its reduced gradients arrived in
+  std::vector<BufferId> for_host_;               // by unit: those of them that go to the host
+  std::deque<std::vector<BufferId>> converted_;  // by bucket: what is not freed yet
 };
 
 // Whole gradients become transient: what they are reduced to persists.
@@ -223,9 +319,7 @@ Program InsertReduction(Program p) {
   auto release = [&](const ReduceBucket& bucket, const Instruction& at, uint8_t when) {
     emit.Tag(at.phase, at.layer, when);
     for (const GradPiece& piece : bucket.pieces) {
-      if (piece.last_of_unit && reducer.scratch(piece.unit) != kNoBuffer) {
-        emit.Release(reducer.scratch(piece.unit));
-      }
+      if (piece.last_of_unit) reducer.ReleaseScratch(piece.unit, emit);
       if (piece.own_buffer != kNoBuffer || piece.last_of_unit) {
         emit.Release(PieceBuffer(piece, whole));
       }
@@ -254,11 +348,20 @@ Program InsertReduction(Program p) {
       out.push_back(at);
     }
     for (size_t b : done_at[i]) {
+      if (reducer.converts()) {
+        emit.Tag(at.phase, at.layer, kReduces);
+        reducer.ReleaseConverted(1, emit);
+      }
       reducer.Emit(buckets[b], at);
+      if (!overlap) reducer.ReleaseConverted(0, emit);
       done = b + 1;
       if (in_place) continue;
       while (!overlap && released < done) release(buckets[released++], at, kEvery);
     }
+  }
+  if (reducer.converts()) {
+    emit.Tag(in.back().phase, in.back().layer, kReduces);
+    reducer.ReleaseConverted(0, emit);
   }
   // The last buckets are reduced beside the next micro-step's forward pass, where there is one:
   // InsertLifetimes frees them there.

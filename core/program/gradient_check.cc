@@ -45,19 +45,38 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
     UnitState& unit = units_[static_cast<size_t>(source.unit)];
     const uint64_t element = DtypeBytes(collective.dtype);
     unit.last = site;
-    if (collective.kind == CollectiveKind::kReduceToOwners) {
+    if (segment.unit >= 0) {
       unit.reduced.push_back({segment.begin, segment.end});
     } else {
       const uint64_t begin = segment.src.offset / element;
       unit.reduced.push_back({begin, begin + segment.src.bytes / element});
     }
-    std::vector<Range>& bytes = reduced_bytes_[segment.src.buffer];
-    if (bytes.empty()) touched_.push_back(segment.src.buffer);
-    bytes.push_back({segment.src.offset, segment.src.offset + segment.src.bytes});
+    MarkReduced(segment.src);
   }
 }
 
+bool GradientCheck::IsConversion(const LaunchKernel& launch, bool to_be_reduced) const {
+  if (launch.kernel != KernelId::kConvert || launch.arg_count < 2) return false;
+  const std::span<const Ref> args = program_.args(launch);
+  if (args[0].null() || args[1].null()) return false;
+  const Buffer &src = program_.buffers[args[0].buffer], &dst = program_.buffers[args[1].buffer];
+  const auto kept = [](const Buffer& b) { return b.role == Role::kGradFull && b.persistent; };
+  const auto sent = [](const Buffer& b) {
+    return (b.role == Role::kGradFull || b.role == Role::kReduceScratch) && !b.persistent;
+  };
+  return to_be_reduced ? kept(src) && sent(dst) : sent(src) && kept(dst);
+}
+
+void GradientCheck::MarkReduced(const Ref& ref) {
+  std::vector<Range>& bytes = reduced_bytes_[ref.buffer];
+  if (bytes.empty()) touched_.push_back(ref.buffer);
+  bytes.push_back({ref.offset, ref.offset + ref.bytes});
+}
+
 void GradientCheck::CheckLateWrites(const LaunchKernel& launch, Site site) {
+  // Gradients that are reduced in another dtype than they are kept in: the sum comes back.
+  if (IsConversion(launch, /*to_be_reduced=*/false)) return;
+  if (IsConversion(launch, /*to_be_reduced=*/true)) MarkReduced(program_.args(launch)[0]);
   for (int i = 0; i < launch.arg_count; ++i) {
     const Ref& ref = program_.refs[launch.first_arg + static_cast<size_t>(i)];
     if (ref.null() || !Writes(AccessMode(launch.kernel, i, launch.flags))) continue;

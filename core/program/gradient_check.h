@@ -31,6 +31,11 @@ class GradientCheck {
 
   void RunReduction(const Collective& collective, Site site);
   void CheckLateWrites(const LaunchKernel& launch, Site site);
+  // Whether the launch brings gradients from where they are kept to where they are reduced in
+  // another dtype, or back.
+  bool IsConversion(const LaunchKernel& launch, bool to_be_reduced) const;
+  // The gradients in `ref` are on their way: nothing may write them any more.
+  void MarkReduced(const Ref& ref);
   // All units have been reduced; starts anew.
   void EndPeriod();
 

@@ -169,8 +169,9 @@ std::string_view CollectiveKindName(CollectiveKind kind);
 
 struct Segment {
   Ref src, dst;
-  // kReduceToOwners only: src holds elements [begin, end) of unit `unit`; the rank's shard lies at
-  // elements [rank*shard_elements, ...) and dst is the whole of the rank's shard.
+  // kReduceToOwners: src holds elements [begin, end) of unit `unit`; the rank's shard lies at
+  // elements [rank*shard_elements, ...) and dst is the whole of the rank's shard. kAllReduce of a
+  // part of a unit in a buffer of its own: which elements these are. Else unset.
   int32_t unit = -1;
   uint64_t begin = 0, end = 0;
 };

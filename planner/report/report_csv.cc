@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/config/setup_facts.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -11,7 +12,7 @@ namespace {
 constexpr const char* kHeader =
     "model,params,seq_len,hw,gpus,gpus_per_node,"
     "stage,offload_optimizer,offload_ratio,offload_param,checkpointing,checkpoint_every,"
-    "micro_batch,grad_accum,dtype,"
+    "micro_batch,grad_accum,dtype,grad_accum_dtype,communication_dtype,"
     "settings.reduce_bucket,settings.prefetch_bucket,settings.persistence_threshold,"
     "settings.reuse_distance,settings.overlap,"
     "gpu_bytes.params,gpu_bytes.grads,gpu_bytes.optimizer,gpu_bytes.activations,gpu_bytes.buffers,"
@@ -53,7 +54,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
       OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
       setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
-      DtypeName(setup.precision.dtype));
+      DtypeName(setup.precision.dtype), DtypeName(setup.precision.grad_accum_dtype),
+      DtypeName(SentGradDtype(setup)));
   add(settings.reduce_bucket_elements, settings.prefetch_bucket_elements,
       settings.persistence_threshold, settings.reuse_distance, settings.overlap);
   const Footprint& footprint = choice.footprint;

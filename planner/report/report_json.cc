@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/config/setup_facts.h"
 #include "planner/plan/choice_json.h"
 #include "planner/report/report.h"
 
@@ -40,6 +41,8 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"grad_accum", setup.batch.grad_accum},
       {"gpus", setup.batch.world_size},
       {"dtype", DtypeName(setup.precision.dtype)},
+      {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
+      {"communication_dtype", DtypeName(SentGradDtype(setup))},
       {"settings",
        {{"reduce_bucket", choice.settings.reduce_bucket_elements},
         {"prefetch_bucket", choice.settings.prefetch_bucket_elements},

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
@@ -191,7 +192,13 @@ std::string Headline(const Estimate& estimate, const Paints& paints) {
   text.pop_back();
   text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
   text += Wrap(ClusterLine(estimate.cluster), 2);
-  return text + Wrap(BatchLine(estimate.choices.front().setup), 2) + '\n';
+  // The batch is the same for all; gradients may be reduced in fp32 as they are for some.
+  const auto reduces =
+      std::find_if(estimate.choices.begin(), estimate.choices.end(),
+                   [](const ChoiceEstimate& choice) { return ReducesInFp32(choice.setup); });
+  const ChoiceEstimate& shown =
+      reduces == estimate.choices.end() ? estimate.choices.front() : *reduces;
+  return text + Wrap(BatchLine(shown.setup), 2) + '\n';
 }
 
 std::string Misfits(const Estimate& estimate) {

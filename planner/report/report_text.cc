@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/units.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 
@@ -147,11 +148,21 @@ std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step
       NumberCell(cost.gpu_hours), price);
 }
 
+std::string PrecisionText(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  const bool summed = precision.grad_accum_dtype != precision.dtype;
+  const bool reduced = ReducesInFp32(setup);
+  const std::string_view dtype = DtypeName(precision.dtype);
+  if (!summed && !reduced) return std::string(dtype);
+  return fmt::format("{}, gradients {}{}{} in fp32", dtype, summed ? "summed" : "",
+                     summed && reduced ? " and " : "", reduced ? "reduced" : "");
+}
+
 std::string BatchLine(const TrainSetup& setup) {
   const BatchSpec& batch = setup.batch;
   const auto tokens = static_cast<uint64_t>(batch.global_batch() * batch.seq_len);
   return fmt::format("{}, micro-batch {}, {} micro-step{} a step: {} sequence{}, {} tokens",
-                     DtypeName(setup.precision.dtype), batch.micro_batch, batch.grad_accum,
+                     PrecisionText(setup), batch.micro_batch, batch.grad_accum,
                      batch.grad_accum == 1 ? "" : "s", batch.global_batch(),
                      batch.global_batch() == 1 ? "" : "s", FormatCount(tokens));
 }

@@ -55,6 +55,8 @@ std::string ClusterLine(const Cluster& cluster);
 // "Training on 300B tokens: ...", hours, GPU-hours and, where its price is known, what it costs.
 // REQUIRES: goal.tokens.
 std::string RunCostText(const RunGoal& goal, const BatchSpec& batch, double step_seconds);
+// "bf16", and what gradients are summed and reduced in where that is another dtype.
+std::string PrecisionText(const TrainSetup& setup);
 // "bf16, micro-batch 4, 2 micro-steps a step: 64 sequences, 65.5k tokens".
 std::string BatchLine(const TrainSetup& setup);
 

@@ -99,6 +99,10 @@ GroupTerms::GroupTerms(const TrainSetup& setup, const LayoutFacts& facts) {
   param_bytes = static_cast<double>(bytes.params);
   grad_bytes = static_cast<double>(bytes.grads);
   state_bytes = static_cast<double>(bytes.optimizer);
+  const auto bytes_of = [](Dtype dtype) { return static_cast<double>(DtypeBytes(dtype)); };
+  written_grad_bytes = bytes_of(FullGradDtype(setup));
+  sent_grad_bytes = bytes_of(SentGradDtype(setup));
+  host_grad_bytes = bytes_of(HostGradDtype(setup));
   params_away = setup.zero.offload_param.device != OffloadDevice::kNone;
   in_place = GradsInPlace(setup);
 }

@@ -13,7 +13,7 @@ double GpuBytes(const GroupTerms& t, const TrainSetup& base, const LayoutFacts& 
   double gpu = (t.params_away ? t.whole * t.param_bytes : states.params) +
                (t.in_place ? states.grads : states.grads * (1 - t.away)) +
                states.optimizer * (1 - t.away);
-  if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.param_bytes;
+  if (!t.in_place) gpu += facts.assumed.tied_head_elements * t.written_grad_bytes;
   // Where all is kept for the backward pass: every layer at its begin, and at the peak of the
   // activations, in one of the last two segments, all layers before these.
   if (t.keeps_all) {
@@ -56,7 +56,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
     // Filled by whole layers, so it may end up one short of its size.
     const double room = static_cast<double>(group.buckets.reduce) - facts.largest_layer;
     memory.filled_bucket_bytes = static_cast<uint64_t>(
-        std::max(0.0, std::min(room, facts.layers - facts.largest_layer)) * t.param_bytes);
+        std::max(0.0, std::min(room, facts.layers - facts.largest_layer)) * t.written_grad_bytes);
   }
   return memory;
 }

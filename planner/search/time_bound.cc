@@ -67,8 +67,8 @@ class GroupTimer {
   void AddReductions() {
     const bool all = t_.stage == 0 || !zero_.reduce_scatter;
     const CollectiveOp op = all ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
-    (t_.stage <= 1 ? time_.last_comm_seconds : time_.backward_comm_seconds) +=
-        PiecesSeconds(costs_, op, facts_.layers * t_.param_bytes, ReducePiece() * t_.param_bytes);
+    (t_.stage <= 1 ? time_.last_comm_seconds : time_.backward_comm_seconds) += PiecesSeconds(
+        costs_, op, facts_.layers * t_.sent_grad_bytes, ReducePiece() * t_.sent_grad_bytes);
   }
 
   double Gather(double elements) const {
@@ -114,7 +114,7 @@ class GroupTimer {
 
   void AddCopies() {
     const double pcie = costs_.PcieBytesPerSecond();
-    if (!t_.in_place) time_.gradient_copy_seconds = GradsInBackward() * t_.param_bytes / pcie;
+    if (!t_.in_place) time_.gradient_copy_seconds = GradsInBackward() * t_.host_grad_bytes / pcie;
     if (!t_.params_away) return;
     const double shards = (t_.psi - t_.whole) / t_.ranks;
     const double passes = t_.reused > 0 ? 1 : 2;

@@ -1,6 +1,7 @@
 // What the plan says and what the engine does are the same, cell by cell of the grid: bytes of
 // every arena, instructions and their order, bytes on the wire, over PCIe and to disk.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "core/lowering/lower.h"
 #include "core/program/step_order.h"
@@ -119,6 +120,30 @@ TEST_CASE("memory, instructions and traffic are the plan's: families of llama's 
     // Shards are cut alike for all of them.
     const std::vector<int> ranks = family == &Llama() ? std::vector{1, 3} : std::vector{2};
     for (const auto& cell : testing::AllCells(ranks, {Dtype::kBF16})) CheckCell(cell, true, model);
+  }
+}
+
+// Sums over micro-steps and over ranks in fp32, of gradients in 16 bit.
+TEST_CASE("memory, instructions and traffic are the plan's: fp32 sums of gradients") {
+  struct Sums {
+    Dtype grad_accum_dtype;
+    bool fp32_reduction;
+    int ranks;
+  };
+  ModelSpec tied = testing::TinyLlama(Llama());
+  tied.tied_head = true;
+  for (const Sums& sums :
+       {Sums{Dtype::kF32, false, 1}, {Dtype::kBF16, true, 3}, {Dtype::kF32, true, 2}}) {
+    for (testing::Cell& cell : testing::AllCells({sums.ranks}, {Dtype::kBF16})) {
+      TrainSetup& setup = cell.setup;
+      if (setup.recompute != kNoRecompute || setup.zero.max_reuse_distance > 0) continue;
+      setup.precision.grad_accum_dtype = sums.grad_accum_dtype;
+      setup.precision.fp32_reduction = sums.fp32_reduction;
+      setup.zero.overlap_comm = setup.batch.grad_accum > 1;
+      cell.name += fmt::format(" summed in {} reduced in fp32 {}", DtypeName(sums.grad_accum_dtype),
+                               sums.fp32_reduction);
+      CheckCell(cell, true, setup.zero.stage % 2 == 0 ? testing::TinyModel() : tied);
+    }
   }
 }
 

@@ -81,6 +81,8 @@ def check(path):
     dtype = DTYPES[expected["dtype"]]
     accumulated = ds_config.DtypeEnum(config.grad_accum_dtype).value if config.grad_accum_dtype else dtype
     compare("grad_accum_dtype", accumulated, DTYPES[expected["grad_accum_dtype"]], problems)
+    compare("communication_data_type", config.communication_data_type or dtype,
+            DTYPES[expected["communication_dtype"]], problems)
     optimizer = dict(expected["optimizer"])
     compare("optimizer.type", config.optimizer_name, optimizer.pop("type"), problems)
     compare("optimizer.params", config.optimizer_params, optimizer, problems)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "core/config/setup_facts.h"
 #include "executor/optimizer/schedule.h"
 #include "tests/core/config/random_setup.h"
 
@@ -62,6 +63,7 @@ Json Expected(const TrainSetup& setup, int64_t layers) {
               {"zero", Zero(setup.zero)},
               {"bf16", precision.dtype == Dtype::kBF16},
               {"grad_accum_dtype", DtypeName(precision.grad_accum_dtype)},
+              {"communication_dtype", DtypeName(SentGradDtype(setup))},
               {"dtype", DtypeName(precision.dtype)},
               {"gradient_clipping", optimizer.gradient_clipping}};
   out["fp16"] = {{"enabled", precision.dtype == Dtype::kF16},

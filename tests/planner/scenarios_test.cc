@@ -29,6 +29,7 @@ class Scenario {
   explicit Scenario(unsigned seed) : random_(seed) {
     DrawModel();
     DrawMachines();
+    DrawSums();
     DrawSpace();
     inputs.lower.backend = Backend::kCuda;
     inputs.lower.flash_attention = profile.gpu.flash_attention;
@@ -79,6 +80,12 @@ class Scenario {
                                        .positions = Any<int64_t>({256, 512, 1024, 2048})});
     if (Int(0, 1) == 1) DrawLlama();
     inputs.base.batch.seq_len = inputs.model.positions;
+  }
+
+  // Of some, gradients are summed or reduced in fp32.
+  void DrawSums() {
+    if (Int(0, 3) == 0) inputs.base.precision.grad_accum_dtype = Dtype::kF32;
+    inputs.base.precision.fp32_reduction = Int(0, 3) == 0;
   }
 
   // Half of the models are of llama's kind: heads that share keys and values, gated MLPs, untied

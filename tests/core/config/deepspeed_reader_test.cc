@@ -151,6 +151,56 @@ TEST_CASE("reader: precision from config and command line") {
   CHECK(Read(R"({"bf16": {"enabled": true}})").setup.precision.grad_accum_dtype == Dtype::kBF16);
 }
 
+TEST_CASE("reader: what gradients are summed and sent in, from config and command line") {
+  ReadContext four;
+  four.world_size = 4;
+  const auto precision = [&](const std::string& more, const ReadContext& context) {
+    return Read(R"({"bf16": {"enabled": true})" + more + "}", context).setup.precision;
+  };
+  const auto reduces = [&](const std::string& more, const ReadContext& context) {
+    return precision(more, context).fp32_reduction;
+  };
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    CAPTURE(stage);
+    const std::string zero = std::string(R"(, "zero_optimization": {"stage": )") + stage + "}";
+    CHECK_FALSE(reduces(zero, four));
+    CHECK_FALSE(reduces(zero + R"(, "communication_data_type": "bf16")", four));
+    CHECK(reduces(zero + R"(, "communication_data_type": "fp32")", four));
+    CHECK(reduces(zero + R"(, "fp32_allreduce": true)", four));
+    CHECK(reduces(zero + R"(, "communication_data_type": "fp32", "fp32_allreduce": true)", four));
+    ReadContext asked = four;
+    asked.grad_accum_dtype = asked.communication_dtype = Dtype::kF32;
+    CHECK(reduces(zero, asked));
+    CHECK(reduces(zero + R"(, "communication_data_type": "auto")", asked));
+    CHECK(precision(zero, asked).grad_accum_dtype == Dtype::kF32);
+    const std::string open = R"(, "data_types": {"grad_accum_dtype": "auto"})";
+    CHECK(precision(zero + open, asked).grad_accum_dtype == Dtype::kF32);
+    CHECK_THROWS_WITH_AS(
+        precision(zero + R"(, "data_types": {"grad_accum_dtype": "bf16"})", asked),
+        doctest::Contains("grad_accum_dtype: bf16 contradicts --grad-accum-dtype fp32; use "
+                          "--grad-accum-dtype bf16 or change the config"),
+        Error);
+    CHECK_THROWS_WITH_AS(
+        precision(zero + R"(, "communication_data_type": "bf16")", asked),
+        doctest::Contains("communication_data_type: bf16 contradicts --communication-dtype fp32"),
+        Error);
+  }
+  ReadContext half = four;
+  half.grad_accum_dtype = Dtype::kF16;
+  CHECK_THROWS_WITH_AS(
+      precision("", half),
+      doctest::Contains("--grad-accum-dtype: fp16 is not allowed with bf16 parameters"), Error);
+  half.grad_accum_dtype.reset();
+  half.communication_dtype = Dtype::kF16;
+  CHECK_THROWS_WITH_AS(precision("", half),
+                       doctest::Contains("--communication-dtype: fp16 is not supported"), Error);
+  // Nothing is sent by one GPU; in fp32 nothing is converted.
+  const ReadResult alone =
+      Read(R"({"bf16": {"enabled": true}, "communication_data_type": "fp32"})");
+  CHECK(HasNote(alone, "communication_data_type: has no effect on one GPU"));
+  CHECK_FALSE(Read(R"({"communication_data_type": "fp32"})", four).setup.precision.fp32_reduction);
+}
+
 TEST_CASE("reader: deprecated forms") {
   CHECK(Read(R"({"zero_optimization": true})").setup.zero.stage == 1);
   CHECK(Read(R"({"zero_optimization": false})").setup.zero.stage == 0);

@@ -56,6 +56,19 @@ TEST_CASE("effective values: where each comes from") {
   CHECK(Find(values, "activation_checkpointing") == "off from default");
 }
 
+TEST_CASE("effective values: what gradients are sent in") {
+  ReadContext context;
+  context.world_size = 2;
+  const auto sent = [&](const char* more) {
+    const std::string text = std::string("{\"bf16\": {\"enabled\": true}") + more + "}";
+    return Find(Values(text.c_str(), context), "communication_data_type");
+  };
+  CHECK(sent("") == "bf16 from derived");
+  CHECK(sent(",\n\"communication_data_type\": \"fp32\"") == "fp32 from line 2");
+  CHECK(sent(",\n\"fp32_allreduce\": true") == "fp32 from line 2");
+  CHECK(sent(", \"data_types\": {\"grad_accum_dtype\": \"fp32\"}") == "fp32 from derived");
+}
+
 TEST_CASE("effective values: sections left open or in an old form") {
   const auto values = Values(R"({"zero_optimization": true, "optimizer": "auto"})");
   CHECK(Find(values, "zero_optimization.stage") == "1 from line 1");

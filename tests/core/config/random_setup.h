@@ -89,6 +89,7 @@ class RandomSetup {
     constexpr Dtype kDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
     s.precision.dtype = kDtypes[random_() % 3];
     s.precision.grad_accum_dtype = Flip() ? Dtype::kF32 : s.precision.dtype;
+    s.precision.fp32_reduction = Flip();
     s.precision.loss_scale = Flip() ? 0 : Real(0, 65536);
     s.precision.initial_scale_power = Count(0, 126);
     s.precision.loss_scale_window = Count(1, 4000);

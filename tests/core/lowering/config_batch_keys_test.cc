@@ -178,6 +178,66 @@ TEST_CASE("key data_types.grad_accum_dtype: where fp32 sums are kept") {
                {{"micro_step reduce convert", 4}});
 }
 
+TEST_CASE("key communication_data_type: gradients travel in fp32") {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const char* summed_in : {"bf16", "fp32"}) {
+      CAPTURE(stage);
+      CAPTURE(summed_in);
+      const json config = With(With(BaseConfig(stage), "gradient_accumulation_steps", 2),
+                               "data_types.grad_accum_dtype", summed_in);
+      const Program a = LowerConfig(config);
+      const Program b = LowerConfig(With(config, "communication_data_type", "fp32"));
+      const bool has_effect = stage >= 2 || std::string(summed_in) == "bf16";
+      if (!has_effect) {
+        CHECK(SameProgram(a, b));
+        continue;
+      }
+      // Gradients that stay in bf16 are converted before they are reduced and after, unit by unit;
+      // transient ones are written in fp32.
+      CheckChanges(a, b, stage <= 1 ? Changes{{"micro_step reduce convert", 2 * 4}} : Changes{});
+      CHECK(SameCompute(a, b));
+      CHECK(SameSections(a, b,
+                         {Section::kInit, Section::kOptimizerStep, Section::kEval, Section::kSave,
+                          Section::kLoad}));
+      uint64_t in_bf16 = 0, in_fp32 = 0;
+      for (const Program* p : {&a, &b}) {
+        for (const Instruction& i : p->section(Section::kMicroStep)) {
+          const auto* sent = std::get_if<Collective>(&i.op);
+          if (sent == nullptr || i.stream != Stream::kReduce) continue;
+          CHECK(sent->dtype == (p == &a ? Dtype::kBF16 : Dtype::kF32));
+          for (const Segment& s : p->segs(*sent)) (p == &a ? in_bf16 : in_fp32) += s.src.bytes;
+        }
+      }
+      CHECK(in_fp32 == 2 * in_bf16);
+      CHECK(Arena(b, Space::kDevice) > Arena(a, Space::kDevice));
+    }
+  }
+  // One rank sends nothing.
+  const json config = With(BaseConfig(2), "communication_data_type", "fp32");
+  CHECK(SameProgram(LowerConfig(BaseConfig(2), {1}), LowerConfig(config, {1})));
+}
+
+TEST_CASE("communication_data_type fp32: what goes to the host is no wider than it is summed") {
+  const json config = With(WithZero(BaseConfig(2), "offload_optimizer", {{"device", "cpu"}}),
+                           "gradient_accumulation_steps", 2);
+  const auto slots = [](const Program& p) {
+    Dtype dtype = Dtype::kU8;
+    for (const Buffer& buffer : p.buffers) {
+      if (std::string(buffer.label) == "grad_slot") dtype = buffer.dtype;
+    }
+    return dtype;
+  };
+  const json reduced = With(config, "communication_data_type", "fp32");
+  const Program a = LowerConfig(config), b = LowerConfig(reduced);
+  // A conversion a unit before the copy, which has the same bytes as without.
+  CheckChanges(a, b, {{"micro_step reduce convert", 4}});
+  CHECK(slots(b) == Dtype::kBF16);
+  CHECK(Arena(b, Space::kPinned) == Arena(a, Space::kPinned));
+  const Program c = LowerConfig(With(reduced, "data_types.grad_accum_dtype", "fp32"));
+  CheckChanges(a, c, {});
+  CHECK(slots(c) == Dtype::kF32);
+}
+
 TEST_CASE("keys that steer no instruction end in the setup") {
   const json config =
       With(BaseConfig(2), "optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}});

@@ -32,6 +32,22 @@ void CheckValid(const std::vector<testing::Cell>& cells, bool flash_attention) {
 TEST_CASE("every supported setup lowers to a valid program") {
   CheckValid(testing::AllCells({1, 2, 3}, {Dtype::kBF16, Dtype::kF32}, {1, 2, 3}), true);
 }
+TEST_CASE("every supported setup lowers to a valid program that reduces in fp32") {
+  std::vector<testing::Cell> cells;
+  for (testing::Cell& cell : testing::AllCells({2, 3}, {Dtype::kBF16}, {1, 3})) {
+    if (cell.setup.recompute != kNoRecompute) continue;
+    cell.setup.precision.fp32_reduction = true;
+    for (const int variant : {0, 1, 2, 3}) {
+      testing::Cell other = cell;
+      other.name += " variant " + std::to_string(variant);
+      if (variant == 1) other.setup.precision.grad_accum_dtype = Dtype::kF32;
+      if (variant == 2) other.setup.zero.overlap_comm = false;
+      if (variant == 3) other.setup.zero.reduce_scatter = false;
+      cells.push_back(std::move(other));
+    }
+  }
+  CheckValid(cells, true);
+}
 TEST_CASE("every supported setup lowers to a valid program without fused attention") {
   CheckValid(testing::AllCells({1, 3}, {Dtype::kF16}, {1, 2, 3}), false);
 }

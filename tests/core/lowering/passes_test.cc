@@ -50,7 +50,7 @@ TEST_CASE("every pass leaves a sound program for the CPU, without fused attentio
 TEST_CASE("every pass leaves a sound program where collectives are unlike the defaults") {
   std::vector<testing::Cell> cells;
   for (const testing::Cell& cell : testing::AllCells({2}, {Dtype::kBF16}, {1, 3})) {
-    for (const int variant : {0, 1, 2, 3}) {
+    for (const int variant : {0, 1, 2, 3, 4}) {
       testing::Cell other = cell;
       other.name += " variant " + std::to_string(variant);
       if (variant == 0) other.setup.zero.reduce_scatter = false;
@@ -58,6 +58,7 @@ TEST_CASE("every pass leaves a sound program where collectives are unlike the de
       if (variant == 2) other.setup.zero.contiguous_gradients = false;
       if (variant == 3) other.setup.zero.allgather_partitions = false;
       if (variant == 3) other.setup.precision.grad_accum_dtype = Dtype::kF32;
+      if (variant == 4) other.setup.precision.fp32_reduction = true;
       cells.push_back(std::move(other));
     }
   }

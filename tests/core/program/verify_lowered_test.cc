@@ -265,6 +265,33 @@ TEST_CASE("verify: a gradient written after its reduction") {
   });
 }
 
+TEST_CASE("verify: a gradient written after it was converted to be reduced") {
+  for (const int stage : {0, 1}) {
+    CAPTURE(stage);
+    TrainSetup setup = testing::BaseSetup(stage, 3, Dtype::kBF16, 3, kNoRecompute);
+    setup.precision.fp32_reduction = true;
+    const Program program = Lower(testing::TinyModel(2), setup);
+    ExpectClean(program);
+    const size_t at =
+        Find<LaunchKernel>(program, Section::kMicroStep, [&](const LaunchKernel& launch) {
+          return launch.kernel == KernelId::kConvert &&
+                 program.buffers[program.args(launch)[0].buffer].role == Role::kGradFull;
+        });
+    const std::vector<Instruction>& list = program.section(Section::kMicroStep);
+    REQUIRE(at < list.size());
+    const BufferId grads = program.args(std::get<LaunchKernel>(list[at].op))[0].buffer;
+    size_t writer = at;
+    while (writer-- > 0 && !Touches(program, list[writer], grads)) {
+    }
+    REQUIRE(writer < at);
+    // As if the conversion came before what wrote the gradients last.
+    Program broken = program;
+    auto& changed = broken.section(Section::kMicroStep);
+    changed.insert(changed.begin() + static_cast<std::ptrdiff_t>(at) + 1, list[writer]);
+    Expect(broken, "late_gradient");
+  }
+}
+
 TEST_CASE("verify: streams and spaces that do not fit") {
   ForEachCase([](const Program& program) {
     for (int s = 0; s < kSections; ++s) {

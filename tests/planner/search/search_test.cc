@@ -143,16 +143,23 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
   const unsigned seed = std::random_device{}();
   CAPTURE(seed);
   std::mt19937 random(seed);
-  for (const auto& [dtype, gpus] : {std::pair{"bf16", 4}, {"fp32", 4}, {"bf16", 32}}) {
+  for (const auto& [dtype, gpus] : {std::pair{"bf16", 4},
+                                    {"fp32", 4},
+                                    {"bf16", 32},
+                                    {"bf16 summed in fp32", 4},
+                                    {"bf16 reduced in fp32", 4},
+                                    {"bf16 summed and reduced in fp32", 32}}) {
+    const std::string sums = dtype;
     SearchFixture fixture("gpt2", gpus, true);
     SearchInputs& in = fixture.inputs;
-    if (std::string(dtype) == "fp32") {
-      in.base.precision.dtype = in.base.precision.grad_accum_dtype = Dtype::kF32;
-    }
+    PrecisionConfig& precision = in.base.precision;
+    if (sums == "fp32") precision.dtype = precision.grad_accum_dtype = Dtype::kF32;
+    if (sums.find("summed") != std::string::npos) precision.grad_accum_dtype = Dtype::kF32;
+    precision.fp32_reduction = sums.find("reduced") != std::string::npos;
     const auto tensors =
         std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
     Bounds bounds(in.model, tensors, in.base, in.lower);
-    for (const Candidate& candidate : Sample(in.space, 150, random)) {
+    for (const Candidate& candidate : Sample(in.space, 100, random)) {
       const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
       const SearchCluster& cluster = in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
       const GroupBound group = bounds.Group(candidate, cluster.cluster, *cluster.costs);
