@@ -126,12 +126,12 @@ def run_zeroplan(args, seq_len, limit, work):
 
 def run_deepspeed(args, seq_len, candidate):
     micro_tokens, placement = candidate
-    micro_batch = micro_tokens // seq_len
+    micro_batch = min(micro_tokens, args.tokens) // seq_len
     options = types.SimpleNamespace(
         python=args.python, gpus=1, model=args.model, micro_batch=micro_batch,
         grad_accum=args.tokens // seq_len // micro_batch, seq_len=seq_len, steps=args.steps,
         warmup=args.warmup, backend="cuda", recompute=True, offload_optimizer="cpu",
-        deepspeed_args=args.deepspeed_args, **placement)
+        deepspeed_args=args.deepspeed_args, timeout=args.timeout, **placement)
     command = train_benchmark.torch_command(options, "deepspeed")
     print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)
     result = train_benchmark.run_torch(options, command)
