@@ -4,9 +4,9 @@
     python3 benchmarks/hold_gpu.py 25.3GB -- zeroplan train ...   # one command within 25.3 GB
 
 Whoever runs beside it finds that much free, CUDA's context of its own included, as on a card whose
-usable memory that is. The rest is one allocation of a process that does nothing. Standard library and
-NVIDIA's driver only; CUDA_VISIBLE_DEVICES counts. Exit code: the command's; 2 if the memory cannot be
-held.
+usable memory that is. The rest is one allocation of a process that does nothing. A GPU that is no
+larger than that, within 5 %, is left as it is. Standard library and NVIDIA's driver only;
+CUDA_VISIBLE_DEVICES counts. Exit code: the command's; 2 if the memory cannot be held.
 """
 import argparse
 import ctypes
@@ -42,6 +42,12 @@ class Driver:
         if status != 0:
             raise NotHeld(f"{name}: CUDA error {status}")
 
+    def total(self, gpu):
+        device, total = ctypes.c_int(), ctypes.c_size_t()
+        self.call("cuDeviceGet", ctypes.byref(device), gpu)
+        self.call("cuDeviceTotalMem_v2", ctypes.byref(total), device)
+        return total.value
+
     def use(self, gpu):
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), gpu)
@@ -61,6 +67,8 @@ class Driver:
 def take_all_but(limit, gpu):
     """What is taken then of the GPU, in bytes, by this process or others."""
     driver = Driver()
+    if driver.total(gpu) <= 1.05 * limit:
+        return 0
     driver.use(gpu)
     free, _ = driver.memory()
     if free < limit:

@@ -56,7 +56,7 @@ def parse():
     parser.add_argument("--host-memory", default="128GiB", help="that zeroplan plans with")
     parser.add_argument("--hw", help="profile that zeroplan plans with (default: this machine's)")
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--warmup", type=int, default=1)
+    parser.add_argument("--warmup", type=int, default=1, help="of DeepSpeed one more: it compiles")
     parser.add_argument("--only", choices=["zeroplan", "deepspeed"])
     parser.add_argument("--candidates", nargs="+", type=int, metavar="INDEX",
                         help="of DeepSpeed's, from 0 (default: all)")
@@ -126,12 +126,12 @@ def run_zeroplan(args, seq_len, limit, work):
 
 def run_deepspeed(args, seq_len, candidate):
     micro_tokens, placement = candidate
-    micro_batch = micro_tokens // seq_len
+    micro_batch = min(micro_tokens, args.tokens) // seq_len
     options = types.SimpleNamespace(
         python=args.python, gpus=1, model=args.model, micro_batch=micro_batch,
         grad_accum=args.tokens // seq_len // micro_batch, seq_len=seq_len, steps=args.steps,
-        warmup=args.warmup, backend="cuda", recompute=True, offload_optimizer="cpu",
-        deepspeed_args=args.deepspeed_args, **placement)
+        warmup=args.warmup + 1, backend="cuda", recompute=True, offload_optimizer="cpu",
+        deepspeed_args=args.deepspeed_args, timeout=args.timeout, **placement)
     command = train_benchmark.torch_command(options, "deepspeed")
     print(f"  {shlex.join(command)}", file=sys.stderr, flush=True)
     result = train_benchmark.run_torch(options, command)

@@ -4,7 +4,7 @@ import contextlib
 
 import deepspeed
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 
 def make_config(args):
@@ -20,16 +20,10 @@ def make_config(args):
             "optimizer": {"type": "AdamW", "params": adamw}, "steps_per_print": 10**9}
 
 
-def recompute(block):
-    forward = block.forward
-    block.forward = lambda *inputs: checkpoint(forward, *inputs, use_reentrant=False,
-                                               preserve_rng_state=False)
-
-
 class DeepSpeedTrainer:
     """A model whose parameters are made in bf16, at stage 3 each in its place from the start."""
 
-    def __init__(self, args, device, make_model, batches, compile_loss):
+    def __init__(self, args, device, make_model, batches, compile_functions):
         self.args, self.device, self.batches = args, device, batches
         config = make_config(args)
         place = contextlib.nullcontext()
@@ -41,13 +35,13 @@ class DeepSpeedTrainer:
             with torch.device(device):
                 model = make_model(args.shape)
             torch.set_default_dtype(torch.float32)
-        for block in model.blocks:
+        for index, block in enumerate(model.blocks):
             if args.recompute:
-                recompute(block)
-            if args.compile == "block":  # hooks of DeepSpeed break graphs
+                block = checkpoint_wrapper(block, preserve_rng_state=False)
+            if args.compile == "block":  # not as full graphs: DeepSpeed's hooks break them
                 block.compile(mode=args.compile_mode, dynamic=False)
-        if args.compile == "block":
-            compile_loss(model, args)
+            model.blocks[index] = block
+        compile_functions(model, args)
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
                                                config=config)
 

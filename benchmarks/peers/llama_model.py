@@ -45,6 +45,16 @@ def rotate(x_BHTD, cos_TD, sin_TD):
     return x_BHTD * cos_TD + torch.cat((-high, low), -1) * sin_TD
 
 
+def swiglu(gate, up):
+    return F.silu(gate) * up
+
+
+def compile_parts(**options):
+    """What of a block is more than one kernel, where blocks cannot be compiled whole."""
+    global rotate, swiglu
+    rotate, swiglu = torch.compile(rotate, **options), torch.compile(swiglu, **options)
+
+
 class Block(nn.Module):
     def __init__(self, shape):
         super().__init__()
@@ -76,7 +86,7 @@ class Block(nn.Module):
             enable_gqa=q.size(1) != k.size(1))
         x_BTC = x_BTC + self.out_proj(y_BHTD.transpose(1, 2).flatten(2))
         h = self.norm_2(x_BTC)
-        return x_BTC + self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+        return x_BTC + self.down_proj(swiglu(self.gate_proj(h), self.up_proj(h)))
 
 
 def mean_loss(logits_BTV, targets_BT):

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpt2_model import Gpt2
-from llama_model import Llama
+from llama_model import Llama, compile_parts
 from shapes import Gpt2Shape, H200_BF16_PEAK, load_shape
 
 SDPA = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -59,9 +59,12 @@ def parse():
     parser.add_argument("--accum-sync", choices=["each", "last"], default=None,
                         help="reduce gradients each micro-step or with the last "
                              "(default: last for ddp, each for FSDP2, which keeps them sharded)")
-    parser.add_argument("--compile", choices=["auto", "whole", "block", "none"], default="auto",
-                        help="auto: whole for a GPT-2 of up to 24 layers under ddp, else a block "
-                             "at a time and the loss")
+    parser.add_argument("--compile", choices=["auto", "whole", "block", "parts", "none"],
+                        default="auto",
+                        help="auto: whole for a GPT-2 of up to 24 layers under ddp; of a Llama-style "
+                             "model at DeepSpeed's stage 3, whose hooks break graphs between any two "
+                             "modules, the pointwise parts and the loss; else a block at a time and "
+                             "the loss")
     parser.add_argument("--compile-mode", default="default")
     parser.add_argument("--sdpa", choices=["auto", "default", *SDPA], default="auto",
                         help="auto: the faster of flash and cudnn at this shape")
@@ -84,8 +87,15 @@ def parse():
     if args.steps < 1 or args.warmup < 0:
         parser.error("--steps must be at least 1, --warmup at least 0")
     if args.compile == "auto":
-        whole = isinstance(args.shape, Gpt2Shape) and args.shape.layers <= 24
-        args.compile = "whole" if whole and args.mode == "ddp" and not args.recompute else "block"
+        gpt2 = isinstance(args.shape, Gpt2Shape)
+        if gpt2 and args.shape.layers <= 24 and args.mode == "ddp" and not args.recompute:
+            args.compile = "whole"
+        elif not gpt2 and args.mode == "deepspeed" and args.stage == 3:
+            args.compile = "parts"
+        else:
+            args.compile = "block"
+    if args.compile == "parts" and isinstance(args.shape, Gpt2Shape):
+        parser.error("--compile parts is for Llama-style models")
     if args.accum_sync is None:
         args.accum_sync = "last" if args.mode == "ddp" else "each"
     return args
@@ -142,9 +152,13 @@ def make_model(shape):
     return Gpt2(shape) if isinstance(shape, Gpt2Shape) else Llama(shape)
 
 
-def compile_loss(model, args):
-    model.head_loss = torch.compile(model.head_loss, mode=args.compile_mode, fullgraph=True,
-                                    dynamic=False)
+def compile_functions(model, args):
+    """The loss, and what is compiled apart from modules."""
+    options = {"mode": args.compile_mode, "fullgraph": True, "dynamic": False}
+    if args.compile in ("block", "parts"):
+        model.head_loss = torch.compile(model.head_loss, **options)
+    if args.compile == "parts":
+        compile_parts(**options)
 
 
 def wrap_blocks(model, args):
@@ -157,8 +171,7 @@ def wrap_blocks(model, args):
         if args.compile == "block":
             block.compile(mode=args.compile_mode, fullgraph=True, dynamic=False)
         model.blocks[index] = block
-    if args.compile == "block":
-        compile_loss(model, args)
+    compile_functions(model, args)
 
 
 def build_ddp(args, device, world):
@@ -263,7 +276,7 @@ def train(args, device, rank, world):
     if args.mode == "deepspeed":
         from deepspeed_trainer import DeepSpeedTrainer
         trainer = DeepSpeedTrainer(args, device, make_model, Batches(args, device, rank),
-                                   compile_loss)
+                                   compile_functions)
     else:
         trainer = Trainer(args, device, rank, world)
     seconds, losses = [], []

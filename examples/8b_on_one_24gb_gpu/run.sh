@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Plans the training of Llama 3.1 8B on one card of 24 GB and one of 32 GB, and prints what README.md
-# quotes: some seconds, no GPU needed. Where there is a GPU that has the memory, it then trains within
+# quotes: some seconds, no GPU needed. Where there is a GPU as large or larger, it then trains within
 # each card's memory, on random weights of the true shape and random tokens: a few steps of each case,
 # and tokens/s, bytes used and planned. That needs 128 GiB of host memory, Python with numpy, and about
 # two minutes a case.
