@@ -73,7 +73,7 @@ struct Launch {
   bool Run(int64_t blocks) const {
     const int64_t C = call.C;
     const int64_t row_threads = CeilDiv64(C, kElements * 32) * 32;
-    int64_t groups = kMaxThreads<kNorm, kElements> / row_threads;
+    int64_t groups = kMaxThreads<kElements> / row_threads;
     if (row_threads > 32 && groups > kMostSyncedGroups) groups = kMostSyncedGroups;
     // At least 8 * C bytes where groups > 1: what their sums need.
     const int64_t slots = groups * (call.add_to_dx ? 3 : 2) * C * static_cast<int64_t>(sizeof(T));
@@ -97,11 +97,11 @@ struct Launch {
 
   template <typename T>
   bool RunFor(int64_t blocks) const {
-    if (call.C <= kMostColumns<kNorm, 8>) return Run<T, 8>(blocks);
-    if (call.C <= kMostColumns<kNorm, 16>) return Run<T, 16>(blocks);
-    if (call.C <= kMostColumns<kNorm, 24>) return Run<T, 24>(blocks);
+    if (call.C <= kMostColumns<8>) return Run<T, 8>(blocks);
+    if (call.C <= kMostColumns<16>) return Run<T, 16>(blocks);
+    if (call.C <= kMostColumns<24>) return Run<T, 24>(blocks);
     if constexpr (kNorm == RowNorm::kRms) {
-      if (call.C <= kMostColumns<kNorm, 32>) return Run<T, 32>(blocks);
+      if (call.C <= kMostColumns<32>) return Run<T, 32>(blocks);
     }
     return false;
   }
@@ -120,7 +120,7 @@ struct Launch {
     const int64_t most_blocks = NormBackwardBlocks(call.M);
     // Past 8 elements a thread a multiprocessor has room for one block.
     int64_t blocks = most_blocks;
-    if (call.C > kMostColumns<kNorm, 8> && blocks > kMultiprocessors) blocks = kMultiprocessors;
+    if (call.C > kMostColumns<8> && blocks > kMultiprocessors) blocks = kMultiprocessors;
     bool done = false;
     if (FitsRows()) {
       WithFloatType(call.dy_MC.dtype,

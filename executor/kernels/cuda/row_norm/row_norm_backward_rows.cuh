@@ -12,13 +12,13 @@
 namespace zeroplan::cuda::row_norm_backward {
 
 // Of a block, for so many elements a thread: the registers of two blocks or of one.
-template <RowNorm kNorm, int kElements>
-constexpr int kMaxThreads = kNorm == RowNorm::kLayer && kElements == 8 ? 448 : 512;
+template <int kElements>
+constexpr int kMaxThreads = kElements == 8 ? 448 : 512;
 template <int kElements>
 constexpr int kBlocksTogether = kElements == 8 ? 2 : 1;  // on a multiprocessor
 // The most columns that so many elements a thread can take.
-template <RowNorm kNorm, int kElements>
-constexpr int64_t kMostColumns = kElements * kMaxThreads<kNorm, kElements>;
+template <int kElements>
+constexpr int64_t kMostColumns = kElements * kMaxThreads<kElements>;
 
 constexpr int kMostWarps = 16;
 constexpr int kMaxStages = 4;
@@ -75,7 +75,7 @@ __device__ inline void SyncGroup(int group, int threads) {
 // Every thread keeps the sums of dw and db of its columns in registers. A block leaves them in
 // partials[block][kWeightSums][C].
 template <RowNorm kNorm, typename T, int kElements>
-__global__ void __launch_bounds__(kMaxThreads<kNorm, kElements>, kBlocksTogether<kElements>)
+__global__ void __launch_bounds__(kMaxThreads<kElements>, kBlocksTogether<kElements>)
     RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages, bool add_to_dx) {
   constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
   // With more columns a thread has no registers for its w, d and n: it reads and computes again.
