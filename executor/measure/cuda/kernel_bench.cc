@@ -165,9 +165,13 @@ double KernelBench::ChainSeconds(KernelId id, const KernelDims& dims,
   const auto run = [&](int) {
     row({id, kNoFlags, dims, sets->front(), context_, UsualScalars(id)});
   };
+  return StreamSeconds(launches, rounds, run);
+}
+
+double KernelBench::StreamSeconds(int calls, int rounds, const std::function<void(int)>& run) {
   std::vector<double> seconds;
   for (int i = 0; i < rounds; ++i) {
-    seconds.push_back(timer_.RoundSeconds(launches, run) / launches);
+    seconds.push_back(timer_.RoundSeconds(calls, run) / calls);
   }
   return Median(std::move(seconds));
 }
@@ -177,8 +181,11 @@ std::optional<double> KernelBench::Seconds(
   const auto sets = Place(args);
   if (!sets) return std::nullopt;
   Fill(args, *sets);
-  return timer_.MedianSeconds(static_cast<int>(sets->size()),
-                              [&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); });
+  constexpr int kRounds = 9;
+  const auto run_set = [&](int i) { run((*sets)[static_cast<size_t>(i) % sets->size()]); };
+  const int calls = static_cast<int>(sets->size());
+  timer_.RoundSeconds(calls, run_set);  // warms up
+  return StreamSeconds(calls, kRounds, run_set);
 }
 
 }  // namespace zeroplan
