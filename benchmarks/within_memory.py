@@ -10,10 +10,10 @@ All of the GPU but what a card of the profile --cards has usable is taken first 
 that neither can have more. zeroplan plans for this machine with that much GPU memory and
 --host-memory, and trains its plan. DeepSpeed's candidates are stage 2 and 3 with the optimizer on the
 host, parameters on the GPU or the host, every layer recomputed, at the micro-batches named below;
-the fastest that runs counts. Its CPU Adam is compiled on the first run. DeepSpeed 0.19.6 took 25 bytes
-of host memory a parameter where that was measured, 200 GB of an 8B model: where the host has less, give
---only zeroplan, as a machine that runs out may go down. Random weights, random tokens. Prints a table; exit code 1 if something that was run failed, but for DeepSpeed candidates
-beside one that ran.
+the fastest that runs counts. Its CPU Adam is compiled on the first run. DeepSpeed 0.19.6 took 185 GB
+of host memory of an 8B model where that was measured, at stage 3: where the host has less, give --only
+zeroplan, as a machine that runs out may go down. Random weights, random tokens. Prints a table; exit
+code 1 if something that was run failed, but for DeepSpeed candidates beside one that ran.
 """
 import argparse
 import concurrent.futures

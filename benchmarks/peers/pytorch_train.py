@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import pathlib
 import resource
 import statistics
 import sys
@@ -320,11 +321,20 @@ def settings(args):
     return {"reduce_dtype": None if args.mode == "ddp" else args.reduce_dtype}
 
 
+def deepspeed_version():
+    package = sys.modules.get("deepspeed")
+    if package is None:
+        return None
+    # A source tree that was never installed says so in this file alone.
+    file = pathlib.Path(package.__file__).parents[1] / "version.txt"
+    return file.read_text().strip() if file.exists() else package.__version__
+
+
 def versions():
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.cuda.is_available() else None
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": cudnn, "nccl": nccl,
-            "deepspeed": getattr(sys.modules.get("deepspeed"), "__version__", None),
+            "deepspeed": deepspeed_version(),
             "python": sys.version.split()[0]}
 
 
