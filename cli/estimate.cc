@@ -78,7 +78,6 @@ void RunEstimate(const EstimateOptions& options) {
   EstimateInputs inputs;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);
-  inputs.lower = GpuLowerOptions(inputs.model, hardware.gpu);
   const CostModel costs(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
   inputs.costs = &costs;
   const int gpus = inputs.cluster.gpus;
@@ -92,6 +91,7 @@ void RunEstimate(const EstimateOptions& options) {
     each.deterministic = each.deterministic || common.deterministic;
   }
   const TrainSetup& setup = inputs.setups.front();
+  inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
   NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
   NoteIdleSums(inputs.setups, assumptions);

@@ -81,10 +81,8 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
   if (!lower.flash_attention) {
     const std::string why =
         gpu.flash_attention
-            ? fmt::format(
-                  "kernels that do without take heads of at most {} channels, these have "
-                  "{}",
-                  kMostPlainHead, model.HeadSize())
+            ? fmt::format("no kernel that does without takes heads of {} channels in {} on {}",
+                          model.HeadSize(), DtypeName(setup.precision.dtype), gpu.name)
             : fmt::format("cuDNN has no fused kernel for {}", gpu.name);
     return fmt::format(
         "Attention keeps the scores in memory ({}), which the predicted bytes and times have.",

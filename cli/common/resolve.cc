@@ -18,6 +18,7 @@
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/overrides.h"
+#include "hwprofiles/sanity.h"
 #include "planner/attention_note.h"
 #include "planner/footprint.h"
 #include "planner/search/search_space.h"
@@ -353,10 +354,12 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
   if (!note.empty()) assumptions.notes.push_back(std::move(note));
 }
 
-LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu) {
+LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu) {
   LowerOptions lower;
   lower.backend = Backend::kCuda;
-  lower.flash_attention = gpu.flash_attention && model.HeadSize() <= kMostPlainHead;
+  lower.flash_attention =
+      gpu.flash_attention &&
+      HasAttentionKernels(model.HeadSize(), dtype, ComputeCapability(gpu.architecture));
   return lower;
 }
 

@@ -44,9 +44,9 @@ HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& ass
 // Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).
 void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
-// How programs of `model` for such GPUs are lowered: for CUDA, with fused attention where they have
-// it and heads are not too large for every kernel.
-LowerOptions GpuLowerOptions(const ModelSpec& model, const GpuProfile& gpu);
+// How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
+// scores where no other kernel takes its heads.
+LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
 // Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                    const HardwareProfile& hardware, bool ordered_program, Assumptions& assumptions);

@@ -31,7 +31,6 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   inputs_.objective = options.objective.value_or(Objective::kThroughput);
   inputs_.model = ResolveModel(options_.model, options_.batch.seq_len, assumptions);
   cluster_ = ResolveCluster(options_, hardware_, assumptions);
-  inputs_.lower = GpuLowerOptions(inputs_.model, hardware_.gpu);
   full_ = DefaultSpace(inputs_.model, cluster_.gpus, cluster_.gpus_per_node,
                        inputs_.objective == Objective::kFewestGpus);
   if (options_.config.empty()) {
@@ -39,6 +38,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   } else {
     FromConfig(assumptions);
   }
+  inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.base.deterministic = inputs_.base.deterministic || options_.deterministic;
   if (!options.deepspeed_file.empty()) ForDeepSpeed();
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));

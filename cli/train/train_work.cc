@@ -149,7 +149,9 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
   work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
   work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
   work.setup.deterministic = work.setup.deterministic || command.common.deterministic;
-  if (backend == Backend::kCuda) work.lower = GpuLowerOptions(work.model, hardware.gpu);
+  if (backend == Backend::kCuda) {
+    work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
+  }
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
   const std::string& config = command.common.config;
   work.config_digest = DigestText(config.empty() ? SetupLabel(work.setup) : ReadTextFile(config));

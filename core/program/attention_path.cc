@@ -60,6 +60,21 @@ int64_t MostFusedHead(int compute_capability, bool backward) {
   return !backward || compute_capability / 10 == 9 ? 256 : 128;
 }
 
+int64_t MostPlainHead(int compute_capability) {
+  const int major = compute_capability / 10;
+  const bool little = (major == 8 && compute_capability > 80) || major == 12;
+  return little ? 64 : kMostPlainHead;
+}
+
+bool HasAttentionKernels(int64_t head_size, Dtype dtype, int compute_capability) {
+  if (head_size <= MostPlainHead(compute_capability)) return true;
+  const AttentionLaunch backward{.dims = {1, 2, 1, 1, head_size},
+                                 .dtype = dtype,
+                                 .backward = true,
+                                 .compute_capability = compute_capability};
+  return AttentionPathOf(backward).fused();  // the forward pass has no more limits
+}
+
 uint64_t FusedAttentionBackwardBytes(const KernelDims& dims, bool deterministic) {
   const auto batch = static_cast<uint64_t>(dims[0]), tokens = static_cast<uint64_t>(dims[1]);
   const auto heads = static_cast<uint64_t>(dims[2]), head_size = static_cast<uint64_t>(dims[4]);

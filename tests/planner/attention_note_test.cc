@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "core/program/attention_path.h"
+#include "hwprofiles/sanity.h"
 #include "tests/cost_models/plain_profile.h"
 #include "tests/tiny_model.h"
 
@@ -30,7 +32,8 @@ std::string Note(const Case& c) {
   gpu.flash_attention = c.flash;
   LowerOptions lower;
   lower.backend = Backend::kCuda;
-  lower.flash_attention = c.flash && model.HeadSize() <= 256;
+  lower.flash_attention =
+      c.flash && HasAttentionKernels(model.HeadSize(), c.dtype, ComputeCapability(c.architecture));
   return AttentionNote(model, setup, lower, gpu);
 }
 
@@ -65,8 +68,12 @@ TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
         "Attention keeps the scores in memory (cuDNN has no fused kernel for plain GPU), which the "
         "predicted bytes and times have.");
   CHECK(Note({.hidden = 8 * 320}) ==
-        "Attention keeps the scores in memory (kernels that do without take heads of at most 256 "
-        "channels, these have 320), which the predicted bytes and times have.");
+        "Attention keeps the scores in memory (no kernel that does without takes heads of 320 "
+        "channels in bf16 on plain GPU), which the predicted bytes and times have.");
+  CHECK(Contains(Note({.hidden = 8 * 128, .dtype = Dtype::kF32, .architecture = "ada"}),
+                 "keeps the scores in memory (no kernel that does without takes heads of 128 "
+                 "channels in fp32"));
+  CHECK(Contains(Note({.dtype = Dtype::kF32, .architecture = "ada"}), "runs on plain kernels"));
 }
 
 TEST_CASE("attention note: deterministic runs say their calls, or that nothing fits") {

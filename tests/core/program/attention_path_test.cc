@@ -84,6 +84,20 @@ TEST_CASE("attention path: what has no fused kernel, and why") {
   }
 }
 
+TEST_CASE("attention path: plain kernels take what their GPU's shared memory holds") {
+  for (int capability : {80, 90, 100}) CHECK(MostPlainHead(capability) == 256);
+  for (int capability : {86, 89, 120}) CHECK(MostPlainHead(capability) == 64);
+  for (Dtype dtype : {Dtype::kBF16, Dtype::kF32}) {
+    CHECK(HasAttentionKernels(60, dtype, 89));
+    CHECK(HasAttentionKernels(256, dtype, 90));
+    CHECK_FALSE(HasAttentionKernels(264, dtype, 90));
+    CHECK_FALSE(HasAttentionKernels(256, dtype, 89));
+    CHECK_FALSE(HasAttentionKernels(100, dtype, 89));
+  }
+  CHECK(HasAttentionKernels(128, Dtype::kBF16, 89));
+  CHECK_FALSE(HasAttentionKernels(128, Dtype::kF32, 89));
+}
+
 TEST_CASE("attention path: deterministic launches go in the largest parts that fit") {
   // Llama 3.2 1B: 270,532,864 bytes for 8 sequences; 8 heads of keys of one need 285,475,072
   // deterministic, 4 need half of the 17,039,616 that are no squares, and of the 268,435,456.
