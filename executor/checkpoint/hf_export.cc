@@ -144,6 +144,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
                     const HfExportOptions& options) {
   const std::vector<HfTensor> tensors = HfTensors(table);
   std::vector<uint64_t> bytes;
+  bytes.reserve(tensors.size());
   for (const HfTensor& tensor : tensors) {
     bytes.push_back(tensor.elements * DtypeBytes(options.dtype));
   }

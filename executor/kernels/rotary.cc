@@ -74,7 +74,7 @@ void RotaryTable(const KernelCall& call) {
         Scratch(pool, worker).Bytes(half * static_cast<int64_t>(sizeof(double))));
     for (int64_t i = 0; i < half; ++i) frequencies[i] = RotaryFrequency(shape, i);
     for (int64_t t = begin; t < end; ++t) {
-      float* row_D = table_TD + t * D;
+      float* row_D = table_TD + t * shape.D;
       for (int64_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(t) * frequencies[i];
         row_D[i] = static_cast<float>(std::cos(angle) * times);
