@@ -78,7 +78,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
           Reasons(measurement));
     }
   }
-  const std::string text = WriteProfile(MeasuredProfile(base, measurement, name));
+  std::string text = WriteProfile(MeasuredProfile(base, measurement, name));
   try {
     ParseProfile(text, file.empty() ? "measured profile" : file);
   } catch (const Error& error) {

@@ -273,8 +273,7 @@ void RegisterPlan(Command& app) {
                         "Finds the largest that fits: GPT-2 shape (without a model; the default), "
                         "sequence or micro-batch (of the model), and plans it"};
   largest.alone = "model";
-  command.Value(std::move(largest), options->largest,
-                WordIn<Largest>({"model", "seq-len", "micro-batch"}));
+  command.Value(largest, options->largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalOptions(command, options->common.goal);
   command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
