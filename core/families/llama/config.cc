@@ -5,8 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/model/config_values.h"
 #include "core/families/llama/llama.h"
+#include "core/model/config_values.h"
 
 namespace zeroplan {
 namespace {
