@@ -12,8 +12,8 @@
 #include "core/model/param_table.h"
 #include "core/program/chrome_trace.h"
 #include "planner/estimate/choices.h"
+#include "planner/explain/compute_waits.h"
 #include "planner/explain/lanes.h"
-#include "planner/explain/played_section.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -21,13 +21,13 @@ namespace {
 
 struct Part {
   std::string name;
-  PlayedSection played;
+  PlayedPart played;
 };
 
 // A step of one micro-step has no first or last one. Of the middle ones those have a number that
 // run unlike the others: they come first.
-std::string PartName(const std::vector<PlayedSection>& step, size_t i) {
-  const PlayedSection& part = step[i];
+std::string PartName(const std::vector<PlayedPart>& step, size_t i) {
+  const PlayedPart& part = step[i];
   if (part.section == Section::kOptimizerStep) return "update";
   if (part.kinds == kOnly) return "micro-step";
   if (part.kinds == kFirst) return "first micro-step";
@@ -37,7 +37,7 @@ std::string PartName(const std::vector<PlayedSection>& step, size_t i) {
 }
 
 std::vector<Part> PlayParts(const Program& program, const CostModel& costs) {
-  std::vector<PlayedSection> step = PlayStep(program, costs);
+  std::vector<PlayedPart> step = StepTimer(costs).PlayStep(program);
   std::vector<std::string> names;
   for (size_t i = 0; i < step.size(); ++i) names.push_back(PartName(step, i));
   std::vector<Part> parts;
@@ -89,7 +89,7 @@ std::string Memory(const ChoiceEstimate& choice) {
 constexpr double kLeastShare = 1e-3;
 
 // Seconds of kernels by phase and name; waits by the stream that is waited for.
-std::string SpentOn(const Program& program, const PlayedSection& played) {
+std::string SpentOn(const Program& program, const PlayedPart& played) {
   const std::vector<Instruction>& list = program.section(played.section);
   std::map<Phase, double> phases;
   std::map<std::string, double> kernels;

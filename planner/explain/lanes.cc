@@ -98,7 +98,7 @@ std::string Axis(double total_seconds) {
 
 }  // namespace
 
-std::string DrawLanes(const Program& program, const PlayedSection& played) {
+std::string DrawLanes(const Program& program, const PlayedPart& played) {
   const double total = played.time.total_seconds;
   if (!(total > 0)) return "";
   const double column_seconds = total / kLaneColumns;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/program/program.h"
-#include "planner/explain/played_section.h"
+#include "planner/explain/compute_waits.h"
 
 namespace zeroplan {
 
@@ -17,7 +17,7 @@ inline constexpr int kLaneColumns = 80;
 //   g gather, r reduce, h to the device, d from the device, c host kernels, s disk;
 //   - busy for less than half of the column; . idle.
 // Below the rows an axis in milliseconds. At most 100 columns wide. Empty if nothing takes time.
-std::string DrawLanes(const Program& program, const PlayedSection& played);
+std::string DrawLanes(const Program& program, const PlayedPart& played);
 
 // What the letters in `drawn` stand for, in one line: "F forward, g gather, . idle".
 std::string LaneLegend(std::string_view drawn);

@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "cost_models/step_time.h"
+#include "planner/explain/compute_waits.h"
 #include "planner/explain/lanes.h"
-#include "planner/explain/played_section.h"
 #include "tests/planner/plan_fixture.h"
 
 namespace zeroplan {
@@ -36,10 +36,8 @@ class Script {
     return program.event_count++;
   }
   void Wait(Stream stream, EventId event) { Run(stream, WaitEvent{event}, 0); }
-  PlayedSection Play(const OverlapRates& rates = {}) {
-    PlayedSection played;
-    played.kinds = kOnly;
-    played.seconds = seconds_;
+  PlayedPart Play(const OverlapRates& rates = {}) {
+    PlayedPart played{Section::kMicroStep, kOnly, 0, 1, {}, seconds_, {}};
     played.time =
         Timeline().Play(program, Section::kMicroStep, kOnly, seconds_, rates, &played.spans);
     return played;
@@ -63,7 +61,7 @@ TEST_CASE("DrawLanes: two streams, exactly") {
   script.Wait(Stream::kCompute, gathered);
   script.Compute(10);
   script.Compute(40, Phase::kBackward);
-  const PlayedSection played = script.Play();
+  const PlayedPart played = script.Play();
   const std::string drawn = DrawLanes(script.program, played);
   CHECK(drawn == "compute        " + Times(20, 'F') + Times(10, '.') + Times(10, 'F') +
                      Times(40, 'B') + "\n" +  //
@@ -146,7 +144,7 @@ TEST_CASE("ComputeWaits and slowed kernels make the exposed seconds of every low
       if (stage == 3) plan.setup.zero.offload_param.device = device;
       const Program program = Lower(plan.model, plan.setup, plan.lower);
       double total = 0;
-      for (const PlayedSection& played : PlayStep(program, costs)) {
+      for (const PlayedPart& played : StepTimer(costs).PlayStep(program)) {
         const SectionTime& time = played.time;
         total += static_cast<double>(played.times) * time.total_seconds;
         double waited = 0, slowed = 0;

@@ -1,10 +1,8 @@
-#include "planner/explain/played_section.h"
+#include "planner/explain/compute_waits.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/program/step_order.h"
-#include "cost_models/step_time.h"
 
 namespace zeroplan {
 namespace {
@@ -12,7 +10,7 @@ namespace {
 // Finds out which instruction a wait that ended at some time was for.
 class WaitResolver {
  public:
-  WaitResolver(const Program& program, const PlayedSection& played)
+  WaitResolver(const Program& program, const PlayedPart& played)
       : program_(program),
         section_(played.section),
         list_(program.section(played.section)),
@@ -133,22 +131,7 @@ void AddWait(const WaitResolver& resolver, double begin, double end, int64_t las
 
 }  // namespace
 
-std::vector<PlayedSection> PlayStep(const Program& program, const CostModel& costs) {
-  std::vector<PlayedSection> step;
-  for (PlayedPart& part : StepTimer(costs).PlayStep(program)) {
-    PlayedSection& played = step.emplace_back();
-    played.section = part.section;
-    played.kinds = part.kinds;
-    played.first_micro_step = part.first_micro_step;
-    played.times = part.times;
-    played.time = part.time;
-    played.seconds = std::move(part.seconds);
-    played.spans = std::move(part.spans);
-  }
-  return step;
-}
-
-std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedSection& played) {
+std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedPart& played) {
   const WaitResolver resolver(program, played);
   const std::vector<size_t>& queue = resolver.queue(Stream::kCompute);
   std::vector<ComputeWait> waits;
