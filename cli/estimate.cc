@@ -87,9 +87,6 @@ void RunEstimate(const EstimateOptions& options) {
   } else {
     inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
   }
-  for (TrainSetup& each : inputs.setups) {
-    each.deterministic = each.deterministic || common.deterministic;
-  }
   const TrainSetup& setup = inputs.setups.front();
   inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
   NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);

@@ -459,6 +459,7 @@ std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelS
   base.batch = ResolveBatch(options, model, gpus, assumptions);
   base.precision = ResolvePrecision(options.batch, hardware, dtype, assumptions);
   base.zero.offload_optimizer.ratio = options.choice.offload_ratio.value_or(1);
+  base.deterministic = options.deterministic;
   return EnumerateSetups(base, ResolveChoices(options.choice, std::move(otherwise), assumptions));
 }
 
@@ -468,6 +469,7 @@ TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
   const ReadContext context =
       ConfigContext(InSequences(options.batch, seq_len, gpus), model, hardware, gpus, seq_len);
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
+  if (options.deterministic) result.setup.deterministic = true;
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
   CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
   if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {

@@ -39,7 +39,6 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
     FromConfig(assumptions);
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
-  inputs_.base.deterministic = inputs_.base.deterministic || options_.deterministic;
   if (!options.deepspeed_file.empty()) ForDeepSpeed();
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
 }
@@ -99,6 +98,7 @@ void PlanRequest::FromOptions(Assumptions& assumptions) {
   CheckMicroBatch(base.batch.micro_batch, base.batch.seq_len);
   base.precision =
       ResolvePrecision(options_.batch, hardware_, DefaultDtype(hardware_), assumptions);
+  base.deterministic = options_.deterministic;
   SetBatches(full_, options_.batch.global_batch, base.batch.seq_len);
   inputs_.space = full_;
   SearchSpace& space = inputs_.space;

@@ -148,7 +148,6 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
   TrainWork work = WorkOfWeights(command);
   work.model = ResolveModel(command.common.model, command.common.batch.seq_len, assumptions);
   work.setup = ResolveSetup(command, work.model, hardware, backend, ranks, assumptions);
-  work.setup.deterministic = work.setup.deterministic || command.common.deterministic;
   if (backend == Backend::kCuda) {
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
   }
