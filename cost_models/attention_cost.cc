@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "cost_models/power_limit.h"
 #include "hwprofiles/sanity.h"
 
 namespace zeroplan {
@@ -168,10 +169,12 @@ double AttentionCost::PlainSeconds(const AttentionShape& shape, Dtype dtype, boo
 // other rows, says that the kernel takes less. If it says more, the row counts as any other.
 void AttentionCost::Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass& pass) const {
   if (!gpu.attention) return;
+  const PowerLimit power(gpu);
   std::vector<Timed> rows;
   for (const AttentionRate& row : gpu.attention->rows) {
     const AttentionShape shape = ShapeOf(row);
-    rows.push_back({shape, pass.flops_factor * ForwardFlops(shape) / (row.*rate)});
+    const double flops = pass.flops_factor * ForwardFlops(shape);
+    rows.push_back({shape, power.AttentionAtTopClock(flops / (row.*rate), flops, 0)});
   }
   if (rows.size() < 5) return;
   const auto fastest =

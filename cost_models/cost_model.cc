@@ -36,17 +36,18 @@ struct CostModel::Impl {
     rates.collective_beside_compute =
         Share(profile.node.overlapped_collective, kCollectiveBesideCompute);
     rates.pcie_both = transfers.BothShare();
+    rates.host_beside_copy = Share(profile.node.pcie.overlapped_host, 1);
+    rates.copy_beside_host = Share(profile.node.pcie.overlapped_copy, 1);
   }
 
   InstructionCost LaunchCost(const Program& program, const LaunchKernel& launch,
                              Stream stream) const {
     if (stream != Stream::kHost) {
       const KernelCost::Cost cost = kernels.Of(program, launch);
-      return {cost.seconds, cost.beside_collective};
+      return {cost.seconds, cost.beside_collective, cost.work};
     }
-    const double bytes = LaunchBytes(program, launch);
-    const bool adam = KernelInfo(launch.kernel).cost == CostKind::kAdam;
-    return {adam ? host.AdamSeconds(bytes) : host.Seconds(bytes)};
+    const double seconds = host.Seconds(launch.kernel, LaunchBytes(program, launch));
+    return {seconds, 1, {seconds}};
   }
 
   double CopySeconds(const Program& program, const Copy& copy) const {
@@ -55,7 +56,7 @@ struct CostModel::Impl {
     const auto bytes = static_cast<double>(copy.src.bytes);
     const bool pageable = from == Space::kPageable || to == Space::kPageable;
     if (from == Space::kDevice && to == Space::kDevice) return kernels.memory().Seconds(2 * bytes);
-    if (from != Space::kDevice && to != Space::kDevice) return host.Seconds(2 * bytes);
+    if (from != Space::kDevice && to != Space::kDevice) return host.CopySeconds(2 * bytes);
     return transfers.Seconds(to == Space::kDevice, bytes, pageable);
   }
 
@@ -77,7 +78,7 @@ CostModel& CostModel::operator=(CostModel&&) noexcept = default;
 
 CostModel::InstructionCost CostModel::CostOf(const Program& program,
                                              const Instruction& instruction) const {
-  const auto alone = [](double seconds) { return InstructionCost{seconds}; };
+  const auto alone = [](double seconds) { return InstructionCost{seconds, 1, {seconds}}; };
   return std::visit(
       Overload{[&](const LaunchKernel& launch) {
                  return impl_->LaunchCost(program, launch, instruction.stream);
@@ -94,6 +95,8 @@ CostModel::InstructionCost CostModel::CostOf(const Program& program,
                [&](const WaitEvent&) { return alone(0); }},
       instruction.op);
 }
+
+double CostModel::Clock(const GpuWork& work) const { return impl_->kernels.power().Clock(work); }
 
 double CostModel::EventSeconds() const { return impl_->kernels.EventSeconds(); }
 

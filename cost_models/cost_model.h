@@ -2,6 +2,7 @@
 // functions, which live in a file each:
 //
 //   gemm_cost, attention_cost, memory_cost    kernels on the GPU
+//   power_limit                               the clock they run at
 //   collective_cost                           ring, tree, hierarchical over node and network
 //   transfer_cost                             PCIe, one GPU alone and all of a host at once
 //   host_cost, storage_cost                   host optimizer and conversions, NVMe
@@ -13,6 +14,7 @@
 
 #include "core/program/program.h"
 #include "cost_models/cluster_shape.h"
+#include "cost_models/power_limit.h"
 #include "cost_models/timeline.h"
 #include "hwprofiles/profile.h"
 
@@ -28,8 +30,8 @@ class CostModel {
   CostModel& operator=(CostModel&&) noexcept;
 
   // Seconds of one instruction of `program` (lowered for as many ranks as the shape has GPUs),
-  // launch included. Alloc, Free, RecordEvent, WaitEvent: 0. Remembers kernels it has seen: not
-  // for several threads at once.
+  // launch included, at the GPU's top clock. Alloc, Free, RecordEvent, WaitEvent: 0. Remembers
+  // kernels it has seen: not for several threads at once.
   double Seconds(const Program& program, const Instruction& instruction) const {
     return CostOf(program, instruction).seconds;
   }
@@ -38,9 +40,13 @@ class CostModel {
     // What is left of the speed (0 to 1] of a kernel of the GPU while a collective runs beside it;
     // 1 for what is none. At most overlap().compute_beside_collective.
     double beside_collective = 1;
+    GpuWork work;  // its seconds() are the same; clocked and with joules for kernels of the GPU
   };
   InstructionCost CostOf(const Program& program, const Instruction& instruction) const;
 
+  // The clock, as a share of the GPU's top one, that such work done over and over keeps within the
+  // power limit; a kernel's seconds are those at 1.
+  double Clock(const GpuWork& work) const;
   // What an event between two kernels of the compute stream costs.
   double EventSeconds() const;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "cost_models/power_limit.h"
 
 namespace zeroplan {
 namespace {
@@ -82,8 +83,27 @@ double RampShare(const GpuProfile& gpu) {
   return std::min(1.0, fastest / std::max(1.0, gpu.sm_count.value) / kRampRate);
 }
 
-double RowSeconds(const GemmRate& row) {
-  return LayerProduct(row.kind, row.m, row.k, row.n).flops() / row.flops_per_second;
+struct TimedProduct {
+  GemmKind kind;
+  Product product;
+  double seconds;  // at the top clock, where the profile says what the power limit does
+};
+
+std::vector<TimedProduct> TimedProducts(const GpuProfile& gpu, const std::vector<GemmRate>& rows) {
+  const PowerLimit power(gpu);
+  std::vector<TimedProduct> timed;
+  timed.reserve(rows.size());
+  for (const GemmRate& row : rows) {
+    const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
+    const double bytes = product.elements() * static_cast<double>(DtypeBytes(row.dtype));
+    const double seconds = product.flops() / row.flops_per_second;
+    // What a FLOP draws is known in 16 bits.
+    timed.push_back({row.kind, product,
+                     row.dtype == Dtype::kF32
+                         ? seconds
+                         : power.ProductAtTopClock(seconds, product.flops(), bytes)});
+  }
+  return timed;
 }
 
 // What the formula adds up before the power term, to the power of kSharpness.
@@ -103,17 +123,16 @@ double WithPower(const GemmMachine& machine, const Product& product, double othe
 
 // The sustained rate that minimises the sum of |log(formula / measured)|, by golden section between
 // 0.3 and 1 of the dense peak. Absolute errors, so that a few odd shapes do not pull it.
-double FitSustained(GemmMachine machine, const std::vector<GemmRate>& rows) {
+double FitSustained(GemmMachine machine, const std::vector<TimedProduct>& rows) {
   struct Sample {
     Product product;
     double seconds, other_terms;
   };
   std::vector<Sample> samples;
   double largest = 0;
-  for (const GemmRate& row : rows) {
-    const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
-    samples.push_back({product, RowSeconds(row), OtherTerms(machine, product)});
-    largest = std::max(largest, product.flops());
+  for (const TimedProduct& row : rows) {
+    samples.push_back({row.product, row.seconds, OtherTerms(machine, row.product)});
+    largest = std::max(largest, row.product.flops());
   }
   // Small products say nothing about power.
   std::erase_if(samples, [&](const Sample& s) { return s.product.flops() < largest / 1024; });
@@ -188,16 +207,15 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   }
   if (rows.empty()) return fitted;
 
-  machine.sustained = FitSustained(machine, rows);
+  const std::vector<TimedProduct> timed = TimedProducts(gpu, rows);
+  machine.sustained = FitSustained(machine, timed);
   double least = std::numeric_limits<double>::infinity();
   std::array<double, 3> floors = {least, least, least};
-  for (const GemmRate& row : rows) {
-    const Product product = LayerProduct(row.kind, row.m, row.k, row.n);
-    const double seconds = RowSeconds(row);
-    floors[Index(row.kind)] = std::min(floors[Index(row.kind)], seconds);
-    least = std::min(least, seconds);
-    const double formula = TiledProductSeconds(machine, product);
-    fitted.correction[Index(row.kind)].Add(Position(product), seconds / formula);
+  for (const TimedProduct& row : timed) {
+    floors[Index(row.kind)] = std::min(floors[Index(row.kind)], row.seconds);
+    least = std::min(least, row.seconds);
+    const double formula = TiledProductSeconds(machine, row.product);
+    fitted.correction[Index(row.kind)].Add(Position(row.product), row.seconds / formula);
   }
   for (size_t i = 0; i < floors.size(); ++i) {
     fitted.floor_seconds[i] = std::isfinite(floors[i]) ? floors[i] : least;

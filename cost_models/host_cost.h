@@ -3,26 +3,34 @@
 
 #include <string>
 
+#include "core/program/kernel.h"
+#include "cost_models/kernel_times.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
 
-// t = bytes read and written * ranks of the node / bandwidth. AdamW: the bandwidth of an
-// Adam-shaped loop, all else the STREAM triad's (McCalpin 1995); where the profile has only one of
-// them, that one. Source: ZeRO-Offload, arXiv 2101.06840, section 4.3 (the host optimizer is
-// memory-bound).
+// By the kernel's own measured rows, all ranks of the node together as one call of all their bytes,
+// or else
+//
+//   t = bytes read and written * ranks of the node / bandwidth
+//
+// AdamW: the bandwidth of an Adam-shaped loop, all else the STREAM triad's (McCalpin 1995); where
+// the profile has only one of them, that one. Source: ZeRO-Offload, arXiv 2101.06840, section 4.3
+// (the host optimizer is memory-bound).
 class HostCost {
  public:
   HostCost(const HardwareProfile& profile, int ranks_per_node);
 
-  // Both throw Error(kUsage) naming node.triad_bandwidth if the profile has neither figure.
-  double AdamSeconds(double bytes) const { return bytes / Share(adam_); }
-  double Seconds(double bytes) const { return bytes / Share(triad_); }
-  // The faster of the two, one rank's share; infinite if not known (nothing to bound).
+  // Both throw Error(kUsage) naming node.triad_bandwidth if the profile has no figure for it.
+  double Seconds(KernelId kernel, double bytes) const;
+  double CopySeconds(double bytes) const { return bytes / Share(triad_); }
+  // The fastest of all, one rank's share; infinite if not known (nothing to bound).
   double BytesPerSecond() const;
 
  private:
   double Share(double bandwidth) const;
+  KernelTimes kernels_;
+  double ranks_ = 1;
   double adam_ = 0, triad_ = 0;  // one rank's; 0: not known
   std::string source_;
 };

@@ -35,7 +35,8 @@ uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
 }  // namespace
 
 KernelCost::KernelCost(const GpuProfile& gpu, double overlapped_compute)
-    : gemm_(gpu),
+    : power_(gpu),
+      gemm_(gpu),
       memory_(gpu),
       attention_(gpu, gemm_),
       hbm_seconds_per_byte_(1 / gpu.hbm_bandwidth.value),
@@ -44,7 +45,7 @@ KernelCost::KernelCost(const GpuProfile& gpu, double overlapped_compute)
       slots_(256) {}
 
 double KernelCost::HbmBytesPerSecond() const {
-  return std::max(memory_.BytesPerSecond(), 1 / hbm_seconds_per_byte_);
+  return std::max(memory_.MostBytesPerSecond(), 1 / hbm_seconds_per_byte_);
 }
 
 uint64_t KernelCost::Hash(const Key& key) {
@@ -77,22 +78,33 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
   const bool has_side = row.side.count > 0 && !program.args(launch)[row.side.arg].null();
   const double side = has_side ? row.side.count * launch_seconds_ : 0;
   if (cost == CostKind::kMemory || cost == CostKind::kAdam) {
-    return {memory_.Seconds(bytes) + side, std::min(overlapped_compute_, kMemoryBesideCollective)};
+    const double seconds = memory_.Seconds(launch.kernel, bytes) + side;
+    return {seconds, std::min(overlapped_compute_, kMemoryBesideCollective),
+            power_.Memory(seconds, bytes)};
   }
   const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
   const Key key = {launch.dims, static_cast<uint64_t>(bytes), cost, dtype,
                    OrderedIn(program, launch)};
   size_t at = Hash(key) & (slots_.size() - 1);
   while (slots_[at].cost.seconds >= 0) {
-    if (slots_[at].key == key) {
-      return {slots_[at].cost.seconds + side, slots_[at].cost.beside_collective};
-    }
+    if (slots_[at].key == key) return WithSide(slots_[at].cost, side);
     at = (at + 1) & (slots_.size() - 1);
   }
-  const Cost found = {Compute(key), SpeedBesideCollective(key)};
+  const double seconds = Compute(key), flops = row.flops(launch.dims);
+  // What a FLOP draws is known in 16 bits.
+  const Cost found = {seconds, SpeedBesideCollective(key),
+                      dtype == Dtype::kF32 ? GpuWork{seconds}
+                      : ProductKind(cost)  ? power_.Product(seconds, flops, bytes)
+                                           : power_.Attention(seconds, flops, bytes)};
   slots_[at] = {key, found};
   if (++used_ * 2 > slots_.size()) Grow();
-  return {found.seconds + side, found.beside_collective};
+  return WithSide(found, side);
+}
+
+KernelCost::Cost KernelCost::WithSide(Cost cost, double seconds) {
+  cost.seconds += seconds;
+  cost.work.fixed_seconds += seconds;
+  return cost;
 }
 
 double KernelCost::SpeedBesideCollective(const Key& key) const {

@@ -9,6 +9,7 @@
 #include "cost_models/attention_cost.h"
 #include "cost_models/gemm_cost.h"
 #include "cost_models/memory_cost.h"
+#include "cost_models/power_limit.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
@@ -19,10 +20,11 @@ class KernelCost {
   KernelCost(const GpuProfile& gpu, double overlapped_compute);
 
   struct Cost {
-    double seconds = -1;  // < 0: none yet
+    double seconds = -1;  // at the GPU's top clock; < 0: none yet
     // What is left of its speed (0 to 1] beside a collective that leaves `overlapped_compute` of
     // theirs to large products.
     double beside_collective = 1;
+    GpuWork work;  // its seconds, and what it draws
   };
   // Products and attention are remembered by shape, since they cost a fit's worth of exponentials.
   // Embedding backward counts as its bytes: colliding tokens, which atomics serialise, do not cost
@@ -35,6 +37,7 @@ class KernelCost {
   // where a kernel follows another in 2.1 us, 10.8 us at least and 11 to 15 as a rule.
   double EventSeconds() const { return 5 * launch_seconds_; }
 
+  const PowerLimit& power() const { return power_; }
   const GemmCost& gemm() const { return gemm_; }
   const MemoryCost& memory() const { return memory_; }
   double HbmBytesPerSecond() const;  // never exceeded by LaunchBytes over Seconds
@@ -52,12 +55,15 @@ class KernelCost {
     Key key;
     Cost cost;
   };
+  // With launches of kernels beside it, of so many seconds.
+  static Cost WithSide(Cost cost, double seconds);
   double Compute(const Key& key) const;
   double SpeedBesideCollective(const Key& key) const;
   double ProductSeconds(GemmKind kind, const Key& key) const;
   static uint64_t Hash(const Key& key);
   void Grow() const;
 
+  PowerLimit power_;
   GemmCost gemm_;
   MemoryCost memory_;
   AttentionCost attention_;

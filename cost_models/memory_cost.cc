@@ -15,15 +15,20 @@ constexpr double kFloorMargin = 1.25;
 
 }  // namespace
 
-MemoryCost::MemoryCost(const GpuProfile& gpu) {
+MemoryCost::MemoryCost(const GpuProfile& gpu) : kernels_(gpu.kernels) {
   const double bandwidth =
       gpu.copy_bandwidth ? gpu.copy_bandwidth->value : kCopyShare * gpu.hbm_bandwidth.value;
   launch_seconds_ = gpu.launch_overhead.value;
   seconds_per_byte_ = 1 / bandwidth;
   floor_seconds_ = launch_seconds_;
-  if (!gpu.memory_kernels || gpu.memory_kernels->rows.empty()) return;
+  std::vector<MemoryKernelTime> rows;
+  if (gpu.kernels) {
+    for (const NamedKernelTime& row : gpu.kernels->rows) rows.push_back({row.bytes, row.seconds});
+  } else if (gpu.memory_kernels) {
+    rows = gpu.memory_kernels->rows;
+  }
+  if (rows.empty()) return;
 
-  const std::vector<MemoryKernelTime>& rows = gpu.memory_kernels->rows;
   floor_seconds_ = rows.front().seconds;
   for (const MemoryKernelTime& row : rows) floor_seconds_ = std::min(floor_seconds_, row.seconds);
   std::vector<FitRow> fit;

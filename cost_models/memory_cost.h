@@ -1,26 +1,42 @@
 // Seconds of a kernel that only moves memory.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
+#include "cost_models/kernel_times.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
 
-// t = max(floor, launch + bytes / bandwidth), bytes read plus written; the roofline's sloped part
-// (Williams, Waterman, Patterson 2009) with Hockney's half-performance length (1994) for small
-// sizes. With measured rows: launch and bandwidth fitted, floor the fastest row (what one call
-// costs). Without: the profile's launch overhead, and its copy bandwidth or kCopyShare of the HBM
-// datasheet bandwidth.
+// By its own measured rows (KernelTimes), else
+//
+//   t = max(floor, launch + bytes / bandwidth), bytes read plus written
+//
+// the roofline's sloped part (Williams, Waterman, Patterson 2009) with Hockney's half-performance
+// length (1994) for small sizes. With measured rows of other kernels: launch and bandwidth fitted,
+// floor the fastest row (what one call costs). Without: the profile's launch overhead, and its copy
+// bandwidth or kCopyShare of the HBM datasheet bandwidth.
 class MemoryCost {
  public:
   explicit MemoryCost(const GpuProfile& gpu);
 
+  double Seconds(KernelId kernel, double bytes) const {
+    const std::optional<double> own = kernels_.Seconds(kernel, bytes);
+    return own ? *own : Seconds(bytes);
+  }
   double Seconds(double bytes) const {
     const double seconds = launch_seconds_ + bytes * seconds_per_byte_;
     return seconds > floor_seconds_ ? seconds : floor_seconds_;
   }
   double BytesPerSecond() const { return 1 / seconds_per_byte_; }  // for large sizes
+  // The most that any kernel reaches.
+  double MostBytesPerSecond() const {
+    return std::max(BytesPerSecond(), kernels_.BytesPerSecond());
+  }
 
  private:
+  KernelTimes kernels_;
   double floor_seconds_ = 0;
   double launch_seconds_ = 0;
   double seconds_per_byte_ = 0;

@@ -36,6 +36,9 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
   found->seconds.resize(list.size());
   found->beside_collective.resize(list.size());
   bool parted = false;
+  GpuWork work;
+  std::vector<std::pair<size_t, double>>
+      clocked;  // instruction, and its seconds that the clock sets
   for (size_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
     const CostModel::InstructionCost cost = costs.CostOf(program, instruction);
@@ -43,14 +46,20 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
     seconds = cost.seconds;
     found->beside_collective[i] = cost.beside_collective;
     if (instruction.stream != Stream::kCompute) continue;
+    work += cost.work;
+    if (cost.work.clocked_seconds > 0) clocked.emplace_back(i, cost.work.clocked_seconds);
     if (std::holds_alternative<RecordEvent>(instruction.op) ||
         std::holds_alternative<WaitEvent>(instruction.op)) {
       parted = true;
     } else if (parted && std::holds_alternative<LaunchKernel>(instruction.op)) {
       seconds += costs.EventSeconds();
+      work.fixed_seconds += costs.EventSeconds();
       parted = false;
     }
   }
+  const double longer = 1 / costs.Clock(work) - 1;
+  if (longer <= 0) return;
+  for (const auto& [i, seconds] : clocked) found->seconds[i] += longer * seconds;
 }
 
 StepTime StepParts::Of(int64_t micro_steps) const {

@@ -12,7 +12,8 @@
 
 namespace zeroplan {
 
-// What the instructions of a section take as Timeline::Play wants it. A record or a wait parts the
+// What the instructions of a section take as Timeline::Play wants it: at the clock that its kernels
+// keep within the power limit, as if they never waited. A record or a wait parts the
 // kernels around it on the compute stream; what that costs is counted with the kernel after it.
 struct SectionCosts {
   std::vector<double> seconds, beside_collective;

@@ -41,6 +41,8 @@ inline constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera
 inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kLatency{Dimension::kSeconds, 1e-7, 0.1};
 inline constexpr FigureRule kLaunch{Dimension::kSeconds, 1e-7, 1e-3};
+inline constexpr FigureRule kPower{Dimension::kWatts, 1, 10e3};
+inline constexpr FigureRule kEnergy{Dimension::kJoules, 1e-14, 1e-8};
 inline constexpr FigureRule kShare{Dimension::kRatio, 0.01, 1};
 inline constexpr FigureRule kRuntime{Dimension::kBytes, 0, 32 * kGiga};
 }  // namespace figure_rules
@@ -51,10 +53,18 @@ inline constexpr GemmKind kGemmKinds[] = {GemmKind::kForward, GemmKind::kData, G
 inline constexpr Dtype kProfileDtypes[] = {Dtype::kBF16, Dtype::kF16, Dtype::kF32};
 inline constexpr CollectiveOp kCollectiveOps[] = {
     CollectiveOp::kAllReduce, CollectiveOp::kAllGather, CollectiveOp::kReduceScatter};
+inline constexpr KernelId kNamedKernels[] = {
+    KernelId::kGeluForward,      KernelId::kGeluBackward,
+    KernelId::kLayerNormForward, KernelId::kLayerNormBackward,
+    KernelId::kRmsNormForward,   KernelId::kRmsNormBackward,
+    KernelId::kSwiGluForward,    KernelId::kSwiGluBackward,
+    KernelId::kCrossEntropy,     KernelId::kNormSq,
+    KernelId::kConvert,          KernelId::kAdamW};
 inline std::string_view WordOf(LinkKind kind) { return LinkKindName(kind); }
 inline std::string_view WordOf(GemmKind kind) { return GemmKindName(kind); }
 inline std::string_view WordOf(Dtype dtype) { return DtypeName(dtype); }
 inline std::string_view WordOf(CollectiveOp op) { return CollectiveOpName(op); }
+inline std::string_view WordOf(KernelId kernel) { return KernelInfo(kernel).name; }
 
 template <typename T, size_t N>
 constexpr std::span<const T> AllOf(const T (&values)[N]) {
@@ -108,6 +118,14 @@ void ForEachGpuField(Gpu& gpu, Visitor&& visit) {
   visit.Table("gpu.gemm", gpu.gemm);
   visit.Table("gpu.attention", gpu.attention);
   visit.Table("gpu.memory_kernels", gpu.memory_kernels);
+  visit.Table("gpu.kernels", gpu.kernels);
+  if (visit.Section("gpu.power", gpu.power)) {
+    visit.Figure("gpu.power.limit", figure_rules::kPower, gpu.power->limit);
+    visit.Figure("gpu.power.base", figure_rules::kPower, gpu.power->base);
+    visit.Figure("gpu.power.flop", figure_rules::kEnergy, gpu.power->flop);
+    visit.Figure("gpu.power.byte", figure_rules::kEnergy, gpu.power->byte);
+    visit.Figure("gpu.power.clocked", figure_rules::kShare, gpu.power->clocked);
+  }
 }
 
 template <typename Visitor, Is<NodeProfile> Node>
@@ -116,6 +134,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.cores", figure_rules::kCores, node.cores);
   visit.Figure("host.triad_bandwidth", figure_rules::kHostBandwidth, node.triad_bandwidth);
   visit.Figure("host.adam_bandwidth", figure_rules::kHostBandwidth, node.adam_bandwidth);
+  visit.Table("host.kernels", node.host_kernels);
   visit.Figure("host.nvme_read", figure_rules::kDisk, node.nvme_read);
   visit.Figure("host.nvme_write", figure_rules::kDisk, node.nvme_write);
   visit.Figure("host.nvme_capacity", figure_rules::kDiskCapacity, node.nvme_capacity);
@@ -127,6 +146,8 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("pcie.from_device_all", figure_rules::kPcie, pcie.from_device_all);
   visit.Figure("pcie.both_all", figure_rules::kPcie, pcie.both_all);
   visit.Table("pcie.copies", pcie.copies);
+  visit.Figure("pcie.overlapped_host", figure_rules::kShare, pcie.overlapped_host);
+  visit.Figure("pcie.overlapped_copy", figure_rules::kShare, pcie.overlapped_copy);
   visit.Word("link.kind", AllOf(kLinkKinds), node.link_kind);
   visit.Figure("link.bandwidth", figure_rules::kLink, node.gpu_link);
   visit.Figure("link.overlapped_compute", figure_rules::kShare, node.overlapped_compute);
@@ -188,6 +209,14 @@ void ForEachCell(Row& row, Visitor&& visit) {
 constexpr const MeasuredUnit& UnitOf(const MemoryKernelTime&) { return kMeasuredTimes; }
 template <typename Visitor, Is<MemoryKernelTime> Row>
 void ForEachCell(Row& row, Visitor&& visit) {
+  visit.Bytes("bytes", row.bytes);
+  visit.Measured("time", row.seconds);
+}
+
+constexpr const MeasuredUnit& UnitOf(const NamedKernelTime&) { return kMeasuredTimes; }
+template <typename Visitor, Is<NamedKernelTime> Row>
+void ForEachCell(Row& row, Visitor&& visit) {
+  visit.Word("kernel", AllOf(kNamedKernels), row.kernel);
   visit.Bytes("bytes", row.bytes);
   visit.Measured("time", row.seconds);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/program/kernel.h"
 
 namespace zeroplan {
 
@@ -82,6 +83,26 @@ struct MemoryKernelTime {
   bool operator==(const MemoryKernelTime&) const = default;
 };
 
+// One of kernels that memory holds back, on the GPU or the host; bytes as its row counts them.
+struct NamedKernelTime {
+  KernelId kernel = KernelId::kAdamW;
+  double bytes = 0;
+  double seconds = 0;
+
+  bool operator==(const NamedKernelTime&) const = default;
+};
+
+// What the clock under a power limit follows from: cost_models/power_limit.h.
+struct PowerProfile {
+  Figure limit;    // watts
+  Figure base;     // watts at the top clock, busy with nothing
+  Figure flop;     // joules of a FLOP of a 16-bit product at the top clock
+  Figure byte;     // joules of a byte of device memory read or written
+  Figure clocked;  // share of a product's time at the top clock that is longer at a lower one
+
+  bool operator==(const PowerProfile&) const = default;
+};
+
 struct GpuProfile {
   std::string name;  // "NVIDIA H200 SXM"
   // volta, turing, ampere, ampere-ga10x, ada, hopper, blackwell (B200, B300), or blackwell-gb20x
@@ -103,6 +124,9 @@ struct GpuProfile {
   std::optional<Measured<GemmRate>> gemm;
   std::optional<Measured<AttentionRate>> attention;
   std::optional<Measured<MemoryKernelTime>> memory_kernels;
+  std::optional<Measured<NamedKernelTime>> kernels;  // in place of memory_kernels
+  // With it, rows of `gemm` and `attention` are those of a GPU that did nothing else meanwhile.
+  std::optional<PowerProfile> power;
   Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
   bool bf16 = false;       // has bf16 arithmetic
   bool fp16 = false;
@@ -116,6 +140,8 @@ struct PcieProfile {
   Figure to_device_single, from_device_single, both_single;  // one GPU alone; `both` is the sum
   std::optional<Figure> to_device_all, from_device_all, both_all;  // all GPUs at once, summed
   std::optional<Measured<CopyTime>> copies;                        // by size, one GPU alone
+  // What a kernel on the host and a copy that run side by side keep of their speed.
+  std::optional<Figure> overlapped_host, overlapped_copy;
 
   bool operator==(const PcieProfile&) const = default;
 };
@@ -129,6 +155,8 @@ struct NodeProfile {
   Figure cores;
   std::optional<Figure> triad_bandwidth;  // host memory, STREAM triad
   std::optional<Figure> adam_bandwidth;   // host memory, Adam-shaped loop
+  // All cores at one of the executor's kernels, in calls as long as training's.
+  std::optional<Measured<NamedKernelTime>> host_kernels;
   PcieProfile pcie;
   LinkKind link_kind = LinkKind::kNvlink;
   Figure gpu_link;  // one GPU to its peers, each direction

@@ -195,6 +195,16 @@ Found CheckGpuTables(const GpuProfile& gpu) {
       }
     }
   }
+  if (gpu.kernels) {
+    for (size_t i = 0; i < gpu.kernels->rows.size(); ++i) {
+      const NamedKernelTime& row = gpu.kernels->rows[i];
+      const double rate = row.bytes / row.seconds;
+      if (rate > gpu.hbm_bandwidth.value * kMeasuredTolerance) {
+        return TooFast("gpu.kernels", i, rate / kTera, "TB/s", gpu.hbm_bandwidth.value / kTera,
+                       "gpu.hbm_bandwidth (cached?)");
+      }
+    }
+  }
   return std::nullopt;
 }
 
@@ -263,6 +273,9 @@ Found FindContradiction(const HardwareProfile& profile) {
   if (auto found = Order(profile, gpu.usable_memory, gpu.memory, 1.075)) return found;
   if (gpu.copy_bandwidth) {
     if (auto found = Order(profile, *gpu.copy_bandwidth, gpu.hbm_bandwidth)) return found;
+  }
+  if (gpu.power) {
+    if (auto found = Order(profile, gpu.power->base, gpu.power->limit)) return found;
   }
   if (auto found = CheckAttention(gpu)) return found;
   if (auto found = CheckGpuTables(gpu)) return found;

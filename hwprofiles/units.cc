@@ -43,6 +43,13 @@ std::optional<double> UnitScale(Dimension dimension, std::string_view unit) {
       if (unit == "us") return 1e-6;
       if (unit == "ns") return 1e-9;
       return std::nullopt;
+    case Dimension::kWatts:
+      return unit == "W" ? std::optional<double>(1.0) : std::nullopt;
+    case Dimension::kJoules:
+      if (unit == "J") return 1.0;
+      if (unit == "nJ") return 1e-9;
+      if (unit == "pJ") return 1e-12;
+      return std::nullopt;
     case Dimension::kRatio:
       return unit == "ratio" ? std::optional<double>(1.0) : std::nullopt;
     case Dimension::kCount:
@@ -63,6 +70,10 @@ std::string_view AllowedUnits(Dimension dimension) {
       return "MHz or GHz";
     case Dimension::kSeconds:
       return "s, ms, us or ns";
+    case Dimension::kWatts:
+      return "W";
+    case Dimension::kJoules:
+      return "J, nJ or pJ";
     case Dimension::kRatio:
       return "ratio";
     case Dimension::kCount:

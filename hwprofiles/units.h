@@ -15,6 +15,8 @@ enum class Dimension : uint8_t {
   kHertz,
   kSeconds,
   kCount,
+  kWatts,
+  kJoules,
   kRatio  // a share of something, above 0 and up to 1
 };
 

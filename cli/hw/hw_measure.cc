@@ -47,7 +47,7 @@ struct MeasureCommand {
 
 struct Parts {
   bool host = true, disk = true;
-  DeviceParts device{true, true, true, true, true, true};
+  DeviceParts device{true, true, true, true, true, true, true};
 };
 
 Parts ParseParts(const std::vector<std::string>& only) {
@@ -59,6 +59,7 @@ Parts ParseParts(const std::vector<std::string>& only) {
                                                  {"gemm", &parts.device.gemm},
                                                  {"attention", &parts.device.attention},
                                                  {"memory", &parts.device.memory},
+                                                 {"power", &parts.device.power},
                                                  {"pcie", &parts.device.pcie},
                                                  {"collectives", &parts.device.collectives}};
   std::vector<std::string> words;

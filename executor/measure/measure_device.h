@@ -10,9 +10,11 @@
 namespace zeroplan {
 
 struct DeviceParts {
-  bool runtime = false, gemm = false, attention = false, memory = false, pcie = false,
-       collectives = false;
-  bool any() const { return runtime || gemm || attention || memory || pcie || collectives; }
+  bool runtime = false, gemm = false, attention = false, memory = false, power = false,
+       pcie = false, collectives = false;
+  bool any() const {
+    return runtime || gemm || attention || memory || power || pcie || collectives;
+  }
 };
 
 struct DeviceMeasureOptions {

@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6;
+constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kPico = 1e-12;
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr double kMib = 1024.0 * 1024;
 
@@ -38,6 +38,14 @@ Measured<Row> Table(std::vector<Row> rows, std::string reference, Round round) {
   return {std::move(rows), FigureSource::kMeasured, std::move(reference)};
 }
 
+Measured<NamedKernelTime> NamedTable(std::vector<NamedKernelTime> rows, std::string reference) {
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.kernel, a.bytes) < std::tie(b.kernel, b.bytes);
+  });
+  return Table(std::move(rows), std::move(reference),
+               [](NamedKernelTime& t) { RoundTo(t.seconds, kMicro); });
+}
+
 void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& node) {
   if (m.machine.memory_bytes > 0) {
     node.host_memory = Capacity(m.machine.memory_bytes,
@@ -56,6 +64,11 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
         origin.OnHost(fmt::format("the CPU backend's AdamW of {} parameters, 28 bytes each, {} "
                                   "threads",
                                   m.host->adam_parameters, m.host->threads)));
+    if (!m.host->kernels.empty()) {
+      node.host_kernels = NamedTable(
+          m.host->kernels,
+          origin.OnHost(fmt::format("the CPU backend's kernels, {} threads", m.host->threads)));
+    }
   }
   if (m.disk) {
     const std::string how = fmt::format(
@@ -68,6 +81,22 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
       node.nvme_capacity = Capacity(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
     }
   }
+}
+
+void PutPower(const PowerRates& rates, const Origin& origin, GpuProfile& gpu) {
+  const auto figure = [&](double value, double scale, const char* unit, const std::string& what) {
+    return MeasuredFigure(value, scale, unit, origin.OnGpu(what));
+  };
+  const std::string product = fmt::format("products {} x {} x {}", rates.m, rates.k, rates.n);
+  const std::string at =
+      fmt::format("{} over and over, at {:.0f} MHz on average", product, rates.product_clock / 1e6);
+  gpu.power = {
+      figure(rates.limit_watts, 1, "W", at + "; the driver's limit where they keep the top clock"),
+      figure(rates.base_watts, 1, "W", "one thread that waits"),
+      figure(rates.joules_per_flop, kPico, "pJ", at + ", over their share of the top clock"),
+      figure(rates.joules_per_byte, kPico, "pJ",
+             "copies within device memory, bytes read and written"),
+      figure(rates.clocked_share, 1, "ratio", product + " over and over, and with pauses as long")};
 }
 
 void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gpu) {
@@ -98,13 +127,12 @@ void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gp
               });
   }
   if (!kernels.memory.empty()) {
-    gpu.memory_kernels = Table(
-        kernels.memory,
-        origin.OnGpu("the executor's GELU, layer norm, cross-entropy and AdamW, out of the caches"),
-        [](MemoryKernelTime& t) { RoundTo(t.seconds, kMicro); });
-    std::sort(gpu.memory_kernels->rows.begin(), gpu.memory_kernels->rows.end(),
-              [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    gpu.kernels =
+        NamedTable(kernels.memory, origin.OnGpu("the executor's kernels that memory holds "
+                                                "back, out of the caches"));
+    gpu.memory_kernels.reset();
   }
+  if (kernels.power) PutPower(*kernels.power, origin, gpu);
 }
 
 void PutPcie(const PcieMeasurement& m, int gpus, const Origin& origin, PcieProfile& pcie) {
@@ -122,6 +150,12 @@ void PutPcie(const PcieMeasurement& m, int gpus, const Origin& origin, PcieProfi
     pcie.to_device_all = rate(m.all->to_device, all);
     pcie.from_device_all = rate(m.all->from_device, all);
     pcie.both_all = rate(m.all->both, all + ", both directions");
+  }
+  if (m.overlapped_host > 0) {
+    const std::string how =
+        origin.OnGpu("AdamW on all cores beside copies to a GPU, time alone / time side by side");
+    pcie.overlapped_host = MeasuredFigure(m.overlapped_host, 1, "ratio", how);
+    pcie.overlapped_copy = MeasuredFigure(m.overlapped_copy, 1, "ratio", how);
   }
   pcie.copies.reset();
   if (m.copies.empty()) return;

@@ -22,6 +22,7 @@ struct HostBandwidths {
   int threads = 0;
   uint64_t triad_bytes = 0;  // of its arrays
   int64_t adam_parameters = 0;
+  std::vector<NamedKernelTime> kernels;
 };
 
 struct DiskRates {
@@ -50,13 +51,23 @@ struct SquareRate {
   double flops_per_second = 0;
 };
 
+// cost_models/power_limit.h's figures, and the clock that a product kept under the limit.
+struct PowerRates {
+  double limit_watts = 0, base_watts = 0;
+  double joules_per_flop = 0, joules_per_byte = 0;
+  double clocked_share = 1;
+  double product_clock = 0;  // Hz
+  int64_t m = 0, k = 0, n = 0;
+};
+
 struct KernelRates {
   std::optional<double> launch_seconds;
   std::optional<double> copy_bandwidth;
   std::map<Dtype, SquareRate> reachable;
   std::vector<GemmRate> gemm;
   std::vector<AttentionRate> attention;
-  std::vector<MemoryKernelTime> memory;
+  std::vector<NamedKernelTime> memory;
+  std::optional<PowerRates> power;
 };
 
 struct CopyRates {
@@ -66,6 +77,8 @@ struct PcieMeasurement {
   CopyRates single;              // rank 0's GPU alone
   std::optional<CopyRates> all;  // all at once, summed; with several GPUs
   std::vector<CopyTime> copies;  // rank 0's GPU alone
+  // Shares of speed that AdamW on the host and copies keep beside each other, at most 1; rank 0's.
+  double overlapped_host = 0, overlapped_copy = 0;  // 0: not measured
 };
 
 // Shares of speed kept side by side, at most 1.

@@ -12,8 +12,8 @@ Bounds::Bounds(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTe
       options_(options),
       assumed_(AssumptionsOf(*tensors_, model.layers)) {}
 
-ComputeBound Bounds::LowerCompute(const TrainSetup& setup, int64_t layers,
-                                  const CostModel& costs) const {
+Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t layers,
+                                            const CostModel& costs) const {
   const bool whole = layers == model_.layers;
   ModelSpec model = model_;
   model.layers = layers;
@@ -21,12 +21,11 @@ ComputeBound Bounds::LowerCompute(const TrainSetup& setup, int64_t layers,
       model,
       whole ? tensors_ : std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
       setup, options_);
-  ComputeBound bound;
+  LoweredCompute bound;
   for (const Instruction& instruction : program.section(Section::kMicroStep)) {
     if (instruction.stream != Stream::kCompute) continue;
     const bool forward = instruction.phase == Phase::kForward || instruction.layer >= layers;
-    (forward ? bound.kernels.forward_seconds : bound.kernels.backward_seconds) +=
-        costs.Seconds(program, instruction);
+    (forward ? bound.forward : bound.backward) += costs.CostOf(program, instruction).work;
   }
   // The step's workspace and tokens persist, but belong to every choice alike.
   uint64_t states = 0;
@@ -47,21 +46,38 @@ const ComputeBound& Bounds::Compute(int64_t micro_batch, RecomputeConfig recompu
   setup.batch.micro_batch = micro_batch;
   recompute.every = static_cast<int>(std::min<int64_t>(recompute.every, model_.layers));
   setup.recompute = recompute;
-  if (!assumed_.uniform_layers) return bound = LowerCompute(setup, model_.layers, costs);
+  const auto at_its_clock = [&](const LoweredCompute& lowered) {
+    // The step's own clock is no lower where compute waits, but then the step is no shorter: it
+    // draws no less, and no more than the limit.
+    GpuWork all = lowered.forward;
+    all += lowered.backward;
+    const double clock = costs.Clock(all);
+    bound.kernels = {lowered.forward.SecondsAt(clock), lowered.backward.SecondsAt(clock)};
+    bound.transient_bytes = lowered.transient_bytes;
+  };
+  if (!assumed_.uniform_layers) {
+    at_its_clock(LowerCompute(setup, model_.layers, costs));
+    return bound;
+  }
   // All segments are alike, so two sizes tell every size: each further segment adds the same
   // seconds, and at the peak (in the backward pass of the last one) the same saved bytes. A model
   // of whole segments has no more layers than the real one.
   const int64_t every = std::max(1, recompute.every);
   const int64_t segments = model_.layers / every;
-  bound = LowerCompute(setup, every, costs);
-  if (segments == 1) return bound;
-  const ComputeBound two = LowerCompute(setup, 2 * every, costs);
-  const auto more = static_cast<double>(segments - 1);
-  KernelTime& kernels = bound.kernels;
-  kernels.forward_seconds += more * (two.kernels.forward_seconds - kernels.forward_seconds);
-  kernels.backward_seconds += more * (two.kernels.backward_seconds - kernels.backward_seconds);
-  bound.transient_bytes +=
-      static_cast<uint64_t>(segments - 1) * (two.transient_bytes - bound.transient_bytes);
+  LoweredCompute lowered = LowerCompute(setup, every, costs);
+  if (segments > 1) {
+    const LoweredCompute two = LowerCompute(setup, 2 * every, costs);
+    const auto more = static_cast<double>(segments - 1);
+    const auto add_segments = [more](GpuWork& one, const GpuWork& of_two) {
+      one = one * (1 - more);
+      one += of_two * more;
+    };
+    add_segments(lowered.forward, two.forward);
+    add_segments(lowered.backward, two.backward);
+    lowered.transient_bytes +=
+        static_cast<uint64_t>(segments - 1) * (two.transient_bytes - lowered.transient_bytes);
+  }
+  at_its_clock(lowered);
   return bound;
 }
 

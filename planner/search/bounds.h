@@ -49,7 +49,12 @@ class Bounds {
 
  private:
   const LayoutFacts& FactsFor(const TrainSetup& setup);
-  ComputeBound LowerCompute(const TrainSetup& setup, int64_t layers, const CostModel& costs) const;
+  struct LoweredCompute {
+    GpuWork forward, backward;  // KernelTime's, at the top clock
+    uint64_t transient_bytes = 0;
+  };
+  LoweredCompute LowerCompute(const TrainSetup& setup, int64_t layers,
+                              const CostModel& costs) const;
 
   const ModelSpec& model_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;

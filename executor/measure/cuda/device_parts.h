@@ -16,9 +16,12 @@ DeviceProperties QueryDeviceProperties(int device);
 // One GPU alone. Shapes that do not fit its memory are left out.
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates);
-// `company` runs the products that training has around attention.
-void MeasureAttention(KernelBench& bench, KernelBench& company, const DeviceProperties& device,
-                      bool quick, KernelRates& rates);
+void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
+                      KernelRates& rates);
+// After the copies that MeasureMemoryKernels times. Throws Error(kRuntime) where the driver does
+// not say what a GPU draws.
+void MeasurePower(KernelBench& bench, int device, const DeviceProperties& properties, bool quick,
+                  KernelRates& rates);
 // Launch overhead, copies within the device, and the kernels that only move memory.
 void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bool quick,
                           KernelRates& rates);

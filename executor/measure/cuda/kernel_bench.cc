@@ -134,13 +134,10 @@ std::optional<double> KernelBench::Seconds(KernelId id, const KernelDims& dims,
   if (!sets) return std::nullopt;
   Prepare(id, dims, flags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];
-  const double seconds = timer_.MedianSeconds(
-      static_cast<int>(sets->size()),
-      [&](int i) {
-        const Set& set = (*sets)[static_cast<size_t>(i) % sets->size()];
-        row({id, flags, dims, set, context_, UsualScalars(id)});
-      },
-      company_);
+  const double seconds = timer_.MedianSeconds(static_cast<int>(sets->size()), [&](int i) {
+    const Set& set = (*sets)[static_cast<size_t>(i) % sets->size()];
+    row({id, flags, dims, set, context_, UsualScalars(id)});
+  });
   ZEROPLAN_CUDA(cudaPeekAtLastError());
   return seconds;
 }

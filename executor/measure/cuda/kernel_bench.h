@@ -49,8 +49,6 @@ class KernelBench {
   // caches. Nothing if they do not fit the memory.
   std::optional<double> Seconds(KernelId id, const KernelDims& dims,
                                 const std::vector<BenchArg>& args, uint8_t flags = kNoFlags);
-  // What training runs around the launches that Seconds times from now on; null: nothing.
-  void SetCompany(StreamTimer::Company company) { company_ = std::move(company); }
   // `run` alone, called with set after set of `args`; issued to the stream, as copies within a GPU
   // are slower in a graph (H200, 1 GiB: 2.7 TB/s in place of 4.25).
   std::optional<double> Seconds(const std::vector<BenchArg>& args,
@@ -79,7 +77,6 @@ class KernelBench {
                                       std::vector<BenchArg> args) const;
 
   StreamTimer timer_;
-  StreamTimer::Company company_;
   uint64_t memory_bytes_ = 0;
   DeviceMemory memory_, state_;
   uint64_t cache_bytes_ = 0;  // the GPU's last level

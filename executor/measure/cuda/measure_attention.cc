@@ -1,6 +1,5 @@
-#include <cmath>
-#include <functional>
 #include <optional>
+#include <vector>
 
 #include "executor/measure/cuda/device_parts.h"
 
@@ -18,34 +17,10 @@ constexpr Shape kMoreShapes[] = {{8, 12, 128, 64},  {16, 4, 256, 64},   {4, 16, 
                                  {4, 25, 1024, 64}, {1, 32, 1024, 128}, {2, 16, 8192, 128},
                                  {4, 16, 4096, 64}, {16, 12, 512, 64}};
 
-// A layer's largest product, which sets the GPU's clock: attention alone draws less power.
-void WithLayersProduct(KernelBench& company, const Shape& s, Dtype dtype,
-                       const std::function<void(const StreamTimer::Company&)>& body) {
-  const int64_t hidden = s.heads * s.head_dim, rows = s.batch * s.seq;
-  const BenchArg absent;
-  company.WithLaunch(KernelId::kMatmulForward, {rows, hidden, 4 * hidden, 0},
-                     {{ArgKind::kRandom, dtype, rows * hidden},
-                      {ArgKind::kRandom, dtype, 4 * hidden * hidden},
-                      absent,
-                      absent,
-                      {ArgKind::kOutput, dtype, 4 * rows * hidden}},
-                     [&](const std::function<void()>& launch) {
-                       const auto run = [&](int) { launch(); };
-                       constexpr int kProbe = 8;
-                       company.timer().RoundSeconds(kProbe, run);
-                       const double once = company.timer().RoundSeconds(kProbe, run) / kProbe;
-                       body([&](double seconds) {
-                         const auto launches = static_cast<int64_t>(std::ceil(seconds / once));
-                         for (int64_t i = 0; i < launches; ++i) launch();
-                         ZEROPLAN_CUDA(cudaStreamSynchronize(company.timer().stream()));
-                       });
-                     });
-}
-
 }  // namespace
 
-void MeasureAttention(KernelBench& bench, KernelBench& company, const DeviceProperties& device,
-                      bool quick, KernelRates& rates) {
+void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
+                      KernelRates& rates) {
   const Dtype dtype = HalfDtype(device);
   std::vector<Shape> shapes(std::begin(kQuickShapes), std::end(kQuickShapes));
   if (!quick) shapes.insert(shapes.end(), std::begin(kMoreShapes), std::end(kMoreShapes));
@@ -55,19 +30,14 @@ void MeasureAttention(KernelBench& bench, KernelBench& company, const DeviceProp
     const BenchArg qkv{ArgKind::kRandom, dtype, rows * 3 * channels};
     const BenchArg grad{ArgKind::kRandom, dtype, rows * channels};
     const BenchArg lse{ArgKind::kZero, Dtype::kF32, s.batch * s.heads * s.seq};
-    std::optional<double> forward, backward;
-    WithLayersProduct(company, s, dtype, [&](const StreamTimer::Company& product) {
-      bench.SetCompany(product);
-      forward = bench.Seconds(KernelId::kAttentionForward, dims,
-                              {qkv,
-                               {ArgKind::kOutput, dtype, rows * channels},
-                               {ArgKind::kOutput, Dtype::kF32, lse.elements}});
-      // With lse = 0 and values below 1/2 the probabilities are finite; they cost what others cost.
-      backward =
-          bench.Seconds(KernelId::kAttentionBackward, dims,
-                        {grad, qkv, grad, lse, {ArgKind::kOutput, dtype, rows * 3 * channels}});
-      bench.SetCompany(nullptr);
-    });
+    const auto forward = bench.Seconds(KernelId::kAttentionForward, dims,
+                                       {qkv,
+                                        {ArgKind::kOutput, dtype, rows * channels},
+                                        {ArgKind::kOutput, Dtype::kF32, lse.elements}});
+    // With lse = 0 and values below 1/2 the probabilities are finite; they cost what others cost.
+    const auto backward =
+        bench.Seconds(KernelId::kAttentionBackward, dims,
+                      {grad, qkv, grad, lse, {ArgKind::kOutput, dtype, rows * 3 * channels}});
     if (!forward || !backward) continue;
     rates.attention.push_back({s.batch, s.heads, s.seq, s.head_dim,
                                KernelInfo(KernelId::kAttentionForward).flops(dims) / *forward,

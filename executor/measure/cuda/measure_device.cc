@@ -9,8 +9,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;    // the 16384 x 50304 logits and more
-constexpr uint64_t kCompanyBytes = uint64_t{1024} << 20;  // the largest product beside attention
+constexpr uint64_t kBenchBytes = uint64_t{3584} << 20;  // the 16384 x 50304 logits and more
 
 // The rank's among the GPUs of its host, or the only one it sees: as the engine chooses.
 int TakeDevice(const ProcessPlace& place) {
@@ -97,13 +96,18 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
       alone("memory", "launches, copies, kernels that move memory", on_bench(MeasureMemoryKernels));
     }
     if (parts.gemm) alone("gemm", "matrix products", on_bench(MeasureGemms));
+    if (parts.power) {
+      alone("power", "what products and copies draw", [&](Out& out) {
+        KernelBench bench(device, kBenchBytes, options.quick);
+        MeasurePower(bench, device, properties, options.quick, out.kernels);
+      });
+    }
   }
   if (attention && group.rank() == attention_rank) {
     PartRunner own(result, options.progress);
     const auto measure = [&](Out& out) {
       KernelBench bench(device, kBenchBytes, options.quick);
-      KernelBench company(device, kCompanyBytes, options.quick);
-      MeasureAttention(bench, company, properties, options.quick, out.kernels);
+      MeasureAttention(bench, properties, options.quick, out.kernels);
     };
     if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
   }

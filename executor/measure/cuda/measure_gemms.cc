@@ -48,9 +48,11 @@ std::vector<Shape> LayerShapes(bool quick) {
   // Too small to fill the GPU: what a call takes at least.
   add_layer(512, 256);
   if (!quick) add_layer(4096, 256);
+  if (!quick) add_layer(32768, 256);
   if (!quick) add_layer(1024, 768);
   // Heads of narrow models, which are most of their FLOPs.
   if (!quick) shapes.push_back({2048, 256, kHead});
+  if (!quick) shapes.push_back({16384, 256, 8192});
   shapes.push_back({16384, 256, kHead});
   for (const int64_t h : hidden) {
     for (const int64_t m : rows) {

@@ -1,5 +1,5 @@
 // Launches, copies within the device, and kernels that only move memory.
-#include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include "executor/measure/cuda/device_parts.h"
@@ -63,6 +63,41 @@ Launch LayerNormBackward(Dtype dtype, int64_t rows) {
            {ArgKind::kOutput, dtype, kHidden},
            {ArgKind::kOutput, dtype, kHidden}}};
 }
+Launch RmsNormForward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kRmsNormForward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, kHidden},
+           {ArgKind::kOutput, dtype, n},
+           {ArgKind::kOutput, Dtype::kF32, rows}}};
+}
+Launch RmsNormBackward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kRmsNormBackward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, n},
+           {ArgKind::kRandom, dtype, kHidden},
+           {ArgKind::kRandom, Dtype::kF32, rows},
+           {ArgKind::kOutput, dtype, n},
+           {ArgKind::kOutput, dtype, kHidden}}};
+}
+Launch SwiGluForward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kSwiGluForward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, 2 * n}, {ArgKind::kOutput, dtype, n}}};
+}
+Launch SwiGluBackward(Dtype dtype, int64_t rows) {
+  const int64_t n = rows * kHidden;
+  return {KernelId::kSwiGluBackward,
+          {rows, kHidden},
+          {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, 2 * n}}};
+}
+Launch NormSq(Dtype dtype, int64_t n) {
+  return {KernelId::kNormSq, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kState}}};
+}
 Launch CrossEntropy(Dtype dtype, int64_t rows) {
   constexpr int64_t kVocab = 50257, kPadded = 50304;
   return {KernelId::kCrossEntropy,
@@ -83,25 +118,27 @@ Launch AdamW(Dtype dtype, int64_t n) {
            {ArgKind::kOutput, dtype, n}}};
 }
 
+// Of each kernel one that is as short as a call, one of some megabytes and one that is all
+// bandwidth; the smallest of all says what a launch costs at least.
 std::vector<Launch> Launches(Dtype dtype, bool quick) {
   constexpr int64_t kKi = 1024, kMi = kKi * kKi;
   std::vector<Launch> all;
-  // The smallest says what a launch costs at least.
-  for (const int64_t n : {16 * kKi, 2 * kMi, 64 * kMi}) all.push_back(GeluForward(dtype, n));
-  for (const int64_t n : {8 * kMi, 128 * kMi}) all.push_back(GeluBackward(dtype, n));
-  for (const int64_t rows : {4096, 32768}) all.push_back(LayerNormForward(dtype, rows));
-  for (const int64_t rows : {8192, 32768}) all.push_back(LayerNormBackward(dtype, rows));
-  for (const int64_t rows : {1024, 4096}) all.push_back(CrossEntropy(dtype, rows));
-  for (const int64_t n : {4 * kMi, 64 * kMi}) all.push_back(AdamW(dtype, n));
-  if (quick) return all;
-  for (const int64_t n : {256 * kKi, 16 * kMi, 256 * kMi}) all.push_back(GeluForward(dtype, n));
-  for (const int64_t n : {1 * kMi, 32 * kMi}) all.push_back(GeluBackward(dtype, n));
-  for (const int64_t rows : {1024, 16384}) {
-    all.push_back(LayerNormForward(dtype, rows));
-    all.push_back(LayerNormBackward(dtype, rows));
-  }
-  all.push_back(CrossEntropy(dtype, 2048));
-  for (const int64_t n : {512 * kKi, 16 * kMi}) all.push_back(AdamW(dtype, n));
+  const auto add = [&](Launch (*make)(Dtype, int64_t), std::vector<int64_t> few,
+                       std::initializer_list<int64_t> more) {
+    if (!quick) few.insert(few.end(), more);
+    for (const int64_t size : few) all.push_back(make(dtype, size));
+  };
+  add(GeluForward, {16 * kKi, 2 * kMi, 64 * kMi}, {256 * kKi, 16 * kMi, 256 * kMi});
+  add(GeluBackward, {8 * kMi, 128 * kMi}, {1 * kMi, 32 * kMi});
+  add(LayerNormForward, {1024, 4096, 32768}, {128, 16384});
+  add(LayerNormBackward, {1024, 8192, 32768}, {128, 2048, 16384});
+  add(RmsNormForward, {1024, 32768}, {128, 8192});
+  add(RmsNormBackward, {1024, 32768}, {128, 8192});
+  add(SwiGluForward, {1024, 65536}, {8192});
+  add(SwiGluBackward, {1024, 65536}, {8192});
+  add(CrossEntropy, {1024, 4096}, {128, 2048});
+  add(NormSq, {1 * kMi, 64 * kMi}, {8 * kMi});
+  add(AdamW, {1 * kMi, 4 * kMi, 64 * kMi}, {128 * kKi, 16 * kMi});
   return all;
 }
 
@@ -130,13 +167,8 @@ void MeasureMemoryKernels(KernelBench& bench, const DeviceProperties& device, bo
       });
   if (copy) rates.copy_bandwidth = 2.0 * kCopyBytes / *copy;
   for (const Launch& launch : Launches(dtype, quick)) {
-    const double bytes = BytesOf(launch);
-    // A table holds a number of bytes once.
-    const bool known = std::any_of(rates.memory.begin(), rates.memory.end(),
-                                   [&](const auto& row) { return row.bytes == bytes; });
-    if (known) continue;
     const auto seconds = bench.Seconds(launch.id, launch.dims, launch.args, launch.flags);
-    if (seconds) rates.memory.push_back({bytes, *seconds});
+    if (seconds) rates.memory.push_back({launch.id, BytesOf(launch), *seconds});
   }
 }
 

@@ -1,10 +1,16 @@
 // Copies between page-locked host memory and GPUs: one GPU alone, then all of them at once.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <thread>
 #include <vector>
 
 #include "executor/device/arena.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
+#include "executor/measure/host_kernels.h"
 #include "executor/measure/sub_group.h"
 
 namespace zeroplan {
@@ -60,6 +66,35 @@ class Copies {
       ZEROPLAN_CUDA(cudaStreamWaitEvent(timer_.stream(), join_.get(), 0));
     }) / kBothCalls;
   }
+  // Bytes a second of copies to the device while `work` runs, issued by a thread of their own.
+  double ToDeviceBeside(const std::function<void()>& work) {
+    constexpr uint64_t kBytes = 32 * kMib;
+    std::atomic<bool> over{false};
+    double bytes = 0, seconds = 0;
+    std::exception_ptr failure;
+    int device = 0;
+    ZEROPLAN_CUDA(cudaGetDevice(&device));
+    std::thread copies([&] {
+      try {
+        ZEROPLAN_CUDA(cudaSetDevice(device));
+        const auto begin = std::chrono::steady_clock::now();
+        while (!over.load(std::memory_order_relaxed)) {
+          Up(kBytes, other_.get());
+          Up(kBytes, other_.get());
+          ZEROPLAN_CUDA(cudaStreamSynchronize(other_.get()));
+          bytes += 2.0 * kBytes;
+        }
+        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    });
+    work();
+    over.store(true, std::memory_order_relaxed);
+    copies.join();
+    if (failure) std::rethrow_exception(failure);
+    return bytes / seconds;
+  }
   CopyRates Rates(int rounds) {
     constexpr auto kBytes = static_cast<double>(kLargest);
     return {kBytes / ToDevice(kLargest, rounds), kBytes / FromDevice(kLargest, rounds),
@@ -87,6 +122,21 @@ class Copies {
   RankTimer timer_;  // goes first: it ends what would wait for other ranks for ever
 };
 
+// What AdamW on all cores and copies to one GPU cost each other.
+void MeasureBesideHost(Copies& copies, bool quick, PcieMeasurement& result) {
+  constexpr int64_t kElements = int64_t{1} << 26, kCall = int64_t{1} << 24;
+  const int calls = quick ? 8 : 24;
+  ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  HostKernels host(pool, kElements);
+  const auto adam = [&] { return host.Seconds(KernelId::kAdamW, kCall, calls); };
+  adam();  // warms up
+  const double alone = adam();
+  double beside = 0;
+  const double copied = copies.ToDeviceBeside([&] { beside = adam(); });
+  result.overlapped_host = std::clamp(alone / beside, 0.01, 1.0);
+  result.overlapped_copy = std::clamp(copied / result.single.to_device, 0.01, 1.0);
+}
+
 }  // namespace
 
 PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick) {
@@ -106,6 +156,7 @@ PcieMeasurement MeasurePcie(ProcessGroup& group, bool quick) {
     constexpr auto kBytes = static_cast<double>(kLargest);
     result.copies.push_back(
         {kBytes, kBytes / result.single.to_device, kBytes / result.single.from_device});
+    MeasureBesideHost(copies, quick, result);
     alone.Dismiss();
   } else {
     alone.Follow();

@@ -13,7 +13,6 @@ namespace {
 // What issuing a call takes at most, usually; a slower one makes its round a little long.
 constexpr uint64_t kIssueNanoseconds = 16'000, kStartNanoseconds = 50'000;
 constexpr double kLeastRound = 400e-6;  // of a round, so that the events' own cost does not show
-constexpr double kCompany = 8;          // seconds of other work for one of what is timed between it
 constexpr int kMostCalls = 64, kLeastRounds = 5, kMostRounds = 25;
 
 }  // namespace
@@ -46,8 +45,7 @@ double StreamTimer::GraphSeconds(cudaGraphExec_t graph) {
   return SecondsBetween(begin_.get(), end_.get());
 }
 
-double StreamTimer::MedianSeconds(int buffers, const std::function<void(int)>& run,
-                                  const Company& company) {
+double StreamTimer::MedianSeconds(int buffers, const std::function<void(int)>& run) {
   // The first call loads kernels, which waits for the GPU: never behind a spin, nor in a graph.
   run(0);
   ZEROPLAN_CUDA(cudaStreamSynchronize(stream()));
@@ -64,16 +62,9 @@ double StreamTimer::MedianSeconds(int buffers, const std::function<void(int)>& r
   for (int i = 0; i < calls; ++i) run(i);
   ZEROPLAN_CUDA(cudaEventRecordWithFlags(end_.get(), stream(), cudaEventRecordExternal));
   const CudaGraphExec graph = EndCapture(stream());
-  if (company) {
-    company(warm_seconds_);
-  } else {
-    for (double warm = 0; warm < warm_seconds_;) warm += GraphSeconds(graph.get());
-  }
+  for (double warm = 0; warm < warm_seconds_;) warm += GraphSeconds(graph.get());
   std::vector<double> seconds;
-  for (int i = 0; i < rounds; ++i) {
-    if (company) company(kCompany * round);
-    seconds.push_back(GraphSeconds(graph.get()) / calls);
-  }
+  for (int i = 0; i < rounds; ++i) seconds.push_back(GraphSeconds(graph.get()) / calls);
   return Median(std::move(seconds));
 }
 

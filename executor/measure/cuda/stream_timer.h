@@ -19,15 +19,9 @@ class StreamTimer {
 
   cudaStream_t stream() const { return stream_.get(); }
 
-  // Has the GPU busy with other work for about so many seconds, and returns when that is over.
-  using Company = std::function<void(double seconds)>;
-
   // Median seconds of one call of `run`, which issues to stream() and gets 0, 1, 2, ... to rotate
-  // `buffers` sets of them by. A round is several calls where they are short. `company` is what
-  // training runs around the call: it warms up and comes before each round; without it the calls
-  // themselves warm up.
-  double MedianSeconds(int buffers, const std::function<void(int)>& run,
-                       const Company& company = nullptr);
+  // `buffers` sets of them by. A round is several calls where they are short.
+  double MedianSeconds(int buffers, const std::function<void(int)>& run);
   // Seconds of `calls` calls, together, behind work that lets them be issued meanwhile.
   double RoundSeconds(int calls, const std::function<void(int)>& run);
 

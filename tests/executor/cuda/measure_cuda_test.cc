@@ -53,7 +53,7 @@ TEST_CASE("gpu hw measure: kernels that move memory") {
   REQUIRE(m.kernels.copy_bandwidth.has_value());
   CheckBetween(*m.kernels.copy_bandwidth, 100e9, 20e12, "a copy within the GPU");
   REQUIRE(m.kernels.memory.size() >= 10);
-  for (const MemoryKernelTime& row : m.kernels.memory) {
+  for (const NamedKernelTime& row : m.kernels.memory) {
     CAPTURE(row.bytes);
     // No kernel is faster than the copy by more than caches and rounding give small ones.
     if (row.bytes > 256e6) {

@@ -39,7 +39,8 @@ MachineMeasurement TwoGpus() {
   k.gemm = {{GemmKind::kForward, Dtype::kBF16, 2048, 768, 2304, 498.76543e12},
             {GemmKind::kWeight, Dtype::kBF16, 2048, 768, 2304, 471.11111e12}};
   k.attention = {{4, 12, 1024, 64, 301.5e12, 250.25e12}};
-  k.memory = {{1e9, 3.1e-4}, {1e6, 2.5e-6}};
+  k.memory = {{KernelId::kAdamW, 1e9, 3.1e-4}, {KernelId::kAdamW, 1e6, 2.5e-6}};
+  k.power = PowerRates{690, 123, 1.03e-12, 102e-12, 0.7, 1524e6, 16384, 2048, 8192};
   m.pcie = PcieMeasurement{{54.7e9, 55.2e9, 97.5e9}, CopyRates{108e9, 90e9, 150e9}, {}};
   m.pcie->copies = {{1048576, 22.19e-6, 21.44e-6}, {268435456, 4839e-6, 4851e-6}};
   m.collectives = {{CollectiveOp::kReduceScatter, 2, 16384, 16.5e-6},
@@ -74,7 +75,12 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   CHECK(read.gpu.reachable_peaks.at(Dtype::kBF16).written == 701.2);
   REQUIRE(read.gpu.gemm->rows.size() == 2);
   CHECK(read.gpu.gemm->rows[0].flops_per_second == 498.8e12);
-  CHECK(read.gpu.memory_kernels->rows[0].bytes == 1e6);  // sorted
+  CHECK(!read.gpu.memory_kernels);
+  REQUIRE(read.gpu.kernels.has_value());
+  CHECK(read.gpu.kernels->rows[0].bytes == 1e6);  // sorted
+  REQUIRE(read.gpu.power.has_value());
+  CHECK(read.gpu.power->flop.written == 1.03);
+  CHECK(read.gpu.power->flop.value == doctest::Approx(1.03e-12));
   REQUIRE(read.node.collectives->rows.size() == 3);
   CHECK(read.node.collectives->rows[0].op == CollectiveOp::kAllReduce);
   REQUIRE(read.runtime.size() == 2);

@@ -1,0 +1,112 @@
+#include "executor/measure/host_kernels.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/base/error.h"
+#include "core/base/median.h"
+#include "executor/kernels/kernel_call.h"
+#include "executor/measure/adam_program.h"
+#include "executor/measure/host_array.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr uint16_t kOneBf16 = 0x3f80;
+constexpr KernelId kKernels[] = {KernelId::kAdamW, KernelId::kNormSq, KernelId::kConvert};
+// Elements of a call, as units of training have them.
+constexpr int64_t kSizes[] = {1 << 19, 1 << 22, 1 << 24, 1 << 26};
+
+}  // namespace
+
+struct HostKernels::Memory {
+  Memory(ThreadPool& pool, int64_t n)
+      : grad(pool, n, kOneBf16),
+        param(pool, n, kOneBf16),
+        master(pool, n, 1.0f),
+        m(pool, n, 0.01f),
+        v(pool, n, 0.01f) {}
+  HostArray<uint16_t> grad, param;
+  HostArray<float> master, m, v;
+};
+
+HostKernels::HostKernels(ThreadPool& pool, int64_t elements)
+    : pool_(pool),
+      elements_(elements),
+      memory_(std::make_unique<Memory>(pool, elements)),
+      program_(AdamProgram(elements)),
+      scratch_(KernelInfo(KernelId::kNormSq).workspace_bytes({elements}, Backend::kCpu)) {
+  state_.lr = 1e-4f;
+}
+
+HostKernels::~HostKernels() = default;
+
+void HostKernels::Run(KernelId kernel, int64_t begin, int64_t n) {
+  ZEROPLAN_CHECK(begin >= 0 && n >= 0 && begin + n <= elements_);
+  const Memory& memory = *memory_;
+  const KernelArg grad = memory.grad.arg(Dtype::kBF16, begin, n);
+  const KernelArg master = memory.master.arg(Dtype::kF32, begin, n);
+  const KernelArg state{&state_, sizeof state_, Dtype::kU8};
+  std::vector<KernelArg> args;
+  switch (kernel) {
+    case KernelId::kAdamW:
+      args = {grad,
+              state,
+              master,
+              memory.m.arg(Dtype::kF32, begin, n),
+              memory.v.arg(Dtype::kF32, begin, n),
+              memory.param.arg(Dtype::kBF16, begin, n)};
+      break;
+    case KernelId::kNormSq:
+      args = {grad, state, {scratch_.data(), scratch_.size(), Dtype::kU8}};
+      break;
+    case KernelId::kConvert:
+      args = {grad, master};
+      break;
+    default:
+      ZEROPLAN_CHECK(false, "{} on the host", KernelInfo(kernel).name);
+  }
+  KernelContext context;
+  context.program = &program_;
+  context.pool = &pool_;
+  CpuKernels().rows[static_cast<size_t>(kernel)]({kernel, kNoFlags, {n, 0, 0}, args, context});
+}
+
+double HostKernels::Bytes(KernelId kernel, int64_t n) {
+  constexpr int64_t kHalf = 2, kFloat = 4;
+  switch (kernel) {
+    case KernelId::kAdamW:  // gradient, three states read and written, parameter
+      return static_cast<double>(n * (kHalf + 6 * kFloat + kHalf));
+    case KernelId::kConvert:
+      return static_cast<double>(n * (kHalf + kFloat));
+    default:
+      return static_cast<double>(n * kHalf);
+  }
+}
+
+double HostKernels::Seconds(KernelId kernel, int64_t n, int calls) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  int64_t begin = 0;
+  for (int i = 0; i < std::max(2, calls); ++i, begin += n) {
+    if (begin + n > elements_) begin = 0;
+    const Clock::time_point before = Clock::now();
+    Run(kernel, begin, n);
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - before).count());
+  }
+  return Median(std::move(seconds));
+}
+
+std::vector<NamedKernelTime> HostKernels::Times(int calls) {
+  std::vector<NamedKernelTime> times;
+  for (const KernelId kernel : kKernels) {
+    for (const int64_t n : kSizes) {
+      // Other parts of the memory in between, so that none is in the caches.
+      if (4 * n > elements_) continue;
+      times.push_back({kernel, Bytes(kernel, n), Seconds(kernel, n, calls)});
+    }
+  }
+  return times;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,43 @@
+// Runs the CPU backend's kernels of an offloaded optimizer on memory of its own.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "core/program/program.h"
+#include "core/program/step_state.h"
+#include "executor/kernels/thread_pool.h"
+#include "executor/measure/measurement.h"
+
+namespace zeroplan {
+
+class HostKernels {
+ public:
+  // Of up to `elements`: a bf16 gradient and parameter, fp32 master weights and moments, 16 bytes
+  // an element. Throws Error(kRuntime) if there is no memory for them.
+  HostKernels(ThreadPool& pool, int64_t elements);
+  ~HostKernels();
+
+  // One call of kAdamW, kNormSq (of the gradient) or kConvert (of the gradient into the master
+  // weights) over `n` elements from `begin` on.
+  void Run(KernelId kernel, int64_t begin, int64_t n);
+  // As the cost model counts a call's.
+  static double Bytes(KernelId kernel, int64_t n);
+  // Median seconds of `calls` calls over one part of the memory after another, at least two.
+  double Seconds(KernelId kernel, int64_t n, int calls);
+  // Of each kernel, by rising size.
+  std::vector<NamedKernelTime> Times(int calls);
+
+ private:
+  struct Memory;
+  ThreadPool& pool_;
+  int64_t elements_;
+  std::unique_ptr<Memory> memory_;
+  StepState state_;
+  Program program_;
+  std::vector<std::byte> scratch_;  // of kNormSq
+};
+
+}  // namespace zeroplan
