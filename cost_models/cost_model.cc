@@ -17,6 +17,15 @@ namespace {
 constexpr double kComputeBesideCollective = 1.0;
 constexpr double kCollectiveBesideCompute = 0.66;
 
+// What one rank's update on the host walks over: gradient and parameter in 16 bits, three states in
+// 32.
+double HostStateBytes(const Program& program) {
+  constexpr double kBytesOfParameter = 16;
+  return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
+         static_cast<double>(program.layout.param_elements()) /
+         static_cast<double>(program.layout.world_size);
+}
+
 double Share(const std::optional<Figure>& figure, double otherwise) {
   return std::clamp(figure ? figure->value : otherwise, 0.01, 1.0);
 }
@@ -46,7 +55,8 @@ struct CostModel::Impl {
       const KernelCost::Cost cost = kernels.Of(program, launch);
       return {cost.seconds, cost.beside_collective, cost.work};
     }
-    const double seconds = host.Seconds(launch.kernel, LaunchBytes(program, launch));
+    const double seconds =
+        host.Seconds(launch.kernel, LaunchBytes(program, launch), HostStateBytes(program));
     return {seconds, 1, {seconds}};
   }
 

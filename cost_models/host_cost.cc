@@ -1,6 +1,7 @@
 #include "cost_models/host_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -15,6 +16,9 @@ HostCost::HostCost(const HardwareProfile& profile, int ranks_per_node)
   const NodeProfile& node = profile.node;
   const auto& adam = node.adam_bandwidth ? node.adam_bandwidth : node.triad_bandwidth;
   const auto& triad = node.triad_bandwidth ? node.triad_bandwidth : node.adam_bandwidth;
+  if (profile.node.host_updates) updates_ = profile.node.host_updates->rows;
+  std::sort(updates_.begin(), updates_.end(),
+            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   if (adam) adam_ = adam->value / ranks_per_node;
   if (triad) triad_ = triad->value / ranks_per_node;
 }
@@ -29,14 +33,37 @@ double HostCost::Share(double bandwidth) const {
   return bandwidth;
 }
 
-double HostCost::Seconds(KernelId kernel, double bytes) const {
-  if (const std::optional<double> own = kernels_.Seconds(kernel, bytes * ranks_)) return *own;
+double HostCost::UpdateSpeedup(double state_bytes) const {
+  if (updates_.size() < 2) return 1;
+  const auto rate = [](const MemoryKernelTime& row) { return row.bytes / row.seconds; };
+  const double slowest = rate(updates_.back());
+  const auto next = std::find_if(updates_.begin(), updates_.end(),
+                                 [&](const auto& row) { return row.bytes >= state_bytes; });
+  if (next == updates_.end()) return 1;
+  double here = rate(*next);
+  if (next != updates_.begin()) {
+    const auto& before = *(next - 1);
+    const double share =
+        std::log(state_bytes / before.bytes) / std::log(next->bytes / before.bytes);
+    here = rate(before) + share * (here - rate(before));
+  }
+  return std::max(1.0, here / slowest);
+}
+
+double HostCost::Seconds(KernelId kernel, double bytes, double state_bytes) const {
   const bool adam = KernelInfo(kernel).cost == CostKind::kAdam;
-  return bytes / Share(adam ? adam_ : triad_);
+  const double speedup = adam ? UpdateSpeedup(state_bytes * ranks_) : 1;
+  if (const std::optional<double> own = kernels_.Seconds(kernel, bytes * ranks_)) {
+    return *own / speedup;
+  }
+  return bytes / Share(adam ? adam_ : triad_) / speedup;
 }
 
 double HostCost::BytesPerSecond() const {
-  const double best = std::max({adam_, triad_, kernels_.BytesPerSecond() / ranks_});
+  double fastest = 1;
+  for (const MemoryKernelTime& row : updates_)
+    fastest = std::max(fastest, UpdateSpeedup(row.bytes));
+  const double best = fastest * std::max({adam_, triad_, kernels_.BytesPerSecond() / ranks_});
   return best > 0 ? best : std::numeric_limits<double>::infinity();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/program/kernel.h"
 #include "cost_models/kernel_times.h"
@@ -22,14 +23,18 @@ class HostCost {
   HostCost(const HardwareProfile& profile, int ranks_per_node);
 
   // Both throw Error(kUsage) naming node.triad_bandwidth if the profile has no figure for it.
-  double Seconds(KernelId kernel, double bytes) const;
+  // `state_bytes`: what one rank's update walks over, 16 bytes a parameter.
+  double Seconds(KernelId kernel, double bytes, double state_bytes) const;
   double CopySeconds(double bytes) const { return bytes / Share(triad_); }
   // The fastest of all, one rank's share; infinite if not known (nothing to bound).
   double BytesPerSecond() const;
 
  private:
   double Share(double bandwidth) const;
+  // How much faster AdamW is over states of so many bytes than over large ones, at least 1.
+  double UpdateSpeedup(double state_bytes) const;
   KernelTimes kernels_;
+  std::vector<MemoryKernelTime> updates_;
   double ranks_ = 1;
   double adam_ = 0, triad_ = 0;  // one rank's; 0: not known
   std::string source_;

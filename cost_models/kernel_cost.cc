@@ -78,7 +78,7 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
   const bool has_side = row.side.count > 0 && !program.args(launch)[row.side.arg].null();
   const double side = has_side ? row.side.count * launch_seconds_ : 0;
   if (cost == CostKind::kMemory || cost == CostKind::kAdam) {
-    const double seconds = memory_.Seconds(launch.kernel, bytes) + side;
+    const double seconds = memory_.Seconds(launch.kernel, bytes, side);
     return {seconds, std::min(overlapped_compute_, kMemoryBesideCollective),
             power_.Memory(seconds, bytes)};
   }

@@ -21,9 +21,10 @@ class MemoryCost {
  public:
   explicit MemoryCost(const GpuProfile& gpu);
 
-  double Seconds(KernelId kernel, double bytes) const {
+  // `side_seconds`: of the launches that its row counts beside it; its own rows hold them already.
+  double Seconds(KernelId kernel, double bytes, double side_seconds) const {
     const std::optional<double> own = kernels_.Seconds(kernel, bytes);
-    return own ? *own : Seconds(bytes);
+    return own ? *own : Seconds(bytes) + side_seconds;
   }
   double Seconds(double bytes) const {
     const double seconds = launch_seconds_ + bytes * seconds_per_byte_;

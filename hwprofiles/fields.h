@@ -135,6 +135,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("host.triad_bandwidth", figure_rules::kHostBandwidth, node.triad_bandwidth);
   visit.Figure("host.adam_bandwidth", figure_rules::kHostBandwidth, node.adam_bandwidth);
   visit.Table("host.kernels", node.host_kernels);
+  visit.Table("host.updates", node.host_updates);
   visit.Figure("host.nvme_read", figure_rules::kDisk, node.nvme_read);
   visit.Figure("host.nvme_write", figure_rules::kDisk, node.nvme_write);
   visit.Figure("host.nvme_capacity", figure_rules::kDiskCapacity, node.nvme_capacity);

@@ -17,6 +17,10 @@ constexpr KernelId kKernels[] = {KernelId::kAdamW, KernelId::kNormSq, KernelId::
 // Elements of a call, as units of training have them.
 constexpr int64_t kSizes[] = {1 << 19, 1 << 22, 1 << 24, 1 << 26};
 
+constexpr int64_t kStateBytes = 16;  // of an element
+constexpr int64_t kMib = 1 << 20;
+constexpr int64_t kUpdateBytes[] = {64 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 2048 * kMib};
+
 }  // namespace
 
 struct HostKernels::Memory {
@@ -105,6 +109,23 @@ std::vector<NamedKernelTime> HostKernels::Times(int calls) {
       if (4 * n > elements_) continue;
       times.push_back({kernel, Bytes(kernel, n), Seconds(kernel, n, calls)});
     }
+  }
+  return times;
+}
+
+std::vector<MemoryKernelTime> HostKernels::UpdateTimes(int rounds) {
+  constexpr int64_t kCall = 1 << 22;
+  std::vector<MemoryKernelTime> times;
+  for (const int64_t bytes : kUpdateBytes) {
+    const int64_t n = bytes / kStateBytes;
+    if (n > elements_) break;
+    const auto walk = [&] {
+      for (int64_t begin = 0; begin < n; begin += kCall) {
+        Run(KernelId::kAdamW, begin, std::min(kCall, n - begin));
+      }
+    };
+    walk();
+    times.push_back({static_cast<double>(bytes), MedianSeconds(rounds, walk)});
   }
   return times;
 }

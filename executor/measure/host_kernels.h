@@ -29,6 +29,9 @@ class HostKernels {
   double Seconds(KernelId kernel, int64_t n, int calls);
   // Of each kernel, by rising size.
   std::vector<NamedKernelTime> Times(int calls);
+  // AdamW over all of so much memory, 16 bytes an element, again and again: what of it stays in
+  // the caches from one step to the next makes it faster.
+  std::vector<MemoryKernelTime> UpdateTimes(int rounds);
 
  private:
   struct Memory;

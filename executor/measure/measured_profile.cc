@@ -64,6 +64,13 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
         origin.OnHost(fmt::format("the CPU backend's AdamW of {} parameters, 28 bytes each, {} "
                                   "threads",
                                   m.host->adam_parameters, m.host->threads)));
+    if (!m.host->updates.empty()) {
+      node.host_updates = Table(
+          m.host->updates,
+          origin.OnHost(fmt::format(
+              "AdamW over states of so many bytes, again and again, {} threads", m.host->threads)),
+          [](MemoryKernelTime& t) { RoundTo(t.seconds, kMicro); });
+    }
     if (!m.host->kernels.empty()) {
       node.host_kernels = NamedTable(
           m.host->kernels,
@@ -127,9 +134,9 @@ void PutKernels(const KernelRates& kernels, const Origin& origin, GpuProfile& gp
               });
   }
   if (!kernels.memory.empty()) {
-    gpu.kernels =
-        NamedTable(kernels.memory, origin.OnGpu("the executor's kernels that memory holds "
-                                                "back, out of the caches"));
+    gpu.kernels = NamedTable(
+        kernels.memory, origin.OnGpu("the executor's kernels that memory holds "
+                                     "back; activations of a few megabytes within the caches"));
     gpu.memory_kernels.reset();
   }
   if (kernels.power) PutPower(*kernels.power, origin, gpu);

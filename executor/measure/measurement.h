@@ -23,6 +23,7 @@ struct HostBandwidths {
   uint64_t triad_bytes = 0;  // of its arrays
   int64_t adam_parameters = 0;
   std::vector<NamedKernelTime> kernels;
+  std::vector<MemoryKernelTime> updates;  // by the bytes of all states, 16 a parameter
 };
 
 struct DiskRates {

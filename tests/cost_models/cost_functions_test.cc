@@ -163,6 +163,26 @@ TEST_CASE("memory kernels: launch and bandwidth") {
   CHECK(memory.BytesPerSecond() == Approx(0.5e12));
 }
 
+TEST_CASE("kernels with rows of their own take what these say, side launches included") {
+  HardwareProfile profile = PlainProfile();
+  profile.gpu.kernels.emplace();
+  profile.gpu.kernels->rows = {{KernelId::kLayerNormBackward, 1e8, 400e-6},  // in any order
+                               {KernelId::kLayerNormBackward, 1e6, 15e-6},
+                               {KernelId::kAdamW, 1e8, 110e-6}};
+  const MemoryCost memory(profile.gpu);
+  const auto backward = [&](double bytes) {
+    return memory.Seconds(KernelId::kLayerNormBackward, bytes, 1e-6);
+  };
+  CHECK(backward(1e3) == 15e-6);  // a call
+  CHECK(backward(1e6) == 15e-6);
+  CHECK(backward(50.5e6) == Approx((15e-6 + 400e-6) / 2));
+  CHECK(backward(1e8) == Approx(400e-6));
+  CHECK(backward(2e8) == Approx(800e-6));
+  // One row says nothing of other sizes: as all others, with the launch beside it.
+  CHECK(memory.Seconds(KernelId::kAdamW, 1e8, 1e-6) == Approx(memory.Seconds(1e8) + 1e-6));
+  CHECK(memory.MostBytesPerSecond() == Approx(std::max(memory.BytesPerSecond(), 1e8 / 400e-6)));
+}
+
 TEST_CASE("fused attention: FLOPs over the rate, with diagonal and last wave") {
   HardwareProfile profile = PlainProfile();
   profile.gpu.reachable_peaks[Dtype::kBF16] = Number(80e12);
@@ -225,25 +245,54 @@ TEST_CASE("copies: one GPU alone, and as many as the host feeds") {
 TEST_CASE("the host's and the disks' bandwidth is the ranks' to share") {
   HardwareProfile profile = PlainProfile();  // triad 100, Adam 120, disk 4 in and 2 out
   const HostCost host(profile, 4);
-  CHECK(host.AdamSeconds(28e9) == Approx(28 / 30.0));
-  CHECK(host.Seconds(10e9) == Approx(10 / 25.0));
+  CHECK(host.Seconds(KernelId::kAdamW, 28e9, 16e9) == Approx(28 / 30.0));
+  CHECK(host.Seconds(KernelId::kConvert, 10e9, 16e9) == Approx(10 / 25.0));
+  CHECK(host.CopySeconds(10e9) == Approx(10 / 25.0));
   CHECK(host.BytesPerSecond() == Approx(30e9));
   const StorageCost storage(profile, 4);
   CHECK(storage.Seconds(false, 1e9) == Approx(100e-6 + 1));
   CHECK(storage.Seconds(true, 1e9) == Approx(100e-6 + 2));
 
   profile.node.adam_bandwidth.reset();
-  CHECK(HostCost(profile, 1).AdamSeconds(1e9) == Approx(1 / 100.0));
+  CHECK(HostCost(profile, 1).Seconds(KernelId::kAdamW, 1e9, 16e9) == Approx(1 / 100.0));
   profile.node.triad_bandwidth.reset();
   profile.node.nvme_write.reset();
   profile.source = "node.json";
   const HostCost none(profile, 1);
-  CHECK_THROWS_WITH_AS(none.Seconds(1), doctest::Contains("node.json: node.triad_bandwidth"),
+  CHECK_THROWS_WITH_AS(none.CopySeconds(1), doctest::Contains("node.json: node.triad_bandwidth"),
                        Error);
   const StorageCost reads(profile, 1);
   CHECK_THROWS_WITH_AS(reads.Seconds(true, 1), doctest::Contains("node.nvme_write is missing"),
                        Error);
   CHECK(std::isinf(none.BytesPerSecond()));
+}
+
+TEST_CASE("host kernels with rows of their own, and states that stay in the caches") {
+  HardwareProfile profile = PlainProfile();
+  profile.node.host_kernels.emplace();
+  profile.node.host_kernels->rows = {{KernelId::kNormSq, 1e6, 25e-6},
+                                     {KernelId::kNormSq, 1e8, 1.25e-3},
+                                     {KernelId::kAdamW, 1e7, 0.1e-3},
+                                     {KernelId::kAdamW, 1e9, 8e-3}};
+  const double large = 1e12;
+  {
+    const HostCost host(profile, 1);
+    CHECK(host.Seconds(KernelId::kNormSq, 1e8, large) == Approx(1.25e-3));
+    CHECK(host.Seconds(KernelId::kAdamW, 1e9, large) == Approx(8e-3));
+    CHECK(host.Seconds(KernelId::kConvert, 1e9, large) == Approx(10e-3));  // the triad's
+    CHECK(host.BytesPerSecond() == Approx(125e9));
+    // Four ranks at once: as one call of all their bytes.
+    CHECK(HostCost(profile, 4).Seconds(KernelId::kNormSq, 25e6, large) == Approx(1.25e-3));
+  }
+  profile.node.host_updates.emplace();
+  profile.node.host_updates->rows = {{1e8, 0.5e-3}, {4e8, 4e-3}, {16e8, 16e-3}};
+  const HostCost host(profile, 1);
+  CHECK(host.Seconds(KernelId::kAdamW, 1e9, large) == Approx(8e-3));
+  CHECK(host.Seconds(KernelId::kAdamW, 1e9, 1e8) == Approx(4e-3));
+  CHECK(host.Seconds(KernelId::kAdamW, 1e9, 1e7) == Approx(4e-3));
+  CHECK(host.Seconds(KernelId::kAdamW, 1e9, 2e8) == Approx(8e-3 / 1.5));
+  CHECK(host.Seconds(KernelId::kNormSq, 1e8, 1e7) == Approx(1.25e-3));  // gradients come anew
+  CHECK(host.BytesPerSecond() == Approx(250e9));
 }
 
 }  // namespace

@@ -37,4 +37,11 @@ inline HardwareProfile PlainProfile() {
   return profile;
 }
 
+// With a limit 600 W above what the GPU draws busy with nothing; a TFLOP draws 10 J, a TB 100 J.
+inline HardwareProfile LimitedProfile() {
+  HardwareProfile profile = PlainProfile();
+  profile.gpu.power = {Number(700), Number(100), Number(10e-12), Number(100e-12), Number(0.5)};
+  return profile;
+}
+
 }  // namespace zeroplan

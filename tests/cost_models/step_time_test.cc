@@ -81,6 +81,42 @@ TEST_CASE("an update on the host hides under the next forward pass, all but what
   }
 }
 
+TEST_CASE("the kernels of a micro-step share the clock that the power limit leaves them") {
+  HardwareProfile profile = LimitedProfile();
+  const Program program = LowerMedium(2, 1);
+  for (const double watts : {400.0, 500.0, 5000.0}) {
+    CAPTURE(watts);
+    profile.gpu.power->limit = Number(watts);
+    const CostModel costs(profile, {8, 8});
+    SectionCosts found;
+    FindSectionCosts(costs, program, Section::kMicroStep, &found);
+    const auto& list = program.section(Section::kMicroStep);
+    GpuWork work;
+    double seconds = 0;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const CostModel::InstructionCost cost = costs.CostOf(program, list[i]);
+      CHECK(cost.work.seconds() == doctest::Approx(cost.seconds));
+      if (list[i].stream != Stream::kCompute) {
+        CHECK(found.seconds[i] == cost.seconds);
+        continue;
+      }
+      CHECK(found.seconds[i] >= cost.seconds);
+      work += cost.work;
+      seconds += found.seconds[i];
+    }
+    const double unlimited = work.seconds();
+    // What events between kernels cost is time in which nothing is drawn.
+    work.fixed_seconds += seconds - work.SecondsAt(costs.Clock(work));
+    const double joules = work.joules + work.clocked_joules * costs.Clock(work);
+    CHECK((watts > 1000) == (costs.Clock(work) == 1));
+    CHECK(joules <= (watts - 100) * seconds * 1.02);
+    if (watts < 1000) {
+      CHECK(joules >= (watts - 100) * seconds * 0.98);
+      CHECK(seconds > 1.01 * unlimited);
+    }
+  }
+}
+
 TEST_CASE("the trace of a step has each instruction once, what the last one left included") {
   const CostModel costs(PlainProfile(), {8, 8});
   const Program program = LowerMedium(1, 1);

@@ -17,6 +17,8 @@ constexpr uint64_t kAlign = 512;
 // Sets together take so many times the cache, so that each comes from memory again.
 constexpr uint64_t kCaches = 3;
 constexpr uint64_t kMostSets = 64;
+// Part of the cache that a set may take and still be there when a step comes to it.
+constexpr uint64_t kStays = 8;
 constexpr int64_t kAdamElements = int64_t{1} << 27;  // the most that AdamW is timed with
 
 bool OfEachSet(ArgKind kind) {
@@ -59,8 +61,8 @@ KernelBench::KernelBench(int device, uint64_t memory_bytes, bool quick)
   context_.cuda = &launch_;
 }
 
-std::optional<std::vector<KernelBench::Set>> KernelBench::Place(
-    const std::vector<BenchArg>& args) const {
+std::optional<std::vector<KernelBench::Set>> KernelBench::Place(const std::vector<BenchArg>& args,
+                                                                Caches caches) const {
   uint64_t set_bytes = 0, shared_bytes = 0;
   for (const BenchArg& arg : args) {
     if (OfEachSet(arg.kind)) set_bytes += AlignUp(arg.bytes(), kAlign);
@@ -71,7 +73,8 @@ std::optional<std::vector<KernelBench::Set>> KernelBench::Place(
   if (set_bytes > 0) {
     const uint64_t room = (memory_bytes_ - shared_bytes) / set_bytes;
     const uint64_t wanted = std::min(kMostSets, CeilDiv(kCaches * cache_bytes_, set_bytes));
-    count = std::clamp<uint64_t>(wanted, 1, std::max<uint64_t>(room, 1));
+    const bool stays = caches == Caches::kWarm && set_bytes <= cache_bytes_ / kStays;
+    if (!stays) count = std::clamp<uint64_t>(wanted, 1, std::max<uint64_t>(room, 1));
   }
   std::vector<Set> sets(count);
   std::byte* scratch = memory_.get();
@@ -128,9 +131,10 @@ void KernelBench::Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
 }
 
 std::optional<double> KernelBench::Seconds(KernelId id, const KernelDims& dims,
-                                           const std::vector<BenchArg>& given, uint8_t flags) {
+                                           const std::vector<BenchArg>& given, uint8_t flags,
+                                           Caches caches) {
   const std::vector<BenchArg> args = WithWorkspace(id, dims, given);
-  const auto sets = Place(args);
+  const auto sets = Place(args, caches);
   if (!sets) return std::nullopt;
   Prepare(id, dims, flags, args, *sets);
   const KernelFn row = CudaKernels().rows[static_cast<size_t>(id)];

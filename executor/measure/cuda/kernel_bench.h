@@ -44,11 +44,15 @@ class KernelBench {
   // free. Tuned products go to the cache that training reads.
   KernelBench(int device, uint64_t memory_bytes, bool quick);
 
+  enum class Caches : uint8_t {
+    kCold,  // several sets of arguments take turns where one would stay in the caches
+    kWarm,  // small sets stay there: in a step, what the kernel before has just written
+  };
   // Median seconds of a launch. Arguments are in the row's order, without the workspace, which is
-  // added where the row wants one. Several sets of them take turns where one would stay in the
-  // caches. Nothing if they do not fit the memory.
+  // added where the row wants one. Nothing if they do not fit the memory.
   std::optional<double> Seconds(KernelId id, const KernelDims& dims,
-                                const std::vector<BenchArg>& args, uint8_t flags = kNoFlags);
+                                const std::vector<BenchArg>& args, uint8_t flags = kNoFlags,
+                                Caches caches = Caches::kCold);
   // `run` alone, called with set after set of `args`; issued to the stream, as copies within a GPU
   // are slower in a graph (H200, 1 GiB: 2.7 TB/s in place of 4.25).
   std::optional<double> Seconds(const std::vector<BenchArg>& args,
@@ -66,7 +70,8 @@ class KernelBench {
 
  private:
   using Set = std::vector<KernelArg>;
-  std::optional<std::vector<Set>> Place(const std::vector<BenchArg>& args) const;
+  std::optional<std::vector<Set>> Place(const std::vector<BenchArg>& args,
+                                        Caches caches = Caches::kCold) const;
   // Plans and algorithms of the row for these arguments; they are filled again afterwards.
   void Prepare(KernelId id, const KernelDims& dims, uint8_t flags,
                const std::vector<BenchArg>& args, const std::vector<Set>& sets);

@@ -64,6 +64,17 @@ TEST_CASE("gpu hw measure: kernels that move memory") {
   }
 }
 
+TEST_CASE("gpu hw measure: power") {
+  const MachineMeasurement m = MeasureQuickly({.memory = true, .power = true});
+  REQUIRE(m.kernels.power.has_value());
+  const PowerRates& power = *m.kernels.power;
+  CheckBetween(power.base_watts, 5, 500, "busy with nothing");
+  CheckBetween(power.limit_watts, power.base_watts, 2000, "the limit");
+  CheckBetween(power.joules_per_flop, 0.05e-12, 20e-12, "a FLOP");
+  CheckBetween(power.joules_per_byte, 1e-12, 1e-9, "a byte");
+  CheckBetween(power.clocked_share, 0.01, 1, "the clocked share");
+}
+
 TEST_CASE("gpu hw measure: copies between host and GPU") {
   const MachineMeasurement m = MeasureQuickly({.pcie = true});
   REQUIRE(m.pcie.has_value());

@@ -32,6 +32,13 @@ TEST_CASE("host bandwidths are positive, finite and below any machine's") {
     CHECK(rate > 1e7);
     CHECK(rate < 20e12);
   }
+  // 3 million elements: calls of half a million, again in other parts.
+  REQUIRE(rates.kernels.size() == 3);
+  for (const NamedKernelTime& row : rates.kernels) {
+    CHECK(row.bytes / row.seconds > 1e7);
+    CHECK(row.bytes / row.seconds < 20e12);
+  }
+  CHECK(rates.updates.empty());  // 64 MiB are more than it may take
 }
 
 TEST_CASE("memory to measure with is a part of what is there") {

@@ -258,6 +258,38 @@ TEST_CASE("bounds: reductions that take as long as kernels may hide under the ne
   }
 }
 
+TEST_CASE("bounds: under a power limit no time exceeds its program's") {
+  for (const double watts : {300.0, 700.0}) {
+    CAPTURE(watts);
+    SearchFixture fixture("gpt2-large", 8);
+    SearchInputs& in = fixture.inputs;
+    const auto figure = [](double value) {
+      Figure figure;
+      figure.value = value;
+      return figure;
+    };
+    fixture.profile.gpu.power = {figure(watts), figure(124), figure(1.06e-12), figure(69e-12),
+                                 figure(0.5)};
+    const CostModel costs(fixture.profile, {8, 8});
+    in.clusters[0].costs = &costs;
+    Bounds bounds = BoundsOf(in);
+    for (const int stage : {0, 2, 3}) {
+      for (const OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
+        if (stage == 0 && device != OffloadDevice::kNone) continue;
+        for (const int64_t micro_batch : {1, 16}) {
+          Candidate candidate;
+          candidate.gpus = 8;
+          candidate.stage = stage;
+          candidate.micro_batch = micro_batch;
+          candidate.grad_accum = 2;
+          candidate.optimizer = {device, 1};
+          CheckHolds(bounds, in, candidate);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("bounds: of a family with a head of its own none exceeds its program") {
   SearchFixture fixture("gpt2", 8);
   SearchInputs& in = fixture.inputs;
