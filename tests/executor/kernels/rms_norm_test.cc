@@ -135,5 +135,36 @@ TEST_CASE("rms norm backward of wide rows") {
   }
 }
 
+// Blocks take several rows at a time, many times over; the last time fewer.
+TEST_CASE("rms norm backward of many rows") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(3);
+  const std::vector<Case> cases =
+      kOnGpu ? std::vector<Case>{{20'001, 64}, {5'003, 768}, {4'241, 2048}, {2'111, 3072}}
+             : std::vector<Case>{{1'003, 24}};
+  for (Dtype dtype : FloatDtypes()) {
+    for (const auto& [M, C] : cases) {
+      CAPTURE(M);
+      CAPTURE(C);
+      Tensor x = Tensor::Random(rng, dtype, M * C), w = Tensor::Random(rng, dtype, C);
+      Tensor dy = Tensor::Random(rng, dtype, M * C), y(dtype, M * C), rstd(Dtype::kF32, M);
+      bench.Run(KernelId::kRmsNormForward, {M, C}, {&x, &w, &y, &rstd});
+      Tensor dx = Tensor::Random(rng, dtype, M * C), dw(Dtype::kF32, C);
+      RmsNormGradients want = RmsNormBackward(M, C, dy.values(), x.values(), w.values(), kEps);
+      for (size_t i = 0; i < want.dx.size(); ++i) want.dx[i] += dx[static_cast<int64_t>(i)];
+      Tensor dx_again = dx, dw_again = dw;
+      bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx, &dw}, kAddToOutput);
+      bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx_again, &dw_again},
+                kAddToOutput);
+      CheckAllClose(dx, want.dx, 8 * kSlack, "dx");
+      // Sums of M numbers near 1 reach some sqrt(M).
+      const double slack = 4 * (64 + 2 * std::sqrt(static_cast<double>(M))) * 0x1p-24;
+      CheckAllClose(dw, want.dw, slack, "dw");
+      CHECK(dx == dx_again);
+      CHECK(dw == dw_again);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace zeroplan::kernel_test

@@ -1,11 +1,13 @@
-#include <cfloat>
-
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/loss/cross_entropy.h"
+#include "executor/kernels/cuda/loss/cross_entropy_ring.cuh"
+#include "executor/kernels/cuda/loss/softmax_sum.cuh"
 
 namespace zeroplan::cuda {
 namespace {
+
+using namespace cross_entropy;
 
 constexpr int kWarpRows = 8;  // rows of a block with a warp for each
 constexpr int kUnroll = 4;    // vectors of a thread in flight
@@ -13,46 +15,31 @@ constexpr int kUnroll = 4;    // vectors of a thread in flight
 // read twice, stay in the second-level cache; longer ones are worked on one at a time, by 1024.
 constexpr int kThreads = 512, kLongRowThreads = 1024;
 constexpr int64_t kLongRowBytes = 160 << 10;  // 264 rows of it are 41 MB, of an H100's 50
+constexpr int64_t kLeastRingBytes = 60 << 10, kMostRingRows = 1 << 30;
 
-// Maximum and sum of exp(x - maximum) of what was seen so far. The maximum starts at the lowest
-// finite number: from -infinity a difference of two of them would be NaN.
-struct Softmax {
-  float max = -FLT_MAX, sum = 0;
-
-  template <int W>
-  __device__ void Add(const float (&x)[W], int count) {
-    float most = max;
+template <int W>
+__device__ void Add(Softmax& s, const float (&x)[W], int count) {
+  float most = s.max;
 #pragma unroll
-    for (int e = 0; e < W; ++e) {
-      if (e < count) most = fmaxf(most, x[e]);
-    }
-    sum *= __expf(max - most);
-    max = most;
-#pragma unroll
-    for (int e = 0; e < W; ++e) {
-      if (e < count) sum += __expf(x[e] - most);
-    }
+  for (int e = 0; e < W; ++e) {
+    if (e < count) most = fmaxf(most, x[e]);
   }
-};
+  s.sum *= FastExp(s.max - most);
+  s.max = most;
+#pragma unroll
+  for (int e = 0; e < W; ++e) {
+    if (e < count) s.sum += FastExp(x[e] - most);
+  }
+}
 
 template <bool kWarpPerRow, int kBlock>
-__device__ Softmax Combine(Softmax s, float* shared) {
-  Softmax all;
-  all.max = WarpMax(s.max);
-  all.sum = WarpSum(s.sum * __expf(s.max - all.max));
+__device__ Softmax Combine(const Softmax& own, Softmax* shared) {
+  Softmax all = WarpSoftmax(own);
   if constexpr (kWarpPerRow) return all;
-  constexpr int kWarps = kBlock / 32;
-  if (threadIdx.x % 32 == 0) {
-    shared[threadIdx.x / 32] = all.max;
-    shared[kWarps + threadIdx.x / 32] = all.sum;
-  }
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = all;
   __syncthreads();
-  for (int warp = 0; warp < kWarps; ++warp) all.max = fmaxf(all.max, shared[warp]);
-  all.sum = 0;
-  for (int warp = 0; warp < kWarps; ++warp) {
-    all.sum += shared[kWarps + warp] * __expf(shared[warp] - all.max);
-  }
-  return all;
+  all = threadIdx.x % 32 < kBlock / 32 ? shared[threadIdx.x % 32] : Softmax{};
+  return WarpSoftmax(all);
 }
 
 // A row is read twice, the second time mostly from the L2 cache, and written once.
@@ -60,7 +47,7 @@ template <bool kWarpPerRow, int kBlock, int W, typename Logits>
 __global__ void __launch_bounds__(kBlock, kBlock == kLongRowThreads ? 1 : 2)
     CrossEntropyKernel(Logits logits_RVp, const int32_t* targets_R, const StepState* state,
                        float* loss_R, int64_t R, int V, int Vp) {
-  __shared__ float shared[2 * kBlock / 32];
+  __shared__ Softmax shared[kBlock / 32];
   constexpr int kLanes = kWarpPerRow ? 32 : kBlock;
   const int lane = kWarpPerRow ? threadIdx.x % 32 : threadIdx.x;
   const int64_t r =
@@ -86,12 +73,12 @@ __global__ void __launch_bounds__(kBlock, kBlock == kLongRowThreads ? 1 : 2)
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) logits_RVp.Load(row + c + u * kLanes * W, x[u]);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) mine.Add(x[u], W);
+    for (int u = 0; u < kUnroll; ++u) Add(mine, x[u], W);
   }
   for (; c < V; c += kLanes * W) {
     float x[W];
     logits_RVp.Load(row + c, x);  // W divides Vp: within the row
-    mine.Add(x, V - c);
+    Add(mine, x, V - c);
   }
   const Softmax all = Combine<kWarpPerRow, kBlock>(mine, shared);
   if (lane == 0) {
@@ -102,15 +89,21 @@ __global__ void __launch_bounds__(kBlock, kBlock == kLongRowThreads ? 1 : 2)
   if (state == nullptr) return;
   if constexpr (kWarpPerRow) __syncwarp();
   const float inverse = 1.0f / all.sum, grad_scale = state->grad_scale;
+  const float factor = inverse * grad_scale;
 #pragma unroll 2
   for (int c = lane * W; c < Vp; c += kLanes * W) {
     float x[W];
     logits_RVp.Load(row + c, x);
+    const bool has_target = target >= c && target < c + W;
 #pragma unroll
-    for (int e = 0; e < W; ++e) {
-      const float p = __expf(x[e] - all.max) * inverse;
-      const float d = (c + e == target ? p - 1.0f : p) * grad_scale;
-      x[e] = c + e < V ? d : 0.0f;
+    for (int e = 0; e < W; ++e) x[e] = FastExp(x[e] - all.max) * factor;
+    if (has_target || c + W > V) {
+      const float p = FastExp(target_logit - all.max) * inverse;
+#pragma unroll
+      for (int e = 0; e < W; ++e) {
+        if (c + e == target) x[e] = (p - 1.0f) * grad_scale;
+        if (c + e >= V) x[e] = 0;
+      }
     }
     logits_RVp.Store(row + c, x);
   }
@@ -148,6 +141,62 @@ void Launch(const Logits& logits, const int32_t* targets, const StepState* state
   }
 }
 
+// False: this GPU has no clusters, or a row does not fit into the memory of one so large.
+template <typename T, int kCluster, int kThreads>
+bool LaunchRing(const FloatArray& logits, const int32_t* targets, const StepState* state,
+                float* loss, int64_t R, int64_t V, int64_t Vp, cudaStream_t stream) {
+  const auto kernel = RingKernel<T, kCluster, kThreads>;
+  constexpr int64_t kSlotBytes = kThreads * 16;
+  const int64_t pieces = CeilDiv64(Vp * static_cast<int64_t>(sizeof(T)), kCluster * kSlotBytes);
+  const int64_t bytes = (pieces + kAhead) * kSlotBytes;
+  if (pieces < kAhead || R > kMostRingRows) return false;
+  int device = 0, room = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaFuncAttributes attributes{};
+  cudaFuncGetAttributes(&attributes, kernel);
+  if (attributes.ptxVersion < 90 ||
+      bytes + static_cast<int64_t>(attributes.sharedSizeBytes) > room) {
+    return false;
+  }
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(bytes));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(kCluster);
+  config.blockDim = dim3(kThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = stream;
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess || clusters < 1) {
+    cudaGetLastError();  // cleared: another kernel does the work
+    return false;
+  }
+  if (clusters > R) clusters = static_cast<int>(R);
+  config.gridDim = dim3(static_cast<unsigned>(clusters * kCluster));
+  cudaLaunchKernelEx(&config, kernel, static_cast<T*>(logits.data), targets, state, loss,
+                     static_cast<int>(R), static_cast<int>(V), static_cast<int>(Vp),
+                     static_cast<int>(pieces));
+  return true;
+}
+
+// By few multiprocessors a row, and by two blocks on one where their rows fit; as measured on an
+// H200. False: no ring for such rows.
+template <typename T>
+bool Ring(const FloatArray& logits, const int32_t* targets, const StepState* state, float* loss,
+          int64_t R, int64_t V, int64_t Vp, int64_t row_bytes, cudaStream_t stream) {
+  const auto launch = [&](auto run) { return run(logits, targets, state, loss, R, V, Vp, stream); };
+  if (row_bytes < kLeastRingBytes) return false;
+  if (row_bytes <= 80 << 10) return launch(LaunchRing<T, 1, 512>);
+  if (row_bytes <= 160 << 10) return launch(LaunchRing<T, 1, 1024>);
+  if (row_bytes <= 320 << 10) return launch(LaunchRing<T, 2, 1024>);
+  return launch(LaunchRing<T, 4, 512>);
+}
+
 }  // namespace
 
 void LaunchCrossEntropy(const FloatArray& logits_RVp, const int32_t* targets_R,
@@ -161,6 +210,10 @@ void LaunchCrossEntropy(const FloatArray& logits_RVp, const int32_t* targets_R,
   }
   WithFloatType(logits_RVp.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
+    const bool gradients = state != nullptr;
+    if (gradients && Ring<T>(logits_RVp, targets_R, state, loss_R, R, V, Vp, row_bytes, stream)) {
+      return;
+    }
     Launch<kVector>(Typed<T>(logits_RVp), targets_R, state, loss_R, R, V, Vp, row_bytes, stream);
   });
 }

@@ -60,7 +60,7 @@ int64_t RingRoom(int blocks) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
   cudaDeviceGetAttribute(&reserved, cudaDevAttrReservedSharedMemoryPerBlock, device);
-  return all / blocks - reserved - static_cast<int64_t>(2 * kMostWarps * sizeof(float2));
+  return all / blocks - reserved - static_cast<int64_t>(2 * kMostWarps * kMostSums * sizeof(float));
 }
 
 template <RowNorm kNorm>
@@ -68,19 +68,20 @@ struct Launch {
   const RowNormBackward& call;
   cudaStream_t stream;
 
-  // False: no row fits into shared memory.
-  template <typename T, int kElements>
-  bool Run(int64_t blocks) const {
+  // False: fewer than so many turns' rows fit into shared memory.
+  template <typename T, int kElements, int kRows>
+  bool Run(int64_t blocks, int64_t least_stages) const {
     const int64_t C = call.C;
     const int64_t row_threads = CeilDiv64(C, kElements * 32) * 32;
-    int64_t groups = kMaxThreads<kElements> / row_threads;
+    int64_t groups = kMaxThreads<kNorm, T, kElements> / row_threads;
     if (row_threads > 32 && groups > kMostSyncedGroups) groups = kMostSyncedGroups;
     // At least 8 * C bytes where groups > 1: what their sums need.
-    const int64_t slots = groups * (call.add_to_dx ? 3 : 2) * C * static_cast<int64_t>(sizeof(T));
+    const int64_t slots =
+        groups * kRows * (call.add_to_dx ? 3 : 2) * C * static_cast<int64_t>(sizeof(T));
     int64_t stages = RingRoom(kBlocksTogether<kElements>) / slots;
-    if (stages < 1) return false;
+    if (stages < least_stages) return false;
     if (stages > kMaxStages) stages = kMaxStages;
-    const auto kernel = RowsKernel<kNorm, T, kElements>;
+    const auto kernel = RowsKernel<kNorm, T, kElements, kRows>;
     const auto ring = static_cast<int>(stages * slots);
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, ring);
     cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
@@ -97,11 +98,14 @@ struct Launch {
 
   template <typename T>
   bool RunFor(int64_t blocks) const {
-    if (call.C <= kMostColumns<8>) return Run<T, 8>(blocks);
-    if (call.C <= kMostColumns<16>) return Run<T, 16>(blocks);
-    if (call.C <= kMostColumns<24>) return Run<T, 24>(blocks);
+    if (call.C <= kMostColumns<8>) {
+      constexpr int kRows = kRowsTogether<kNorm, T, 8>, kFewer = kRows > 2 ? kRows / 2 : kRows;
+      return Run<T, 8, kRows>(blocks, 2) || Run<T, 8, kFewer>(blocks, 1);
+    }
+    if (call.C <= kMostColumns<16>) return Run<T, 16, kRowsTogether<kNorm, T, 16>>(blocks, 1);
+    if (call.C <= kMostColumns<24>) return Run<T, 24, 1>(blocks, 1);
     if constexpr (kNorm == RowNorm::kRms) {
-      if (call.C <= kMostColumns<32>) return Run<T, 32>(blocks);
+      if (call.C <= kMostColumns<32>) return Run<T, 32, 1>(blocks, 1);
     }
     return false;
   }
