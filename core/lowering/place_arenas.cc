@@ -16,110 +16,203 @@ struct Lifetime {
   BufferId buffer;
   uint32_t begin, end;  // positions of Alloc and Free
   uint32_t head;        // carried: lives until there, too; else 0
+  uint64_t bytes;
+
+  bool LivesAt(uint32_t position) const {
+    return (begin <= position && position < end) || position < head;
+  }
 };
 
 struct Placed {
   uint64_t offset, next;  // next: where the next buffer may begin, aligned
   uint32_t begin, end, head;
+
+  // Whether it lives at some time of `life`.
+  bool Meets(const Lifetime& life) const {
+    return (begin < life.end && end > life.begin) || begin < life.head || life.begin < head;
+  }
 };
+bool Below(const Placed& a, const Placed& b) { return a.offset < b.offset; }
 
-// Placed buffers by time, each list by rising offset. Most buffers live briefly, so few others are
-// there meanwhile: beside a list of all there are lists of windows over the section, each begun
-// halfway through the one before. A lifetime of at most half a window lies within one, whose list
-// has all that live meanwhile.
-class PlacedByTime {
+// What is placed, as seen by buffers that live at some time of [begin, end). All that lives through
+// all of that is in their way; what of this lies side by side is one block. Of the rest only what
+// is not within a block counts.
+class View {
  public:
-  explicit PlacedByTime(uint32_t positions) {
-    for (uint32_t half = std::max(1u, positions); levels_.size() < kLevels; half /= 16) {
-      if (half == 0) break;
-      levels_.push_back({half, std::vector<std::vector<Placed>>(positions / half + 1)});
-    }
-  }
-
-  // All that live at some time of `life`, and others.
-  const std::vector<Placed>& Near(const Lifetime& life) const {
-    const Level* level = &levels_.front();
-    for (const Level& finer : levels_) {
-      if (life.head == 0 && life.end - life.begin <= finer.half) level = &finer;
-    }
-    return level->windows[life.head == 0 ? life.begin / level->half : 0];
-  }
+  View(uint32_t begin, uint32_t end) : begin_(begin), end_(end) {}
 
   void Add(const Placed& entry) {
-    for (Level& level : levels_) {
-      uint32_t next = 0;  // window that has it not yet
-      if (entry.head > 0) next = AddTo(level, entry, 0, entry.head, next);
-      AddTo(level, entry, entry.begin, entry.end, next);
+    const bool throughout = (entry.begin <= begin_ && entry.end >= end_) || entry.head >= end_;
+    throughout ? AddToBlocks(entry) : AddToRest(entry);
+  }
+
+  // Calls visit for what is in the way of `life`, by rising offset.
+  template <typename Visit>
+  void ForEach(const Lifetime& life, const Visit& visit) const {
+    auto block = blocks_.begin();
+    for (const Placed& other : rest_) {
+      if (!other.Meets(life)) continue;
+      for (; block != blocks_.end() && block->offset <= other.offset; ++block) visit(*block);
+      visit(other);
     }
+    for (; block != blocks_.end(); ++block) visit(*block);
   }
 
  private:
-  static constexpr size_t kLevels = 2;
-  struct Level {
-    uint32_t half;  // of a window's width
-    std::vector<std::vector<Placed>> windows;
-  };
-
-  // Adds to the windows from `next` on that overlap [begin, end); returns the one after the last.
-  static uint32_t AddTo(Level& level, const Placed& entry, uint32_t begin, uint32_t end,
-                        uint32_t next) {
-    // Window w covers [w * half, (w + 2) * half).
-    const uint32_t first = begin / level.half;
-    const uint32_t last =
-        std::min<uint32_t>((end - 1) / level.half, static_cast<uint32_t>(level.windows.size()) - 1);
-    for (uint32_t w = std::max(next, first == 0 ? 0 : first - 1); w <= last; ++w) {
-      std::vector<Placed>& window = level.windows[w];
-      window.insert(
-          std::upper_bound(window.begin(), window.end(), entry,
-                           [](const Placed& a, const Placed& b) { return a.offset < b.offset; }),
-          entry);
+  void AddToBlocks(const Placed& entry) {
+    auto block = std::upper_bound(blocks_.begin(), blocks_.end(), entry, Below);
+    const bool joins_last = block != blocks_.begin() && block[-1].next == entry.offset;
+    const bool joins_next = block != blocks_.end() && entry.next == block->offset;
+    if (joins_last) {
+      block[-1].next = joins_next ? block->next : entry.next;
+      block = joins_next ? blocks_.erase(block) - 1 : block - 1;
+    } else if (joins_next) {
+      block->offset = entry.offset;
+    } else {
+      block = blocks_.insert(block, entry);
     }
-    return std::max(next, last + 1);
+    const auto first = std::lower_bound(rest_.begin(), rest_.end(), *block, Below);
+    const auto last =
+        std::find_if(first, rest_.end(), [&](const Placed& p) { return p.offset >= block->next; });
+    rest_.erase(std::remove_if(first, last, [&](const Placed& p) { return p.next <= block->next; }),
+                last);
+  }
+  void AddToRest(const Placed& entry) {
+    const auto after = std::upper_bound(blocks_.begin(), blocks_.end(), entry, Below);
+    if (after != blocks_.begin() && entry.next <= after[-1].next) return;
+    rest_.insert(std::upper_bound(rest_.begin(), rest_.end(), entry, Below), entry);
   }
 
-  std::vector<Level> levels_;  // widest first
+  uint32_t begin_, end_;
+  std::vector<Placed> blocks_, rest_;  // each by rising offset
 };
+
+// Placed buffers by time. Many buffers of a training step live at its busiest instant, from a
+// layer's forward to its backward pass; most others live briefly. So there is a view of that
+// instant, and views of short times, each told of what lives in its own time or in the next one:
+// what begins in its own and lives no longer than one such time sees all that it meets.
+class PlacedByTime {
+ public:
+  // `busiest`: any position will do. `positions`: at least 1.
+  PlacedByTime(uint32_t busiest, uint32_t positions)
+      : busiest_(busiest),
+        at_busiest_(busiest, busiest + 1),
+        length_((positions + kViews - 1) / kViews) {
+    for (uint32_t begin = 0; begin < positions; begin += length_) {
+      views_.emplace_back(begin, std::min(positions, begin + length_));
+    }
+  }
+
+  void Add(const Placed& entry) {
+    all_.push_back(entry);
+    at_busiest_.Add(entry);
+    size_t next = 0;  // view that has not been told
+    if (entry.head > 0) next = AddToViews(entry, 0, entry.head, next);
+    AddToViews(entry, entry.begin, entry.end, next);
+  }
+
+  // Calls visit for all that lives at some time of `life`, by rising offset.
+  template <typename Visit>
+  void ForEachMet(const Lifetime& life, const Visit& visit) const {
+    if (life.LivesAt(busiest_)) return at_busiest_.ForEach(life, visit);
+    if (life.head == 0 && life.end - life.begin <= length_) {
+      return views_[life.begin / length_].ForEach(life, visit);
+    }
+    std::vector<Placed> met;
+    std::copy_if(all_.begin(), all_.end(), std::back_inserter(met),
+                 [&](const Placed& other) { return other.Meets(life); });
+    std::sort(met.begin(), met.end(), Below);
+    for (const Placed& other : met) visit(other);
+  }
+
+ private:
+  static constexpr uint32_t kViews = 32;
+
+  // Tells the views from `next` on that [begin, end) concerns; returns the one after the last.
+  size_t AddToViews(const Placed& entry, uint32_t begin, uint32_t end, size_t next) {
+    const size_t first = begin / length_;
+    const size_t behind = std::min<size_t>((end - 1) / length_ + 1, views_.size());
+    for (size_t v = std::max(next, first == 0 ? 0 : first - 1); v < behind; ++v) {
+      views_[v].Add(entry);
+    }
+    return std::max(next, behind);
+  }
+
+  const uint32_t busiest_;
+  View at_busiest_;
+  const uint32_t length_;  // of the time of a view
+  std::vector<View> views_;
+  std::vector<Placed> all_;
+};
+
+// The tightest gap for a buffer between others that are shown to it by rising offset; without one
+// behind them all.
+class GapSearch {
+ public:
+  explicit GapSearch(uint64_t bytes) : bytes_(bytes) {}
+  void Pass(const Placed& other) {
+    if (other.offset > top_) {
+      const uint64_t gap = other.offset - top_;
+      if (gap >= bytes_ && gap < best_gap_) {
+        best_gap_ = gap;
+        best_ = top_;
+      }
+    }
+    top_ = std::max(top_, other.next);
+  }
+  uint64_t offset() const { return best_ == UINT64_MAX ? top_ : best_; }
+
+ private:
+  const uint64_t bytes_;
+  uint64_t best_ = UINT64_MAX, best_gap_ = UINT64_MAX, top_ = 0;
+};
+
+// Where the most of `lifetimes` live.
+uint32_t BusiestPosition(const std::vector<Lifetime>& lifetimes, uint32_t positions) {
+  std::vector<int32_t> change(positions + 1, 0);
+  for (const Lifetime& life : lifetimes) {
+    ++change[life.begin];
+    --change[life.end];
+  }
+  int32_t live = 0, most = 0;
+  uint32_t busiest = 0;
+  for (uint32_t i = 0; i < positions; ++i) {
+    live += change[i];
+    if (live <= most) continue;
+    most = live;
+    busiest = i;
+  }
+  return busiest;
+}
 
 // Offsets relative to the transient region; returns the region's size. `positions`: the section's.
 uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t alignment,
                          uint32_t positions) {
-  std::sort(lifetimes.begin(), lifetimes.end(), [&](const Lifetime& a, const Lifetime& b) {
-    const uint64_t x = p.buffers[a.buffer].bytes, y = p.buffers[b.buffer].bytes;
-    return x != y ? x > y : a.begin < b.begin;
+  std::sort(lifetimes.begin(), lifetimes.end(), [](const Lifetime& a, const Lifetime& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.begin < b.begin;
   });
-  PlacedByTime placed(positions);
+  PlacedByTime placed(BusiestPosition(lifetimes, positions), positions);
   uint64_t size = 0;
   for (const Lifetime& life : lifetimes) {
-    const uint64_t bytes = p.buffers[life.buffer].bytes;
-    uint64_t best = UINT64_MAX, best_gap = UINT64_MAX, top = 0;
-    for (const Placed& other : placed.Near(life)) {
-      const bool apart = other.begin >= life.end || other.end <= life.begin;
-      if (apart && other.begin >= life.head && life.begin >= other.head) continue;
-      if (other.offset > top) {
-        const uint64_t gap = other.offset - top;
-        if (gap >= bytes && gap < best_gap) {
-          best_gap = gap;
-          best = top;
-        }
-      }
-      top = std::max(top, other.next);
-    }
-    const uint64_t offset = best == UINT64_MAX ? top : best;
+    GapSearch gaps(life.bytes);
+    placed.ForEachMet(life, [&](const Placed& other) { gaps.Pass(other); });
+    const uint64_t offset = gaps.offset();
     p.buffers[life.buffer].offset = offset;
-    size = std::max(size, offset + bytes);
-    placed.Add({offset, AlignUp(offset + bytes, alignment), life.begin, life.end, life.head});
+    size = std::max(size, offset + life.bytes);
+    placed.Add({offset, AlignUp(offset + life.bytes, alignment), life.begin, life.end, life.head});
   }
   return size;
 }
 
-uint64_t LargestLiveSum(const Program& p, const std::vector<Lifetime>& lifetimes,
-                        uint32_t positions) {
+uint64_t LargestLiveSum(const std::vector<Lifetime>& lifetimes, uint32_t positions) {
   std::vector<int64_t> change(positions + 1, 0);
   for (const Lifetime& life : lifetimes) {
-    change[life.begin] += static_cast<int64_t>(p.buffers[life.buffer].bytes);
-    change[life.end] -= static_cast<int64_t>(p.buffers[life.buffer].bytes);
-    change[0] += life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
-    change[life.head] -= life.head > 0 ? static_cast<int64_t>(p.buffers[life.buffer].bytes) : 0;
+    const auto bytes = static_cast<int64_t>(life.bytes);
+    change[life.begin] += bytes;
+    change[life.end] -= bytes;
+    if (life.head == 0) continue;
+    change[0] += bytes;
+    change[life.head] -= bytes;
   }
   int64_t live = 0, peak = 0;
   for (int64_t step : change) peak = std::max(peak, live += step);
@@ -161,14 +254,14 @@ Program PlaceArenas(Program p) {
         }
         const uint32_t end = heads[id] > 0 ? positions : i;
         transients[static_cast<size_t>(p.buffers[id].space)].push_back(
-            {id, begun[id], end, heads[id]});
+            {id, begun[id], end, heads[id], p.buffers[id].bytes});
       }
     }
     for (size_t space = 0; space < kSpaces; ++space) {
       if (transients[space].empty()) continue;
       const uint64_t size = PlaceTransients(p, transients[space], alignment(space), positions);
       for (const Lifetime& life : transients[space]) p.buffers[life.buffer].offset += base[space];
-      const uint64_t live = LargestLiveSum(p, transients[space], positions);
+      const uint64_t live = LargestLiveSum(transients[space], positions);
       p.arena_bytes[space] = std::max(p.arena_bytes[space], base[space] + size);
       p.live_peak_bytes[space] = std::max(p.live_peak_bytes[space], persistent_live[space] + live);
     }

@@ -316,7 +316,7 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
   if (fitting < 2 || result.stages.size() == 2 || answered) return;
   SearchInputs inputs = searcher.inputs();
   inputs.space.stages = {2, 3};
-  Searcher duo(inputs);
+  Searcher duo(inputs, searcher);
   Question question;
   question.instruction_budget = kInstructionBudget / 6;
   const Answer answer = duo.Best(question);

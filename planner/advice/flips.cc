@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-
-#include "core/program/communicators.h"
+#include <memory>
 
 namespace zeroplan {
 namespace {
@@ -242,7 +241,7 @@ class Pool {
       return false;
     }
     candidates_.push_back(candidate);
-    programs_.push_back(searcher_.LowerCandidate(candidate));
+    lowered_.push_back(searcher_.Lowered(candidate));
     return true;
   }
 
@@ -251,14 +250,15 @@ class Pool {
     StepTimer timer(costs);
     std::vector<Found> all;
     double most = 0;
-    for (size_t i = 0; i < programs_.size(); ++i) {
-      const Program& program = programs_[i];
-      const BatchSpec& batch = program.setup.batch;
-      const double seconds = timer.Time(program).total_seconds;
-      const double rate = static_cast<double>(batch.global_batch() * batch.seq_len) / seconds;
-      const Cluster& cluster = searcher_.ClusterOf(candidates_[i]).cluster;
-      all.push_back({candidates_[i], rate, seconds,
-                     TotalsOf(program.arena_bytes, CommunicatorCount(program), cluster).gpu_bytes});
+    const int64_t seq_len = searcher_.inputs().base.batch.seq_len;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidate& c = candidates_[i];
+      const LoweredChoice& lowered = *lowered_[i];
+      const double seconds = timer.Play(lowered.step).Of(c.grad_accum).total_seconds;
+      const int64_t tokens = c.micro_batch * c.grad_accum * c.gpus * seq_len;
+      const Cluster& cluster = searcher_.ClusterOf(c).cluster;
+      all.push_back({c, static_cast<double>(tokens) / seconds, seconds,
+                     TotalsOf(lowered.arena_bytes, lowered.communicators, cluster).gpu_bytes});
       most = std::max(most, Merit(all.back()));
     }
     std::erase_if(all, [&](const Found& f) { return Merit(f) < most / (1 + kTieMargin); });
@@ -271,7 +271,7 @@ class Pool {
  private:
   Searcher& searcher_;
   std::vector<Candidate> candidates_;
-  std::vector<Program> programs_;
+  std::vector<std::shared_ptr<const LoweredChoice>> lowered_;
 };
 
 // The answer with links of that scale, as far as a search gets.
@@ -284,7 +284,7 @@ Answer SearchScaled(const Searcher& searcher, const Found& now, const CostModel&
   Question question;
   question.objective = scaled.objective;
   question.instruction_budget = kLinkBudget;
-  return Searcher(std::move(scaled)).Best(question);
+  return Searcher(std::move(scaled), searcher).Best(question);
 }
 
 // The better of what the pool holds and what a search finds: either may know more. What the search

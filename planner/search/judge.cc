@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/program/communicators.h"
 
 namespace zeroplan {
 namespace {
@@ -46,10 +45,11 @@ ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup) {
   return inputs.extra_memory ? inputs.extra_memory(setup) : ExtraMemory{};
 }
 
-Judge::Judge(SearchInputs inputs)
+Judge::Judge(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs)
     : in_(std::move(inputs)),
-      tensors_(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in_.model))),
-      bounds_(in_.model, tensors_, in_.base, in_.lower) {
+      programs_(programs ? std::move(programs)
+                         : std::make_shared<LoweredPrograms>(in_.model, in_.base, in_.lower)),
+      bounds_(in_.model, programs_->tensors(), in_.base, in_.lower) {
   ZEROPLAN_CHECK(in_.clusters.size() == in_.space.gpus.size());
   CheckBatches();
   for (const Candidate& candidate : Groups(in_.space)) AddGroup(candidate);
@@ -162,16 +162,15 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
   if (!fresh) return entry->second;
   ++stats.lowered;
   const SearchCluster& at = ClusterOf(groups_[group]);
-  const Program program = LowerIt(candidate);
-  for (const auto& section : program.sections) stats.instructions += section.size();
+  const std::shared_ptr<const LoweredChoice> lowered = programs_->Of(candidate);
+  stats.instructions += lowered->instructions;
   Judged& result = entry->second;
-  const int communicators = CommunicatorCount(program);
-  result.totals = TotalsOf(program.arena_bytes, communicators, at.cluster);
-  std::array<uint64_t, kSpaces> live = program.arena_bytes;
+  result.totals = TotalsOf(lowered->arena_bytes, lowered->communicators, at.cluster);
+  std::array<uint64_t, kSpaces> live = lowered->arena_bytes;
   constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
-  live[kDevice] = program.live_peak_bytes[kDevice];
-  result.live = TotalsOf(live, communicators, at.cluster);
-  result.parts = StepTimer(*at.costs).Play(program);
+  live[kDevice] = lowered->live_peak_bytes[kDevice];
+  result.live = TotalsOf(live, lowered->communicators, at.cluster);
+  result.parts = StepTimer(*at.costs).Play(lowered->step);
   const uint64_t bound =
       Bounds::Memory(groups_[group].bound, ComputeOf(groups_[group], batch.micro_batch)).gpu_bytes;
   const uint64_t beyond = result.live.gpu_bytes - std::min(bound, result.live.gpu_bytes);
@@ -303,13 +302,9 @@ std::vector<CutCandidate> Judge::CutByMemory(size_t limit) {
   return some;
 }
 
-Program Judge::LowerIt(const Candidate& candidate) const {
-  return Lower(in_.model, tensors_, SetupOf(candidate, in_.base), in_.lower);
-}
-
 ChoiceEstimate Judge::Estimate(const Candidate& candidate) const {
   const SearchCluster& at = ClusterOf(candidate);
-  return EstimateProgram(LowerIt(candidate), at.cluster, at.costs);
+  return EstimateProgram(programs_->InFull(candidate), at.cluster, at.costs);
 }
 
 }  // namespace zeroplan

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "planner/search/lowered_programs.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -48,7 +49,8 @@ struct JudgeStats {
 
 class Judge {
  public:
-  explicit Judge(SearchInputs inputs);
+  // `programs`: of the inputs' model, base and lower options; null: new ones.
+  explicit Judge(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs = nullptr);
 
   // A group's place in the space; its batch is 1 x 1.
   const Candidate& CandidateOfGroup(uint32_t group) const { return groups_[group].candidate; }
@@ -76,7 +78,7 @@ class Judge {
   // Batches of `gpus` GPUs, as the question wants them.
   std::vector<BatchPair> PairsOf(const Question& question, int gpus) const;
 
-  Program LowerIt(const Candidate& candidate) const;
+  const std::shared_ptr<LoweredPrograms>& programs() const { return programs_; }
   ChoiceEstimate Estimate(const Candidate& candidate) const;
   const SearchCluster& ClusterOf(const Candidate& candidate) const;
   const SearchInputs& inputs() const { return in_; }
@@ -113,7 +115,7 @@ class Judge {
                                const Judged& judged) const;
 
   const SearchInputs in_;
-  const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  const std::shared_ptr<LoweredPrograms> programs_;
   Bounds bounds_;
   std::vector<Group> groups_;
   std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged_;

@@ -367,7 +367,8 @@ std::array<int, 4> Complexity(const Candidate& c) {
 }
 
 struct Searcher::Impl {
-  explicit Impl(SearchInputs inputs) : judge(std::move(inputs)) {}
+  Impl(SearchInputs inputs, std::shared_ptr<LoweredPrograms> programs)
+      : judge(std::move(inputs), std::move(programs)) {}
 
   const SearchInputs& in() const { return judge.inputs(); }
 
@@ -450,15 +451,21 @@ uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
          inputs.clusters[index].cluster.gpu_reserve_bytes;
 }
 
-Searcher::Searcher(SearchInputs inputs) : impl_(std::make_unique<Impl>(std::move(inputs))) {}
+Searcher::Searcher(SearchInputs inputs)
+    : impl_(std::make_unique<Impl>(std::move(inputs), nullptr)) {}
+Searcher::Searcher(SearchInputs inputs, const Searcher& like)
+    : impl_(std::make_unique<Impl>(std::move(inputs), like.impl_->judge.programs())) {}
 Searcher::~Searcher() = default;
 
 SearchResult Searcher::Run() { return impl_->Run(false); }
 Answer Searcher::Best(const Question& question) { return Hunt(impl_->judge, question).Run(); }
 std::optional<Found> Searcher::BestKnown() const { return impl_->judge.BestKnown({}); }
 void Searcher::Consider(const Candidate& candidate) { impl_->judge.Consider(candidate); }
+std::shared_ptr<const LoweredChoice> Searcher::Lowered(const Candidate& candidate) const {
+  return impl_->judge.programs()->Of(candidate);
+}
 Program Searcher::LowerCandidate(const Candidate& candidate) const {
-  return impl_->judge.LowerIt(candidate);
+  return impl_->judge.programs()->InFull(candidate);
 }
 ChoiceEstimate Searcher::EstimateCandidate(const Candidate& candidate) const {
   return impl_->judge.Estimate(candidate);

@@ -15,6 +15,7 @@
 #include "cost_models/step_time.h"
 #include "planner/estimate/estimate.h"
 #include "planner/search/bounds.h"
+#include "planner/search/lowered_programs.h"
 
 namespace zeroplan {
 
@@ -148,6 +149,10 @@ class Searcher {
   // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup, batches apart.
   // Throws Error(kUsage) if even the smallest batch is more than can be planned.
   explicit Searcher(SearchInputs inputs);
+  // Shares what either lowers with `like`. Questions cost, and find, what they do without: a
+  // program that is shared counts as lowered. REQUIRES: model, base and lower options are those of
+  // like's inputs. Not for two threads at once.
+  Searcher(SearchInputs inputs, const Searcher& like);
   ~Searcher();
   Searcher(const Searcher&) = delete;
   Searcher& operator=(const Searcher&) = delete;
@@ -163,6 +168,8 @@ class Searcher {
 
   // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
   Program LowerCandidate(const Candidate& candidate) const;
+  // What decides about `candidate`; from memory where this or a search like it has asked for it.
+  std::shared_ptr<const LoweredChoice> Lowered(const Candidate& candidate) const;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
   const SearchInputs& inputs() const;
   // Of all questions so far: what their answers cost.

@@ -1,6 +1,7 @@
 // What a search may choose from.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -14,7 +15,7 @@ struct OptimizerOffload {
   OffloadDevice device = OffloadDevice::kNone;
   double ratio = 1;  // below 1 with the CPU only
 
-  bool operator==(const OptimizerOffload&) const = default;
+  auto operator<=>(const OptimizerOffload&) const = default;
 };
 
 // Elements that one collective takes.
@@ -22,7 +23,7 @@ struct Buckets {
   uint64_t reduce = kAuto;    // of gradients; kAuto: one layer
   uint64_t prefetch = kAuto;  // of parameters, stage 3; kAuto: one unit ahead
 
-  bool operator==(const Buckets&) const = default;
+  auto operator<=>(const Buckets&) const = default;
 };
 
 // Stage 3: what of the parameters stays whole, for how long.
@@ -31,7 +32,7 @@ struct Gathering {
   uint64_t max_live_parameters = kAuto;
   uint64_t max_reuse_distance = 0;
 
-  bool operator==(const Gathering&) const = default;
+  auto operator<=>(const Gathering&) const = default;
 };
 
 // Every list has at least one entry. The space is their product, without what cannot run
@@ -92,7 +93,7 @@ struct Candidate {
   uint64_t sub_group_elements = ZeroConfig{}.sub_group_elements;
   int64_t micro_batch = 1, grad_accum = 1;
 
-  bool operator==(const Candidate&) const = default;
+  auto operator<=>(const Candidate&) const = default;
 };
 
 // Whether states or parameters are on the host or on disk.
