@@ -1,0 +1,17 @@
+// What of the runtimes' memory cannot be counted from their code, and was fitted to measured runs:
+// all of it is here. docs/runtimes.md has the runs, and the errors if each is left out of the fit.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/runtimes/runtime_footprint.h"
+
+namespace zeroplan {
+
+// Resident set of Python with PyTorch and DeepSpeed, without tensors.
+uint64_t HostBaseBytes(int stage, TorchPhase phase);
+
+// Device memory in use less what the allocator reserved: CUDA context, modules, NCCL's buffers.
+uint64_t ContextBytes(int stage, int gpus);
+
+}  // namespace zeroplan
