@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/reader_defaults.h"
 #include "planner/runtimes/deepspeed_engine.h"
 #include "planner/runtimes/fitted.h"
 
@@ -57,17 +58,23 @@ void Refuse(const DeepSpeedRun& run) {
   }
 }
 
-}  // namespace
-
-void SetDeepSpeedDefaults(ZeroConfig* zero) {
-  if (zero->reduce_bucket_elements == kAuto) zero->reduce_bucket_elements = 500'000'000;
-  if (zero->prefetch_bucket_elements == kAuto) zero->prefetch_bucket_elements = 50'000'000;
-  if (zero->max_live_parameters == kAuto) zero->max_live_parameters = 1'000'000'000;
+TrainSetup WithDefaults(TrainSetup setup) {
+  ZeroConfig& zero = setup.zero;
+  const ZeroConfig defaults = ReaderZeroDefaults(zero.stage);
+  const auto fill = [](uint64_t* size, uint64_t otherwise) {
+    if (*size == kAuto) *size = otherwise;
+  };
+  fill(&zero.reduce_bucket_elements, defaults.reduce_bucket_elements);
+  fill(&zero.prefetch_bucket_elements, defaults.prefetch_bucket_elements);
+  fill(&zero.max_live_parameters, defaults.max_live_parameters);
+  return setup;
 }
+
+}  // namespace
 
 RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run) {
   Refuse(run);
-  const TrainSetup& setup = run.setup;
+  const TrainSetup setup = WithDefaults(run.setup);
   const TorchModel model(run.model);
   TorchMemory memory(run.limit_bytes);
   RuntimeFootprint footprint;

@@ -11,8 +11,8 @@
 
 namespace zeroplan {
 
-// What DeepSpeed trains, in its own defaults: what a config leaves out is DeepSpeed's default, not
-// zeroplan's (DeepSpeedDefaults).
+// What DeepSpeed trains. `setup.zero` is as its config has it: what that leaves out is DeepSpeed's
+// default (core/config/reader_defaults.h), not zeroplan's; a size of kAuto too.
 struct DeepSpeedRun {
   ModelSpec model;
   TrainSetup setup;
@@ -22,9 +22,6 @@ struct DeepSpeedRun {
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;
 };
-
-// Fills in what `zero` leaves to zeroplan with DeepSpeed's defaults (runtime/zero/config.py).
-void SetDeepSpeedDefaults(ZeroConfig* zero);
 
 // Rank 0's memory. 16-bit training with Adam in fp32, parameters made in 16 bit on the GPU (at
 // stage 3 under zero.Init). Throws Error(kUsage) for what is not modelled, naming the key: fp32,

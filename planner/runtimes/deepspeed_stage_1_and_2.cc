@@ -47,6 +47,13 @@ class Stage1And2 : public DeepSpeedEngine {
     }
     // __init__: the cache is emptied, parameters are flattened beside themselves and become views.
     memory_->EmptyCache();
+    if (!memory_->DriverHas(2 * elements_)) {
+      // Where there is no room for that, by way of the host.
+      memory_->AddPageable(4 * elements_);
+      params.clear();
+      memory_->EmptyCache();
+      memory_->DropPageable(4 * elements_);
+    }
     flat_ = memory_->New(TorchClass::kParams, 2 * elements_);
     params.clear();
     {

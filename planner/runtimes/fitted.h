@@ -8,6 +8,13 @@
 
 namespace zeroplan {
 
+// The largest errors beside measured runs (docs/runtimes.md; a test holds these to the runs).
+struct RuntimeMargins {
+  int runs;
+  double allocated, reserved, host;  // as shares
+};
+inline constexpr RuntimeMargins kDeepSpeedMargins{31, 0.041, 0.086, 0.048};
+
 // Resident set of Python with PyTorch and DeepSpeed, without tensors.
 uint64_t HostBaseBytes(int stage, TorchPhase phase);
 

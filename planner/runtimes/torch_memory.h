@@ -39,13 +39,17 @@ class Tensor {
 class TorchMemory {
  public:
   explicit TorchMemory(std::optional<uint64_t> limit_bytes = std::nullopt)
-      : allocator_(limit_bytes) {}
+      : limit_(limit_bytes), allocator_(limit_bytes) {}
   TorchMemory(const TorchMemory&) = delete;
   TorchMemory& operator=(const TorchMemory&) = delete;
 
   // An empty tensor where bytes is 0. `stream` 0 is the one that computes.
   Tensor New(TorchClass kind, uint64_t bytes, int stream = 0);
   void EmptyCache() { allocator_.EmptyCache(); }
+  // Whether the driver has so many bytes that the allocator did not reserve.
+  bool DriverHas(uint64_t bytes) const {
+    return !limit_ || allocator_.reserved() + bytes <= *limit_;
+  }
 
   // Peaks from here on are those of `phase`; those it already has go on.
   void Enter(TorchPhase phase);
@@ -69,6 +73,7 @@ class TorchMemory {
   void Note();
   void NoteHost();
 
+  std::optional<uint64_t> limit_;
   CachingAllocator allocator_;
   std::array<uint64_t, kTorchClasses> live_{};
   TorchPhase phase_ = TorchPhase::kInit;

@@ -14,17 +14,13 @@ struct DeepSpeedRow {
   DeepSpeedRun run;
   std::string label;  // "gpt2-xl, 8 GPUs, stage 2, ..."
   std::string group;  // of the context's constants: "1 GPU", "several, stages 0 to 2", ...
-  // GiB.
+  // GiB; 0: not known.
   double after_init = 0, init_peak = 0, allocated = 0, reserved = 0, device_used = 0, host_rss = 0;
   bool out_of_memory = false;  // it did not run: no figures
   RuntimeFootprint predicted;
 
   // The driver was asked after the allocator had given memory back, so its figure is no peak.
   bool gave_back() const { return device_used < reserved; }
-  // Stage 3 with compiled layers that keep what they compute (docs/runtimes.md).
-  bool compiled_stage_3() const {
-    return run.setup.zero.stage == 3 && run.compiled && run.setup.recompute == kNoRecompute;
-  }
 };
 
 std::vector<DeepSpeedRow> LoadDeepSpeedRows();

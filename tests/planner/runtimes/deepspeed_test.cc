@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "core/config/reader_defaults.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/torch_model.h"
 #include "tests/error_of.h"
@@ -15,10 +16,8 @@ DeepSpeedRun Run(const char* model, int stage, int gpus = 1) {
   DeepSpeedRun run;
   run.model = LoadModel(model);
   TrainSetup& setup = run.setup;
-  setup.zero.stage = stage;
-  setup.zero.max_reuse_distance = 1'000'000'000;
-  setup.zero.sub_group_elements = 1'000'000'000;
-  SetDeepSpeedDefaults(&setup.zero);
+  setup.zero = ReaderZeroDefaults(stage);
+  setup.zero.overlap_comm = true;
   setup.batch.world_size = gpus;
   setup.batch.micro_batch = 1;
   setup.batch.seq_len = 256;
