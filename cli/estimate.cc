@@ -9,6 +9,7 @@
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/common/resolve.h"
+#include "cli/runtime_estimate.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -23,6 +24,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
   zeroplan estimate --model gpt2 --gpus 2 --config ds_config.json
   zeroplan estimate --params 10B --gpus 16 --tokens 200B --gpu-hour-price 2.5
+  zeroplan estimate --model gpt2-xl --gpus 2 --micro-batch 8 --runtime deepspeed
   zeroplan estimate --model gpt2-xl --stage 2 --offload-optimizer cpu --trace step.json
 Memory is what the built-in executor allocates, to the byte; 'runtime' (context, communicators,
 libraries) is the hardware profile's. Times come from the step program played over its streams with
@@ -32,6 +34,7 @@ enum class Format : uint8_t { kTable, kJson, kCsv };
 
 struct EstimateOptions {
   CommonOptions common;
+  RuntimeOptions runtime;
   Option<Format> format;
   std::string output, trace;
 };
@@ -71,6 +74,14 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 
 void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
+  if (options.runtime.IsOther()) {
+    if (format == Format::kCsv) ThrowUsage("--format: csv is of zeroplan's own runtime; use json");
+    if (!options.trace.empty()) {
+      ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
+    }
+    RunRuntimeEstimate(options.runtime, options.common, format == Format::kJson, options.output);
+    return;
+  }
   Assumptions assumptions;
   const CommonOptions& common = options.common;
   CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
@@ -121,6 +132,7 @@ void RegisterEstimate(Command& app) {
   AddChoiceOptions(command, options->common, /*all_default=*/true);
   AddDeterministicOption(command, options->common);
   AddGoalOptions(command, options->common.goal);
+  AddRuntimeOptions(command, options->runtime);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default table)"},

@@ -1,0 +1,164 @@
+#include "cli/runtime_estimate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <vector>
+
+#include "cli/common/output.h"
+#include "cli/common/parse.h"
+#include "cli/common/resolve.h"
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "core/base/log.h"
+#include "core/config/reader_defaults.h"
+#include "planner/report/report_text.h"
+#include "planner/runtimes/runtime_estimate.h"
+
+namespace zeroplan {
+namespace {
+
+struct UnknownKey {
+  std::string_view section, key;  // section empty: the top level
+  std::string_view plain;         // a value that is as modelled
+};
+
+// Keys that change DeepSpeed's memory, that zeroplan's reader accepts as having no effect on
+// zeroplan, and that the model does not know: only their default is let through.
+constexpr UnknownKey kUnknownKeys[] = {
+    {"zero_optimization", "round_robin_gradients", "false"},
+    {"zero_optimization", "use_multi_rank_bucket_allreduce", "true"},
+    {"zero_optimization", "allgather_sequential", "false"},
+    {"zero_optimization", "stage3_allgather_sequential", "false"},
+    {"zero_optimization", "use_all_reduce_for_fetch_params", "false"},
+    {"zero_optimization", "stage3_use_all_reduce_for_fetch_params", "false"},
+    {"zero_optimization", "module_granularity_threshold", "0"},
+    {"zero_optimization", "stage3_module_granularity_threshold", "0"},
+    {"zero_optimization", "leaf_module", "null"},
+    {"zero_optimization", "memory_efficient_linear", "true"},
+    {"zero_optimization", "override_module_apply", "true"},
+    {"bf16", "bf16_master_weights_and_grads", "false"},
+    {"bf16", "bf16_optimizer_states", "false"},
+    {"bf16", "check_grad_overflow", "true"},
+    {"fp16", "fp16_master_weights_and_grads", "false"},
+    {"fp16", "auto_cast", "false"},
+    {"activation_checkpointing", "partition_activations", "false"},
+    {"activation_checkpointing", "contiguous_memory_optimization", "false"},
+    {"", "compile", "null"},
+};
+
+void RefuseUnknownKeys(const std::string& file) {
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  for (const UnknownKey& unknown : kUnknownKeys) {
+    const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
+    const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
+    if (value == nullptr || value->is_null()) continue;
+    if (value->Quote() == unknown.plain || value->Quote() == "\"auto\"") continue;
+    ThrowUsage(
+        "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that --runtime deepspeed does "
+        "not model; use {} or leave it out",
+        file, value->line, unknown.section, unknown.section.empty() ? "" : ".", unknown.key,
+        value->Quote(), unknown.plain);
+  }
+}
+
+void RefuseOptions(const CommonOptions& common) {
+  if (common.deterministic) {
+    ThrowUsage("--deterministic: not modelled with --runtime deepspeed; leave it out");
+  }
+  if (common.goal.tokens || common.goal.gpu_hour_price) {
+    ThrowUsage(
+        "--tokens, --gpu-hour-price: the step time of DeepSpeed is not modelled yet; leave "
+        "them out");
+  }
+}
+
+std::vector<TrainSetup> ResolveDeepSpeedSetups(const CommonOptions& common, const ModelSpec& model,
+                                               const HardwareProfile& hardware, int gpus,
+                                               Assumptions& assumptions) {
+  if (!common.config.empty()) {
+    RefuseUnknownKeys(common.config);
+    Assumptions of_config;
+    std::vector<TrainSetup> setups = {ResolveConfig(common, model, hardware, gpus, of_config)};
+    assumptions.assumed.insert(assumptions.assumed.end(), of_config.assumed.begin(),
+                               of_config.assumed.end());
+    // What has no effect on zeroplan's executor says nothing of DeepSpeed.
+    for (std::string& note : of_config.notes) {
+      if (note.find("zeroplan") == std::string::npos) assumptions.notes.push_back(std::move(note));
+    }
+    return setups;
+  }
+  ChoiceSpace otherwise;
+  otherwise.offload_optimizer =
+      otherwise.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+  std::vector<TrainSetup> setups =
+      ResolveSetups(common, model, hardware, gpus, DefaultDtype(hardware), otherwise, assumptions);
+  for (TrainSetup& setup : setups) {
+    ZeroConfig zero = ReaderZeroDefaults(setup.zero.stage);
+    zero.offload_optimizer = setup.zero.offload_optimizer;
+    zero.offload_param = setup.zero.offload_param;
+    setup.zero = zero;
+  }
+  assumptions.notes.push_back(
+      "Buckets, overlap_comm and all else that has a key are DeepSpeed's defaults; --config takes "
+      "yours.");
+  return setups;
+}
+
+}  // namespace
+
+bool RuntimeOptions::IsOther() const {
+  const bool other = runtime && *runtime != RuntimeKind::kZeroplan;
+  if (compile && !other) {
+    ThrowUsage(
+        "--compile: has no effect on zeroplan's own executor; add --runtime deepspeed or "
+        "leave it out");
+  }
+  return other;
+}
+
+void AddRuntimeOptions(Command& command, RuntimeOptions& options) {
+  const char* group = "Runtime";
+  command.Value({group, "--runtime", "zeroplan|deepspeed|fsdp2",
+                 "Whose memory is estimated: zeroplan's own executor's (default), or another "
+                 "program's (memory alone; docs/runtimes.md)"},
+                options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
+  command.Flag(group, "--compile", "Layers run under torch.compile (with --runtime deepspeed)",
+               options.compile);
+}
+
+void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,
+                        const std::string& output) {
+  if (*options.runtime == RuntimeKind::kFsdp2) {
+    ThrowUsage("--runtime: the memory of fsdp2 is not modelled yet; use deepspeed or zeroplan");
+  }
+  RefuseOptions(common);
+  CheckWritable({{"--output", output}});
+  Assumptions assumptions;
+  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
+  const ModelSpec model = ResolveModel(common.model, common.batch.seq_len, assumptions);
+  const Cluster cluster = ResolveCluster(common, hardware, assumptions);
+  const std::vector<TrainSetup> setups =
+      ResolveDeepSpeedSetups(common, model, hardware, cluster.gpus, assumptions);
+  if (!GpuLowerOptions(model, setups.front().precision.dtype, hardware.gpu).flash_attention) {
+    ThrowUsage(
+        "--runtime deepspeed: {} has no fused attention for {}'s heads of {} in {}, and the "
+        "memory of PyTorch without it is not modelled",
+        hardware.gpu.name, model.name, model.HeadSize(), DtypeName(setups.front().precision.dtype));
+  }
+  const RuntimeEstimate estimate = EstimateDeepSpeed(model, cluster, setups, options.compile);
+  if (json) {
+    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+    WriteOutput(output, RuntimeJson(estimate));
+    return;
+  }
+  std::string text = RuntimeText(estimate);
+  if (!assumptions.assumed.empty()) {
+    text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
+  }
+  for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
+  WriteOutput(output, text);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,26 @@
+// estimate --runtime: memory as another program than zeroplan's own executor takes it.
+#pragma once
+
+#include <string>
+
+#include "cli/common/common_options.h"
+
+namespace zeroplan {
+
+enum class RuntimeKind : uint8_t { kZeroplan, kDeepSpeed, kFsdp2 };
+
+struct RuntimeOptions {
+  Option<RuntimeKind> runtime;
+  bool compile = false;
+
+  // Whether another program is asked about. Throws Error(kUsage) where an option of such a program
+  // is given without it.
+  bool IsOther() const;
+};
+void AddRuntimeOptions(Command& command, RuntimeOptions& options);
+
+// Prints the estimate of options.runtime. REQUIRES: IsOther().
+void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,
+                        const std::string& output);
+
+}  // namespace zeroplan

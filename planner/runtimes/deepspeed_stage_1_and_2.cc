@@ -1,0 +1,230 @@
+// Stages 1 and 2: DeepSpeedZeroOptimizer (deepspeed/runtime/zero/stage_1_and_2.py). Functions named
+// below are its own unless a file is given.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "planner/runtimes/deepspeed_engine.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kReduceStream = 1;
+
+class Stage1And2 : public DeepSpeedEngine {
+ public:
+  Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+      : model_(model),
+        zero_(setup.zero),
+        memory_(memory),
+        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
+        accumulates_(setup.batch.grad_accum > 1),
+        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu) {
+    // Aligned to the ranks times nccl_start_alignment_factor.
+    const uint64_t align = 2 * gpus_;
+    elements_ = (model.elements() + align - 1) / align * align;
+    partition_ = elements_ / gpus_;
+    uint64_t offset = 0;
+    for (const TorchParam& param : model.params) {
+      // get_partition_info: whole parameters that rank 0's partition has a part of.
+      in_partition_.push_back(offset < partition_);
+      if (in_partition_.back()) partition_params_ += param.elements;
+      largest_ = std::max(largest_, param.elements);
+      offset += param.elements;
+    }
+    grads_.resize(model.params.size());
+    reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
+  }
+
+  void Init() override {
+    std::vector<Tensor> params;
+    for (const TorchParam& param : model_.params) {
+      params.push_back(memory_->New(TorchClass::kParams, 2 * param.elements));
+    }
+    if (model_.spec.tied_head) {
+      // torch.nn.Linear makes a weight of its own before it is tied.
+      const Tensor head = memory_->New(TorchClass::kParams, 2 * model_.params.front().elements);
+    }
+    // __init__: the cache is emptied, parameters are flattened beside themselves and become views.
+    memory_->EmptyCache();
+    if (!memory_->DriverHas(2 * elements_)) {
+      // Where there is no room for that, by way of the host.
+      memory_->AddPageable(4 * elements_);
+      params.clear();
+      memory_->EmptyCache();
+      memory_->DropPageable(4 * elements_);
+    }
+    flat_ = memory_->New(TorchClass::kParams, 2 * elements_);
+    params.clear();
+    {
+      // __init__: the own partition is cloned in 16 bit, then cast.
+      const Tensor clone = memory_->New(TorchClass::kParams, 2 * partition_);
+      if (!offload_) master_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+    }
+    if (offload_) {
+      InitHost();
+      // temp_grad_buffer_for_gpu_offload
+      staging_ = memory_->New(TorchClass::kBuffers, 2 * largest_);
+    } else {
+      // initialize_optimizer_states: zeros that no step uses.
+      const Tensor grad = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+    }
+  }
+
+  void BeginMicroStep(bool last) override { last_ = last; }
+
+  // process_gradients
+  void Gradient(int param, Tensor grad) override {
+    const size_t index = static_cast<size_t>(param);
+    if (buckets_.empty()) {
+      // setup_buckets: one, two with overlap_comm; of this size however small the model is.
+      const int buckets = zero_.overlap_comm ? 2 : 1;
+      for (int i = 0; i < buckets; ++i) {
+        buckets_.push_back(memory_->New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements));
+      }
+    }
+    if (zero_.stage == 1 && accumulates_) {
+      if (grads_[index])
+        grad.Reset();  // added in place
+      else
+        grads_[index] = std::move(grad);
+      if (!last_) return;
+      grad = std::move(grads_[index]);
+    }
+    // reduce_independent_p_g_buckets_and_remove_grads
+    const uint64_t elements = model_.params[index].elements;
+    if (bucket_elements_ + elements > zero_.reduce_bucket_elements) Reduce();
+    bucket_params_.push_back(index);
+    bucket_elements_ += elements;
+    if (elements > zero_.reduce_bucket_elements) grads_[index] = std::move(grad);
+  }
+
+  // independent_gradient_partition_epilogue; at stage 1 the engine reduces at the boundary alone.
+  void EndBackward() override {
+    if (zero_.stage == 1 && !last_) return;
+    Reduce();
+    buckets_.clear();
+    if (offload_) return;
+    // all_grad_tensors: views of the first micro-step's buffer, which later ones are added to.
+    if (!averaged_) averaged_ = std::move(partition_grads_);
+    partition_grads_.Reset();
+  }
+
+  void Step() override {
+    if (offload_) {
+      StepHost();
+      return;
+    }
+    for (size_t i = 0; i < model_.params.size(); ++i) {
+      if (!in_partition_[i]) continue;
+      // _has_inf_or_nan: fp32 copy, three masks and one of them as fp32.
+      const uint64_t elements = model_.params[i].elements;
+      const Tensor cast = memory_->New(TorchClass::kGrads, 4 * elements);
+      const Tensor nan = memory_->New(TorchClass::kGrads, elements);
+      const Tensor inf = memory_->New(TorchClass::kGrads, elements);
+      const Tensor either = memory_->New(TorchClass::kGrads, elements);
+      const Tensor number = memory_->New(TorchClass::kGrads, 4 * elements);
+    }
+    for (size_t i = 0; i < model_.params.size(); ++i) {
+      if (!in_partition_[i]) continue;
+      // get_grad_norm_direct: a copy in fp64.
+      const Tensor wide = memory_->New(TorchClass::kGrads, 8 * model_.params[i].elements);
+    }
+    // step: the partition's gradients flattened, then cast.
+    Tensor flat = memory_->New(TorchClass::kGrads, 2 * partition_);
+    const Tensor grad = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+    flat.Reset();
+    averaged_.Reset();
+    if (!momentum_) {
+      // FusedAdam makes its states in its first step (ops/adam/fused_adam.py).
+      momentum_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+      variance_ = memory_->New(TorchClass::kOptimizer, 4 * partition_);
+    }
+  }
+
+ private:
+  // __init__ and initialize_optimizer_states: fp32 masters, a 16-bit copy of them on its way back,
+  // and fp32 gradients, page-locked by way of pageable copies.
+  void InitHost() {
+    for (const uint64_t bytes : {4 * partition_, 2 * partition_, 2 * largest_, 4 * partition_}) {
+      memory_->AddPageable(bytes);
+      if (!zero_.offload_optimizer.pin_memory) continue;
+      memory_->Pin(bytes);
+      memory_->DropPageable(bytes);
+    }
+  }
+
+  void StepHost() {
+    if (host_states_) return;
+    host_states_ = true;
+    memory_->AddPageable(8 * partition_);  // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
+  }
+
+  // average_tensor, reduce_ipg_grads
+  void Reduce() {
+    if (bucket_params_.empty()) return;
+    if (gpus_ > 1 && bucket_elements_ <= zero_.reduce_bucket_elements) {
+      // allreduce_bucket flattens the slices that belong to several ranks into a copy.
+      const Tensor copy = memory_->New(TorchClass::kBuffers, 2 * bucket_elements_, reduce_stream_);
+    }
+    for (const size_t index : bucket_params_) {
+      grads_[index].Reset();
+      if (!in_partition_[index]) continue;
+      if (offload_) {
+        Offload(index);
+      } else if (!partition_grads_) {
+        // copy_grads_in_partition: room for all of the partition's parameters.
+        partition_grads_ = memory_->New(TorchClass::kGrads, 2 * partition_params_, reduce_stream_);
+      }
+    }
+    bucket_params_.clear();
+    bucket_elements_ = 0;
+  }
+
+  void Offload(size_t index) {
+    const uint64_t elements = model_.params[index].elements;
+    if (zero_.stage == 2 && accumulates_) {
+      // async_accumulate_grad_in_cpu_via_gpu: sums in 16 bit, a page-locked buffer a parameter.
+      if (host_sums_.size() <= index) host_sums_.resize(model_.params.size(), false);
+      if (!host_sums_[index]) {
+        host_sums_[index] = true;
+        memory_->AddPageable(2 * elements);
+        if (zero_.offload_optimizer.pin_memory) {
+          memory_->Pin(2 * elements);
+          memory_->DropPageable(2 * elements);
+        }
+      }
+    }
+    if (!last_) return;
+    // set_norm_for_param_grad_in_gpu: a copy in fp64;
+    // async_inplace_copy_grad_to_fp32_buffer_from_gpu: one in fp32.
+    { const Tensor wide = memory_->New(TorchClass::kGrads, 8 * elements, reduce_stream_); }
+    { const Tensor cast = memory_->New(TorchClass::kGrads, 4 * elements, reduce_stream_); }
+  }
+
+  const TorchModel& model_;
+  ZeroConfig zero_;
+  TorchMemory* memory_;
+  uint64_t gpus_;
+  bool accumulates_, offload_;
+  uint64_t elements_ = 0, partition_ = 0, partition_params_ = 0, largest_ = 0;
+  int reduce_stream_ = 0;
+  std::vector<bool> in_partition_, host_sums_;
+  bool last_ = true, host_states_ = false;
+
+  Tensor flat_, master_, momentum_, variance_, staging_;
+  std::vector<Tensor> grads_;  // by parameter: sums of stage 1, and what no bucket holds
+  std::vector<Tensor> buckets_;
+  std::vector<size_t> bucket_params_;
+  uint64_t bucket_elements_ = 0;
+  Tensor partition_grads_, averaged_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeepSpeedEngine> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
+                                                TorchMemory* memory) {
+  return std::make_unique<Stage1And2>(model, setup, memory);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,412 @@
+// Stage 3: DeepSpeedZeroOptimizer_Stage3 (deepspeed/runtime/zero/stage3.py), zero.Init
+// (partition_parameters.py) and PartitionedParameterCoordinator (partitioned_param_coordinator.py).
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "planner/runtimes/deepspeed_engine.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kReduceStream = 1, kGatherStream = 2;
+
+class Stage3 : public DeepSpeedEngine {
+ public:
+  Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+      : model_(model),
+        zero_(setup.zero),
+        memory_(memory),
+        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
+        offload_optimizer_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
+        offload_param_(setup.zero.offload_param.device == OffloadDevice::kCpu),
+        whole_(model.params.size()) {
+    for (const TorchParam& param : model.params) {
+      shards_.push_back((param.elements + gpus_ - 1) / gpus_);
+      partition_ += shards_.back();
+      largest_ = std::max(largest_, param.elements);
+    }
+    reduce_stream_ = zero_.overlap_comm ? kReduceStream : 0;
+    gather_stream_ = zero_.overlap_comm ? kGatherStream : 0;
+    MakeSubGroups();
+  }
+
+  void Init() override {
+    InitParams();
+    InitMasters();
+    // _setup_for_real_optimizer: the bucket whatever the model's size, then the gradients' shards.
+    bucket_ = memory_->New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements);
+    if (offload_optimizer_) {
+      PinOrPage(2 * partition_, zero_.offload_optimizer.pin_memory);
+    } else {
+      grads_ = memory_->New(TorchClass::kGrads, 2 * partition_);
+    }
+    // The largest parameter is gathered once more before the first step.
+    const Tensor gathered = memory_->New(TorchClass::kParams, 2 * largest_);
+    const Tensor copied = memory_->New(TorchClass::kParams, offload_param_ ? 2 * largest_ : 0);
+  }
+
+  void BeginMicroStep(bool last) override {
+    last_ = last;
+    position_ = 0;
+    live_ = 0;
+    queue_.assign(trace_params_.begin(), trace_params_.end());
+    if (mode_ == Trace::kComplete) fetched_for_.assign(model_.params.size(), -1);
+  }
+
+  void BeforeForward(int module) override { Fetch(module); }
+  void AfterForward(int module) override { Release(module); }
+  void BeforeBackward(int module) override { Fetch(module); }
+  void AfterBackward(int module) override { Release(module); }
+
+  // reduce_independent_p_g_buckets_and_remove_grads
+  void Gradient(int param, Tensor grad) override {
+    const size_t index = static_cast<size_t>(param);
+    const uint64_t elements = model_.params[index].elements;
+    if (bucket_elements_ > 0 && bucket_elements_ + elements > zero_.reduce_bucket_elements)
+      Reduce();
+    bucket_params_.push_back(index);
+    bucket_elements_ += elements;
+    if (bucket_elements_ > zero_.reduce_bucket_elements) unbucketed_.push_back(std::move(grad));
+  }
+
+  void EndBackward() override {
+    Reduce();
+    // reset_step: the first run is not recorded, the second is the trace of those that follow.
+    if (mode_ == Trace::kRecord) {
+      CompleteTrace();
+    } else if (mode_ == Trace::kNone) {
+      mode_ = Trace::kRecord;
+    }
+    prefetched_.clear();
+  }
+
+  void Step() override {
+    for (Tensor& whole : whole_) whole.Reset();  // partition_all_parameters
+    if (!offload_optimizer_) {
+      // has_overflow: a mask of all shards.
+      { const Tensor mask = memory_->New(TorchClass::kGrads, partition_, reduce_stream_); }
+      // get_grad_norm_direct: each shard in fp64.
+      for (const uint64_t shard : shards_) {
+        const Tensor wide = memory_->New(TorchClass::kGrads, 8 * shard);
+      }
+    }
+    for (SubGroup& group : groups_) {
+      if (group.on_host) {
+        if (!group.has_states) memory_->AddPageable(8 * group.elements);
+        group.has_states = true;
+        continue;
+      }
+      Tensor cast;
+      if (!offload_optimizer_) {
+        // _prepare_fp32_grad_for_sub_group
+        const Tensor flat = memory_->New(TorchClass::kGrads, 2 * group.elements);
+        cast = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+      }
+      if (!group.has_states) {
+        group.momentum = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+        group.variance = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+        group.has_states = true;
+      }
+    }
+    // _post_step gathers what persists.
+    for (size_t i = 0; i < whole_.size(); ++i) {
+      if (Persists(i) && Gathers()) whole_[i] = memory_->New(TorchClass::kParams, Bytes(i));
+    }
+  }
+
+ private:
+  enum class Trace : uint8_t { kNone, kRecord, kComplete };
+  struct SubGroup {
+    uint64_t elements = 0;
+    bool on_host = false, has_states = false;
+    Tensor master, grad, momentum, variance;
+  };
+  // Parameters that one all-gather brings, until the first of them is waited for.
+  struct Gathered {
+    std::vector<size_t> params;
+    Tensor flat;
+  };
+
+  uint64_t Bytes(size_t param) const { return 2 * model_.params[param].elements; }
+  // One rank's shards are the parameters, unless they are brought from the host.
+  bool Gathers() const { return gpus_ > 1 || offload_param_; }
+  bool Persists(size_t param) const {
+    return model_.params[param].elements <= zero_.param_persistence_threshold;
+  }
+
+  // _create_fp16_sub_groups
+  void MakeSubGroups() {
+    const uint64_t size = zero_.sub_group_elements;
+    SubGroup group;
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      group.elements += shards_[i];
+      if ((size < partition_ && group.elements >= size) || i + 1 == shards_.size()) {
+        groups_.push_back(std::move(group));
+        group = SubGroup{};
+      }
+    }
+    if (!offload_optimizer_) return;
+    // _create_fp32_partitions: the last groups of all are the host's.
+    const auto count = static_cast<double>(groups_.size());
+    const auto on_gpu = static_cast<size_t>((1 - zero_.offload_optimizer.ratio) * count);
+    for (size_t i = on_gpu; i < groups_.size(); ++i) groups_[i].on_host = true;
+  }
+
+  void PinOrPage(uint64_t bytes, bool pin) {
+    memory_->AddPageable(bytes);
+    if (!pin) return;
+    memory_->Pin(bytes);
+    memory_->DropPageable(bytes);
+  }
+
+  // zero.Init shards each parameter as soon as its module is made; then all shards are moved into
+  // one buffer (_create_fp16_partitions_with_defragmentation).
+  void InitParams() {
+    std::vector<Tensor> shards;
+    const bool pin = zero_.offload_param.pin_memory;
+    const auto shard_one = [&](size_t i) {
+      const Tensor whole = memory_->New(TorchClass::kParams, Bytes(i));
+      if (offload_param_) {
+        PinOrPage(2 * shards_[i], pin);
+      } else {
+        shards.push_back(memory_->New(TorchClass::kParams, 2 * shards_[i]));
+      }
+    };
+    for (size_t i = 0; i < shards_.size(); ++i) shard_one(i);
+    if (model_.spec.tied_head) {
+      shard_one(0);  // torch.nn.Linear's own, before it is tied
+      if (offload_param_ && pin) memory_->Unpin(2 * shards_[0]);
+      if (!offload_param_) shards.pop_back();
+    }
+    if (offload_param_) {
+      PinOrPage(2 * partition_, /*pin=*/true);  // _create_param_groups_fp16_flat_cpu_memory
+      for (const uint64_t shard : shards_) {
+        if (pin) memory_->Unpin(2 * shard);
+      }
+      return;
+    }
+    // defragment: by way of the host.
+    memory_->AddPageable(2 * partition_);
+    shards.clear();
+    memory_->EmptyCache();
+    params_ = memory_->New(TorchClass::kParams, 2 * partition_);
+    memory_->DropPageable(2 * partition_);
+  }
+
+  // _create_fp32_partitions, initialize_optimizer_states
+  void InitMasters() {
+    uint64_t largest = 0;
+    for (SubGroup& group : groups_) {
+      largest = std::max(largest, group.elements);
+      if (group.on_host) {
+        memory_->AddPageable(8 * group.elements);
+        memory_->DropPageable(4 * group.elements);
+        continue;
+      }
+      const Tensor converted = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+      group.master = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+    }
+    if (!offload_optimizer_) {
+      const Tensor zeros = memory_->New(TorchClass::kOptimizer, 4 * largest);
+      return;
+    }
+    memory_->AddPageable(4 * largest);
+    for (SubGroup& group : groups_) {
+      PinOrPage(4 * group.elements, zero_.offload_optimizer.pin_memory);
+      if (group.on_host) continue;
+      group.grad = memory_->New(TorchClass::kOptimizer, 4 * group.elements);
+      if (zero_.offload_optimizer.pin_memory) {
+        memory_->Unpin(4 * group.elements);
+      } else {
+        memory_->DropPageable(4 * group.elements);
+      }
+    }
+    memory_->DropPageable(4 * largest);
+  }
+
+  void CompleteTrace() {
+    mode_ = Trace::kComplete;
+    for (size_t step = 0; step < trace_.size(); ++step) {
+      for (const int param : model_.modules[static_cast<size_t>(trace_[step])].params) {
+        trace_params_.push_back({static_cast<size_t>(param), static_cast<int>(step)});
+      }
+    }
+  }
+
+  // __all_gather_params and AllGatherCoalescedHandle: several parameters arrive in one buffer.
+  void Gather(const std::vector<size_t>& params) {
+    if (params.empty()) return;
+    Gathered gathered;
+    uint64_t bytes = 0;
+    for (const size_t param : params) {
+      live_ += model_.params[param].elements;
+      bytes += 2 * gpus_ * shards_[param];
+    }
+    gathered.params = params;
+    if (gpus_ > 1 && params.size() > 1) {
+      gathered.flat = memory_->New(TorchClass::kParams, bytes, gather_stream_);
+    } else {
+      for (const size_t param : params) {
+        whole_[param] = memory_->New(TorchClass::kParams, Bytes(param), gather_stream_);
+      }
+    }
+    prefetched_.push_back(std::move(gathered));
+  }
+
+  bool InFlight(size_t param) const {
+    return std::any_of(prefetched_.begin(), prefetched_.end(), [param](const Gathered& gathered) {
+      return std::count(gathered.params.begin(), gathered.params.end(), param) > 0;
+    });
+  }
+
+  // AllGatherCoalescedHandle::wait: each parameter is copied out of the buffer.
+  void Wait(size_t param) {
+    const auto found =
+        std::find_if(prefetched_.begin(), prefetched_.end(), [param](const Gathered& gathered) {
+          return std::count(gathered.params.begin(), gathered.params.end(), param) > 0;
+        });
+    if (found == prefetched_.end()) return;
+    if (found->flat) {
+      for (const size_t one : found->params) {
+        whole_[one] = memory_->New(TorchClass::kParams, Bytes(one), gather_stream_);
+      }
+    }
+    prefetched_.erase(found);
+  }
+
+  // _fetch_sub_module_impl
+  void Fetch(int module) {
+    if (mode_ == Trace::kRecord) trace_.push_back(module);
+    if (!Gathers()) return;
+    const std::vector<int>& params = model_.modules[static_cast<size_t>(module)].params;
+    std::vector<size_t> missing;
+    for (const int param : params) {
+      const auto index = static_cast<size_t>(param);
+      if (!whole_[index] && !InFlight(index)) missing.push_back(index);
+    }
+    Gather(missing);
+    for (const int param : params) Wait(static_cast<size_t>(param));
+    if (mode_ == Trace::kComplete) Prefetch(params);
+    ++position_;
+  }
+
+  void Prefetch(const std::vector<int>& params) {
+    size_t taken = 0;
+    for (const int param : params) {
+      if (fetched_for_[static_cast<size_t>(param)] < position_) ++taken;
+    }
+    for (; taken > 0 && !queue_.empty(); --taken) {
+      fetched_for_[queue_.front().first] = queue_.front().second;
+      queue_.pop_front();
+    }
+    const uint64_t room = zero_.max_live_parameters > live_ ? zero_.max_live_parameters - live_ : 0;
+    const uint64_t limit = std::min(room, zero_.prefetch_bucket_elements);
+    std::vector<size_t> ahead;
+    uint64_t elements = 0;
+    while (!queue_.empty() && elements < limit) {
+      const auto [param, step] = queue_.front();
+      queue_.pop_front();
+      fetched_for_[param] = std::max(fetched_for_[param], step);
+      if (whole_[param] || InFlight(param) || std::count(ahead.begin(), ahead.end(), param) > 0) {
+        continue;
+      }
+      ahead.push_back(param);
+      elements += model_.params[param].elements;
+    }
+    Gather(ahead);
+  }
+
+  // release_sub_module, __params_to_release
+  void Release(int module) {
+    if (!Gathers()) return;
+    for (const int param : model_.modules[static_cast<size_t>(module)].params) {
+      const auto index = static_cast<size_t>(param);
+      if (!whole_[index]) continue;
+      if (mode_ == Trace::kComplete) {
+        if (Persists(index) || fetched_for_[index] > position_ || UsedSoon(index)) continue;
+      }
+      whole_[index].Reset();
+      live_ -= std::min(live_, model_.params[index].elements);
+    }
+  }
+
+  bool UsedSoon(size_t param) const {
+    uint64_t traversed = 0;
+    for (auto step = static_cast<size_t>(position_); step < trace_.size(); ++step) {
+      if (traversed >= zero_.max_reuse_distance) return false;
+      for (const int other : model_.modules[static_cast<size_t>(trace_[step])].params) {
+        if (static_cast<size_t>(other) == param) return true;
+        traversed += model_.params[static_cast<size_t>(other)].elements;
+      }
+    }
+    return false;
+  }
+
+  // __reduce_and_partition_ipg_grads, reduce_scatter_coalesced, partition_grads
+  void Reduce() {
+    if (bucket_params_.empty()) return;
+    {
+      uint64_t padded = 0;
+      for (const size_t param : bucket_params_) padded += gpus_ * shards_[param];
+      // Interleaved by rank in a copy; one tensor alone is reduced where it lies.
+      const Tensor copy = memory_->New(TorchClass::kBuffers,
+                                       bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
+      if (offload_optimizer_) {
+        for (const size_t param : bucket_params_) {
+          const Tensor brought =
+              memory_->New(TorchClass::kGrads, 2 * shards_[param], reduce_stream_);
+          if (!last_) continue;
+          {
+            const Tensor wide =
+                memory_->New(TorchClass::kGrads, 8 * shards_[param], reduce_stream_);
+          }
+          {
+            const Tensor cast =
+                memory_->New(TorchClass::kGrads, 4 * shards_[param], reduce_stream_);
+          }
+        }
+      }
+    }
+    bucket_params_.clear();
+    unbucketed_.clear();
+    bucket_elements_ = 0;
+  }
+
+  const TorchModel& model_;
+  ZeroConfig zero_;
+  TorchMemory* memory_;
+  uint64_t gpus_;
+  bool offload_optimizer_, offload_param_;
+  int reduce_stream_ = 0, gather_stream_ = 0;
+  std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
+  uint64_t partition_ = 0, largest_ = 0;
+  std::vector<SubGroup> groups_;
+  bool last_ = true;
+
+  Tensor params_, grads_, bucket_;
+  std::vector<Tensor> whole_;  // gathered parameters
+  std::vector<Gathered> prefetched_;
+  std::vector<size_t> bucket_params_;
+  std::vector<Tensor> unbucketed_;
+  uint64_t bucket_elements_ = 0;
+
+  Trace mode_ = Trace::kNone;
+  std::vector<int> trace_;  // modules in the order of a micro-step
+  std::vector<std::pair<size_t, int>> trace_params_;
+  std::deque<std::pair<size_t, int>> queue_;
+  std::vector<int> fetched_for_;
+  int position_ = 0;
+  uint64_t live_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DeepSpeedEngine> MakeStage3(const TorchModel& model, const TrainSetup& setup,
+                                            TorchMemory* memory) {
+  return std::make_unique<Stage3>(model, setup, memory);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,78 @@
+#include "planner/runtimes/runtime_estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/footprint.h"
+#include "planner/runtimes/deepspeed.h"
+
+namespace zeroplan {
+namespace {
+
+// What takes most of a peak.
+std::string LargestClass(const TorchPeak& peak, TorchPhase phase, int stage) {
+  const auto largest = std::max_element(peak.class_bytes.begin(), peak.class_bytes.end());
+  const auto kind = static_cast<TorchClass>(largest - peak.class_bytes.begin());
+  std::string name(TorchClassName(kind));
+  if (phase == TorchPhase::kInit && kind == TorchClass::kParams && stage < 3) {
+    name = "parameters beside a copy of them";
+  }
+  return fmt::format("{} {}", FormatBytes(*largest), name);
+}
+
+std::string GpuMisfit(const RuntimeFootprint& free, TorchPhase phase, uint64_t has, int stage) {
+  const TorchPeak& peak = free.peaks[static_cast<size_t>(phase)];
+  const uint64_t tensors = peak.allocated_bytes + free.context_bytes;
+  const std::string_view where = phase == TorchPhase::kInit              ? "initialisation"
+                                 : phase == TorchPhase::kForwardBackward ? "forward and backward"
+                                                                         : "the optimizer step";
+  if (tensors > has) {
+    return fmt::format(
+        "GPU memory: out of memory in {}: tensors and context need {} of {}, most of "
+        "it {}",
+        where, FormatBytes(tensors), FormatBytes(has), LargestClass(peak, phase, stage));
+  }
+  return fmt::format(
+      "GPU memory: out of memory in {}: tensors and context need {} of {}, but what "
+      "the allocator has free is in pieces that are too small; it would take {}",
+      where, FormatBytes(tensors), FormatBytes(has),
+      FormatBytes(peak.reserved_bytes + free.context_bytes));
+}
+
+}  // namespace
+
+RuntimeEstimate EstimateDeepSpeed(const ModelSpec& model, const Cluster& cluster,
+                                  const std::vector<TrainSetup>& setups, bool compiled) {
+  RuntimeEstimate estimate{model, cluster, compiled, {}};
+  const Capacity capacity = CapacityOf(cluster);
+  for (const TrainSetup& setup : setups) {
+    DeepSpeedRun run{model, setup, compiled, std::nullopt};
+    RuntimeChoice choice;
+    choice.setup = setup;
+    choice.footprint = DeepSpeedFootprint(run);
+    const RuntimeFootprint& free = choice.footprint;
+    if (capacity.gpu_bytes && free.DeviceBytes() > *capacity.gpu_bytes) {
+      run.limit_bytes = *capacity.gpu_bytes - std::min(*capacity.gpu_bytes, free.context_bytes);
+      const RuntimeFootprint limited = DeepSpeedFootprint(run);
+      if (limited.out_of_memory) {
+        choice.why_not =
+            GpuMisfit(free, *limited.out_of_memory, *capacity.gpu_bytes, setup.zero.stage);
+      } else {
+        choice.empties_cache = true;
+      }
+    }
+    const uint64_t host = free.HostBytes() * static_cast<uint64_t>(cluster.ranks_per_node());
+    if (capacity.host_bytes && host > *capacity.host_bytes) {
+      if (!choice.why_not.empty()) choice.why_not += "; and ";
+      choice.why_not +=
+          fmt::format("host memory: {} processes need {} of {}", cluster.ranks_per_node(),
+                      FormatBytes(host), FormatBytes(*capacity.host_bytes));
+    }
+    estimate.choices.push_back(std::move(choice));
+  }
+  return estimate;
+}
+
+}  // namespace zeroplan

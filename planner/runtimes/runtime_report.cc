@@ -1,0 +1,168 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/units.h"
+#include "planner/estimate/choices.h"
+#include "planner/report/report_text.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/runtime_estimate.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr TorchPhase kPhases[] = {TorchPhase::kInit, TorchPhase::kForwardBackward,
+                                  TorchPhase::kStep};
+
+std::string Gigabytes(uint64_t bytes) {
+  return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
+}
+
+std::string ChoiceRow(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
+  const RuntimeFootprint& footprint = choice.footprint;
+  const ZeroConfig& zero = choice.setup.zero;
+  const uint64_t host =
+      footprint.HostBytes() * static_cast<uint64_t>(estimate.cluster.ranks_per_node());
+  return fmt::format(
+      "{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}  {}\n", zero.stage,
+      OffloadDeviceName(zero.offload_optimizer.device),
+      OffloadDeviceName(zero.offload_param.device), RecomputeName(choice.setup.recompute),
+      Gigabytes(footprint.peaks[0].allocated_bytes), Gigabytes(footprint.peaks[1].allocated_bytes),
+      Gigabytes(footprint.peaks[2].allocated_bytes), Gigabytes(footprint.ReservedBytes()),
+      Gigabytes(footprint.context_bytes), Gigabytes(footprint.DeviceBytes()), Gigabytes(host),
+      !choice.fits()         ? "no"
+      : choice.empties_cache ? "yes*"
+                             : "yes");
+}
+
+std::string ClassTable(const RuntimeFootprint& footprint) {
+  std::string text = fmt::format("\n{:<17}", "GB at the peak of");
+  for (size_t i = 0; i < kTorchClasses; ++i) {
+    text += fmt::format(" {:>11}", TorchClassName(static_cast<TorchClass>(i)));
+  }
+  text += '\n';
+  for (const TorchPhase phase : kPhases) {
+    text += fmt::format("{:<17}", TorchPhaseName(phase));
+    for (const uint64_t bytes : footprint.peaks[static_cast<size_t>(phase)].class_bytes) {
+      text += fmt::format(" {:>11}", Gigabytes(bytes));
+    }
+    text += '\n';
+  }
+  return text +
+         Wrap(fmt::format(
+                  "Of reserved memory the phase '{}' decides. Host: {} GB page-locked, "
+                  "{} pageable, {} Python and libraries, of one process.",
+                  TorchPhaseName(footprint.DecidingPhase()), Gigabytes(footprint.host.pinned_bytes),
+                  Gigabytes(footprint.host.pageable_bytes), Gigabytes(footprint.host_base_bytes)),
+              2);
+}
+
+Json PeakJson(const TorchPeak& peak) {
+  Json json = {{"allocated", peak.allocated_bytes}, {"reserved", peak.reserved_bytes}};
+  for (size_t i = 0; i < kTorchClasses; ++i) {
+    json["classes"][std::string(TorchClassName(static_cast<TorchClass>(i)))] = peak.class_bytes[i];
+  }
+  return json;
+}
+
+Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
+  const TrainSetup& setup = choice.setup;
+  const RuntimeFootprint& footprint = choice.footprint;
+  Json phases;
+  for (const TorchPhase phase : kPhases) {
+    phases[std::string(TorchPhaseName(phase))] =
+        PeakJson(footprint.peaks[static_cast<size_t>(phase)]);
+  }
+  return {{"stage", setup.zero.stage},
+          {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
+          {"offload_ratio", setup.zero.offload_optimizer.ratio},
+          {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
+          {"checkpointing", RecomputeName(setup.recompute)},
+          {"micro_batch", setup.batch.micro_batch},
+          {"grad_accum", setup.batch.grad_accum},
+          {"gpus", setup.batch.world_size},
+          {"dtype", DtypeName(setup.precision.dtype)},
+          {"settings",
+           {{"reduce_bucket", setup.zero.reduce_bucket_elements},
+            {"overlap_comm", setup.zero.overlap_comm}}},
+          {"gpu_bytes",
+           {{"phases", phases},
+            {"deciding_phase", TorchPhaseName(footprint.DecidingPhase())},
+            {"after_init", footprint.after_init_bytes},
+            {"reserved", footprint.ReservedBytes()},
+            {"context", footprint.context_bytes},
+            {"total", footprint.DeviceBytes()},
+            {"capacity", estimate.cluster.gpu_capacity_bytes},
+            {"reserve", estimate.cluster.gpu_reserve_bytes}}},
+          {"process_host_bytes",
+           {{"pinned", footprint.host.pinned_bytes},
+            {"pageable", footprint.host.pageable_bytes},
+            {"base", footprint.host_base_bytes},
+            {"total", footprint.HostBytes()}}},
+          {"step_seconds", nullptr},
+          {"fits", choice.fits()},
+          {"empties_cache", choice.empties_cache},
+          {"why_not", choice.fits() ? Json(nullptr) : Json(choice.why_not)}};
+}
+
+}  // namespace
+
+std::string RuntimeText(const RuntimeEstimate& estimate) {
+  const Cluster& cluster = estimate.cluster;
+  const BatchSpec& batch = estimate.choices.front().setup.batch;
+  std::string text =
+      Wrap(fmt::format("{} under {}{}: {} x {}, {} a GPU, micro-batch {}, {} micro-step{} of {} "
+                       "tokens a sequence",
+                       estimate.model.name, estimate.choices.front().footprint.runtime,
+                       estimate.compiled ? ", layers compiled" : "", cluster.gpus, cluster.gpu_name,
+                       FormatBytes(cluster.gpu_capacity_bytes), batch.micro_batch, batch.grad_accum,
+                       batch.grad_accum == 1 ? "" : "s", batch.seq_len),
+           2);
+  text += '\n';
+  text += "     offload to        --- GB allocated in --- ----- GB of one GPU ----- GB a host\n";
+  text += fmt::format("{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}  {}\n",
+                      "ZeRO", "opt", "param", "recomp", "init", "fwd+bwd", "step", "reserved",
+                      "context", "total", "processes", "fits");
+  for (const RuntimeChoice& choice : estimate.choices) text += ChoiceRow(choice, estimate);
+  if (estimate.choices.size() == 1) text += ClassTable(estimate.choices.front().footprint);
+  text += '\n';
+  bool empties = false;
+  for (const RuntimeChoice& choice : estimate.choices) {
+    if (!choice.fits())
+      text += Wrap(fmt::format("{}: {}.", SetupLabel(choice.setup), choice.why_not), 2);
+    empties = empties || (choice.fits() && choice.empties_cache);
+  }
+  if (empties) {
+    text +=
+        "* fits because PyTorch gives cached memory back and asks again, which costs time in "
+        "every step.\n";
+  }
+  const RuntimeMargins& margins = kDeepSpeedMargins;
+  return text + Wrap(fmt::format("Step time of DeepSpeed is not modelled yet. Beside {} runs of it "
+                                 "on H200s, of GPT-2 models "
+                                 "but for one, allocated memory was off by at most {:.1f} %, "
+                                 "reserved by {:.1f} %, host by {:.1f} % "
+                                 "(docs/runtimes.md).",
+                                 margins.runs, 100 * margins.allocated, 100 * margins.reserved,
+                                 100 * margins.host),
+                     2);
+}
+
+std::string RuntimeJson(const RuntimeEstimate& estimate) {
+  Json json = {{"schema", "zeroplan.runtime-estimate/1"},
+               {"runtime", estimate.choices.front().footprint.runtime},
+               {"compiled", estimate.compiled},
+               {"model", {{"name", estimate.model.name}, {"params", estimate.model.ParamCount()}}},
+               {"cluster",
+                {{"hw", estimate.cluster.hardware},
+                 {"gpus", estimate.cluster.gpus},
+                 {"gpus_per_node", estimate.cluster.gpus_per_node}}}};
+  for (const RuntimeChoice& choice : estimate.choices) {
+    json["choices"].push_back(ChoiceJson(choice, estimate));
+  }
+  return json.dump(2) + '\n';
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,352 @@
+#include "planner/runtimes/torch_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/model/model_family.h"
+#include "core/model/param_table.h"
+
+namespace zeroplan {
+namespace {
+
+// at::cuda::parseChosenWorkspaceSize (CUDABlas workspaces) on compute capability 9: 4096 x 8 KiB.
+constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
+
+std::string ModuleName(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+// Offsets of a layer's modules.
+enum Gpt2Module : uint8_t { kLn1, kCAttn, kCProj, kLn2, kCFc, kMlpProj };
+
+}  // namespace
+
+TorchModel::TorchModel(const ModelSpec& model) : spec(model) {
+  gpt2_style = spec.family->name() == "gpt2";
+  bool first = true;
+  for (const ParamTensor& tensor : BuildParamTable(spec)) {
+    for (const PublishedTensor& part : PublishedTensors(tensor)) {
+      const std::string module = ModuleName(part.name);
+      if (modules.empty() || modules.back().name != module) {
+        modules.push_back({module, {}});
+        if (tensor.layer >= 0 && first) {
+          first_layer_module = static_cast<int>(modules.size()) - 1;
+          first = false;
+        }
+        if (tensor.layer == 0 && spec.layers > 0) ++layer_modules;
+      }
+      modules.back().params.push_back(static_cast<int>(params.size()));
+      const int64_t rows = part.end - part.begin;
+      // A published tensor is without padding; PyTorch's model here has the padded rows.
+      const bool whole = tensor.parts[0].rows == 0;
+      params.push_back(
+          {part.name, whole ? tensor.elements() : static_cast<uint64_t>(rows * tensor.shape[1])});
+    }
+  }
+  if (spec.tied_head) modules.push_back({"head", {0}});
+  ZEROPLAN_CHECK(head() + 1 == static_cast<int>(modules.size()));
+}
+
+uint64_t TorchModel::elements() const {
+  uint64_t sum = 0;
+  for (const TorchParam& param : params) sum += param.elements;
+  return sum;
+}
+
+TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory,
+                     TorchHooks* hooks)
+    : model_(model),
+      run_(run),
+      memory_(memory),
+      hooks_(hooks),
+      tokens_(run.micro_batch * run.seq_len),
+      hidden_(model.spec.hidden),
+      ffn_(model.spec.ffn),
+      vocab_(model.spec.padded_vocab),
+      kv_columns_(model.spec.KvHeads() * model.spec.HeadSize()),
+      q_columns_(model.spec.heads * model.spec.HeadSize()) {}
+
+Tensor TorchStep::New(int64_t bytes, TorchClass kind) {
+  return memory_->New(kind, static_cast<uint64_t>(bytes));
+}
+
+int TorchStep::Module(int layer, int offset) const {
+  return model_.first_layer_module + layer * model_.layer_modules + offset;
+}
+
+bool TorchStep::KeepsWeight(int module, int64_t columns) const {
+  if (!run_.keeps_smaller) return false;
+  const int weight = model_.modules[static_cast<size_t>(module)].params.front();
+  const auto elements = static_cast<int64_t>(model_.params[static_cast<size_t>(weight)].elements);
+  return elements < elements / columns * tokens_;  // of `columns` outputs
+}
+
+Tensor TorchStep::Linear(int module, int64_t columns, Saved* saved) {
+  if (!forward_workspace_) forward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
+  hooks_->BeforeForward(module);
+  Tensor out = Rows(columns);
+  if (KeepsWeight(module, columns)) {
+    const int weight = model_.modules[static_cast<size_t>(module)].params.front();
+    saved->weights.push_back(
+        New(static_cast<int64_t>(2 * model_.params[static_cast<size_t>(weight)].elements)));
+  }
+  hooks_->AfterForward(module);
+  return out;
+}
+
+void TorchStep::ParamGradients(int module) {
+  const std::vector<int>& params = model_.modules[static_cast<size_t>(module)].params;
+  std::vector<Tensor> grads;
+  grads.reserve(params.size());
+  for (const int param : params) {
+    grads.push_back(
+        New(static_cast<int64_t>(2 * model_.params[static_cast<size_t>(param)].elements),
+            TorchClass::kGrads));
+  }
+  for (size_t i = 0; i < params.size(); ++i) hooks_->Gradient(params[i], std::move(grads[i]));
+}
+
+Tensor TorchStep::LinearBackward(int module, int64_t inputs) {
+  if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
+  hooks_->BeforeBackward(module);
+  Tensor grad = Rows(inputs);
+  ParamGradients(module);
+  hooks_->AfterBackward(module);
+  return grad;
+}
+
+Tensor TorchStep::Norm(int module, Tensor* stats) {
+  hooks_->BeforeForward(module);
+  Tensor out = Rows(hidden_);
+  *stats = New((model_.gpt2_style ? 8 : 4) * tokens_);  // fp32 mean and reciprocal deviation
+  hooks_->AfterForward(module);
+  return out;
+}
+
+Tensor TorchStep::NormBackward(int module) {
+  hooks_->BeforeBackward(module);
+  Tensor grad = Rows(hidden_);
+  ParamGradients(module);
+  hooks_->AfterBackward(module);
+  return grad;
+}
+
+// `keep` false: within torch.utils.checkpoint's forward, where a tensor goes with its last use.
+Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
+  const int64_t batch_heads = run_.micro_batch * model_.spec.heads * run_.seq_len;
+  // The input of linear modules: it goes where none of them keeps it.
+  const auto drop_input = [this, keep](Tensor* tensor,
+                                       const std::vector<std::pair<int, int64_t>>& users) {
+    const bool kept = keep && std::any_of(users.begin(), users.end(), [this](const auto& user) {
+                        return !KeepsWeight(user.first, user.second);
+                      });
+    if (!kept) tensor->Reset();
+  };
+  const auto drop = [keep](Tensor* tensor) {
+    if (!keep) tensor->Reset();
+  };
+  saved->norm1 = Norm(Module(layer, 0), &saved->norm1_stats);
+  int next = 1;
+  if (model_.gpt2_style) {
+    const int qkv = Module(layer, next++);
+    const int64_t columns = q_columns_ + 2 * kv_columns_;
+    saved->qkv = Linear(qkv, columns, saved);
+    drop_input(&saved->norm1, {{qkv, columns}});
+  } else {
+    const int q_proj = Module(layer, next), k_proj = q_proj + 1, v_proj = q_proj + 2;
+    next += 3;
+    // Queries and keys are kept as rotated; what they were made of goes.
+    Tensor q = Linear(q_proj, q_columns_, saved);
+    Tensor k = Linear(k_proj, kv_columns_, saved);
+    saved->qkv = Linear(v_proj, kv_columns_, saved);
+    drop_input(&saved->norm1, {{q_proj, q_columns_}, {k_proj, kv_columns_}, {v_proj, kv_columns_}});
+    saved->rotated = Rows(q_columns_ + kv_columns_);
+    if (model_.spec.qk_norm) {
+      // A norm of each head, which keeps its input.
+      for (int i = 0; i < 2; ++i, ++next) {
+        hooks_->BeforeForward(Module(layer, next));
+        hooks_->AfterForward(Module(layer, next));
+      }
+      saved->unnormed_q = std::move(q);
+      saved->unnormed_k = std::move(k);
+    }
+  }
+  saved->attention = Rows(q_columns_);
+  saved->log_sum_exp = New(4 * batch_heads);
+  drop(&saved->qkv);
+  drop(&saved->rotated);
+  drop(&saved->unnormed_q);
+  drop(&saved->unnormed_k);
+  Tensor projected = Linear(Module(layer, next++), hidden_, saved);
+  drop(&saved->attention);
+  saved->middle = Rows(hidden_);
+  projected.Reset();
+  saved->norm2 = Norm(Module(layer, next++), &saved->norm2_stats);
+  const int up = Module(layer, next++);
+  saved->up = Linear(up, ffn_, saved);
+  if (model_.gpt2_style) {
+    drop_input(&saved->norm2, {{up, ffn_}});
+    saved->activated = Rows(ffn_);
+  } else {
+    const int gate = Module(layer, next++);
+    saved->gated = Linear(gate, ffn_, saved);
+    drop_input(&saved->norm2, {{up, ffn_}, {gate, ffn_}});
+    // SiLU's output goes into the product, whose backward wants it: eager code keeps it, compiled
+    // code makes it again.
+    saved->silu = Rows(ffn_);
+    saved->activated = Rows(ffn_);
+    if (!keep || run_.compiled) saved->silu.Reset();
+  }
+  drop(&saved->up);
+  drop(&saved->gated);
+  const int down = Module(layer, next);
+  Tensor projected_back = Linear(down, hidden_, saved);
+  drop_input(&saved->activated, {{down, hidden_}});
+  if (!keep) saved->weights.clear();
+  return Rows(hidden_);
+}
+
+void TorchStep::Forward() {
+  token_ids_ = New(8 * 2 * tokens_);
+  residuals_.clear();
+  saved_.clear();
+  hooks_->BeforeForward(0);
+  Tensor embedded = Rows(hidden_);
+  hooks_->AfterForward(0);
+  if (model_.gpt2_style) {
+    hooks_->BeforeForward(1);
+    Tensor positions = New(2 * run_.seq_len * hidden_);
+    hooks_->AfterForward(1);
+    Tensor sum = Rows(hidden_);
+    embedded = std::move(sum);
+  }
+  residuals_.push_back(std::move(embedded));
+  for (int layer = 0; layer < model_.spec.layers; ++layer) {
+    Saved saved;
+    residuals_.push_back(Block(layer, &saved, !run_.recompute));
+    saved_.push_back(run_.recompute ? Saved{} : std::move(saved));
+  }
+  final_norm_ = Norm(model_.final_norm(), &final_stats_);
+  hooks_->BeforeForward(model_.head());
+  Tensor logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
+  hooks_->AfterForward(model_.head());
+  Tensor logits32 = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+  logits.Reset();
+  log_probabilities_ = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+}
+
+Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
+  const int qkv_columns = static_cast<int>(q_columns_ + 2 * kv_columns_);
+  Tensor d_qkv = Rows(qkv_columns);
+  {
+    Tensor d_query_sums = New(4 * tokens_ * q_columns_);  // flash attention adds dQ up in fp32
+    Tensor row_sums = New(4 * run_.micro_batch * model_.spec.heads * run_.seq_len);
+  }
+  grad.Reset();
+  saved->qkv.Reset();
+  saved->rotated.Reset();
+  saved->unnormed_q.Reset();
+  saved->unnormed_k.Reset();
+  saved->attention.Reset();
+  saved->log_sum_exp.Reset();
+  if (model_.gpt2_style) {
+    // Of views of one product: stacked, then laid as the product has them.
+    Tensor stacked = Rows(qkv_columns);
+    d_qkv = Rows(qkv_columns);
+    stacked.Reset();
+    Tensor d_norm = LinearBackward(Module(layer, kCAttn), hidden_);
+    return d_norm;
+  }
+  const int norms = model_.spec.qk_norm ? 2 : 0;
+  for (int i = 0; i < norms; ++i) {
+    hooks_->BeforeBackward(Module(layer, 4 + i));
+    ParamGradients(Module(layer, 4 + i));
+    hooks_->AfterBackward(Module(layer, 4 + i));
+  }
+  Tensor rotated_back = Rows(q_columns_ + kv_columns_);
+  Tensor d_norm = LinearBackward(Module(layer, 3), hidden_);
+  for (const int module : {2, 1}) {
+    Tensor more = LinearBackward(Module(layer, module), hidden_);  // added in place
+  }
+  return d_norm;
+}
+
+void TorchStep::BlockBackward(int layer, Saved saved) {
+  const int norms = model_.spec.qk_norm ? 2 : 0;
+  const int out_proj = model_.gpt2_style ? kCProj : 4 + norms;
+  const int norm2 = out_proj + 1, up = norm2 + 1;
+  const int down = model_.gpt2_style ? kMlpProj : up + 2;
+  Tensor d_activated = LinearBackward(Module(layer, down), ffn_);
+  saved.activated.Reset();
+  Tensor d_up = Rows(ffn_);
+  Tensor d_gate = model_.gpt2_style ? Tensor() : Rows(ffn_);
+  d_activated.Reset();
+  saved.up.Reset();
+  saved.gated.Reset();
+  saved.silu.Reset();
+  Tensor d_norm = LinearBackward(Module(layer, down - 1), hidden_);
+  if (!model_.gpt2_style) {
+    d_gate.Reset();
+    Tensor more = LinearBackward(Module(layer, up), hidden_);
+  }
+  d_up.Reset();
+  saved.norm2.Reset();
+  {
+    Tensor d_middle = NormBackward(Module(layer, norm2));  // added to `grad` in place
+  }
+  d_norm.Reset();
+  saved.middle.Reset();
+  Tensor d_attention = LinearBackward(Module(layer, out_proj), q_columns_);
+  d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
+  saved.norm1.Reset();
+  Tensor d_input = NormBackward(Module(layer, 0));
+}
+
+void TorchStep::Backward() {
+  {
+    Tensor d_log_probabilities = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+    Tensor d_logits32 = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+    d_log_probabilities.Reset();
+    log_probabilities_.Reset();
+    Tensor d_logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
+    d_logits32.Reset();
+    if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
+    hooks_->BeforeBackward(model_.head());
+    Tensor d_norm = Rows(hidden_);
+    Tensor d_head =
+        New(static_cast<int64_t>(
+                2 * model_.params[static_cast<size_t>(model_.modules.back().params[0])].elements),
+            TorchClass::kGrads);
+    if (!model_.spec.tied_head) {
+      hooks_->Gradient(model_.modules.back().params[0], std::move(d_head));
+    }
+    hooks_->AfterBackward(model_.head());
+    d_logits.Reset();
+    final_norm_.Reset();
+    Tensor grad = NormBackward(model_.final_norm());
+    d_norm.Reset();
+    final_stats_.Reset();
+    residuals_.pop_back();
+    for (int layer = static_cast<int>(model_.spec.layers) - 1; layer >= 0; --layer) {
+      Saved saved = std::move(saved_.back());
+      saved_.pop_back();
+      if (run_.recompute) Tensor out = Block(layer, &saved, /*keep=*/true);
+      BlockBackward(layer, std::move(saved));
+      residuals_.pop_back();
+    }
+    if (model_.gpt2_style) {
+      hooks_->BeforeBackward(1);
+      ParamGradients(1);
+      hooks_->AfterBackward(1);
+    }
+    hooks_->BeforeBackward(0);
+    // A tied embedding's two gradients are added in place.
+    Tensor d_embedding =
+        New(static_cast<int64_t>(2 * model_.params[0].elements), TorchClass::kGrads);
+    d_head.Reset();
+    hooks_->Gradient(0, std::move(d_embedding));
+    hooks_->AfterBackward(0);
+  }
+  token_ids_.Reset();
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,116 @@
+// A decoder-only transformer as PyTorch code trains it: modules, parameters, and which tensors a
+// micro-step makes and frees.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/model/model_spec.h"
+#include "planner/runtimes/torch_memory.h"
+
+namespace zeroplan {
+
+struct TorchParam {
+  std::string name;  // as published
+  uint64_t elements = 0;
+};
+
+struct TorchModule {
+  std::string name;
+  std::vector<int> params;  // a tied head has the embedding's
+};
+
+// The modules that hold parameters, in the order in which they are made and run. Queries, keys and
+// values, gate and up are modules of their own where published weights hold them so. Parameters
+// with the padded vocabulary.
+struct TorchModel {
+  explicit TorchModel(const ModelSpec& spec);
+
+  ModelSpec spec;
+  std::vector<TorchParam> params;
+  std::vector<TorchModule> modules;
+  int layer_modules = 0;  // of one layer
+  int first_layer_module = 0;
+  bool gpt2_style =
+      false;  // LayerNorm, GELU and learned positions; else RMSNorm, SwiGLU and rotary
+
+  uint64_t elements() const;
+  int final_norm() const {
+    return first_layer_module + layer_modules * static_cast<int>(spec.layers);
+  }
+  int head() const { return final_norm() + 1; }
+};
+
+// What a runtime does around the modules.
+class TorchHooks {
+ public:
+  virtual ~TorchHooks() = default;
+  virtual void BeforeForward(int /*module*/) {}
+  virtual void AfterForward(int /*module*/) {}
+  virtual void BeforeBackward(int /*module*/) {}
+  virtual void AfterBackward(int /*module*/) {}
+  // A parameter's gradient is whole.
+  virtual void Gradient(int param, Tensor grad) = 0;
+};
+
+struct TorchRun {
+  int64_t micro_batch = 1, seq_len = 1024;
+  // torch.utils.checkpoint around every layer, not reentrant: a layer keeps its input alone and
+  // runs again within backward.
+  bool recompute = false;
+  // Layers under torch.compile: SwiGLU keeps its two inputs alone.
+  bool compiled = false;
+  // Layers under torch.compile whose linear modules are graphs of their own, with a function of
+  // DeepSpeed's in them (stage 3). Each keeps the smaller of its input and its weight.
+  bool keeps_smaller = false;
+};
+
+// Plays one micro-step's tensors: 16-bit parameters and activations, scaled_dot_product_attention
+// (flash or cuDNN), cross-entropy over fp32 logits. What a block keeps was counted with
+// torch.autograd.graph.saved_tensors_hooks (docs/runtimes.md).
+class TorchStep {
+ public:
+  TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchHooks* hooks);
+
+  void Forward();
+  void Backward();
+
+ private:
+  // What a layer's forward keeps, beside its input.
+  struct Saved {
+    Tensor norm1, norm1_stats, qkv, rotated, attention, log_sum_exp, middle, norm2, norm2_stats;
+    Tensor unnormed_q, unnormed_k;  // inputs of the norms of queries and keys
+    Tensor up, gated, silu, activated;
+    std::vector<Tensor> weights;  // with keeps_smaller
+  };
+
+  Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);
+  // [tokens, columns] in 16 bit.
+  Tensor Rows(int64_t columns) { return New(2 * tokens_ * columns); }
+  // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does.
+  Tensor Linear(int module, int64_t columns, Saved* saved);
+  bool KeepsWeight(int module, int64_t columns) const;
+  // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
+  Tensor LinearBackward(int module, int64_t inputs);
+  Tensor Norm(int module, Tensor* stats);
+  Tensor NormBackward(int module);
+  void ParamGradients(int module);
+  Tensor Block(int layer, Saved* saved, bool keep);
+  void BlockBackward(int layer, Saved saved);
+  Tensor AttentionBackward(int layer, Saved* saved, Tensor grad);
+  int Module(int layer, int offset) const;
+
+  const TorchModel& model_;
+  TorchRun run_;
+  TorchMemory* memory_;
+  TorchHooks* hooks_;
+  int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
+  std::vector<Tensor> residuals_;  // layers + 1
+  std::vector<Saved> saved_;
+  Tensor token_ids_, final_norm_, final_stats_, log_probabilities_;
+  // cuBLAS takes one for each thread that multiplies: that of forward, and autograd's.
+  Tensor forward_workspace_, backward_workspace_;
+};
+
+}  // namespace zeroplan

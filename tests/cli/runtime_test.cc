@@ -1,0 +1,115 @@
+// estimate --runtime, run as a user runs it.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Refused(const std::string& arguments) {
+  const RunResult run = RunZeroplan("estimate --model gpt2 " + arguments);
+  CHECK(run.exit_code == 2);
+  CHECK(run.out.empty());
+  return run.err;
+}
+
+std::string WriteConfigFile(const std::string& text) {
+  const std::string path = (std::filesystem::temp_directory_path() /
+                            ("zeroplan_rt_" + std::to_string(getpid()) + ".json"))
+                               .string();
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST_CASE("estimate --runtime deepspeed: the tutorial's 10B on 32 GB, and what does fit") {
+  const RunResult run = RunZeroplan(
+      "estimate --runtime deepspeed --model gpt2-10b --seq-len 1024 --micro-batch 10 "
+      "--checkpointing full --gpu-memory 32GB --host-memory 600GB --format json");
+  REQUIRE(run.exit_code == 0);
+  const Json report = Json::parse(run.out);
+  CHECK(report["schema"] == "zeroplan.runtime-estimate/1");
+  CHECK(report["runtime"] == "deepspeed 0.19.6");
+  int fits = 0;
+  for (const Json& choice : report["choices"]) {
+    CHECK(choice["step_seconds"].is_null());
+    CHECK(choice["fits"].get<bool>() == choice["why_not"].is_null());
+    const Json& gpu = choice["gpu_bytes"];
+    for (const auto& [phase, peak] : gpu["phases"].items()) {
+      uint64_t sum = 0;
+      for (const auto& [name, bytes] : peak["classes"].items()) sum += bytes.get<uint64_t>();
+      CHECK(sum == peak["allocated"].get<uint64_t>());
+    }
+    CHECK(gpu["total"].get<uint64_t>() ==
+          gpu["reserved"].get<uint64_t>() + gpu["context"].get<uint64_t>());
+    if (choice["stage"] == 2 && choice["offload_optimizer"] == "cpu") {
+      const std::string why = choice["why_not"];
+      CHECK(why.find("out of memory in initialisation") != std::string::npos);
+      CHECK(why.find("parameters beside a copy of them") != std::string::npos);
+    }
+    if (!choice["fits"].get<bool>()) continue;
+    ++fits;
+    CHECK(choice["stage"] == 3);
+    CHECK(choice["offload_optimizer"] == "cpu");
+    CHECK(choice["offload_param"] == "cpu");
+  }
+  CHECK(fits == 1);
+}
+
+TEST_CASE("estimate --runtime deepspeed: one choice for people, and no step time") {
+  const RunResult run = RunZeroplan(
+      "estimate --runtime deepspeed --model gpt2 --gpus 2 --stage 2 "
+      "--offload-optimizer none --micro-batch 4 --compile");
+  REQUIRE(run.exit_code == 0);
+  for (const char* part : {"gpt2 under deepspeed 0.19.6, layers compiled", "logits",
+                           "forward_backward", "Step time of DeepSpeed is not modelled yet"}) {
+    CAPTURE(part);
+    CHECK(run.out.find(part) != std::string::npos);
+  }
+  CHECK(run.out.find("tok/s") == std::string::npos);
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+}
+
+TEST_CASE("estimate --runtime deepspeed --config takes the config's keys") {
+  const std::string path = WriteConfigFile(
+      R"({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+          "bf16": {"enabled": true},
+          "zero_optimization": {"stage": 2, "reduce_bucket_size": 20000000, "overlap_comm": true}})");
+  const RunResult run = RunZeroplan(
+      "estimate --runtime deepspeed --model gpt2 --gpus 2 --format json --config " + path);
+  REQUIRE(run.exit_code == 0);
+  const Json choice = Json::parse(run.out)["choices"][0];
+  CHECK(choice["settings"]["reduce_bucket"] == 20'000'000);
+  CHECK(choice["settings"]["overlap_comm"] == true);
+  CHECK(choice["micro_batch"] == 4);
+  CHECK(choice["grad_accum"] == 2);
+  std::ofstream(path) << R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 2,
+      "round_robin_gradients": true}})";
+  const std::string refused = Refused("--runtime deepspeed --config " + path);
+  CHECK(refused.find(":3: zero_optimization.round_robin_gradients: true") != std::string::npos);
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("estimate --runtime: what it does not know is refused by name") {
+  CHECK(Refused("--runtime fsdp2").find("fsdp2 is not modelled yet") != std::string::npos);
+  CHECK(Refused("--runtime deepspeeed").find("deepspeed") != std::string::npos);
+  CHECK(Refused("--compile").find("--runtime deepspeed") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --dtype fp32").find("--dtype") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --tokens 1B").find("--tokens") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --deterministic").find("--deterministic") !=
+        std::string::npos);
+  CHECK(Refused("--runtime deepspeed --format csv").find("csv") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --offload-optimizer nvme").find("NVMe") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --checkpointing selective").find("--checkpointing") !=
+        std::string::npos);
+  CHECK(Refused("--runtime deepspeed --hw v100-32gb-sxm3").find("fused attention") !=
+        std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeroplan

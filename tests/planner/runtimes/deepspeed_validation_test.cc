@@ -1,0 +1,128 @@
+// Predicted beside measured for every run of DeepSpeed that there is.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "planner/runtimes/fitted.h"
+#include "tests/paths.h"
+#include "tests/planner/runtimes/deepspeed_rows.h"
+
+namespace zeroplan {
+namespace {
+
+// Errors as shares.
+struct Errors {
+  double worst = 0, sum = 0;
+  int count = 0;
+
+  // Nothing where it was not measured. Returns the error.
+  double Add(double predicted, double measured) {
+    if (measured == 0) return 0;
+    const double error = std::abs(predicted / measured - 1);
+    worst = std::max(worst, error);
+    sum += error;
+    ++count;
+    return error;
+  }
+  double mean() const { return sum / count; }
+};
+
+TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
+  Errors after_init, init, allocated, reserved, device, host;
+  int ran = 0;
+  for (const DeepSpeedRow& row : LoadDeepSpeedRows()) {
+    if (row.out_of_memory) continue;
+    ++ran;
+    CAPTURE(row.label);
+    const RuntimeFootprint& predicted = row.predicted;
+    CHECK(after_init.Add(Gib(predicted.after_init_bytes), row.after_init) < 0.02);
+    CHECK(init.Add(Gib(predicted.peaks[0].allocated_bytes), row.init_peak) < 0.10);
+    CHECK(allocated.Add(Gib(predicted.StepAllocatedBytes()), row.allocated) < 0.10);
+    CHECK(reserved.Add(Gib(predicted.StepReservedBytes()), row.reserved) < 0.12);
+    CHECK(host.Add(Gib(predicted.HostBytes()), row.host_rss) < 0.15);
+    if (row.gave_back()) continue;
+    const double used = Gib(predicted.StepReservedBytes() + predicted.context_bytes);
+    CHECK(device.Add(used, row.device_used) < 0.12);
+  }
+  CHECK(ran == kDeepSpeedMargins.runs);
+  CHECK(allocated.count == 30);
+  CHECK(allocated.mean() < 0.04);
+  // What estimate says of itself.
+  CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.02));
+  CHECK(reserved.worst == doctest::Approx(kDeepSpeedMargins.reserved).epsilon(0.02));
+  CHECK(host.worst == doctest::Approx(kDeepSpeedMargins.host).epsilon(0.02));
+}
+
+TEST_CASE("DeepSpeedFootprint: what ran fits its limit, what ran out of memory does not") {
+  int limited = 0, failed = 0;
+  for (const DeepSpeedRow& row : LoadDeepSpeedRows()) {
+    CAPTURE(row.label);
+    CHECK(row.predicted.out_of_memory.has_value() == row.out_of_memory);
+    limited += row.run.limit_bytes.has_value() ? 1 : 0;
+    failed += row.out_of_memory ? 1 : 0;
+    if (row.run.limit_bytes && !row.out_of_memory) {
+      CHECK(row.predicted.ReservedBytes() <= *row.run.limit_bytes);
+    }
+  }
+  CHECK(limited == 10);
+  CHECK(failed == 1);
+}
+
+// The tutorial's 10B on one GPU of 32 GB by stage 2 with the optimizer on the CPU.
+TEST_CASE("DeepSpeedFootprint: the tutorial's 10B does not initialise in 32 GB") {
+  for (const DeepSpeedRow& row : LoadDeepSpeedRows()) {
+    if (!row.out_of_memory) continue;
+    CHECK(row.run.model.name == "gpt2-10b");
+    CHECK(row.predicted.out_of_memory == TorchPhase::kInit);
+    // Parameters and their flat copy.
+    CHECK(row.predicted.peaks[0].allocated_bytes >= 4 * row.run.model.ParamCount());
+  }
+}
+
+// Context and NCCL are three fitted numbers, each about the mean of a group of runs: without a run
+// it would be that of the group's others.
+TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit") {
+  const std::vector<DeepSpeedRow> rows = LoadDeepSpeedRows();
+  const auto fitted = [](const DeepSpeedRow& row) {
+    return !row.out_of_memory && row.reserved > 0 && !row.gave_back();
+  };
+  Errors errors;
+  for (const DeepSpeedRow& left_out : rows) {
+    if (!fitted(left_out)) continue;
+    CAPTURE(left_out.label);
+    double context = 0;
+    int others = 0;
+    for (const DeepSpeedRow& row : rows) {
+      if (&row == &left_out || !fitted(row) || row.group != left_out.group) continue;
+      context += row.device_used - row.reserved;
+      ++others;
+    }
+    REQUIRE(others > 0);
+    context /= others;
+    errors.Add(Gib(left_out.predicted.StepReservedBytes()) + context, left_out.device_used);
+    CHECK(std::abs(context - Gib(left_out.predicted.context_bytes)) < 0.1);
+  }
+  CHECK(errors.count == 29);
+  CHECK(errors.worst < 0.09);
+}
+
+TEST_CASE("docs/runtimes.md holds the table as it is predicted now") {
+  std::ifstream in(SourcePath("docs/runtimes.md"));
+  std::stringstream text;
+  text << in.rdbuf();
+  std::istringstream table(ValidationTable(LoadDeepSpeedRows()));
+  std::string line;
+  while (std::getline(table, line)) CHECK_MESSAGE(text.str().find(line) != std::string::npos, line);
+}
+
+TEST_CASE("print predicted beside measured of other runtimes" * doctest::skip()) {
+  std::fputs(ValidationTable(LoadDeepSpeedRows()).c_str(), stdout);
+}
+
+}  // namespace
+}  // namespace zeroplan
