@@ -84,6 +84,7 @@ AttentionCost::AttentionCost(const GpuProfile& gpu, const GemmCost& gemm)
   forward_.diagonal = kForwardDiagonal;
   forward_.fill = kForwardFill;
   backward_.flops_factor = kBackwardFlops;
+  backward_.launches_of_call = 2 * forward_.launches_of_call;
   backward_.diagonal = kBackwardDiagonal;
   backward_.fill = kBackwardFill;
   const double forward = gpu.attention_forward ? gpu.attention_forward->value
@@ -185,7 +186,7 @@ void AttentionCost::Fit(const GpuProfile& gpu, double AttentionRate::*rate, Pass
   FitRates(others, pass);
   const bool is_a_call = Formula(pass, fastest->shape) <= fastest->seconds;
   if (!is_a_call) FitRates(rows, pass);
-  pass.floor_seconds = fastest->seconds;
+  pass.floor_seconds = std::min(fastest->seconds, pass.launches_of_call * launch_seconds_);
   for (const Timed& row : is_a_call ? others : rows) {
     pass.correction[HeadClass(row.shape)].Add(Position(row.shape),
                                               row.seconds / Formula(pass, row.shape));

@@ -60,6 +60,7 @@ class AttentionCost {
   struct Pass {
     double flops_factor = 1, diagonal = 0, fill = 0;
     double start_seconds = 0, floor_seconds = 0;
+    double launches_of_call = 8;  // what the shortest call takes at most: H200, 7.7 and 14 us
     std::array<double, 2> seconds_per_flop{};  // heads of at most 64, larger ones
     std::array<LocalCorrection, 2> correction;
   };

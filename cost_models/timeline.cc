@@ -164,7 +164,10 @@ void Timeline::SetRates(const OverlapRates& rates) {
       case Resource::kToDevice:
       case Resource::kFromDevice:
         if (up && down) lane.rate = rates.pcie_both;
-        if (host) lane.rate *= rates.copy_beside_host;
+        // What the host reads for the GPU competes with its kernels; what the GPU writes does not.
+        if (host && lane.item().resource == Resource::kToDevice) {
+          lane.rate *= rates.copy_beside_host;
+        }
         break;
       case Resource::kHost:
         if (up || down) lane.rate = rates.host_beside_copy;

@@ -17,7 +17,7 @@ struct OverlapRates {
   double collective_beside_compute = 1;
   double two_collectives = 0.5;  // gathers and reductions that share one link
   double pcie_both = 1;          // each direction of the PCIe link while both are busy
-  // Host kernels while copies run (both use host memory), and the copies meanwhile.
+  // Host kernels while copies run (both use host memory), and copies to the GPU meanwhile.
   double host_beside_copy = 1, copy_beside_host = 1;
 };
 

@@ -150,6 +150,11 @@ TEST_CASE("Timeline: host kernels and copies share host memory") {
   CHECK(time.total_seconds == doctest::Approx(2.5));
   CHECK(time.busy(Stream::kHost) == doctest::Approx(2));
   CheckAddsUp(time);
+  // What the GPU writes is no slower for that.
+  Script down;
+  down.Host(1);
+  down.CopyDown(2);
+  CHECK(down.Play(rates).total_seconds == doctest::Approx(2));
 }
 
 TEST_CASE("Timeline: kinds pick instructions; an event that nothing records was carried over") {

@@ -9,6 +9,7 @@ namespace {
 
 struct Product {
   Doubles value, magnitude;  // sums of terms, and of their absolute values
+  Doubles product = {};      // value before Add; empty without
   Doubles added = {};        // what Add added; empty without
   Doubles between = {};      // absolute values of what may be rounded before all is added up
 };
@@ -36,8 +37,8 @@ Product Multiply(int64_t M, int64_t N, int64_t K, const Tensor& a, bool a_transp
 
 // fp32 sums of K terms, in any order, are off by at most K * 2^-24 of the sum of absolute values.
 // On a GPU some of the library's algorithms round the product to the dtype of the result before
-// they add what was there; and bias and residual are added up and rounded first where the library
-// has no algorithm for them.
+// they add what was there, or the product and the residual before they add the bias; and bias and
+// residual are added up and rounded first where the library has no algorithm for them.
 void Check(const Tensor& got, const Product& want, int64_t K, const std::string& what) {
   for (int64_t i = 0; i < got.size(); ++i) {
     const auto s = static_cast<size_t>(i);
@@ -52,12 +53,15 @@ void Check(const Tensor& got, const Product& want, int64_t K, const std::string&
 
 void Add(Product& p, const Tensor& t, int64_t period) {
   const bool again = !p.added.empty();
+  if (!again) p.product = p.value;
   p.added.resize(p.value.size());
   p.between.resize(p.value.size());
   for (size_t i = 0; i < p.value.size(); ++i) {
     const double v = t[static_cast<int64_t>(i) % period];
     p.added[i] += v;
-    p.between[i] += std::abs(p.value[i]) + (again ? std::abs(p.added[i]) : 0);
+    p.between[i] += again ? std::max(std::abs(p.value[i]), std::abs(p.product[i] + v)) +
+                                std::abs(p.added[i])
+                          : std::abs(p.value[i]);
     p.value[i] += v;
     p.magnitude[i] += std::abs(v);
   }
