@@ -198,16 +198,15 @@ Sweep SweepAll(const SearchInputs& in) {
   Sweep sweep;
   const SearchCluster& at = in.clusters.front();
   const std::vector<BatchPair> pairs = BatchPairs(in.space, at.cluster.gpus);
-  Bounds bounds(in.model,
-                std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model)),
-                in.base, in.lower);
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(in.model));
+  Bounds bounds(in.model, tensors, in.base, in.lower);
   for (Candidate candidate : Groups(in.space)) {
     const GroupBound group = bounds.Group(candidate, at.cluster, *at.costs);
     for (const BatchPair& batch : pairs) {
       ++sweep.candidates;
       candidate.micro_batch = batch.micro_batch;
       candidate.grad_accum = batch.grad_accum;
-      const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
+      const Program program = Lower(in.model, tensors, SetupOf(candidate, in.base), in.lower);
       const ChoiceEstimate choice = EstimateProgram(program, at.cluster, at.costs);
       const ComputeBound& compute =
           bounds.Compute(batch.micro_batch, candidate.recompute, *at.costs);
@@ -224,8 +223,9 @@ Sweep SweepAll(const SearchInputs& in) {
   return sweep;
 }
 
-// A search of its own with what a claim changes.
-Answer Replay(const Scenario& scenario, const Claim& claim) {
+// A search of its own with what a claim changes. It shares nothing but programs with `searcher`,
+// which no claim changes.
+Answer Replay(const Scenario& scenario, const Searcher& searcher, const Claim& claim) {
   SearchInputs inputs = scenario.inputs;
   SearchCluster& at = inputs.clusters.front();
   if (!claim.stages.empty()) inputs.space.stages = claim.stages;
@@ -238,11 +238,12 @@ Answer Replay(const Scenario& scenario, const Claim& claim) {
     costs.emplace(scenario.Scaled(at.cluster.gpus, *claim.bandwidth_scale));
     at.costs = &*costs;
   }
-  return Searcher(std::move(inputs)).Best({});
+  return Searcher(std::move(inputs), searcher).Best({});
 }
 
-void CheckClaim(const Scenario& scenario, const AdviceLine& line, const Claim& claim) {
-  const Answer replayed = Replay(scenario, claim);
+void CheckClaim(const Scenario& scenario, const Searcher& searcher, const AdviceLine& line,
+                const Claim& claim) {
+  const Answer replayed = Replay(scenario, searcher, claim);
   CAPTURE(line.text);
   REQUIRE(replayed.found.has_value() == claim.found.has_value());
   if (!claim.found) return;
@@ -289,7 +290,7 @@ void CheckScenario(unsigned seed, Tally& tally) {
   for (const AdviceLine& line : advice.lines) {
     for (const Claim& claim : line.claims) {
       ++tally.claims;
-      CheckClaim(scenario, line, claim);
+      CheckClaim(scenario, searcher, line, claim);
     }
   }
 }
