@@ -24,7 +24,7 @@ class KernelTimes {
   struct Point {
     double bytes, seconds;
   };
-  std::array<std::vector<Point>, kKernelCount> points_;  // by rising bytes
+  std::array<std::vector<Point>, kKernelSlots> points_;  // by rising bytes
   double fastest_ = 0;
 };
 
