@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
-#include <map>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -190,8 +190,8 @@ class CallSeconds {
     }
     for (const AttentionRate& row : gpu.attention->rows) {
       const auto tokens = static_cast<double>(row.seq);
-      const double flops = 2 * static_cast<double>(row.batch * row.heads * row.head_dim) * tokens *
-                           tokens;
+      const double flops =
+          2 * static_cast<double>(row.batch * row.heads * row.head_dim) * tokens * tokens;
       Lower(forward_, flops / row.forward_flops_per_second);
       Lower(backward_, 2.5 * flops / row.backward_flops_per_second);
     }

@@ -59,9 +59,9 @@ void Add(Product& p, const Tensor& t, int64_t period) {
   for (size_t i = 0; i < p.value.size(); ++i) {
     const double v = t[static_cast<int64_t>(i) % period];
     p.added[i] += v;
-    p.between[i] += again ? std::max(std::abs(p.value[i]), std::abs(p.product[i] + v)) +
-                                std::abs(p.added[i])
-                          : std::abs(p.value[i]);
+    p.between[i] +=
+        again ? std::max(std::abs(p.value[i]), std::abs(p.product[i] + v)) + std::abs(p.added[i])
+              : std::abs(p.value[i]);
     p.value[i] += v;
     p.magnitude[i] += std::abs(v);
   }
