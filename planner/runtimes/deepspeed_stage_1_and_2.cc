@@ -83,25 +83,23 @@ class Stage1And2 : public DeepSpeedEngine {
         buckets_.push_back(memory_->New(TorchClass::kBuffers, 2 * zero_.reduce_bucket_elements));
       }
     }
-    if (zero_.stage == 1 && accumulates_) {
-      if (grads_[index])
-        grad.Reset();  // added in place
-      else
-        grads_[index] = std::move(grad);
-      if (!last_) return;
+    if (zero_.stage == 1 && (accumulates_ || !zero_.overlap_comm)) {
+      // Summed in place over micro-steps. Without overlap_comm nothing is reduced before the end of
+      // the last one's backward (reduce_gradients).
+      if (!grads_[index]) grads_[index] = std::move(grad);
+      grad.Reset();
+      if (!last_ || !zero_.overlap_comm) return;
       grad = std::move(grads_[index]);
     }
-    // reduce_independent_p_g_buckets_and_remove_grads
-    const uint64_t elements = model_.params[index].elements;
-    if (bucket_elements_ + elements > zero_.reduce_bucket_elements) Reduce();
-    bucket_params_.push_back(index);
-    bucket_elements_ += elements;
-    if (elements > zero_.reduce_bucket_elements) grads_[index] = std::move(grad);
+    Bucket(index, std::move(grad));
   }
 
   // independent_gradient_partition_epilogue; at stage 1 the engine reduces at the boundary alone.
   void EndBackward() override {
     if (zero_.stage == 1 && !last_) return;
+    if (zero_.stage == 1 && !zero_.overlap_comm) {
+      for (size_t i = 0; i < grads_.size(); ++i) Bucket(i, std::move(grads_[i]));
+    }
     Reduce();
     buckets_.clear();
     if (offload_) return;
@@ -158,6 +156,15 @@ class Stage1And2 : public DeepSpeedEngine {
     if (host_states_) return;
     host_states_ = true;
     memory_->AddPageable(8 * partition_);  // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
+  }
+
+  // reduce_independent_p_g_buckets_and_remove_grads: what a bucket has room for is copied into it.
+  void Bucket(size_t index, Tensor grad) {
+    const uint64_t elements = model_.params[index].elements;
+    if (bucket_elements_ + elements > zero_.reduce_bucket_elements) Reduce();
+    bucket_params_.push_back(index);
+    bucket_elements_ += elements;
+    if (elements > zero_.reduce_bucket_elements) grads_[index] = std::move(grad);
   }
 
   // average_tensor, reduce_ipg_grads

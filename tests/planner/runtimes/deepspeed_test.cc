@@ -87,6 +87,19 @@ TEST_CASE("DeepSpeedFootprint: states after initialisation by stage, bytes a par
   CHECK(after(Run("gpt2-xl", 3, 4)) == doctest::Approx(8 / 4.0 + 1e9 / psi).epsilon(0.001));
 }
 
+TEST_CASE(
+    "DeepSpeedFootprint: stage 1 without overlap_comm keeps whole gradients to the end of "
+    "backward") {
+  DeepSpeedRun run = Run("gpt2-xl", 1, 4);
+  const uint64_t whole = 2 * run.model.ParamCount();
+  const auto grads = [](const DeepSpeedRun& of) {
+    return DeepSpeedFootprint(of).peaks[1].class_bytes[static_cast<size_t>(TorchClass::kGrads)];
+  };
+  CHECK(grads(run) < whole / 2);
+  run.setup.zero.overlap_comm = false;
+  CHECK(grads(run) >= whole);
+}
+
 TEST_CASE("DeepSpeedFootprint: a limit is kept by emptying the cache, or is exceeded in a phase") {
   DeepSpeedRun run = Run("gpt2", 2);
   run.setup.batch.micro_batch = 16;
