@@ -63,15 +63,47 @@ void RefuseUnknownKeys(const std::string& file) {
   }
 }
 
-void RefuseOptions(const CommonOptions& common) {
+void RefuseOptions(const CommonOptions& common, const RuntimeOptions& options) {
   if (common.deterministic) {
-    ThrowUsage("--deterministic: not modelled with --runtime deepspeed; leave it out");
+    ThrowUsage("--deterministic: not modelled with --runtime {}; leave it out",
+               options.runtime.text);
   }
   if (common.goal.tokens || common.goal.gpu_hour_price) {
     ThrowUsage(
-        "--tokens, --gpu-hour-price: the step time of DeepSpeed is not modelled yet; leave "
-        "them out");
+        "--tokens, --gpu-hour-price: the step time of {} is not modelled yet; leave them out",
+        options.runtime.text);
   }
+  if (*options.runtime != RuntimeKind::kFsdp2) return;
+  if (!common.config.empty()) {
+    ThrowUsage(
+        "--config: {} is a DeepSpeed config, which --runtime fsdp2 does not read; give "
+        "--stage, --checkpointing and --offload-param",
+        common.config);
+  }
+  if (common.batch.grad_accum_dtype) {
+    ThrowUsage(
+        "--grad-accum-dtype: {} has no effect with --runtime fsdp2, which sums gradients in "
+        "the parameters' fp32; leave it out",
+        common.batch.grad_accum_dtype.text);
+  }
+}
+
+// Stages 2 and 3, parameters and optimizer in one place, unless the options say otherwise.
+std::vector<TrainSetup> ResolveFsdp2Setups(const CommonOptions& common, const ModelSpec& model,
+                                           const HardwareProfile& hardware, int gpus,
+                                           Assumptions& assumptions) {
+  ChoiceSpace otherwise;
+  otherwise.stages = {2, 3};
+  otherwise.offload_optimizer =
+      otherwise.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+  std::vector<TrainSetup> setups =
+      ResolveSetups(common, model, hardware, gpus, DefaultDtype(hardware), otherwise, assumptions);
+  std::vector<TrainSetup> together;
+  for (const TrainSetup& setup : setups) {
+    const ZeroConfig& zero = setup.zero;
+    if (zero.offload_optimizer.device == zero.offload_param.device) together.push_back(setup);
+  }
+  return together.empty() ? setups : together;
 }
 
 std::vector<TrainSetup> ResolveDeepSpeedSetups(const CommonOptions& common, const ModelSpec& model,
@@ -124,30 +156,33 @@ void AddRuntimeOptions(Command& command, RuntimeOptions& options) {
                  "Whose memory is estimated: zeroplan's own executor's (default), or another "
                  "program's (memory alone; docs/runtimes.md)"},
                 options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
-  command.Flag(group, "--compile", "Layers run under torch.compile (with --runtime deepspeed)",
-               options.compile);
+  command.Value({group, "--compile", "layers|all",
+                 "Under torch.compile: layers, or the loss too (default nothing; with --runtime "
+                 "deepspeed or fsdp2)"},
+                options.compile, WordIn<CompileKind>({"layers", "all"}));
 }
 
 void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,
                         const std::string& output) {
-  if (*options.runtime == RuntimeKind::kFsdp2) {
-    ThrowUsage("--runtime: the memory of fsdp2 is not modelled yet; use deepspeed or zeroplan");
-  }
-  RefuseOptions(common);
+  const bool fsdp2 = *options.runtime == RuntimeKind::kFsdp2;
+  RefuseOptions(common, options);
   CheckWritable({{"--output", output}});
   Assumptions assumptions;
   const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
   const ModelSpec model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   const Cluster cluster = ResolveCluster(common, hardware, assumptions);
   const std::vector<TrainSetup> setups =
-      ResolveDeepSpeedSetups(common, model, hardware, cluster.gpus, assumptions);
+      fsdp2 ? ResolveFsdp2Setups(common, model, hardware, cluster.gpus, assumptions)
+            : ResolveDeepSpeedSetups(common, model, hardware, cluster.gpus, assumptions);
   if (!GpuLowerOptions(model, setups.front().precision.dtype, hardware.gpu).flash_attention) {
     ThrowUsage(
-        "--runtime deepspeed: {} has no fused attention for {}'s heads of {} in {}, and the "
+        "--runtime: {} has no fused attention for {}'s heads of {} in {}, and the "
         "memory of PyTorch without it is not modelled",
         hardware.gpu.name, model.name, model.HeadSize(), DtypeName(setups.front().precision.dtype));
   }
-  const RuntimeEstimate estimate = EstimateDeepSpeed(model, cluster, setups, options.compile);
+  const RuntimeEstimate estimate =
+      EstimateRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, model, cluster,
+                      setups, {options.compile.has_value(), options.compile == CompileKind::kAll});
   if (json) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     WriteOutput(output, RuntimeJson(estimate));

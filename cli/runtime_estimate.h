@@ -9,9 +9,11 @@ namespace zeroplan {
 
 enum class RuntimeKind : uint8_t { kZeroplan, kDeepSpeed, kFsdp2 };
 
+enum class CompileKind : uint8_t { kLayers, kAll };
+
 struct RuntimeOptions {
   Option<RuntimeKind> runtime;
-  bool compile = false;
+  Option<CompileKind> compile;
 
   // Whether another program is asked about. Throws Error(kUsage) where an option of such a program
   // is given without it.

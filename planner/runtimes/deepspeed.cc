@@ -88,6 +88,7 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run) {
     shape.seq_len = setup.batch.seq_len;
     shape.recompute = setup.recompute.kind == RecomputeKind::kFull;
     shape.compiled = run.compiled;
+    shape.compiled_loss = run.compiled_loss;
     shape.keeps_smaller = run.compiled && setup.zero.stage == 3;
     TorchStep step(model, shape, &memory, engine.get());
     const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);

@@ -16,8 +16,8 @@ namespace zeroplan {
 struct DeepSpeedRun {
   ModelSpec model;
   TrainSetup setup;
-  // Layers under torch.compile.
-  bool compiled = false;
+  // Layers under torch.compile, and the loss.
+  bool compiled = false, compiled_loss = false;
   // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
   // context): it empties its cache rather than exceed it. None: unlimited.
   std::optional<uint64_t> limit_bytes;

@@ -11,9 +11,10 @@ namespace zeroplan {
 // The largest errors beside measured runs (docs/runtimes.md; a test holds these to the runs).
 struct RuntimeMargins {
   int runs;
-  double allocated, reserved, host;  // as shares
+  double allocated, reserved, device, host;  // as shares; 0: not measured
 };
-inline constexpr RuntimeMargins kDeepSpeedMargins{31, 0.041, 0.086, 0.048};
+inline constexpr RuntimeMargins kDeepSpeedMargins{31, 0.041, 0.086, 0.089, 0.048};
+inline constexpr RuntimeMargins kFsdp2Margins{9, 0, 0, 0.090, 0};
 
 // Resident set of Python with PyTorch and DeepSpeed, without tensors.
 uint64_t HostBaseBytes(int stage, TorchPhase phase);

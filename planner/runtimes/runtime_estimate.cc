@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/base/units.h"
 #include "planner/footprint.h"
 #include "planner/runtimes/deepspeed.h"
+#include "planner/runtimes/fsdp2.h"
 
 namespace zeroplan {
 namespace {
@@ -41,21 +43,37 @@ std::string GpuMisfit(const RuntimeFootprint& free, TorchPhase phase, uint64_t h
       FormatBytes(peak.reserved_bytes + free.context_bytes));
 }
 
+RuntimeFootprint FootprintOf(const RuntimeEstimate& estimate, const TrainSetup& setup,
+                             std::optional<uint64_t> limit_bytes) {
+  const TorchCompile& compile = estimate.compile;
+  switch (estimate.runtime) {
+    case OtherRuntime::kDeepSpeed:
+      return DeepSpeedFootprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes});
+    case OtherRuntime::kFsdp2:
+      return Fsdp2Footprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes});
+  }
+  ZEROPLAN_CHECK(false);
+}
+
 }  // namespace
 
-RuntimeEstimate EstimateDeepSpeed(const ModelSpec& model, const Cluster& cluster,
-                                  const std::vector<TrainSetup>& setups, bool compiled) {
-  RuntimeEstimate estimate{model, cluster, compiled, {}};
+std::string_view OtherRuntimeName(OtherRuntime runtime) {
+  return runtime == OtherRuntime::kDeepSpeed ? "DeepSpeed" : "FSDP2";
+}
+
+RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
+                                const Cluster& cluster, const std::vector<TrainSetup>& setups,
+                                TorchCompile compile) {
+  RuntimeEstimate estimate{runtime, model, cluster, compile, {}};
   const Capacity capacity = CapacityOf(cluster);
   for (const TrainSetup& setup : setups) {
-    DeepSpeedRun run{model, setup, compiled, std::nullopt};
     RuntimeChoice choice;
     choice.setup = setup;
-    choice.footprint = DeepSpeedFootprint(run);
+    choice.footprint = FootprintOf(estimate, setup, std::nullopt);
     const RuntimeFootprint& free = choice.footprint;
     if (capacity.gpu_bytes && free.DeviceBytes() > *capacity.gpu_bytes) {
-      run.limit_bytes = *capacity.gpu_bytes - std::min(*capacity.gpu_bytes, free.context_bytes);
-      const RuntimeFootprint limited = DeepSpeedFootprint(run);
+      const RuntimeFootprint limited = FootprintOf(
+          estimate, setup, *capacity.gpu_bytes - std::min(*capacity.gpu_bytes, free.context_bytes));
       if (limited.out_of_memory) {
         choice.why_not =
             GpuMisfit(free, *limited.out_of_memory, *capacity.gpu_bytes, setup.zero.stage);

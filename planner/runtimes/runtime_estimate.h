@@ -1,7 +1,9 @@
 // What choices take of memory in another runtime, and which of them fit.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/zero_config.h"
@@ -10,6 +12,15 @@
 #include "planner/runtimes/runtime_footprint.h"
 
 namespace zeroplan {
+
+enum class OtherRuntime : uint8_t { kDeepSpeed, kFsdp2 };
+// "DeepSpeed", "FSDP2".
+std::string_view OtherRuntimeName(OtherRuntime runtime);
+
+// What of a model runs under torch.compile.
+struct TorchCompile {
+  bool layers = false, loss = false;
+};
 
 struct RuntimeChoice {
   TrainSetup setup;
@@ -23,16 +34,19 @@ struct RuntimeChoice {
 };
 
 struct RuntimeEstimate {
+  OtherRuntime runtime = OtherRuntime::kDeepSpeed;
   ModelSpec model;
   Cluster cluster;
-  bool compiled = false;  // layers under torch.compile
+  TorchCompile compile;
   std::vector<RuntimeChoice> choices;
 };
 
-// Each of `setups` under DeepSpeed (deepspeed.h), judged by reserved memory, what lies outside the
-// allocator, and the hosts' memory. Throws what DeepSpeedFootprint throws.
-RuntimeEstimate EstimateDeepSpeed(const ModelSpec& model, const Cluster& cluster,
-                                  const std::vector<TrainSetup>& setups, bool compiled);
+// Each of `setups` (deepspeed.h and fsdp2.h say how they are meant), judged by reserved memory,
+// what lies outside the allocator, and the hosts' memory. Throws what DeepSpeedFootprint and
+// Fsdp2Footprint throw.
+RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
+                                const Cluster& cluster, const std::vector<TrainSetup>& setups,
+                                TorchCompile compile);
 
 // A table of at most 100 columns; one choice alone also gets its classes by phase.
 std::string RuntimeText(const RuntimeEstimate& estimate);

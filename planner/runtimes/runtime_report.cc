@@ -59,6 +59,26 @@ std::string ClassTable(const RuntimeFootprint& footprint) {
               2);
 }
 
+std::string_view CompiledText(TorchCompile compile) {
+  if (!compile.layers) return "";
+  return compile.loss ? ", layers and loss compiled" : ", layers compiled";
+}
+
+std::string MarginText(OtherRuntime runtime) {
+  if (runtime == OtherRuntime::kFsdp2) {
+    return fmt::format(
+        "Beside {} runs of it on H200s the device's memory was off by at most {:.1f} %; "
+        "its parts and host memory were not measured.",
+        kFsdp2Margins.runs, 100 * kFsdp2Margins.device);
+  }
+  const RuntimeMargins& margins = kDeepSpeedMargins;
+  return fmt::format(
+      "Beside {} runs of it on H200s, of GPT-2 models but for one, allocated memory was off "
+      "by at most {:.1f} %, reserved by {:.1f} %, the device's by {:.1f} %, host by {:.1f} %.",
+      margins.runs, 100 * margins.allocated, 100 * margins.reserved, 100 * margins.device,
+      100 * margins.host);
+}
+
 Json PeakJson(const TorchPeak& peak) {
   Json json = {{"allocated", peak.allocated_bytes}, {"reserved", peak.reserved_bytes}};
   for (size_t i = 0; i < kTorchClasses; ++i) {
@@ -116,7 +136,7 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
       Wrap(fmt::format("{} under {}{}: {} x {}, {} a GPU, micro-batch {}, {} micro-step{} of {} "
                        "tokens a sequence",
                        estimate.model.name, estimate.choices.front().footprint.runtime,
-                       estimate.compiled ? ", layers compiled" : "", cluster.gpus, cluster.gpu_name,
+                       CompiledText(estimate.compile), cluster.gpus, cluster.gpu_name,
                        FormatBytes(cluster.gpu_capacity_bytes), batch.micro_batch, batch.grad_accum,
                        batch.grad_accum == 1 ? "" : "s", batch.seq_len),
            2);
@@ -139,21 +159,16 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
         "* fits because PyTorch gives cached memory back and asks again, which costs time in "
         "every step.\n";
   }
-  const RuntimeMargins& margins = kDeepSpeedMargins;
-  return text + Wrap(fmt::format("Step time of DeepSpeed is not modelled yet. Beside {} runs of it "
-                                 "on H200s, of GPT-2 models "
-                                 "but for one, allocated memory was off by at most {:.1f} %, "
-                                 "reserved by {:.1f} %, host by {:.1f} % "
-                                 "(docs/runtimes.md).",
-                                 margins.runs, 100 * margins.allocated, 100 * margins.reserved,
-                                 100 * margins.host),
-                     2);
+  text += Wrap(fmt::format("Step time of {} is not modelled yet. {} docs/runtimes.md has them.",
+                           OtherRuntimeName(estimate.runtime), MarginText(estimate.runtime)),
+               2);
+  return text;
 }
 
 std::string RuntimeJson(const RuntimeEstimate& estimate) {
   Json json = {{"schema", "zeroplan.runtime-estimate/1"},
                {"runtime", estimate.choices.front().footprint.runtime},
-               {"compiled", estimate.compiled},
+               {"compiled", {{"layers", estimate.compile.layers}, {"loss", estimate.compile.loss}}},
                {"model", {{"name", estimate.model.name}, {"params", estimate.model.ParamCount()}}},
                {"cluster",
                 {{"hw", estimate.cluster.hardware},

@@ -1,6 +1,7 @@
 #include "planner/runtimes/torch_model.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "core/base/error.h"
@@ -73,18 +74,16 @@ int TorchStep::Module(int layer, int offset) const {
   return model_.first_layer_module + layer * model_.layer_modules + offset;
 }
 
-bool TorchStep::KeepsWeight(int module, int64_t columns) const {
-  if (!run_.keeps_smaller) return false;
-  const int weight = model_.modules[static_cast<size_t>(module)].params.front();
-  const auto elements = static_cast<int64_t>(model_.params[static_cast<size_t>(weight)].elements);
-  return elements < elements / columns * tokens_;  // of `columns` outputs
+// Its weight has inputs x `columns` elements, its input inputs x tokens.
+bool TorchStep::KeepsWeight(int64_t columns) const {
+  return run_.keeps_smaller && columns < tokens_;
 }
 
 Tensor TorchStep::Linear(int module, int64_t columns, Saved* saved) {
   if (!forward_workspace_) forward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
   hooks_->BeforeForward(module);
   Tensor out = Rows(columns);
-  if (KeepsWeight(module, columns)) {
+  if (KeepsWeight(columns)) {
     const int weight = model_.modules[static_cast<size_t>(module)].params.front();
     saved->weights.push_back(
         New(static_cast<int64_t>(2 * model_.params[static_cast<size_t>(weight)].elements)));
@@ -133,11 +132,10 @@ Tensor TorchStep::NormBackward(int module) {
 // `keep` false: within torch.utils.checkpoint's forward, where a tensor goes with its last use.
 Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   const int64_t batch_heads = run_.micro_batch * model_.spec.heads * run_.seq_len;
-  // The input of linear modules: it goes where none of them keeps it.
-  const auto drop_input = [this, keep](Tensor* tensor,
-                                       const std::vector<std::pair<int, int64_t>>& users) {
-    const bool kept = keep && std::any_of(users.begin(), users.end(), [this](const auto& user) {
-                        return !KeepsWeight(user.first, user.second);
+  // The input of linear modules with so many outputs each: it goes where none of them keeps it.
+  const auto drop_input = [this, keep](Tensor* tensor, std::initializer_list<int64_t> outputs) {
+    const bool kept = keep && std::any_of(outputs.begin(), outputs.end(), [this](int64_t columns) {
+                        return !KeepsWeight(columns);
                       });
     if (!kept) tensor->Reset();
   };
@@ -147,18 +145,15 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   saved->norm1 = Norm(Module(layer, 0), &saved->norm1_stats);
   int next = 1;
   if (model_.gpt2_style) {
-    const int qkv = Module(layer, next++);
     const int64_t columns = q_columns_ + 2 * kv_columns_;
-    saved->qkv = Linear(qkv, columns, saved);
-    drop_input(&saved->norm1, {{qkv, columns}});
+    saved->qkv = Linear(Module(layer, next++), columns, saved);
+    drop_input(&saved->norm1, {columns});
   } else {
-    const int q_proj = Module(layer, next), k_proj = q_proj + 1, v_proj = q_proj + 2;
-    next += 3;
     // Queries and keys are kept as rotated; what they were made of goes.
-    Tensor q = Linear(q_proj, q_columns_, saved);
-    Tensor k = Linear(k_proj, kv_columns_, saved);
-    saved->qkv = Linear(v_proj, kv_columns_, saved);
-    drop_input(&saved->norm1, {{q_proj, q_columns_}, {k_proj, kv_columns_}, {v_proj, kv_columns_}});
+    Tensor q = Linear(Module(layer, next++), q_columns_, saved);
+    Tensor k = Linear(Module(layer, next++), kv_columns_, saved);
+    saved->qkv = Linear(Module(layer, next++), kv_columns_, saved);
+    drop_input(&saved->norm1, {q_columns_, kv_columns_});
     saved->rotated = Rows(q_columns_ + kv_columns_);
     if (model_.spec.qk_norm) {
       // A norm of each head, which keeps its input.
@@ -181,15 +176,13 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   saved->middle = Rows(hidden_);
   projected.Reset();
   saved->norm2 = Norm(Module(layer, next++), &saved->norm2_stats);
-  const int up = Module(layer, next++);
-  saved->up = Linear(up, ffn_, saved);
+  saved->up = Linear(Module(layer, next++), ffn_, saved);
   if (model_.gpt2_style) {
-    drop_input(&saved->norm2, {{up, ffn_}});
+    drop_input(&saved->norm2, {ffn_});
     saved->activated = Rows(ffn_);
   } else {
-    const int gate = Module(layer, next++);
-    saved->gated = Linear(gate, ffn_, saved);
-    drop_input(&saved->norm2, {{up, ffn_}, {gate, ffn_}});
+    saved->gated = Linear(Module(layer, next++), ffn_, saved);
+    drop_input(&saved->norm2, {ffn_});
     // SiLU's output goes into the product, whose backward wants it: eager code keeps it, compiled
     // code makes it again.
     saved->silu = Rows(ffn_);
@@ -198,9 +191,8 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   }
   drop(&saved->up);
   drop(&saved->gated);
-  const int down = Module(layer, next);
-  Tensor projected_back = Linear(down, hidden_, saved);
-  drop_input(&saved->activated, {{down, hidden_}});
+  const Tensor projected_back = Linear(Module(layer, next), hidden_, saved);
+  drop_input(&saved->activated, {hidden_});
   if (!keep) saved->weights.clear();
   return Rows(hidden_);
 }
@@ -229,9 +221,13 @@ void TorchStep::Forward() {
   hooks_->BeforeForward(model_.head());
   Tensor logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
   hooks_->AfterForward(model_.head());
+  if (run_.compiled_loss) {
+    loss_input_ = std::move(logits);
+    return;
+  }
   Tensor logits32 = New(4 * tokens_ * vocab_, TorchClass::kLogits);
   logits.Reset();
-  log_probabilities_ = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+  loss_input_ = New(4 * tokens_ * vocab_, TorchClass::kLogits);
 }
 
 Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
@@ -301,14 +297,23 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   Tensor d_input = NormBackward(Module(layer, 0));
 }
 
+// The gradient of the 16-bit logits.
+Tensor TorchStep::LossBackward() {
+  if (run_.compiled_loss) {
+    Tensor d_logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
+    loss_input_.Reset();
+    return d_logits;
+  }
+  Tensor d_log_probabilities = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+  Tensor d_logits32 = New(4 * tokens_ * vocab_, TorchClass::kLogits);
+  d_log_probabilities.Reset();
+  loss_input_.Reset();
+  return New(2 * tokens_ * vocab_, TorchClass::kLogits);
+}
+
 void TorchStep::Backward() {
   {
-    Tensor d_log_probabilities = New(4 * tokens_ * vocab_, TorchClass::kLogits);
-    Tensor d_logits32 = New(4 * tokens_ * vocab_, TorchClass::kLogits);
-    d_log_probabilities.Reset();
-    log_probabilities_.Reset();
-    Tensor d_logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
-    d_logits32.Reset();
+    Tensor d_logits = LossBackward();
     if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
     hooks_->BeforeBackward(model_.head());
     Tensor d_norm = Rows(hidden_);

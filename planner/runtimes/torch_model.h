@@ -61,6 +61,9 @@ struct TorchRun {
   bool recompute = false;
   // Layers under torch.compile: SwiGLU keeps its two inputs alone.
   bool compiled = false;
+  // The loss under torch.compile: it keeps 16-bit logits, and its backward makes their gradient
+  // alone.
+  bool compiled_loss = false;
   // Layers under torch.compile whose linear modules are graphs of their own, with a function of
   // DeepSpeed's in them (stage 3). Each keeps the smaller of its input and its weight.
   bool keeps_smaller = false;
@@ -90,7 +93,7 @@ class TorchStep {
   Tensor Rows(int64_t columns) { return New(2 * tokens_ * columns); }
   // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does.
   Tensor Linear(int module, int64_t columns, Saved* saved);
-  bool KeepsWeight(int module, int64_t columns) const;
+  bool KeepsWeight(int64_t columns) const;
   // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
   Tensor LinearBackward(int module, int64_t inputs);
   Tensor Norm(int module, Tensor* stats);
@@ -98,6 +101,7 @@ class TorchStep {
   void ParamGradients(int module);
   Tensor Block(int layer, Saved* saved, bool keep);
   void BlockBackward(int layer, Saved saved);
+  Tensor LossBackward();
   Tensor AttentionBackward(int layer, Saved* saved, Tensor grad);
   int Module(int layer, int offset) const;
 
@@ -108,7 +112,8 @@ class TorchStep {
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
   std::vector<Tensor> residuals_;  // layers + 1
   std::vector<Saved> saved_;
-  Tensor token_ids_, final_norm_, final_stats_, log_probabilities_;
+  Tensor token_ids_, final_norm_, final_stats_;
+  Tensor loss_input_;  // fp32 log-probabilities, or the logits where the loss is compiled
   // cuBLAS takes one for each thread that multiplies: that of forward, and autograd's.
   Tensor forward_workspace_, backward_workspace_;
 };

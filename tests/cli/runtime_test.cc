@@ -62,7 +62,7 @@ TEST_CASE("estimate --runtime deepspeed: the tutorial's 10B on 32 GB, and what d
 TEST_CASE("estimate --runtime deepspeed: one choice for people, and no step time") {
   const RunResult run = RunZeroplan(
       "estimate --runtime deepspeed --model gpt2 --gpus 2 --stage 2 "
-      "--offload-optimizer none --micro-batch 4 --compile");
+      "--offload-optimizer none --micro-batch 4 --compile layers");
   REQUIRE(run.exit_code == 0);
   for (const char* part : {"gpt2 under deepspeed 0.19.6, layers compiled", "logits",
                            "forward_backward", "Step time of DeepSpeed is not modelled yet"}) {
@@ -95,10 +95,31 @@ TEST_CASE("estimate --runtime deepspeed --config takes the config's keys") {
   std::filesystem::remove(path);
 }
 
+TEST_CASE("estimate --runtime fsdp2: with and without resharding, and with all on the CPU") {
+  const RunResult run =
+      RunZeroplan("estimate --runtime fsdp2 --model gpt2-xl --gpus 2 --compile all --format json");
+  REQUIRE(run.exit_code == 0);
+  const Json report = Json::parse(run.out);
+  CHECK(report["compiled"]["loss"] == true);
+  REQUIRE(report["choices"].size() == 3);
+  const auto total = [&report](size_t choice) {
+    return report["choices"][choice]["gpu_bytes"]["total"].get<uint64_t>();
+  };
+  CHECK(report["choices"][0]["stage"] == 2);
+  CHECK(total(0) > total(1));
+  CHECK(report["choices"][2]["offload_param"] == "cpu");
+  CHECK(total(1) > total(2));
+}
+
 TEST_CASE("estimate --runtime: what it does not know is refused by name") {
-  CHECK(Refused("--runtime fsdp2").find("fsdp2 is not modelled yet") != std::string::npos);
+  CHECK(Refused("--runtime fsdp2 --stage 1").find("stage 1") != std::string::npos);
+  CHECK(Refused("--runtime fsdp2 --config x.json").find("--config") != std::string::npos);
+  CHECK(Refused("--runtime fsdp2 --grad-accum-dtype fp32").find("--grad-accum-dtype") !=
+        std::string::npos);
+  CHECK(Refused("--runtime fsdp2 --stage 3 --offload-optimizer cpu --offload-param none")
+            .find("CPUOffloadPolicy") != std::string::npos);
   CHECK(Refused("--runtime deepspeeed").find("deepspeed") != std::string::npos);
-  CHECK(Refused("--compile").find("--runtime deepspeed") != std::string::npos);
+  CHECK(Refused("--compile layers").find("--runtime deepspeed") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --dtype fp32").find("--dtype") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --tokens 1B").find("--tokens") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --deterministic").find("--deterministic") !=

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "core/config/reader_defaults.h"
 #include "core/families/load_model.h"
@@ -33,6 +34,7 @@ DeepSpeedRow RowOf(const nlohmann::json& json) {
   setup.precision.dtype = json.at("dtype") == "fp16" ? Dtype::kF16 : Dtype::kBF16;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
   row.run.compiled = json.at("compiled");
+  row.run.compiled_loss = json.value("compiled_loss", false);
   if (json.contains("limit")) {
     row.run.limit_bytes = static_cast<uint64_t>(json.at("limit").get<double>() * (1 << 30));
   }
@@ -52,7 +54,8 @@ DeepSpeedRow RowOf(const nlohmann::json& json) {
                 : ", optimizer on CPU"
           : "",
       zero.offload_param.device == OffloadDevice::kCpu ? ", parameters on CPU" : "",
-      setup.recompute == kNoRecompute ? "" : ", recompute", row.run.compiled ? ", compiled" : "",
+      setup.recompute == kNoRecompute ? "" : ", recompute",
+      row.run.compiled ? row.run.compiled_loss ? ", compiled with its loss" : ", compiled" : "",
       setup.precision.dtype == Dtype::kF16 ? ", fp16" : "", setup.batch.micro_batch,
       setup.batch.grad_accum, setup.batch.seq_len,
       json.contains("limit") ? fmt::format(", held to {} GiB", json.at("limit").get<double>())

@@ -1,8 +1,6 @@
 // The measured runs of tests/data/runtimes/deepspeed_runs.jsonl, and what is predicted for each.
 #pragma once
 
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -55,6 +55,7 @@ TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
   // What estimate says of itself.
   CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.02));
   CHECK(reserved.worst == doctest::Approx(kDeepSpeedMargins.reserved).epsilon(0.02));
+  CHECK(device.worst == doctest::Approx(kDeepSpeedMargins.device).epsilon(0.02));
   CHECK(host.worst == doctest::Approx(kDeepSpeedMargins.host).epsilon(0.02));
 }
 

@@ -1,0 +1,310 @@
+// Files named below are of torch/distributed/fsdp/_fully_shard/ in PyTorch 2.11.
+#include "planner/runtimes/fsdp2.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/torch_model.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kGatherStream = 1, kReduceStream = 2;
+constexpr int kSteps = 3;  // the first makes Adam's states; then tensors and segments repeat
+constexpr int64_t kMicroSteps = 2;
+
+class Fsdp2 : public TorchHooks {
+ public:
+  Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+      : model_(model),
+        memory_(memory),
+        gpus_(static_cast<uint64_t>(setup.batch.world_size)),
+        reshard_(setup.zero.stage == 3),
+        offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
+        reduce_bytes_(setup.precision.fp32_reduction ? 4 : 2),
+        groups_(static_cast<size_t>(model.spec.layers) + 1),
+        group_of_(model.params.size(), root()) {
+    for (size_t module = 0; module < model.modules.size(); ++module) {
+      const size_t group = GroupOf(static_cast<int>(module));
+      for (const int param : model.modules[module].params) {
+        const auto index = static_cast<size_t>(param);
+        std::vector<size_t>& params = groups_[group].params;
+        if (std::count(params.begin(), params.end(), index) > 0) continue;  // a tied head
+        params.push_back(index);
+        group_of_[index] = group;
+        groups_[group].shards += Shard(index);
+      }
+    }
+  }
+
+  // Meta parameters are sharded, then made on their device (to_empty).
+  void Init() {
+    for (size_t i = 0; i < model_.params.size(); ++i) {
+      if (offload_) {
+        memory_->AddPageable(4 * Shard(i));
+        memory_->Pin(4 * Shard(i));  // _fsdp_param.py, reset_sharded_param: pin_memory
+        memory_->DropPageable(4 * Shard(i));
+      } else {
+        params_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
+      }
+    }
+  }
+
+  void BeforeForward(int module) override {
+    const size_t group = GroupOf(module);
+    if (in_backward_) return;  // recompute: backward has it
+    if (group == root() && module != 0) return;
+    if (group != root() && !IsFirst(module)) return;
+    Unshard(group);
+    Wait(group, /*forward=*/true);
+  }
+
+  void AfterForward(int module) override {
+    const size_t group = GroupOf(module);
+    if (in_backward_ || !reshard_) return;
+    if (group != root() && IsLast(module)) groups_[group].whole.clear();
+  }
+
+  // The root's forward ends with the loss; its backward begins there.
+  void BeginBackward() {
+    in_backward_ = true;
+    gather_state_.Reset();  // _fsdp_state.py: the root's post-forward frees it
+    if (reshard_) groups_[root()].whole.clear();
+    Unshard(root());
+    Wait(root(), /*forward=*/false);
+    if (reshard_) Unshard(root() - 1);  // _backward_prefetch
+  }
+
+  void BeforeBackward(int module) override {
+    const size_t group = GroupOf(module);
+    if (group == root() || !IsLast(module)) return;
+    Unshard(group);
+    Wait(group, /*forward=*/false);
+    if (reshard_ && group > 0) Unshard(group - 1);
+  }
+
+  void AfterBackward(int module) override {
+    const size_t group = GroupOf(module);
+    if (group != root() && IsFirst(module)) Reduce(group);
+  }
+
+  void Gradient(int param, Tensor grad) override {
+    groups_[group_of_[static_cast<size_t>(param)]].grads.push_back(std::move(grad));
+  }
+
+  void EndBackward() {
+    Reduce(root());
+    reduce_state_.Reset();
+    in_backward_ = false;
+  }
+
+  void Step() {
+    if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
+    if (!offload_ && !has_states_) {
+      for (size_t i = 0; i < model_.params.size(); ++i) {
+        states_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
+        states_.push_back(memory_->New(TorchClass::kOptimizer, 4 * Shard(i)));
+      }
+    }
+    has_states_ = true;
+    for (Group& group : groups_) {
+      if (offload_ && group.has_host_grads) {
+        for (const size_t param : group.params) memory_->Unpin(4 * Shard(param));
+        group.has_host_grads = false;
+      }
+      group.reduced.Reset();
+    }
+  }
+
+ private:
+  struct Group {
+    std::vector<size_t> params;
+    uint64_t shards = 0;        // elements of a rank
+    std::vector<Tensor> whole;  // gathered parameters
+    Tensor gathered;            // what the all-gather wrote, until it is copied out
+    bool in_flight = false, has_host_grads = false;
+    std::vector<Tensor> grads;  // whole
+    Tensor reduced;             // the shard's, summed over micro-steps
+  };
+
+  size_t root() const { return groups_.size() - 1; }
+  size_t GroupOf(int module) const {
+    if (module < model_.first_layer_module || module >= model_.final_norm()) return root();
+    return static_cast<size_t>((module - model_.first_layer_module) / model_.layer_modules);
+  }
+  bool IsFirst(int module) const {
+    return (module - model_.first_layer_module) % model_.layer_modules == 0;
+  }
+  bool IsLast(int module) const { return IsFirst(module + 1); }
+
+  // Parameters are cut along their first dimension; what a cut adds is little.
+  uint64_t Shard(size_t param) const { return (model_.params[param].elements + gpus_ - 1) / gpus_; }
+  uint64_t Shards() const {
+    uint64_t sum = 0;
+    for (const Group& group : groups_) sum += group.shards;
+    return sum;
+  }
+
+  // _fsdp_param_group.py, unshard; _fsdp_collectives.py, foreach_all_gather: shards are cast into
+  // one buffer, gathered into another.
+  void Unshard(size_t index) {
+    Group& group = groups_[index];
+    if (group.in_flight || !group.whole.empty()) return;
+    group.in_flight = true;
+    if (gpus_ == 1) return;
+    std::vector<Tensor> brought;
+    for (const size_t param : group.params) {
+      if (offload_)
+        brought.push_back(memory_->New(TorchClass::kBuffers, 4 * Shard(param), kGatherStream));
+    }
+    const Tensor cast = memory_->New(TorchClass::kBuffers, 2 * group.shards, kGatherStream);
+    group.gathered = memory_->New(TorchClass::kBuffers, 2 * group.shards * gpus_, kGatherStream);
+  }
+
+  // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
+  // next group has copied out.
+  void Wait(size_t index, bool forward) {
+    Group& group = groups_[index];
+    if (!group.in_flight) return;
+    group.in_flight = false;
+    if (forward) gather_state_.Reset();
+    for (const size_t param : group.params) {
+      Tensor brought, cast;
+      if (gpus_ == 1) {
+        if (offload_) brought = memory_->New(TorchClass::kBuffers, 4 * Shard(param));
+        cast = memory_->New(TorchClass::kBuffers, 2 * Shard(param));
+      }
+      group.whole.push_back(memory_->New(TorchClass::kParams, 2 * Shard(param) * gpus_));
+    }
+    if (forward) {
+      gather_state_ = std::move(group.gathered);
+    } else {
+      group.gathered.Reset();
+    }
+  }
+
+  // post_backward; _fsdp_collectives.py, foreach_reduce: gradients into one buffer, which is kept
+  // until the next group reduces, the rank's part of them in the reduce dtype, then in fp32.
+  void Reduce(size_t index) {
+    Group& group = groups_[index];
+    group.whole.clear();
+    if (group.grads.empty()) return;
+    reduce_state_.Reset();
+    reduce_state_ = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
+    group.grads.clear();
+    Tensor part = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kReduceStream);
+    Tensor shard = reduce_bytes_ == 4
+                       ? std::move(part)
+                       : memory_->New(TorchClass::kGrads, 4 * group.shards, kReduceStream);
+    if (offload_) {
+      // Copied to page-locked memory.
+      for (const size_t param : group.params) {
+        if (group.has_host_grads) break;
+        memory_->Pin(4 * Shard(param));
+      }
+      group.has_host_grads = true;
+    } else if (!group.reduced) {
+      group.reduced = std::move(shard);  // else added in place
+    }
+  }
+
+  const TorchModel& model_;
+  TorchMemory* memory_;
+  uint64_t gpus_;
+  bool reshard_, offload_;
+  uint64_t reduce_bytes_;
+  std::vector<Group> groups_;  // layers, then the rest
+  std::vector<size_t> group_of_;
+  std::vector<Tensor> params_, states_;
+  Tensor gather_state_, reduce_state_;
+  bool in_backward_ = false, has_states_ = false;
+};
+
+void Refuse(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  if (setup.precision.dtype != Dtype::kBF16) {
+    ThrowUsage("--runtime fsdp2: its memory is modelled for bf16, not {}; give --dtype bf16",
+               DtypeName(setup.precision.dtype));
+  }
+  if (zero.stage < 2) {
+    ThrowUsage(
+        "--runtime fsdp2: stage {} is not what fully_shard does; use 3 "
+        "(reshard_after_forward) or 2 (without)",
+        zero.stage);
+  }
+  if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
+      zero.offload_param.device == OffloadDevice::kNvme) {
+    ThrowUsage("--runtime fsdp2: FSDP2 has no offload to NVMe; use cpu or none");
+  }
+  if ((zero.offload_optimizer.device != zero.offload_param.device && zero.stage == 3) ||
+      (zero.offload_optimizer.device != OffloadDevice::kNone && zero.stage < 3)) {
+    ThrowUsage(
+        "--runtime fsdp2: CPUOffloadPolicy moves parameters and optimizer together, at stage "
+        "3; give --stage 3 with --offload-optimizer cpu --offload-param cpu, or none");
+  }
+  if (zero.offload_optimizer.ratio < 1) {
+    ThrowUsage(
+        "--runtime fsdp2: --offload-ratio {}: CPUOffloadPolicy moves all or nothing; leave it "
+        "out",
+        zero.offload_optimizer.ratio);
+  }
+  if (setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1) {
+    ThrowUsage(
+        "--runtime fsdp2: recompute is modelled for none and for every layer "
+        "(torch.utils.checkpoint); give --checkpointing none or full, --checkpoint-every 1");
+  }
+}
+
+}  // namespace
+
+RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run) {
+  Refuse(run.setup);
+  const TrainSetup& setup = run.setup;
+  const TorchModel model(run.model);
+  TorchMemory memory(run.limit_bytes);
+  RuntimeFootprint footprint;
+  footprint.runtime = "fsdp2 of PyTorch 2.11";
+  {
+    Fsdp2 fsdp(model, setup, &memory);
+    fsdp.Init();
+    memory.Enter(TorchPhase::kInit);
+    footprint.after_init_bytes = memory.allocator().allocated();
+    TorchRun shape;
+    shape.micro_batch = setup.batch.micro_batch;
+    shape.seq_len = setup.batch.seq_len;
+    shape.recompute = setup.recompute.kind == RecomputeKind::kFull;
+    shape.compiled = run.compiled;
+    shape.compiled_loss = run.compiled_loss;
+    TorchStep step(model, shape, &memory, &fsdp);
+    const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
+    for (int i = 0; i < kSteps; ++i) {
+      for (int64_t micro = 0; micro < micro_steps; ++micro) {
+        memory.Enter(TorchPhase::kForwardBackward);
+        step.Forward();
+        fsdp.BeginBackward();
+        step.Backward();
+        fsdp.EndBackward();
+      }
+      memory.Enter(TorchPhase::kStep);
+      fsdp.Step();
+    }
+    for (size_t phase = 0; phase < kTorchPhases; ++phase) {
+      footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));
+    }
+  }
+  footprint.out_of_memory = memory.out_of_memory();
+  footprint.context_bytes = ContextBytes(/*stage=*/3, setup.batch.world_size);
+  for (const TorchPhase phase :
+       {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
+    if (memory.host_peak(phase).total() > footprint.host.total()) {
+      footprint.host = memory.host_peak(phase);
+    }
+  }
+  footprint.host_base_bytes = HostBaseBytes(3, TorchPhase::kStep);
+  return footprint;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,31 @@
+// What PyTorch's FSDP2 (fully_shard) takes of memory, from its own code.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "planner/runtimes/runtime_footprint.h"
+
+namespace zeroplan {
+
+// fully_shard on every layer and on the rest, parameters in fp32, MixedPrecisionPolicy with
+// param_dtype of 16 bit. Of `setup`:
+//   stage 3: reshard_after_forward; stage 2: not
+//   optimizer and parameters on the CPU together: CPUOffloadPolicy
+//   fp32_reduction: reduce_dtype fp32, else the parameters' 16 bit
+// Other ZeRO keys have no meaning for it.
+struct Fsdp2Run {
+  ModelSpec model;
+  TrainSetup setup;
+  // Layers under torch.compile, and the loss.
+  bool compiled = false, compiled_loss = false;
+  std::optional<uint64_t> limit_bytes;  // as DeepSpeedRun's
+};
+
+// Rank 0's memory with PyTorch 2.11, torch.optim.AdamW(fused=True) and clip_grad_norm_. Throws
+// Error(kUsage) for what is not modelled, naming the option.
+RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run);
+
+}  // namespace zeroplan
