@@ -22,8 +22,8 @@ constexpr double kRampRate = 989.4e12 / 132;
 constexpr double kSplitTraffic = 5.0;  // times one fp32 write and read of the output
 constexpr double kSplitBelow = 0.7;    // utilisation below which the library splits
 constexpr double kSplitUtilisation = 0.95;
-// What the shortest product takes at most, in launches: in a graph 3.8 us on an H200, where a row may
-// hold the 10 us that issuing a library's call takes.
+// What the shortest product takes at most, in launches: in a graph 3.8 us on an H200, where a row
+// may hold the 10 us that issuing a library's call takes.
 constexpr double kLaunchesOfCall = 5;
 // Sustained over dense peak, H200 bf16: 702 of 989.4 TFLOP/s.
 constexpr double kSustainedShare = 0.71;

@@ -158,8 +158,8 @@ double EmbedBackwardBytes(const LaunchShape& launch) {
 // The row that is named, not all of x.
 double SelectRowBytes(const LaunchShape& launch) { return 2 * Bytes(launch, 2); }
 
-// The logits once in, once out: a row stays on the chip from its maximum and sum to its gradient, or
-// comes a second time from the cache. Forward only: once in.
+// The logits once in, once out: a row stays on the chip from its maximum and sum to its gradient,
+// or comes a second time from the cache. Forward only: once in.
 double CrossEntropyBytes(const LaunchShape& launch) {
   const double passes = (launch.flags & kForwardOnly) != 0 ? 1 : 2;
   return passes * Bytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 3);
