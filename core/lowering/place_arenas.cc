@@ -93,11 +93,13 @@ class View {
 // what begins in its own and lives no longer than one such time sees all that it meets.
 class PlacedByTime {
  public:
-  // `busiest`: any position will do. `positions`: at least 1.
-  PlacedByTime(uint32_t busiest, uint32_t positions)
-      : busiest_(busiest),
-        at_busiest_(busiest, busiest + 1),
-        length_((positions + kViews - 1) / kViews) {
+  // `busiest`: any position will do. `positions`: at least 1. Of few buffers, few views: these cost
+  // more than they save.
+  PlacedByTime(uint32_t busiest, uint32_t positions, size_t buffers)
+      : busiest_(busiest), at_busiest_(busiest, busiest + 1) {
+    const auto views = std::clamp<uint32_t>(static_cast<uint32_t>(buffers / 40), 1, 32);
+    length_ = (positions + views - 1) / views;
+    all_.reserve(buffers);
     for (uint32_t begin = 0; begin < positions; begin += length_) {
       views_.emplace_back(begin, std::min(positions, begin + length_));
     }
@@ -126,8 +128,6 @@ class PlacedByTime {
   }
 
  private:
-  static constexpr uint32_t kViews = 32;
-
   // Tells the views from `next` on that [begin, end) concerns; returns the one after the last.
   size_t AddToViews(const Placed& entry, uint32_t begin, uint32_t end, size_t next) {
     const size_t first = begin / length_;
@@ -140,7 +140,7 @@ class PlacedByTime {
 
   const uint32_t busiest_;
   View at_busiest_;
-  const uint32_t length_;  // of the time of a view
+  uint32_t length_ = 1;  // of the time of a view
   std::vector<View> views_;
   std::vector<Placed> all_;
 };
@@ -191,7 +191,7 @@ uint64_t PlaceTransients(Program& p, std::vector<Lifetime>& lifetimes, uint64_t 
   std::sort(lifetimes.begin(), lifetimes.end(), [](const Lifetime& a, const Lifetime& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.begin < b.begin;
   });
-  PlacedByTime placed(BusiestPosition(lifetimes, positions), positions);
+  PlacedByTime placed(BusiestPosition(lifetimes, positions), positions, lifetimes.size());
   uint64_t size = 0;
   for (const Lifetime& life : lifetimes) {
     GapSearch gaps(life.bytes);
