@@ -18,12 +18,13 @@ constexpr double kComputeBesideCollective = 1.0;
 constexpr double kCollectiveBesideCompute = 0.66;
 
 // What one rank's update on the host walks over: gradient and parameter in 16 bits, three states in
-// 32.
+// 32. Counted from the model: programs that searches keep have no layout.
 double HostStateBytes(const Program& program) {
   constexpr double kBytesOfParameter = 16;
-  return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
-         static_cast<double>(program.layout.param_elements()) /
-         static_cast<double>(program.layout.world_size);
+  const TrainSetup& setup = program.setup;
+  const int64_t shards = setup.zero.stage == 0 ? 1 : setup.batch.world_size;
+  return kBytesOfParameter * setup.zero.offload_optimizer.ratio *
+         static_cast<double>(program.model.ParamCount()) / static_cast<double>(shards);
 }
 
 double Share(const std::optional<Figure>& figure, double otherwise) {
@@ -55,8 +56,8 @@ struct CostModel::Impl {
       const KernelCost::Cost cost = kernels.Of(program, launch);
       return {cost.seconds, cost.beside_collective, cost.work};
     }
-    const double seconds =
-        host.Seconds(launch.kernel, LaunchBytes(program, launch), HostStateBytes(program));
+    const double states = host.StatesMatter(launch.kernel) ? HostStateBytes(program) : 0;
+    const double seconds = host.Seconds(launch.kernel, LaunchBytes(program, launch), states);
     return {seconds, 1, {seconds}};
   }
 

@@ -34,7 +34,6 @@ double HostCost::Share(double bandwidth) const {
 }
 
 double HostCost::UpdateSpeedup(double state_bytes) const {
-  if (updates_.size() < 2) return 1;
   const auto rate = [](const MemoryKernelTime& row) { return row.bytes / row.seconds; };
   const double slowest = rate(updates_.back());
   const auto next = std::find_if(updates_.begin(), updates_.end(),
@@ -50,9 +49,13 @@ double HostCost::UpdateSpeedup(double state_bytes) const {
   return std::max(1.0, here / slowest);
 }
 
+bool HostCost::StatesMatter(KernelId kernel) const {
+  return updates_.size() > 1 && KernelInfo(kernel).cost == CostKind::kAdam;
+}
+
 double HostCost::Seconds(KernelId kernel, double bytes, double state_bytes) const {
   const bool adam = KernelInfo(kernel).cost == CostKind::kAdam;
-  const double speedup = adam ? UpdateSpeedup(state_bytes * ranks_) : 1;
+  const double speedup = StatesMatter(kernel) ? UpdateSpeedup(state_bytes * ranks_) : 1;
   if (const std::optional<double> own = kernels_.Seconds(kernel, bytes * ranks_)) {
     return *own / speedup;
   }

@@ -23,8 +23,10 @@ class HostCost {
   HostCost(const HardwareProfile& profile, int ranks_per_node);
 
   // Both throw Error(kUsage) naming node.triad_bandwidth if the profile has no figure for it.
-  // `state_bytes`: what one rank's update walks over, 16 bytes a parameter.
+  // `state_bytes`: what one rank's update walks over, 16 bytes a parameter; read where
+  // StatesMatter.
   double Seconds(KernelId kernel, double bytes, double state_bytes) const;
+  bool StatesMatter(KernelId kernel) const;
   double CopySeconds(double bytes) const { return bytes / Share(triad_); }
   // The fastest of all, one rank's share; infinite if not known (nothing to bound).
   double BytesPerSecond() const;

@@ -47,7 +47,12 @@ TEST_CASE("a lowered choice has the memory, the time and the size of its program
   const SearchFixture fixture = SmallFixture();
   const SearchInputs& in = fixture.inputs;
   LoweredPrograms programs = ProgramsOf(in, LoweredPrograms::kMostBytes);
-  StepTimer timer(*in.clusters[0].costs);
+  // An update's speed hangs on how much of its states the host's caches hold.
+  HardwareProfile profile = fixture.profile;
+  profile.node.host_updates.emplace();
+  profile.node.host_updates->rows = {{1e8, 0.5e-3}, {10e9, 200e-3}};
+  const CostModel costs(profile, ClusterShape{8, 8});
+  StepTimer timer(costs);
   for (const Candidate& c : SomeCandidates()) {
     CAPTURE(SetupOf(c, in.base).zero.stage);
     CAPTURE(c.grad_accum);
