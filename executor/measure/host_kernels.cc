@@ -17,6 +17,10 @@ constexpr KernelId kKernels[] = {KernelId::kAdamW, KernelId::kNormSq, KernelId::
 // Elements of a call, as units of training have them.
 constexpr int64_t kSizes[] = {1 << 19, 1 << 22, 1 << 24, 1 << 26};
 
+// Calls of a size in a round: some milliseconds, so that no row rests on one moment of a machine
+// that does other things too.
+constexpr int64_t kRoundElements = 1 << 26;
+
 constexpr int64_t kStateBytes = 16;  // of an element
 constexpr int64_t kMib = 1 << 20;
 constexpr int64_t kUpdateBytes[] = {64 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 2048 * kMib};
@@ -88,27 +92,45 @@ double HostKernels::Bytes(KernelId kernel, int64_t n) {
   }
 }
 
-double HostKernels::Seconds(KernelId kernel, int64_t n, int calls) {
+std::vector<double> HostKernels::CallSeconds(KernelId kernel, int64_t n, int calls) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
-  int64_t begin = 0;
-  for (int i = 0; i < std::max(2, calls); ++i, begin += n) {
-    if (begin + n > elements_) begin = 0;
+  for (int i = 0; i < calls; ++i, next_ += n) {
+    if (next_ + n > elements_) next_ = 0;
     const Clock::time_point before = Clock::now();
-    Run(kernel, begin, n);
+    Run(kernel, next_, n);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - before).count());
   }
-  return Median(std::move(seconds));
+  return seconds;
 }
 
-std::vector<NamedKernelTime> HostKernels::Times(int calls) {
-  std::vector<NamedKernelTime> times;
+double HostKernels::Seconds(KernelId kernel, int64_t n, int calls) {
+  return Median(CallSeconds(kernel, n, std::max(2, calls)));
+}
+
+std::vector<NamedKernelTime> HostKernels::Times(int rounds) {
+  struct Row {
+    KernelId kernel;
+    int64_t n;
+    std::vector<double> seconds;
+  };
+  std::vector<Row> rows;
   for (const KernelId kernel : kKernels) {
     for (const int64_t n : kSizes) {
       // Other parts of the memory in between, so that none is in the caches.
-      if (4 * n > elements_) continue;
-      times.push_back({kernel, Bytes(kernel, n), Seconds(kernel, n, calls)});
+      if (4 * n <= elements_) rows.push_back({kernel, n, {}});
     }
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (Row& row : rows) {
+      const auto calls = static_cast<int>(std::max<int64_t>(3, kRoundElements / row.n));
+      const std::vector<double> seconds = CallSeconds(row.kernel, row.n, calls);
+      row.seconds.insert(row.seconds.end(), seconds.begin(), seconds.end());
+    }
+  }
+  std::vector<NamedKernelTime> times;
+  for (Row& row : rows) {
+    times.push_back({row.kernel, Bytes(row.kernel, row.n), Median(std::move(row.seconds))});
   }
   return times;
 }

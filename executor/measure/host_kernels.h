@@ -27,16 +27,20 @@ class HostKernels {
   static double Bytes(KernelId kernel, int64_t n);
   // Median seconds of `calls` calls over one part of the memory after another, at least two.
   double Seconds(KernelId kernel, int64_t n, int calls);
-  // Of each kernel, by rising size.
-  std::vector<NamedKernelTime> Times(int calls);
+  // Of each kernel, by rising size: medians over rounds in which all take their turn.
+  std::vector<NamedKernelTime> Times(int rounds);
   // AdamW over all of so much memory, 16 bytes an element, again and again: what of it stays in
   // the caches from one step to the next makes it faster.
   std::vector<MemoryKernelTime> UpdateTimes(int rounds);
 
  private:
+  // Of each call, over one part of the memory after another.
+  std::vector<double> CallSeconds(KernelId kernel, int64_t n, int calls);
+
   struct Memory;
   ThreadPool& pool_;
   int64_t elements_;
+  int64_t next_ = 0;  // where the next timed call begins
   std::unique_ptr<Memory> memory_;
   StepState state_;
   Program program_;

@@ -49,7 +49,7 @@ HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds) {
   HostKernels kernels(pool, parameters);
   rates.adam = HostKernels::Bytes(KernelId::kAdamW, parameters) /
                MedianSeconds(rounds, [&] { kernels.Run(KernelId::kAdamW, 0, parameters); });
-  rates.kernels = kernels.Times(3 * rounds);
+  rates.kernels = kernels.Times(rounds);
   rates.updates = kernels.UpdateTimes(rounds);
   return rates;
 }
