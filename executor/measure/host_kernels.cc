@@ -14,12 +14,12 @@ namespace {
 
 constexpr uint16_t kOneBf16 = 0x3f80;
 constexpr KernelId kKernels[] = {KernelId::kAdamW, KernelId::kNormSq, KernelId::kConvert};
-// Elements of a call, as units of training have them.
-constexpr int64_t kSizes[] = {1 << 19, 1 << 22, 1 << 24, 1 << 26};
+// Elements of a call, as units of training have them: biases and norms to embeddings.
+constexpr int64_t kSizes[] = {1 << 11, 1 << 15, 1 << 19, 1 << 22, 1 << 24, 1 << 26};
 
 // Calls of a size in a round: some milliseconds, so that no row rests on one moment of a machine
 // that does other things too.
-constexpr int64_t kRoundElements = 1 << 26;
+constexpr int64_t kRoundElements = 1 << 26, kMostCalls = 500;
 
 constexpr int64_t kStateBytes = 16;  // of an element
 constexpr int64_t kMib = 1 << 20;
@@ -123,7 +123,8 @@ std::vector<NamedKernelTime> HostKernels::Times(int rounds) {
   }
   for (int round = 0; round < rounds; ++round) {
     for (Row& row : rows) {
-      const auto calls = static_cast<int>(std::max<int64_t>(3, kRoundElements / row.n));
+      const auto calls =
+          static_cast<int>(std::clamp<int64_t>(kRoundElements / row.n, 3, kMostCalls));
       const std::vector<double> seconds = CallSeconds(row.kernel, row.n, calls);
       row.seconds.insert(row.seconds.end(), seconds.begin(), seconds.end());
     }

@@ -32,8 +32,8 @@ TEST_CASE("host bandwidths are positive, finite and below any machine's") {
     CHECK(rate > 1e7);
     CHECK(rate < 20e12);
   }
-  // 3 million elements: calls of half a million, again in other parts.
-  REQUIRE(rates.kernels.size() == 3);
+  // 3 million elements: calls of two thousand to half a million, again in other parts.
+  REQUIRE(rates.kernels.size() == 9);
   for (const NamedKernelTime& row : rates.kernels) {
     CHECK(row.bytes / row.seconds > 1e7);
     CHECK(row.bytes / row.seconds < 20e12);
