@@ -1,27 +1,20 @@
-// Asks the driver's management library, loaded at run time: planning needs no CUDA to build or run.
-#include <dlfcn.h>
-
+// Asks the driver's management library.
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <string_view>
 
 #include "hwprofiles/detect.h"
+#include "hwprofiles/management_library.h"
 
 namespace zeroplan {
 namespace {
 
-// The few declarations of NVML that are used; its ABI keeps them stable across drivers.
 using NvmlDevice = void*;
 struct NvmlMemory {
   unsigned long long total, free, used;
 };
-constexpr int kNvmlSuccess = 0;
-
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
+constexpr int kNvmlSuccess = ManagementLibrary::kSuccess;
 
 // Indices that CUDA_VISIBLE_DEVICES leaves, in its order; nothing if it is not set or names devices
 // by something else than an index.
@@ -46,41 +39,17 @@ std::optional<std::vector<unsigned>> VisibleDevices() {
   return indices;
 }
 
-// The driver's library, initialised; nothing without a driver or GPU, or where detection is off.
-class Nvml {
- public:
-  Nvml() {
-    const char* off = std::getenv("ZEROPLAN_NO_DETECT");
-    if (off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0) return;
-    library_.reset(dlopen("libnvidia-ml.so.1", RTLD_NOW));
-    const auto init = Find<int (*)()>("nvmlInit_v2");
-    shutdown_ = Find<int (*)()>("nvmlShutdown");
-    ready_ = init != nullptr && shutdown_ != nullptr && init() == kNvmlSuccess;
-  }
-  ~Nvml() {
-    if (ready_) shutdown_();
-  }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-
-  bool ready() const { return ready_; }
-  // Null if the library lacks it.
-  template <typename Function>
-  Function Find(const char* name) const {
-    if (!library_) return nullptr;
-    return reinterpret_cast<Function>(dlsym(library_.get(), name));
-  }
-
- private:
-  std::unique_ptr<void, CloseLibrary> library_;
-  int (*shutdown_)() = nullptr;
-  bool ready_ = false;
-};
+// Whether the user wants no detection.
+bool IsOff() {
+  const char* off = std::getenv("ZEROPLAN_NO_DETECT");
+  return off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0;
+}
 
 }  // namespace
 
 std::vector<DetectedGpu> QueryGpus() {
-  const Nvml nvml;
+  if (IsOff()) return {};
+  const ManagementLibrary nvml;
   const auto get_count = nvml.Find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
   const auto get_handle =
       nvml.Find<int (*)(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2");
@@ -113,7 +82,8 @@ std::vector<DetectedGpu> QueryGpus() {
 }
 
 std::string QueryDriver() {
-  const Nvml nvml;
+  if (IsOff()) return "";
+  const ManagementLibrary nvml;
   const auto get_version = nvml.Find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
   char version[96] = {};
   if (!nvml.ready() || !get_version || get_version(version, sizeof version) != kNvmlSuccess) {

@@ -112,7 +112,9 @@ Found CheckPcie(const HardwareProfile& profile) {
   return std::nullopt;
 }
 
-Contradiction TooFast(const std::string& table, size_t row, double rate, std::string_view unit,
+constexpr double kTera = 1e12;
+
+Contradiction TooFast(std::string_view table, size_t row, double rate, std::string_view unit,
                       double limit, std::string_view what) {
   return Contradiction{fmt::format("{}.rows.{}", table, row),
                        fmt::format("{:.4g} {} is more than {} of {:.4g} {}; measure again", rate,
@@ -153,8 +155,21 @@ Found CheckAttention(const GpuProfile& gpu) {
   return std::nullopt;
 }
 
+template <typename Row>
+Found CheckMemoryRows(const GpuProfile& gpu, std::string_view key,
+                      const std::optional<Measured<Row>>& table) {
+  if (!table) return std::nullopt;
+  for (size_t i = 0; i < table->rows.size(); ++i) {
+    const double rate = table->rows[i].bytes / table->rows[i].seconds;
+    if (rate > gpu.hbm_bandwidth.value * kMeasuredTolerance) {
+      return TooFast(key, i, rate / kTera, "TB/s", gpu.hbm_bandwidth.value / kTera,
+                     "gpu.hbm_bandwidth (cached?)");
+    }
+  }
+  return std::nullopt;
+}
+
 Found CheckGpuTables(const GpuProfile& gpu) {
-  constexpr double kTera = 1e12;
   auto peak = [&](Dtype dtype) {
     const auto found = gpu.dense_peaks.find(dtype);
     return found == gpu.dense_peaks.end() ? 0.0 : found->second.value;
@@ -185,27 +200,8 @@ Found CheckGpuTables(const GpuProfile& gpu) {
       }
     }
   }
-  if (gpu.memory_kernels) {
-    for (size_t i = 0; i < gpu.memory_kernels->rows.size(); ++i) {
-      const MemoryKernelTime& row = gpu.memory_kernels->rows[i];
-      const double rate = row.bytes / row.seconds;
-      if (rate > gpu.hbm_bandwidth.value * kMeasuredTolerance) {
-        return TooFast("gpu.memory_kernels", i, rate / kTera, "TB/s",
-                       gpu.hbm_bandwidth.value / kTera, "gpu.hbm_bandwidth (cached?)");
-      }
-    }
-  }
-  if (gpu.kernels) {
-    for (size_t i = 0; i < gpu.kernels->rows.size(); ++i) {
-      const NamedKernelTime& row = gpu.kernels->rows[i];
-      const double rate = row.bytes / row.seconds;
-      if (rate > gpu.hbm_bandwidth.value * kMeasuredTolerance) {
-        return TooFast("gpu.kernels", i, rate / kTera, "TB/s", gpu.hbm_bandwidth.value / kTera,
-                       "gpu.hbm_bandwidth (cached?)");
-      }
-    }
-  }
-  return std::nullopt;
+  if (Found found = CheckMemoryRows(gpu, "gpu.memory_kernels", gpu.memory_kernels)) return found;
+  return CheckMemoryRows(gpu, "gpu.kernels", gpu.kernels);
 }
 
 Found CheckCopies(const HardwareProfile& profile) {

@@ -37,6 +37,11 @@ inline HardwareProfile PlainProfile() {
   return profile;
 }
 
+// What `hw measure` found of an H200, under a limit of so many watts.
+inline PowerProfile H200Power(double watts) {
+  return {Number(watts), Number(124), Number(1.06e-12), Number(69e-12), Number(0.5)};
+}
+
 // With a limit 600 W above what the GPU draws busy with nothing; a TFLOP draws 10 J, a TB 100 J.
 inline HardwareProfile LimitedProfile() {
   HardwareProfile profile = PlainProfile();

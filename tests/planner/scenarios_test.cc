@@ -15,6 +15,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/search/bounds.h"
 #include "planner/search/search.h"
+#include "tests/cost_models/plain_profile.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {
@@ -108,12 +109,7 @@ class Scenario {
     }
     // As hw measure finds them on an H200: faster GPUs are held back, slower ones are not.
     if (seed % 3 == 0) {
-      const auto figure = [](double value) {
-        Figure figure;
-        figure.value = value;
-        return figure;
-      };
-      profile.gpu.power = {figure(700), figure(124), figure(1.06e-12), figure(69e-12), figure(0.5)};
+      profile.gpu.power = H200Power(700);
     }
     if (!profile.gpu.bf16) {
       inputs.base.precision.dtype = inputs.base.precision.grad_accum_dtype = Dtype::kF16;

@@ -13,6 +13,7 @@
 #include "hwprofiles/overrides.h"
 #include "planner/estimate/choices.h"
 #include "tests/core/families/made_up/made_up.h"
+#include "tests/cost_models/plain_profile.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -263,13 +264,7 @@ TEST_CASE("bounds: under a power limit no time exceeds its program's") {
     CAPTURE(watts);
     SearchFixture fixture("gpt2-large", 8);
     SearchInputs& in = fixture.inputs;
-    const auto figure = [](double value) {
-      Figure figure;
-      figure.value = value;
-      return figure;
-    };
-    fixture.profile.gpu.power = {figure(watts), figure(124), figure(1.06e-12), figure(69e-12),
-                                 figure(0.5)};
+    fixture.profile.gpu.power = H200Power(watts);
     const CostModel costs(fixture.profile, {8, 8});
     in.clusters[0].costs = &costs;
     Bounds bounds = BoundsOf(in);

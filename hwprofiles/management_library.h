@@ -1,0 +1,44 @@
+// NVML, the driver's management library, loaded at run time: planning needs no CUDA to build or
+// run. Whoever calls a function of it declares it; NVML's ABI keeps declarations stable.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <memory>
+
+namespace zeroplan {
+
+class ManagementLibrary {
+ public:
+  static constexpr int kSuccess = 0;
+
+  // Loads and initialises it; not ready() without a driver.
+  ManagementLibrary() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
+    const auto init = Find<int (*)()>("nvmlInit_v2");
+    shutdown_ = Find<int (*)()>("nvmlShutdown");
+    ready_ = init != nullptr && shutdown_ != nullptr && init() == kSuccess;
+  }
+  ~ManagementLibrary() {
+    if (ready_) shutdown_();
+  }
+  ManagementLibrary(const ManagementLibrary&) = delete;
+  ManagementLibrary& operator=(const ManagementLibrary&) = delete;
+
+  bool ready() const { return ready_; }
+  // Null if the library lacks it.
+  template <typename Function>
+  Function Find(const char* name) const {
+    if (!library_) return nullptr;
+    return reinterpret_cast<Function>(dlsym(library_.get(), name));
+  }
+
+ private:
+  struct Close {
+    void operator()(void* library) const { dlclose(library); }
+  };
+  std::unique_ptr<void, Close> library_;
+  int (*shutdown_)() = nullptr;
+  bool ready_ = false;
+};
+
+}  // namespace zeroplan
