@@ -1,11 +1,19 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/safetensors.h"
+#include "executor/data/durable_file.h"
 
 namespace zeroplan {
 namespace {
@@ -71,6 +79,37 @@ std::optional<std::string> ReadLatest(const fs::path& save_dir) {
                Printable(name), StepFolderName(123));
   }
   return name;
+}
+
+SaveLock::SaveLock(const fs::path& save_dir) {
+  const fs::path path = CheckpointsFolder(save_dir) / ".lock";
+  MakeFolders(path.parent_path(), nullptr);
+  constexpr mode_t kMode = 0644;
+  file_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kMode));
+  if (!file_) ThrowRuntime("{}: cannot open: {}", path.string(), std::strerror(errno));
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      LogWarning("{}: cannot lock: {}; let no other run save here", path.string(),
+                 std::strerror(errno));
+      return;
+    }
+    char holder[256] = {};
+    const ssize_t bytes = ::pread(file_.get(), holder, sizeof holder - 1, 0);
+    ThrowUsage(
+        "--save {}: another run saves here{}; wait for its end, or name another folder",
+        save_dir.string(),
+        bytes > 0
+            ? fmt::format(" ({})", Printable(std::string_view(holder, static_cast<size_t>(bytes))))
+            : "");
+  }
+  // For the message of whoever comes next.
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  const std::string me = fmt::format("process {} on {}", ::getpid(), host);
+  if (::ftruncate(file_.get(), 0) != 0 ||
+      ::pwrite(file_.get(), me.data(), me.size(), 0) != static_cast<ssize_t>(me.size())) {
+    LogWarning("{}: cannot write: {}", path.string(), std::strerror(errno));
+  }
 }
 
 bool HasCheckpoint(const fs::path& save_dir) {

@@ -3,6 +3,7 @@
 //     DIR/checkpoints/step-00000123/rank-0000.safetensors ...   one file a shard
 //                                   meta.json
 //     DIR/checkpoints/latest      the name of the folder to resume from
+//     DIR/checkpoints/.lock       whose run saves here
 //     DIR/checkpoints/.tmp-...    unfinished saves and deletions
 //
 // Saving a step a second time makes step-00000123-1, then -2, and so on: a complete checkpoint is
@@ -15,6 +16,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/base/unique_fd.h"
 
 namespace zeroplan {
 
@@ -39,6 +42,19 @@ std::vector<CheckpointListing> ListCheckpoints(const std::filesystem::path& save
 // What DIR/checkpoints/latest names; nullopt if there is no such file. Throws Error(kUsage) if it
 // holds no folder name.
 std::optional<std::string> ReadLatest(const std::filesystem::path& save_dir);
+
+// Keeps other runs from saving into a folder while it lives: two would put their files into each
+// other's checkpoints.
+class SaveLock {
+ public:
+  // Makes the folder where it is missing. Throws Error(kUsage) naming the run that holds the lock,
+  // Error(kRuntime) where the folder cannot be written. A file system without locks is let through
+  // with a warning.
+  explicit SaveLock(const std::filesystem::path& save_dir);
+
+ private:
+  UniqueFd file_;
+};
 
 // Whether there is anything to resume from.
 bool HasCheckpoint(const std::filesystem::path& save_dir);

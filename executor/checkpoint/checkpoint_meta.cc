@@ -28,6 +28,29 @@ std::string HexState(const StepState& state) {
   return text;
 }
 
+constexpr size_t kHashDigits = 16;
+
+bool ParseHash(std::string_view digits, uint64_t& out) {
+  const char* end = digits.data() + digits.size();
+  return digits.size() == kHashDigits && std::from_chars(digits.data(), end, out, 16).ptr == end;
+}
+
+std::string HexHashes(const std::vector<uint64_t>& hashes) {
+  std::string text;
+  for (const uint64_t hash : hashes) text += fmt::format("{:016x}", hash);
+  return text;
+}
+
+constexpr std::string_view kSeal = ",\n  \"digest\": \"";
+
+void CheckSeal(std::string_view text, const std::filesystem::path& path) {
+  const size_t seal = text.rfind(kSeal);
+  if (seal == std::string_view::npos ||
+      text != SealJson(fmt::format("{}\n}}", text.substr(0, seal)))) {
+    ThrowUsage("{}: digest: the text is not the one that was saved", path.string());
+  }
+}
+
 // Reads the keys of one JSON object; every error names the file and the key.
 class Reader {
  public:
@@ -62,9 +85,17 @@ class Reader {
   void Hash(std::string_view key, uint64_t& out) const {
     std::string text;
     String(key, text);
-    const char* end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, out, 16);
-    if (text.size() != 16 || result.ptr != end) Fail(key, "16 hexadecimal digits");
+    if (text.size() != kHashDigits || !ParseHash(text, out)) Fail(key, "16 hexadecimal digits");
+  }
+  // One after the other.
+  void Hashes(std::string_view key, std::vector<uint64_t>& out) const {
+    std::string text;
+    String(key, text);
+    for (size_t i = 0; i < text.size(); i += kHashDigits) {
+      if (!ParseHash(std::string_view(text).substr(i, kHashDigits), out.emplace_back())) {
+        Fail(key, "16 hexadecimal digits for each checksum");
+      }
+    }
   }
   void State(std::string_view key, StepState& out) const {
     std::string text;
@@ -158,7 +189,8 @@ std::string FormatCheckpointMeta(const CheckpointMeta& meta) {
   for (const CheckpointFile& file : meta.files) {
     files.push_back({{"name", file.name},
                      {"bytes", file.bytes},
-                     {"header_hash", fmt::format("{:016x}", file.header_hash)}});
+                     {"header_hash", fmt::format("{:016x}", file.header_hash)},
+                     {"checksums", HexHashes(file.checksums)}});
   }
   Json extra = Json::object();
   for (const auto& [key, value] : meta.extra) extra[key] = value;
@@ -174,7 +206,14 @@ std::string FormatCheckpointMeta(const CheckpointMeta& meta) {
                      {"extra", extra},
                      {"files", files}};
   // Names may come from paths that are not UTF-8.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return SealJson(json.dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
+std::string SealJson(std::string_view object) {
+  constexpr std::string_view kEnd = "\n}";
+  ZEROPLAN_CHECK(object.ends_with(kEnd));
+  const std::string_view body = object.substr(0, object.size() - kEnd.size());
+  return fmt::format("{}{}{}\"{}\n", body, kSeal, DigestText(body), kEnd);
 }
 
 CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
@@ -193,6 +232,7 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
     ThrowUsage("{}: schema: '{}', expected '{}': saved by another version of zeroplan?",
                path.string(), Printable(schema), kCheckpointSchema);
   }
+  CheckSeal(text, path);
   CheckpointMeta meta;
   reader.Unsigned("serial", meta.serial);
   reader.Unsigned("step", meta.step);
@@ -211,6 +251,7 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
     file_reader.String("name", file.name);
     file_reader.Unsigned("bytes", file.bytes);
     file_reader.Hash("header_hash", file.header_hash);
+    file_reader.Hashes("checksums", file.checksums);
     if (file.name.empty() || std::filesystem::path(file.name).filename() != file.name) {
       ThrowUsage("{}: files: '{}' is not a file name", path.string(), Printable(file.name));
     }

@@ -13,12 +13,14 @@
 
 namespace zeroplan {
 
-inline constexpr std::string_view kCheckpointSchema = "zeroplan.checkpoint/1";
+inline constexpr std::string_view kCheckpointSchema = "zeroplan.checkpoint/2";
 
 struct CheckpointFile {
   std::string name;          // "rank-0000.safetensors"
   uint64_t bytes = 0;        // size of the file
   uint64_t header_hash = 0;  // SafetensorsFile::header_hash
+  // Of its entries in the order of their data, one for each chunk (state_checksum.h).
+  std::vector<uint64_t> checksums;
 };
 
 struct CheckpointMeta {
@@ -37,10 +39,13 @@ struct CheckpointMeta {
   std::vector<CheckpointFile> files;
 };
 
-// As meta.json has it.
+// As meta.json has it, sealed.
 std::string FormatCheckpointMeta(const CheckpointMeta& meta);
+// A JSON object with one more key at its end: a digest of all the text before it, so that a changed
+// byte anywhere shows.
+std::string SealJson(std::string_view object);
 // Reads FOLDER/meta.json. Throws Error(kUsage) naming file and key for what is missing or
-// malformed.
+// malformed, and for a text that is not the one that was sealed.
 CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder);
 
 // Throws Error(kUsage) naming `source` and the first dimension in which the models differ, with the

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/state_checksum.h"
 
 namespace zeroplan {
 namespace {
@@ -42,15 +43,38 @@ std::optional<EntryKey> ParseEntryName(std::string_view name) {
   return key;
 }
 
+std::string HowToTake(const fs::path& folder, std::string_view state) {
+  return fmt::format("{} is {}; to resume from it: echo {} > {}", folder.string(), state,
+                     folder.filename().string(), (folder.parent_path() / "latest").string());
+}
+
+// One sentence about the newest checkpoint below `save_dir` whose meta.json can be read.
+std::string Readable(const fs::path& save_dir) {
+  const auto list = ListCheckpoints(save_dir);
+  if (list.empty() || list.front().serial == 0) {
+    return fmt::format("no checkpoint in {} can be read", CheckpointsFolder(save_dir).string());
+  }
+  return HowToTake(list.front().folder, "there");
+}
+
+constexpr uint64_t kVerifiedAtOnce = uint64_t{1} << 16;  // elements
+
 }  // namespace
 
 fs::path FindCheckpoint(const fs::path& path) {
+  // Without a trailing slash, so that parent_path is the folder above.
+  const fs::path folder = path.has_filename() ? path : path.parent_path();
   std::error_code error;
-  if (fs::exists(path / "meta.json", error)) {
-    // Without a trailing slash, so that parent_path is the folder above.
-    return path.has_filename() ? path : path.parent_path();
+  if (fs::exists(folder / "meta.json", error) || IsStepFolderName(folder.filename().native())) {
+    return folder;
   }
-  if (const auto latest = ReadLatest(path)) return CheckpointsFolder(path) / *latest;
+  std::optional<std::string> latest;
+  try {
+    latest = ReadLatest(path);
+  } catch (const Error& damage) {
+    throw Error(damage.code(), fmt::format("{}\n{}", damage.what(), Readable(path)));
+  }
+  if (latest) return CheckpointsFolder(path) / *latest;
   const auto list = ListCheckpoints(path);
   if (list.empty()) {
     ThrowUsage("{}: there is no checkpoint to resume from (no {})", path.string(),
@@ -81,6 +105,16 @@ CheckpointSource CheckpointSource::Open(const fs::path& path, const ModelSpec& s
   }
 }
 
+template <typename Fn>
+void CheckpointSource::WithWayOut(const Fn& verify) const {
+  try {
+    verify();
+  } catch (const Error& damage) {
+    throw Error(damage.code(),
+                fmt::format("{}\n{}", damage.what(), Intact(folder_, meta_.model, table_)));
+  }
+}
+
 std::string CheckpointSource::Intact(const fs::path& damaged, const ModelSpec& spec,
                                      std::span<const ParamTensor> table) {
   const fs::path checkpoints = damaged.parent_path();
@@ -89,12 +123,12 @@ std::string CheckpointSource::Intact(const fs::path& damaged, const ModelSpec& s
     try {
       CheckpointMeta meta = ReadCheckpointMeta(other.folder);
       CheckSameShape(meta.model, spec, other.folder.string());
-      OpenFolder(other.folder, std::move(meta), table);
+      const CheckpointSource source = OpenFolder(other.folder, std::move(meta), table);
+      source.VerifyAll();
     } catch (const Error&) {
       continue;
     }
-    return fmt::format("{} is intact; to resume from it: echo {} > {}", other.folder.string(),
-                       other.folder.filename().string(), (checkpoints / "latest").string());
+    return HowToTake(other.folder, "intact");
   }
   return fmt::format("no other checkpoint in {} is intact", checkpoints.string());
 }
@@ -104,6 +138,7 @@ CheckpointSource CheckpointSource::OpenFolder(const fs::path& folder, Checkpoint
   CheckpointSource source;
   source.folder_ = folder;
   source.meta_ = std::move(meta);
+  source.table_.assign(table.begin(), table.end());
   source.pieces_.resize(table.size() * kStates.size());
   std::unordered_map<std::string_view, size_t> index_of;
   for (size_t i = 0; i < table.size(); ++i) index_of.emplace(table[i].name, i);
@@ -112,7 +147,8 @@ CheckpointSource CheckpointSource::OpenFolder(const fs::path& folder, Checkpoint
     std::sort(pieces.begin(), pieces.end(),
               [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   }
-  source.CheckCover(table);
+  source.CheckCover();
+  source.verified_ = std::make_unique<std::atomic<bool>[]>(source.checksums_.size());
   return source;
 }
 
@@ -130,6 +166,8 @@ void CheckpointSource::AddFile(const CheckpointFile& expected,
   if (file.header_hash() != expected.header_hash) {
     ThrowUsage("{}: the header is not the one that was saved", path.string());
   }
+  size_t chunk = checksums_.size();
+  checksums_.insert(checksums_.end(), expected.checksums.begin(), expected.checksums.end());
   for (const SafetensorsEntry& entry : file.entries()) {
     const auto key = ParseEntryName(entry.name);
     const auto tensor = key ? index_of.find(key->tensor) : index_of.end();
@@ -138,13 +176,19 @@ void CheckpointSource::AddFile(const CheckpointFile& expected,
                  Printable(entry.name));
     }
     pieces_[tensor->second * kStates.size() + key->state].push_back(
-        {key->begin, entry.elements, file.Bytes(entry).data()});
+        {key->begin, entry.elements, file.Bytes(entry).data(), chunk, files_.size() - 1});
+    chunk += ChecksumCount(entry.elements);
+  }
+  if (chunk != checksums_.size()) {
+    ThrowUsage("{}: files: {} has {} checksums for {} chunks", (folder_ / "meta.json").string(),
+               expected.name, expected.checksums.size(),
+               expected.checksums.size() + chunk - checksums_.size());
   }
 }
 
-void CheckpointSource::CheckCover(std::span<const ParamTensor> table) const {
+void CheckpointSource::CheckCover() const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const ParamTensor& tensor = table[i / kStates.size()];
+    const ParamTensor& tensor = table_[i / kStates.size()];
     const auto state = StateKindName(kStates[i % kStates.size()]);
     uint64_t covered = 0;
     for (const Piece& piece : pieces_[i]) {
@@ -161,9 +205,49 @@ void CheckpointSource::CheckCover(std::span<const ParamTensor> table) const {
   }
 }
 
+const std::vector<CheckpointSource::Piece>& CheckpointSource::PiecesOf(int tensor,
+                                                                       StateKind state) const {
+  return pieces_.at(static_cast<size_t>(tensor) * kStates.size() + static_cast<size_t>(state));
+}
+
+void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
+                                   uint64_t count) const {
+  for (uint64_t c = begin / kChecksumElements; c * kChecksumElements < begin + count; ++c) {
+    const size_t index = piece.first_chunk + c;
+    if (verified_[index].load(std::memory_order_relaxed)) continue;
+    const uint64_t first = c * kChecksumElements;
+    const uint64_t elements = std::min(kChecksumElements, piece.count - first);
+    // A file's tensors need not be aligned.
+    std::vector<float> part(std::min(elements, kVerifiedAtOnce));
+    uint64_t sum = 0;
+    for (uint64_t done = 0; done < elements; done += part.size()) {
+      part.resize(std::min<uint64_t>(part.size(), elements - done));
+      std::memcpy(part.data(), piece.data + (first + done) * sizeof(float),
+                  part.size() * sizeof(float));
+      sum += StateChecksum(first + done, part);
+    }
+    if (sum != checksums_[index]) {
+      ThrowUsage("{}: {} of {}, elements {} + {}: the data is not what was saved",
+                 files_[piece.file].path().string(),
+                 StateKindName(kStates[tensor_and_state % kStates.size()]),
+                 table_[tensor_and_state / kStates.size()].name, piece.begin + first, elements);
+    }
+    verified_[index].store(true, std::memory_order_relaxed);
+  }
+}
+
+void CheckpointSource::VerifyAll() const {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    for (const Piece& piece : pieces_[i]) VerifyPiece(piece, i, 0, piece.count);
+  }
+}
+
+void CheckpointSource::Verify() const {
+  WithWayOut([&] { VerifyAll(); });
+}
+
 void CheckpointSource::Read(const TensorRange& range, std::span<float> out) const {
-  const auto& pieces = pieces_.at(static_cast<size_t>(range.tensor) * kStates.size() +
-                                  static_cast<size_t>(range.state));
+  const auto& pieces = PiecesOf(range.tensor, range.state);
   const uint64_t elements = pieces.empty() ? 0 : pieces.back().begin + pieces.back().count;
   ZEROPLAN_CHECK(
       out.size() == range.count && range.begin <= elements && range.count <= elements - range.begin,
@@ -176,6 +260,8 @@ void CheckpointSource::Read(const TensorRange& range, std::span<float> out) cons
   for (uint64_t begin = range.begin; !out.empty(); ++piece) {
     const uint64_t first = begin - piece->begin;
     const size_t count = std::min<uint64_t>(out.size(), piece->count - first);
+    WithWayOut(
+        [&] { VerifyPiece(*piece, static_cast<size_t>(&pieces - pieces_.data()), first, count); });
     std::memcpy(out.data(), piece->data + first * sizeof(float), count * sizeof(float));
     out = out.subspan(count);
     begin += count;

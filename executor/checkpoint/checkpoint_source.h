@@ -1,9 +1,11 @@
 // Reading a checkpoint back: any range of any tensor, however many ranks wrote it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,7 +37,11 @@ class CheckpointSource : public StateSource {
   const CheckpointMeta& meta() const { return meta_; }
   const std::filesystem::path& folder() const { return folder_; }
 
+  // What it reads is held against its checksums first. Throws Error(kUsage) as Open does where the
+  // data is not what was saved.
   void Read(const TensorRange& range, std::span<float> out) const override;
+  // Holds all data against its checksums. Throws as Read does.
+  void Verify() const;
 
  private:
   // Elements [begin, begin + count) of a tensor's state, stored as fp32.
@@ -43,6 +49,8 @@ class CheckpointSource : public StateSource {
     uint64_t begin = 0;
     uint64_t count = 0;
     const std::byte* data = nullptr;
+    size_t first_chunk = 0;  // in checksums_
+    size_t file = 0;
   };
 
   CheckpointSource() = default;
@@ -53,12 +61,21 @@ class CheckpointSource : public StateSource {
                             std::span<const ParamTensor> table);
   void AddFile(const CheckpointFile& expected,
                const std::unordered_map<std::string_view, size_t>& index_of);
-  void CheckCover(std::span<const ParamTensor> table) const;
+  void CheckCover() const;
+  void VerifyAll() const;
+  template <typename Fn>
+  void WithWayOut(const Fn& verify) const;
+  void VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
+                   uint64_t count) const;
+  const std::vector<Piece>& PiecesOf(int tensor, StateKind state) const;
 
   std::filesystem::path folder_;
   CheckpointMeta meta_;
   std::vector<SafetensorsFile> files_;
-  std::vector<std::vector<Piece>> pieces_;  // by tensor and state; sorted, without gaps
+  std::vector<ParamTensor> table_;
+  std::vector<std::vector<Piece>> pieces_;         // by tensor and state; sorted, without gaps
+  std::vector<uint64_t> checksums_;                // of all files
+  std::unique_ptr<std::atomic<bool>[]> verified_;  // by checksum
 };
 
 }  // namespace zeroplan

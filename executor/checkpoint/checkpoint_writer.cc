@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 #include <string>
 
 #include "core/base/error.h"
@@ -65,7 +66,9 @@ fs::path StageCheckpoint(const fs::path& save_dir, int64_t step, IoHook* hook) {
   const fs::path checkpoints = CheckpointsFolder(save_dir);
   MakeFolders(checkpoints, hook);
   RemoveLeftovers(checkpoints, hook);
-  fs::path staging = checkpoints / (std::string(kStagingPrefix) + StepFolderName(step));
+  std::random_device random;
+  const fs::path staging = checkpoints / fmt::format("{}{}-{:08x}{:08x}", kStagingPrefix,
+                                                     StepFolderName(step), random(), random());
   try {
     MakeFolders(staging, hook);
   } catch (...) {

@@ -36,7 +36,7 @@ class CheckpointWriter {
  public:
   // Removes what interrupted saves left, makes the staging folder and takes the room for every
   // file. Throws Error(kRuntime) naming the path and the system's reason. REQUIRES: `layout`
-  // outlives the writer; nobody else saves into `save_dir` at the same time.
+  // outlives the writer; nobody else saves into `save_dir` at the same time (SaveLock).
   CheckpointWriter(const std::filesystem::path& save_dir, const ParamLayout& layout, int64_t step,
                    const CheckpointOptions& options);
   // Unfinished, it removes the staging folder: the checkpoints there were stay as they are.

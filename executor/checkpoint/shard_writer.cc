@@ -6,13 +6,14 @@
 #include "core/base/error.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/shard_ranges.h"
+#include "executor/checkpoint/state_checksum.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr std::array kStates = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
 
-SafetensorsPlan PlanShard(const ParamLayout& layout, int rank) {
+SafetensorsPlan PlanShard(const ParamLayout& layout, int rank, const std::string& save) {
   std::vector<SafetensorsPlan::Tensor> tensors;
   for (const ShardRange& range : RankRanges(layout, rank)) {
     const std::string& name = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
@@ -20,7 +21,7 @@ SafetensorsPlan PlanShard(const ParamLayout& layout, int rank) {
       tensors.push_back({ShardEntryName(name, state, range.begin), {range.count}});
     }
   }
-  return PlanSafetensors(tensors);
+  return PlanSafetensors(tensors, {{"save", save}});
 }
 
 }  // namespace
@@ -58,11 +59,13 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout&
     : layout_(layout),
       rank_(rank),
       entries_(layout.tensors->size() * kStates.size()),
-      file_(folder / ShardFileName(rank), PlanShard(layout, rank), hook) {
+      file_(folder / ShardFileName(rank), PlanShard(layout, rank, folder.filename().string()),
+            hook) {
   size_t index = 0;
   for (const ShardRange& range : RankRanges(layout, rank)) {
     for (const StateKind state : kStates) {
-      EntryOf(range.tensor, state) = {range.begin, range.count, index++, {}};
+      EntryOf(range.tensor, state) = {
+          range.begin, range.count, index++, {}, std::vector<uint64_t>(ChecksumCount(range.count))};
     }
   }
 }
@@ -80,6 +83,7 @@ void ShardWriter::Write(const TensorRange& range, std::span<const float> values)
                  range.count);
   ZEROPLAN_CHECK(entry.written.Add(range.begin, range.count), "tensor {} {}: {} + {} written twice",
                  range.tensor, StateKindName(range.state), range.begin, range.count);
+  AddToChecksums(range.begin - entry.begin, values, entry.checksums);
   file_.WriteAt(entry.index, range.begin - entry.begin, values);
 }
 
@@ -94,7 +98,16 @@ void ShardWriter::Finish() {
 
 CheckpointFile ShardWriter::Describe() const {
   const SafetensorsPlan& plan = file_.plan();
-  return {ShardFileName(rank_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header)))};
+  CheckpointFile file{
+      ShardFileName(rank_), plan.file_bytes, HashBytes(std::as_bytes(std::span(plan.header))), {}};
+  std::vector<const Entry*> in_file(plan.offset.size());
+  for (const Entry& entry : entries_) {
+    if (entry.count > 0) in_file[entry.index] = &entry;
+  }
+  for (const Entry* entry : in_file) {
+    file.checksums.insert(file.checksums.end(), entry->checksums.begin(), entry->checksums.end());
+  }
+  return file;
 }
 
 }  // namespace zeroplan

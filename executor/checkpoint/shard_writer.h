@@ -34,8 +34,10 @@ class WrittenRanges {
 // in any order and in pieces of any size.
 class ShardWriter : public StateSink {
  public:
-  // Writes FOLDER/rank-0000.safetensors of that rank. Throws Error(kRuntime) if the disk has no
-  // room. REQUIRES: `layout` outlives the writer, 0 <= rank < layout.world_size.
+  // Writes FOLDER/rank-0000.safetensors of that rank; the folder's name, another one for every
+  // save, goes into its header, so that no two saves' files can stand for each other. Throws
+  // Error(kRuntime) if the disk has no room. REQUIRES: `layout` outlives the writer, 0 <= rank <
+  // layout.world_size.
   ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int rank,
               IoHook* hook = nullptr);
 
@@ -53,6 +55,7 @@ class ShardWriter : public StateSink {
     uint64_t count = 0;  // 0: the rank has no part of the tensor
     size_t index = 0;    // in the file
     WrittenRanges written;
+    std::vector<uint64_t> checksums;
   };
   Entry& EntryOf(int tensor, StateKind state);
 

@@ -75,7 +75,10 @@ std::string DescribeFiles(const std::vector<std::unique_ptr<ShardWriter>>& shard
   std::ostringstream text;
   for (const auto& shard : shards) {
     const CheckpointFile file = shard->Describe();
-    text << file.name << ' ' << file.bytes << ' ' << file.header_hash << '\n';
+    text << file.name << ' ' << file.bytes << ' ' << file.header_hash << ' '
+         << file.checksums.size();
+    for (const uint64_t checksum : file.checksums) text << ' ' << checksum;
+    text << '\n';
   }
   return text.str();
 }
@@ -84,7 +87,10 @@ std::vector<CheckpointFile> ReadDescriptions(const std::vector<std::string>& of_
   std::vector<CheckpointFile> files;
   for (const std::string& text : of_ranks) {
     std::istringstream lines(text);
-    for (CheckpointFile file; lines >> file.name >> file.bytes >> file.header_hash;) {
+    size_t checksums = 0;
+    for (CheckpointFile file; lines >> file.name >> file.bytes >> file.header_hash >> checksums;) {
+      file.checksums.assign(checksums, 0);
+      for (uint64_t& checksum : file.checksums) lines >> checksum;
       files.push_back(file);
     }
   }

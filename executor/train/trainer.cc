@@ -72,6 +72,7 @@ class Run {
         options_(options),
         group_(group),
         observer_(observer),
+        lock_(LockSaveFolder()),
         checkpoint_(OpenCheckpoint()),
         seed_(ChooseSeed()),
         weights_(OpenWeights()),
@@ -117,6 +118,11 @@ class Run {
           100 * static_cast<double>(looked) / static_cast<double>(all));
     }
     return data;
+  }
+
+  std::optional<SaveLock> LockSaveFolder() const {
+    if (!first() || options_.save_dir.empty()) return std::nullopt;
+    return std::make_optional<SaveLock>(options_.save_dir);
   }
 
   std::unique_ptr<CheckpointSource> OpenCheckpoint() const {
@@ -356,6 +362,7 @@ class Run {
   const TrainOptions& options_;
   ProcessGroup& group_;
   TrainObserver& observer_;
+  const std::optional<SaveLock> lock_;
   std::unique_ptr<CheckpointSource> checkpoint_;
   const uint64_t seed_;
   std::unique_ptr<HfWeightsSource> weights_;

@@ -1,11 +1,14 @@
 // Checkpoints that something has happened to: an error names the file and the way out.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/state_checksum.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
+#include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan {
 namespace {
@@ -24,6 +27,13 @@ void Replace(const fs::path& path, const std::string& from, const std::string& t
   const size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   WriteAll(path, text.replace(at, from.size(), to));
+}
+
+// As one that knows how to seal it.
+void ReplaceInMeta(const fs::path& path, const std::string& from, const std::string& to) {
+  Replace(path, from, to);
+  const std::string text = ReadAll(path);
+  WriteAll(path, SealJson(text.substr(0, text.rfind(",\n  \"digest\"")) + "\n}"));
 }
 
 // Two checkpoints, of steps 1 and 2.
@@ -74,24 +84,43 @@ TEST_CASE("damaged checkpoint: the file is named, and the one to fall back to") 
       {"meta cut off", [&](const fs::path& f) { fs::resize_file(f / meta, 100); },
        "meta.json: not valid JSON"},
       {"other schema",
-       [&](const fs::path& f) { Replace(f / meta, "checkpoint/1", "checkpoint/9"); },
+       [&](const fs::path& f) { Replace(f / meta, "checkpoint/2", "checkpoint/9"); },
        "schema: 'zeroplan.checkpoint/9', expected"},
       {"state too long",
-       [&](const fs::path& f) { Replace(f / meta, "\"state\": \"", "\"state\": \"0"); },
+       [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"state\": \"", "\"state\": \"0"); },
        "state: must be 256 hexadecimal digits"},
       {"state no hex",
-       [&](const fs::path& f) { Replace(f / meta, "\"state\": \"", "\"state\": \"zz"); },
+       [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"state\": \"", "\"state\": \"zz"); },
        "state: must be 256 hexadecimal digits"},
       {"negative step",
-       [&](const fs::path& f) { Replace(f / meta, "\"step\": 2", "\"step\": -2"); },
+       [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"step\": 2", "\"step\": -2"); },
        "step: must be a non-negative integer"},
-      {"key gone", [&](const fs::path& f) { Replace(f / meta, "\"seed\"", "\"sead\""); },
+      {"key gone", [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"seed\"", "\"sead\""); },
        "seed: missing"},
       {"path as file name",
-       [&](const fs::path& f) { Replace(f / meta, "rank-0001", "../rank-0001"); },
+       [&](const fs::path& f) { ReplaceInMeta(f / meta, "rank-0001", "../rank-0001"); },
        "'../rank-0001.safetensors' is not a file name"},
-      {"file listed twice", [&](const fs::path& f) { Replace(f / meta, "rank-0001", "rank-0000"); },
+      {"file listed twice",
+       [&](const fs::path& f) { ReplaceInMeta(f / meta, "rank-0001", "rank-0000"); },
        "rank-0000.safetensors: "},
+      {"checksum gone",
+       [&](const fs::path& f) {
+         ReplaceInMeta(f / meta, "\"checksums\": \"", "\"checksums\": \"0");
+       },
+       "checksums: must be 16 hexadecimal digits for each checksum"},
+      {"one checksum more",
+       [&](const fs::path& f) {
+         ReplaceInMeta(f / meta, "\"checksums\": \"", "\"checksums\": \"" + std::string(16, '0'));
+       },
+       "checksums for "},
+      {"not sealed", [&](const fs::path& f) { Replace(f / meta, "\"seed\": 1", "\"seed\": 2"); },
+       "meta.json: digest: the text is not the one that was saved"},
+      {"shard of the step before",
+       [&](const fs::path& f) {
+         fs::copy_file(f.parent_path() / "step-00000001" / shard, f / shard,
+                       fs::copy_options::overwrite_existing);
+       },
+       "the header is not the one that was saved"},
       {"no folder", [&](const fs::path& f) { fs::remove_all(f); }, "meta.json"},
   };
   for (const Case& c : cases) {
@@ -118,7 +147,9 @@ TEST_CASE("damaged checkpoint: a rank that meta.json does not list is missed") {
   std::string text = ReadAll(saved.latest / "meta.json");
   const size_t begin = text.find("    {\n      \"name\": \"rank-0001");
   const size_t end = text.find("    {\n      \"name\": \"rank-0002");
-  WriteAll(saved.latest / "meta.json", text.erase(begin, end - begin));
+  text.erase(begin, end - begin);
+  WriteAll(saved.latest / "meta.json",
+           SealJson(text.substr(0, text.rfind(",\n  \"digest\"")) + "\n}"));
   CHECK(Contains(saved.Error(), "master of transformer.wte.weight: elements"));
 }
 
@@ -136,12 +167,109 @@ TEST_CASE("damaged checkpoint: what latest may hold") {
                            "step-00000001-", "/step-00000001"}) {
     CAPTURE(text);
     WriteAll(latest, text);
-    CHECK(Contains(saved.Error(), "is not the name of a checkpoint such as step-00000123"));
+    const std::string message = saved.Error();
+    CHECK(Contains(message, "is not the name of a checkpoint such as step-00000123"));
+    CHECK(Contains(message, "step-00000002 is there; to resume from it: echo step-00000002 > "));
   }
+  WriteAll(latest, std::string("step-0000\0001", 13));
+  CHECK(Contains(saved.Error(), "step-00000002 is there"));
   WriteAll(latest, "step-00000009");
   CHECK(Contains(saved.Error(), "step-00000002 is intact"));
   WriteAll(latest, "step-00000001");  // without a newline
   CHECK(OpenCheckpoint(saved.dir.path()).meta().step == 1);
+}
+
+TEST_CASE("damaged checkpoint: what was chosen loses its meta.json") {
+  const Saved saved;
+  const fs::path chosen = FindCheckpoint(saved.dir.path());
+  fs::remove(chosen / "meta.json");
+  const std::string message = ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(chosen); });
+  CHECK(Contains(message, "step-00000002/meta.json"));
+  CHECK(Contains(message, "step-00000001 is intact"));
+}
+
+TEST_CASE("damaged data: what a rank reads is held against its checksum") {
+  const Saved saved;
+  const fs::path shard = saved.latest / "rank-0001.safetensors";
+  const std::string whole = ReadAll(shard);
+  std::string half = whole;
+  std::fill(half.begin() + static_cast<std::ptrdiff_t>(half.size() / 2), half.end(), '\0');
+  WriteAll(shard, half);
+  const CheckpointSource source = OpenCheckpoint(saved.dir.path());
+  for (const std::string& message : {ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }),
+                                     ErrorOf(ExitCode::kUsage, [&] { IsConsistent(source); })}) {
+    CHECK(Contains(message, "rank-0001.safetensors: "));
+    CHECK(Contains(message, ": the data is not what was saved"));
+    CHECK(Contains(message, "step-00000001 is intact"));
+  }
+  // One that is damaged too is not offered.
+  std::string first = ReadAll(saved.first / "rank-0000.safetensors");
+  first.back() = static_cast<char>(first.back() ^ 1);
+  WriteAll(saved.first / "rank-0000.safetensors", first);
+  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }), "no other checkpoint in"));
+}
+
+TEST_CASE("damaged data: no flipped bit of a shard or of meta.json goes unseen") {
+  ZEROPLAN_TEST_RNG(rng);
+  const Saved saved;
+  for (const char* name : {"rank-0000.safetensors", "rank-0002.safetensors"}) {
+    const fs::path path = saved.latest / name;
+    const std::string whole = ReadAll(path);
+    for (int i = 0; i < 1200; ++i) {
+      std::string text = whole;
+      const size_t at = rng.Word() % text.size();
+      text[at] = static_cast<char>(text[at] ^ (1 << (rng.Word() % 8)));
+      WriteAll(path, text);
+      CAPTURE(at);
+      CHECK_THROWS_AS(OpenCheckpoint(saved.latest).Verify(), Error);
+    }
+    WriteAll(path, whole);
+  }
+  const fs::path meta = saved.latest / "meta.json";
+  const std::string whole = ReadAll(meta);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string text = whole;
+    text[at] = static_cast<char>(text[at] ^ (1 << (rng.Word() % 8)));
+    WriteAll(meta, text);
+    CAPTURE(at);
+    CHECK_THROWS_AS(ReadCheckpointMeta(saved.latest), Error);
+  }
+  WriteAll(meta, whole);
+  CHECK(IsConsistent(OpenCheckpoint(saved.latest)));
+}
+
+TEST_CASE("checksums: parts add up in any order, and places count") {
+  ZEROPLAN_TEST_RNG(rng);
+  std::vector<float> values(10'000);
+  for (float& value : values) value = static_cast<float>(rng.Normal());
+  constexpr uint64_t kBegin = kChecksumElements - 5000;  // over a chunk's border
+  std::vector<uint64_t> whole(2), parts(2);
+  AddToChecksums(kBegin, values, whole);
+  std::vector<size_t> cuts = {0, values.size()};
+  for (int i = 0; i < 20; ++i) cuts.push_back(rng.Word() % values.size());
+  std::sort(cuts.begin(), cuts.end());
+  for (size_t i = cuts.size() - 1; i > 0; --i) {
+    AddToChecksums(kBegin + cuts[i - 1],
+                   std::span(values).subspan(cuts[i - 1], cuts[i] - cuts[i - 1]), parts);
+  }
+  CHECK(parts == whole);
+  CHECK(whole[0] == StateChecksum(kBegin, std::span(values).first(5000)));
+  CHECK(StateChecksum(kBegin + 1, values) != StateChecksum(kBegin, values));
+  std::swap(values[17], values[2000]);
+  CHECK(StateChecksum(kBegin, std::span(values).first(5000)) != whole[0]);
+}
+
+TEST_CASE("a folder that a run saves into is refused to another") {
+  const FastTempDir dir;
+  {
+    const SaveLock lock(dir.path());
+    const std::string message = ErrorOf(ExitCode::kUsage, [&] { SaveLock(dir.path()); });
+    CHECK(Contains(message, "another run saves here (process " + std::to_string(getpid())));
+    CHECK(Contains(message, "name another folder"));
+    SaveCheckpoint(dir.path(), SmallLayout(0, 1), 1);
+  }
+  const SaveLock next(dir.path());
+  CHECK(OpenCheckpoint(dir.path()).meta().step == 1);
 }
 
 TEST_CASE("checkpoint of another model: the difference is named, no other is offered") {
