@@ -1,12 +1,12 @@
 // zeroplan generate: text from trained weights.
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/app.h"
+#include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/executor_commands.h"
 #include "core/base/error.h"
@@ -50,16 +50,11 @@ void RunGenerate(const GenerateCommand& command) {
   }
   std::vector<int32_t> tokens;
   for (const char c : command.prompt) tokens.push_back(static_cast<unsigned char>(c));
-  std::fputs(command.prompt.c_str(), stdout);
+  WriteOutput("", command.prompt);
   generator.Generate(tokens, count, sampling, [bytes](int32_t token) {
-    if (bytes) {
-      std::fputc(token, stdout);
-    } else {
-      fmt::print("{} ", token);
-    }
-    std::fflush(stdout);
+    WriteOutput("", bytes ? std::string(1, static_cast<char>(token)) : fmt::format("{} ", token));
   });
-  std::fputc('\n', stdout);
+  WriteOutput("", "\n");
 }
 
 }  // namespace

@@ -1,32 +1,49 @@
 // Maps what went wrong to the exit codes of core/base/error.h.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <cstdio>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "cli/app.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace {
+
+// A closed one would be given to the next file that is opened, and messages would be written into
+// that file.
+void OpenStandardStreams() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
+void Say(std::string_view what, std::string_view more = "") {
+  zeroplan::WriteStderr(fmt::format("zeroplan: {}\n{}", what, more));
+}
+
+constexpr std::string_view kBug =
+    "This is a bug in zeroplan; please report it with the command line.\n";
+
+}  // namespace
 
 int main(int argc, char** argv) {
+  OpenStandardStreams();
   try {
     return zeroplan::RunProgram(argc, argv);
   } catch (const zeroplan::Error& error) {
     // No message: another process of the run has said it.
-    if (*error.what() != '\0') fmt::print(stderr, "zeroplan: {}\n", error.what());
+    if (*error.what() != '\0') Say(error.what());
     return static_cast<int>(error.code());
   } catch (const zeroplan::CheckFailure& failure) {
-    fmt::print(stderr,
-               "zeroplan: {}\nThis is a bug in zeroplan; please report it with the command "
-               "line.\n",
-               failure.what());
+    Say(failure.what(), kBug);
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "zeroplan: out of host memory\n");
+    Say("out of host memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr,
-               "zeroplan: {}\nThis is a bug in zeroplan; please report it with the command "
-               "line.\n",
-               error.what());
+    Say(error.what(), kBug);
   }
   return static_cast<int>(zeroplan::ExitCode::kRuntime);
 }

@@ -9,11 +9,17 @@
 #include <filesystem>
 #include <memory>
 
+#include "core/base/durable_file.h"
 #include "core/base/error.h"
 
 namespace zeroplan {
 
-void WriteOutput(const std::string& file, std::string_view text) {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Written through, as devices and pipes have it.
+void WriteThrough(const std::string& file, std::string_view text) {
   struct Close {
     void operator()(std::FILE* stream) const { std::fclose(stream); }
   };
@@ -30,11 +36,25 @@ void WriteOutput(const std::string& file, std::string_view text) {
   }
 }
 
+}  // namespace
+
+void WriteOutput(const std::string& file, std::string_view text) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file, error);
+  const bool regular = fs::is_regular_file(status) || !fs::exists(status);
+  // Behind a symbolic link lies what is to be replaced.
+  const fs::path target = regular && !file.empty() ? fs::weakly_canonical(file, error) : fs::path();
+  if (target.empty() || error || access(ParentFolder(target).c_str(), W_OK | X_OK) != 0) {
+    return WriteThrough(file, text);
+  }
+  WriteFileAtomically(target, text, nullptr);
+  if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
+}
+
 namespace {
 
 // "" if `file` can be written, as far as can be told without doing it.
 std::string WhyNotWritable(const std::string& file) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::is_directory(file, ignored)) return "is a folder; name a file in it";
   if (fs::exists(file, ignored)) {

@@ -7,7 +7,8 @@
 
 namespace zeroplan {
 
-// To `file`, or to stdout if it is empty. Throws Error(kRuntime) if not all of it could be written.
+// To `file`, or to stdout if it is empty. A file that is there stays whole until all is on disk.
+// Throws Error(kRuntime) if not all of it could be written.
 void WriteOutput(const std::string& file, std::string_view text);
 
 // What `option` wants written to `file` ("": nothing) when the work is done. Throws Error(kUsage)

@@ -109,11 +109,10 @@ class ProgressLine {
     if (!shown_ || now - last_ < std::chrono::milliseconds(100)) return;
     last_ = now;
     written_ = true;
-    fmt::print(stderr, "\r\x1b[K{}: {} programs lowered", doing_, programs);
-    std::fflush(stderr);
+    WriteStderr(fmt::format("\r\x1b[K{}: {} programs lowered", doing_, programs));
   }
   void Clear() {
-    if (written_) fmt::print(stderr, "\r\x1b[K");
+    if (written_) WriteStderr("\r\x1b[K");
     written_ = false;
   }
 

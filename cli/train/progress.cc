@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/base/log.h"
 #include "core/base/units.h"
 
 namespace zeroplan {
@@ -52,7 +53,7 @@ Progress::Progress(const RunFacts& facts, int64_t steps, MetricsFile* metrics)
 void Progress::Line(const std::string& text) {
   if (bar_shown_) std::fputs("\r\033[K", stderr);
   bar_shown_ = false;
-  fmt::print(stderr, "{}\n", text);
+  WriteStderr(text + "\n");
 }
 
 std::string Progress::TextOf(const StepReport& report) const {
@@ -86,8 +87,7 @@ void Progress::Draw(const StepReport& report) {
   const auto filled = static_cast<int>(kBarWidth * report.step / std::max<int64_t>(steps_, 1));
   std::string bar(static_cast<size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
-  fmt::print(stderr, "\r\033[K[{}] {}  ETA {}", bar, TextOf(report), Duration(left));
-  std::fflush(stderr);
+  WriteStderr(fmt::format("\r\033[K[{}] {}  ETA {}", bar, TextOf(report), Duration(left)));
   bar_shown_ = true;
 }
 

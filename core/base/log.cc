@@ -25,4 +25,9 @@ void LogLine(LogLevel level, std::string_view line) noexcept {
   funlockfile(stderr);
 }
 
+void WriteStderr(std::string_view text) noexcept {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace zeroplan

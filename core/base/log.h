@@ -16,6 +16,10 @@ LogLevel GetLogLevel();
 // Writes one line to stderr, whole even when several threads log. Never throws.
 void LogLine(LogLevel level, std::string_view line) noexcept;
 
+// Writes to stderr what the level does not concern: progress, a program's last words. Where stderr
+// takes nothing (its disk is full), it is lost, and the run goes on. Never throws.
+void WriteStderr(std::string_view text) noexcept;
+
 template <typename... Args>
 void LogInfo(fmt::format_string<Args...> format, Args&&... args) {
   LogLine(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));

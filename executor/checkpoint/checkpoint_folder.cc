@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/durable_file.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/data/durable_file.h"
 
 namespace zeroplan {
 namespace {

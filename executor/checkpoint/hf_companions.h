@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "core/base/durable_file.h"
 #include "core/model/model_spec.h"
-#include "executor/data/durable_file.h"
 
 namespace zeroplan {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/durable_file.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/state_io.h"
-#include "executor/data/durable_file.h"
 
 namespace zeroplan {
 

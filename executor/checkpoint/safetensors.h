@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "executor/data/durable_file.h"
+#include "core/base/durable_file.h"
 #include "executor/data/mapped_file.h"
 
 namespace zeroplan {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/durable_file.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/data/durable_file.h"
 
 namespace zeroplan {
 namespace {

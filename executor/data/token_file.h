@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/data/durable_file.h"
+#include "core/base/durable_file.h"
 #include "executor/data/mapped_file.h"
 
 namespace zeroplan {

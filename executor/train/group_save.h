@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 
+#include "core/base/durable_file.h"
 #include "core/program/layout.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/state_io.h"
-#include "executor/data/durable_file.h"
 #include "executor/process/process_group.h"
 
 namespace zeroplan {

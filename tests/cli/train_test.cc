@@ -72,6 +72,37 @@ int RunAndSignal(const std::string& arguments, std::chrono::microseconds delay, 
   return status;
 }
 
+TEST_CASE("closed or full standard streams change nothing") {
+  const Workspace work;
+  const auto run = [&](const std::string& name, const std::string& streams) {
+    const std::string nvme = work.path(name + "-nvme");
+    fs::create_directory(nvme);
+    const std::string command =
+        "ZEROPLAN_NO_DETECT=1 " + BinaryPath("zeroplan ") +
+        work.Train("--stage 1 --offload-optimizer nvme --nvme-path " + nvme + " --metrics " +
+                       work.path(name + ".jsonl") + " --save " + work.path(name),
+                   8) +
+        " " + streams;
+    CAPTURE(command);
+    const int status = system(command.c_str());
+    CHECK(WEXITSTATUS(status) == 0);
+    std::ifstream lines(work.path(name + ".jsonl"));
+    int steps = 0;
+    for (std::string line; std::getline(lines, line);) {
+      const Json json = Json::parse(line, nullptr, false);
+      CHECK(json.is_object());
+      steps += json.contains("loss") ? 1 : 0;
+    }
+    CHECK(steps >= 8);
+    return ReadWhole(work.path(name + "/model.safetensors"));
+  };
+  const std::string weights = run("plain", "2>/dev/null");
+  CHECK(!weights.empty());
+  CHECK(run("closed", "<&- >&- 2>&-") == weights);
+  CHECK(run("closed_errors", "2>&-") == weights);
+  if (fs::exists("/dev/full")) CHECK(run("full", "2>/dev/full") == weights);
+}
+
 TEST_CASE("metrics, planned memory and final weights") {
   const Workspace work;
   const RunResult run = RunZeroplan(work.Train(

@@ -331,6 +331,36 @@ TEST_CASE("a full disk is a failure, not silence") {
   CHECK(RunZeroplan("model list >/dev/full").exit_code == 4);
 }
 
+TEST_CASE("a file that was there stays whole where the new one cannot be written") {
+  const std::string folder = "/tmp/zeroplan_cli_output_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  const std::string file = folder + "/profile.json", victim = folder + "/victim";
+  std::ofstream(file) << "old";
+  std::ofstream(victim) << "not mine";
+  std::filesystem::create_symlink(victim, folder + "/.profile.json.tmp");
+  const std::string show = "ZEROPLAN_NO_DETECT=1 " + BinaryPath("zeroplan") +
+                           " estimate --model gpt2 --format json -o " + file;
+  // Files of at most a block: a disk that is full.
+  const std::string full = "sh -c \"trap '' XFSZ; ulimit -f 1; " + show + "\" 2>/dev/null";
+  CHECK(WEXITSTATUS(system(full.c_str())) == 4);
+  CHECK(ReadWhole(file) == "old");
+  CHECK(WEXITSTATUS(system(show.c_str())) == 0);
+  CHECK(nlohmann::json::parse(ReadWhole(file))["schema"] == "zeroplan.estimate/1");
+  CHECK(ReadWhole(victim) == "not mine");
+  // What a link leads to is what is written, with the rights that it had.
+  const std::string link = folder + "/link.json";
+  std::filesystem::permissions(
+      file, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink(file, link);
+  CHECK(RunZeroplan("estimate --model gpt2 -o " + link).exit_code == 0);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(ReadWhole(file).find("gpt2") != std::string::npos);
+  CHECK((std::filesystem::status(file).permissions() & std::filesystem::perms::others_read) ==
+        std::filesystem::perms::none);
+  CHECK(RunZeroplan("estimate --model gpt2 -o /dev/stdout | head -1").out.size() > 10);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("data tokenize") {
   const std::string stem = "/tmp/zeroplan_cli_data_" + std::to_string(getpid());
   std::ofstream(stem + ".txt") << "abc";

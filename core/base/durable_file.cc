@@ -1,4 +1,4 @@
-#include "executor/data/durable_file.h"
+#include "core/base/durable_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -52,7 +52,9 @@ DurableFile::DurableFile(fs::path path, IoHook* hook, UniqueFd fd)
 
 DurableFile DurableFile::Create(const fs::path& path, IoHook* hook) {
   if (const int error = AskHook(hook, IoStep::kCreate, path)) Fail("create", path, error);
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  // What lies there goes first, so that nobody's link leads the writing elsewhere.
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) Fail("replace", path, errno);
+  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (!fd) Fail("create", path, errno);
   return DurableFile(path, hook, std::move(fd));
 }

@@ -38,7 +38,7 @@ class IoHook {
 // folder up.
 class DurableFile {
  public:
-  // Creates or truncates `path`.
+  // A new file: what lies at `path`, a symbolic link too, is removed first.
   static DurableFile Create(const std::filesystem::path& path, IoHook* hook = nullptr);
 
   // Takes the room for `bytes` bytes now, so that a full disk shows before the work of a save. File
