@@ -74,6 +74,9 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   AddDeterministicOption(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.resume);
+  command.List({run, "--allow-change", "data|order|seq-len",
+                "Resume although this is not what the checkpoint was saved with"},
+               /*required=*/false, 0, options.allow_change);
 }
 
 }  // namespace

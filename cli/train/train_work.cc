@@ -1,11 +1,14 @@
 #include "cli/train/train_work.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "cli/train/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/families/load_model.h"
-#include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/weight_files.h"
+#include "executor/train/run_identity.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 
@@ -116,7 +119,6 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
     }
   }
   work.lower = plan.lower;
-  work.config_digest = DigestText(plan.config_text);
   if (!plan.lower.checkpoints && !command.save.empty()) {
     ThrowUsage("--save: {} was planned without checkpoints; leave the option out, or plan again",
                command.plan);
@@ -152,8 +154,6 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
   }
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
-  const std::string& config = command.common.config;
-  work.config_digest = DigestText(config.empty() ? SetupLabel(work.setup) : ReadTextFile(config));
   return work;
 }
 
@@ -220,7 +220,16 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.threads_per_rank = command.threads.value_or(0);
   options.swap_dir = SwapDir(work.setup);
   options.trace_file = command.trace;
-  options.config_digest = work.config_digest;
+  options.allow_change = command.allow_change;
+  for (const std::string& fact : command.allow_change) {
+    if (std::find(std::begin(kHeldFacts), std::end(kHeldFacts), fact) == std::end(kHeldFacts)) {
+      ThrowUsage("--allow-change {}: what a resume keeps to is data, order and seq-len", fact);
+    }
+  }
+  if (!command.allow_change.empty() && !command.resume) {
+    ThrowUsage("--allow-change {}: says what a resume may change; add --resume, or leave it out",
+               command.allow_change.front());
+  }
   return options;
 }
 

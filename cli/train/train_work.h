@@ -20,7 +20,6 @@ struct TrainWork {
   TrainSetup setup;
   LowerOptions lower;
   std::optional<PlanFile> plan;
-  std::string config_digest;
   HardwareProfile hardware;        // what defaults and predictions are taken from
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine
   std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/json_source.h"
 #include "core/families/families.h"
 #include "core/model/model_fields.h"
@@ -192,18 +193,18 @@ std::string FormatCheckpointMeta(const CheckpointMeta& meta) {
                      {"header_hash", fmt::format("{:016x}", file.header_hash)},
                      {"checksums", HexHashes(file.checksums)}});
   }
-  Json extra = Json::object();
-  for (const auto& [key, value] : meta.extra) extra[key] = value;
+  Json run = Json::object();
+  for (const auto& [key, value] : meta.run) run[key] = value;
   const Json json = {{"schema", kCheckpointSchema},
                      {"serial", meta.serial},
                      {"step", meta.step},
                      {"samples_consumed", meta.samples_consumed},
                      {"seed", meta.seed},
                      {"world_size", meta.world_size},
-                     {"config_digest", meta.config_digest},
+                     {"train_tokens", meta.train_tokens},
                      {"state", HexState(meta.state)},
                      {"model", ModelJson(meta.model)},
-                     {"extra", extra},
+                     {"run", run},
                      {"files", files}};
   // Names may come from paths that are not UTF-8.
   return SealJson(json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -239,12 +240,12 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
   reader.Unsigned("samples_consumed", meta.samples_consumed);
   reader.Unsigned("seed", meta.seed);
   reader.Unsigned("world_size", meta.world_size);
-  reader.String("config_digest", meta.config_digest);
+  reader.Unsigned("train_tokens", meta.train_tokens);
   reader.State("state", meta.state);
   meta.model = ReadModel(Reader(reader.Object("model"), path));
-  const Json& extra = reader.Object("extra");
-  const Reader extra_reader(extra, path);
-  for (const auto& [key, value] : extra.items()) extra_reader.String(key.c_str(), meta.extra[key]);
+  const Json& run = reader.Object("run");
+  const Reader run_reader(run, path);
+  for (const auto& [key, value] : run.items()) run_reader.String(key.c_str(), meta.run[key]);
   for (const Json& item : reader.Array("files")) {
     const Reader file_reader(item, path);
     CheckpointFile& file = meta.files.emplace_back();

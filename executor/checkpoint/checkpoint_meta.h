@@ -31,8 +31,8 @@ struct CheckpointMeta {
   int world_size = 1;             // ranks of the run that saved; any number may resume
   StepState state;                // kept bit by bit
   ModelSpec model;
-  std::string config_digest;                 // DigestText of the training configuration
-  std::map<std::string, std::string> extra;  // whatever else has to come back as it was
+  uint64_t train_tokens = 0;  // of the data, from its begin; the others are held back. 0: none are
+  std::map<std::string, std::string> run;  // what decides its numbers (run_identity.h)
 
   // What the writer fills in.
   uint64_t serial = 0;  // saves into the same folder so far: larger is newer, whatever the step

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/kernels/convert.h"
@@ -70,14 +71,6 @@ std::string Printable(std::string_view text) {
   }
   if (text.size() > kMaxCharacters) printable += "...";
   return printable;
-}
-
-uint64_t HashBytes(std::span<const std::byte> bytes) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::byte byte : bytes) {
-    hash = (hash ^ std::to_integer<uint64_t>(byte)) * 0x100000001b3u;
-  }
-  return hash;
 }
 
 SafetensorsFile SafetensorsFile::Open(const std::filesystem::path& path) {

@@ -52,7 +52,7 @@ class SafetensorsFile {
   const SafetensorsEntry* Find(std::string_view name) const;
   // The "__metadata__" strings.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // A 64-bit FNV-1a of the header's bytes, length included.
+  // HashBytes of the header's bytes, length included.
   uint64_t header_hash() const { return header_hash_; }
 
   // The tensor's bytes, as stored; not aligned.
@@ -99,9 +99,6 @@ struct SafetensorsPlan {
 // REQUIRES: distinct names.
 SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors,
                                 std::map<std::string, std::string> metadata = {});
-
-// A 64-bit FNV-1a hash, as SafetensorsFile::header_hash has it.
-uint64_t HashBytes(std::span<const std::byte> bytes);
 
 // Streams the values of planned tensors into a file.
 class SafetensorsWriter {

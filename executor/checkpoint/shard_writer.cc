@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/shard_ranges.h"
 #include "executor/checkpoint/state_checksum.h"

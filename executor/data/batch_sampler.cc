@@ -24,11 +24,24 @@ BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& optio
                o.seq_len, o.seq_len + 1);
   }
   const auto batch = static_cast<uint64_t>(o.global_batch());
+  const auto length = static_cast<uint64_t>(o.seq_len);
+  if (o.shuffle && o.train_tokens) {
+    train_tokens_ = *o.train_tokens;
+    train_samples_ = train_tokens_ / length;
+    if (train_samples_ == 0 || train_samples_ > samples) {
+      ThrowUsage("--data: {} tokens are trained on, of {}, with sequences of {}: that is no sample",
+                 train_tokens_, data.size(), length);
+    }
+    first_validation_ = std::min(samples, (train_tokens_ + length - 1) / length);
+    validation_samples_ = (samples - first_validation_) / batch * batch;
+    return;
+  }
   if (o.shuffle && o.validation_fraction > 0 && samples / 2 >= batch) {
     const auto wanted = static_cast<uint64_t>(static_cast<double>(samples) * o.validation_fraction);
     validation_samples_ = std::clamp(wanted / batch, uint64_t{1}, samples / batch - 1) * batch;
   }
-  train_samples_ = samples - validation_samples_;
+  train_samples_ = first_validation_ = samples - validation_samples_;
+  if (validation_samples_ > 0) train_tokens_ = train_samples_ * length;
 }
 
 int64_t BatchSampler::validation_batches() const {
@@ -59,7 +72,7 @@ void BatchSampler::FillValidation(int64_t batch, int rank, std::span<int32_t> in
                  validation_batches());
   const auto first = static_cast<uint64_t>((batch * o.world_size + rank) * o.micro_batch);
   for (int64_t i = 0; i < o.micro_batch; ++i) {
-    FillRow(train_samples_ + first + static_cast<uint64_t>(i), i, inputs, targets);
+    FillRow(first_validation_ + first + static_cast<uint64_t>(i), i, inputs, targets);
   }
 }
 

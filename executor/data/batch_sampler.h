@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "executor/data/token_dataset.h"
@@ -34,6 +35,9 @@ struct SamplerOptions {
   // Cut down to whole global batches, but at least one, so that the part does not depend on the
   // rank count. Data of fewer than two global batches has no validation part at all.
   double validation_fraction = 0.05;
+  // Tokens from the stream's begin that are trained on, as an earlier part of the run had them: no
+  // other batch or sequence length puts one of the rest among them. In place of the fraction.
+  std::optional<uint64_t> train_tokens;
 
   int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
 };
@@ -49,6 +53,8 @@ class BatchSampler {
   uint64_t train_samples() const { return train_samples_; }
   // A multiple of the global batch; 0: no validation part.
   uint64_t validation_samples() const { return validation_samples_; }
+  // Of the stream's begin; 0: nothing is held back.
+  uint64_t train_tokens() const { return train_tokens_; }
   // Calls of FillValidation that visit the part once: a multiple of grad_accum.
   int64_t validation_batches() const;
 
@@ -72,6 +78,8 @@ class BatchSampler {
   SamplerOptions options_;
   uint64_t train_samples_ = 0;
   uint64_t validation_samples_ = 0;
+  uint64_t first_validation_ = 0;  // sample
+  uint64_t train_tokens_ = 0;
 };
 
 }  // namespace zeroplan

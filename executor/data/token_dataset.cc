@@ -1,10 +1,12 @@
 #include "executor/data/token_dataset.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "executor/data/token_file.h"
 
 namespace zeroplan {
@@ -232,6 +234,31 @@ void TokenDataset::ThrowOutside(const Piece& piece, uint64_t position, uint32_t 
       "this "
       "model's tokenizer, or train a model of at least {} tokens",
       piece.path.string(), token, position, vocab_, uint64_t{token} + 1);
+}
+
+std::string TokenDataset::Digest() const {
+  constexpr uint64_t kBlocks = 1024, kBlockBytes = 4096;
+  uint64_t hash = HashBytes({});
+  const auto add = [&](std::span<const std::byte> bytes) {
+    const std::array<uint64_t, 2> both = {hash, HashBytes(bytes)};
+    hash = HashBytes(std::as_bytes(std::span(both)));
+  };
+  for (const Piece& piece : pieces_) {
+    const std::array<uint64_t, 2> shape = {piece.count, piece.token_bytes};
+    add(std::as_bytes(std::span(shape)));
+    const uint64_t bytes = piece.count * piece.token_bytes;
+    const double share = static_cast<double>(piece.count) / static_cast<double>(size_);
+    const auto blocks = 2 + static_cast<uint64_t>(share * static_cast<double>(kBlocks));
+    if (bytes <= blocks * kBlockBytes) {
+      add({piece.data, bytes});
+      continue;
+    }
+    const uint64_t last = std::max<uint64_t>(1, blocks - 1);
+    for (uint64_t b = 0; b < blocks; ++b) {
+      add({piece.data + (bytes - kBlockBytes) * b / last, kBlockBytes});
+    }
+  }
+  return fmt::format("{:016x}, {} tokens", hash, size_);
 }
 
 void TokenDataset::Read(uint64_t begin, std::span<int32_t> out) const {

@@ -50,6 +50,10 @@ class TokenDataset {
   // Tokens of that part.
   uint64_t PartSize(int part, int parts) const;
 
+  // Of its content, whatever its files are called: their sizes, and about 1024 blocks of 4 KiB,
+  // evenly spread over the stream; all of it where it is smaller. "8c1f..., 300000 tokens".
+  std::string Digest() const;
+
   // Tokens [begin, begin + out.size()). REQUIRES: they lie within the stream. Throws Error(kUsage)
   // naming file and position of a token that is not in the vocabulary.
   void Read(uint64_t begin, std::span<int32_t> out) const;

@@ -22,6 +22,7 @@
 #include "executor/train/group_save.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/run_agreement.h"
+#include "executor/train/run_identity.h"
 
 namespace zeroplan {
 namespace {
@@ -42,7 +43,7 @@ double SecondsSince(SteadyClock::time_point begin) {
 }
 
 SamplerOptions MakeSamplerOptions(const Program& program, const TrainOptions& options,
-                                  uint64_t seed) {
+                                  uint64_t seed, std::optional<uint64_t> train_tokens) {
   const BatchSpec& batch = program.setup.batch;
   SamplerOptions sampler;
   sampler.seq_len = batch.seq_len;
@@ -51,6 +52,7 @@ SamplerOptions MakeSamplerOptions(const Program& program, const TrainOptions& op
   sampler.world_size = batch.world_size;
   sampler.shuffle = options.shuffle;
   sampler.seed = seed;
+  sampler.train_tokens = train_tokens;
   return sampler;
 }
 
@@ -77,14 +79,15 @@ class Run {
         seed_(ChooseSeed()),
         weights_(OpenWeights()),
         data_(OpenData()),
-        sampler_(data_, MakeSamplerOptions(program, options, seed_)),
+        facts_(DecidingFacts(program.setup, options.steps, options.shuffle, data_.Digest())),
+        sampler_(data_, MakeSamplerOptions(program, options, seed_, TrainTokensSoFar())),
         agreed_(Agree()),
         engine_(program, MakeEngineOptions()) {}
 
   RunReport Execute() {
     Start();
     if (first() && options_.shuffle && sampler_.validation_batches() == 0) {
-      LogInfo("the data is shorter than two global batches: no validation part");
+      LogInfo("too little data to hold back a global batch: no validation part");
     }
     observer_.OnStart(done_, sampler_.train_samples());
     while (done_ < options_.steps && !report_.interrupted) OneStep();
@@ -177,15 +180,33 @@ class Run {
 
   // Before the engine, whose own meeting of the ranks would not say what is wrong.
   bool Agree() {
-    AgreeOnFacts(group_, {{"program", FormatFingerprint(Fingerprint(program_))},
-                          {"--seed", std::to_string(seed_)},
-                          {"--data", fmt::format("{} samples", sampler_.train_samples())},
-                          {"--steps", std::to_string(options_.steps)},
-                          {"--init-from", options_.init_from.string()},
-                          {"--save", options_.save_dir.string()},
-                          {"--save-every", std::to_string(options_.save_every)},
-                          {"--validate-every", std::to_string(options_.validate_every)}});
+    RunFacts facts = {{"program", FormatFingerprint(Fingerprint(program_))},
+                      {"--seed", std::to_string(seed_)},
+                      {"--steps", std::to_string(options_.steps)},
+                      {"--init-from", options_.init_from.string()},
+                      {"--save", options_.save_dir.string()},
+                      {"--save-every", std::to_string(options_.save_every)},
+                      {"--validate-every", std::to_string(options_.validate_every)}};
+    facts.insert(facts.end(), facts_.begin(), facts_.end());
+    AgreeOnFacts(group_, facts);
     return true;
+  }
+
+  // What an earlier part of the run trained on, so that what it held back stays so. Says what a
+  // resume changes.
+  std::optional<uint64_t> TrainTokensSoFar() const {
+    if (!checkpoint_) return std::nullopt;
+    const CheckpointMeta& meta = checkpoint_->meta();
+    const std::vector<std::string> changes = CompareWithCheckpoint(
+        facts_, meta.run, options_.allow_change, checkpoint_->folder().string());
+    bool other_samples = false;
+    for (const std::string& change : changes) {
+      if (first()) LogWarning("{}", change);
+      other_samples = other_samples || change.starts_with("data:") || change.starts_with("order:");
+    }
+    if (other_samples) return std::nullopt;  // held back anew
+    const auto length = static_cast<uint64_t>(program_.setup.batch.seq_len);
+    return meta.train_tokens > 0 ? meta.train_tokens : (data_.size() - 1) / length * length;
   }
 
   EngineOptions MakeEngineOptions() const {
@@ -212,11 +233,6 @@ class Run {
       engine_.Load(*checkpoint_, true, &state);
       done_ = meta.step;
       consumed_ = meta.samples_consumed;
-      if (first() && meta.config_digest != options_.config_digest) {
-        LogWarning(
-            "the training configuration differs from the checkpoint's; it continues with the new "
-            "one");
-      }
       if (first()) LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
       checkpoint_.reset();
     } else if (weights_) {
@@ -323,7 +339,8 @@ class Run {
     meta.seed = seed_;
     meta.world_size = program_.setup.batch.world_size;
     meta.model = program_.model;
-    meta.config_digest = options_.config_digest;
+    meta.train_tokens = sampler_.train_tokens();
+    for (const auto& [name, value] : facts_) meta.run[name] = value;
     observer_.OnSaved(done_, group_.world_size() == 1 ? SaveAlone(meta) : SaveInGroup(meta));
   }
 
@@ -367,6 +384,7 @@ class Run {
   const uint64_t seed_;
   std::unique_ptr<HfWeightsSource> weights_;
   TokenDataset data_;
+  const RunFacts facts_;
   BatchSampler sampler_;
   const bool agreed_;
   Engine engine_;

@@ -17,23 +17,23 @@
 namespace zeroplan {
 
 struct TrainOptions {
-  Backend backend = Backend::kCpu;   // what it runs on, see EngineOptions
-  ProcessGroup* group = nullptr;     // of one rank a process; null: this process is all
-  std::vector<std::string> data;     // text files or folders, or token files
-  int64_t steps = 100;               // optimizer steps in all, those before a resume included
-  std::optional<uint64_t> seed;      // of weights and data order; default 1, or the checkpoint's
-  bool shuffle = true;               // false: samples in the stream's order, no validation part
-  std::filesystem::path save_dir;    // checkpoints and final weights; empty: nothing is saved
-  int64_t save_every = 0;            // steps; 0: at the end only
-  bool resume = false;               // from save_dir's latest checkpoint; fresh if there is none
-  std::filesystem::path init_from;   // folder with Hugging Face weights; empty: fresh weights
-  HfExportOptions final_weights;     // what the weights in save_dir are saved as
-  int64_t validate_every = 0;        // steps; 0: at the end only
-  int64_t validation_batches = 16;   // at most so many a time
-  int threads_per_rank = 0;          // 0: cores / ranks
-  std::string swap_dir;              // where the NVMe choices keep their file
-  std::filesystem::path trace_file;  // Chrome trace of the whole run; empty: none
-  std::string config_digest;         // of the training configuration, kept in checkpoints
+  Backend backend = Backend::kCpu;  // what it runs on, see EngineOptions
+  ProcessGroup* group = nullptr;    // of one rank a process; null: this process is all
+  std::vector<std::string> data;    // text files or folders, or token files
+  int64_t steps = 100;              // optimizer steps in all, those before a resume included
+  std::optional<uint64_t> seed;     // of weights and data order; default 1, or the checkpoint's
+  bool shuffle = true;              // false: samples in the stream's order, no validation part
+  std::filesystem::path save_dir;   // checkpoints and final weights; empty: nothing is saved
+  int64_t save_every = 0;           // steps; 0: at the end only
+  bool resume = false;              // from save_dir's latest checkpoint; fresh if there is none
+  std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
+  std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
+  HfExportOptions final_weights;          // what the weights in save_dir are saved as
+  int64_t validate_every = 0;             // steps; 0: at the end only
+  int64_t validation_batches = 16;        // at most so many a time
+  int threads_per_rank = 0;               // 0: cores / ranks
+  std::string swap_dir;                   // where the NVMe choices keep their file
+  std::filesystem::path trace_file;       // Chrome trace of the whole run; empty: none
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 };

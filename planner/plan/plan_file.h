@@ -22,7 +22,6 @@ struct PlanFile {
   Cluster cluster;
   TrainSetup setup;
   LowerOptions lower;
-  std::string config_text;   // the DeepSpeed config within, as one line of JSON
   uint64_t fingerprint = 0;  // of the program
   // Predicted; see CheckedProgram.
   Footprint footprint;

@@ -227,18 +227,14 @@ std::vector<std::string> ReadAdvice(PlanSection& root) {
   return advice;
 }
 
-// `config_text`: the config within, as one line.
 TrainSetup ReadSetup(PlanSection& root, int gpus, int64_t seq_len, int64_t layers,
-                     const std::string& source, std::string& config_text) {
+                     const std::string& source) {
   const JsonNode* config = root.Node("config");
   if (config == nullptr) root.json().Fail("config", "is missing; plan again");
   if (!config->is_object()) root.json().FailValue("config", "the DeepSpeed config, {...}");
   std::string text;
   int line = 1;
   AppendJson(text, line, *config);
-  for (const char c : text) {
-    if (c != '\n') config_text += c;
-  }
   ReadContext context;
   context.world_size = gpus;
   context.seq_len = seq_len;
@@ -270,8 +266,7 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   const int64_t seq_len = root.Int("seq_len", 1, plan.model.LongestSequence());
   plan.cluster = ReadFields<Cluster>(section("cluster"));
   plan.lower = ReadFields<LowerOptions>(section("lower"));
-  plan.setup =
-      ReadSetup(root, plan.cluster.gpus, seq_len, plan.model.layers, plan.source, plan.config_text);
+  plan.setup = ReadSetup(root, plan.cluster.gpus, seq_len, plan.model.layers, plan.source);
   plan.fingerprint = ReadFingerprint(root);
   ReadPredicted(section("predicted"), plan.source, plan);
   ReadSearch(section("search"));
@@ -298,8 +293,7 @@ ProgramRecord ReadProgramRecord(std::string_view text, const std::string& key, i
   const int64_t seq_len = root.Int("seq_len", 1, record.model.LongestSequence());
   const auto gpus = static_cast<int>(root.Int("gpus", 1, kMaxPlannedGpus));
   record.lower = ReadFields<LowerOptions>(section("lower"));
-  std::string config_text;
-  record.setup = ReadSetup(root, gpus, seq_len, record.model.layers, source, config_text);
+  record.setup = ReadSetup(root, gpus, seq_len, record.model.layers, source);
   record.fingerprint = ReadFingerprint(root);
   root.Finish();
   return record;

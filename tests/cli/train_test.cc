@@ -166,6 +166,35 @@ TEST_CASE("a run killed again and again has the losses of an uninterrupted one, 
   CHECK(LossesByStep(work.path("killed.jsonl")) == LossesByStep(work.path("control.jsonl")));
 }
 
+TEST_CASE("a resume names what it would change, and changes samples only when told to") {
+  const Workspace work;
+  const std::string save = " --save " + work.path("out");
+  REQUIRE(RunZeroplan(work.Train("--micro-batch 4" + save, 4)).exit_code == 0);
+  const auto train = [&](const std::string& data, const std::string& more) {
+    return "train --model " + work.path("config.json") + " --data " + SourcePath(data) +
+           " --threads 1 --lr 1e-3 --resume" + save + " " + more;
+  };
+  const RunResult other_rate =
+      RunZeroplan(train("LICENSE", "--micro-batch 2 --grad-accum 2 --steps 5"));
+  CAPTURE(other_rate.err);
+  CHECK(other_rate.exit_code == 0);
+  CHECK(other_rate.err.find("warning: lr: 0.003 in the checkpoint, 0.001 from here on") !=
+        std::string::npos);
+  CHECK(other_rate.err.find("global batch") == std::string::npos);
+  const std::string other_data = train("README.md", "--micro-batch 4 --steps 6");
+  const RunResult refused = RunZeroplan(other_data);
+  CAPTURE(refused.err);
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("data: ") != std::string::npos);
+  CHECK(refused.err.find("--allow-change data trains") != std::string::npos);
+  const RunResult allowed = RunZeroplan(other_data + " --allow-change data");
+  CAPTURE(allowed.err);
+  CHECK(allowed.exit_code == 0);
+  CHECK(allowed.err.find("warning: data: ") != std::string::npos);
+  CHECK(RunZeroplan(other_data + " --allow-change lr").exit_code == 2);
+  CHECK(RunZeroplan(work.Train("--allow-change data" + save)).exit_code == 2);
+}
+
 TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {
   const Workspace work;
   REQUIRE(RunZeroplan(work.Train("--micro-batch 4 --metrics " + work.path("control.jsonl")))

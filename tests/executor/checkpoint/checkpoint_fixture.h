@@ -97,7 +97,8 @@ inline CheckpointMeta SmallMeta(int64_t step) {
   meta.samples_consumed = static_cast<uint64_t>(step) * 8;
   meta.seed = ~uint64_t{0} - 5;
   meta.model = SmallModel();
-  meta.config_digest = DigestText("config");
+  meta.train_tokens = ~uint64_t{0} - 7;
+  meta.run = {{"lr", "0.001"}};
   meta.state.step = step;
   meta.state.loss_scale = 65536.0f;
   meta.state.grad_norm_sq = 1.0 / 3.0;

@@ -127,7 +127,7 @@ TEST_CASE("checkpoint: meta comes back bit by bit") {
   meta.state.stop_requested = std::numeric_limits<double>::denorm_min();
   meta.state.reserved[10] = -1;
   meta.model.layer_norm_eps = 1.1e-5f;
-  meta.extra = {{"algorithms", "a\nb \"c\""}, {"", ""}};
+  meta.run = {{"algorithms", "a\nb \"c\""}, {"", ""}};
   const ParamLayout layout = SmallLayout(1, 2);
   CheckpointWriter writer(dir.path(), layout, 12, {.world_size = 2});
   WriteState(layout, writer.sinks(), 12);
@@ -138,8 +138,8 @@ TEST_CASE("checkpoint: meta comes back bit by bit") {
   CHECK(got.model.layer_norm_eps == meta.model.layer_norm_eps);
   CHECK(got.model.name == "small");
   CHECK(got.model.init_std == meta.model.init_std);
-  CHECK(got.extra == meta.extra);
-  CHECK(got.config_digest == meta.config_digest);
+  CHECK(got.run == meta.run);
+  CHECK(got.train_tokens == meta.train_tokens);
   CHECK(got.serial == 1);
   CHECK(DigestText("") == "cbf29ce484222325");
   CHECK(DigestText("a") == "af63dc4c8601ec8c");

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
 

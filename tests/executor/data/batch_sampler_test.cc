@@ -225,5 +225,48 @@ TEST_CASE("sampler: too little data and bad options are errors") {
   CHECK_THROWS_AS(BatchSampler(data, {.seq_len = 4, .validation_fraction = -0.1}), Error);
 }
 
+TEST_CASE("what was held back stays so, whatever the batch and the sequence length become") {
+  const Counting stream(10'000);
+  const TokenDataset data = stream.Open();
+  SamplerOptions before;
+  before.seq_len = 16;
+  before.micro_batch = 4;
+  const BatchSampler first(data, before);
+  const uint64_t trained = first.train_tokens();
+  REQUIRE(trained > 9'000);
+  REQUIRE(trained < 9'999);
+  for (const int64_t length : {7, 16, 50}) {
+    for (const int64_t batch : {1, 3, 7}) {
+      SamplerOptions after = before;
+      after.seq_len = length;
+      after.micro_batch = batch;
+      after.train_tokens = trained;
+      const BatchSampler next(data, after);
+      CAPTURE(length);
+      CAPTURE(batch);
+      CHECK(next.train_tokens() == trained);
+      CHECK(next.train_samples() == trained / static_cast<uint64_t>(length));
+      uint64_t consumed = 0;
+      for (int step = 0; step < 50; ++step, consumed += static_cast<uint64_t>(batch)) {
+        for (const int32_t token : GlobalBatch(next, after, consumed).inputs) {
+          REQUIRE(static_cast<uint64_t>(token) < trained);
+        }
+      }
+      std::vector<int32_t> inputs(static_cast<size_t>(batch * length)), targets(inputs.size());
+      REQUIRE(next.validation_batches() > 0);
+      for (int64_t b = 0; b < next.validation_batches(); ++b) {
+        next.FillValidation(b, 0, inputs, targets);
+        for (const int32_t token : inputs) REQUIRE(static_cast<uint64_t>(token) >= trained);
+      }
+    }
+  }
+  // All of it was trained on: nothing is held back now.
+  SamplerOptions all = before;
+  all.train_tokens = 9'999 / 16 * 16;
+  CHECK(BatchSampler(data, all).validation_samples() == 0);
+  all.train_tokens = 3;
+  CHECK_THROWS_AS(BatchSampler(data, all), Error);
+}
+
 }  // namespace
 }  // namespace zeroplan

@@ -374,5 +374,30 @@ TEST_CASE("token file: text becomes a file of its bytes") {
   }
 }
 
+TEST_CASE("dataset digest: of the content, not of names") {
+  const Folder folder;
+  const auto digest = [](const std::string& path) {
+    return TokenDataset::Open(std::vector<std::string>{path}).Digest();
+  };
+  std::string text(300'000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>('a' + i * i % 23);
+  const std::string one = folder.Write("one.txt", text), two = folder.Write("two.md", text);
+  CHECK(digest(one) == digest(two));
+  CHECK(digest(one).ends_with(", 300000 tokens"));
+  for (const size_t at : {size_t{0}, size_t{123'456}, text.size() - 1}) {
+    std::string other = text;
+    other[at] = '!';
+    CHECK(digest(folder.Write("other.txt", other)) != digest(one));
+  }
+  CHECK(digest(folder.Write("longer.txt", text + "x")) != digest(one));
+  // The same bytes are other tokens.
+  CHECK(digest(folder.Write("tokens.u16", text)) != digest(one));
+  // Past what is looked at in whole, ends count.
+  std::string large(8'000'000, 'y');
+  const std::string before = digest(folder.Write("large.txt", large));
+  large.back() = 'z';
+  CHECK(digest(folder.Write("large.txt", large)) != before);
+}
+
 }  // namespace
 }  // namespace zeroplan

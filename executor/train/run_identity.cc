@@ -1,0 +1,106 @@
+#include "executor/train/run_identity.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
+  const OneCycleConfig& cycle = s.one_cycle;
+  const RangeTestConfig& range = s.range_test;
+  const int64_t total = s.total_steps > 0 ? s.total_steps : steps;
+  switch (s.kind) {
+    case ScheduleKind::kConstant:
+      return "constant";
+    case ScheduleKind::kWarmup:
+    case ScheduleKind::kWarmupDecay:
+      return fmt::format("{} from {} to {} in {} steps{}{}",
+                         s.log_warmup ? "logarithmic warm-up" : "linear warm-up", s.warmup_min_lr,
+                         s.warmup_max_lr, s.warmup_steps,
+                         s.kind == ScheduleKind::kWarmup ? "" : ", decay to step ",
+                         s.kind == ScheduleKind::kWarmup ? "" : std::to_string(total));
+    case ScheduleKind::kWarmupCosine:
+      return fmt::format("{} warm-up from {} in {} steps, cosine to {} at step {}",
+                         s.log_warmup ? "logarithmic" : "linear", s.warmup_min_ratio,
+                         s.warmup_steps, s.cos_min_ratio, total);
+    case ScheduleKind::kOneCycle:
+      return fmt::format("one cycle {} to {}, {} + {} steps, {} + {} stairs, decay {} by {}",
+                         cycle.min_lr, cycle.max_lr, cycle.first_steps, cycle.second_steps,
+                         cycle.first_stairs, cycle.second_stairs, cycle.decay_steps,
+                         cycle.decay_rate);
+    case ScheduleKind::kRangeTest:
+      return fmt::format("range test from {}, {} every {} steps{}", range.min_lr, range.step_rate,
+                         range.step_size, range.staircase ? ", in stairs" : "");
+  }
+  ZEROPLAN_CHECK(false);
+}
+
+std::string PrecisionText(const PrecisionConfig& p) {
+  std::string text = fmt::format("{}, gradients summed in {}{}", DtypeName(p.dtype),
+                                 DtypeName(p.grad_accum_dtype),
+                                 p.fp32_reduction ? " and reduced in fp32" : "");
+  if (p.dtype != Dtype::kF16) return text;
+  return text + (p.loss_scale > 0
+                     ? fmt::format(", loss scale {}", p.loss_scale)
+                     : fmt::format(", loss scale from 2^{}, window {}, hysteresis {}{}, at least {}",
+                                   p.initial_scale_power, p.loss_scale_window, p.hysteresis,
+                                   p.consecutive_hysteresis ? " refilled" : "", p.min_loss_scale));
+}
+
+bool IsHeld(const std::string& name) {
+  return std::find(std::begin(kHeldFacts), std::end(kHeldFacts), name) != std::end(kHeldFacts);
+}
+
+}  // namespace
+
+RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
+                       const std::string& data) {
+  const OptimizerConfig& o = setup.optimizer;
+  return {{"data", data},
+          {"order", shuffle ? "shuffled" : "the stream's (--no-shuffle)"},
+          {"seq-len", std::to_string(setup.batch.seq_len)},
+          {"global batch", fmt::format("{} sequences", setup.batch.global_batch())},
+          {"lr", fmt::format("{}", o.lr)},
+          {"betas", fmt::format("{}, {}", o.betas[0], o.betas[1])},
+          {"eps", fmt::format("{}", o.eps)},
+          {"weight decay",
+           fmt::format("{}{}", o.weight_decay, o.adam_w_mode ? "" : ", added to the gradient")},
+          {"bias correction", o.bias_correction ? "on" : "off"},
+          {"gradient clipping", fmt::format("{}", o.gradient_clipping)},
+          {"schedule", ScheduleText(o.schedule, steps)},
+          {"precision", PrecisionText(setup.precision)}};
+}
+
+std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
+                                               const std::map<std::string, std::string>& saved,
+                                               const std::vector<std::string>& allowed,
+                                               const std::string& checkpoint) {
+  std::vector<std::string> lines;
+  std::string refused, names;
+  for (const auto& [name, value] : now) {
+    const auto found = saved.find(name);
+    const std::string before = found == saved.end() ? "not known" : found->second;
+    if (before == value) continue;
+    const bool may = !IsHeld(name) || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+    const std::string line = fmt::format("{}: {} in the checkpoint, {} from here on", name, before, value);
+    if (may) {
+      lines.push_back(line);
+      continue;
+    }
+    refused += (refused.empty() ? "" : "; ") + line;
+    names += (names.empty() ? "" : ",") + name;
+  }
+  if (!refused.empty()) {
+    ThrowUsage(
+        "--resume: {} was saved by a run of other samples: {}. Give what it was saved with; "
+        "--allow-change {} trains on all the same",
+        checkpoint, refused, names);
+  }
+  return lines;
+}
+
+}  // namespace zeroplan
