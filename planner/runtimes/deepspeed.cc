@@ -72,15 +72,18 @@ TrainSetup WithDefaults(TrainSetup setup) {
 
 }  // namespace
 
-RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run) {
+RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) {
   Refuse(run);
+  TorchTimer no_timer(nullptr, {});
+  if (timer == nullptr) timer = &no_timer;
   const TrainSetup setup = WithDefaults(run.setup);
   const TorchModel model(run.model);
   TorchMemory memory(run.limit_bytes);
   RuntimeFootprint footprint;
   footprint.runtime = "deepspeed 0.19.6";
   {
-    const std::unique_ptr<DeepSpeedEngine> engine = MakeDeepSpeedEngine(model, setup, &memory);
+    const std::unique_ptr<DeepSpeedEngine> engine =
+        MakeDeepSpeedEngine(model, setup, &memory, timer);
     engine->Init();
     footprint.after_init_bytes = memory.allocator().allocated();
     TorchRun shape;
@@ -90,11 +93,14 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run) {
     shape.compiled = run.compiled;
     shape.compiled_loss = run.compiled_loss;
     shape.keeps_smaller = run.compiled && setup.zero.stage == 3;
-    TorchStep step(model, shape, &memory, engine.get());
+    timer->SetModel(model, shape, setup.precision.dtype);
+    TorchStep step(model, shape, &memory, engine.get(), timer);
     const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
     for (int i = 0; i < kSteps; ++i) {
+      timer->BeginStep();
       for (int64_t micro = 0; micro < micro_steps; ++micro) {
         memory.Enter(TorchPhase::kForwardBackward);
+        timer->BeginMicroStep();
         engine->BeginMicroStep(micro + 1 == micro_steps);
         step.Forward();
         step.Backward();
@@ -102,6 +108,7 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run) {
       }
       memory.Enter(TorchPhase::kStep);
       engine->Step();
+      timer->EndStep();
     }
     for (size_t phase = 0; phase < kTorchPhases; ++phase) {
       footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));

@@ -1,4 +1,4 @@
-// What DeepSpeed 0.19 takes of memory, from its own code: a model of that program, not of
+// What DeepSpeed 0.19 takes of memory and time, from its own code: a model of that program, not of
 // zeroplan's.
 #pragma once
 
@@ -8,6 +8,7 @@
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/runtimes/runtime_footprint.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 
@@ -26,7 +27,7 @@ struct DeepSpeedRun {
 // Rank 0's memory. 16-bit training with Adam in fp32, parameters made in 16 bit on the GPU (at
 // stage 3 under zero.Init). Throws Error(kUsage) for what is not modelled, naming the key: fp32,
 // states on NVMe, selective recompute, segments of several layers, fp32 sums or reduction of
-// gradients.
-RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run);
+// gradients. `timer`, if given, is played along.
+RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer = nullptr);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// DeepSpeed's engine and ZeRO optimizers as far as memory goes: what they hold, and what they make
-// and free around a model's own tensors.
+// DeepSpeed's engine and ZeRO optimizers as far as memory and time go: what they hold, what they
+// make and free around a model's own tensors, and what they run.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,19 @@
 #include "core/config/zero_config.h"
 #include "planner/runtimes/torch_memory.h"
 #include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
+
+// Bytes of a gradient's element that looking for infinities reads and writes, and its kernels
+// (stage_1_and_2.py, _has_inf_or_nan: a copy in fp32, isnan, isinf, or, as fp32, max).
+inline constexpr double kOverflowBytes = 36;
+inline constexpr int kOverflowKernels = 9;
+// A norm of a copy in fp64 (get_grad_norm_direct).
+inline constexpr double kNormBytes = 18;
+inline constexpr int kNormKernels = 3;
+// FusedAdam: gradient read, master and two states both ways, in fp32.
+inline constexpr double kAdamBytes = 28;
 
 class DeepSpeedEngine : public TorchHooks {
  public:
@@ -19,15 +30,16 @@ class DeepSpeedEngine : public TorchHooks {
   virtual void Step() = 0;
 };
 
-// `model` and `memory` must outlive it. Rank 0 of setup.batch.world_size.
+// The pointers must outlive it. Rank 0 of setup.batch.world_size.
 std::unique_ptr<DeepSpeedEngine> MakeDeepSpeedEngine(const TorchModel& model,
-                                                     const TrainSetup& setup, TorchMemory* memory);
+                                                     const TrainSetup& setup, TorchMemory* memory,
+                                                     TorchTimer* timer);
 // By stage; each in a file of its own.
 std::unique_ptr<DeepSpeedEngine> MakeStage0(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory);
+                                            TorchMemory* memory, TorchTimer* timer);
 std::unique_ptr<DeepSpeedEngine> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
-                                                TorchMemory* memory);
+                                                TorchMemory* memory, TorchTimer* timer);
 std::unique_ptr<DeepSpeedEngine> MakeStage3(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory);
+                                            TorchMemory* memory, TorchTimer* timer);
 
 }  // namespace zeroplan

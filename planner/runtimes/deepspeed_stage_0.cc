@@ -12,8 +12,12 @@ constexpr uint64_t kAllReduceElements = 500'000'000;
 
 class Stage0 : public DeepSpeedEngine {
  public:
-  Stage0(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
-      : model_(model), memory_(memory), elements_(model.elements()), gpus_(setup.batch.world_size) {
+  Stage0(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
+      : model_(model),
+        memory_(memory),
+        timer_(timer),
+        elements_(model.elements()),
+        gpus_(setup.batch.world_size) {
     grads_.resize(model.params.size());
   }
 
@@ -41,6 +45,7 @@ class Stage0 : public DeepSpeedEngine {
 
   void Gradient(int param, Tensor grad) override {
     Tensor& kept = grads_[static_cast<size_t>(param)];
+    if (kept) timer_->Memory(6 * Elements(param));
     if (!kept) kept = std::move(grad);  // else added in place
   }
 
@@ -50,11 +55,21 @@ class Stage0 : public DeepSpeedEngine {
     for (uint64_t begin = 0; begin < elements_; begin += kAllReduceElements) {
       const Tensor bucket =
           memory_->New(TorchClass::kBuffers, 2 * std::min(kAllReduceElements, elements_ - begin));
+      const auto elements = static_cast<double>(std::min(kAllReduceElements, elements_ - begin));
+      timer_->Memory(12 * elements, 3);  // flattened, divided, copied back
+      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllReduce, 2 * elements);
     }
   }
 
   // fused_optimizer.py, step: gradients cast one by one, then flattened.
   void Step() override {
+    const auto elements = static_cast<double>(elements_);
+    const int params = static_cast<int>(model_.params.size());
+    // Overflow by gradient, cast, flattened, norm, scaled, Adam, 16-bit parameters.
+    timer_->Memory(kOverflowBytes * elements, kOverflowKernels * params);
+    timer_->HostWaitsForAll();
+    timer_->Memory(6 * elements, params);
+    timer_->Memory((8 + 4 + 8 + kAdamBytes + 6) * elements, 5);
     std::vector<Tensor> cast;
     for (const TorchParam& param : model_.params) {
       cast.push_back(memory_->New(TorchClass::kOptimizer, 4 * param.elements));
@@ -65,8 +80,13 @@ class Stage0 : public DeepSpeedEngine {
   }
 
  private:
+  double Elements(int param) const {
+    return static_cast<double>(model_.params[static_cast<size_t>(param)].elements);
+  }
+
   const TorchModel& model_;
   TorchMemory* memory_;
+  TorchTimer* timer_;
   uint64_t elements_;
   int gpus_;
   bool last_ = true;
@@ -77,19 +97,20 @@ class Stage0 : public DeepSpeedEngine {
 }  // namespace
 
 std::unique_ptr<DeepSpeedEngine> MakeStage0(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory) {
-  return std::make_unique<Stage0>(model, setup, memory);
+                                            TorchMemory* memory, TorchTimer* timer) {
+  return std::make_unique<Stage0>(model, setup, memory, timer);
 }
 
 std::unique_ptr<DeepSpeedEngine> MakeDeepSpeedEngine(const TorchModel& model,
-                                                     const TrainSetup& setup, TorchMemory* memory) {
+                                                     const TrainSetup& setup, TorchMemory* memory,
+                                                     TorchTimer* timer) {
   switch (setup.zero.stage) {
     case 0:
-      return MakeStage0(model, setup, memory);
+      return MakeStage0(model, setup, memory, timer);
     case 3:
-      return MakeStage3(model, setup, memory);
+      return MakeStage3(model, setup, memory, timer);
     default:
-      return MakeStage1And2(model, setup, memory);
+      return MakeStage1And2(model, setup, memory, timer);
   }
 }
 

@@ -10,13 +10,16 @@ namespace zeroplan {
 namespace {
 
 constexpr int kReduceStream = 1;
+constexpr uint64_t kAllGatherElements = 500'000'000;  // allgather_bucket_size
 
 class Stage1And2 : public DeepSpeedEngine {
  public:
-  Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+  Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
+             TorchTimer* timer)
       : model_(model),
         zero_(setup.zero),
         memory_(memory),
+        timer_(timer),
         gpus_(static_cast<uint64_t>(setup.batch.world_size)),
         accumulates_(setup.batch.grad_accum > 1),
         offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu) {
@@ -71,11 +74,16 @@ class Stage1And2 : public DeepSpeedEngine {
     }
   }
 
-  void BeginMicroStep(bool last) override { last_ = last; }
+  void BeginMicroStep(bool last) override {
+    first_ = last_;
+    last_ = last;
+    timer_->Host(timer_->constants().micro_step);
+  }
 
   // process_gradients
   void Gradient(int param, Tensor grad) override {
     const size_t index = static_cast<size_t>(param);
+    timer_->Host(timer_->constants().gradient_hook);
     if (buckets_.empty()) {
       // setup_buckets: one, two with overlap_comm; of this size however small the model is.
       const int buckets = zero_.overlap_comm ? 2 : 1;
@@ -86,6 +94,7 @@ class Stage1And2 : public DeepSpeedEngine {
     if (zero_.stage == 1 && (accumulates_ || !zero_.overlap_comm)) {
       // Summed in place over micro-steps. Without overlap_comm nothing is reduced before the end of
       // the last one's backward (reduce_gradients).
+      if (grads_[index]) timer_->Memory(6 * Elements(index));
       if (!grads_[index]) grads_[index] = std::move(grad);
       grad.Reset();
       if (!last_ || !zero_.overlap_comm) return;
@@ -101,8 +110,12 @@ class Stage1And2 : public DeepSpeedEngine {
       for (size_t i = 0; i < grads_.size(); ++i) Bucket(i, std::move(grads_[i]));
     }
     Reduce();
+    if (zero_.overlap_comm) timer_->HostWaitsForAll();  // get_accelerator().synchronize()
     buckets_.clear();
     if (offload_) return;
+    if (averaged_) {
+      timer_->Memory(6 * static_cast<double>(partition_), static_cast<int>(PartitionParams()));
+    }
     // all_grad_tensors: views of the first micro-step's buffer, which later ones are added to.
     if (!averaged_) averaged_ = std::move(partition_grads_);
     partition_grads_.Reset();
@@ -113,6 +126,7 @@ class Stage1And2 : public DeepSpeedEngine {
       StepHost();
       return;
     }
+    TimeStep();
     for (size_t i = 0; i < model_.params.size(); ++i) {
       if (!in_partition_[i]) continue;
       // _has_inf_or_nan: fp32 copy, three masks and one of them as fp32.
@@ -141,6 +155,30 @@ class Stage1And2 : public DeepSpeedEngine {
   }
 
  private:
+  double Elements(size_t index) const { return static_cast<double>(model_.params[index].elements); }
+  int64_t PartitionParams() const {
+    return std::count(in_partition_.begin(), in_partition_.end(), true);
+  }
+
+  // step: overflow and norm by parameter, then what is flattened: cast, scaled, Adam, 16 bit again.
+  void TimeStep() {
+    const auto elements = static_cast<double>(partition_);
+    const int params = static_cast<int>(PartitionParams());
+    timer_->Memory(kOverflowBytes * elements, kOverflowKernels * params);
+    timer_->HostWaitsForAll();
+    timer_->Memory(kNormBytes * elements, kNormKernels * params);
+    timer_->Memory((4 + 6 + 8 + kAdamBytes + 6) * elements, 5);
+    GatherParams();
+  }
+
+  // all_gather_dp_groups
+  void GatherParams() {
+    timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
+                       2 * static_cast<double>(elements_),
+                       static_cast<int>(1 + elements_ / kAllGatherElements));
+    timer_->Host(timer_->constants().gradient_hook * static_cast<double>(model_.params.size()));
+  }
+
   // __init__ and initialize_optimizer_states: fp32 masters, a 16-bit copy of them on its way back,
   // and fp32 gradients, page-locked by way of pageable copies.
   void InitHost() {
@@ -152,7 +190,17 @@ class Stage1And2 : public DeepSpeedEngine {
     }
   }
 
+  // step: complete_grad_norm_calculation_for_cpu_offload asks the GPU for each norm; gradients are
+  // scaled, updated and cast in turn, then copied.
   void StepHost() {
+    const auto elements = static_cast<double>(partition_);
+    timer_->HostWaitsForAll();
+    timer_->Host(timer_->constants().read_back * static_cast<double>(PartitionParams()));
+    timer_->HostUpdate(8 * elements, /*adam=*/false);
+    timer_->HostUpdate(kAdamBytes * elements / timer_->constants().cpu_adam, /*adam=*/true);
+    timer_->HostUpdate(6 * elements, /*adam=*/false);
+    timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * elements);
+    GatherParams();
     if (host_states_) return;
     host_states_ = true;
     memory_->AddPageable(8 * partition_);  // DeepSpeedCPUAdam (ops/adam/cpu_adam.py)
@@ -164,6 +212,7 @@ class Stage1And2 : public DeepSpeedEngine {
     if (bucket_elements_ + elements > zero_.reduce_bucket_elements) Reduce();
     bucket_params_.push_back(index);
     bucket_elements_ += elements;
+    if (elements <= zero_.reduce_bucket_elements) timer_->Memory(4 * Elements(index));
     if (elements > zero_.reduce_bucket_elements) grads_[index] = std::move(grad);
   }
 
@@ -174,9 +223,19 @@ class Stage1And2 : public DeepSpeedEngine {
       // allreduce_bucket flattens the slices that belong to several ranks into a copy.
       const Tensor copy = memory_->New(TorchClass::kBuffers, 2 * bucket_elements_, reduce_stream_);
     }
+    // average_tensor: the reduction waits for the gradients; what computes next waits for the
+    // reduction before. Divided, and (allreduce_and_scatter) copied to and from one tensor.
+    if (zero_.overlap_comm) {
+      timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
+      timer_->StreamWaits(kReduceStream, TorchClock::kComputeStream);
+    }
+    const auto bucket = static_cast<double>(bucket_elements_);
+    timer_->Memory((gpus_ > 1 ? 12 : 4) * bucket, gpus_ > 1 ? 3 : 1, reduce_stream_);
+    timer_->Collective(reduce_stream_, CollectiveOp::kAllReduce, 2 * bucket);
     for (const size_t index : bucket_params_) {
       grads_[index].Reset();
       if (!in_partition_[index]) continue;
+      if (!offload_) timer_->Memory(4 * Elements(index), 1, reduce_stream_);
       if (offload_) {
         Offload(index);
       } else if (!partition_grads_) {
@@ -202,7 +261,18 @@ class Stage1And2 : public DeepSpeedEngine {
         }
       }
     }
+    if (zero_.stage == 2 && accumulates_) {
+      if (!first_) timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * Elements(index));
+      if (!first_) timer_->Memory(6 * Elements(index), 1, reduce_stream_);
+      timer_->Copy(reduce_stream_, /*to_device=*/false, 2 * Elements(index));
+    }
     if (!last_) return;
+    // update_offload_overflow_tracker_for_param_grad asks the GPU whether it overflowed.
+    timer_->Memory((kNormBytes + kOverflowBytes) * Elements(index), kNormKernels + kOverflowKernels,
+                   reduce_stream_);
+    timer_->HostWaits(reduce_stream_);
+    timer_->Memory(6 * Elements(index), 1, reduce_stream_);
+    timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * Elements(index));
     // set_norm_for_param_grad_in_gpu: a copy in fp64;
     // async_inplace_copy_grad_to_fp32_buffer_from_gpu: one in fp32.
     { const Tensor wide = memory_->New(TorchClass::kGrads, 8 * elements, reduce_stream_); }
@@ -212,12 +282,13 @@ class Stage1And2 : public DeepSpeedEngine {
   const TorchModel& model_;
   ZeroConfig zero_;
   TorchMemory* memory_;
+  TorchTimer* timer_;
   uint64_t gpus_;
   bool accumulates_, offload_;
   uint64_t elements_ = 0, partition_ = 0, partition_params_ = 0, largest_ = 0;
   int reduce_stream_ = 0;
   std::vector<bool> in_partition_, host_sums_;
-  bool last_ = true, host_states_ = false;
+  bool first_ = true, last_ = true, host_states_ = false;
 
   Tensor flat_, master_, momentum_, variance_, staging_;
   std::vector<Tensor> grads_;  // by parameter: sums of stage 1, and what no bucket holds
@@ -230,8 +301,8 @@ class Stage1And2 : public DeepSpeedEngine {
 }  // namespace
 
 std::unique_ptr<DeepSpeedEngine> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
-                                                TorchMemory* memory) {
-  return std::make_unique<Stage1And2>(model, setup, memory);
+                                                TorchMemory* memory, TorchTimer* timer) {
+  return std::make_unique<Stage1And2>(model, setup, memory, timer);
 }
 
 }  // namespace zeroplan

@@ -15,10 +15,11 @@ constexpr int kReduceStream = 1, kGatherStream = 2;
 
 class Stage3 : public DeepSpeedEngine {
  public:
-  Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+  Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : model_(model),
         zero_(setup.zero),
         memory_(memory),
+        timer_(timer),
         gpus_(static_cast<uint64_t>(setup.batch.world_size)),
         offload_optimizer_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
         offload_param_(setup.zero.offload_param.device == OffloadDevice::kCpu),
@@ -49,7 +50,9 @@ class Stage3 : public DeepSpeedEngine {
   }
 
   void BeginMicroStep(bool last) override {
+    first_ = last_;
     last_ = last;
+    timer_->Host(timer_->constants().micro_step);
     position_ = 0;
     live_ = 0;
     queue_.assign(trace_params_.begin(), trace_params_.end());
@@ -67,6 +70,9 @@ class Stage3 : public DeepSpeedEngine {
     const uint64_t elements = model_.params[index].elements;
     if (bucket_elements_ > 0 && bucket_elements_ + elements > zero_.reduce_bucket_elements)
       Reduce();
+    timer_->Host(timer_->constants().gradient_hook);
+    timer_->StreamWaits(reduce_stream_, TorchClock::kComputeStream);
+    timer_->Memory(4 * static_cast<double>(elements), 1, reduce_stream_);
     bucket_params_.push_back(index);
     bucket_elements_ += elements;
     if (bucket_elements_ > zero_.reduce_bucket_elements) unbucketed_.push_back(std::move(grad));
@@ -74,6 +80,7 @@ class Stage3 : public DeepSpeedEngine {
 
   void EndBackward() override {
     Reduce();
+    timer_->HostWaits(reduce_stream_);
     // reset_step: the first run is not recorded, the second is the trace of those that follow.
     if (mode_ == Trace::kRecord) {
       CompleteTrace();
@@ -84,6 +91,7 @@ class Stage3 : public DeepSpeedEngine {
   }
 
   void Step() override {
+    TimeStep();
     for (Tensor& whole : whole_) whole.Reset();  // partition_all_parameters
     if (!offload_optimizer_) {
       // has_overflow: a mask of all shards.
@@ -118,6 +126,47 @@ class Stage3 : public DeepSpeedEngine {
   }
 
  private:
+  // step: norms, then each group of parameters is scaled, updated and cast.
+  void TimeStep() {
+    const int params = static_cast<int>(model_.params.size());
+    const auto elements = static_cast<double>(partition_);
+    timer_->Host(timer_->constants().released_parameter * params);
+    if (offload_optimizer_) {
+      timer_->Memory(8 * params, 3 * params);  // of numbers
+    } else {
+      timer_->Memory(kNormBytes * elements, kNormKernels * params);
+    }
+    timer_->HostWaitsForAll();
+    for (const SubGroup& group : groups_) {
+      const auto size = static_cast<double>(group.elements);
+      if (group.on_host) {
+        timer_->HostUpdate(8 * size, /*adam=*/false);
+        timer_->HostUpdate(kAdamBytes * size / timer_->constants().cpu_adam, /*adam=*/true);
+        if (offload_param_) {
+          timer_->HostUpdate(6 * size, /*adam=*/false);
+        } else {
+          timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * size);
+        }
+      } else {
+        timer_->Memory((10 + 8 + kAdamBytes) * size, 5);
+        timer_->Memory(6 * size);
+        if (offload_param_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/false, 2 * size);
+      }
+    }
+    // _post_step
+    double persistent = 0;
+    int count = 0;
+    for (size_t i = 0; i < whole_.size(); ++i) {
+      if (!Persists(i) || !Gathers()) continue;
+      persistent += static_cast<double>(Bytes(i));
+      ++count;
+    }
+    timer_->Host(timer_->constants().gathered_parameter * count);
+    if (count > 0) {
+      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather, persistent);
+    }
+  }
+
   enum class Trace : uint8_t { kNone, kRecord, kComplete };
   struct SubGroup {
     uint64_t elements = 0;
@@ -246,6 +295,13 @@ class Stage3 : public DeepSpeedEngine {
       bytes += 2 * gpus_ * shards_[param];
     }
     gathered.params = params;
+    const auto count = static_cast<int>(params.size());
+    timer_->Host(timer_->constants().gather + timer_->constants().gathered_parameter * count);
+    if (offload_param_) {
+      timer_->Copy(gather_stream_, /*to_device=*/true,
+                   static_cast<double>(bytes) / static_cast<double>(gpus_), count);
+    }
+    timer_->Collective(gather_stream_, CollectiveOp::kAllGather, static_cast<double>(bytes));
     if (gpus_ > 1 && params.size() > 1) {
       gathered.flat = memory_->New(TorchClass::kParams, bytes, gather_stream_);
     } else {
@@ -269,17 +325,29 @@ class Stage3 : public DeepSpeedEngine {
           return std::count(gathered.params.begin(), gathered.params.end(), param) > 0;
         });
     if (found == prefetched_.end()) return;
+    if (gpus_ == 1) {
+      timer_->HostWaits(gather_stream_);  // NoGatherCoalescedHandle::wait
+    } else {
+      // _fetch_sub_module_impl: at most so many events are ahead (__max_ongoing_fetch_events).
+      if (fetches_.size() > 2) {
+        timer_->HostWaits(fetches_.front());
+        fetches_.pop_front();
+      }
+    }
     if (found->flat) {
       for (const size_t one : found->params) {
+        timer_->Memory(2 * static_cast<double>(Bytes(one)), 1, gather_stream_);
         whole_[one] = memory_->New(TorchClass::kParams, Bytes(one), gather_stream_);
       }
     }
+    if (gpus_ > 1) fetches_.push_back(timer_->Record(gather_stream_));
     prefetched_.erase(found);
   }
 
   // _fetch_sub_module_impl
   void Fetch(int module) {
     if (mode_ == Trace::kRecord) trace_.push_back(module);
+    timer_->Host(timer_->constants().module_hooks);
     if (!Gathers()) return;
     const std::vector<int>& params = model_.modules[static_cast<size_t>(module)].params;
     std::vector<size_t> missing;
@@ -289,6 +357,7 @@ class Stage3 : public DeepSpeedEngine {
     }
     Gather(missing);
     for (const int param : params) Wait(static_cast<size_t>(param));
+    timer_->StreamWaits(TorchClock::kComputeStream, gather_stream_);
     if (mode_ == Trace::kComplete) Prefetch(params);
     ++position_;
   }
@@ -328,6 +397,7 @@ class Stage3 : public DeepSpeedEngine {
       if (mode_ == Trace::kComplete) {
         if (Persists(index) || fetched_for_[index] > position_ || UsedSoon(index)) continue;
       }
+      timer_->Host(timer_->constants().released_parameter);
       whole_[index].Reset();
       live_ -= std::min(live_, model_.params[index].elements);
     }
@@ -352,6 +422,13 @@ class Stage3 : public DeepSpeedEngine {
       uint64_t padded = 0;
       for (const size_t param : bucket_params_) padded += gpus_ * shards_[param];
       // Interleaved by rank in a copy; one tensor alone is reduced where it lies.
+      const auto count = static_cast<int>(bucket_params_.size());
+      const auto whole = static_cast<double>(padded);
+      const double shards = whole / static_cast<double>(gpus_);
+      timer_->Host(timer_->constants().scattered_slice * count * static_cast<double>(gpus_));
+      timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
+      timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole);
+      TimePartition(shards, count);
       const Tensor copy = memory_->New(TorchClass::kBuffers,
                                        bucket_params_.size() > 1 ? 2 * padded : 0, reduce_stream_);
       if (offload_optimizer_) {
@@ -375,16 +452,37 @@ class Stage3 : public DeepSpeedEngine {
     bucket_elements_ = 0;
   }
 
+  // partition_grads: with the optimizer on the host, shards of gradients are there too, and come
+  // back to be added to.
+  void TimePartition(double shards, int count) {
+    if (!offload_optimizer_) {
+      timer_->Memory((first_ ? 4 : 6) * shards, count, reduce_stream_);
+      return;
+    }
+    if (!first_) {
+      timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
+      timer_->Memory(6 * shards, count, reduce_stream_);
+    }
+    timer_->Copy(reduce_stream_, /*to_device=*/false, 2 * shards, count);
+    if (first_) timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
+    if (!last_) return;
+    // _offload_grad_partition_at_boundary
+    timer_->Memory((kNormBytes + 6) * shards, (kNormKernels + 1) * count, reduce_stream_);
+    timer_->Copy(reduce_stream_, /*to_device=*/false, 4 * shards, count);
+  }
+
   const TorchModel& model_;
   ZeroConfig zero_;
   TorchMemory* memory_;
+  TorchTimer* timer_;
   uint64_t gpus_;
   bool offload_optimizer_, offload_param_;
   int reduce_stream_ = 0, gather_stream_ = 0;
   std::vector<uint64_t> shards_;  // elements of a rank's shard, by parameter
   uint64_t partition_ = 0, largest_ = 0;
   std::vector<SubGroup> groups_;
-  bool last_ = true;
+  bool first_ = true, last_ = true;
+  std::deque<TorchClock::Event> fetches_;
 
   Tensor params_, grads_, bucket_;
   std::vector<Tensor> whole_;  // gathered parameters
@@ -405,8 +503,8 @@ class Stage3 : public DeepSpeedEngine {
 }  // namespace
 
 std::unique_ptr<DeepSpeedEngine> MakeStage3(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory) {
-  return std::make_unique<Stage3>(model, setup, memory);
+                                            TorchMemory* memory, TorchTimer* timer) {
+  return std::make_unique<Stage3>(model, setup, memory, timer);
 }
 
 }  // namespace zeroplan

@@ -14,13 +14,16 @@ namespace {
 
 constexpr int kGatherStream = 1, kReduceStream = 2;
 constexpr int kSteps = 3;  // the first makes Adam's states; then tensors and segments repeat
-constexpr int64_t kMicroSteps = 2;
+constexpr int64_t kMicroSteps = 3;  // the first, one between, the last
+// Gradient read, parameter and two states both ways, in fp32.
+constexpr double kFusedAdamBytes = 28;
 
 class Fsdp2 : public TorchHooks {
  public:
-  Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory)
+  Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : model_(model),
         memory_(memory),
+        timer_(timer),
         gpus_(static_cast<uint64_t>(setup.batch.world_size)),
         reshard_(setup.zero.stage == 3),
         offload_(setup.zero.offload_optimizer.device == OffloadDevice::kCpu),
@@ -97,11 +100,14 @@ class Fsdp2 : public TorchHooks {
 
   void EndBackward() {
     Reduce(root());
+    timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
+    if (offload_) timer_->HostWaits(kReduceStream);  // finalize_backward: copies to the host
     reduce_state_.Reset();
     in_backward_ = false;
   }
 
   void Step() {
+    TimeStep();
     if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
     if (!offload_ && !has_states_) {
       for (size_t i = 0; i < model_.params.size(); ++i) {
@@ -120,6 +126,21 @@ class Fsdp2 : public TorchHooks {
   }
 
  private:
+  // clip_grad_norm_: norms, then all gradients are scaled; AdamW, fused.
+  void TimeStep() {
+    const auto elements = static_cast<double>(Shards());
+    const int params = static_cast<int>(model_.params.size());
+    timer_->Host(timer_->constants().dtensor * params);
+    if (offload_) {
+      timer_->HostUpdate(12 * elements / timer_->constants().cpu_clip, /*adam=*/false);
+      timer_->HostUpdate(kFusedAdamBytes * elements, /*adam=*/true);
+      return;
+    }
+    timer_->Memory(4 * elements, 1 + params / 100);
+    timer_->Memory(8 * elements, 1 + params / 100);
+    timer_->Memory(kFusedAdamBytes * elements, 1 + params / 30);
+  }
+
   struct Group {
     std::vector<size_t> params;
     uint64_t shards = 0;        // elements of a rank
@@ -154,7 +175,17 @@ class Fsdp2 : public TorchHooks {
     Group& group = groups_[index];
     if (group.in_flight || !group.whole.empty()) return;
     group.in_flight = true;
+    timer_->Host(timer_->constants().group_hook);
     if (gpus_ == 1) return;
+    // all_gather_copy_in on the gather stream; copies from the host in it.
+    const auto shards = static_cast<double>(group.shards);
+    if (offload_) {
+      timer_->Copy(kGatherStream, /*to_device=*/true, 4 * shards,
+                   static_cast<int>(group.params.size()));
+    }
+    timer_->Memory(6 * shards, 1, kGatherStream);
+    timer_->Collective(kGatherStream, CollectiveOp::kAllGather,
+                       2 * shards * static_cast<double>(gpus_));
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
       if (offload_)
@@ -170,6 +201,7 @@ class Fsdp2 : public TorchHooks {
     Group& group = groups_[index];
     if (!group.in_flight) return;
     group.in_flight = false;
+    TimeCopyOut(group);
     if (forward) gather_state_.Reset();
     for (const size_t param : group.params) {
       Tensor brought, cast;
@@ -186,12 +218,48 @@ class Fsdp2 : public TorchHooks {
     }
   }
 
+  // foreach_all_gather_copy_out, in the stream that computes; gathers that follow wait for it. One
+  // rank's shards are cast there, and brought there.
+  void TimeCopyOut(const Group& group) {
+    const auto whole = static_cast<double>(group.shards * gpus_);
+    const auto count = static_cast<int>(group.params.size());
+    if (gpus_ == 1) {
+      if (offload_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * whole, count);
+      timer_->Memory(6 * whole, count);
+      return;
+    }
+    timer_->StreamWaits(TorchClock::kComputeStream, kGatherStream);
+    timer_->Memory(4 * whole);
+  }
+
+  // foreach_reduce: copied in where it computes, which first waits for the reduction before
+  // (reduce_scatter_state); then cast, and added to what earlier micro-steps left.
+  void TimeReduce(const Group& group) {
+    const auto shards = static_cast<double>(group.shards);
+    const auto whole = shards * static_cast<double>(gpus_);
+    const auto count = static_cast<int>(group.params.size());
+    timer_->Host(timer_->constants().group_hook);
+    timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
+    timer_->Memory((gpus_ > 1 ? 2.0 + static_cast<double>(reduce_bytes_) : 0) * whole,
+                   gpus_ > 1 ? 1 : 0);
+    timer_->StreamWaits(kReduceStream, TorchClock::kComputeStream);
+    timer_->Collective(kReduceStream, CollectiveOp::kReduceScatter,
+                       static_cast<double>(reduce_bytes_) * whole);
+    timer_->Memory(6 * shards, 1, kReduceStream);
+    if (offload_) {
+      timer_->Copy(kReduceStream, /*to_device=*/false, 4 * shards, count);
+    } else if (group.reduced) {
+      timer_->Memory(12 * shards, count, kReduceStream);
+    }
+  }
+
   // post_backward; _fsdp_collectives.py, foreach_reduce: gradients into one buffer, which is kept
   // until the next group reduces, the rank's part of them in the reduce dtype, then in fp32.
   void Reduce(size_t index) {
     Group& group = groups_[index];
     group.whole.clear();
     if (group.grads.empty()) return;
+    TimeReduce(group);
     reduce_state_.Reset();
     reduce_state_ = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
     group.grads.clear();
@@ -213,6 +281,7 @@ class Fsdp2 : public TorchHooks {
 
   const TorchModel& model_;
   TorchMemory* memory_;
+  TorchTimer* timer_;
   uint64_t gpus_;
   bool reshard_, offload_;
   uint64_t reduce_bytes_;
@@ -260,15 +329,17 @@ void Refuse(const TrainSetup& setup) {
 
 }  // namespace
 
-RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run) {
+RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
   Refuse(run.setup);
+  TorchTimer no_timer(nullptr, {});
+  if (timer == nullptr) timer = &no_timer;
   const TrainSetup& setup = run.setup;
   const TorchModel model(run.model);
   TorchMemory memory(run.limit_bytes);
   RuntimeFootprint footprint;
   footprint.runtime = "fsdp2 of PyTorch 2.11";
   {
-    Fsdp2 fsdp(model, setup, &memory);
+    Fsdp2 fsdp(model, setup, &memory, timer);
     fsdp.Init();
     memory.Enter(TorchPhase::kInit);
     footprint.after_init_bytes = memory.allocator().allocated();
@@ -278,11 +349,14 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run) {
     shape.recompute = setup.recompute.kind == RecomputeKind::kFull;
     shape.compiled = run.compiled;
     shape.compiled_loss = run.compiled_loss;
-    TorchStep step(model, shape, &memory, &fsdp);
+    timer->SetModel(model, shape, setup.precision.dtype);
+    TorchStep step(model, shape, &memory, &fsdp, timer);
     const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
     for (int i = 0; i < kSteps; ++i) {
+      timer->BeginStep();
       for (int64_t micro = 0; micro < micro_steps; ++micro) {
         memory.Enter(TorchPhase::kForwardBackward);
+        timer->BeginMicroStep();
         step.Forward();
         fsdp.BeginBackward();
         step.Backward();
@@ -290,6 +364,7 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run) {
       }
       memory.Enter(TorchPhase::kStep);
       fsdp.Step();
+      timer->EndStep();
     }
     for (size_t phase = 0; phase < kTorchPhases; ++phase) {
       footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));

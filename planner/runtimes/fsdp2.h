@@ -1,4 +1,4 @@
-// What PyTorch's FSDP2 (fully_shard) takes of memory, from its own code.
+// What PyTorch's FSDP2 (fully_shard) takes of memory and time, from its own code.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/runtimes/runtime_footprint.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 
@@ -25,7 +26,7 @@ struct Fsdp2Run {
 };
 
 // Rank 0's memory with PyTorch 2.11, torch.optim.AdamW(fused=True) and clip_grad_norm_. Throws
-// Error(kUsage) for what is not modelled, naming the option.
-RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run);
+// Error(kUsage) for what is not modelled, naming the option. `timer`, if given, is played along.
+RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer = nullptr);
 
 }  // namespace zeroplan

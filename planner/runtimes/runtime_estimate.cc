@@ -44,13 +44,15 @@ std::string GpuMisfit(const RuntimeFootprint& free, TorchPhase phase, uint64_t h
 }
 
 RuntimeFootprint FootprintOf(const RuntimeEstimate& estimate, const TrainSetup& setup,
-                             std::optional<uint64_t> limit_bytes) {
+                             std::optional<uint64_t> limit_bytes, TorchTimer* timer = nullptr) {
   const TorchCompile& compile = estimate.compile;
   switch (estimate.runtime) {
     case OtherRuntime::kDeepSpeed:
-      return DeepSpeedFootprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes});
+      return DeepSpeedFootprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes},
+                                timer);
     case OtherRuntime::kFsdp2:
-      return Fsdp2Footprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes});
+      return Fsdp2Footprint({estimate.model, setup, compile.layers, compile.loss, limit_bytes},
+                            timer);
   }
   ZEROPLAN_CHECK(false);
 }
@@ -63,13 +65,17 @@ std::string_view OtherRuntimeName(OtherRuntime runtime) {
 
 RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
-                                TorchCompile compile) {
+                                TorchCompile compile, const TorchMachine* machine) {
   RuntimeEstimate estimate{runtime, model, cluster, compile, {}};
   const Capacity capacity = CapacityOf(cluster);
   for (const TrainSetup& setup : setups) {
     RuntimeChoice choice;
     choice.setup = setup;
-    choice.footprint = FootprintOf(estimate, setup, std::nullopt);
+    const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
+    const bool on_host = setup.zero.offload_optimizer.device != OffloadDevice::kNone;
+    TorchTimer timer(on_host && !host_known ? nullptr : machine, {});
+    choice.footprint = FootprintOf(estimate, setup, std::nullopt, &timer);
+    choice.time = timer.Time(setup.batch.grad_accum);
     const RuntimeFootprint& free = choice.footprint;
     if (capacity.gpu_bytes && free.DeviceBytes() > *capacity.gpu_bytes) {
       const RuntimeFootprint limited = FootprintOf(

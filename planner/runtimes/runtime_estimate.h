@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "core/model/model_spec.h"
 #include "planner/cluster.h"
 #include "planner/runtimes/runtime_footprint.h"
+#include "planner/runtimes/runtime_time.h"
+#include "planner/runtimes/torch_machine.h"
 
 namespace zeroplan {
 
@@ -25,6 +28,9 @@ struct TorchCompile {
 struct RuntimeChoice {
   TrainSetup setup;
   RuntimeFootprint footprint;  // with as much memory as it likes
+  // Of one step; nothing where there is no machine to time it on, or its profile does not say how
+  // fast the host's memory is and the optimizer is there.
+  std::optional<RuntimeTime> time;
   // Why it does not fit, one clause a memory; empty: it fits.
   std::string why_not;
   // It fits, but the allocator has to give segments back to the driver and ask again while it runs.
@@ -42,11 +48,11 @@ struct RuntimeEstimate {
 };
 
 // Each of `setups` (deepspeed.h and fsdp2.h say how they are meant), judged by reserved memory,
-// what lies outside the allocator, and the hosts' memory. Throws what DeepSpeedFootprint and
-// Fsdp2Footprint throw.
+// what lies outside the allocator, and the hosts' memory, and timed on `machine`, if there is one.
+// Throws what DeepSpeedFootprint and Fsdp2Footprint throw.
 RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
-                                TorchCompile compile);
+                                TorchCompile compile, const TorchMachine* machine = nullptr);
 
 // A table of at most 100 columns; one choice alone also gets its classes by phase.
 std::string RuntimeText(const RuntimeEstimate& estimate);

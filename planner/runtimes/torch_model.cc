@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/model/model_family.h"
 #include "core/model/param_table.h"
+#include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
 namespace {
@@ -54,11 +55,12 @@ uint64_t TorchModel::elements() const {
 }
 
 TorchStep::TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory,
-                     TorchHooks* hooks)
+                     TorchHooks* hooks, TorchTimer* timer)
     : model_(model),
       run_(run),
       memory_(memory),
       hooks_(hooks),
+      timer_(timer),
       tokens_(run.micro_batch * run.seq_len),
       hidden_(model.spec.hidden),
       ffn_(model.spec.ffn),
@@ -79,9 +81,11 @@ bool TorchStep::KeepsWeight(int64_t columns) const {
   return run_.keeps_smaller && columns < tokens_;
 }
 
-Tensor TorchStep::Linear(int module, int64_t columns, Saved* saved) {
+Tensor TorchStep::Linear(int module, TorchOp op, int64_t columns, Saved* saved) {
   if (!forward_workspace_) forward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
   hooks_->BeforeForward(module);
+  if (run_.keeps_smaller) timer_->EnterGraph();
+  timer_->Forward(op);
   Tensor out = Rows(columns);
   if (KeepsWeight(columns)) {
     const int weight = model_.modules[static_cast<size_t>(module)].params.front();
@@ -104,25 +108,29 @@ void TorchStep::ParamGradients(int module) {
   for (size_t i = 0; i < params.size(); ++i) hooks_->Gradient(params[i], std::move(grads[i]));
 }
 
-Tensor TorchStep::LinearBackward(int module, int64_t inputs) {
+Tensor TorchStep::LinearBackward(int module, TorchOp op, int64_t inputs) {
   if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
   hooks_->BeforeBackward(module);
+  if (run_.keeps_smaller) timer_->EnterGraph();
+  timer_->Backward(op);
   Tensor grad = Rows(inputs);
   ParamGradients(module);
   hooks_->AfterBackward(module);
   return grad;
 }
 
-Tensor TorchStep::Norm(int module, Tensor* stats) {
+Tensor TorchStep::Norm(int module, TorchOp op, Tensor* stats) {
   hooks_->BeforeForward(module);
+  timer_->Forward(op);
   Tensor out = Rows(hidden_);
   *stats = New((model_.gpt2_style ? 8 : 4) * tokens_);  // fp32 mean and reciprocal deviation
   hooks_->AfterForward(module);
   return out;
 }
 
-Tensor TorchStep::NormBackward(int module) {
+Tensor TorchStep::NormBackward(int module, TorchOp op) {
   hooks_->BeforeBackward(module);
+  timer_->Backward(op);
   Tensor grad = Rows(hidden_);
   ParamGradients(module);
   hooks_->AfterBackward(module);
@@ -142,18 +150,20 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   const auto drop = [keep](Tensor* tensor) {
     if (!keep) tensor->Reset();
   };
-  saved->norm1 = Norm(Module(layer, 0), &saved->norm1_stats);
+  if (!run_.keeps_smaller) timer_->EnterGraph();
+  saved->norm1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1_stats);
   int next = 1;
   if (model_.gpt2_style) {
     const int64_t columns = q_columns_ + 2 * kv_columns_;
-    saved->qkv = Linear(Module(layer, next++), columns, saved);
+    saved->qkv = Linear(Module(layer, next++), TorchOp::kQkv, columns, saved);
     drop_input(&saved->norm1, {columns});
   } else {
     // Queries and keys are kept as rotated; what they were made of goes.
-    Tensor q = Linear(Module(layer, next++), q_columns_, saved);
-    Tensor k = Linear(Module(layer, next++), kv_columns_, saved);
-    saved->qkv = Linear(Module(layer, next++), kv_columns_, saved);
+    Tensor q = Linear(Module(layer, next++), TorchOp::kQkv, q_columns_, saved);
+    Tensor k = Linear(Module(layer, next++), TorchOp::kKey, kv_columns_, saved);
+    saved->qkv = Linear(Module(layer, next++), TorchOp::kKey, kv_columns_, saved);
     drop_input(&saved->norm1, {q_columns_, kv_columns_});
+    timer_->Forward(TorchOp::kRotary);
     saved->rotated = Rows(q_columns_ + kv_columns_);
     if (model_.spec.qk_norm) {
       // A norm of each head, which keeps its input.
@@ -165,23 +175,25 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
       saved->unnormed_k = std::move(k);
     }
   }
+  timer_->Forward(TorchOp::kAttention);
   saved->attention = Rows(q_columns_);
   saved->log_sum_exp = New(4 * batch_heads);
   drop(&saved->qkv);
   drop(&saved->rotated);
   drop(&saved->unnormed_q);
   drop(&saved->unnormed_k);
-  Tensor projected = Linear(Module(layer, next++), hidden_, saved);
+  Tensor projected = Linear(Module(layer, next++), TorchOp::kOutProj, hidden_, saved);
   drop(&saved->attention);
+  timer_->Forward(TorchOp::kAdd1);
   saved->middle = Rows(hidden_);
   projected.Reset();
-  saved->norm2 = Norm(Module(layer, next++), &saved->norm2_stats);
-  saved->up = Linear(Module(layer, next++), ffn_, saved);
+  saved->norm2 = Norm(Module(layer, next++), TorchOp::kNorm2, &saved->norm2_stats);
+  saved->up = Linear(Module(layer, next++), TorchOp::kUp, ffn_, saved);
   if (model_.gpt2_style) {
     drop_input(&saved->norm2, {ffn_});
     saved->activated = Rows(ffn_);
   } else {
-    saved->gated = Linear(Module(layer, next++), ffn_, saved);
+    saved->gated = Linear(Module(layer, next++), TorchOp::kGate, ffn_, saved);
     drop_input(&saved->norm2, {ffn_});
     // SiLU's output goes into the product, whose backward wants it: eager code keeps it, compiled
     // code makes it again.
@@ -189,9 +201,11 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
     saved->activated = Rows(ffn_);
     if (!keep || run_.compiled) saved->silu.Reset();
   }
+  timer_->Forward(TorchOp::kActivation);
   drop(&saved->up);
   drop(&saved->gated);
-  const Tensor projected_back = Linear(Module(layer, next), hidden_, saved);
+  const Tensor projected_back = Linear(Module(layer, next), TorchOp::kDown, hidden_, saved);
+  timer_->Forward(TorchOp::kAdd2);
   drop_input(&saved->activated, {hidden_});
   if (!keep) saved->weights.clear();
   return Rows(hidden_);
@@ -202,6 +216,7 @@ void TorchStep::Forward() {
   residuals_.clear();
   saved_.clear();
   hooks_->BeforeForward(0);
+  timer_->Forward(TorchOp::kEmbedding);
   Tensor embedded = Rows(hidden_);
   hooks_->AfterForward(0);
   if (model_.gpt2_style) {
@@ -217,10 +232,12 @@ void TorchStep::Forward() {
     residuals_.push_back(Block(layer, &saved, !run_.recompute));
     saved_.push_back(run_.recompute ? Saved{} : std::move(saved));
   }
-  final_norm_ = Norm(model_.final_norm(), &final_stats_);
+  final_norm_ = Norm(model_.final_norm(), TorchOp::kFinalNorm, &final_stats_);
   hooks_->BeforeForward(model_.head());
+  timer_->Forward(TorchOp::kHead);
   Tensor logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
   hooks_->AfterForward(model_.head());
+  timer_->Forward(TorchOp::kLoss);
   if (run_.compiled_loss) {
     loss_input_ = std::move(logits);
     return;
@@ -231,6 +248,7 @@ void TorchStep::Forward() {
 }
 
 Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
+  timer_->Backward(TorchOp::kAttention);
   const int qkv_columns = static_cast<int>(q_columns_ + 2 * kv_columns_);
   Tensor d_qkv = Rows(qkv_columns);
   {
@@ -249,7 +267,7 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
     Tensor stacked = Rows(qkv_columns);
     d_qkv = Rows(qkv_columns);
     stacked.Reset();
-    Tensor d_norm = LinearBackward(Module(layer, kCAttn), hidden_);
+    Tensor d_norm = LinearBackward(Module(layer, kCAttn), TorchOp::kQkv, hidden_);
     return d_norm;
   }
   const int norms = model_.spec.qk_norm ? 2 : 0;
@@ -258,10 +276,12 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
     ParamGradients(Module(layer, 4 + i));
     hooks_->AfterBackward(Module(layer, 4 + i));
   }
+  timer_->Backward(TorchOp::kRotary);
   Tensor rotated_back = Rows(q_columns_ + kv_columns_);
-  Tensor d_norm = LinearBackward(Module(layer, 3), hidden_);
+  Tensor d_norm = LinearBackward(Module(layer, 3), TorchOp::kKey, hidden_);
   for (const int module : {2, 1}) {
-    Tensor more = LinearBackward(Module(layer, module), hidden_);  // added in place
+    const TorchOp op = module == 2 ? TorchOp::kKey : TorchOp::kQkv;
+    Tensor more = LinearBackward(Module(layer, module), op, hidden_);  // added in place
   }
   return d_norm;
 }
@@ -271,7 +291,9 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   const int out_proj = model_.gpt2_style ? kCProj : 4 + norms;
   const int norm2 = out_proj + 1, up = norm2 + 1;
   const int down = model_.gpt2_style ? kMlpProj : up + 2;
-  Tensor d_activated = LinearBackward(Module(layer, down), ffn_);
+  if (!run_.keeps_smaller) timer_->EnterGraph();
+  Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_);
+  timer_->Backward(TorchOp::kActivation);
   saved.activated.Reset();
   Tensor d_up = Rows(ffn_);
   Tensor d_gate = model_.gpt2_style ? Tensor() : Rows(ffn_);
@@ -279,26 +301,30 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   saved.up.Reset();
   saved.gated.Reset();
   saved.silu.Reset();
-  Tensor d_norm = LinearBackward(Module(layer, down - 1), hidden_);
+  const TorchOp last = model_.gpt2_style ? TorchOp::kUp : TorchOp::kGate;
+  Tensor d_norm = LinearBackward(Module(layer, down - 1), last, hidden_);
   if (!model_.gpt2_style) {
     d_gate.Reset();
-    Tensor more = LinearBackward(Module(layer, up), hidden_);
+    Tensor more = LinearBackward(Module(layer, up), TorchOp::kUp, hidden_);
   }
   d_up.Reset();
   saved.norm2.Reset();
   {
-    Tensor d_middle = NormBackward(Module(layer, norm2));  // added to `grad` in place
+    Tensor d_middle = NormBackward(Module(layer, norm2), TorchOp::kNorm2);
+    timer_->Backward(TorchOp::kAdd2);  // to `grad`, in place
   }
   d_norm.Reset();
   saved.middle.Reset();
-  Tensor d_attention = LinearBackward(Module(layer, out_proj), q_columns_);
+  Tensor d_attention = LinearBackward(Module(layer, out_proj), TorchOp::kOutProj, q_columns_);
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
   saved.norm1.Reset();
-  Tensor d_input = NormBackward(Module(layer, 0));
+  Tensor d_input = NormBackward(Module(layer, 0), TorchOp::kNorm1);
+  timer_->Backward(TorchOp::kAdd1);
 }
 
 // The gradient of the 16-bit logits.
 Tensor TorchStep::LossBackward() {
+  timer_->Backward(TorchOp::kLoss);
   if (run_.compiled_loss) {
     Tensor d_logits = New(2 * tokens_ * vocab_, TorchClass::kLogits);
     loss_input_.Reset();
@@ -316,6 +342,7 @@ void TorchStep::Backward() {
     Tensor d_logits = LossBackward();
     if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
     hooks_->BeforeBackward(model_.head());
+    timer_->Backward(TorchOp::kHead);
     Tensor d_norm = Rows(hidden_);
     Tensor d_head =
         New(static_cast<int64_t>(
@@ -327,7 +354,7 @@ void TorchStep::Backward() {
     hooks_->AfterBackward(model_.head());
     d_logits.Reset();
     final_norm_.Reset();
-    Tensor grad = NormBackward(model_.final_norm());
+    Tensor grad = NormBackward(model_.final_norm(), TorchOp::kFinalNorm);
     d_norm.Reset();
     final_stats_.Reset();
     residuals_.pop_back();
@@ -344,6 +371,7 @@ void TorchStep::Backward() {
       hooks_->AfterBackward(1);
     }
     hooks_->BeforeBackward(0);
+    timer_->Backward(TorchOp::kEmbedding);
     // A tied embedding's two gradients are added in place.
     Tensor d_embedding =
         New(static_cast<int64_t>(2 * model_.params[0].elements), TorchClass::kGrads);

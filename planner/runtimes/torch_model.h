@@ -1,5 +1,5 @@
 // A decoder-only transformer as PyTorch code trains it: modules, parameters, and which tensors a
-// micro-step makes and frees.
+// micro-step makes and frees, around which kernels.
 #pragma once
 
 #include <cstdint>
@@ -69,12 +69,17 @@ struct TorchRun {
   bool keeps_smaller = false;
 };
 
+class TorchTimer;
+enum class TorchOp : uint8_t;
+
 // Plays one micro-step's tensors: 16-bit parameters and activations, scaled_dot_product_attention
 // (flash or cuDNN), cross-entropy over fp32 logits. What a block keeps was counted with
 // torch.autograd.graph.saved_tensors_hooks (docs/runtimes.md).
 class TorchStep {
  public:
-  TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchHooks* hooks);
+  // `timer` knows the model and the run (TorchTimer::SetModel).
+  TorchStep(const TorchModel& model, const TorchRun& run, TorchMemory* memory, TorchHooks* hooks,
+            TorchTimer* timer);
 
   void Forward();
   void Backward();
@@ -92,12 +97,12 @@ class TorchStep {
   // [tokens, columns] in 16 bit.
   Tensor Rows(int64_t columns) { return New(2 * tokens_ * columns); }
   // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does.
-  Tensor Linear(int module, int64_t columns, Saved* saved);
+  Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved);
   bool KeepsWeight(int64_t columns) const;
   // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
-  Tensor LinearBackward(int module, int64_t inputs);
-  Tensor Norm(int module, Tensor* stats);
-  Tensor NormBackward(int module);
+  Tensor LinearBackward(int module, TorchOp op, int64_t inputs);
+  Tensor Norm(int module, TorchOp op, Tensor* stats);
+  Tensor NormBackward(int module, TorchOp op);
   void ParamGradients(int module);
   Tensor Block(int layer, Saved* saved, bool keep);
   void BlockBackward(int layer, Saved saved);
@@ -109,6 +114,7 @@ class TorchStep {
   TorchRun run_;
   TorchMemory* memory_;
   TorchHooks* hooks_;
+  TorchTimer* timer_;
   int64_t tokens_, hidden_, ffn_, vocab_, kv_columns_, q_columns_;
   std::vector<Tensor> residuals_;  // layers + 1
   std::vector<Saved> saved_;

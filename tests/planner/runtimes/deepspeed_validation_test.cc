@@ -5,15 +5,44 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 
 #include "planner/runtimes/fitted.h"
-#include "tests/paths.h"
-#include "tests/planner/runtimes/deepspeed_rows.h"
+#include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
 namespace {
+
+// The table of docs/runtimes.md.
+std::string ValidationTable(const std::vector<DeepSpeedRow>& rows) {
+  std::string table =
+      "| run: micro-batch x micro-steps x sequence | initialisation | allocated | reserved | "
+      "device "
+      "| host |\n| --- | --- | --- | --- | --- | --- |\n";
+  const auto cell = [](double predicted, double measured) {
+    if (measured == 0) return fmt::format("{:.2f} / not known", predicted);
+    return fmt::format("{:.2f} / {:.2f}, {:+.1f} %", predicted, measured,
+                       100 * (predicted / measured - 1));
+  };
+  for (const DeepSpeedRow& row : rows) {
+    const RuntimeFootprint& predicted = row.predicted;
+    if (row.out_of_memory) {
+      table += fmt::format(
+          "| {} | predicted {:.2f}, out of memory in {} | | | | |\n", row.label,
+          Gib(predicted.peaks[0].allocated_bytes),
+          predicted.out_of_memory ? TorchPhaseName(*predicted.out_of_memory) : "no phase");
+      continue;
+    }
+    const double device = Gib(predicted.StepReservedBytes() + predicted.context_bytes);
+    table += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.label,
+                         cell(Gib(predicted.peaks[0].allocated_bytes), row.init_peak),
+                         cell(Gib(predicted.StepAllocatedBytes()), row.allocated),
+                         cell(Gib(predicted.StepReservedBytes()), row.reserved),
+                         row.gave_back() ? fmt::format("{:.2f} / given back", device)
+                                         : cell(device, row.device_used),
+                         cell(Gib(predicted.HostBytes()), row.host_rss));
+  }
+  return table;
+}
 
 // Errors as shares.
 struct Errors {
@@ -113,12 +142,7 @@ TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit")
 }
 
 TEST_CASE("docs/runtimes.md holds the table as it is predicted now") {
-  std::ifstream in(SourcePath("docs/runtimes.md"));
-  std::stringstream text;
-  text << in.rdbuf();
-  std::istringstream table(ValidationTable(LoadDeepSpeedRows()));
-  std::string line;
-  while (std::getline(table, line)) CHECK_MESSAGE(text.str().find(line) != std::string::npos, line);
+  CheckDocsHold(ValidationTable(LoadDeepSpeedRows()));
 }
 
 TEST_CASE("print predicted beside measured of other runtimes" * doctest::skip()) {

@@ -1,0 +1,78 @@
+// The kernels that PyTorch launches for a transformer's forward and backward pass, and what they
+// take on a GPU.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/dtype.h"
+#include "cost_models/power_limit.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/torch_machine.h"
+#include "planner/runtimes/torch_model.h"
+
+namespace zeroplan {
+
+// In the order of a forward pass. What a model lacks takes no time.
+enum class TorchOp : uint8_t {
+  kEmbedding,
+  kNorm1,
+  kQkv,  // of GPT-2 models; else the product of queries
+  kKey,  // the product of keys, and that of values
+  kRotary,
+  kAttention,
+  kOutProj,
+  kAdd1,
+  kNorm2,
+  kUp,
+  kGate,
+  kActivation,
+  kDown,
+  kAdd2,
+  kFinalNorm,
+  kHead,
+  kLoss
+};
+inline constexpr size_t kTorchOps = 17;
+
+struct TorchWork {
+  GpuWork gpu;
+  int launches = 0;
+  TorchWork& operator+=(const TorchWork& other) {
+    gpu += other.gpu;
+    launches += other.launches;
+    return *this;
+  }
+};
+
+// Bytes that pointwise, norm and reduction kernels read and write are counted from the operations
+// that the model's code has, one kernel each where it is eager, fused as inductor does where it is
+// compiled.
+class TorchKernels {
+ public:
+  TorchKernels(const TorchModel& model, const TorchRun& run, Dtype dtype,
+               const TorchMachine& machine, const TimeConstants& constants);
+
+  const TorchWork& forward(TorchOp op) const { return forward_[static_cast<size_t>(op)]; }
+  const TorchWork& backward(TorchOp op) const { return backward_[static_cast<size_t>(op)]; }
+  // A product's gradient of its weight alone, and of its bias: what of backward(op) belongs to
+  // parameters.
+ private:
+  void AddLayer(const TorchModel& model);
+  void AddEnds(const TorchModel& model);
+  TorchWork Memory(double bytes, int launches, bool compiled) const;
+  // Of [tokens, k] by [k, n].
+  void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias);
+  void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
+                 int backward_launches, bool compiled);
+
+  TorchRun run_;
+  Dtype dtype_;
+  const TorchMachine& machine_;
+  const TimeConstants& constants_;
+  int64_t tokens_;
+  std::array<TorchWork, kTorchOps> forward_{}, backward_{};
+};
+
+}  // namespace zeroplan

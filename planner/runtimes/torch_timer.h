@@ -1,0 +1,73 @@
+// What a runtime's program does, as time: kernels, collectives and copies on its streams, work of
+// its Python thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/torch_clock.h"
+#include "planner/runtimes/torch_kernels.h"
+#include "planner/runtimes/torch_machine.h"
+
+namespace zeroplan {
+
+// Without a machine nothing takes time.
+class TorchTimer {
+ public:
+  TorchTimer(const TorchMachine* machine, const TimeConstants& constants);
+
+  explicit operator bool() const { return machine_ != nullptr; }
+  const TimeConstants& constants() const { return constants_; }
+
+  // Of the model, from here on.
+  void SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype);
+  void Forward(TorchOp op) {
+    if (kernels_) Launch(kernels_->forward(op));
+  }
+  void Backward(TorchOp op) {
+    if (kernels_) Launch(kernels_->backward(op));
+  }
+  // Compiled code is entered.
+  void EnterGraph();
+
+  // Kernels that read and write so many bytes in all.
+  void Memory(double bytes, int launches = 1, int stream = TorchClock::kComputeStream);
+  // `full_bytes` as CollectiveCost counts them. Nothing with one rank.
+  void Collective(int stream, CollectiveOp op, double full_bytes, int calls = 1);
+  // Between page-locked memory and the GPU.
+  void Copy(int stream, bool to_device, double bytes, int calls = 1);
+  void Host(double seconds) {
+    if (machine_) clock_.Host(seconds);
+  }
+  // The optimizer's own work on the host: so many bytes of its memory read and written.
+  void HostUpdate(double bytes, bool adam);
+  void StreamWaits(int stream, int other) { clock_.StreamWaits(stream, other); }
+  void HostWaits(int stream) { clock_.HostWaits(stream); }
+  void HostWaitsForAll() { clock_.HostWaitsForAll(); }
+  TorchClock::Event Record(int stream) { return clock_.Record(stream); }
+  void HostWaits(const TorchClock::Event& event) { clock_.HostWaits(event); }
+
+  // The step of which Time() tells begins now; its micro-steps begin where they are marked.
+  void BeginStep();
+  void BeginMicroStep();
+  void EndStep();
+  // Of the last step, with `micro_steps` of them in place of the `played` ones, each as long as the
+  // last but one. Nothing without a machine.
+  std::optional<RuntimeTime> Time(int64_t micro_steps) const;
+
+ private:
+  void Launch(const TorchWork& work);
+
+  const TorchMachine* machine_;
+  TimeConstants constants_;
+  TorchClock clock_;
+  std::optional<TorchKernels> kernels_;
+  double seconds_a_launch_ = 0;
+  bool compiled_ = false;
+  std::vector<TorchClock::Reading> micro_steps_;
+  TorchClock::Reading begin_, end_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,56 @@
+// The measured runs of tests/data/runtimes, and what is predicted for each.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hwprofiles/profile.h"
+#include "planner/runtimes/deepspeed.h"
+#include "planner/runtimes/fsdp2.h"
+
+namespace zeroplan {
+
+struct DeepSpeedRow {
+  DeepSpeedRun run;
+  std::string label;  // "gpt2-xl, 8 GPUs, stage 2, ..."
+  std::string group;  // of the context's constants: "1 GPU", "several, stages 0 to 2", ...
+  // GiB; 0: not known.
+  double after_init = 0, init_peak = 0, allocated = 0, reserved = 0, device_used = 0, host_rss = 0;
+  bool out_of_memory = false;  // it did not run: no figures
+  double step_seconds = 0;
+  bool small_host = false;  // 32 cores, in place of 128
+  RuntimeFootprint predicted;
+
+  // The driver was asked after the allocator had given memory back, so its figure is no peak.
+  bool gave_back() const { return device_used < reserved; }
+};
+std::vector<DeepSpeedRow> LoadDeepSpeedRows();
+
+struct Fsdp2Row {
+  Fsdp2Run run;
+  std::string label;
+  double device_used = 0;  // GiB
+  double step_seconds = 0;
+  bool small_host = false;
+  RuntimeFootprint predicted;
+};
+std::vector<Fsdp2Row> LoadFsdp2Rows();
+
+// A run whose step was timed.
+struct TimedRow {
+  std::string label, group;
+  double measured = 0;  // seconds
+  std::function<RuntimeTime(const TimeConstants&)> predict;
+};
+std::vector<TimedRow> LoadTimedRows();
+// Those of tests/fixtures/published_runs.txt that FSDP made, by group "A100", "H100".
+std::vector<TimedRow> LoadPublishedRows();
+
+inline double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+// Each line of `table` is in docs/runtimes.md.
+void CheckDocsHold(const std::string& table);
+
+}  // namespace zeroplan
