@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/common/output.h"
@@ -138,6 +140,16 @@ std::vector<TrainSetup> ResolveDeepSpeedSetups(const CommonOptions& common, cons
   return setups;
 }
 
+// Nothing where the profile does not say enough to time a step.
+std::optional<TorchMachine> MachineOf(const HardwareProfile& hardware, const Cluster& cluster,
+                                      Assumptions& assumptions) {
+  const std::string lacks = TorchMachineLacks(hardware, cluster.shape());
+  if (lacks.empty()) return std::optional<TorchMachine>(std::in_place, hardware, cluster.shape());
+  assumptions.notes.push_back(
+      fmt::format("Profile {} lacks {}: step times are left out.", hardware.name, lacks));
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool RuntimeOptions::IsOther() const {
@@ -152,10 +164,11 @@ bool RuntimeOptions::IsOther() const {
 
 void AddRuntimeOptions(Command& command, RuntimeOptions& options) {
   const char* group = "Runtime";
-  command.Value({group, "--runtime", "zeroplan|deepspeed|fsdp2",
-                 "Whose memory is estimated: zeroplan's own executor's (default), or another "
-                 "program's (memory alone; docs/runtimes.md)"},
-                options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
+  command.Value(
+      {group, "--runtime", "zeroplan|deepspeed|fsdp2",
+       "Whose memory and time are estimated: zeroplan's own executor's (default), or another "
+       "program's (docs/runtimes.md)"},
+      options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
   command.Value({group, "--compile", "layers|all",
                  "Under torch.compile: layers, or the loss too (default nothing; with --runtime "
                  "deepspeed or fsdp2)"},
@@ -180,9 +193,11 @@ void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& comm
         "memory of PyTorch without it is not modelled",
         hardware.gpu.name, model.name, model.HeadSize(), DtypeName(setups.front().precision.dtype));
   }
+  const std::optional<TorchMachine> machine = MachineOf(hardware, cluster, assumptions);
   const RuntimeEstimate estimate =
       EstimateRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, model, cluster,
-                      setups, {options.compile.has_value(), options.compile == CompileKind::kAll});
+                      setups, {options.compile.has_value(), options.compile == CompileKind::kAll},
+                      machine ? &*machine : nullptr);
   if (json) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     WriteOutput(output, RuntimeJson(estimate));

@@ -77,7 +77,6 @@ class Stage1And2 : public DeepSpeedEngine {
   void BeginMicroStep(bool last) override {
     first_ = last_;
     last_ = last;
-    timer_->Host(timer_->constants().micro_step);
   }
 
   // process_gradients
@@ -196,9 +195,9 @@ class Stage1And2 : public DeepSpeedEngine {
     const auto elements = static_cast<double>(partition_);
     timer_->HostWaitsForAll();
     timer_->Host(timer_->constants().read_back * static_cast<double>(PartitionParams()));
-    timer_->HostUpdate(8 * elements, /*adam=*/false);
-    timer_->HostUpdate(kAdamBytes * elements / timer_->constants().cpu_adam, /*adam=*/true);
-    timer_->HostUpdate(6 * elements, /*adam=*/false);
+    timer_->HostUpdate(8 * elements);
+    timer_->HostUpdate(kAdamBytes * elements / timer_->constants().cpu_adam);
+    timer_->HostUpdate(6 * elements);
     timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 2 * elements);
     GatherParams();
     if (host_states_) return;
@@ -261,6 +260,7 @@ class Stage1And2 : public DeepSpeedEngine {
         }
       }
     }
+    timer_->Host(timer_->constants().offloaded_gradient);
     if (zero_.stage == 2 && accumulates_) {
       if (!first_) timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * Elements(index));
       if (!first_) timer_->Memory(6 * Elements(index), 1, reduce_stream_);

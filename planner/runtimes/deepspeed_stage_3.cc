@@ -52,7 +52,6 @@ class Stage3 : public DeepSpeedEngine {
   void BeginMicroStep(bool last) override {
     first_ = last_;
     last_ = last;
-    timer_->Host(timer_->constants().micro_step);
     position_ = 0;
     live_ = 0;
     queue_.assign(trace_params_.begin(), trace_params_.end());
@@ -70,7 +69,7 @@ class Stage3 : public DeepSpeedEngine {
     const uint64_t elements = model_.params[index].elements;
     if (bucket_elements_ > 0 && bucket_elements_ + elements > zero_.reduce_bucket_elements)
       Reduce();
-    timer_->Host(timer_->constants().gradient_hook);
+    timer_->Host(timer_->constants().partitioned_gradient);
     timer_->StreamWaits(reduce_stream_, TorchClock::kComputeStream);
     timer_->Memory(4 * static_cast<double>(elements), 1, reduce_stream_);
     bucket_params_.push_back(index);
@@ -130,7 +129,6 @@ class Stage3 : public DeepSpeedEngine {
   void TimeStep() {
     const int params = static_cast<int>(model_.params.size());
     const auto elements = static_cast<double>(partition_);
-    timer_->Host(timer_->constants().released_parameter * params);
     if (offload_optimizer_) {
       timer_->Memory(8 * params, 3 * params);  // of numbers
     } else {
@@ -140,10 +138,10 @@ class Stage3 : public DeepSpeedEngine {
     for (const SubGroup& group : groups_) {
       const auto size = static_cast<double>(group.elements);
       if (group.on_host) {
-        timer_->HostUpdate(8 * size, /*adam=*/false);
-        timer_->HostUpdate(kAdamBytes * size / timer_->constants().cpu_adam, /*adam=*/true);
+        timer_->HostUpdate(8 * size);
+        timer_->HostUpdate(kAdamBytes * size / timer_->constants().cpu_adam);
         if (offload_param_) {
-          timer_->HostUpdate(6 * size, /*adam=*/false);
+          timer_->HostUpdate(6 * size);
         } else {
           timer_->Copy(TorchClock::kComputeStream, /*to_device=*/true, 4 * size);
         }
@@ -155,14 +153,10 @@ class Stage3 : public DeepSpeedEngine {
     }
     // _post_step
     double persistent = 0;
-    int count = 0;
     for (size_t i = 0; i < whole_.size(); ++i) {
-      if (!Persists(i) || !Gathers()) continue;
-      persistent += static_cast<double>(Bytes(i));
-      ++count;
+      if (Persists(i)) persistent += static_cast<double>(Bytes(i));
     }
-    timer_->Host(timer_->constants().gathered_parameter * count);
-    if (count > 0) {
+    if (persistent > 0) {
       timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather, persistent);
     }
   }
@@ -296,7 +290,6 @@ class Stage3 : public DeepSpeedEngine {
     }
     gathered.params = params;
     const auto count = static_cast<int>(params.size());
-    timer_->Host(timer_->constants().gather + timer_->constants().gathered_parameter * count);
     if (offload_param_) {
       timer_->Copy(gather_stream_, /*to_device=*/true,
                    static_cast<double>(bytes) / static_cast<double>(gpus_), count);
@@ -397,7 +390,6 @@ class Stage3 : public DeepSpeedEngine {
       if (mode_ == Trace::kComplete) {
         if (Persists(index) || fetched_for_[index] > position_ || UsedSoon(index)) continue;
       }
-      timer_->Host(timer_->constants().released_parameter);
       whole_[index].Reset();
       live_ -= std::min(live_, model_.params[index].elements);
     }
@@ -425,7 +417,6 @@ class Stage3 : public DeepSpeedEngine {
       const auto count = static_cast<int>(bucket_params_.size());
       const auto whole = static_cast<double>(padded);
       const double shards = whole / static_cast<double>(gpus_);
-      timer_->Host(timer_->constants().scattered_slice * count * static_cast<double>(gpus_));
       timer_->Memory((count > 1 ? 8 : 4) * whole, count > 1 ? 2 : 1, reduce_stream_);
       timer_->Collective(reduce_stream_, CollectiveOp::kReduceScatter, 2 * whole);
       TimePartition(shards, count);
@@ -459,6 +450,7 @@ class Stage3 : public DeepSpeedEngine {
       timer_->Memory((first_ ? 4 : 6) * shards, count, reduce_stream_);
       return;
     }
+    timer_->Host(timer_->constants().offloaded_shard * count);
     if (!first_) {
       timer_->Copy(reduce_stream_, /*to_device=*/true, 2 * shards, count);
       timer_->Memory(6 * shards, count, reduce_stream_);

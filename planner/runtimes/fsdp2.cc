@@ -132,8 +132,8 @@ class Fsdp2 : public TorchHooks {
     const int params = static_cast<int>(model_.params.size());
     timer_->Host(timer_->constants().dtensor * params);
     if (offload_) {
-      timer_->HostUpdate(12 * elements / timer_->constants().cpu_clip, /*adam=*/false);
-      timer_->HostUpdate(kFusedAdamBytes * elements, /*adam=*/true);
+      timer_->HostUpdate(12 * elements / timer_->constants().cpu_clip);
+      timer_->HostUpdate(kFusedAdamBytes * elements);
       return;
     }
     timer_->Memory(4 * elements, 1 + params / 100);
@@ -378,7 +378,8 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
       footprint.host = memory.host_peak(phase);
     }
   }
-  footprint.host_base_bytes = HostBaseBytes(3, TorchPhase::kStep);
+  // Python and PyTorch alone: as DeepSpeed with nothing of ZeRO.
+  footprint.host_base_bytes = HostBaseBytes(/*stage=*/0, TorchPhase::kStep);
   return footprint;
 }
 

@@ -20,18 +20,30 @@ std::string Gigabytes(uint64_t bytes) {
   return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
 }
 
+double TokensPerSecond(const RuntimeChoice& choice) {
+  const BatchSpec& batch = choice.setup.batch;
+  return static_cast<double>(batch.micro_batch * batch.grad_accum * batch.seq_len) /
+         choice.time->step_seconds;
+}
+std::string StepText(const RuntimeChoice& choice) {
+  return choice.time ? fmt::format("{:#.3g}", choice.time->step_seconds) : "-";
+}
+std::string TokensText(const RuntimeChoice& choice) {
+  return choice.time ? fmt::format("{:.0f}", TokensPerSecond(choice)) : "-";
+}
+
 std::string ChoiceRow(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
   const RuntimeFootprint& footprint = choice.footprint;
   const ZeroConfig& zero = choice.setup.zero;
   const uint64_t host =
       footprint.HostBytes() * static_cast<uint64_t>(estimate.cluster.ranks_per_node());
   return fmt::format(
-      "{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}  {}\n", zero.stage,
+      "{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}  {}\n", zero.stage,
       OffloadDeviceName(zero.offload_optimizer.device),
       OffloadDeviceName(zero.offload_param.device), RecomputeName(choice.setup.recompute),
       Gigabytes(footprint.peaks[0].allocated_bytes), Gigabytes(footprint.peaks[1].allocated_bytes),
       Gigabytes(footprint.peaks[2].allocated_bytes), Gigabytes(footprint.ReservedBytes()),
-      Gigabytes(footprint.context_bytes), Gigabytes(footprint.DeviceBytes()), Gigabytes(host),
+      Gigabytes(footprint.DeviceBytes()), Gigabytes(host), StepText(choice), TokensText(choice),
       !choice.fits()         ? "no"
       : choice.empties_cache ? "yes*"
                              : "yes");
@@ -59,24 +71,43 @@ std::string ClassTable(const RuntimeFootprint& footprint) {
               2);
 }
 
+std::string StepParts(const RuntimeChoice& choice) {
+  if (!choice.time) return "";
+  const RuntimeTime& time = *choice.time;
+  return Wrap(
+      fmt::format(
+          "Step, {:#.3g} s: compute {:.3f}, and waiting for communication {:.3f}, for copies "
+          "{:.3f}, for the update on the host {:.3f}, for Python {:.3f}.",
+          time.step_seconds, time.compute, time.exposed_communication, time.transfers,
+          time.host_update, time.host_overhead),
+      2);
+}
+
 std::string_view CompiledText(TorchCompile compile) {
   if (!compile.layers) return "";
   return compile.loss ? ", layers and loss compiled" : ", layers compiled";
 }
 
 std::string MarginText(OtherRuntime runtime) {
-  if (runtime == OtherRuntime::kFsdp2) {
-    return fmt::format(
-        "Beside {} runs of it on H200s the device's memory was off by at most {:.1f} %; "
-        "its parts and host memory were not measured.",
-        kFsdp2Margins.runs, 100 * kFsdp2Margins.device);
-  }
-  const RuntimeMargins& margins = kDeepSpeedMargins;
+  const RuntimeMargins& margins =
+      runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
   return fmt::format(
-      "Beside {} runs of it on H200s, of GPT-2 models but for one, allocated memory was off "
-      "by at most {:.1f} %, reserved by {:.1f} %, the device's by {:.1f} %, host by {:.1f} %.",
-      margins.runs, 100 * margins.allocated, 100 * margins.reserved, 100 * margins.device,
-      100 * margins.host);
+      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
+      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times by {:.0f} % in the median, "
+      "{:.0f} % at most. docs/runtimes.md has them.",
+      margins.runs, OtherRuntimeName(runtime), 100 * margins.allocated, 100 * margins.reserved,
+      100 * margins.device, 100 * margins.host, 100 * margins.time_median,
+      100 * margins.time_worst);
+}
+
+Json TimeJson(const RuntimeChoice& choice) {
+  if (!choice.time) return nullptr;
+  const RuntimeTime& time = *choice.time;
+  return {{"compute", time.compute},
+          {"exposed_communication", time.exposed_communication},
+          {"transfers", time.transfers},
+          {"host_update", time.host_update},
+          {"host_overhead", time.host_overhead}};
 }
 
 Json PeakJson(const TorchPeak& peak) {
@@ -121,7 +152,9 @@ Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
             {"pageable", footprint.host.pageable_bytes},
             {"base", footprint.host_base_bytes},
             {"total", footprint.HostBytes()}}},
-          {"step_seconds", nullptr},
+          {"step_seconds", choice.time ? Json(choice.time->step_seconds) : Json(nullptr)},
+          {"step_parts", TimeJson(choice)},
+          {"tokens_per_second_of_gpu", choice.time ? Json(TokensPerSecond(choice)) : Json(nullptr)},
           {"fits", choice.fits()},
           {"empties_cache", choice.empties_cache},
           {"why_not", choice.fits() ? Json(nullptr) : Json(choice.why_not)}};
@@ -141,12 +174,18 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
                        batch.grad_accum == 1 ? "" : "s", batch.seq_len),
            2);
   text += '\n';
-  text += "     offload to        --- GB allocated in --- ----- GB of one GPU ----- GB a host\n";
-  text += fmt::format("{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9}  {}\n",
-                      "ZeRO", "opt", "param", "recomp", "init", "fwd+bwd", "step", "reserved",
-                      "context", "total", "processes", "fits");
+  text +=
+      "     offload to        --- GB allocated in --- GB of one GPU - GB a host ----- a step "
+      "-----\n";
+  text +=
+      fmt::format("{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}  {}\n",
+                  "ZeRO", "opt", "param", "recomp", "init", "fwd+bwd", "step", "reserved", "total",
+                  "processes", "seconds", "tok/s", "fits");
   for (const RuntimeChoice& choice : estimate.choices) text += ChoiceRow(choice, estimate);
-  if (estimate.choices.size() == 1) text += ClassTable(estimate.choices.front().footprint);
+  if (estimate.choices.size() == 1) {
+    text += ClassTable(estimate.choices.front().footprint);
+    text += StepParts(estimate.choices.front());
+  }
   text += '\n';
   bool empties = false;
   for (const RuntimeChoice& choice : estimate.choices) {
@@ -159,9 +198,7 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
         "* fits because PyTorch gives cached memory back and asks again, which costs time in "
         "every step.\n";
   }
-  text += Wrap(fmt::format("Step time of {} is not modelled yet. {} docs/runtimes.md has them.",
-                           OtherRuntimeName(estimate.runtime), MarginText(estimate.runtime)),
-               2);
+  text += Wrap(MarginText(estimate.runtime), 2);
   return text;
 }
 

@@ -1,6 +1,7 @@
 #include "planner/runtimes/torch_clock.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace zeroplan {
 namespace {
@@ -41,13 +42,16 @@ void TorchClock::Idle(double end, double waits_from, TimeCause cause) {
   reading_.seconds = end;
 }
 
-void TorchClock::Kernels(const GpuWork& work, double launch_seconds) {
+void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) {
   const double start = std::max(host_, wait_until_);
   Idle(start, host_, wait_cause_);
   double seconds = work.SecondsAt(gpu_clock_);
   const double link = resource_free_[static_cast<size_t>(SharedResource::kLink)];
-  const double beside = std::clamp(link - reading_.seconds, 0.0, seconds);
-  seconds += beside * (1 / compute_share_ - 1);
+  if (link > reading_.seconds) {
+    const double one = seconds / count;
+    const double beside = std::min<double>(count, std::ceil((link - reading_.seconds) / one));
+    seconds += beside * one * (1 / compute_share_ - 1);
+  }
   HostSpan(host_ + launch_seconds, TimeCause::kHostOverhead);
   // The last of several kernels starts when it has been launched.
   const double launched = std::max(0.0, host_ - reading_.seconds - seconds);

@@ -26,14 +26,17 @@ class TorchClock {
   static constexpr int kComputeStream = 0;
   static constexpr int kStreams = 3;
 
-  // What kernels keep of their speed beside a collective, and collectives beside kernels, (0, 1].
+  // `compute_beside_collective`: what a kernel keeps of its speed, (0, 1], if a collective runs
+  // when it starts: NCCL's blocks hold multiprocessors that one wave of it would have had, so that
+  // it waits for another, however soon the collective ends. `collective_beside_compute`: what a
+  // collective keeps while kernels run.
   TorchClock(double compute_beside_collective, double collective_beside_compute)
       : compute_share_(compute_beside_collective), collective_share_(collective_beside_compute) {}
 
   // The host is busy.
   void Host(double seconds, TimeCause cause = TimeCause::kHostOverhead);
-  // Kernels of the compute stream, that the host takes `launch_seconds` to launch.
-  void Kernels(const GpuWork& work, double launch_seconds);
+  // `count` kernels of the compute stream, that the host takes `launch_seconds` to launch.
+  void Kernels(const GpuWork& work, int count, double launch_seconds);
   // Issued now to a stream; starts when that is free and the resource too.
   void Issue(int stream, double seconds, TimeCause cause,
              SharedResource resource = SharedResource::kNone);

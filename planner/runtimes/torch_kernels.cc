@@ -54,7 +54,7 @@ void TorchKernels::AddLayer(const TorchModel& model) {
   const double qkv = tokens * static_cast<double>(q_columns + 2 * kv_columns);
   const double qk = tokens * static_cast<double>(q_columns + kv_columns);
   // Within stage 3 every module is compiled by itself: nothing is fused across modules.
-  const bool compiled = run_.compiled, fused = compiled && !run_.keeps_smaller;
+  const bool compiled = run_.compiled, fused = compiled && !run_.module_graphs;
   const bool bias = model.gpt2_style;
 
   // Norms: one kernel forward; backward one for the input, one for the weights, which read the

@@ -9,22 +9,20 @@ double Value(const std::optional<Figure>& figure, double otherwise) {
 
 }  // namespace
 
-TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster)
+TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster,
+                           double gpu_link_scale)
     : shape(cluster),
       power(profile.gpu),
       gemm(profile.gpu),
       attention(profile.gpu, gemm),
       memory(profile.gpu),
-      collectives(profile, cluster),
+      collectives(profile, cluster, gpu_link_scale),
       transfers(profile, cluster.ranks_per_node()),
       launch_seconds(profile.gpu.launch_overhead.value),
-      compute_beside_collective(Value(profile.node.overlapped_compute, 1)),
       collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)) {
   const auto& node = profile.node;
-  const double triad = Value(node.triad_bandwidth, Value(node.adam_bandwidth, 0));
-  const double adam = Value(node.adam_bandwidth, triad);
-  host_bytes_per_second = triad / cluster.ranks_per_node();
-  host_adam_bytes_per_second = adam / cluster.ranks_per_node();
+  const double known = Value(node.adam_bandwidth, Value(node.triad_bandwidth, 0));
+  host_bytes_per_second = known / cluster.ranks_per_node();
 }
 
 std::string TorchMachineLacks(const HardwareProfile& profile, const ClusterShape& cluster) {

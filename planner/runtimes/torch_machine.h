@@ -17,7 +17,9 @@ namespace zeroplan {
 
 // Made once for many choices. REQUIRES: TorchMachineLacks(...) is empty.
 struct TorchMachine {
-  TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster);
+  // `gpu_link_scale`: as CostModel has it.
+  TorchMachine(const HardwareProfile& profile, const ClusterShape& cluster,
+               double gpu_link_scale = 1);
 
   ClusterShape shape;
   PowerLimit power;
@@ -27,9 +29,8 @@ struct TorchMachine {
   CollectiveCost collectives;
   TransferCost transfers;
   double launch_seconds;  // from one kernel's end to the next one's begin
-  double compute_beside_collective, collective_beside_compute;
-  // Of the host's memory, one rank's share; 0: not known.
-  double host_bytes_per_second, host_adam_bytes_per_second;
+  double collective_beside_compute;
+  double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
 };
 
 // What the profile lacks to time a runtime on such a cluster: "network.bandwidth_per_node"; empty:

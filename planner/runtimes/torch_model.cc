@@ -76,15 +76,15 @@ int TorchStep::Module(int layer, int offset) const {
   return model_.first_layer_module + layer * model_.layer_modules + offset;
 }
 
-// Its weight has inputs x `columns` elements, its input inputs x tokens.
+// With KeepsSmaller. Its weight has inputs x `columns` elements, its input inputs x tokens.
 bool TorchStep::KeepsWeight(int64_t columns) const {
-  return run_.keeps_smaller && columns < tokens_;
+  return run_.KeepsSmaller(model_.gpt2_style) && columns < tokens_;
 }
 
 Tensor TorchStep::Linear(int module, TorchOp op, int64_t columns, Saved* saved) {
   if (!forward_workspace_) forward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
   hooks_->BeforeForward(module);
-  if (run_.keeps_smaller) timer_->EnterGraph();
+  if (run_.module_graphs) timer_->EnterModuleGraph();
   timer_->Forward(op);
   Tensor out = Rows(columns);
   if (KeepsWeight(columns)) {
@@ -111,7 +111,7 @@ void TorchStep::ParamGradients(int module) {
 Tensor TorchStep::LinearBackward(int module, TorchOp op, int64_t inputs) {
   if (!backward_workspace_) backward_workspace_ = New(kGemmWorkspaceBytes, TorchClass::kBuffers);
   hooks_->BeforeBackward(module);
-  if (run_.keeps_smaller) timer_->EnterGraph();
+  if (run_.module_graphs) timer_->EnterModuleGraph();
   timer_->Backward(op);
   Tensor grad = Rows(inputs);
   ParamGradients(module);
@@ -139,6 +139,8 @@ Tensor TorchStep::NormBackward(int module, TorchOp op) {
 
 // `keep` false: within torch.utils.checkpoint's forward, where a tensor goes with its last use.
 Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
+  const bool again = keep && run_.recompute;
+  if (run_.recompute) timer_->EnterCheckpoint();
   const int64_t batch_heads = run_.micro_batch * model_.spec.heads * run_.seq_len;
   // The input of linear modules with so many outputs each: it goes where none of them keeps it.
   const auto drop_input = [this, keep](Tensor* tensor, std::initializer_list<int64_t> outputs) {
@@ -150,7 +152,7 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   const auto drop = [keep](Tensor* tensor) {
     if (!keep) tensor->Reset();
   };
-  if (!run_.keeps_smaller) timer_->EnterGraph();
+  if (!run_.module_graphs) timer_->EnterGraph();
   saved->norm1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1_stats);
   int next = 1;
   if (model_.gpt2_style) {
@@ -199,13 +201,17 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
     // code makes it again.
     saved->silu = Rows(ffn_);
     saved->activated = Rows(ffn_);
-    if (!keep || run_.compiled) saved->silu.Reset();
+    if (!keep || (run_.compiled && !run_.module_graphs)) saved->silu.Reset();
   }
   timer_->Forward(TorchOp::kActivation);
   drop(&saved->up);
   drop(&saved->gated);
+  // A checkpoint's second forward pass ends with the last tensor that backward wants
+  // (torch/utils/checkpoint.py, set_checkpoint_early_stop; compiled, nothing asks for more).
+  timer_->Skip(again);
   const Tensor projected_back = Linear(Module(layer, next), TorchOp::kDown, hidden_, saved);
   timer_->Forward(TorchOp::kAdd2);
+  timer_->Skip(false);
   drop_input(&saved->activated, {hidden_});
   if (!keep) saved->weights.clear();
   return Rows(hidden_);
@@ -291,7 +297,7 @@ void TorchStep::BlockBackward(int layer, Saved saved) {
   const int out_proj = model_.gpt2_style ? kCProj : 4 + norms;
   const int norm2 = out_proj + 1, up = norm2 + 1;
   const int down = model_.gpt2_style ? kMlpProj : up + 2;
-  if (!run_.keeps_smaller) timer_->EnterGraph();
+  if (!run_.module_graphs) timer_->EnterGraph();
   Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_);
   timer_->Backward(TorchOp::kActivation);
   saved.activated.Reset();

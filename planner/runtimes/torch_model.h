@@ -64,9 +64,13 @@ struct TorchRun {
   // The loss under torch.compile: it keeps 16-bit logits, and its backward makes their gradient
   // alone.
   bool compiled_loss = false;
-  // Layers under torch.compile whose linear modules are graphs of their own, with a function of
-  // DeepSpeed's in them (stage 3). Each keeps the smaller of its input and its weight.
-  bool keeps_smaller = false;
+  // Layers under torch.compile whose modules are graphs of their own, with a function of
+  // DeepSpeed's between them (stage 3): nothing is fused across modules.
+  bool module_graphs = false;
+
+  // Such a linear module with a bias keeps the smaller of its input and its weight; one without
+  // keeps its input, and SwiGLU what eager code keeps.
+  bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
 };
 
 class TorchTimer;
@@ -90,7 +94,7 @@ class TorchStep {
     Tensor norm1, norm1_stats, qkv, rotated, attention, log_sum_exp, middle, norm2, norm2_stats;
     Tensor unnormed_q, unnormed_k;  // inputs of the norms of queries and keys
     Tensor up, gated, silu, activated;
-    std::vector<Tensor> weights;  // with keeps_smaller
+    std::vector<Tensor> weights;  // with KeepsSmaller
   };
 
   Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);

@@ -7,10 +7,7 @@ namespace zeroplan {
 TorchTimer::TorchTimer(const TorchMachine* machine, const TimeConstants& constants)
     : machine_(machine),
       constants_(constants),
-      clock_(machine ? std::min(1.0, machine->compute_beside_collective *
-                                         constants.compute_beside_collective)
-                     : 1,
-             machine ? machine->collective_beside_compute : 1) {}
+      clock_(constants.beside_collective, machine ? machine->collective_beside_compute : 1) {}
 
 void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype) {
   if (!machine_) return;
@@ -19,12 +16,21 @@ void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dt
 }
 
 void TorchTimer::Launch(const TorchWork& work) {
-  if (work.launches == 0) return;
-  clock_.Kernels(work.gpu, work.launches * constants_.launch);
+  if (work.launches == 0 || skip_) return;
+  const double launch = compiled_ ? constants_.compiled_launch : constants_.launch;
+  clock_.Kernels(work.gpu, work.launches, work.launches * launch);
 }
 
 void TorchTimer::EnterGraph() {
   if (machine_ && compiled_) clock_.Host(constants_.graph);
+}
+
+void TorchTimer::EnterModuleGraph() {
+  if (machine_ && compiled_) clock_.Host(constants_.module_graph);
+}
+
+void TorchTimer::EnterCheckpoint() {
+  if (machine_ && !compiled_) clock_.Host(constants_.checkpoint);
 }
 
 void TorchTimer::Memory(double bytes, int launches, int stream) {
@@ -32,7 +38,7 @@ void TorchTimer::Memory(double bytes, int launches, int stream) {
   const double seconds =
       launches * machine_->memory.Seconds(bytes / launches / constants_.eager_memory);
   if (stream == TorchClock::kComputeStream) {
-    clock_.Kernels(machine_->power.Memory(seconds, bytes), launches * constants_.launch);
+    clock_.Kernels(machine_->power.Memory(seconds, bytes), launches, launches * constants_.launch);
     return;
   }
   clock_.Host(launches * constants_.launch);
@@ -55,10 +61,9 @@ void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls) {
                to_device ? SharedResource::kToDevice : SharedResource::kFromDevice);
 }
 
-void TorchTimer::HostUpdate(double bytes, bool adam) {
-  if (!machine_) return;
-  const double rate = adam ? machine_->host_adam_bytes_per_second : machine_->host_bytes_per_second;
-  if (rate > 0) clock_.Host(bytes / rate, TimeCause::kHostUpdate);
+void TorchTimer::HostUpdate(double bytes) {
+  if (!machine_ || machine_->host_bytes_per_second == 0) return;
+  clock_.Host(bytes / machine_->host_bytes_per_second, TimeCause::kHostUpdate);
 }
 
 void TorchTimer::BeginStep() {

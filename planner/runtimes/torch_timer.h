@@ -29,8 +29,13 @@ class TorchTimer {
   void Backward(TorchOp op) {
     if (kernels_) Launch(kernels_->backward(op));
   }
-  // Compiled code is entered.
+  // Kernels take no time, while it is so.
+  void Skip(bool skip) { skip_ = skip; }
+  // Compiled code is entered: a layer, or a module of its own; a layer within
+  // torch.utils.checkpoint, which costs eager code.
   void EnterGraph();
+  void EnterModuleGraph();
+  void EnterCheckpoint();
 
   // Kernels that read and write so many bytes in all.
   void Memory(double bytes, int launches = 1, int stream = TorchClock::kComputeStream);
@@ -42,7 +47,7 @@ class TorchTimer {
     if (machine_) clock_.Host(seconds);
   }
   // The optimizer's own work on the host: so many bytes of its memory read and written.
-  void HostUpdate(double bytes, bool adam);
+  void HostUpdate(double bytes);
   void StreamWaits(int stream, int other) { clock_.StreamWaits(stream, other); }
   void HostWaits(int stream) { clock_.HostWaits(stream); }
   void HostWaitsForAll() { clock_.HostWaitsForAll(); }
@@ -64,8 +69,7 @@ class TorchTimer {
   TimeConstants constants_;
   TorchClock clock_;
   std::optional<TorchKernels> kernels_;
-  double seconds_a_launch_ = 0;
-  bool compiled_ = false;
+  bool compiled_ = false, skip_ = false;
   std::vector<TorchClock::Reading> micro_steps_;
   TorchClock::Reading begin_, end_;
 };

@@ -44,23 +44,6 @@ std::string ValidationTable(const std::vector<DeepSpeedRow>& rows) {
   return table;
 }
 
-// Errors as shares.
-struct Errors {
-  double worst = 0, sum = 0;
-  int count = 0;
-
-  // Nothing where it was not measured. Returns the error.
-  double Add(double predicted, double measured) {
-    if (measured == 0) return 0;
-    const double error = std::abs(predicted / measured - 1);
-    worst = std::max(worst, error);
-    sum += error;
-    ++count;
-    return error;
-  }
-  double mean() const { return sum / count; }
-};
-
 TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
   Errors after_init, init, allocated, reserved, device, host;
   int ran = 0;
@@ -79,7 +62,7 @@ TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
     CHECK(device.Add(used, row.device_used) < 0.12);
   }
   CHECK(ran == kDeepSpeedMargins.runs);
-  CHECK(allocated.count == 30);
+  CHECK(allocated.count == 45);
   CHECK(allocated.mean() < 0.04);
   // What estimate says of itself.
   CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.02));
@@ -137,7 +120,7 @@ TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit")
     errors.Add(Gib(left_out.predicted.StepReservedBytes()) + context, left_out.device_used);
     CHECK(std::abs(context - Gib(left_out.predicted.context_bytes)) < 0.1);
   }
-  CHECK(errors.count == 29);
+  CHECK(errors.count == 37);
   CHECK(errors.worst < 0.09);
 }
 

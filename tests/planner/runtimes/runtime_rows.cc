@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/base/error.h"
 #include "core/config/reader_defaults.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
@@ -30,7 +31,7 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
   row.run.model.positions = setup.batch.seq_len;
   setup.zero = ReaderZeroDefaults(json.at("stage"));
   ZeroConfig& zero = setup.zero;
-  zero.overlap_comm = true;
+  zero.overlap_comm = json.value("overlap_comm", true);
   zero.sub_group_elements = json.value("sub_group_size", zero.sub_group_elements);
   zero.reduce_bucket_elements = json.value("reduce_bucket_size", kAuto);
   zero.prefetch_bucket_elements = json.value("stage3_prefetch_bucket_size", kAuto);
@@ -54,6 +55,7 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
   row.host_rss = json.value("host_rss", 0.0);
   row.step_seconds = json.value("step_ms", 0.0) / 1e3;
   row.small_host = json.contains("host");
+  row.later = json.contains("later");
   row.label = fmt::format(
       "{}, {} GPU{}, stage {}{}{}{}{}{}, {} x {} x {}{}", row.run.model.name,
       setup.batch.world_size, setup.batch.world_size > 1 ? "s" : "", zero.stage,
@@ -65,8 +67,10 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
       zero.offload_param.device == OffloadDevice::kCpu ? ", parameters on CPU" : "",
       setup.recompute == kNoRecompute ? "" : ", recompute",
       row.run.compiled ? row.run.compiled_loss ? ", compiled with its loss" : ", compiled" : "",
-      setup.precision.dtype == Dtype::kF16 ? ", fp16" : "", setup.batch.micro_batch,
-      setup.batch.grad_accum, setup.batch.seq_len,
+      setup.precision.dtype == Dtype::kF16 ? ", fp16"
+      : zero.overlap_comm                  ? ""
+                                           : ", overlap_comm off",
+      setup.batch.micro_batch, setup.batch.grad_accum, setup.batch.seq_len,
       json.contains("limit") ? fmt::format(", held to {} GiB", json.at("limit").get<double>())
                              : "");
   row.group = setup.batch.world_size == 1 ? "1 GPU"
@@ -91,18 +95,25 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
     setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
     setup.zero.offload_param.device = OffloadDevice::kCpu;
   }
-  row.run.compiled = true;
+  row.run.compiled = json.value("compiled", true);
   row.run.compiled_loss = json.at("compiled_loss");
-  row.device_used = json.at("device_used");
+  row.allocated = json.value("allocated", 0.0);
+  row.reserved = json.value("reserved", 0.0);
+  row.device_used = json.value("device_used", 0.0);
+  row.host_rss = json.value("host_rss", 0.0);
   row.step_seconds = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len) /
                      json.at("tok_s").get<double>();
   row.small_host = json.contains("host");
+  row.later = json.contains("later");
   row.predicted = Fsdp2Footprint(row.run);
   row.label = fmt::format(
-      "{}, {} GPU{}, {}{}{}, compiled{}, {} x {}", row.run.model.name, setup.batch.world_size,
+      "{}, {} GPU{}, {}{}{}{}, {} x {}", row.run.model.name, setup.batch.world_size,
       setup.batch.world_size > 1 ? "s" : "", setup.zero.stage == 3 ? "resharded" : "not resharded",
       offload ? ", all on CPU" : "", setup.recompute == kNoRecompute ? "" : ", recompute",
-      row.run.compiled_loss ? " with its loss" : "", setup.batch.micro_batch, setup.batch.seq_len);
+      row.run.compiled_loss ? ", compiled with its loss"
+      : row.run.compiled    ? ", compiled"
+                            : "",
+      setup.batch.micro_batch, setup.batch.seq_len);
   return row;
 }
 
@@ -164,12 +175,15 @@ std::vector<TimedRow> LoadTimedRows() {
     if (row.step_seconds == 0) continue;
     const TrainSetup& setup = row.run.setup;
     const bool offload = setup.zero.offload_optimizer.device == OffloadDevice::kCpu;
-    rows.push_back({row.label, offload ? "DeepSpeed, offload" : "DeepSpeed", row.step_seconds,
-                    Predictor<DeepSpeedRun, DeepSpeedFootprint>(
-                        row.run, MachineOf(row.small_host, setup.batch.world_size))});
+    rows.push_back(
+        {row.label,
+         std::string(offload ? "DeepSpeed, offload" : "DeepSpeed") + (row.later ? ", later" : ""),
+         row.step_seconds,
+         Predictor<DeepSpeedRun, DeepSpeedFootprint>(
+             row.run, MachineOf(row.small_host, setup.batch.world_size))});
   }
   for (Fsdp2Row& row : LoadFsdp2Rows()) {
-    rows.push_back({row.label, "FSDP2", row.step_seconds,
+    rows.push_back({row.label, row.later ? "FSDP2, later" : "FSDP2", row.step_seconds,
                     Predictor<Fsdp2Run, Fsdp2Footprint>(
                         row.run, MachineOf(row.small_host, row.run.setup.batch.world_size))});
   }
@@ -192,7 +206,7 @@ std::vector<TimedRow> LoadPublishedRows() {
     words >> id >> machine >> batch.world_size >> run.setup.zero.stage >> offload >> recompute >>
         model.layers >> model.hidden >> model.heads >> model.vocab >> batch.seq_len >>
         batch.micro_batch >> batch.grad_accum >> style >> tokens_per_second;
-    REQUIRE_MESSAGE(words, line);
+    ZEROPLAN_CHECK(words, "{}", line);
     const bool mosaic = id.starts_with("mpt-") || id.starts_with("mgpt-");
     if (style != "framework" || offload != "none" || !mosaic) continue;
     model.ffn = 4 * model.hidden;

@@ -1,6 +1,8 @@
 // The measured runs of tests/data/runtimes, and what is predicted for each.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,6 +23,7 @@ struct DeepSpeedRow {
   bool out_of_memory = false;  // it did not run: no figures
   double step_seconds = 0;
   bool small_host = false;  // 32 cores, in place of 128
+  bool later = false;       // measured when the model of times had been fitted
   RuntimeFootprint predicted;
 
   // The driver was asked after the allocator had given memory back, so its figure is no peak.
@@ -31,9 +34,10 @@ std::vector<DeepSpeedRow> LoadDeepSpeedRows();
 struct Fsdp2Row {
   Fsdp2Run run;
   std::string label;
-  double device_used = 0;  // GiB
+  // GiB; 0: not known.
+  double allocated = 0, reserved = 0, device_used = 0, host_rss = 0;
   double step_seconds = 0;
-  bool small_host = false;
+  bool small_host = false, later = false;
   RuntimeFootprint predicted;
 };
 std::vector<Fsdp2Row> LoadFsdp2Rows();
@@ -47,6 +51,23 @@ struct TimedRow {
 std::vector<TimedRow> LoadTimedRows();
 // Those of tests/fixtures/published_runs.txt that FSDP made, by group "A100", "H100".
 std::vector<TimedRow> LoadPublishedRows();
+
+// Errors as shares.
+struct Errors {
+  double worst = 0, sum = 0;
+  int count = 0;
+
+  // Nothing where it was not measured. Returns the error.
+  double Add(double predicted, double measured) {
+    if (measured == 0) return 0;
+    const double error = std::abs(predicted / measured - 1);
+    worst = std::max(worst, error);
+    sum += error;
+    ++count;
+    return error;
+  }
+  double mean() const { return sum / count; }
+};
 
 inline double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 

@@ -1,0 +1,346 @@
+// Predicted beside measured step times of DeepSpeed and FSDP2.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "core/config/reader_defaults.h"
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/runtime_estimate.h"
+#include "tests/planner/runtimes/runtime_rows.h"
+
+namespace zeroplan {
+namespace {
+
+// The attention kernels of the published runs, of 2022 and 2023 (Triton's and FlashAttention 1 and
+// 2), beside the rates of their GPUs' profiles, which are of newer ones. Fitted to these runs.
+constexpr double kOldAttentionOnA100 = 0.535, kOldAttentionOnH100 = 0.32;
+
+// What is fitted of TimeConstants.
+constexpr double TimeConstants::*kFitted[] = {&TimeConstants::launch,
+                                              &TimeConstants::graph,
+                                              &TimeConstants::checkpoint,
+                                              &TimeConstants::gradient_hook,
+                                              &TimeConstants::offloaded_gradient,
+                                              &TimeConstants::module_hooks,
+                                              &TimeConstants::module_graph,
+                                              &TimeConstants::partitioned_gradient,
+                                              &TimeConstants::offloaded_shard,
+                                              &TimeConstants::eager_memory,
+                                              &TimeConstants::compiled_memory,
+                                              &TimeConstants::beside_collective,
+                                              &TimeConstants::cpu_adam,
+                                              &TimeConstants::cpu_clip};
+constexpr size_t kCount = std::size(kFitted);
+
+// Of predicted over measured.
+struct Ratios {
+  std::vector<double> logs;
+
+  void Add(double predicted, double measured) { logs.push_back(std::log(predicted / measured)); }
+  double Median() const {
+    std::vector<double> errors = Errors();
+    std::nth_element(errors.begin(), errors.begin() + static_cast<ptrdiff_t>(errors.size() / 2),
+                     errors.end());
+    return errors[errors.size() / 2];
+  }
+  double Worst() const {
+    const std::vector<double> errors = Errors();
+    return *std::max_element(errors.begin(), errors.end());
+  }
+  double Spread() const {  // standard deviation
+    double mean = 0, sum = 0;
+    for (const double log : logs) mean += log / static_cast<double>(logs.size());
+    for (const double log : logs) sum += (log - mean) * (log - mean);
+    return std::sqrt(sum / static_cast<double>(logs.size()));
+  }
+
+ private:
+  std::vector<double> Errors() const {
+    std::vector<double> errors;
+    for (const double log : logs) errors.push_back(std::abs(std::exp(log) - 1));
+    return errors;
+  }
+};
+
+std::string TimeTable(const std::vector<TimedRow>& rows) {
+  std::string table =
+      "| run: micro-batch x micro-steps x sequence | step, ms: predicted / measured | compute | "
+      "communication | copies | host update | Python |\n"
+      "| --- | --- | --- | --- | --- | --- | --- |\n";
+  for (const TimedRow& row : rows) {
+    const RuntimeTime time = row.predict({});
+    table += fmt::format(
+        "| {}{} | {:.0f} / {:.0f}, {:+.1f} % | {:.0f} | {:.0f} | {:.0f} | {:.0f} | {:.0f} |\n",
+        row.group.starts_with("FSDP2") ? "FSDP2, " : "", row.label, 1e3 * time.step_seconds,
+        1e3 * row.measured, 100 * (time.step_seconds / row.measured - 1), 1e3 * time.compute,
+        1e3 * time.exposed_communication, 1e3 * time.transfers, 1e3 * time.host_update,
+        1e3 * time.host_overhead);
+  }
+  return table;
+}
+
+std::map<std::string, Ratios> ByGroup(const std::vector<TimedRow>& rows,
+                                      const TimeConstants& constants) {
+  std::map<std::string, Ratios> groups;
+  for (const TimedRow& row : rows) {
+    groups[row.group].Add(row.predict(constants).step_seconds, row.measured);
+  }
+  return groups;
+}
+
+std::string GroupTable(const std::map<std::string, Ratios>& groups) {
+  std::string table =
+      "| group | runs | median | worst | spread |\n| --- | --- | --- | --- | --- |\n";
+  for (const auto& [name, ratios] : groups) {
+    table += fmt::format("| {} | {} | {:.1f} % | {:.1f} % | {:.3f} |\n", name, ratios.logs.size(),
+                         100 * ratios.Median(), 100 * ratios.Worst(), ratios.Spread());
+  }
+  return table;
+}
+
+std::map<std::string, Ratios> Published() {
+  std::map<std::string, Ratios> groups;
+  for (const TimedRow& row : LoadPublishedRows()) {
+    TimeConstants constants;
+    const bool a100 = row.group.find("a100") != std::string::npos;
+    constants.attention = a100 ? kOldAttentionOnA100 : kOldAttentionOnH100;
+    groups[row.group].Add(row.predict(constants).step_seconds, row.measured);
+  }
+  return groups;
+}
+
+using Vector = std::array<double, kCount>;
+using Matrix = std::array<Vector, kCount>;
+
+// matrix * x = right, of a positive definite matrix (Gauss, without pivots).
+Vector Solve(Matrix matrix, Vector right) {
+  for (size_t k = 0; k < kCount; ++k) {
+    for (size_t i = k + 1; i < kCount; ++i) {
+      const double factor = matrix[i][k] / matrix[k][k];
+      for (size_t j = k; j < kCount; ++j) matrix[i][j] -= factor * matrix[k][j];
+      right[i] -= factor * right[k];
+    }
+  }
+  for (size_t k = kCount; k-- > 0;) {
+    for (size_t j = k + 1; j < kCount; ++j) right[k] -= matrix[k][j] * right[j];
+    right[k] /= matrix[k][k];
+  }
+  return right;
+}
+
+// Each row's prediction with constants that its fold had no part in: one step of least squares of
+// the other rows' logarithms from the fitted constants, held back a little where these say nothing.
+std::map<std::string, Ratios> CrossValidate(const std::vector<TimedRow>& rows,
+                                            const std::vector<std::string>& folds) {
+  constexpr double kStep = 0.1, kRidge = 0.02;
+  std::vector<Vector> slopes(rows.size());
+  std::vector<double> errors(rows.size());
+  const auto log_of = [&](size_t row, const TimeConstants& constants) {
+    return std::log(rows[row].predict(constants).step_seconds / rows[row].measured);
+  };
+  for (size_t row = 0; row < rows.size(); ++row) {
+    errors[row] = log_of(row, {});
+    for (size_t k = 0; k < kCount; ++k) {
+      TimeConstants more;
+      more.*kFitted[k] *= std::exp(kStep);
+      slopes[row][k] = (log_of(row, more) - errors[row]) / kStep;
+    }
+  }
+  std::map<std::string, Ratios> left_out;
+  for (const std::string& fold : std::set<std::string>(folds.begin(), folds.end())) {
+    Matrix normal{};
+    Vector right{};
+    for (size_t k = 0; k < kCount; ++k) normal[k][k] = kRidge;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      if (folds[row] == fold) continue;
+      for (size_t i = 0; i < kCount; ++i) {
+        for (size_t j = 0; j < kCount; ++j) normal[i][j] += slopes[row][i] * slopes[row][j];
+        right[i] -= slopes[row][i] * errors[row];
+      }
+    }
+    const Vector step = Solve(normal, right);
+    TimeConstants constants;
+    for (size_t k = 0; k < kCount; ++k) constants.*kFitted[k] *= std::exp(step[k]);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      if (folds[row] != fold) continue;
+      left_out[rows[row].group].Add(rows[row].predict(constants).step_seconds, rows[row].measured);
+    }
+  }
+  return left_out;
+}
+
+std::vector<std::string> Labels(const std::vector<TimedRow>& rows) {
+  std::vector<std::string> labels;
+  for (const TimedRow& row : rows) labels.push_back(row.label);
+  return labels;
+}
+// Up to the first comma of the label.
+std::vector<std::string> Models(const std::vector<TimedRow>& rows) {
+  std::vector<std::string> models;
+  for (const TimedRow& row : rows) models.push_back(row.label.substr(0, row.label.find(',')));
+  return models;
+}
+
+TEST_CASE("RuntimeTime: measured steps on H200s, by group") {
+  const std::vector<TimedRow> rows = LoadTimedRows();
+  for (const auto& [group, ratios] : ByGroup(rows, {})) {
+    CAPTURE(group);
+    CHECK(ratios.Median() <= 0.12);
+    CHECK(ratios.Worst() <= 0.35);
+  }
+  Ratios deepspeed, fsdp2;
+  for (const TimedRow& row : rows) {
+    const RuntimeTime time = row.predict({});
+    const double sum = time.compute + time.exposed_communication + time.transfers +
+                       time.host_update + time.host_overhead;
+    CHECK(sum == doctest::Approx(time.step_seconds));
+    (row.group.starts_with("FSDP2") ? fsdp2 : deepspeed).Add(time.step_seconds, row.measured);
+  }
+  // What estimate says of itself.
+  CHECK(static_cast<int>(deepspeed.logs.size()) == kDeepSpeedMargins.timed_runs);
+  CHECK(deepspeed.Median() == doctest::Approx(kDeepSpeedMargins.time_median).epsilon(0.05));
+  CHECK(deepspeed.Worst() == doctest::Approx(kDeepSpeedMargins.time_worst).epsilon(0.02));
+  CHECK(static_cast<int>(fsdp2.logs.size()) == kFsdp2Margins.timed_runs);
+  CHECK(fsdp2.Median() == doctest::Approx(kFsdp2Margins.time_median).epsilon(0.05));
+  CHECK(fsdp2.Worst() == doctest::Approx(kFsdp2Margins.time_worst).epsilon(0.02));
+}
+
+TEST_CASE("RuntimeTime: published runs of FSDP, by GPU") {
+  for (const auto& [group, ratios] : Published()) {
+    CAPTURE(group);
+    CHECK(ratios.logs.size() >= 35);
+    CHECK(ratios.Median() <= 0.12);
+    CHECK(ratios.Spread() <= 0.12);
+  }
+}
+
+TEST_CASE("RuntimeTime: each run, and each model, left out of the fit") {
+  const std::vector<TimedRow> rows = LoadTimedRows();
+  for (const auto& folds : {Labels(rows), Models(rows)}) {
+    for (const auto& [group, ratios] : CrossValidate(rows, folds)) {
+      CAPTURE(group);
+      CHECK(ratios.Median() <= 0.12);
+      CHECK(ratios.Worst() <= 0.35);
+    }
+  }
+}
+
+// Of gpt2-medium on two H200.
+double StepSeconds(OtherRuntime runtime, TrainSetup setup, double link_scale = 1,
+                   TorchCompile compile = {}) {
+  static const HardwareProfile hardware = LoadProfile("hgx-h200");
+  Cluster cluster;
+  cluster.gpus = 2;
+  cluster.gpus_per_node = 8;
+  const TorchMachine machine(hardware, cluster.shape(), link_scale);
+  return EstimateRuntime(runtime, LoadModel("gpt2-medium"), cluster, {setup}, compile, &machine)
+      .choices.front()
+      .time->step_seconds;
+}
+
+TrainSetup Setup(int stage) {
+  TrainSetup setup;
+  setup.zero = ReaderZeroDefaults(stage);
+  setup.zero.overlap_comm = true;
+  setup.batch.world_size = 2;
+  setup.batch.micro_batch = 8;
+  setup.batch.seq_len = 1024;
+  return setup;
+}
+
+TEST_CASE("RuntimeTime: what makes a step longer") {
+  for (const int stage : {1, 2, 3}) {
+    for (const OtherRuntime runtime : {OtherRuntime::kDeepSpeed, OtherRuntime::kFsdp2}) {
+      if (runtime == OtherRuntime::kFsdp2 && stage == 1) continue;
+      CAPTURE(stage);
+      const TrainSetup setup = Setup(stage);
+      const double step = StepSeconds(runtime, setup);
+      double before = step;
+      for (const int64_t micro_steps : {2, 3, 4, 9}) {
+        TrainSetup more = setup;
+        more.batch.grad_accum = micro_steps;
+        const double seconds = StepSeconds(runtime, more);
+        CHECK(seconds > before * 1.05);
+        CHECK(seconds < static_cast<double>(micro_steps) * step * 1.2);
+        before = seconds;
+      }
+      TrainSetup recompute = setup;
+      recompute.recompute = FullRecompute();
+      CHECK(StepSeconds(runtime, recompute) > 1.1 * step);
+      CHECK(StepSeconds(runtime, setup, 0.05) > step);
+      CHECK(StepSeconds(runtime, setup, 0.5) >= step);
+    }
+  }
+}
+
+// At stages 1 and 2 overlap_comm also ends each backward pass with a synchronisation of the device
+// (independent_gradient_partition_epilogue), after which small models wait for Python.
+TEST_CASE("RuntimeTime: overlap_comm hides reductions") {
+  for (const int stage : {1, 2, 3}) {
+    CAPTURE(stage);
+    TrainSetup setup = Setup(stage);
+    setup.zero.reduce_bucket_elements = 50'000'000;
+    TrainSetup exposed = setup;
+    exposed.zero.overlap_comm = false;
+    for (const double link : {1.0, 0.2, 0.05}) {
+      CHECK(StepSeconds(OtherRuntime::kDeepSpeed, setup, link, {true, true}) <
+            1.01 * StepSeconds(OtherRuntime::kDeepSpeed, exposed, link, {true, true}));
+    }
+    CHECK(StepSeconds(OtherRuntime::kDeepSpeed, setup, 0.05) <
+          0.9 * StepSeconds(OtherRuntime::kDeepSpeed, exposed, 0.05));
+  }
+}
+
+TEST_CASE("RuntimeTime: the host's update, and none where its memory is not known") {
+  TrainSetup setup = Setup(2);
+  setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  HardwareProfile hardware = LoadProfile("hgx-h200");
+  Cluster cluster;
+  cluster.gpus = 2;
+  cluster.gpus_per_node = 8;
+  const ModelSpec model = LoadModel("gpt2-medium");
+  const auto time = [&] {
+    const TorchMachine machine(hardware, cluster.shape());
+    return EstimateRuntime(OtherRuntime::kDeepSpeed, model, cluster, {setup}, {}, &machine)
+        .choices.front()
+        .time;
+  };
+  // Half the parameters, 8 + 28 / cpu_adam + 6 bytes each, at half of 184 GB/s.
+  const double bytes = 14 + 28 / TimeConstants{}.cpu_adam;
+  const double elements = static_cast<double>(model.ParamCount()) / 2;
+  CHECK(time()->host_update == doctest::Approx(elements * bytes / 92e9).epsilon(0.01));
+  hardware.node.adam_bandwidth.reset();
+  hardware.node.triad_bandwidth.reset();
+  CHECK_FALSE(time().has_value());
+  setup.zero.offload_optimizer.device = OffloadDevice::kNone;
+  CHECK(time().has_value());
+}
+
+TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted now") {
+  const std::vector<TimedRow> rows = LoadTimedRows();
+  CheckDocsHold(TimeTable(rows));
+  CheckDocsHold(GroupTable(ByGroup(rows, {})));
+  CheckDocsHold(GroupTable(Published()));
+  CheckDocsHold(GroupTable(CrossValidate(rows, Labels(rows))));
+  CheckDocsHold(GroupTable(CrossValidate(rows, Models(rows))));
+}
+
+TEST_CASE("print predicted beside measured step times" * doctest::skip()) {
+  const std::vector<TimedRow> rows = LoadTimedRows();
+  std::fputs(TimeTable(rows).c_str(), stdout);
+  std::printf("\n%s\nPublished:\n%s", GroupTable(ByGroup(rows, {})).c_str(),
+              GroupTable(Published()).c_str());
+  std::printf("\nEach run left out:\n%s", GroupTable(CrossValidate(rows, Labels(rows))).c_str());
+  std::printf("\nEach model left out:\n%s", GroupTable(CrossValidate(rows, Models(rows))).c_str());
+}
+
+}  // namespace
+}  // namespace zeroplan
