@@ -28,28 +28,28 @@ struct TimeConstants {
   double launch = 13.3e-6;        // for an operation of eager code
   double compiled_launch = 5e-6;  // for a kernel of compiled code; assumed
   double graph = 776e-6;          // to enter a compiled layer, forward or backward
-  double checkpoint = 977e-6;     // for a layer within torch.utils.checkpoint, eager
+  double checkpoint = 940e-6;     // for a layer within torch.utils.checkpoint, eager
   double collective = 60e-6;      // to issue a collective; assumed
   double read_back = 20e-6;       // to ask the GPU for a number; assumed
   // DeepSpeed, stages 1 and 2:
-  double gradient_hook = 19e-6;        // for each gradient
-  double offloaded_gradient = 308e-6;  // and if it goes to the host
+  double gradient_hook = 20e-6;        // for each gradient
+  double offloaded_gradient = 300e-6;  // and if it goes to the host
   // DeepSpeed, stage 3:
   double module_hooks = 337e-6;          // for a module, forward or backward
   double module_graph = 716e-6;          // to enter it, if it is compiled
   double partitioned_gradient = 340e-6;  // for each gradient
-  double offloaded_shard = 1.039e-3;     // and if its shard goes to the host
+  double offloaded_shard = 1.04e-3;      // and if its shard goes to the host
   // FSDP2: a group's gather or reduction, a parameter in clipping and update; assumed, since no run
   // waits for them.
   double group_hook = 200e-6, dtensor = 20e-6;
 
   // Shares of the memory's rate that PyTorch's pointwise, norm and reduction kernels reach.
-  double eager_memory = 0.704, compiled_memory = 0.85;
+  double eager_memory = 0.67, compiled_memory = 0.95;
   // scaled_dot_product_attention beside the profile's rates: the same. Runs of older kernels have
   // less.
   double attention = 1;
-  // TorchClock's compute_beside_collective, with NCCL as PyTorch starts it.
-  double beside_collective = 0.573;
+  // TorchClock::Overlap's first_kernel, with NCCL as PyTorch starts it.
+  double beside_collective = 0.39;
   // What DeepSpeed's CPU Adam reaches of the host memory's rate under an Adam-shaped loop; and
   // clip_grad_norm_ on the host.
   double cpu_adam = 0.83, cpu_clip = 0.145;

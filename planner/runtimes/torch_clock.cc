@@ -49,8 +49,13 @@ void TorchClock::Kernels(const GpuWork& work, int count, double launch_seconds) 
   const double link = resource_free_[static_cast<size_t>(SharedResource::kLink)];
   if (link > reading_.seconds) {
     const double one = seconds / count;
-    const double beside = std::min<double>(count, std::ceil((link - reading_.seconds) / one));
-    seconds += beside * one * (1 / compute_share_ - 1);
+    double beside = std::min<double>(count, std::ceil((link - reading_.seconds) / one));
+    if (met_ < collectives_) {
+      met_ = collectives_;
+      seconds += one * (1 / overlap_.first_kernel - 1);
+      beside -= 1;
+    }
+    seconds += beside * one * (1 / overlap_.kernels - 1);
   }
   HostSpan(host_ + launch_seconds, TimeCause::kHostOverhead);
   // The last of several kernels starts when it has been launched.
@@ -70,9 +75,11 @@ void TorchClock::Issue(int stream, double seconds, TimeCause cause, SharedResour
     Idle(start, host_, start > wait_until_ ? cause : wait_cause_);
     Note(cause, seconds);
   } else if (resource == SharedResource::kLink) {
+    ++collectives_;
     // While kernels run that the stream does not wait for.
-    const double beside = std::clamp(reading_.seconds - start, 0.0, seconds / collective_share_);
-    seconds += beside * (1 - collective_share_);
+    const double share = overlap_.collective;
+    const double beside = std::clamp(reading_.seconds - start, 0.0, seconds / share);
+    seconds += beside * (1 - share);
   }
   free_at(stream) = start + seconds;
   last_cause_[static_cast<size_t>(stream)] = cause;

@@ -26,12 +26,13 @@ class TorchClock {
   static constexpr int kComputeStream = 0;
   static constexpr int kStreams = 3;
 
-  // `compute_beside_collective`: what a kernel keeps of its speed, (0, 1], if a collective runs
-  // when it starts: NCCL's blocks hold multiprocessors that one wave of it would have had, so that
-  // it waits for another, however soon the collective ends. `collective_beside_compute`: what a
-  // collective keeps while kernels run.
-  TorchClock(double compute_beside_collective, double collective_beside_compute)
-      : compute_share_(compute_beside_collective), collective_share_(collective_beside_compute) {}
+  // What kernels keep of their speed beside a collective, (0, 1]: the first one that starts beside
+  // it, whose blocks wait for a wave more since NCCL's hold multiprocessors; and those that follow.
+  // `collective`: what a collective keeps while kernels run.
+  struct Overlap {
+    double first_kernel = 1, kernels = 1, collective = 1;
+  };
+  explicit TorchClock(const Overlap& overlap) : overlap_(overlap) {}
 
   // The host is busy.
   void Host(double seconds, TimeCause cause = TimeCause::kHostOverhead);
@@ -80,7 +81,9 @@ class TorchClock {
     return stream == kComputeStream ? reading_.seconds : free_at_[static_cast<size_t>(stream)];
   }
 
-  double compute_share_, collective_share_, gpu_clock_ = 1;
+  Overlap overlap_;
+  double gpu_clock_ = 1;
+  int64_t collectives_ = 0, met_ = 0;  // issued; the last that a kernel started beside
   double host_ = 0;
   std::vector<Span> host_spans_;  // of the last while
   std::array<double, kStreams> free_at_{};

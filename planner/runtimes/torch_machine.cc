@@ -19,6 +19,7 @@ TorchMachine::TorchMachine(const HardwareProfile& profile, const ClusterShape& c
       collectives(profile, cluster, gpu_link_scale),
       transfers(profile, cluster.ranks_per_node()),
       launch_seconds(profile.gpu.launch_overhead.value),
+      compute_beside_collective(Value(profile.node.overlapped_compute, 1)),
       collective_beside_compute(Value(profile.node.overlapped_collective, 0.66)) {
   const auto& node = profile.node;
   const double known = Value(node.adam_bandwidth, Value(node.triad_bandwidth, 0));

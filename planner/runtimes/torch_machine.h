@@ -29,7 +29,7 @@ struct TorchMachine {
   CollectiveCost collectives;
   TransferCost transfers;
   double launch_seconds;  // from one kernel's end to the next one's begin
-  double collective_beside_compute;
+  double compute_beside_collective, collective_beside_compute;
   double host_bytes_per_second;  // of the host's memory, one rank's share; 0: not known
 };
 

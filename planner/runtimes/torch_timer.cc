@@ -7,7 +7,10 @@ namespace zeroplan {
 TorchTimer::TorchTimer(const TorchMachine* machine, const TimeConstants& constants)
     : machine_(machine),
       constants_(constants),
-      clock_(constants.beside_collective, machine ? machine->collective_beside_compute : 1) {}
+      clock_(machine ? TorchClock::Overlap{constants.beside_collective,
+                                           machine->compute_beside_collective,
+                                           machine->collective_beside_compute}
+                     : TorchClock::Overlap{}) {}
 
 void TorchTimer::SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype) {
   if (!machine_) return;
