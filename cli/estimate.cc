@@ -132,7 +132,7 @@ void RegisterEstimate(Command& app) {
   AddChoiceOptions(command, options->common, /*all_default=*/true);
   AddDeterministicOption(command, options->common);
   AddGoalOptions(command, options->common.goal);
-  AddRuntimeOptions(command, options->runtime);
+  AddRuntimeOptions(command, options->runtime, "Whose memory and time are estimated");
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default table)"},

@@ -50,45 +50,7 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"", "compile", "null"},
 };
 
-void RefuseUnknownKeys(const std::string& file) {
-  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
-  for (const UnknownKey& unknown : kUnknownKeys) {
-    const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
-    const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
-    if (value == nullptr || value->is_null()) continue;
-    if (value->Quote() == unknown.plain || value->Quote() == "\"auto\"") continue;
-    ThrowUsage(
-        "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that --runtime deepspeed does "
-        "not model; use {} or leave it out",
-        file, value->line, unknown.section, unknown.section.empty() ? "" : ".", unknown.key,
-        value->Quote(), unknown.plain);
-  }
-}
-
-void RefuseOptions(const CommonOptions& common, const RuntimeOptions& options) {
-  if (common.deterministic) {
-    ThrowUsage("--deterministic: not modelled with --runtime {}; leave it out",
-               options.runtime.text);
-  }
-  if (common.goal.tokens || common.goal.gpu_hour_price) {
-    ThrowUsage(
-        "--tokens, --gpu-hour-price: the step time of {} is not modelled yet; leave them out",
-        options.runtime.text);
-  }
-  if (*options.runtime != RuntimeKind::kFsdp2) return;
-  if (!common.config.empty()) {
-    ThrowUsage(
-        "--config: {} is a DeepSpeed config, which --runtime fsdp2 does not read; give "
-        "--stage, --checkpointing and --offload-param",
-        common.config);
-  }
-  if (common.batch.grad_accum_dtype) {
-    ThrowUsage(
-        "--grad-accum-dtype: {} has no effect with --runtime fsdp2, which sums gradients in "
-        "the parameters' fp32; leave it out",
-        common.batch.grad_accum_dtype.text);
-  }
-}
+std::string Asked(const RuntimeOptions& options) { return "--runtime " + options.runtime.text; }
 
 // Stages 2 and 3, parameters and optimizer in one place, unless the options say otherwise.
 std::vector<TrainSetup> ResolveFsdp2Setups(const CommonOptions& common, const ModelSpec& model,
@@ -110,9 +72,9 @@ std::vector<TrainSetup> ResolveFsdp2Setups(const CommonOptions& common, const Mo
 
 std::vector<TrainSetup> ResolveDeepSpeedSetups(const CommonOptions& common, const ModelSpec& model,
                                                const HardwareProfile& hardware, int gpus,
-                                               Assumptions& assumptions) {
+                                               const std::string& asked, Assumptions& assumptions) {
   if (!common.config.empty()) {
-    RefuseUnknownKeys(common.config);
+    RefuseUnknownKeys(common.config, asked);
     Assumptions of_config;
     std::vector<TrainSetup> setups = {ResolveConfig(common, model, hardware, gpus, of_config)};
     assumptions.assumed.insert(assumptions.assumed.end(), of_config.assumed.begin(),
@@ -162,23 +124,76 @@ bool RuntimeOptions::IsOther() const {
   return other;
 }
 
-void AddRuntimeOptions(Command& command, RuntimeOptions& options) {
+void AddRuntimeOptions(Command& command, RuntimeOptions& options, const char* whose) {
   const char* group = "Runtime";
-  command.Value(
-      {group, "--runtime", "zeroplan|deepspeed|fsdp2",
-       "Whose memory and time are estimated: zeroplan's own executor's (default), or another "
-       "program's (docs/runtimes.md)"},
-      options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
+  command.Value({group, "--runtime", "zeroplan|deepspeed|fsdp2",
+                 fmt::format("{}: zeroplan's own executor's (default), or another program's "
+                             "(docs/runtimes.md)",
+                             whose)},
+                options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
   command.Value({group, "--compile", "layers|all",
                  "Under torch.compile: layers, or the loss too (default nothing; with --runtime "
                  "deepspeed or fsdp2)"},
                 options.compile, WordIn<CompileKind>({"layers", "all"}));
 }
 
+TorchCompile CompileOf(const RuntimeOptions& options) {
+  return {options.compile.has_value(), options.compile == CompileKind::kAll};
+}
+
+void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const CommonOptions& common) {
+  if (common.deterministic) {
+    ThrowUsage("--deterministic: not modelled with {}; leave it out", asked);
+  }
+  if (runtime != OtherRuntime::kFsdp2) return;
+  if (!common.config.empty()) {
+    ThrowUsage(
+        "--config: {} is a DeepSpeed config, which {} does not read; give --stage, "
+        "--checkpointing and --offload-param",
+        common.config, asked);
+  }
+  if (common.batch.grad_accum_dtype) {
+    ThrowUsage(
+        "--grad-accum-dtype: {} has no effect with {}, which sums gradients in the parameters' "
+        "fp32; leave it out",
+        common.batch.grad_accum_dtype.text, asked);
+  }
+}
+
+void RefuseUnknownKeys(const std::string& file, const std::string& asked) {
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  for (const UnknownKey& unknown : kUnknownKeys) {
+    const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
+    const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
+    if (value == nullptr || value->is_null()) continue;
+    if (value->Quote() == unknown.plain || value->Quote() == "\"auto\"") continue;
+    ThrowUsage(
+        "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that {} does not model; use {} or "
+        "leave it out",
+        file, value->line, unknown.section, unknown.section.empty() ? "" : ".", unknown.key,
+        value->Quote(), asked, unknown.plain);
+  }
+}
+
+void RefuseUnfusedAttention(const ModelSpec& model, Dtype dtype, const HardwareProfile& hardware,
+                            const std::string& asked) {
+  if (GpuLowerOptions(model, dtype, hardware.gpu).flash_attention) return;
+  ThrowUsage(
+      "{}: {} has no fused attention for {}'s heads of {} in {}, and the memory of PyTorch without "
+      "it is not modelled",
+      asked, hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype));
+}
+
 void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,
                         const std::string& output) {
   const bool fsdp2 = *options.runtime == RuntimeKind::kFsdp2;
-  RefuseOptions(common, options);
+  const std::string asked = Asked(options);
+  RefuseForRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, asked, common);
+  if (common.goal.tokens || common.goal.gpu_hour_price) {
+    ThrowUsage(
+        "--tokens, --gpu-hour-price: the step time of {} is not modelled yet; leave them out",
+        options.runtime.text);
+  }
   CheckWritable({{"--output", output}});
   Assumptions assumptions;
   const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions);
@@ -186,18 +201,12 @@ void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& comm
   const Cluster cluster = ResolveCluster(common, hardware, assumptions);
   const std::vector<TrainSetup> setups =
       fsdp2 ? ResolveFsdp2Setups(common, model, hardware, cluster.gpus, assumptions)
-            : ResolveDeepSpeedSetups(common, model, hardware, cluster.gpus, assumptions);
-  if (!GpuLowerOptions(model, setups.front().precision.dtype, hardware.gpu).flash_attention) {
-    ThrowUsage(
-        "--runtime: {} has no fused attention for {}'s heads of {} in {}, and the "
-        "memory of PyTorch without it is not modelled",
-        hardware.gpu.name, model.name, model.HeadSize(), DtypeName(setups.front().precision.dtype));
-  }
+            : ResolveDeepSpeedSetups(common, model, hardware, cluster.gpus, asked, assumptions);
+  RefuseUnfusedAttention(model, setups.front().precision.dtype, hardware, asked);
   const std::optional<TorchMachine> machine = MachineOf(hardware, cluster, assumptions);
   const RuntimeEstimate estimate =
       EstimateRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, model, cluster,
-                      setups, {options.compile.has_value(), options.compile == CompileKind::kAll},
-                      machine ? &*machine : nullptr);
+                      setups, CompileOf(options), machine ? &*machine : nullptr);
   if (json) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     WriteOutput(output, RuntimeJson(estimate));

@@ -1,9 +1,12 @@
-// estimate --runtime: memory as another program than zeroplan's own executor takes it.
+// --runtime of estimate and plan: memory and time as another program than zeroplan's own executor
+// takes them; and what estimate prints of it.
 #pragma once
 
 #include <string>
 
 #include "cli/common/common_options.h"
+#include "hwprofiles/profile.h"
+#include "planner/runtimes/runtime_estimate.h"
 
 namespace zeroplan {
 
@@ -19,7 +22,19 @@ struct RuntimeOptions {
   // is given without it.
   bool IsOther() const;
 };
-void AddRuntimeOptions(Command& command, RuntimeOptions& options);
+// `whose`: what --runtime decides, for the help: "Whose memory is estimated".
+void AddRuntimeOptions(Command& command, RuntimeOptions& options, const char* whose);
+
+TorchCompile CompileOf(const RuntimeOptions& options);
+
+// Refuses what `runtime` does not model of the options that estimate and plan share; `asked`: the
+// option that names it, "--runtime deepspeed".
+void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const CommonOptions& common);
+// Refuses keys of a config that change DeepSpeed's memory in ways that are not modelled.
+void RefuseUnknownKeys(const std::string& file, const std::string& asked);
+// Refuses models whose attention PyTorch has no fused kernel for.
+void RefuseUnfusedAttention(const ModelSpec& model, Dtype dtype, const HardwareProfile& hardware,
+                            const std::string& asked);
 
 // Prints the estimate of options.runtime. REQUIRES: IsOther().
 void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,

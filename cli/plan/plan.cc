@@ -15,10 +15,11 @@
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_request.h"
 #include "cli/plan/proposal.h"
+#include "cli/plan/runtime_plan.h"
+#include "cli/plan/write_config.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
-#include "core/config/deepspeed_writer.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
 #include "planner/advice/advice.h"
@@ -35,7 +36,8 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   zeroplan plan --model gpt2-10b --gpu-memory 32GB
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
-  zeroplan plan --model gpt3-6.7b --gpus 8 --out ds_config.json --plan-out plan.json
+  zeroplan plan --model gpt3-6.7b --gpus 8 --runtime deepspeed --compile layers --out ds_config.json
+  zeroplan plan --model gpt3-6.7b --gpus 8 --plan-out plan.json
   zeroplan plan --model gpt2-xl --gpus 8 --stage 3 --explain
   zeroplan plan --largest --gpus 8 --hw dgx-a100-80gb
   zeroplan plan --params 7B --gpus 8 --largest seq-len
@@ -135,12 +137,19 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
 }
 
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  WriteOutput(options.deepspeed_file, WriteDeepSpeedConfig(plan.setup, plan.model.layers));
+  WriteOutput(options.deepspeed_file, ConfigText({OtherRuntime::kDeepSpeed,
+                                                  "zeroplan",
+                                                  plan.model,
+                                                  plan.setup,
+                                                  {},
+                                                  options.common.config}));
   const uint64_t headroom =
       DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
   LogInfo(
-      "--out {}: DeepSpeed needs more GPU memory than zeroplan's {} for the same choice; this plan "
-      "leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at most",
+      "--out {}: a DeepSpeed config by zeroplan's own choice, not by DeepSpeed's speed (that is "
+      "--runtime deepspeed). DeepSpeed needs more GPU memory than zeroplan's {} for the same "
+      "choice; this plan leaves {} for that, as much as measured runs of DeepSpeed 0.19.6 took at "
+      "most",
       options.deepspeed_file, FormatBytes(plan.choice.footprint.gpu_total()),
       FormatBytes(headroom));
   if (ReducesInFp32(plan.setup)) {
@@ -212,6 +221,10 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
 }
 
 void RunPlan(PlanOptions options) {
+  if (const std::optional<OtherRuntime> runtime = RuntimeOf(options)) {
+    RunRuntimePlan(options, *runtime);
+    return;
+  }
   const auto start = std::chrono::steady_clock::now();
   CheckWritable({{"--out", options.deepspeed_file},
                  {"--plan-out", options.plan_file},
@@ -274,6 +287,7 @@ void RegisterPlan(Command& app) {
   largest.alone = "model";
   command.Value(largest, options->largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalOptions(command, options->common.goal);
+  AddRuntimeOptions(command, options->runtime, "For whom the best is sought");
   command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
                  "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
                  "throughput)"},
@@ -284,8 +298,8 @@ void RegisterPlan(Command& app) {
                 options->effort, ParseFactor);
   const char* group = "Output";
   command.Text({group, "--out", "FILE",
-                "A DeepSpeed config of the plan; only what DeepSpeed can do is considered then, "
-                "with the memory that it takes beyond zeroplan's"},
+                "A config of what is best for --runtime, which is deepspeed where it is left out. "
+                "With --runtime zeroplan a DeepSpeed config of zeroplan's own choice"},
                options->deepspeed_file);
   command.Text({group, "--plan-out", "FILE", "The whole plan, for 'train --plan' and 'explain'"},
                options->plan_file);

@@ -43,7 +43,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
 }
 
-void PlanRequest::ForDeepSpeed() {
+void PlanRequest::CheckDeepSpeedCan() const {
   const std::vector<Candidate> groups = Groups(inputs_.space);
   const auto can = [&](const Candidate& group) {
     return DeepSpeedCannot(SetupOf(group, inputs_.base)).empty();
@@ -72,6 +72,10 @@ void PlanRequest::ForDeepSpeed() {
         "zeroplan runs",
         cannot, fix);
   }
+}
+
+void PlanRequest::ForDeepSpeed() {
+  CheckDeepSpeedCan();
   inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
   inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
     return DeepSpeedExtraMemory(model, s);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/common/resolve.h"
+#include "cli/runtime_estimate.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -17,6 +18,7 @@ struct PlanOptions {
   CommonOptions common;
   Option<Largest> largest;  // cli/plan/largest.h
   Option<Objective> objective;
+  RuntimeOptions runtime;  // cli/plan/runtime_plan.h
   std::string deepspeed_file, plan_file, trace_file;
   bool explain = false, quick = false;
   Option<double> effort;  // times the search's budgets
@@ -38,6 +40,8 @@ class PlanRequest {
   const SearchSpace& full() const { return full_; }
   const HardwareProfile& hardware() const { return hardware_; }
   SearchCluster ClusterOf(int gpus);
+  // Throws Error(kUsage) where DeepSpeed can do none of the choices, for a config is wanted.
+  void CheckDeepSpeedCan() const;
 
  private:
   void FromOptions(Assumptions& assumptions);

@@ -159,6 +159,13 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   const std::optional<std::string> kind = own.String("checkpointing");
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
+  own.String("compile");  // what else the config was chosen with
+  const std::optional<std::string> runtime = own.String("runtime");
+  if (runtime && *runtime != "zeroplan") {
+    state->Note(own, "runtime",
+                "says that the config was chosen for " + PrintableText(*runtime, 60) +
+                    "; for zeroplan's executor another may be faster ('zeroplan plan')");
+  }
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;

@@ -1,0 +1,77 @@
+#include "cli/plan/write_config.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/common/output.h"
+#include "cli/plan/merge_config.h"
+#include "core/base/log.h"
+#include "core/config/deepspeed_writer.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view TorchDtype(Dtype dtype) {
+  return dtype == Dtype::kF16 ? "float16" : dtype == Dtype::kBF16 ? "bfloat16" : "float32";
+}
+
+std::string_view CompileText(TorchCompile compile) { return compile.loss ? "all" : "layers"; }
+
+Json Fsdp2Config(const ConfigSource& source) {
+  const TrainSetup& setup = source.setup;
+  const PrecisionConfig& precision = setup.precision;
+  const bool offload = setup.zero.offload_param.device != OffloadDevice::kNone;
+  return {
+      {"fully_shard",
+       {{"reshard_after_forward", setup.zero.stage == 3},
+        {"mp_policy",
+         {{"param_dtype", TorchDtype(precision.dtype)},
+          {"reduce_dtype", TorchDtype(precision.fp32_reduction ? Dtype::kF32 : precision.dtype)}}},
+        {"offload_policy", offload ? Json("CPUOffloadPolicy") : Json(nullptr)}}},
+      {"train_batch_size", setup.batch.global_batch()},
+      {"train_micro_batch_size_per_gpu", setup.batch.micro_batch},
+      {"gradient_accumulation_steps", setup.batch.grad_accum},
+      {"sequence_length", setup.batch.seq_len},
+      {"activation_checkpointing", setup.recompute.kind != RecomputeKind::kNone},
+      {"gradient_clipping", setup.optimizer.gradient_clipping},
+      {"optimizer",
+       {{"type", "AdamW"},
+        {"params",
+         {{"lr", setup.optimizer.lr},
+          {"betas", setup.optimizer.betas},
+          {"eps", setup.optimizer.eps},
+          {"weight_decay", setup.optimizer.weight_decay},
+          {"fused", true}}}}}};
+}
+
+}  // namespace
+
+std::string ConfigText(const ConfigSource& source) {
+  const bool fsdp2 = source.runtime == OtherRuntime::kFsdp2;
+  Json config = fsdp2 ? Fsdp2Config(source)
+                      : Json::parse(WriteDeepSpeedConfig(source.setup, source.model.layers));
+  config["_zeroplan"]["runtime"] = source.runtime_name;
+  if (source.compile.layers) config["_zeroplan"]["compile"] = CompileText(source.compile);
+  return MergeConfig(fsdp2 ? "" : source.came_in, config.dump(2) + "\n");
+}
+
+void WriteConfigFile(const std::string& file, const ConfigSource& source) {
+  WriteOutput(file, ConfigText(source));
+  std::string by_code;
+  if (source.setup.recompute.kind == RecomputeKind::kFull) {
+    by_code = "recompute of every layer (torch.utils.checkpoint)";
+  }
+  if (source.compile.layers) {
+    by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
+                           source.compile.loss ? " and of the loss" : "");
+  }
+  if (!by_code.empty()) {
+    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", file,
+            OtherRuntimeName(source.runtime), by_code);
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,508 @@
+#include "planner/runtimes/runtime_search.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/config/reader_defaults.h"
+#include "planner/estimate/choices.h"
+#include "planner/footprint.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+namespace {
+
+// Micro-steps beyond so many are like the one before (deepspeed.cc, fsdp2.cc).
+constexpr int64_t kMicroSteps = 3;
+// What blocks may have beyond the tensor in them, of all that is allocated (caching_allocator.h).
+// Tensors that exceed memory by more do so with larger micro-batches too.
+constexpr double kBlockSlack = 0.01;
+// A GPU that waits now and then runs kernels at a higher clock than one that does not: by at most
+// so much is a step's compute shorter.
+constexpr double kTimeSlack = 0.08;
+// Micro-steps in which an update is of no account.
+constexpr int64_t kMany = 1000;
+
+struct Placement {
+  OptimizerOffload optimizer;
+  OffloadDevice param = OffloadDevice::kNone;
+};
+
+bool OnNvme(const Placement& offloads) {
+  return offloads.optimizer.device == OffloadDevice::kNvme ||
+         offloads.param == OffloadDevice::kNvme;
+}
+
+bool CanDo(OtherRuntime runtime, int stage, const Placement& offloads) {
+  if (OnNvme(offloads)) return false;
+  const bool in_part = offloads.optimizer.ratio < 1;
+  if (runtime == OtherRuntime::kFsdp2) {
+    return stage >= 2 && !in_part && offloads.optimizer.device == offloads.param &&
+           (stage == 3 || offloads.param == OffloadDevice::kNone);
+  }
+  return !in_part || stage == 3;
+}
+
+// Shares of the optimizer by tenths are searched by fifths.
+std::vector<OptimizerOffload> Thinned(const std::vector<OptimizerOffload>& offloads) {
+  const auto in_part = std::count_if(offloads.begin(), offloads.end(),
+                                     [](const OptimizerOffload& o) { return o.ratio < 1; });
+  std::vector<OptimizerOffload> kept;
+  for (const OptimizerOffload& offload : offloads) {
+    const bool odd = std::lround(10 * offload.ratio) % 2 == 1;
+    if (in_part < 2 || offload.ratio >= 1 || !odd) kept.push_back(offload);
+  }
+  return kept;
+}
+
+// DeepSpeed offloads whole sub-groups, so a share wants many.
+uint64_t SubGroupFor(const ModelSpec& model, int gpus, uint64_t otherwise) {
+  const uint64_t partition = model.ParamCount() / static_cast<uint64_t>(gpus);
+  return std::min(otherwise, std::max<uint64_t>(1'000'000, partition / 20));
+}
+
+TrainSetup SetupFor(OtherRuntime runtime, const ModelSpec& model, int stage,
+                    const Placement& offloads, const TrainSetup& base, const RuntimeKeys& keys) {
+  TrainSetup setup = base;
+  setup.zero =
+      keys.others && runtime == OtherRuntime::kDeepSpeed ? *keys.others : ReaderZeroDefaults(stage);
+  setup.zero.stage = stage;
+  setup.zero.offload_optimizer.device = offloads.optimizer.device;
+  setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
+  setup.zero.offload_param.device = offloads.param;
+  if (offloads.optimizer.ratio < 1 && !keys.others) {
+    setup.zero.sub_group_elements =
+        SubGroupFor(model, base.batch.world_size, setup.zero.sub_group_elements);
+  }
+  return setup;
+}
+
+// Where the step's size is open, more micro-steps of one size are more tokens a second, since the
+// update is shared by more: of each micro-batch one micro-step and the most of them.
+std::vector<BatchPair> Batches(const SearchSpace& space) {
+  const std::vector<BatchPair> all = BatchPairs(space, space.gpus.front());
+  if (space.global_batch) return all;
+  std::vector<BatchPair> kept;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool first = i == 0 || all[i - 1].micro_batch != all[i].micro_batch;
+    const bool last = i + 1 == all.size() || all[i + 1].micro_batch != all[i].micro_batch;
+    if (first || last) kept.push_back(all[i]);
+  }
+  return kept;
+}
+
+bool Modelled(const RecomputeConfig& recompute) {
+  return recompute == kNoRecompute || recompute == FullRecompute();
+}
+
+// What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
+// far as memory tells them apart.
+using Family =
+    std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, int64_t>;
+Family FamilyOf(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  return {zero.stage,
+          zero.offload_optimizer.device,
+          zero.offload_optimizer.ratio,
+          zero.offload_param.device,
+          setup.recompute,
+          zero.overlap_comm,
+          std::min(setup.batch.grad_accum, kMicroSteps)};
+}
+
+bool Offloaded(const TrainSetup& setup) {
+  return setup.zero.offload_optimizer.device != OffloadDevice::kNone ||
+         setup.zero.offload_param.device != OffloadDevice::kNone;
+}
+
+double RoomFactor(MemoryRoom room) {
+  switch (room) {
+    case MemoryRoom::kAmple:
+      return 1;
+    case MemoryRoom::kTight:
+      return 1 - kTightMargin;
+    case MemoryRoom::kEmptiesCache:
+      return 1 - kCacheMargin;
+    case MemoryRoom::kAtRisk:
+      return 1e-3;  // behind all that is not
+    case MemoryRoom::kNone:
+      return 0;
+  }
+  ZEROPLAN_CHECK(false);
+}
+
+double Merit(const TrainSetup& setup, double tokens_per_second, MemoryRoom room) {
+  return tokens_per_second * (Offloaded(setup) ? 1 - kOffloadMargin : 1) * RoomFactor(room);
+}
+
+// Most important first; see kRuntimeTieMargin.
+std::array<int, 5> ComplexityOf(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  const ZeroConfig plain = ReaderZeroDefaults(zero.stage);
+  const int offloads = static_cast<int>(zero.offload_optimizer.device) +
+                       3 * static_cast<int>(zero.offload_param.device);
+  return {offloads, zero.stage, static_cast<int>(setup.recompute.kind),
+          static_cast<int>(zero.offload_optimizer.ratio < 1),
+          static_cast<int>(zero.reduce_bucket_elements != plain.reduce_bucket_elements) +
+              static_cast<int>(zero.stage > 0 && !zero.overlap_comm)};
+}
+
+double TokensOf(const TrainSetup& setup) {
+  return static_cast<double>(setup.batch.global_batch()) * static_cast<double>(setup.batch.seq_len);
+}
+
+uint64_t TensorBytes(const RuntimeFootprint& footprint) {
+  uint64_t most = 0;
+  for (const TorchPeak& peak : footprint.peaks) most = std::max(most, peak.allocated_bytes);
+  return most;
+}
+
+class RuntimeSearcher {
+ public:
+  explicit RuntimeSearcher(const RuntimeSearchInputs& inputs, bool sweep)
+      : inputs_(inputs), capacity_(CapacityOf(inputs.cluster)), sweep_(sweep) {
+    ZEROPLAN_CHECK(!inputs.setups.empty(), "nothing to search");
+    if (inputs.runtime == OtherRuntime::kDeepSpeed) {
+      reserved_margin_ = kDeepSpeedMargins.reserved;
+      allocated_margin_ = kDeepSpeedMargins.allocated;
+    } else {
+      // Of FSDP2 the device's memory alone was measured.
+      reserved_margin_ = allocated_margin_ = kFsdp2Margins.device;
+    }
+    items_.reserve(inputs.setups.size());
+    for (const TrainSetup& setup : inputs.setups) items_.push_back({&setup, {}, 0});
+  }
+
+  RuntimeSearchResult Run() {
+    std::map<int, std::map<Family, std::vector<Item*>>> stages;
+    for (Item& item : items_) {
+      stages[item.setup->zero.stage][FamilyOf(*item.setup)].push_back(&item);
+    }
+    RuntimeSearchResult result;
+    for (auto& [stage, families] : stages) {
+      SearchStage(families);
+      const auto of_stage = [stage = stage](const Item& i) { return i.setup->zero.stage == stage; };
+      RuntimeStageBest best;
+      best.stage = stage;
+      best.best = Simplest(of_stage);
+      if (!best.best) best.closest = Closest(of_stage);
+      result.stages.push_back(std::move(best));
+    }
+    const std::optional<RuntimeJudged> best = Simplest([](const Item&) { return true; });
+    for (size_t i = 0; best && i < result.stages.size(); ++i) {
+      if (result.stages[i].stage != best->choice.setup.zero.stage) continue;
+      result.stages[i].best = best;
+      result.best = i;
+    }
+    stats_.candidates = inputs_.setups.size();
+    result.stats = stats_;
+    return result;
+  }
+
+ private:
+  struct Item {
+    const TrainSetup* setup;
+    std::optional<RuntimeJudged> judged;
+    double most;  // no merit above this
+  };
+
+  // Seconds that no micro-step of so large a batch goes below: one of stage 0 on one GPU, which
+  // neither communicates nor gathers.
+  double LeastSeconds(const TrainSetup& setup) {
+    const auto [at, added] =
+        least_seconds_.try_emplace(std::pair(setup.batch.micro_batch, setup.recompute), 0.0);
+    if (!added) return at->second;
+    TrainSetup alone = setup;
+    alone.zero = ReaderZeroDefaults(inputs_.runtime == OtherRuntime::kFsdp2 ? 2 : 0);
+    alone.batch.world_size = 1;
+    alone.batch.grad_accum = kMany;
+    Cluster one = inputs_.cluster;
+    one.gpus = one.gpus_per_node = 1;
+    at->second = Estimate(alone, one).time->step_seconds / static_cast<double>(kMany);
+    return at->second;
+  }
+
+  void SearchStage(std::map<Family, std::vector<Item*>>& families) {
+    best_ = 0;
+    std::vector<std::vector<Item*>> sorted;
+    for (auto& [key, items] : families) {
+      for (Item* item : items) {
+        const TrainSetup& setup = *item->setup;
+        const double seconds =
+            sweep_ ? 0 : LeastSeconds(setup) * static_cast<double>(setup.batch.grad_accum);
+        item->most =
+            sweep_ ? std::numeric_limits<double>::infinity()
+                   : Merit(setup, TokensOf(setup) / seconds, MemoryRoom::kAmple) / (1 - kTimeSlack);
+      }
+      sorted.push_back(items);
+    }
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+      const auto most = [](const Item* x, const Item* y) { return x->most < y->most; };
+      return (*std::max_element(a.begin(), a.end(), most))->most >
+             (*std::max_element(b.begin(), b.end(), most))->most;
+    });
+    for (std::vector<Item*>& items : sorted) {
+      if (sweep_) {
+        for (Item* item : items) Judge(*item);
+      } else {
+        SearchFamily(items);
+      }
+    }
+  }
+
+  // What cannot be better by the tie margin is cut.
+  bool Hopeless(const Item& item) const { return item.most <= best_ * (1 + kRuntimeTieMargin); }
+
+  void SearchFamily(std::vector<Item*>& items) {
+    const size_t all = items.size();
+    std::erase_if(items, [this](const Item* item) { return Hopeless(*item); });
+    stats_.cut_by_time += all - items.size();
+    CutTooLarge(items);
+    std::stable_sort(items.begin(), items.end(), [](const Item* a, const Item* b) {
+      if (a->most != b->most) return a->most > b->most;
+      return a->setup->zero.reduce_bucket_elements > b->setup->zero.reduce_bucket_elements;
+    });
+    for (Item* item : items) {
+      if (item->judged) continue;
+      if (Hopeless(*item)) {
+        ++stats_.cut_by_time;
+        continue;
+      }
+      Judge(*item);
+      // Another bucket changes what is waited for, and no more.
+      if (!item->judged->choice.time) continue;
+      const RuntimeTime& time = *item->judged->choice.time;
+      const double least = time.compute * (1 - kTimeSlack) + time.host_update;
+      for (Item* other : items) {
+        if (other->judged || !(other->setup->batch == item->setup->batch)) continue;
+        other->most = std::min(
+            other->most, Merit(*other->setup, TokensOf(*other->setup) / least, MemoryRoom::kAmple));
+      }
+    }
+  }
+
+  // Leaves out of `items` micro-batches of which even the smallest bucket's tensors do not fit.
+  void CutTooLarge(std::vector<Item*>& items) {
+    std::map<int64_t, Item*> smallest;
+    for (Item* item : items) {
+      Item*& kept = smallest[item->setup->batch.micro_batch];
+      if (kept == nullptr ||
+          item->setup->zero.reduce_bucket_elements < kept->setup->zero.reduce_bucket_elements) {
+        kept = item;
+      }
+    }
+    std::vector<Item*> rising;
+    for (const auto& [micro_batch, item] : smallest) rising.push_back(item);
+    if (rising.empty()) return;
+    size_t high = rising.size();  // the first that is too large, if one is
+    if (TooLarge(*rising.front())) {
+      high = 0;
+    } else {
+      size_t low = 0;
+      while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        (TooLarge(*rising[middle]) ? high : low) = middle;
+      }
+    }
+    if (high == rising.size()) return;
+    const int64_t too_large = rising[high]->setup->batch.micro_batch;
+    std::erase_if(items, [&](const Item* item) {
+      const bool cut = item->setup->batch.micro_batch >= too_large;
+      if (cut && !item->judged) ++stats_.cut_by_memory;
+      return cut;
+    });
+  }
+
+  // Whether the tensors alone exceed memory, or the host's is short, on which the micro-batch has
+  // no effect: then so do those of larger micro-batches.
+  bool TooLarge(Item& item) {
+    Judge(item);
+    const RuntimeChoice& choice = item.judged->choice;
+    if (choice.fits()) return false;
+    const RuntimeFootprint& footprint = choice.footprint;
+    const uint64_t host =
+        footprint.HostBytes() * static_cast<uint64_t>(inputs_.cluster.ranks_per_node());
+    if (capacity_.host_bytes && host > *capacity_.host_bytes) return true;
+    const double tensors = static_cast<double>(TensorBytes(footprint)) * (1 - kBlockSlack);
+    return tensors + static_cast<double>(footprint.context_bytes) >
+           static_cast<double>(*capacity_.gpu_bytes);
+  }
+
+  RuntimeChoice Estimate(const TrainSetup& setup, const Cluster& cluster) {
+    ++stats_.played;
+    if (inputs_.progress) inputs_.progress(stats_.played);
+    RuntimeChoice choice =
+        EstimateRuntime(inputs_.runtime, inputs_.model, cluster, {setup}, inputs_.compile,
+                        inputs_.machine)
+            .choices.front();
+    return choice;
+  }
+
+  void Judge(Item& item) {
+    if (item.judged) return;
+    RuntimeJudged judged;
+    judged.choice = Estimate(*item.setup, inputs_.cluster);
+    if (judged.choice.time) {
+      judged.tokens_per_second = TokensOf(*item.setup) / judged.choice.time->step_seconds;
+    } else if (judged.choice.fits()) {
+      judged.choice.why_not =
+          "time: the hardware profile does not say how fast the host's memory is";
+    }
+    judged.room = RoomOf(judged.choice);
+    best_ = std::max(best_, RuntimeMerit(judged));
+    item.judged = std::move(judged);
+  }
+
+  MemoryRoom RoomOf(const RuntimeChoice& choice) const {
+    if (!choice.fits()) return MemoryRoom::kNone;
+    if (!capacity_.gpu_bytes) return MemoryRoom::kAmple;
+    const RuntimeFootprint& footprint = choice.footprint;
+    const auto room =
+        static_cast<double>(*capacity_.gpu_bytes) - static_cast<double>(footprint.context_bytes);
+    const auto within = [room](uint64_t bytes, double margin) {
+      return static_cast<double>(bytes) * (1 + margin) <= room;
+    };
+    if (!within(TensorBytes(footprint), allocated_margin_)) return MemoryRoom::kAtRisk;
+    if (choice.empties_cache) return MemoryRoom::kEmptiesCache;
+    return within(footprint.ReservedBytes(), reserved_margin_) ? MemoryRoom::kAmple
+                                                               : MemoryRoom::kTight;
+  }
+
+  // Of those `among` that are as good as the best of them, as far as the model tells.
+  template <typename Among>
+  std::optional<RuntimeJudged> Simplest(Among among) const {
+    double merit = 0;
+    for (const Item& item : items_) {
+      if (item.judged && among(item)) merit = std::max(merit, RuntimeMerit(*item.judged));
+    }
+    const auto before = [](const RuntimeJudged& a, const RuntimeJudged& b) {
+      const auto of_a = ComplexityOf(a.choice.setup), of_b = ComplexityOf(b.choice.setup);
+      if (of_a != of_b) return of_a < of_b;
+      const double merit_a = RuntimeMerit(a), merit_b = RuntimeMerit(b);
+      if (merit_a != merit_b) return merit_a > merit_b;
+      return a.choice.footprint.DeviceBytes() < b.choice.footprint.DeviceBytes();
+    };
+    const RuntimeJudged* found = nullptr;
+    for (const Item& item : items_) {
+      if (!item.judged || !item.judged->fits() || !among(item)) continue;
+      if (RuntimeMerit(*item.judged) < merit * (1 - kRuntimeTieMargin)) continue;
+      if (found == nullptr || before(*item.judged, *found)) found = &*item.judged;
+    }
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  }
+
+  template <typename Among>
+  std::optional<RuntimeJudged> Closest(Among among) const {
+    const auto bytes = [](const RuntimeJudged& of) { return of.choice.footprint.DeviceBytes(); };
+    const RuntimeJudged* found = nullptr;
+    for (const Item& item : items_) {
+      if (!item.judged || !among(item)) continue;
+      if (found == nullptr || bytes(*item.judged) < bytes(*found)) found = &*item.judged;
+    }
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  }
+
+  const RuntimeSearchInputs& inputs_;
+  const Capacity capacity_;
+  const bool sweep_;
+  double reserved_margin_ = 0, allocated_margin_ = 0;
+  double best_ = 0;  // merit, of the stage that is searched
+  std::vector<Item> items_;
+  std::map<std::pair<int64_t, RecomputeConfig>, double> least_seconds_;
+  RuntimeSearchStats stats_;
+};
+
+}  // namespace
+
+std::vector<TrainSetup> RuntimeSetups(OtherRuntime runtime, const ModelSpec& model,
+                                      const SearchSpace& space, const TrainSetup& base,
+                                      const RuntimeKeys& keys) {
+  TrainSetup with_gpus = base;
+  with_gpus.batch.world_size = space.gpus.front();
+  const std::vector<BatchPair> batches = Batches(space);
+  ZEROPLAN_CHECK(!batches.empty(), "no batch");
+  std::vector<TrainSetup> can, cannot;
+  std::optional<TrainSetup> cannot_run;
+  const auto add_batches = [&](TrainSetup setup, std::vector<TrainSetup>& to) {
+    for (const BatchPair& batch : batches) {
+      setup.batch.micro_batch = batch.micro_batch;
+      setup.batch.grad_accum = batch.grad_accum;
+      to.push_back(setup);
+    }
+  };
+  const bool deepspeed = runtime == OtherRuntime::kDeepSpeed;
+  const auto add = [&](const TrainSetup& setup) {
+    const int stage = setup.zero.stage;
+    const size_t buckets = deepspeed && stage > 0 ? keys.reduce_buckets.size() : 1;
+    const size_t overlaps = deepspeed && (stage == 1 || stage == 2) ? keys.overlap_comm.size() : 1;
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      for (size_t overlap = 0; overlap < overlaps; ++overlap) {
+        TrainSetup one = setup;
+        if (deepspeed && stage > 0) {
+          one.zero.reduce_bucket_elements = keys.reduce_buckets[bucket];
+          one.zero.overlap_comm = keys.overlap_comm[overlap];
+        }
+        add_batches(one, can);
+      }
+    }
+  };
+  for (const int stage : space.stages) {
+    for (const OptimizerOffload& optimizer : Thinned(space.offload_optimizer)) {
+      for (const OffloadDevice param : space.offload_param) {
+        for (const RecomputeConfig& recompute : space.recompute) {
+          const Placement offloads{optimizer, param};
+          TrainSetup setup = SetupFor(runtime, model, stage, offloads, with_gpus, keys);
+          setup.recompute = recompute;
+          if (!CanRun(setup.zero)) {
+            cannot_run = setup;
+          } else if (CanDo(runtime, stage, offloads) && Modelled(recompute)) {
+            add(setup);
+          } else if (cannot.empty()) {
+            add_batches(setup, cannot);
+          }
+        }
+      }
+    }
+  }
+  if (!can.empty()) return can;
+  if (cannot.empty() && cannot_run) ValidateSetup(*cannot_run, "command line");
+  ZEROPLAN_CHECK(!cannot.empty(), "nothing is asked for");
+  cannot.resize(1);
+  return cannot;
+}
+
+std::string_view MemoryRoomName(MemoryRoom room) {
+  switch (room) {
+    case MemoryRoom::kAmple:
+      return "ample";
+    case MemoryRoom::kTight:
+      return "tight";
+    case MemoryRoom::kEmptiesCache:
+      return "empties-cache";
+    case MemoryRoom::kAtRisk:
+      return "at-risk";
+    case MemoryRoom::kNone:
+      return "none";
+  }
+  ZEROPLAN_CHECK(false);
+}
+
+double RuntimeMerit(const RuntimeJudged& judged) {
+  return Merit(judged.choice.setup, judged.tokens_per_second, judged.room);
+}
+
+RuntimeSearchResult SearchRuntime(const RuntimeSearchInputs& inputs) {
+  return RuntimeSearcher(inputs, /*sweep=*/false).Run();
+}
+
+RuntimeSearchResult SweepRuntime(const RuntimeSearchInputs& inputs) {
+  return RuntimeSearcher(inputs, /*sweep=*/true).Run();
+}
+
+}  // namespace zeroplan
