@@ -36,6 +36,17 @@ std::string OwnChoice(const PlanOptions& options, OtherRuntime runtime) {
   return "; or use --runtime zeroplan --out for a DeepSpeed config by zeroplan's own choice";
 }
 
+// `work`, whose refusals of what is not modelled say what still writes a config.
+template <typename Work>
+auto OrOwnChoice(const PlanOptions& options, OtherRuntime runtime, Work work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kUsage) throw;
+    throw Error(ExitCode::kUsage, error.what() + OwnChoice(options, runtime));
+  }
+}
+
 void Refuse(const PlanOptions& options, OtherRuntime runtime) {
   const std::string asked = AskedBy(options), own = OwnChoice(options, runtime);
   if (options.largest) {
@@ -84,6 +95,7 @@ class RuntimePlanner {
     inputs.runtime = runtime_;
     inputs.model = request_.inputs().model;
     inputs.cluster = request_.ClusterOf(gpus).cluster;
+    inputs.hardware = &request_.hardware();
     inputs.compile = CompileOf(options_.runtime);
     SearchSpace of_gpus = space;
     of_gpus.gpus = {gpus};
@@ -96,12 +108,7 @@ class RuntimePlanner {
   }
 
   RuntimeSearchResult Search(const RuntimeSearchInputs& inputs) const {
-    try {
-      return SearchRuntime(inputs);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kUsage) throw;
-      throw Error(ExitCode::kUsage, error.what() + OwnChoice(options_, runtime_));
-    }
+    return OrOwnChoice(options_, runtime_, [&] { return SearchRuntime(inputs); });
   }
 
   [[noreturn]] void ThrowNothingFits(const RuntimeSearchInputs& inputs,
@@ -231,8 +238,10 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   });
   if (runtime == OtherRuntime::kDeepSpeed && !out.empty()) request.CheckDeepSpeedCan();
   const TrainSetup& base = request.inputs().base;
-  RefuseUnfusedAttention(request.inputs().model, base.precision.dtype, request.hardware(),
-                         AskedBy(options));
+  OrOwnChoice(options, runtime, [&] {
+    RefuseUnfusedAttention(request.inputs().model, base.precision.dtype, request.hardware(),
+                           AskedBy(options));
+  });
   RuntimePlan plan;
   plan.goal = ResolveGoal(options.common.goal, base.batch.seq_len);
   RuntimePlanner planner(options, runtime, request);

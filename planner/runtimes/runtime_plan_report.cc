@@ -2,6 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,7 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string Elements(uint64_t elements) {
-  return fmt::format("{:.3g}", static_cast<double>(elements));
+  std::string text = fmt::format("{:.3g}", static_cast<double>(elements));
+  const size_t at = text.find("e+0");
+  return at == std::string::npos ? text : text.replace(at, 3, "e");
 }
 
 std::string RateText(double tokens_per_second) {
@@ -138,20 +143,69 @@ std::string MarginText(const RuntimePlan& plan) {
       margins.runs, 100 * margins.allocated, 100 * margins.reserved, 100 * margins.host);
 }
 
+// Parts of a step, as they are said.
+struct Part {
+  const char* share;  // "A step is 80 % compute, ..."
+  const char* more;   // "... slower: <more>"
+  double RuntimeTime::*seconds;
+};
+constexpr Part kParts[] = {
+    {"compute", "its kernels take longer", &RuntimeTime::compute},
+    {"waiting for collectives", "it waits longer for collectives",
+     &RuntimeTime::exposed_communication},
+    {"waiting for copies to and from the host", "it waits for copies to and from the host",
+     &RuntimeTime::transfers},
+    {"the optimizer on the host", "its optimizer runs on the host", &RuntimeTime::host_update},
+    {"waiting for the Python thread", "it waits longer for the Python thread",
+     &RuntimeTime::host_overhead}};
+
+std::string SharesText(const RuntimeTime& time) {
+  std::vector<std::string> shares;
+  for (const Part& part : kParts) {
+    const double percent = 100 * time.*part.seconds / time.step_seconds;
+    shares.push_back(fmt::format("{:.{}f} % {}", percent, percent < 9.95 ? 2 : 1, part.share));
+  }
+  return fmt::format("A step is {}.", fmt::join(shares, ", "));
+}
+
+// What most of the difference between two choices is, each a token.
+std::string LossReason(const RuntimeJudged& lost, const RuntimeJudged& best) {
+  const RuntimeTime &slow = *lost.choice.time, &fast = *best.choice.time;
+  // Seconds of both for as many tokens as the best has in a step.
+  const double scale =
+      best.tokens_per_second / lost.tokens_per_second * fast.step_seconds / slow.step_seconds;
+  const Part* most = nullptr;
+  double difference = 0;
+  for (const Part& part : kParts) {
+    const double more = scale * (slow.*part.seconds) - fast.*part.seconds;
+    if (more > difference) {
+      difference = more;
+      most = &part;
+    }
+  }
+  if (most == nullptr) return "";
+  const bool recomputes = lost.choice.setup.recompute.kind != RecomputeKind::kNone &&
+                          best.choice.setup.recompute.kind == RecomputeKind::kNone;
+  const bool kernels = most->seconds == &RuntimeTime::compute;
+  return fmt::format(": {} (+{:.2g} % of a step)",
+                     kernels && recomputes ? "it recomputes whole layers" : most->more,
+                     100 * difference / fast.step_seconds);
+}
+
 std::string StageLine(const RuntimePlan& plan, const RuntimeStageBest& stage) {
-  const std::string name = StageName(plan.runtime, stage.stage);
   if (!stage.best) {
-    if (!stage.closest) return fmt::format("{}: nothing of it was asked for.", name);
-    return fmt::format("{} does not fit. Closest: {}: {}.", name,
+    return fmt::format("{} does not fit. Closest: {}: {}.", StageName(plan.runtime, stage.stage),
                        RuntimeChoiceText(plan.runtime, stage.closest->choice.setup),
                        stage.closest->choice.why_not);
   }
   const RuntimeJudged& best = *stage.best;
   const double lost = 1 - best.tokens_per_second / plan.best().tokens_per_second;
-  std::string text =
-      fmt::format("{}, at best {}: ", name, RuntimeChoiceText(plan.runtime, best.choice.setup));
+  std::string text = RuntimeChoiceText(plan.runtime, best.choice.setup);
+  text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+  text += ": ";
   if (lost >= 0.0005) {
-    text += fmt::format("{:.2g} % slower, {}", 100 * lost, RateText(best.tokens_per_second));
+    text += fmt::format("{:.2g} % slower, {}{}", 100 * lost, RateText(best.tokens_per_second),
+                        LossReason(best, plan.best()));
   } else if (lost > -0.0005) {
     text += fmt::format("as fast, {}", RateText(best.tokens_per_second));
   } else {
@@ -159,10 +213,13 @@ std::string StageLine(const RuntimePlan& plan, const RuntimeStageBest& stage) {
                         RateText(best.tokens_per_second));
   }
   if (best.room != MemoryRoom::kAmple && best.room != plan.best().room) {
-    text += best.room == MemoryRoom::kTight ? "; it fits without the memory's margin of error only"
+    text += best.room == MemoryRoom::kTight
+                ? ", but its memory does not fit with the margin of error on top"
             : best.room == MemoryRoom::kEmptiesCache
-                ? "; it empties the allocator's cache while it runs"
-                : "; its tensors do not fit with the margin of error on top";
+                ? ", but it empties the allocator's cache while it runs, which costs time"
+                : ", but its tensors do not fit with the margin of error on top";
+  } else if (std::abs(lost) <= kRuntimeTieMargin) {
+    text += " (a tie: the simpler is taken)";
   }
   return text + '.';
 }
@@ -183,10 +240,11 @@ std::string ExecutorText(const RuntimePlan& plan) {
 std::string StatsText(const RuntimePlan& plan) {
   const RuntimeSearchStats& stats = plan.search.stats;
   return fmt::format(
-      "Searched {} choices in {}: {}. {} were played over the allocator; {} cut as smaller ones of "
-      "their kind did not fit, {} as slower than what fits.",
+      "Searched {} choices in {}: {}. {} steps were played; {} choices cut because smaller ones of "
+      "their kind do not fit, {} because they cannot be faster than what fits, {} because a larger "
+      "reduce bucket has room.",
       stats.candidates, FormatSeconds(plan.seconds), plan.space, stats.played, stats.cut_by_memory,
-      stats.cut_by_time);
+      stats.cut_by_time, stats.had_room);
 }
 
 Json SetupJson(const TrainSetup& setup) {
@@ -217,7 +275,15 @@ Json JudgedJson(const RuntimePlan& plan, const RuntimeJudged& judged) {
                        {"context", footprint.context_bytes},
                        {"total", footprint.DeviceBytes()}};
   json["host_bytes"] = footprint.HostBytes() * static_cast<uint64_t>(plan.cluster.ranks_per_node());
-  json["step_seconds"] = choice.time ? Json(choice.time->step_seconds) : Json(nullptr);
+  json["step_seconds"] = nullptr;
+  if (const std::optional<RuntimeTime>& time = choice.time) {
+    json["step_seconds"] = {{"total", time->step_seconds},
+                            {"compute", time->compute},
+                            {"exposed_communication", time->exposed_communication},
+                            {"transfers", time->transfers},
+                            {"host_update", time->host_update},
+                            {"host_overhead", time->host_overhead}};
+  }
   json["tokens_per_second"] = judged.tokens_per_second;
   json["fits"] = judged.fits();
   json["room"] = MemoryRoomName(judged.room);
@@ -271,10 +337,12 @@ std::string RuntimeSpaceText(OtherRuntime runtime, const std::vector<TrainSetup>
     }
     text += ", parameters on " +
             words([&](const TrainSetup& s) { return device(s.zero.offload_param.device); }, " or ");
-    text += "; reduce_bucket_size " +
-            EachOnce<std::string>(
-                setups, [](const TrainSetup& s) { return Elements(s.zero.reduce_bucket_elements); },
-                ", ");
+    std::set<uint64_t, std::greater<>> buckets;
+    for (const TrainSetup& s : setups) buckets.insert(s.zero.reduce_bucket_elements);
+    std::vector<std::string> sizes;
+    for (const uint64_t elements : buckets) sizes.push_back(Elements(elements));
+    text += fmt::format("; reduce_bucket_size {}", fmt::join(sizes, ", "));
+    if (sizes.size() > 1) text += " (a smaller one where memory is short)";
     const bool no_overlap = std::any_of(setups.begin(), setups.end(), [](const TrainSetup& s) {
       return s.zero.stage > 0 && !s.zero.overlap_comm;
     });
@@ -323,6 +391,7 @@ std::string RuntimePlanText(const RuntimePlan& plan) {
   const auto add = [&text](const std::string& paragraph) { text += Wrap(paragraph, 2); };
   add(Chosen(plan));
   add(MemoryText(plan));
+  add(SharesText(*plan.best().choice.time));
   add(MarginText(plan));
   for (size_t i = 0; i < plan.search.stages.size(); ++i) {
     if (i != *plan.search.best) add(StageLine(plan, plan.search.stages[i]));
@@ -368,11 +437,9 @@ std::string RuntimePlanJson(const RuntimePlan& plan, const std::string& config) 
     json["executor"]["gap"] = plan.executor->gap;
   }
   json["space"] = plan.space;
-  json["search"] = {{"candidates", stats.candidates},
-                    {"played", stats.played},
-                    {"cut_by_memory", stats.cut_by_memory},
-                    {"cut_by_time", stats.cut_by_time},
-                    {"seconds", plan.seconds}};
+  json["search"] = {{"candidates", stats.candidates},       {"played", stats.played},
+                    {"cut_by_memory", stats.cut_by_memory}, {"cut_by_time", stats.cut_by_time},
+                    {"had_room", stats.had_room},           {"seconds", plan.seconds}};
   if (plan.goal.tokens) {
     const BatchSpec& batch = plan.best().choice.setup.batch;
     const RunCost cost = CostOf(plan.goal, batch, plan.best().choice.time->step_seconds);

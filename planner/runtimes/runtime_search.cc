@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
+#include <deque>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -163,10 +163,25 @@ uint64_t TensorBytes(const RuntimeFootprint& footprint) {
   return most;
 }
 
+TorchMachine MachineOf(const HardwareProfile& hardware, const ClusterShape& shape) {
+  const std::string lacks = TorchMachineLacks(hardware, shape);
+  if (!lacks.empty()) {
+    ThrowUsage(
+        "--runtime: the hardware profile {} has no {}, which the time of other runtimes depends "
+        "on; use a profile that has it ('zeroplan hw show {}')",
+        hardware.name, lacks, hardware.name);
+  }
+  return {hardware, shape};
+}
+
 class RuntimeSearcher {
  public:
   explicit RuntimeSearcher(const RuntimeSearchInputs& inputs, bool sweep)
-      : inputs_(inputs), capacity_(CapacityOf(inputs.cluster)), sweep_(sweep) {
+      : inputs_(inputs),
+        capacity_(CapacityOf(inputs.cluster)),
+        machine_(MachineOf(*inputs.hardware, inputs.cluster.shape())),
+        alone_(*inputs.hardware, {1, 1}),
+        sweep_(sweep) {
     ZEROPLAN_CHECK(!inputs.setups.empty(), "nothing to search");
     if (inputs.runtime == OtherRuntime::kDeepSpeed) {
       reserved_margin_ = kDeepSpeedMargins.reserved;
@@ -175,26 +190,25 @@ class RuntimeSearcher {
       // Of FSDP2 the device's memory alone was measured.
       reserved_margin_ = allocated_margin_ = kFsdp2Margins.device;
     }
-    items_.reserve(inputs.setups.size());
-    for (const TrainSetup& setup : inputs.setups) items_.push_back({&setup, {}, 0});
   }
 
   RuntimeSearchResult Run() {
-    std::map<int, std::map<Family, std::vector<Item*>>> stages;
-    for (Item& item : items_) {
-      stages[item.setup->zero.stage][FamilyOf(*item.setup)].push_back(&item);
+    std::map<int, std::map<Family, std::map<int64_t, Cell>>> stages;
+    for (const TrainSetup& setup : inputs_.setups) {
+      Cell& cell = stages[setup.zero.stage][FamilyOf(setup)][setup.batch.micro_batch];
+      cell.setups.push_back(&setup);
     }
     RuntimeSearchResult result;
     for (auto& [stage, families] : stages) {
+      const size_t first = judged_.size();
       SearchStage(families);
-      const auto of_stage = [stage = stage](const Item& i) { return i.setup->zero.stage == stage; };
       RuntimeStageBest best;
       best.stage = stage;
-      best.best = Simplest(of_stage);
-      if (!best.best) best.closest = Closest(of_stage);
+      best.best = Simplest(first);
+      if (!best.best) best.closest = Closest(first);
       result.stages.push_back(std::move(best));
     }
-    const std::optional<RuntimeJudged> best = Simplest([](const Item&) { return true; });
+    const std::optional<RuntimeJudged> best = Simplest(0);
     for (size_t i = 0; best && i < result.stages.size(); ++i) {
       if (result.stages[i].stage != best->choice.setup.zero.stage) continue;
       result.stages[i].best = best;
@@ -206,10 +220,11 @@ class RuntimeSearcher {
   }
 
  private:
-  struct Item {
-    const TrainSetup* setup;
-    std::optional<RuntimeJudged> judged;
-    double most;  // no merit above this
+  // Choices that differ in their buckets alone.
+  struct Cell {
+    std::vector<const TrainSetup*> setups;  // as RuntimeKeys has them: the preferred bucket first
+    double most = 0;                        // no merit above this
+    size_t judged = 0;
   };
 
   // Seconds that no micro-step of so large a batch goes below: one of stage 0 on one GPU, which
@@ -224,106 +239,92 @@ class RuntimeSearcher {
     alone.batch.grad_accum = kMany;
     Cluster one = inputs_.cluster;
     one.gpus = one.gpus_per_node = 1;
-    at->second = Estimate(alone, one).time->step_seconds / static_cast<double>(kMany);
+    const std::optional<RuntimeTime> time = Estimate(alone, one, alone_).time;
+    at->second = time->step_seconds / static_cast<double>(kMany);
     return at->second;
   }
 
-  void SearchStage(std::map<Family, std::vector<Item*>>& families) {
+  void SearchStage(std::map<Family, std::map<int64_t, Cell>>& families) {
     best_ = 0;
-    std::vector<std::vector<Item*>> sorted;
-    for (auto& [key, items] : families) {
-      for (Item* item : items) {
-        const TrainSetup& setup = *item->setup;
-        const double seconds =
-            sweep_ ? 0 : LeastSeconds(setup) * static_cast<double>(setup.batch.grad_accum);
-        item->most =
-            sweep_ ? std::numeric_limits<double>::infinity()
-                   : Merit(setup, TokensOf(setup) / seconds, MemoryRoom::kAmple) / (1 - kTimeSlack);
-      }
-      sorted.push_back(items);
-    }
-    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
-      const auto most = [](const Item* x, const Item* y) { return x->most < y->most; };
-      return (*std::max_element(a.begin(), a.end(), most))->most >
-             (*std::max_element(b.begin(), b.end(), most))->most;
-    });
-    for (std::vector<Item*>& items : sorted) {
-      if (sweep_) {
-        for (Item* item : items) Judge(*item);
-      } else {
-        SearchFamily(items);
+    std::vector<std::vector<Cell*>> sorted;
+    for (auto& [key, cells] : families) {
+      std::vector<Cell*>& family = sorted.emplace_back();
+      for (auto& [micro_batch, cell] : cells) {
+        family.push_back(&cell);
+        if (sweep_) {
+          JudgeAll(cell);
+          continue;
+        }
+        const TrainSetup& setup = *cell.setups.front();
+        const double seconds = LeastSeconds(setup) * static_cast<double>(setup.batch.grad_accum);
+        cell.most = Merit(setup, TokensOf(setup) / seconds, MemoryRoom::kAmple) / (1 - kTimeSlack);
       }
     }
+    if (sweep_) return;
+    const auto most = [](const std::vector<Cell*>& family) {
+      double value = 0;
+      for (const Cell* cell : family) value = std::max(value, cell->most);
+      return value;
+    };
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](const auto& a, const auto& b) { return most(a) > most(b); });
+    for (std::vector<Cell*>& family : sorted) SearchFamily(family);
   }
 
   // What cannot be better by the tie margin is cut.
-  bool Hopeless(const Item& item) const { return item.most <= best_ * (1 + kRuntimeTieMargin); }
+  bool Hopeless(const Cell& cell) const { return cell.most <= best_ * (1 + kRuntimeTieMargin); }
 
-  void SearchFamily(std::vector<Item*>& items) {
-    const size_t all = items.size();
-    std::erase_if(items, [this](const Item* item) { return Hopeless(*item); });
-    stats_.cut_by_time += all - items.size();
-    CutTooLarge(items);
-    std::stable_sort(items.begin(), items.end(), [](const Item* a, const Item* b) {
-      if (a->most != b->most) return a->most > b->most;
-      return a->setup->zero.reduce_bucket_elements > b->setup->zero.reduce_bucket_elements;
-    });
-    for (Item* item : items) {
-      if (item->judged) continue;
-      if (Hopeless(*item)) {
-        ++stats_.cut_by_time;
-        continue;
-      }
-      Judge(*item);
-      // Another bucket changes what is waited for, and no more.
-      if (!item->judged->choice.time) continue;
-      const RuntimeTime& time = *item->judged->choice.time;
-      const double least = time.compute * (1 - kTimeSlack) + time.host_update;
-      for (Item* other : items) {
-        if (other->judged || !(other->setup->batch == item->setup->batch)) continue;
-        other->most = std::min(
-            other->most, Merit(*other->setup, TokensOf(*other->setup) / least, MemoryRoom::kAmple));
+  // `cells`: by rising micro-batch.
+  void SearchFamily(std::vector<Cell*>& cells) {
+    CutHopeless(cells);
+    CutTooLarge(cells);
+    std::stable_sort(cells.begin(), cells.end(),
+                     [](const Cell* a, const Cell* b) { return a->most > b->most; });
+    for (Cell* cell : cells) {
+      if (Hopeless(*cell)) {
+        stats_.cut_by_time += cell->setups.size() - cell->judged;
+      } else {
+        JudgeAll(*cell);
       }
     }
   }
 
-  // Leaves out of `items` micro-batches of which even the smallest bucket's tensors do not fit.
-  void CutTooLarge(std::vector<Item*>& items) {
-    std::map<int64_t, Item*> smallest;
-    for (Item* item : items) {
-      Item*& kept = smallest[item->setup->batch.micro_batch];
-      if (kept == nullptr ||
-          item->setup->zero.reduce_bucket_elements < kept->setup->zero.reduce_bucket_elements) {
-        kept = item;
-      }
-    }
-    std::vector<Item*> rising;
-    for (const auto& [micro_batch, item] : smallest) rising.push_back(item);
-    if (rising.empty()) return;
-    size_t high = rising.size();  // the first that is too large, if one is
-    if (TooLarge(*rising.front())) {
-      high = 0;
-    } else {
-      size_t low = 0;
-      while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        (TooLarge(*rising[middle]) ? high : low) = middle;
-      }
-    }
-    if (high == rising.size()) return;
-    const int64_t too_large = rising[high]->setup->batch.micro_batch;
-    std::erase_if(items, [&](const Item* item) {
-      const bool cut = item->setup->batch.micro_batch >= too_large;
-      if (cut && !item->judged) ++stats_.cut_by_memory;
-      return cut;
+  void CutHopeless(std::vector<Cell*>& cells) {
+    std::erase_if(cells, [this](const Cell* cell) {
+      if (!Hopeless(*cell)) return false;
+      stats_.cut_by_time += cell->setups.size();
+      return true;
     });
+  }
+
+  // Leaves out micro-batches of which even the smallest bucket's tensors do not fit.
+  void CutTooLarge(std::vector<Cell*>& cells) {
+    if (cells.empty()) return;
+    size_t low = 0, high = cells.size();  // the first that is too large, if one is
+    if (TooLarge(*cells.front())) high = 0;
+    while (high - low > 1) {
+      const size_t middle = low + (high - low) / 2;
+      (TooLarge(*cells[middle]) ? high : low) = middle;
+    }
+    for (size_t i = high; i < cells.size(); ++i) {
+      stats_.cut_by_memory += cells[i]->setups.size() - cells[i]->judged;
+    }
+    cells.resize(high);
+  }
+
+  // Smaller buckets than the preferred one are for where memory is short.
+  void JudgeAll(Cell& cell) {
+    for (size_t i = 0; i < cell.setups.size(); ++i) {
+      if (Judge(cell, i).room != MemoryRoom::kAmple) continue;
+      stats_.had_room += cell.setups.size() - cell.judged;
+      return;
+    }
   }
 
   // Whether the tensors alone exceed memory, or the host's is short, on which the micro-batch has
   // no effect: then so do those of larger micro-batches.
-  bool TooLarge(Item& item) {
-    Judge(item);
-    const RuntimeChoice& choice = item.judged->choice;
+  bool TooLarge(Cell& cell) {
+    const RuntimeChoice& choice = Judge(cell, cell.setups.size() - 1).choice;
     if (choice.fits()) return false;
     const RuntimeFootprint& footprint = choice.footprint;
     const uint64_t host =
@@ -334,29 +335,33 @@ class RuntimeSearcher {
            static_cast<double>(*capacity_.gpu_bytes);
   }
 
-  RuntimeChoice Estimate(const TrainSetup& setup, const Cluster& cluster) {
+  RuntimeChoice Estimate(const TrainSetup& setup, const Cluster& cluster,
+                         const TorchMachine& machine) {
     ++stats_.played;
     if (inputs_.progress) inputs_.progress(stats_.played);
     RuntimeChoice choice =
-        EstimateRuntime(inputs_.runtime, inputs_.model, cluster, {setup}, inputs_.compile,
-                        inputs_.machine)
+        EstimateRuntime(inputs_.runtime, inputs_.model, cluster, {setup}, inputs_.compile, &machine)
             .choices.front();
     return choice;
   }
 
-  void Judge(Item& item) {
-    if (item.judged) return;
+  const RuntimeJudged& Judge(Cell& cell, size_t bucket) {
+    const TrainSetup& setup = *cell.setups[bucket];
+    const auto [at, added] = judged_at_.try_emplace(&setup, judged_.size());
+    if (!added) return judged_[at->second];
+    ++cell.judged;
     RuntimeJudged judged;
-    judged.choice = Estimate(*item.setup, inputs_.cluster);
+    judged.choice = Estimate(setup, inputs_.cluster, machine_);
     if (judged.choice.time) {
-      judged.tokens_per_second = TokensOf(*item.setup) / judged.choice.time->step_seconds;
+      judged.tokens_per_second = TokensOf(setup) / judged.choice.time->step_seconds;
     } else if (judged.choice.fits()) {
       judged.choice.why_not =
           "time: the hardware profile does not say how fast the host's memory is";
     }
     judged.room = RoomOf(judged.choice);
     best_ = std::max(best_, RuntimeMerit(judged));
-    item.judged = std::move(judged);
+    judged_.push_back(std::move(judged));
+    return judged_.back();
   }
 
   MemoryRoom RoomOf(const RuntimeChoice& choice) const {
@@ -374,12 +379,12 @@ class RuntimeSearcher {
                                                                : MemoryRoom::kTight;
   }
 
-  // Of those `among` that are as good as the best of them, as far as the model tells.
-  template <typename Among>
-  std::optional<RuntimeJudged> Simplest(Among among) const {
+  // Of those judged from `first` on that are as good as the best of them, as far as the model
+  // tells.
+  std::optional<RuntimeJudged> Simplest(size_t first) const {
     double merit = 0;
-    for (const Item& item : items_) {
-      if (item.judged && among(item)) merit = std::max(merit, RuntimeMerit(*item.judged));
+    for (size_t i = first; i < judged_.size(); ++i) {
+      merit = std::max(merit, RuntimeMerit(judged_[i]));
     }
     const auto before = [](const RuntimeJudged& a, const RuntimeJudged& b) {
       const auto of_a = ComplexityOf(a.choice.setup), of_b = ComplexityOf(b.choice.setup);
@@ -389,31 +394,31 @@ class RuntimeSearcher {
       return a.choice.footprint.DeviceBytes() < b.choice.footprint.DeviceBytes();
     };
     const RuntimeJudged* found = nullptr;
-    for (const Item& item : items_) {
-      if (!item.judged || !item.judged->fits() || !among(item)) continue;
-      if (RuntimeMerit(*item.judged) < merit * (1 - kRuntimeTieMargin)) continue;
-      if (found == nullptr || before(*item.judged, *found)) found = &*item.judged;
+    for (size_t i = first; i < judged_.size(); ++i) {
+      const RuntimeJudged& judged = judged_[i];
+      if (!judged.fits() || RuntimeMerit(judged) < merit * (1 - kRuntimeTieMargin)) continue;
+      if (found == nullptr || before(judged, *found)) found = &judged;
     }
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
 
-  template <typename Among>
-  std::optional<RuntimeJudged> Closest(Among among) const {
+  std::optional<RuntimeJudged> Closest(size_t first) const {
     const auto bytes = [](const RuntimeJudged& of) { return of.choice.footprint.DeviceBytes(); };
     const RuntimeJudged* found = nullptr;
-    for (const Item& item : items_) {
-      if (!item.judged || !among(item)) continue;
-      if (found == nullptr || bytes(*item.judged) < bytes(*found)) found = &*item.judged;
+    for (size_t i = first; i < judged_.size(); ++i) {
+      if (found == nullptr || bytes(judged_[i]) < bytes(*found)) found = &judged_[i];
     }
     return found == nullptr ? std::nullopt : std::optional(*found);
   }
 
   const RuntimeSearchInputs& inputs_;
   const Capacity capacity_;
+  const TorchMachine machine_, alone_;
   const bool sweep_;
   double reserved_margin_ = 0, allocated_margin_ = 0;
   double best_ = 0;  // merit, of the stage that is searched
-  std::vector<Item> items_;
+  std::deque<RuntimeJudged> judged_;
+  std::map<const TrainSetup*, size_t> judged_at_;
   std::map<std::pair<int64_t, RecomputeConfig>, double> least_seconds_;
   RuntimeSearchStats stats_;
 };

@@ -15,7 +15,8 @@ namespace zeroplan {
 
 // Keys of DeepSpeed's that are searched beside the space: in each list the preferred value first.
 struct RuntimeKeys {
-  // Stages 1 to 3: elements of reduce_bucket_size.
+  // Stages 1 to 3: elements of reduce_bucket_size, falling. One is tried where a larger one's
+  // reserved memory does not fit with its margin.
   std::vector<uint64_t> reduce_buckets = {500'000'000, 200'000'000, 100'000'000, 50'000'000};
   // Stages 1 to 3. On by preference: DeepSpeed's default at stages 1 and 2 is off, and slower.
   std::vector<bool> overlap_comm = {true};
@@ -36,7 +37,7 @@ struct RuntimeSearchInputs {
   OtherRuntime runtime = OtherRuntime::kDeepSpeed;
   ModelSpec model;
   Cluster cluster;
-  const TorchMachine* machine = nullptr;  // of the cluster; outlives the search
+  const HardwareProfile* hardware = nullptr;  // of the cluster; outlives the search
   TorchCompile compile;
   std::vector<TrainSetup> setups;
   std::function<void(uint64_t played)> progress;  // unset: no one
@@ -80,6 +81,7 @@ struct RuntimeSearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // a smaller choice of its kind had tensors that did not fit
   uint64_t cut_by_time = 0;    // could not be faster than what is known to fit
+  uint64_t had_room = 0;       // a larger reduce bucket had ample room
   uint64_t played = 0;         // steps played, those for bounds included
 };
 
@@ -89,7 +91,8 @@ struct RuntimeSearchResult {
   RuntimeSearchStats stats;
 };
 
-// Throws Error(kUsage) for a setup that the runtime's model does not know.
+// Throws Error(kUsage) for a setup that the runtime's model does not know, and for hardware that
+// lacks what its time depends on. REQUIRES: inputs.setups is not empty.
 RuntimeSearchResult SearchRuntime(const RuntimeSearchInputs& inputs);
 // For tests: the same, each setup judged.
 RuntimeSearchResult SweepRuntime(const RuntimeSearchInputs& inputs);

@@ -98,7 +98,8 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   CAPTURE(explained.err);
   CHECK(explained.exit_code == 0);
   // DeepSpeed's config cannot say it.
-  const RunResult refused = RunZeroplan(arguments + "--deterministic --out " + file);
+  const RunResult refused =
+      RunZeroplan(arguments + "--deterministic --runtime zeroplan --out " + file);
   CHECK(refused.exit_code == 2);
   Has(refused.err,
       "--out: DeepSpeed cannot do what is asked for: deterministic runs; leave "

@@ -140,7 +140,7 @@ TEST_CASE("estimate: reductions of one micro-step run beside the next one") {
   CHECK(exposed(1, 4) == doctest::Approx(exposed(1, 1)).epsilon(0.01));
 }
 
-TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") {
+TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and DeepSpeed can run") {
   const Folder folder;
   const std::string file = folder.path("ds.json");
   for (const auto& [choice, gpus] :
@@ -148,9 +148,12 @@ TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") 
         {"--model gpt2 --gpus 2 --global-batch 64", 2},
         {"--model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --global-batch 16", 2}}) {
     CAPTURE(choice);
-    const RunResult run = RunZeroplan(std::string("plan --quick ") + choice + " --out " + file);
+    const RunResult run =
+        RunZeroplan(std::string("plan --quick --runtime zeroplan ") + choice + " --out " + file);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
+    Has(run.err, "a DeepSpeed config by zeroplan's own choice");
+    CHECK(Json::parse(ReadWhole(file))["_zeroplan"]["runtime"] == "zeroplan");
     const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
     CAPTURE(check.err);
     CHECK(check.exit_code == 0);
@@ -164,7 +167,8 @@ TEST_CASE("plan --out: a config that config check takes and DeepSpeed can run") 
 TEST_CASE("plan: where states go to disk, the files name a folder and a line says so") {
   const Folder folder;
   const RunResult run = RunZeroplan(
-      "plan --quick --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme --offload-param nvme "
+      "plan --quick --runtime zeroplan --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme "
+      "--offload-param nvme "
       "--out " +
       folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
   CAPTURE(run.err);
@@ -177,9 +181,9 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
     CHECK((*zero)["offload_optimizer"]["nvme_path"] == "/local_nvme");
     CHECK((*zero)["offload_param"]["nvme_path"] == "/local_nvme");
   }
-  const RunResult host =
-      RunZeroplan("plan --quick --model gpt2 --stage 2 --offload-optimizer cpu --out " +
-                  folder.path("cpu.json"));
+  const RunResult host = RunZeroplan(
+      "plan --quick --runtime zeroplan --model gpt2 --stage 2 --offload-optimizer cpu --out " +
+      folder.path("cpu.json"));
   CHECK(host.exit_code == 0);
   CHECK(host.err.find("swaps") == std::string::npos);
   CHECK(ReadWhole(folder.path("cpu.json")).find("nvme_path") == std::string::npos);
@@ -195,7 +199,8 @@ TEST_CASE("plan: selective recompute wins where less than whole layers has to go
   CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
   const Folder folder;
-  const RunResult deepspeed = RunZeroplan(command + "12500MB --out " + folder.path("ds.json"));
+  const RunResult deepspeed =
+      RunZeroplan(command + "12500MB --runtime zeroplan --out " + folder.path("ds.json"));
   REQUIRE(deepspeed.exit_code == 0);
   const std::string text = Unwrapped(deepspeed.out);
   const size_t at = text.find("Chosen: ");

@@ -102,7 +102,7 @@ TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its pl
   const Folder folder;
   const std::string ds = folder.path("ds.json"), plan = folder.path("plan.json");
   const RunResult planned =
-      RunZeroplan("plan --quick --model " + folder.path("config.json") +
+      RunZeroplan("plan --quick --runtime zeroplan --model " + folder.path("config.json") +
                   " --gpus 2 --stage 2 --global-batch 8 --dtype bf16 --grad-accum-dtype fp32 "
                   "--communication-dtype fp32 --out " +
                   ds + " --plan-out " + plan);

@@ -1,0 +1,246 @@
+// plan --runtime and plan --out, run as a user runs them.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/config/deepspeed_reader.h"
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Path(const std::string& name) {
+  return (std::filesystem::temp_directory_path() /
+          ("zeroplan_rp_" + std::to_string(getpid()) + "_" + name))
+      .string();
+}
+
+// Words alone: text may be broken anywhere.
+std::string Unwrapped(const std::string& text) {
+  std::istringstream words(text);
+  std::string out;
+  for (std::string word; words >> word;) out += word + ' ';
+  return out;
+}
+
+void Has(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CAPTURE(part);
+  CHECK(text.find(part) != std::string::npos);
+}
+
+const std::string kSmall = "plan --model gpt2 --gpus 2 --gpu-memory 12GB --global-batch 32 ";
+
+TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zeroplan would reach") {
+  const RunResult run = RunZeroplan(kSmall + "--runtime deepspeed --compile layers");
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const std::string text = Unwrapped(run.out);
+  for (const char* part : {"gpt2 under deepspeed 0.19.6", "layers compiled",
+                           "Chosen for DeepSpeed: stage ", "A step is ", "% compute", "reserved",
+                           "Margin of error: ", "Stage 3, ", "zeroplan's own executor would reach ",
+                           "Searched ", "reduce_bucket_size 5e8", "docs/runtimes.md"}) {
+    Has(text, part);
+  }
+  std::istringstream lines(run.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+  const RunResult quick = RunZeroplan(kSmall + "--runtime deepspeed --quick");
+  CHECK(quick.out.find("own executor would") == std::string::npos);
+}
+
+TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
+  const std::string out = Path("ds.json");
+  for (const std::string runtime : {"deepspeed", "fsdp2"}) {
+    CAPTURE(runtime);
+    const RunResult run = RunZeroplan(kSmall + "--checkpointing full --compile layers --runtime " +
+                                      runtime + " --format json --out " + out);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    const Json report = Json::parse(run.out);
+    CHECK(report["schema"] == "zeroplan.runtime-plan/1");
+    CHECK(report["runtime"].get<std::string>().starts_with(runtime));
+    CHECK(report["compiled"]["layers"] == true);
+    const Json& choice = report["choice"];
+    CHECK(choice["global_batch"] == 32);
+    CHECK(choice["checkpointing"] == "full");
+    CHECK(choice["fits"] == true);
+    const Json& gpu = choice["gpu_bytes"];
+    CHECK(gpu["total"].get<uint64_t>() ==
+          gpu["reserved"].get<uint64_t>() + gpu["context"].get<uint64_t>());
+    double parts = 0;
+    for (const auto& [name, seconds] : choice["step_seconds"].items()) {
+      if (name != "total") parts += seconds.get<double>();
+    }
+    CHECK(parts == doctest::Approx(choice["step_seconds"]["total"].get<double>()));
+    const double step = choice["step_seconds"]["total"], rate = choice["tokens_per_second"];
+    CHECK(rate * step == doctest::Approx(32 * 1024));
+    double best = 0;
+    for (const Json& stage : report["stages"]) {
+      if (!stage["fits"].get<bool>()) {
+        CHECK(stage["choice"]["why_not"].is_string());
+      } else if (stage["choice"]["room"] == choice["room"]) {
+        best = std::max(best, stage["choice"]["tokens_per_second"].get<double>());
+      }
+    }
+    CHECK(rate >= 0.97 * best);
+    CHECK(report["executor"]["tokens_per_second"].get<double>() > 0);
+    CHECK(Json::parse(ReadWhole(out)) == report["config"]);
+    CHECK(report["config"]["_zeroplan"]["runtime"] == report["runtime"]);
+    Has(run.err, "torch.utils.checkpoint");
+    Has(run.err, "torch.compile of every layer");
+    if (runtime == "deepspeed") {
+      CHECK(RunZeroplan("config check " + out + " --gpus 2 --strict").exit_code == 0);
+      // What was predicted of it is what estimate says of the file.
+      const RunResult estimate = RunZeroplan(
+          "estimate --runtime deepspeed --compile layers --model gpt2 --gpus 2 "
+          "--gpu-memory 12GB --format json --config " +
+          out);
+      REQUIRE(estimate.exit_code == 0);
+      const Json same = Json::parse(estimate.out)["choices"][0];
+      CHECK(same["gpu_bytes"]["reserved"] == gpu["reserved"]);
+    } else {
+      const Json& shard = report["config"]["fully_shard"];
+      CHECK(shard["reshard_after_forward"].get<bool>() == (choice["stage"] == 3));
+      CHECK(shard["mp_policy"]["param_dtype"] == "bfloat16");
+      CHECK(report["config"]["activation_checkpointing"] == true);
+    }
+  }
+  std::filesystem::remove(out);
+}
+
+TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's plan apart") {
+  const std::string out = Path("ds.json"), plan = Path("plan.json");
+  const RunResult run = RunZeroplan(kSmall + "--out " + out + " --plan-out " + plan);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed");
+  Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor");
+  Has(Unwrapped(run.out), "Chosen for DeepSpeed: ");
+  CHECK(Json::parse(ReadWhole(out))["_zeroplan"]["runtime"] == "deepspeed 0.19.6");
+  const RunResult own = RunZeroplan(kSmall + "--quick --format json");
+  const Json planned = Json::parse(ReadWhole(plan));
+  CHECK(planned["schema"] == "zeroplan.plan/1");
+  CHECK(planned["config"] == Json::parse(own.out)["config"]);
+  // Who reads the config is told what it was chosen for.
+  Has(RunZeroplan("config check " + out + " --gpus 2").out +
+          RunZeroplan("config check " + out + " --gpus 2").err,
+      "chosen for deepspeed 0.19.6");
+  const RunResult named = RunZeroplan(kSmall + "--quick --runtime deepspeed --out " + out);
+  CHECK(named.err.find("without --runtime") == std::string::npos);
+  std::filesystem::remove(out);
+  std::filesystem::remove(plan);
+}
+
+TEST_CASE("plan --out: a config's own keys stay, and keys that nobody knows too") {
+  const std::string in = Path("in.json"), out = Path("out.json");
+  std::ofstream(in) << R"({
+    # Hjson, with what other programs read beside DeepSpeed.
+    "my_trainer": {"seed": 7, "tags": ["a", 1.5, null]},
+    "train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "bfloat16": {"enabled": true}, "steps_per_print": 2000, "wall_clock_breakdown": true,
+    "gradient_clipping": 0.5,
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "torch_adam": true}},
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto", "allgather_bucket_size": 2e8,
+      "round_robin_gradients": false, "stage3_prefetch_bucket_size": "auto"},
+  })";
+  const RunResult run = RunZeroplan(
+      "plan --quick --model gpt2 --gpus 2 --gpu-memory 12GB --config " + in + " --out " + out);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const Json config = Json::parse(ReadWhole(out));
+  CHECK(config["my_trainer"] == Json::parse(R"({"seed": 7, "tags": ["a", 1.5, null]})"));
+  CHECK(config["steps_per_print"] == 2000);
+  CHECK(config["wall_clock_breakdown"] == true);
+  CHECK(config["gradient_clipping"] == 0.5);
+  CHECK(config["optimizer"]["params"]["lr"] == 3e-4);
+  CHECK(config["optimizer"]["params"]["torch_adam"] == true);
+  const Json& zero = config["zero_optimization"];
+  CHECK(zero["stage"] == 2);
+  CHECK(zero["allgather_bucket_size"] == 200'000'000);
+  CHECK(zero["round_robin_gradients"] == false);
+  CHECK(zero["reduce_bucket_size"].is_number());
+  CHECK_FALSE(zero.contains("stage3_prefetch_bucket_size"));
+  CHECK(zero["overlap_comm"] == false);  // what a config leaves out is DeepSpeed's default
+  CHECK_FALSE(config.contains("bfloat16"));
+  CHECK(config["bf16"]["enabled"] == true);
+  CHECK(config["train_micro_batch_size_per_gpu"].get<int>() *
+            config["gradient_accumulation_steps"].get<int>() ==
+        16);
+  CHECK(ReadWhole(out).find("auto") == std::string::npos);
+  CHECK(RunZeroplan("config check " + out + " --gpus 2").exit_code == 0);
+  std::filesystem::remove(in);
+  std::filesystem::remove(out);
+}
+
+TEST_CASE("plan --runtime: nothing fits, and what would") {
+  const RunResult pinned = RunZeroplan(
+      "plan --runtime deepspeed --model gpt2-xl --gpu-memory 12GB --stage 1 "
+      "--offload-optimizer none --global-batch 8");
+  CHECK(pinned.exit_code == 3);
+  CHECK(pinned.out.empty());
+  Has(pinned.err, "nothing fits DeepSpeed");
+  Has(pinned.err, "without --stage, --offload-... and --checkpointing: stage ");
+  Has(pinned.err, "out of memory in initialisation");
+  const RunResult gpus = RunZeroplan(
+      "plan --runtime fsdp2 --model gpt2-xl --gpu-memory 16GB --offload-param none "
+      "--checkpointing full --stage 3 --global-batch 8 --host-memory 8GB");
+  CHECK(gpus.exit_code == 3);
+  Has(gpus.err, "nothing fits FSDP2");
+}
+
+TEST_CASE("plan --runtime: what it does not do is refused by name, with what to do") {
+  struct Refusal {
+    const char* arguments;
+    std::vector<std::string> parts;
+  };
+  for (const Refusal& refusal : std::initializer_list<Refusal>{
+           {"--runtime fsdp2 --stage 1", {"stage 1", "use 3"}},
+           {"--runtime fsdp2 --config x.json", {"--config: x.json", "--runtime fsdp2"}},
+           {"--runtime fsdp2 --offload-optimizer cpu --offload-param none --stage 3",
+            {"CPUOffloadPolicy"}},
+           {"--runtime deepspeed --largest seq-len", {"--largest: seq-len", "--runtime deepspeed"}},
+           {"--runtime deepspeed --objective headroom", {"--objective: headroom", "throughput"}},
+           {"--runtime deepspeed --explain", {"--explain", "DeepSpeed", "--plan-out"}},
+           {"--runtime deepspeed --trace t.json", {"--trace", "DeepSpeed"}},
+           {"--runtime deepspeed --format csv", {"--format", "csv"}},
+           {"--runtime deepspeeed", {"deepspeed"}},
+           {"--runtime deepspeed --dtype fp32", {"--dtype bf16 or fp16"}},
+           {"--runtime deepspeed --offload-optimizer nvme", {"NVMe", "cpu or none"}},
+           {"--runtime deepspeed --checkpointing selective", {"--checkpointing none or full"}},
+           {"--runtime deepspeed --stage 0 --offload-optimizer cpu", {"offload_optimizer"}},
+           {"--compile layers", {"--compile", "--runtime deepspeed"}},
+           {"--runtime zeroplan --compile layers", {"--compile"}},
+           {"--runtime deepspeed --deterministic", {"--deterministic"}},
+           // Of --out alone, with what still writes a config.
+           {"--dtype fp32 --out d.json",
+            {"fp32", "--runtime zeroplan --out", "by zeroplan's own choice"}},
+           {"--stage 3 --offload-optimizer nvme --out d.json",
+            {"NVMe", "--runtime zeroplan --out"}},
+           {"--hw v100-32gb-sxm3 --out d.json", {"fused attention", "--runtime zeroplan --out"}},
+           {"--out /no/such/d.json", {"--out: /no/such/d.json", "no folder"}},
+       }) {
+    CAPTURE(refusal.arguments);
+    const RunResult run = RunZeroplan(std::string("plan --model gpt2 ") + refusal.arguments);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+    for (const std::string& part : refusal.parts) Has(run.err, part);
+  }
+  CHECK_FALSE(std::filesystem::exists("d.json"));
+}
+
+TEST_CASE("plan --runtime: a whole run's hours and price") {
+  const RunResult run = RunZeroplan(
+      kSmall + "--quick --runtime deepspeed --tokens 1B --gpu-hour-price 2 --format json");
+  REQUIRE(run.exit_code == 0);
+  const Json report = Json::parse(run.out);
+  const double step = report["choice"]["step_seconds"]["total"];
+  CHECK(report["run"]["steps"] == 30518);
+  CHECK(report["run"]["seconds"].get<double>() == doctest::Approx(30518 * step));
+  CHECK(report["run"]["price"].get<double>() == doctest::Approx(2 * 2 * 30518 * step / 3600));
+}
+
+}  // namespace
+}  // namespace zeroplan
