@@ -167,6 +167,15 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
+  // Whose config it is. That of another runtime is none of DeepSpeed's keys.
+  const std::optional<std::string> runtime = own.String("runtime");
+  if (runtime && !runtime->starts_with("deepspeed")) {
+    own.Report("runtime", "{} is not read here: this is no DeepSpeed config", own.Quote("runtime"));
+  }
+  const std::optional<std::string> compile = own.String("compile");
+  if (compile && *compile != "none" && *compile != "layers" && *compile != "all") {
+    own.ReportValue("compile", "\"none\", \"layers\" or \"all\"");
+  }
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;
     if (every) {
