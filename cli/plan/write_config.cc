@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/output.h"
-#include "cli/plan/merge_config.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/config/kept_keys.h"
 
 namespace zeroplan {
 namespace {
@@ -50,12 +51,15 @@ Json Fsdp2Config(const ConfigSource& source) {
 }  // namespace
 
 std::string ConfigText(const ConfigSource& source) {
-  const bool fsdp2 = source.runtime == OtherRuntime::kFsdp2;
-  Json config = fsdp2 ? Fsdp2Config(source)
-                      : Json::parse(WriteDeepSpeedConfig(source.setup, source.model.layers));
-  config["_zeroplan"]["runtime"] = source.runtime_name;
-  if (source.compile.layers) config["_zeroplan"]["compile"] = CompileText(source.compile);
-  return MergeConfig(fsdp2 ? "" : source.came_in, config.dump(2) + "\n");
+  const std::string_view compile = source.compile.layers ? CompileText(source.compile) : "";
+  if (source.runtime == OtherRuntime::kFsdp2) {
+    return NameRuntime(Fsdp2Config(source).dump(), source.runtime_name, compile);
+  }
+  std::string config = WriteDeepSpeedConfig(source.setup, source.model.layers);
+  if (!source.came_in.empty()) {
+    config = KeepOtherKeys(config, ParseJsonText(ReadTextFile(source.came_in), source.came_in));
+  }
+  return NameRuntime(config, source.runtime_name, compile);
 }
 
 void WriteConfigFile(const std::string& file, const ConfigSource& source) {

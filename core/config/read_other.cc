@@ -159,22 +159,16 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   const std::optional<std::string> kind = own.String("checkpointing");
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
+  state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   own.String("compile");  // what else the config was chosen with
   const std::optional<std::string> runtime = own.String("runtime");
-  if (runtime && *runtime != "zeroplan") {
+  if (runtime && runtime->starts_with("fsdp2")) {
+    own.Report("runtime", "{} has other keys than DeepSpeed; this file is not read here",
+               own.Quote("runtime"));
+  } else if (runtime && *runtime != "zeroplan") {
     state->Note(own, "runtime",
                 "says that the config was chosen for " + PrintableText(*runtime, 60) +
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
-  }
-  state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
-  // Whose config it is. That of another runtime is none of DeepSpeed's keys.
-  const std::optional<std::string> runtime = own.String("runtime");
-  if (runtime && !runtime->starts_with("deepspeed")) {
-    own.Report("runtime", "{} is not read here: this is no DeepSpeed config", own.Quote("runtime"));
-  }
-  const std::optional<std::string> compile = own.String("compile");
-  if (compile && *compile != "none" && *compile != "layers" && *compile != "all") {
-    own.ReportValue("compile", "\"none\", \"layers\" or \"all\"");
   }
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;
