@@ -136,9 +136,6 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
       2);
 }
 
-// What a DeepSpeed config is marked with that was not chosen by DeepSpeed's own model.
-constexpr const char* kOwnChoice = "deepspeed, by zeroplan's own choice";
-
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   WriteOutput(options.deepspeed_file, ConfigText({OtherRuntime::kDeepSpeed,
                                                   "zeroplan",

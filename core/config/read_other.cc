@@ -160,15 +160,20 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
-  own.String("compile");  // what else the config was chosen with
+  // Whose config it is. That of another runtime has none of DeepSpeed's keys.
   const std::optional<std::string> runtime = own.String("runtime");
-  if (runtime && runtime->starts_with("fsdp2")) {
-    own.Report("runtime", "{} has other keys than DeepSpeed; this file is not read here",
-               own.Quote("runtime"));
-  } else if (runtime && *runtime != "zeroplan") {
+  const bool deepspeed = runtime && runtime->starts_with("deepspeed");
+  if (runtime && !deepspeed && *runtime != "zeroplan") {
+    own.Report("runtime", "{} is not read here: this is no DeepSpeed config", own.Quote("runtime"));
+  }
+  if (deepspeed) {
     state->Note(own, "runtime",
                 "says that the config was chosen for " + PrintableText(*runtime, 60) +
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
+  }
+  const std::optional<std::string> compile = own.String("compile");
+  if (compile && *compile != "none" && *compile != "layers" && *compile != "all") {
+    own.ReportValue("compile", "\"none\", \"layers\" or \"all\"");
   }
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;

@@ -17,5 +17,5 @@ show config check "$here/ds_config.json" "${machine[@]}" --model gpt2-10b
 show estimate "${machine[@]}" --model gpt2-10b --config "$here/ds_config.json"
 show estimate "${machine[@]}" --model gpt2-10b --micro-batch 10 --checkpointing full
 show plan "${machine[@]}" --model gpt2-10b
-show plan "${machine[@]}" --model gpt2-10b --out "${OUT:-/dev/null}"
+show plan "${machine[@]}" --model gpt2-10b --runtime zeroplan --out "${OUT:-/dev/null}"
 show plan "${machine[@]}" --model gpt3-13b --stage 2

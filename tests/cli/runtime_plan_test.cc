@@ -123,6 +123,8 @@ TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's p
   const Json planned = Json::parse(ReadWhole(plan));
   CHECK(planned["schema"] == "zeroplan.plan/1");
   CHECK(planned["config"] == Json::parse(own.out)["config"]);
+  // Who reads the config is told what it was chosen for.
+  Has(RunZeroplan("config check " + out + " --gpus 2").out, "chosen for deepspeed 0.19.6");
   const RunResult named = RunZeroplan(kSmall + "--quick --runtime deepspeed --out " + out);
   CHECK(named.err.find("without --runtime") == std::string::npos);
   std::filesystem::remove(out);
