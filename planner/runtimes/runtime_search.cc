@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -183,13 +184,11 @@ class RuntimeSearcher {
         alone_(*inputs.hardware, {1, 1}),
         sweep_(sweep) {
     ZEROPLAN_CHECK(!inputs.setups.empty(), "nothing to search");
-    if (inputs.runtime == OtherRuntime::kDeepSpeed) {
-      reserved_margin_ = kDeepSpeedMargins.reserved;
-      allocated_margin_ = kDeepSpeedMargins.allocated;
-    } else {
-      // Of FSDP2 the device's memory alone was measured.
-      reserved_margin_ = allocated_margin_ = kFsdp2Margins.device;
-    }
+    const RuntimeMargins& margins =
+        inputs.runtime == OtherRuntime::kDeepSpeed ? kDeepSpeedMargins : kFsdp2Margins;
+    reserved_margin_ = std::max(margins.reserved, margins.device);
+    // Where that was not measured, the device's stands for it.
+    allocated_margin_ = margins.allocated > 0 ? margins.allocated : margins.device;
   }
 
   RuntimeSearchResult Run() {
@@ -227,14 +226,15 @@ class RuntimeSearcher {
     size_t judged = 0;
   };
 
-  // Seconds that no micro-step of so large a batch goes below: one of stage 0 on one GPU, which
-  // neither communicates nor gathers.
+  // Seconds that no micro-step of so large a batch goes below: one of DeepSpeed's stage 0 on one
+  // GPU, which neither communicates nor gathers. FSDP2 has few choices, and none without its casts.
   double LeastSeconds(const TrainSetup& setup) {
+    if (inputs_.runtime == OtherRuntime::kFsdp2) return 0;
     const auto [at, added] =
         least_seconds_.try_emplace(std::pair(setup.batch.micro_batch, setup.recompute), 0.0);
     if (!added) return at->second;
     TrainSetup alone = setup;
-    alone.zero = ReaderZeroDefaults(inputs_.runtime == OtherRuntime::kFsdp2 ? 2 : 0);
+    alone.zero = ReaderZeroDefaults(0);
     alone.batch.world_size = 1;
     alone.batch.grad_accum = kMany;
     Cluster one = inputs_.cluster;
@@ -257,7 +257,8 @@ class RuntimeSearcher {
         }
         const TrainSetup& setup = *cell.setups.front();
         const double seconds = LeastSeconds(setup) * static_cast<double>(setup.batch.grad_accum);
-        cell.most = Merit(setup, TokensOf(setup) / seconds, MemoryRoom::kAmple) / (1 - kTimeSlack);
+        cell.most = MostMerit(setup, seconds > 0 ? TokensOf(setup) / seconds
+                                                 : std::numeric_limits<double>::infinity());
       }
     }
     if (sweep_) return;
@@ -271,6 +272,11 @@ class RuntimeSearcher {
     for (std::vector<Cell*>& family : sorted) SearchFamily(family);
   }
 
+  // Of a choice that is at most so fast, but for the slack.
+  static double MostMerit(const TrainSetup& setup, double tokens_per_second) {
+    return Merit(setup, tokens_per_second, MemoryRoom::kAmple) / (1 - kTimeSlack);
+  }
+
   // What cannot be better by the tie margin is cut.
   bool Hopeless(const Cell& cell) const { return cell.most <= best_ * (1 + kRuntimeTieMargin); }
 
@@ -278,6 +284,14 @@ class RuntimeSearcher {
   void SearchFamily(std::vector<Cell*>& cells) {
     CutHopeless(cells);
     CutTooLarge(cells);
+    if (cells.empty()) return;
+    // Smaller micro-batches are no faster than the largest, but for the slack.
+    const Cell& largest = *cells.back();
+    const RuntimeJudged& judged = judged_[judged_at_.at(largest.setups.back())];
+    for (Cell* cell : cells) {
+      if (!judged.choice.time) break;
+      cell->most = std::min(cell->most, MostMerit(*cell->setups.front(), judged.tokens_per_second));
+    }
     std::stable_sort(cells.begin(), cells.end(),
                      [](const Cell* a, const Cell* b) { return a->most > b->most; });
     for (Cell* cell : cells) {
