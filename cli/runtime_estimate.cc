@@ -191,8 +191,9 @@ void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& comm
   RefuseForRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, asked, common);
   if (common.goal.tokens || common.goal.gpu_hour_price) {
     ThrowUsage(
-        "--tokens, --gpu-hour-price: the step time of {} is not modelled yet; leave them out",
-        options.runtime.text);
+        "--tokens, --gpu-hour-price: not printed with --runtime {}; leave them out, or use "
+        "'zeroplan plan --runtime {}'",
+        options.runtime.text, options.runtime.text);
   }
   CheckWritable({{"--output", output}});
   Assumptions assumptions;

@@ -130,17 +130,14 @@ std::string MemoryText(const RuntimePlan& plan) {
 }
 
 std::string MarginText(const RuntimePlan& plan) {
-  if (plan.runtime == OtherRuntime::kFsdp2) {
-    return fmt::format(
-        "Margin of error: beside {} runs of it on H200s the device's memory was off by at most "
-        "{:.1f} %.",
-        kFsdp2Margins.runs, 100 * kFsdp2Margins.device);
-  }
-  const RuntimeMargins& margins = kDeepSpeedMargins;
+  const bool deepspeed = plan.runtime == OtherRuntime::kDeepSpeed;
+  const RuntimeMargins& margins = deepspeed ? kDeepSpeedMargins : kFsdp2Margins;
   return fmt::format(
-      "Margin of error: beside {} runs of it on H200s, of GPT-2 models but for one, allocated "
-      "memory was off by at most {:.1f} %, reserved by {:.1f} %, host by {:.1f} %.",
-      margins.runs, 100 * margins.allocated, 100 * margins.reserved, 100 * margins.host);
+      "Margin of error, beside {} runs of it on H200s: step times were off by {:.2g} % in the "
+      "median and {:.2g} % at most, allocated memory by {:.1f} % at most, reserved by {:.1f} %, "
+      "the device's by {:.1f} %, host by {:.1f} %.",
+      margins.runs, 100 * margins.time_median, 100 * margins.time_worst, 100 * margins.allocated,
+      100 * margins.reserved, 100 * margins.device, 100 * margins.host);
 }
 
 // Parts of a step, as they are said.
@@ -422,6 +419,15 @@ std::string RuntimePlanJson(const RuntimePlan& plan, const std::string& config) 
                  {"gpu_reserve_bytes", plan.cluster.gpu_reserve_bytes}}},
                {"choice", JudgedJson(plan, plan.best())},
                {"config", Json::parse(config)}};
+  const RuntimeMargins& margins =
+      plan.runtime == OtherRuntime::kDeepSpeed ? kDeepSpeedMargins : kFsdp2Margins;
+  json["margins"] = {{"runs", margins.runs},
+                     {"step_seconds_median", margins.time_median},
+                     {"step_seconds", margins.time_worst},
+                     {"allocated", margins.allocated},
+                     {"reserved", margins.reserved},
+                     {"device", margins.device},
+                     {"host", margins.host}};
   json["stages"] = Json::array();
   for (const RuntimeStageBest& stage : plan.search.stages) {
     const std::optional<RuntimeJudged>& shown = stage.best ? stage.best : stage.closest;
