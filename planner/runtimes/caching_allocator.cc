@@ -41,7 +41,7 @@ CachingAllocator::BlockId CachingAllocator::NewBlock(const Block& block) {
 
 CachingAllocator::BlockId CachingAllocator::NewSegment(uint64_t bytes, int pool) {
   if (limit_ && reserved_ + bytes > *limit_) {
-    EmptyCache();
+    given_back_ += EmptyCache();
     if (reserved_ + bytes > *limit_) failed_ = true;
   }
   reserved_ += bytes;
@@ -125,7 +125,8 @@ void CachingAllocator::Free(BlockId id) {
   free.insert({merged.bytes, merged.address, whole});
 }
 
-void CachingAllocator::EmptyCache() {
+uint64_t CachingAllocator::EmptyCache() {
+  uint64_t segments = 0;
   for (auto& [pool, free] : free_) {
     for (auto it = free.begin(); it != free.end();) {
       const BlockId id = std::get<2>(*it);
@@ -137,8 +138,10 @@ void CachingAllocator::EmptyCache() {
       reserved_ -= block.bytes;
       unused_.push_back(id);
       it = free.erase(it);
+      ++segments;
     }
   }
+  return segments;
 }
 
 uint64_t CachingAllocator::BlockBytes(BlockId block) const {

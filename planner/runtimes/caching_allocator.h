@@ -30,14 +30,16 @@ class CachingAllocator {
   // allocation is made all the same, and failed() from then on. REQUIRES: bytes > 0.
   BlockId Allocate(uint64_t bytes, int stream = 0);
   void Free(BlockId block);
-  // torch.cuda.empty_cache(): segments without a tensor go back to the driver.
-  void EmptyCache();
+  // torch.cuda.empty_cache(): segments without a tensor go back to the driver. Returns how many.
+  uint64_t EmptyCache();
 
   uint64_t allocated() const { return allocated_; }
   uint64_t reserved() const { return reserved_; }
   uint64_t peak_allocated() const { return peak_allocated_; }
   uint64_t peak_reserved() const { return peak_reserved_; }
   bool failed() const { return failed_; }
+  // Segments given back because the limit was in the way.
+  uint64_t given_back() const { return given_back_; }
   // What Allocate counted for `block`: at least what was asked for.
   uint64_t BlockBytes(BlockId block) const;
   // Both peaks start again from what there is now.
@@ -64,6 +66,7 @@ class CachingAllocator {
   std::map<int, std::set<FreeKey>> free_;  // by pool: two a stream, small and large
   uint64_t next_address_ = 0;
   uint64_t allocated_ = 0, reserved_ = 0, peak_allocated_ = 0, peak_reserved_ = 0;
+  uint64_t given_back_ = 0;
   bool failed_ = false;
 };
 

@@ -353,6 +353,7 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
     TorchStep step(model, shape, &memory, &fsdp, timer);
     const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
     for (int i = 0; i < kSteps; ++i) {
+      const uint64_t given_back = memory.allocator().given_back();
       timer->BeginStep();
       for (int64_t micro = 0; micro < micro_steps; ++micro) {
         memory.Enter(TorchPhase::kForwardBackward);
@@ -365,6 +366,8 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
       memory.Enter(TorchPhase::kStep);
       fsdp.Step();
       timer->EndStep();
+      footprint.segments_given_back = (memory.allocator().given_back() - given_back) *
+                                      static_cast<uint64_t>(setup.batch.grad_accum / micro_steps);
     }
     for (size_t phase = 0; phase < kTorchPhases; ++phase) {
       footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));

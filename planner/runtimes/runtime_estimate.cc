@@ -85,6 +85,7 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
             GpuMisfit(free, *limited.out_of_memory, *capacity.gpu_bytes, setup.zero.stage);
       } else {
         choice.empties_cache = true;
+        choice.segments_given_back = limited.segments_given_back;
       }
     }
     const uint64_t host = free.HostBytes() * static_cast<uint64_t>(cluster.ranks_per_node());

@@ -35,6 +35,7 @@ struct RuntimeChoice {
   std::string why_not;
   // It fits, but the allocator has to give segments back to the driver and ask again while it runs.
   bool empties_cache = false;
+  uint64_t segments_given_back = 0;  // then, in every step (runtime_footprint.h)
 
   bool fits() const { return why_not.empty(); }
 };

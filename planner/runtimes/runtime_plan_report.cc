@@ -117,9 +117,11 @@ std::string MemoryText(const RuntimePlan& plan) {
              " It fits as predicted, but not with the margin of error on top: should it take more, "
              "the allocator gives cached memory back, which costs time.";
     case MemoryRoom::kEmptiesCache:
-      return text +
-             " It fits because the allocator gives cached memory back while it runs, which costs "
-             "time that is not in the prediction.";
+      return text + fmt::format(
+                        " It fits because the allocator gives cached memory back while it runs: {} "
+                        "segments "
+                        "a step, whose time is not in the prediction.",
+                        best.choice.segments_given_back);
     case MemoryRoom::kAtRisk:
     case MemoryRoom::kNone:
       return text +
@@ -284,6 +286,7 @@ Json JudgedJson(const RuntimePlan& plan, const RuntimeJudged& judged) {
   json["tokens_per_second"] = judged.tokens_per_second;
   json["fits"] = judged.fits();
   json["room"] = MemoryRoomName(judged.room);
+  json["segments_given_back"] = choice.segments_given_back;
   json["why_not"] = choice.fits() ? Json(nullptr) : Json(choice.why_not);
   return json;
 }

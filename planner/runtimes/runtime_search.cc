@@ -513,7 +513,11 @@ std::string_view MemoryRoomName(MemoryRoom room) {
 }
 
 double RuntimeMerit(const RuntimeJudged& judged) {
-  return Merit(judged.choice.setup, judged.tokens_per_second, judged.room);
+  const RuntimeChoice& choice = judged.choice;
+  if (!choice.time) return 0;
+  const double step = choice.time->step_seconds;
+  const double emptying = kSegmentSeconds * static_cast<double>(choice.segments_given_back);
+  return Merit(choice.setup, judged.tokens_per_second * step / (step + emptying), judged.room);
 }
 
 RuntimeSearchResult SearchRuntime(const RuntimeSearchInputs& inputs) {

@@ -63,9 +63,11 @@ struct RuntimeJudged {
 
 // Tokens a second that choices are compared by. A choice with offload has to be faster by
 // kOffloadMargin (search.h) to be preferred, one whose reserved memory fits without its margin by
-// kTightMargin, one that empties its cache by kCacheMargin: each may be slower than its time says.
-// One at risk is taken only where nothing else fits. The margins are cautions, not measurements.
-inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.1;
+// kTightMargin, one that empties its cache by kCacheMargin and by kSegmentSeconds for each segment
+// that it gives back and asks for again in a step (the driver waits for the GPU to free one): each
+// may be slower than its time says. One at risk is taken only where nothing else fits. All of these
+// are cautions, not measurements.
+inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;
 double RuntimeMerit(const RuntimeJudged& judged);
 // Choices this close in merit are not told apart; the simplest is taken: nothing offloaded, a lower
 // stage, less recompute, fewer keys that are not the preferred value.
