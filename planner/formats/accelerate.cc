@@ -1,0 +1,124 @@
+// accelerate: the YAML that `accelerate config` makes. Its DeepSpeed section has keys for few of
+// DeepSpeed's settings, so it points to a JSON that has all; beside that it refuses others of its
+// own, mixed_precision among them.
+#include <nlohmann/json.hpp>
+
+#include "planner/formats/format_parts.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A YAML string in double quotes, which JSON's are.
+std::string Quoted(const std::string& text) { return Json(text).dump(); }
+
+const char* YamlBool(bool value) { return value ? "true" : "false"; }
+
+std::string DynamoSection(TorchCompile compile) {
+  if (!compile.layers) return "";
+  return fmt::format(
+      "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: {}\n",
+      YamlBool(!compile.loss));
+}
+
+std::string ProcessLines(const FormatRequest& request) {
+  std::string text = fmt::format("machine_rank: 0\nnum_machines: {}\nnum_processes: {}\n",
+                                 request.cluster.nodes(), request.cluster.gpus);
+  if (request.cluster.nodes() > 1) text += "rdzv_backend: static\nsame_network: true\n";
+  return text;
+}
+
+std::string DeepSpeedYaml(const FormatRequest& request) {
+  std::string text = HeadComment(request, "accelerate 1.15");
+  text += "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n";
+  text += fmt::format("  deepspeed_config_file: {}\n", Quoted(DeepSpeedFileBeside(request.file)));
+  if (request.cluster.nodes() > 1) text += "  deepspeed_multinode_launcher: standard\n";
+  text += fmt::format("  zero3_init_flag: {}\n", YamlBool(request.setup.zero.stage == 3));
+  return text + DynamoSection(request.compile) + ProcessLines(request);
+}
+
+// What DummyOptim and DummyScheduler fill in, where no config says it.
+JsonText LeaveToScript(const FormatRequest& request, const JsonText& text) {
+  Json out = Json::parse(text);
+  const auto leave = [&](const char* section, const char* key) {
+    if (!out.contains(section) || !out[section]["params"].contains(key)) return;
+    if (Said(request, fmt::format("{}.params.{}", section, key))) return;
+    out[section]["params"][key] = "auto";
+  };
+  for (const char* key : {"lr", "weight_decay"}) leave("optimizer", key);
+  for (const char* key : {"warmup_max_lr", "warmup_num_steps", "total_num_steps"}) {
+    leave("scheduler", key);
+  }
+  return out.dump();
+}
+
+std::string Fsdp2Yaml(const FormatRequest& request) {
+  const TrainSetup& setup = request.setup;
+  const Dtype dtype = setup.precision.dtype;
+  const std::string precision =
+      dtype == Dtype::kF32 ? std::string("no") : std::string(DtypeName(dtype));
+  std::string text = HeadComment(request, "accelerate 1.15");
+  text += "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n";
+  // "no" without quotes is false in YAML.
+  text += fmt::format("mixed_precision: {}\nfsdp_config:\n", Quoted(precision));
+  text += "  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
+  text += fmt::format("  fsdp_reshard_after_forward: {}\n", YamlBool(setup.zero.stage == 3));
+  text += fmt::format("  fsdp_offload_params: {}\n",
+                      YamlBool(setup.zero.offload_param.device == OffloadDevice::kCpu));
+  text += fmt::format("  fsdp_activation_checkpointing: {}\n",
+                      YamlBool(setup.recompute.kind == RecomputeKind::kFull));
+  return text + DynamoSection(request.compile) + ProcessLines(request);
+}
+
+void AddDeepSpeed(const FormatRequest& request, WrittenConfig& out) {
+  const std::string beside = DeepSpeedFileBeside(request.file);
+  out.files.push_back({request.file, DeepSpeedYaml(request)});
+  out.files.push_back({beside, DeepSpeedJson(request, [&](const JsonText& text) {
+                         return LeaveToScript(request, text);
+                       })});
+  const bool schedule = request.setup.optimizer.schedule.kind != ScheduleKind::kConstant;
+  out.notes.push_back(fmt::format(
+      "The optimizer is that of {}, and the script passes accelerate.utils.DummyOptim{} for it. To "
+      "make one in the script, delete \"optimizer\"{} there: accelerate takes no two.",
+      beside, schedule ? " and DummyScheduler" : "", schedule ? " and \"scheduler\"" : ""));
+  const bool says_rate = Said(request, "optimizer.params.lr");
+  if (!says_rate) {
+    out.notes.emplace_back("No config says the learning rate: DummyOptim's lr is it.");
+  }
+  if (request.setup.recompute.kind == RecomputeKind::kFull) {
+    out.notes.emplace_back(
+        "Recompute is the model's: gradient_checkpointing_enable() on one of transformers.");
+  }
+}
+
+void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
+  out.files.push_back({request.file, Fsdp2Yaml(request)});
+  out.notes.emplace_back(
+      "The script makes torch.optim.AdamW(..., fused=True). Layers are found by the "
+      "_no_split_modules of a transformers model; for others add "
+      "fsdp_transformer_layer_cls_to_wrap.");
+}
+
+}  // namespace
+
+WrittenConfig WriteAccelerate(const FormatRequest& request) {
+  WrittenConfig out;
+  ProcessesPerNode(request.cluster);
+  if (request.runtime == OtherRuntime::kDeepSpeed) {
+    AddDeepSpeed(request, out);
+  } else {
+    AddFsdp2(request, out);
+  }
+  const bool several = request.cluster.nodes() > 1;
+  out.launch = fmt::format("accelerate launch --config_file {}{} train.py", ShellWord(request.file),
+                           several ? " --machine_rank RANK --main_process_ip HOST" : "");
+  const BatchSpec& batch = request.setup.batch;
+  out.notes.push_back(fmt::format(
+      "In the script: DataLoader(batch_size={}) and Accelerator(gradient_accumulation_steps={}), "
+      "which is {}.",
+      batch.micro_batch, batch.grad_accum, StepText(batch)));
+  return out;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,76 @@
+// What people paste where: a plan as the files and arguments of the programs that train with
+// DeepSpeed or FSDP2.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "core/config/zero_config.h"
+#include "core/model/model_spec.h"
+#include "cost_models/cluster_shape.h"
+#include "planner/runtimes/runtime_estimate.h"
+
+namespace zeroplan {
+
+enum class ConfigFormat : uint8_t {
+  kDeepSpeed,   // DeepSpeed's own JSON
+  kHfTrainer,   // transformers' Trainer: JSON, and the TrainingArguments that go with it
+  kAccelerate,  // the YAML of `accelerate launch`; with DeepSpeed also the JSON that it points to
+  kTorchtitan,  // torchtitan's TOML
+};
+// "deepspeed", "hf-trainer", "accelerate", "torchtitan": as --for has them.
+std::string_view ConfigFormatName(ConfigFormat format);
+
+struct FormatRequest {
+  ConfigFormat format = ConfigFormat::kDeepSpeed;
+  OtherRuntime runtime = OtherRuntime::kDeepSpeed;
+  ModelSpec model;
+  // Nothing kAuto. For FSDP2 as Fsdp2Run has it: stage 3 reshards after forward, stage 2 does not,
+  // both offloads on the CPU are CPUOffloadPolicy, fp32_reduction is its reduce_dtype.
+  TrainSetup setup;
+  TorchCompile compile;
+  ClusterShape cluster;
+  // Where the file will be, as the user gave it: other files and command lines name it so.
+  std::string file;
+  // The DeepSpeed config that came in, or nullptr. It must outlive the call. Its other keys go out
+  // again; a value of the optimizer or schedule that it does not say is left to whoever owns it.
+  const JsonNode* incoming = nullptr;
+};
+
+struct WrittenFile {
+  std::string path, text;
+};
+
+struct WrittenConfig {
+  std::vector<WrittenFile> files;      // the first at FormatRequest::file
+  std::string launch;                  // the start of the command line; empty: there is none
+  std::vector<std::string> arguments;  // the rest of it, an option with its value each
+  std::vector<std::string> notes;      // what is said elsewhere: in the script, or by hand
+  // launch and arguments, on lines that a shell takes as one.
+  std::string Command() const;
+};
+
+// The files that WriteFormat makes, without having anything to write yet: to be checked before work
+// is spent. The first is `file`.
+std::vector<std::string> FormatFiles(ConfigFormat format, OtherRuntime runtime,
+                                     const std::string& file);
+
+// Throws Error(kUsage) naming --for or --out, the value and the fix where no setup can be written:
+// torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
+void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& file);
+
+// What this format cannot say of `setup`, several things with "; " between them ("fp32 reduction
+// of gradients"); empty if it says all. A search leaves such choices out. For DeepSpeed it includes
+// what DeepSpeedCannot has.
+std::string FormatCannot(ConfigFormat format, OtherRuntime runtime, const TrainSetup& setup);
+
+// Keys and arguments of DeepSpeed 0.19, transformers 5.23, accelerate 1.15 and torchtitan 0.2.2,
+// the last release that reads TOML. tests/deepspeed loads them with those. Every file carries its
+// runtime's name. Throws Error(kUsage) as CheckFormat does, where FormatCannot is not empty, and
+// where a launcher cannot start as many processes on each host.
+WrittenConfig WriteFormat(const FormatRequest& request);
+
+}  // namespace zeroplan

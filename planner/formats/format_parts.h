@@ -1,0 +1,46 @@
+// What the writers of the formats share. Internal to planner/formats.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "planner/formats/config_format.h"
+
+namespace zeroplan {
+
+// A config for DeepSpeed, with the keys of the one that came in and its runtime's name. `change`
+// makes of DeepSpeed's own keys what the format wants of them, before those join them.
+using JsonText = std::string;
+JsonText DeepSpeedJson(const FormatRequest& request,
+                       const std::function<JsonText(const JsonText&)>& change = nullptr);
+
+// "layers" or "all", as --compile has it; empty: nothing is compiled.
+std::string_view CompileName(TorchCompile compile);
+
+WrittenConfig WriteHfTrainer(const FormatRequest& request);
+WrittenConfig WriteAccelerate(const FormatRequest& request);
+WrittenConfig WriteTorchtitan(const FormatRequest& request);
+
+// The JSON that accelerate's YAML in `file` points to: "run.yaml" -> "run.deepspeed.json".
+std::string DeepSpeedFileBeside(const std::string& file);
+
+// "torchrun --nproc_per_node 8", on several hosts with what each of them is given.
+std::string TorchrunLaunch(const ClusterShape& cluster);
+
+// Processes of a host. Throws Error(kUsage) unless every host has as many.
+int ProcessesPerNode(const ClusterShape& cluster);
+
+// `text` as one word of a shell.
+std::string ShellWord(const std::string& text);
+
+// The first line of a file that has comments: whose it is, which runtime's, and for what.
+std::string HeadComment(const FormatRequest& request, std::string_view program);
+
+// "64 sequences of 1024 tokens a step on 8 GPUs".
+std::string StepText(const BatchSpec& batch);
+
+// Whether the config that came in says a value at `key`.
+bool Said(const FormatRequest& request, std::string_view key);
+
+}  // namespace zeroplan

@@ -1,0 +1,184 @@
+// transformers' Trainer. With DeepSpeed its config leaves to "auto" what TrainingArguments fills in
+// (HfTrainerDeepSpeedConfig: batch, precision, clipping, the optimizer's values, the schedule's
+// rate, warm-up and length). With FSDP2 the file is TrainingArguments.fsdp_config.
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/config/kept_keys.h"
+#include "planner/formats/format_parts.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kAutoValue = "auto";
+
+void SetAuto(Json& section, const char* key) {
+  if (section.contains(key)) section[key] = kAutoValue;
+}
+
+JsonText LeaveToTrainer(const JsonText& text) {
+  Json out = Json::parse(text);
+  for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                          "gradient_accumulation_steps", "gradient_clipping"}) {
+    out[key] = kAutoValue;
+  }
+  out["bf16"]["enabled"] = out["fp16"]["enabled"] = kAutoValue;
+  Json& optimizer = out["optimizer"]["params"];
+  for (const char* key : {"lr", "betas", "eps", "weight_decay"}) SetAuto(optimizer, key);
+  if (!out.contains("scheduler")) return out.dump();
+  Json& schedule = out["scheduler"]["params"];
+  for (const char* key : {"warmup_max_lr", "warmup_num_steps", "total_num_steps"}) {
+    SetAuto(schedule, key);
+  }
+  // It has no argument: "auto" is 0.
+  if (schedule.contains("warmup_min_lr") && schedule["warmup_min_lr"] == 0.0) {
+    schedule["warmup_min_lr"] = kAutoValue;
+  }
+  return out.dump();
+}
+
+// Arguments that the config that came in says, and the names of those that it leaves open.
+class Arguments {
+ public:
+  explicit Arguments(const FormatRequest& request) : request_(request) {}
+
+  template <typename T>
+  void Add(const char* name, const T& value) {
+    list_.push_back(fmt::format("--{} {}", name, value));
+  }
+  void Switch(bool on, const char* name) {
+    if (on) list_.push_back(fmt::format("--{}", name));
+  }
+  template <typename T>
+  void AddSaid(bool said, const char* name, const T& value) {
+    if (said) {
+      Add(name, value);
+    } else {
+      open_.emplace_back(name);
+    }
+  }
+  bool Says(const char* key) const { return Said(request_, key); }
+
+  std::vector<std::string>& list() { return list_; }
+  const std::vector<std::string>& open() const { return open_; }
+
+ private:
+  const FormatRequest& request_;
+  std::vector<std::string> list_, open_;
+};
+
+void AddBatch(const FormatRequest& request, Arguments& arguments) {
+  const Dtype dtype = request.setup.precision.dtype;
+  arguments.Add("per_device_train_batch_size", request.setup.batch.micro_batch);
+  arguments.Add("gradient_accumulation_steps", request.setup.batch.grad_accum);
+  arguments.Switch(dtype == Dtype::kBF16, "bf16");
+  arguments.Switch(dtype == Dtype::kF16, "fp16");
+}
+
+void AddOptimizer(const FormatRequest& request, Arguments& arguments) {
+  const OptimizerConfig& optimizer = request.setup.optimizer;
+  const ScheduleKind kind = optimizer.schedule.kind;
+  // Their rate is the schedule's own.
+  const bool warms_up = kind == ScheduleKind::kWarmup || kind == ScheduleKind::kWarmupDecay;
+  const bool says_rate = arguments.Says("optimizer.params.lr") ||
+                         (warms_up && arguments.Says("scheduler.params.warmup_max_lr"));
+  arguments.AddSaid(says_rate, "learning_rate",
+                    warms_up ? optimizer.schedule.warmup_max_lr : optimizer.lr);
+  const bool says_betas = arguments.Says("optimizer.params.betas");
+  arguments.AddSaid(says_betas, "adam_beta1", optimizer.betas[0]);
+  arguments.AddSaid(says_betas, "adam_beta2", optimizer.betas[1]);
+  arguments.AddSaid(arguments.Says("optimizer.params.eps"), "adam_epsilon", optimizer.eps);
+  arguments.AddSaid(arguments.Says("optimizer.params.weight_decay"), "weight_decay",
+                    optimizer.weight_decay);
+  arguments.AddSaid(arguments.Says("gradient_clipping"), "max_grad_norm",
+                    optimizer.gradient_clipping);
+}
+
+void AddSchedule(const FormatRequest& request, Arguments& arguments,
+                 std::vector<std::string>& notes) {
+  const ScheduleConfig& schedule = request.setup.optimizer.schedule;
+  switch (schedule.kind) {
+    case ScheduleKind::kConstant:
+      // A config with a rate and no schedule means that rate throughout.
+      arguments.AddSaid(arguments.Says("optimizer.params.lr"), "lr_scheduler_type", "constant");
+      return;
+    case ScheduleKind::kWarmup:
+    case ScheduleKind::kWarmupDecay:
+    case ScheduleKind::kWarmupCosine:
+      arguments.AddSaid(arguments.Says("scheduler.params.warmup_num_steps"), "warmup_steps",
+                        schedule.warmup_steps);
+      if (schedule.kind != ScheduleKind::kWarmup) {
+        arguments.AddSaid(arguments.Says("scheduler.params.total_num_steps"), "max_steps",
+                          schedule.total_steps);
+      }
+      return;
+    case ScheduleKind::kOneCycle:
+    case ScheduleKind::kRangeTest:
+      notes.emplace_back(
+          "The schedule has no arguments: its numbers stay in the file, and are the learning "
+          "rate.");
+  }
+}
+
+void AddDeepSpeed(const FormatRequest& request, WrittenConfig& out) {
+  out.files.push_back({request.file, DeepSpeedJson(request, LeaveToTrainer)});
+  Arguments arguments(request);
+  arguments.Add("deepspeed", ShellWord(request.file));
+  AddBatch(request, arguments);
+  AddOptimizer(request, arguments);
+  AddSchedule(request, arguments, out.notes);
+  arguments.Switch(request.setup.recompute.kind == RecomputeKind::kFull, "gradient_checkpointing");
+  out.arguments = std::move(arguments.list());
+  if (!arguments.open().empty()) {
+    out.notes.push_back(fmt::format("No config says {}: TrainingArguments' own hold.",
+                                    fmt::join(arguments.open(), ", ")));
+  }
+}
+
+JsonText Fsdp2Json(const FormatRequest& request) {
+  const TrainSetup& setup = request.setup;
+  const Json out = {{"version", 2},
+                    {"reshard_after_forward", setup.zero.stage == 3},
+                    {"cpu_offload", setup.zero.offload_param.device == OffloadDevice::kCpu},
+                    {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+                    {"activation_checkpointing", setup.recompute.kind == RecomputeKind::kFull}};
+  return NameRuntime(out.dump(), "fsdp2 of PyTorch 2.11", CompileName(request.compile));
+}
+
+void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
+  out.files.push_back({request.file, Fsdp2Json(request)});
+  Arguments arguments(request);
+  arguments.Switch(true, "fsdp");
+  arguments.Add("fsdp_config", ShellWord(request.file));
+  AddBatch(request, arguments);
+  arguments.Add("optim", "adamw_torch_fused");
+  out.arguments = std::move(arguments.list());
+  out.notes.emplace_back(
+      "Learning rate, decay, clipping and schedule are no part of the plan: TrainingArguments' own "
+      "hold.");
+}
+
+}  // namespace
+
+WrittenConfig WriteHfTrainer(const FormatRequest& request) {
+  WrittenConfig out;
+  if (request.runtime == OtherRuntime::kDeepSpeed) {
+    AddDeepSpeed(request, out);
+  } else {
+    AddFsdp2(request, out);
+  }
+  if (request.compile.layers) out.arguments.emplace_back("--torch_compile");
+  const bool regions = request.compile.layers && !request.compile.loss;
+  // The Trainer compiles the whole model otherwise, with the loss in it.
+  out.launch = fmt::format("{}{} train.py",
+                           regions ? "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true " : "",
+                           TorchrunLaunch(request.cluster));
+  out.notes.push_back(fmt::format("A step is {}: how long sequences are is the data's to say.",
+                                  StepText(request.setup.batch)));
+  return out;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,118 @@
+// torchtitan: the keys of its TOML, which releases up to 0.2.2 read. It names a model and a flavour
+// of it, and takes dimensions from there.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "core/model/model_family.h"
+#include "planner/formats/format_parts.h"
+
+namespace zeroplan {
+namespace {
+
+struct Flavor {
+  std::string_view family;
+  int64_t layers, hidden, vocab;
+  std::string_view name, flavor;
+};
+
+constexpr std::array<Flavor, 9> kFlavors = {{{"llama", 32, 4096, 128256, "llama3", "8B"},
+                                             {"llama", 80, 8192, 128256, "llama3", "70B"},
+                                             {"llama", 126, 16384, 128256, "llama3", "405B"},
+                                             {"qwen3", 28, 1024, 151936, "qwen3", "0.6B"},
+                                             {"qwen3", 28, 2048, 151936, "qwen3", "1.7B"},
+                                             {"qwen3", 36, 2560, 151936, "qwen3", "4B"},
+                                             {"qwen3", 36, 4096, 151936, "qwen3", "8B"},
+                                             {"qwen3", 40, 5120, 151936, "qwen3", "14B"},
+                                             {"qwen3", 64, 5120, 151936, "qwen3", "32B"}}};
+
+const Flavor* FlavorOf(const ModelSpec& model) {
+  const auto* found = std::find_if(kFlavors.begin(), kFlavors.end(), [&](const Flavor& flavor) {
+    return model.family != nullptr && flavor.family == model.family->name() &&
+           flavor.layers == model.layers && flavor.hidden == model.hidden &&
+           flavor.vocab == model.vocab;
+  });
+  return found == kFlavors.end() ? nullptr : found;
+}
+
+// A TOML string in double quotes, which JSON's are.
+std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
+
+const char* TomlBool(bool value) { return value ? "true" : "false"; }
+
+std::string Training(const TrainSetup& setup) {
+  const BatchSpec& batch = setup.batch;
+  std::string text = "\n[training]\n";
+  text += fmt::format("local_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n",
+                      batch.micro_batch, batch.global_batch(), batch.seq_len);
+  // Parameters, gradients and states; what computes is cast from them.
+  text += "dtype = \"float32\"\n";
+  text += fmt::format("mixed_precision_param = \"{}\"\nmixed_precision_reduce = \"float32\"\n",
+                      setup.precision.dtype == Dtype::kF32 ? "float32" : "bfloat16");
+  text += fmt::format("enable_cpu_offload = {}\n",
+                      TomlBool(setup.zero.offload_param.device == OffloadDevice::kCpu));
+  return text;
+}
+
+std::string Parallelism(const TrainSetup& setup) {
+  return fmt::format(
+      "\n[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = {}\n"
+      "fsdp_reshard_after_forward = \"{}\"\ntensor_parallel_degree = 1\n"
+      "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n",
+      setup.batch.world_size, setup.zero.stage == 3 ? "always" : "never");
+}
+
+std::string Compile(TorchCompile compile) {
+  std::string text = fmt::format("\n[compile]\nenable = {}\n", TomlBool(compile.layers));
+  if (compile.layers) {
+    text += fmt::format("components = [{}]\n", compile.loss ? "\"model\", \"loss\"" : "\"model\"");
+  }
+  return text;
+}
+
+std::string Toml(const FormatRequest& request, const Flavor* flavor) {
+  const TrainSetup& setup = request.setup;
+  std::string text = HeadComment(request, "torchtitan 0.2.2");
+  text += fmt::format("[job]\ndescription = {}\n",
+                      Quoted(fmt::format("{}, FSDP2, planned by zeroplan", request.model.name)));
+  if (flavor != nullptr) {
+    text +=
+        fmt::format("\n[model]\nname = \"{}\"\nflavor = \"{}\"\n", flavor->name, flavor->flavor);
+  }
+  text += Training(setup) + Parallelism(setup);
+  text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
+                      setup.recompute.kind == RecomputeKind::kFull ? "full" : "none");
+  text += Compile(request.compile);
+  text += "\n[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n";
+  if (setup.deterministic) text += "\n[debug]\ndeterministic = true\n";
+  return text;
+}
+
+}  // namespace
+
+WrittenConfig WriteTorchtitan(const FormatRequest& request) {
+  const Flavor* flavor = FlavorOf(request.model);
+  WrittenConfig out;
+  out.files.push_back({request.file, Toml(request, flavor)});
+  out.launch = fmt::format("{} -m torchtitan.train --job.config_file {}",
+                           TorchrunLaunch(request.cluster), ShellWord(request.file));
+  if (flavor == nullptr) {
+    out.notes.push_back(
+        fmt::format("torchtitan 0.2.2 has no model of the shape of {}, and the file names none: "
+                    "add [model] with the name and flavor of yours. Without it torchtitan trains "
+                    "its debug model.",
+                    request.model.name));
+  }
+  out.notes.emplace_back(
+      "Data, tokenizer, steps, learning rate, decay, clipping and schedule are no part of the "
+      "plan: torchtitan's own hold, or the keys that you add.");
+  out.notes.emplace_back(
+      "torchtitan 0.3 reads no TOML: there the same keys of training, parallelism and compile are "
+      "options (--training.local_batch_size ...).");
+  out.notes.emplace_back(
+      "torchtitan shards the embedding and the head as groups of their own; the plan counts them "
+      "as one.");
+  return out;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,419 @@
+#include "planner/formats/config_format.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/config/deepspeed_reader.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/families/load_model.h"
+#include "tests/error_of.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+bool HasLine(const std::string& text, const std::string& line) {
+  return Has("\n" + text, "\n" + line + "\n");
+}
+bool HasArgument(const WrittenConfig& written, const std::string& argument) {
+  return std::count(written.arguments.begin(), written.arguments.end(), argument) == 1;
+}
+
+// 4 sequences x 2 micro-steps x 8 GPUs of one host.
+FormatRequest Request(ConfigFormat format, OtherRuntime runtime, int stage) {
+  FormatRequest request;
+  request.format = format;
+  request.runtime = runtime;
+  request.model = LoadModel("llama3.1-8b");
+  request.setup.batch = {4, 2, 8, 2048};
+  request.setup.zero.stage = stage;
+  request.setup.zero.reduce_bucket_elements = 200'000'000;
+  request.setup.zero.prefetch_bucket_elements = 30'000'000;
+  request.setup.zero.max_live_parameters = 900'000'000;
+  request.cluster = {8, 8};
+  request.file = "run.yaml";
+  return request;
+}
+FormatRequest ForDeepSpeed(ConfigFormat format, int stage = 2) {
+  return Request(format, OtherRuntime::kDeepSpeed, stage);
+}
+FormatRequest ForFsdp2(ConfigFormat format, int stage = 3) {
+  FormatRequest request = Request(format, OtherRuntime::kFsdp2, stage);
+  request.setup.precision.fp32_reduction = format == ConfigFormat::kTorchtitan;
+  return request;
+}
+
+// `text` came in, and was read for the setup.
+struct FromConfig {
+  FromConfig(ConfigFormat format, const std::string& text)
+      : incoming(ParseJsonText(text, "in.json")), request(ForDeepSpeed(format)) {
+    ReadContext context;
+    context.world_size = 8;
+    context.seq_len = 2048;
+    context.layers = request.model.layers;
+    request.setup = ReadDeepSpeedConfig(text, "in.json", context).setup;
+    request.incoming = &incoming;
+  }
+  JsonNode incoming;
+  FormatRequest request;
+};
+
+TEST_CASE("formats: DeepSpeed's own file says the setup, and whose it is") {
+  FormatRequest request = ForDeepSpeed(ConfigFormat::kDeepSpeed, 3);
+  request.file = "ds.json";
+  request.compile = {true, true};
+  const WrittenConfig written = WriteFormat(request);
+  REQUIRE(written.files.size() == 1);
+  CHECK(written.files[0].path == "ds.json");
+  CHECK(written.Command().empty());
+  const Json json = Json::parse(written.files[0].text);
+  CHECK(json["_zeroplan"] == Json{{"runtime", "deepspeed 0.19.6"}, {"compile", "all"}});
+  Json plain = Json::parse(WriteDeepSpeedConfig(request.setup, request.model.layers));
+  plain["_zeroplan"] = json["_zeroplan"];
+  CHECK(json == plain);
+  CHECK(json["train_batch_size"] == 64);
+}
+
+TEST_CASE("formats: hf-trainer leaves to TrainingArguments what it owns, and names it") {
+  FormatRequest request = ForDeepSpeed(ConfigFormat::kHfTrainer, 3);
+  request.file = "my configs/ds.json";
+  request.setup.recompute = FullRecompute();
+  const WrittenConfig written = WriteFormat(request);
+  const Json json = Json::parse(written.files.at(0).text);
+  for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu",
+                          "gradient_accumulation_steps", "gradient_clipping"}) {
+    CAPTURE(key);
+    CHECK(json[key] == "auto");
+  }
+  CHECK(json["bf16"] == Json{{"enabled", "auto"}});
+  CHECK(json["fp16"] == Json{{"enabled", "auto"}});
+  CHECK(json["optimizer"]["type"] == "AdamW");
+  CHECK(json["optimizer"]["params"] ==
+        Json{{"lr", "auto"}, {"betas", "auto"}, {"eps", "auto"}, {"weight_decay", "auto"}});
+  CHECK_FALSE(json.contains("scheduler"));
+  // What the plan decided is not left to anyone.
+  CHECK(json["zero_optimization"]["stage"] == 3);
+  CHECK(json["zero_optimization"]["reduce_bucket_size"] == 200'000'000);
+  CHECK(json["zero_optimization"]["stage3_prefetch_bucket_size"] == 30'000'000);
+
+  CHECK(written.launch == "torchrun --nproc_per_node 8 train.py");
+  CHECK(written.arguments == std::vector<std::string>{"--deepspeed 'my configs/ds.json'",
+                                                      "--per_device_train_batch_size 4",
+                                                      "--gradient_accumulation_steps 2", "--bf16",
+                                                      "--gradient_checkpointing"});
+  CHECK(written.Command() ==
+        "torchrun --nproc_per_node 8 train.py \\\n  --deepspeed 'my configs/ds.json' \\\n"
+        "  --per_device_train_batch_size 4 \\\n  --gradient_accumulation_steps 2 \\\n  --bf16 \\\n"
+        "  --gradient_checkpointing");
+  REQUIRE(written.notes.size() == 2);
+  CHECK(written.notes[0] ==
+        "No config says learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay, "
+        "max_grad_norm, lr_scheduler_type: TrainingArguments' own hold.");
+  CHECK(Has(written.notes[1], "64 sequences of 2048 tokens a step on 8 GPUs"));
+}
+
+TEST_CASE("formats: hf-trainer prints what the config said") {
+  FromConfig from(ConfigFormat::kHfTrainer, R"({"train_micro_batch_size_per_gpu": 3,
+    "gradient_accumulation_steps": 5, "fp16": {"enabled": true, "loss_scale_window": 200},
+    "zero_optimization": {"stage": 1}, "gradient_clipping": 0.5, "wandb": {"enabled": false},
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-7}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": 2e-4,
+      "warmup_num_steps": 40, "total_num_steps": 900, "warmup_type": "linear"}}})");
+  const WrittenConfig written = WriteFormat(from.request);
+  for (const char* argument :
+       {"--per_device_train_batch_size 3", "--gradient_accumulation_steps 5", "--fp16",
+        "--learning_rate 0.0002", "--adam_beta1 0.8", "--adam_beta2 0.95", "--adam_epsilon 1e-07",
+        "--max_grad_norm 0.5", "--warmup_steps 40", "--max_steps 900"}) {
+    CAPTURE(argument);
+    CHECK(HasArgument(written, argument));
+  }
+  CHECK(written.arguments.size() == 11);  // with --deepspeed
+  CHECK(Has(written.notes[0], "No config says weight_decay:"));
+  const Json json = Json::parse(written.files.at(0).text);
+  CHECK(json["scheduler"] == Json{{"type", "WarmupDecayLR"},
+                                  {"params",
+                                   {{"total_num_steps", "auto"},
+                                    {"warmup_min_lr", "auto"},
+                                    {"warmup_max_lr", "auto"},
+                                    {"warmup_num_steps", "auto"},
+                                    {"warmup_type", "linear"}}}});
+  CHECK(json["fp16"]["enabled"] == "auto");
+  CHECK(json["fp16"]["loss_scale_window"] == 200);
+  CHECK(json["wandb"] == Json{{"enabled", false}});
+
+  // A rate without a schedule is that rate throughout, which is not the Trainer's default.
+  FromConfig constant(ConfigFormat::kHfTrainer,
+                      R"({"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"lr": 0.5,
+                          "adam_w_mode": false}}})");
+  const WrittenConfig steady = WriteFormat(constant.request);
+  CHECK(HasArgument(steady, "--learning_rate 0.5"));
+  CHECK(HasArgument(steady, "--lr_scheduler_type constant"));
+  CHECK(Json::parse(steady.files.at(0).text)["optimizer"]["params"]["adam_w_mode"] == false);
+  CHECK_FALSE(HasArgument(steady, "--bf16"));
+
+  // The run's length may be left to the Trainer, which DeepSpeed alone cannot do.
+  FromConfig open(ConfigFormat::kHfTrainer,
+                  R"({"train_batch_size": 8, "scheduler": {"type": "WarmupCosineLR", "params":
+                      {"total_num_steps": "auto", "warmup_num_steps": "auto"}}})");
+  CHECK(FormatCannot(ConfigFormat::kDeepSpeed, OtherRuntime::kDeepSpeed, open.request.setup) ==
+        "a schedule without total_num_steps");
+  const WrittenConfig length = WriteFormat(open.request);
+  CHECK(Json::parse(length.files.at(0).text)["scheduler"]["params"]["total_num_steps"] == "auto");
+  CHECK(Has(length.notes[0], "warmup_steps, max_steps"));
+}
+
+TEST_CASE("formats: hf-trainer with FSDP2") {
+  FormatRequest request = ForFsdp2(ConfigFormat::kHfTrainer, 2);
+  request.compile = {true, false};
+  request.file = "fsdp.json";
+  const WrittenConfig written = WriteFormat(request);
+  const Json json = Json::parse(written.files.at(0).text);
+  CHECK(json == Json{{"version", 2},
+                     {"reshard_after_forward", false},
+                     {"cpu_offload", false},
+                     {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+                     {"activation_checkpointing", false},
+                     {"_zeroplan", {{"runtime", "fsdp2 of PyTorch 2.11"}, {"compile", "layers"}}}});
+  CHECK(written.launch ==
+        "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true torchrun --nproc_per_node 8 train.py");
+  CHECK(written.arguments == std::vector<std::string>{"--fsdp", "--fsdp_config fsdp.json",
+                                                      "--per_device_train_batch_size 4",
+                                                      "--gradient_accumulation_steps 2", "--bf16",
+                                                      "--optim adamw_torch_fused",
+                                                      "--torch_compile"});
+}
+
+TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everything") {
+  FormatRequest request = ForDeepSpeed(ConfigFormat::kAccelerate, 3);
+  request.file = "a b/run.yaml";
+  request.compile = {true, false};
+  const WrittenConfig written = WriteFormat(request);
+  REQUIRE(written.files.size() == 2);
+  CHECK(FormatFiles(request.format, request.runtime, request.file) ==
+        std::vector<std::string>{"a b/run.yaml", "a b/run.deepspeed.json"});
+  CHECK(written.files[1].path == "a b/run.deepspeed.json");
+  CHECK(written.files[0].text ==
+        "# accelerate 1.15, DeepSpeed: llama3.1-8b, 64 sequences of 2048 tokens a step on 8 GPUs; "
+        "planned by zeroplan\n"
+        "compute_environment: LOCAL_MACHINE\n"
+        "distributed_type: DEEPSPEED\n"
+        "deepspeed_config:\n"
+        "  deepspeed_config_file: \"a b/run.deepspeed.json\"\n"
+        "  zero3_init_flag: true\n"
+        "dynamo_config:\n"
+        "  dynamo_backend: INDUCTOR\n"
+        "  dynamo_use_regional_compilation: true\n"
+        "machine_rank: 0\n"
+        "num_machines: 1\n"
+        "num_processes: 8\n");
+  const Json json = Json::parse(written.files[1].text);
+  CHECK(json["train_batch_size"] == 64);
+  CHECK(json["train_micro_batch_size_per_gpu"] == 4);
+  CHECK(json["gradient_accumulation_steps"] == 2);
+  CHECK(json["zero_optimization"]["stage3_prefetch_bucket_size"] == 30'000'000);
+  CHECK(json["bf16"]["enabled"] == true);
+  // The script's to say, as no config does.
+  CHECK(json["optimizer"]["params"]["lr"] == "auto");
+  CHECK(json["optimizer"]["params"]["weight_decay"] == "auto");
+  CHECK(json["optimizer"]["params"]["betas"] == Json{0.9, 0.999});
+  CHECK(written.Command() == "accelerate launch --config_file 'a b/run.yaml' train.py");
+
+  FromConfig from(ConfigFormat::kAccelerate,
+                  R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.25}},
+                      "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 30}}})");
+  const Json said = Json::parse(WriteFormat(from.request).files.at(1).text);
+  CHECK(said["optimizer"]["params"]["lr"] == 0.25);
+  CHECK(said["scheduler"]["params"]["warmup_num_steps"] == 30);
+  CHECK(said["scheduler"]["params"]["warmup_max_lr"] == "auto");
+}
+
+TEST_CASE("formats: accelerate with FSDP2") {
+  FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate);
+  request.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  request.setup.zero.offload_param.device = OffloadDevice::kCpu;
+  request.setup.recompute = FullRecompute();
+  request.compile = {true, true};
+  request.cluster = {16, 8};
+  request.setup.batch.world_size = 16;
+  const WrittenConfig written = WriteFormat(request);
+  REQUIRE(written.files.size() == 1);
+  CHECK(written.files[0].text ==
+        "# accelerate 1.15, FSDP2: llama3.1-8b, 128 sequences of 2048 tokens a step on 16 GPUs; "
+        "planned by zeroplan\n"
+        "compute_environment: LOCAL_MACHINE\n"
+        "distributed_type: FSDP\n"
+        "mixed_precision: \"bf16\"\n"
+        "fsdp_config:\n"
+        "  fsdp_version: 2\n"
+        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+        "  fsdp_reshard_after_forward: true\n"
+        "  fsdp_offload_params: true\n"
+        "  fsdp_activation_checkpointing: true\n"
+        "dynamo_config:\n"
+        "  dynamo_backend: INDUCTOR\n"
+        "  dynamo_use_regional_compilation: false\n"
+        "machine_rank: 0\n"
+        "num_machines: 2\n"
+        "num_processes: 16\n"
+        "rdzv_backend: static\n"
+        "same_network: true\n");
+  CHECK(Has(written.Command(), "--machine_rank RANK --main_process_ip HOST"));
+  FormatRequest full = ForFsdp2(ConfigFormat::kAccelerate, 2);
+  full.setup.precision.dtype = full.setup.precision.grad_accum_dtype = Dtype::kF32;
+  const std::string text = WriteFormat(full).files.at(0).text;
+  CHECK(HasLine(text, "mixed_precision: \"no\""));
+  CHECK(HasLine(text, "  fsdp_reshard_after_forward: false"));
+}
+
+TEST_CASE("formats: torchtitan") {
+  FormatRequest request = ForFsdp2(ConfigFormat::kTorchtitan);
+  request.file = "run.toml";
+  request.compile = {true, false};
+  request.setup.recompute = FullRecompute();
+  request.setup.deterministic = true;
+  const WrittenConfig written = WriteFormat(request);
+  CHECK(written.files.at(0).text ==
+        "# torchtitan 0.2.2, FSDP2: llama3.1-8b, 64 sequences of 2048 tokens a step on 8 GPUs; "
+        "planned by zeroplan\n"
+        "[job]\ndescription = \"llama3.1-8b, FSDP2, planned by zeroplan\"\n\n"
+        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n\n"
+        "[training]\nlocal_batch_size = 4\nglobal_batch_size = 64\nseq_len = 2048\n"
+        "dtype = \"float32\"\nmixed_precision_param = \"bfloat16\"\n"
+        "mixed_precision_reduce = \"float32\"\nenable_cpu_offload = false\n\n"
+        "[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = 8\n"
+        "fsdp_reshard_after_forward = \"always\"\ntensor_parallel_degree = 1\n"
+        "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n\n"
+        "[activation_checkpoint]\nmode = \"full\"\n\n"
+        "[compile]\nenable = true\ncomponents = [\"model\"]\n\n"
+        "[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n\n"
+        "[debug]\ndeterministic = true\n");
+  CHECK(written.Command() ==
+        "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file run.toml");
+  CHECK(written.notes.size() == 3);
+
+  FormatRequest other = ForFsdp2(ConfigFormat::kTorchtitan, 2);
+  other.model = LoadModel("gpt2-xl");
+  other.cluster = {16, 8};
+  other.setup.batch.world_size = 16;
+  const WrittenConfig unknown = WriteFormat(other);
+  const std::string& text = unknown.files.at(0).text;
+  CHECK_FALSE(Has(text, "[model]"));
+  CHECK(HasLine(text, "fsdp_reshard_after_forward = \"never\""));
+  CHECK(HasLine(text, "enable = false"));
+  CHECK(HasLine(text, "mode = \"none\""));
+  CHECK(Has(unknown.notes.at(0), "no model of the shape of gpt2-xl"));
+  CHECK(Has(unknown.launch, "torchrun --nnodes 2 --nproc_per_node 8 --rdzv_backend c10d"));
+}
+
+TEST_CASE("formats: torchtitan's flavours are those of its models") {
+  const auto flavor = [](const char* model) {
+    FormatRequest request = ForFsdp2(ConfigFormat::kTorchtitan);
+    request.model = LoadModel(model);
+    const std::string text = WriteFormat(request).files.at(0).text;
+    const size_t at = text.find("[model]\n");
+    return at == std::string::npos ? "" : text.substr(at + 8, text.find("\n\n", at) - at - 8);
+  };
+  CHECK(flavor("llama3.1-405b") == "name = \"llama3\"\nflavor = \"405B\"");
+  CHECK(flavor("qwen3-0.6b") == "name = \"qwen3\"\nflavor = \"0.6B\"");
+  CHECK(flavor("qwen3-32b") == "name = \"qwen3\"\nflavor = \"32B\"");
+  // The same layers and width, another vocabulary or family.
+  CHECK(flavor("llama2-70b") == "");
+  CHECK(flavor("mistral-nemo-12b") == "");
+  CHECK(flavor("qwen2.5-72b") == "");
+}
+
+TEST_CASE("formats: what each cannot say is named") {
+  const auto cannot = [](FormatRequest request, const auto& change) {
+    change(request.setup);
+    return FormatCannot(request.format, request.runtime, request.setup);
+  };
+  const auto none = [](TrainSetup&) {};
+  for (ConfigFormat format :
+       {ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate, ConfigFormat::kTorchtitan}) {
+    CAPTURE(ConfigFormatName(format));
+    CHECK(cannot(ForFsdp2(format), none) == "");
+    CHECK(cannot(ForFsdp2(format, 1), none) ==
+          "stage 1 (FSDP2 is stage 3, or 2 without resharding)");
+    CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) {
+            s.zero.offload_optimizer.device = OffloadDevice::kCpu;
+          }) == "offload of parameters or optimizer alone (FSDP2 moves both or none)");
+    CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) {
+            s.zero.offload_optimizer.device = s.zero.offload_param.device = OffloadDevice::kNvme;
+          }) == "offload to NVMe");
+    CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) {
+            s.zero.offload_optimizer = {.device = OffloadDevice::kCpu, .ratio = 0.5};
+            s.zero.offload_param.device = OffloadDevice::kCpu;
+          }) == "offload of 0.5 of the optimizer");
+    CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) { s.recompute = kSelectiveRecompute; }) ==
+          "selective recompute");
+    CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) { s.recompute = FullRecompute(2); }) ==
+          "recompute of 2 layers at a time");
+  }
+  const auto flip_reduction = [](TrainSetup& s) {
+    s.precision.fp32_reduction = !s.precision.fp32_reduction;
+  };
+  CHECK(cannot(ForFsdp2(ConfigFormat::kTorchtitan), flip_reduction) ==
+        "reduction of gradients in bf16 (it reduces in fp32)");
+  CHECK(cannot(ForFsdp2(ConfigFormat::kAccelerate), flip_reduction) ==
+        "fp32 reduction of gradients");
+  CHECK(cannot(ForFsdp2(ConfigFormat::kHfTrainer), flip_reduction) ==
+        "fp32 reduction of gradients");
+  CHECK(cannot(ForFsdp2(ConfigFormat::kTorchtitan), [](TrainSetup& s) {
+          s.batch.world_size = 1;
+        }) == "one GPU (it shards on two or more)");
+  CHECK(cannot(ForFsdp2(ConfigFormat::kTorchtitan), [](TrainSetup& s) {
+          s.precision.dtype = s.precision.grad_accum_dtype = Dtype::kF16;
+        }) == "fp16 (it has bf16 and fp32)");
+  const auto fixed_scale = [](TrainSetup& s) {
+    s.precision.dtype = s.precision.grad_accum_dtype = Dtype::kF16;
+    s.precision.loss_scale = 8;
+  };
+  CHECK(cannot(ForFsdp2(ConfigFormat::kAccelerate), fixed_scale) == "a fixed loss scale");
+  const auto deterministic = [](TrainSetup& s) { s.deterministic = true; };
+  CHECK(cannot(ForFsdp2(ConfigFormat::kTorchtitan), deterministic) == "");
+  CHECK(cannot(ForFsdp2(ConfigFormat::kAccelerate), deterministic) == "deterministic runs");
+
+  CHECK(cannot(ForDeepSpeed(ConfigFormat::kHfTrainer), [](TrainSetup& s) {
+          s.recompute = FullRecompute(4);
+        }) == "recompute of 4 layers at a time");
+  CHECK(cannot(ForDeepSpeed(ConfigFormat::kDeepSpeed),
+               [](TrainSetup& s) { s.recompute = FullRecompute(4); }) == "");
+  CHECK(cannot(ForDeepSpeed(ConfigFormat::kHfTrainer), [](TrainSetup& s) {
+          s.recompute = kSelectiveRecompute;
+          s.deterministic = true;
+        }) == "selective recompute; deterministic runs");
+  // The same as an error, where it is written nevertheless.
+  FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate, 1);
+  CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }) ==
+        "--for: accelerate with FSDP2 cannot do what is asked for: stage 1 (FSDP2 is stage 3, or 2 "
+        "without resharding); allow another choice");
+}
+
+TEST_CASE("formats: what fits nothing is an error that says the fix") {
+  const auto error = [](ConfigFormat format, OtherRuntime runtime, const char* file) {
+    return ErrorOf(ExitCode::kUsage, [&] { CheckFormat(format, runtime, file); });
+  };
+  CHECK(error(ConfigFormat::kTorchtitan, OtherRuntime::kDeepSpeed, "a.toml") ==
+        "--for: torchtitan trains with FSDP2, not with DeepSpeed; add --runtime fsdp2");
+  CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "d/run.json") ==
+        "--out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
+  FormatRequest uneven = ForDeepSpeed(ConfigFormat::kHfTrainer);
+  uneven.cluster = {12, 8};
+  uneven.setup.batch.world_size = 12;
+  for (ConfigFormat format : {ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate}) {
+    uneven.format = format;
+    CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(uneven); }) ==
+          "--for: launchers start as many processes on every host, and 12 GPUs are not that on 2 "
+          "hosts; use a multiple of 8 for --gpus");
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
