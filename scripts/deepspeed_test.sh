@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# Loads what zeroplan writes with DeepSpeed itself; installs torch and DeepSpeed (some GB) in a virtual
-# environment under the build folder first. Usage: scripts/deepspeed_test.sh [BUILD_FOLDER]
+# Loads what zeroplan writes with DeepSpeed, transformers, accelerate and torchtitan themselves; installs them
+# (some GB) in a virtual environment under the build folder first. Usage: scripts/deepspeed_test.sh [BUILD_FOLDER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/release}
-if ! [ -e "$build/CMakeCache.txt" ]; then scripts/build.sh release write_deepspeed_configs; fi
-cmake --build "$build" --target write_deepspeed_configs
-exec tests/deepspeed/run.sh "$build/deepspeed" "$(find "$build" -name write_deepspeed_configs -type f)" yes
+writers=(write_deepspeed_configs write_formats)
+if ! [ -e "$build/CMakeCache.txt" ]; then scripts/build.sh release "${writers[@]}"; fi
+cmake --build "$build" --target "${writers[@]}"
+writer() { find "$build" -name "$1" -type f; }
+run() { tests/deepspeed/run.sh "$build/deepspeed" yes "$@"; }
+run load_with_deepspeed.py "$(writer write_deepspeed_configs)" 60
+run load_formats.py "$(writer write_formats)"

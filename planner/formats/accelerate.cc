@@ -35,7 +35,14 @@ std::string DeepSpeedYaml(const FormatRequest& request) {
   text += fmt::format("  deepspeed_config_file: {}\n", Quoted(DeepSpeedFileBeside(request.file)));
   if (request.cluster.nodes() > 1) text += "  deepspeed_multinode_launcher: standard\n";
   text += fmt::format("  zero3_init_flag: {}\n", YamlBool(request.setup.zero.stage == 3));
-  return text + DynamoSection(request.compile) + ProcessLines(request);
+  return text + ProcessLines(request);
+}
+
+// accelerate hands dynamo_config on to processes of FSDP, not to those of DeepSpeed.
+std::string DynamoVariables(TorchCompile compile) {
+  if (!compile.layers) return "";
+  return fmt::format("ACCELERATE_DYNAMO_BACKEND=INDUCTOR {}",
+                     compile.loss ? "" : "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true ");
 }
 
 // What DummyOptim and DummyScheduler fill in, where no config says it.
@@ -105,14 +112,17 @@ void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
 WrittenConfig WriteAccelerate(const FormatRequest& request) {
   WrittenConfig out;
   ProcessesPerNode(request.cluster);
-  if (request.runtime == OtherRuntime::kDeepSpeed) {
+  const bool deepspeed = request.runtime == OtherRuntime::kDeepSpeed;
+  if (deepspeed) {
     AddDeepSpeed(request, out);
   } else {
     AddFsdp2(request, out);
   }
   const bool several = request.cluster.nodes() > 1;
-  out.launch = fmt::format("accelerate launch --config_file {}{} train.py", ShellWord(request.file),
-                           several ? " --machine_rank RANK --main_process_ip HOST" : "");
+  out.launch =
+      fmt::format("{}accelerate launch --config_file {}{} train.py",
+                  deepspeed ? DynamoVariables(request.compile) : "", ShellWord(request.file),
+                  several ? " --machine_rank RANK --main_process_ip HOST" : "");
   const BatchSpec& batch = request.setup.batch;
   out.notes.push_back(fmt::format(
       "In the script: DataLoader(batch_size={}) and Accelerator(gradient_accumulation_steps={}), "

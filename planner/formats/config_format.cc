@@ -166,7 +166,7 @@ JsonText DeepSpeedJson(const FormatRequest& request,
   JsonText text = WriteDeepSpeedConfig(setup, request.model.layers);
   if (change) text = change(text);
   if (request.incoming != nullptr) text = KeepOtherKeys(text, *request.incoming);
-  return NameRuntime(text, "deepspeed 0.19.6", CompileName(request.compile));
+  return NameRuntime(text, request.runtime_name, CompileName(request.compile));
 }
 
 std::string_view CompileName(TorchCompile compile) {

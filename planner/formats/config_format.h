@@ -27,6 +27,8 @@ std::string_view ConfigFormatName(ConfigFormat format);
 struct FormatRequest {
   ConfigFormat format = ConfigFormat::kDeepSpeed;
   OtherRuntime runtime = OtherRuntime::kDeepSpeed;
+  // What the file is marked with, as RuntimeFootprint has it: "deepspeed 0.19.6".
+  std::string runtime_name;
   ModelSpec model;
   // Nothing kAuto. For FSDP2 as Fsdp2Run has it: stage 3 reshards after forward, stage 2 does not,
   // both offloads on the CPU are CPUOffloadPolicy, fp32_reduction is its reduce_dtype.

@@ -145,7 +145,7 @@ JsonText Fsdp2Json(const FormatRequest& request) {
                     {"cpu_offload", setup.zero.offload_param.device == OffloadDevice::kCpu},
                     {"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
                     {"activation_checkpointing", setup.recompute.kind == RecomputeKind::kFull}};
-  return NameRuntime(out.dump(), "fsdp2 of PyTorch 2.11", CompileName(request.compile));
+  return NameRuntime(out.dump(), request.runtime_name, CompileName(request.compile));
 }
 
 void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {

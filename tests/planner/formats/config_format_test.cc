@@ -31,6 +31,8 @@ FormatRequest Request(ConfigFormat format, OtherRuntime runtime, int stage) {
   FormatRequest request;
   request.format = format;
   request.runtime = runtime;
+  request.runtime_name =
+      runtime == OtherRuntime::kDeepSpeed ? "deepspeed 0.19.6" : "fsdp2 of PyTorch 2.11";
   request.model = LoadModel("llama3.1-8b");
   request.setup.batch = {4, 2, 8, 2048};
   request.setup.zero.stage = stage;
@@ -207,9 +209,6 @@ TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everythi
         "deepspeed_config:\n"
         "  deepspeed_config_file: \"a b/run.deepspeed.json\"\n"
         "  zero3_init_flag: true\n"
-        "dynamo_config:\n"
-        "  dynamo_backend: INDUCTOR\n"
-        "  dynamo_use_regional_compilation: true\n"
         "machine_rank: 0\n"
         "num_machines: 1\n"
         "num_processes: 8\n");
@@ -223,7 +222,9 @@ TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everythi
   CHECK(json["optimizer"]["params"]["lr"] == "auto");
   CHECK(json["optimizer"]["params"]["weight_decay"] == "auto");
   CHECK(json["optimizer"]["params"]["betas"] == Json{0.9, 0.999});
-  CHECK(written.Command() == "accelerate launch --config_file 'a b/run.yaml' train.py");
+  CHECK(written.Command() ==
+        "ACCELERATE_DYNAMO_BACKEND=INDUCTOR ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true "
+        "accelerate launch --config_file 'a b/run.yaml' train.py");
 
   FromConfig from(ConfigFormat::kAccelerate,
                   R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.25}},

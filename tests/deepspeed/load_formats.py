@@ -1,0 +1,297 @@
+"""Loads what zeroplan wrote for transformers' Trainer, accelerate and torchtitan with those packages.
+
+Usage: load_formats.py FOLDER, which holds the files and N-FORMAT.expected.json (see write_formats.cc).
+Nothing is launched: each package's own parser reads its file and the command line that was printed, its
+own classes are made of that, and their values compared. The number of processes, which only a running
+process group knows, is set by hand.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import sys
+import tempfile
+import types
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+HF_LENGTH = 1234  # a run's steps, where no argument says them
+
+
+class Problems:
+    def __init__(self):
+        self.list = []
+
+    def same(self, name, got, expected):
+        if got != expected:
+            self.list.append(f"{name}: the package has {got!r}, zeroplan {expected!r}")
+
+
+class Environment:
+    """Variables of one launch, taken back afterwards: plugins read them, and some set more."""
+
+    def __init__(self, variables):
+        self.variables = {key: str(value) for key, value in variables.items()}
+
+    def __enter__(self):
+        self.before = dict(os.environ)
+        os.environ.update(self.variables)
+
+    def __exit__(self, *error):
+        os.environ.clear()
+        os.environ.update(self.before)
+
+
+class DataParallel:
+    def __init__(self, world_size):
+        self.world_size = world_size
+
+    def get_data_parallel_world_size(self):
+        return self.world_size
+
+
+def deepspeed_reads(config, expected, problems):
+    """What DeepSpeed itself makes of a config in which nothing is open any more."""
+    from deepspeed.runtime import config as ds_config
+    ds_config.dist.get_rank = lambda *args: 0
+    loaded = ds_config.DeepSpeedConfig(config, mpu=DataParallel(expected["world_size"]))
+    problems.same("train_batch_size", loaded.train_batch_size, expected["global_batch"])
+    problems.same("train_micro_batch_size_per_gpu", loaded.train_micro_batch_size_per_gpu,
+                  expected["micro_batch"])
+    problems.same("gradient_accumulation_steps", loaded.gradient_accumulation_steps,
+                  expected["grad_accum"])
+    problems.same("stage", loaded.zero_config.stage, expected["stage"])
+    problems.same("reduce_bucket_size", loaded.zero_config.reduce_bucket_size,
+                  expected["reduce_bucket_size"])
+    for key in ("offload_optimizer", "offload_param"):
+        section = getattr(loaded.zero_config, key)
+        device = section.device if section is not None else "none"
+        problems.same(key, getattr(device, "value", device), expected[key])
+    problems.same("bf16", loaded.bfloat16_config.enabled, expected["dtype"] == "bf16")
+    problems.same("fp16", loaded.float16_config.enabled, expected["dtype"] == "fp16")
+    return loaded
+
+
+def open_keys(config, path=""):
+    if isinstance(config, dict):
+        return [key for name, value in config.items() for key in open_keys(value, f"{path}.{name}")]
+    return [path[1:]] if config == "auto" else []
+
+
+def variables_before(launch):
+    """"A=1 torchrun ..." -> {"A": "1"}."""
+    found = {}
+    for word in shlex.split(launch):
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            break
+        found[name] = value
+    return found
+
+
+def training_arguments(expected):
+    from transformers import HfArgumentParser, TrainingArguments
+    words = [word for argument in expected["arguments"] for word in shlex.split(argument)]
+    words += ["--output_dir", tempfile.gettempdir(), "--use_cpu", "--report_to", "none"]
+
+    # Of a process group of that many.
+    TrainingArguments.world_size = property(lambda self: expected["world_size"])
+    (arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(args=words)
+    return arguments
+
+
+def check_compile(plugin, expected, problems):
+    problems.same("compiled", plugin.backend.value.upper(), "INDUCTOR" if expected["compile_layers"] else "NO")
+    if expected["compile_layers"]:
+        problems.same("regional", plugin.use_regional_compilation, not expected["compile_loss"])
+
+
+def check_trainer_deepspeed(path, arguments, expected, problems):
+    hf_config = arguments.hf_deepspeed_config
+    model = types.SimpleNamespace(config=types.SimpleNamespace(hidden_size=expected["hidden"]))
+    steps = arguments.max_steps if arguments.max_steps > 0 else HF_LENGTH
+    hf_config.trainer_config_finalize(arguments, model, steps)  # throws where file and arguments differ
+    config = hf_config.config
+    problems.same("left open", open_keys(config), [])
+    loaded = deepspeed_reads(json.loads(json.dumps(config)), expected, problems)
+    problems.same("clipping", loaded.gradient_clipping, arguments.max_grad_norm)
+    problems.same("lr", loaded.optimizer_params["lr"], arguments.learning_rate)
+    problems.same("recompute", arguments.gradient_checkpointing, expected["recompute"])
+    written = json.loads(path.read_text())
+    for key in ("wandb", "my_launcher"):
+        if key in written:
+            problems.same(key, config.get(key), written[key])
+    said = expected["optimizer"]
+    if any(argument.startswith("--learning_rate") for argument in expected["arguments"]):
+        problems.same("learning_rate", loaded.optimizer_params["lr"], said["lr"])
+        problems.same("betas", list(loaded.optimizer_params["betas"]), said["betas"])
+        problems.same("eps", loaded.optimizer_params["eps"], said["eps"])
+        problems.same("weight_decay", loaded.optimizer_params["weight_decay"], said["weight_decay"])
+        problems.same("gradient_clipping", loaded.gradient_clipping, said["gradient_clipping"])
+        problems.same("warmup", loaded.scheduler_params["warmup_num_steps"], said["warmup_steps"])
+        problems.same("length", loaded.scheduler_params["total_num_steps"], said["total_steps"])
+
+
+def check_fsdp2_plugin(plugin, expected, problems):
+    problems.same("version", plugin.fsdp_version, 2)
+    problems.same("reshard", plugin.reshard_after_forward, expected["stage"] == 3)
+    # A policy of either kind for each answer.
+    offloads = type(plugin.cpu_offload).__name__ == "CPUOffloadPolicy"
+    problems.same("offload", offloads, expected["offload_param"] == "cpu")
+    problems.same("recompute", plugin.activation_checkpointing, expected["recompute"])
+    problems.same("wrapping", plugin.auto_wrap_policy.__name__, "transformer_auto_wrap_policy")
+    # As AcceleratorState does it.
+    plugin.set_mixed_precision(expected["dtype"])
+    policy = plugin.mixed_precision_policy
+    problems.same("param_dtype", policy.param_dtype, DTYPES[expected["dtype"]])
+    problems.same("reduce_dtype", policy.reduce_dtype, DTYPES[expected["dtype"]])
+
+
+def check_trainer(path, expected, problems):
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.utils import TorchDynamoPlugin
+    with Environment(variables_before(expected["launch"])):
+        arguments = training_arguments(expected)
+        problems.same("micro-batch", arguments.per_device_train_batch_size, expected["micro_batch"])
+        problems.same("accumulation", arguments.gradient_accumulation_steps, expected["grad_accum"])
+        problems.same("bf16", arguments.bf16, expected["dtype"] == "bf16")
+        problems.same("fp16", arguments.fp16, expected["dtype"] == "fp16")
+        # As Trainer.create_accelerator_and_postprocess makes it.
+        compiled = {}
+        if arguments.torch_compile:
+            compiled = {"backend": arguments.torch_compile_backend, "mode": arguments.torch_compile_mode}
+        check_compile(TorchDynamoPlugin(**compiled), expected, problems)
+        if expected["runtime"] == "DeepSpeed":
+            check_trainer_deepspeed(path, arguments, expected, problems)
+        else:
+            problems.same("optim", arguments.optim.value, "adamw_torch_fused")
+            check_fsdp2_plugin(FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args), expected, problems)
+
+
+def check_accelerate(path, expected, problems):
+    from accelerate.commands import launch
+    line = expected["launch"].replace(" RANK", " 0").replace(" HOST", " localhost")
+    before = variables_before(line)
+    words = shlex.split(line)[len(before):]
+    problems.same("command", words[:2], ["accelerate", "launch"])
+    with Environment(before):
+        check_accelerate_launch(launch, words, expected, problems)
+
+
+def check_accelerate_launch(launch, words, expected, problems):
+    from accelerate import DeepSpeedPlugin, FullyShardedDataParallelPlugin
+    from accelerate.utils import TorchDynamoPlugin
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+    args, defaults, precision_from_file = launch._validate_launch_command(
+        launch.launch_command_parser().parse_args(words[2:]))
+    problems.same("processes", args.num_processes, expected["world_size"])
+    problems.same("hosts", args.num_machines, expected["nodes"])
+    deepspeed = expected["runtime"] == "DeepSpeed"
+    problems.same("deepspeed", bool(args.use_deepspeed), deepspeed)
+    problems.same("fsdp", bool(args.use_fsdp), not deepspeed)
+    if deepspeed:
+        # What launch_command does before it starts processes.
+        fields = list(defaults.deepspeed_config)
+        if precision_from_file:
+            fields.append("mixed_precision")
+        args.deepspeed_fields_from_accelerate_config = ",".join(fields)
+        _, variables = prepare_deepspeed_cmd_env(args)
+    else:
+        variables = prepare_multi_gpu_env(args)
+    with Environment(variables):
+        check_compile(TorchDynamoPlugin(), expected, problems)
+        if not deepspeed:
+            problems.same("precision", variables["ACCELERATE_MIXED_PRECISION"], expected["dtype"])
+            check_fsdp2_plugin(FullyShardedDataParallelPlugin(), expected, problems)
+            return
+        plugin = DeepSpeedPlugin()
+        plugin.set_mixed_precision(args.mixed_precision)
+        problems.same("zero3_init_flag", plugin.zero3_init_flag, expected["stage"] == 3)
+        # As Accelerator.prepare fills in what DummyOptim and DummyScheduler say.
+        plugin.deepspeed_config_process(must_match=False, **{
+            "optimizer.params.lr": 0.25, "optimizer.params.weight_decay": 0.5,
+            "scheduler.params.warmup_max_lr": 0.25, "scheduler.params.warmup_num_steps": 7,
+            "scheduler.params.total_num_steps": 99})
+        config = plugin.deepspeed_config
+        problems.same("left open", open_keys(config), [])
+        config["steps_per_print"] = 1  # accelerate's infinity is no JSON
+        loaded = deepspeed_reads(json.loads(json.dumps(config)), expected, problems)
+        problems.same("clipping", loaded.gradient_clipping, expected["optimizer"]["gradient_clipping"])
+
+
+def check_torchtitan(path, expected, problems):
+    from torchtitan.config.manager import ConfigManager
+    words = shlex.split(expected["launch"])
+    at = words.index("torchtitan.train")
+    config = ConfigManager().parse_args(words[at + 1:])
+    training, parallelism = config.training, config.parallelism
+    problems.same("local_batch_size", training.local_batch_size, expected["micro_batch"])
+    problems.same("seq_len", training.seq_len, expected["seq_len"])
+    degree = parallelism.data_parallel_shard_degree * parallelism.data_parallel_replicate_degree
+    problems.same("GPUs", degree, expected["world_size"])
+    # As its Trainer reckons it.
+    problems.same("accumulation", training.global_batch_size / (training.local_batch_size * degree),
+                  expected["grad_accum"])
+    problems.same("global batch", training.global_batch_size, expected["global_batch"])
+    problems.same("offload", training.enable_cpu_offload, expected["offload_param"] == "cpu")
+    problems.same("dtype", training.dtype, "float32")
+    problems.same("param", getattr(torch, training.mixed_precision_param), DTYPES[expected["dtype"]])
+    problems.same("reduce", training.mixed_precision_reduce, "float32")
+    problems.same("reshard", parallelism.fsdp_reshard_after_forward, "always" if expected["stage"] == 3 else "never")
+    problems.same("recompute", config.activation_checkpoint.mode, "full" if expected["recompute"] else "none")
+    problems.same("compile", config.compile.enable, expected["compile_layers"])
+    if expected["compile_layers"]:
+        problems.same("compiled", config.compile.components,
+                      ["model", "loss"] if expected["compile_loss"] else ["model"])
+    problems.same("deterministic", config.debug.deterministic, expected["deterministic"])
+    problems.same("optimizer", config.optimizer.name, "AdamW")
+    check_torchtitan_parts(config, expected, problems)
+
+
+def check_torchtitan_parts(config, expected, problems):
+    from torchtitan.distributed import ParallelDims
+    import torchtitan.protocols.train_spec as train_spec
+    parallelism = config.parallelism
+    dims = ParallelDims(dp_shard=parallelism.data_parallel_shard_degree,
+                        dp_replicate=parallelism.data_parallel_replicate_degree,
+                        cp=parallelism.context_parallel_degree, tp=parallelism.tensor_parallel_degree,
+                        pp=parallelism.pipeline_parallel_degree, ep=parallelism.expert_parallel_degree,
+                        etp=parallelism.expert_tensor_parallel_degree, world_size=expected["world_size"])
+    problems.same("fully_shard is used", dims.fsdp_enabled, True)
+    model = train_spec.get_train_spec(config.model.name).model_args[config.model.flavor]
+    problems.same("layers", model.n_layers, expected["layers"])
+    problems.same("width", model.dim, expected["hidden"])
+
+
+CHECKS = {"hf-trainer": check_trainer, "accelerate": check_accelerate, "torchtitan": check_torchtitan}
+FILES = {"hf-trainer": ".json", "accelerate": ".yaml", "torchtitan": ".toml"}
+
+
+def main():
+    import accelerate
+    import deepspeed
+    import transformers
+    from importlib.metadata import version
+    folder = pathlib.Path(sys.argv[1])
+    failed, counts = 0, dict.fromkeys(CHECKS, 0)
+    for path in sorted(folder.glob("*.expected.json")):
+        expected = json.loads(path.read_text())
+        problems = Problems()
+        file = path.with_name(path.name.replace(".expected.json", FILES[expected["format"]]))
+        try:
+            CHECKS[expected["format"]](file, expected, problems)
+        except (Exception, SystemExit) as error:  # what a package refuses, whatever its type
+            problems.list.append(f"{type(error).__name__}: {error}")
+        counts[expected["format"]] += 1
+        failed += bool(problems.list)
+        for problem in problems.list:
+            print(f"{file.name}: {problem}")
+    loaded = ", ".join(f"{count} for {name}" for name, count in counts.items())
+    print(f"transformers {transformers.__version__}, accelerate {accelerate.__version__}, DeepSpeed "
+          f"{deepspeed.__version__}, torchtitan {version('torchtitan')}: {loaded}; {failed} with problems")
+    return 1 if failed or not all(counts.values()) else 0
+
+
+sys.exit(main())
