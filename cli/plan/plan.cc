@@ -12,6 +12,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/plan/config_for.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_request.h"
 #include "cli/plan/proposal.h"
@@ -136,13 +137,25 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
       2);
 }
 
+bool AsJson(const PlanOptions& options) {
+  return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
+}
+
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  WriteOutput(options.deepspeed_file, ConfigText({OtherRuntime::kDeepSpeed,
-                                                  "zeroplan",
-                                                  plan.model,
-                                                  plan.setup,
-                                                  {},
-                                                  options.common.config}));
+  const ConfigSource source = {OtherRuntime::kDeepSpeed,
+                               "zeroplan",
+                               plan.model,
+                               plan.setup,
+                               {},
+                               plan.cluster.shape(),
+                               options.common.config,
+                               options.deepspeed_file,
+                               options.config_for};
+  if (options.config_for) {
+    WriteConfigFile(source, AsJson(options));
+  } else {
+    WriteOutput(options.deepspeed_file, ConfigText(source));
+  }
   const uint64_t headroom =
       DeepSpeedExtraMemory(plan.model, plan.setup).Of(plan.setup.batch.micro_batch);
   LogInfo(
@@ -174,10 +187,6 @@ void SetSwapFolder(TrainSetup& setup) {
   if (set) {
     LogInfo("The plan swaps to {}: edit nvme_path, or give train --nvme-path DIR", kSwapFolder);
   }
-}
-
-bool AsJson(const PlanOptions& options) {
-  return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
 }
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
@@ -221,14 +230,16 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
 }
 
 void RunPlan(PlanOptions options) {
+  ApplyConfigFor(options);
   if (const std::optional<OtherRuntime> runtime = RuntimeOf(options)) {
     RunRuntimePlan(options, *runtime);
     return;
   }
   const auto start = std::chrono::steady_clock::now();
-  CheckWritable({{"--out", options.deepspeed_file},
-                 {"--plan-out", options.plan_file},
-                 {"--trace", options.trace_file}});
+  std::vector<WantedFile> wanted = FilesOfOut(options, OtherRuntime::kDeepSpeed);
+  wanted.push_back({"--plan-out", options.plan_file});
+  wanted.push_back({"--trace", options.trace_file});
+  CheckWritable(wanted);
   const std::string largest = options.largest ? FindLargest(options) : "";
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
@@ -301,6 +312,7 @@ void RegisterPlan(Command& app) {
                 "A config of what is best for --runtime, which is deepspeed where it is left out. "
                 "With --runtime zeroplan a DeepSpeed config of zeroplan's own choice"},
                options->deepspeed_file);
+  AddConfigForOption(command, *options);
   command.Text({group, "--plan-out", "FILE", "The whole plan, for 'train --plan' and 'explain'"},
                options->plan_file);
   command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},

@@ -8,7 +8,6 @@
 #include "core/base/json_section.h"
 #include "core/base/json_source.h"
 #include "core/base/units.h"
-#include "core/config/deepspeed_writer.h"
 #include "planner/estimate/choices.h"
 #include "planner/plan/deepspeed_headroom.h"
 
@@ -39,20 +38,23 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
     FromConfig(assumptions);
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
-  if (!options.deepspeed_file.empty()) ForDeepSpeed();
+  if (!options.deepspeed_file.empty()) {
+    ForDeepSpeed(options.config_for.value_or(ConfigFormat::kDeepSpeed));
+  }
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
 }
 
-void PlanRequest::CheckDeepSpeedCan() const {
-  const std::vector<Candidate> groups = Groups(inputs_.space);
-  const auto can = [&](const Candidate& group) {
-    return DeepSpeedCannot(SetupOf(group, inputs_.base)).empty();
+void PlanRequest::CheckDeepSpeedCan(ConfigFormat format) const {
+  const auto why_not = [&](const Candidate& group) {
+    return FormatCannot(format, OtherRuntime::kDeepSpeed, SetupOf(group, inputs_.base));
   };
+  const std::vector<Candidate> groups = Groups(inputs_.space);
+  const auto can = [&](const Candidate& group) { return why_not(group).empty(); };
   if (!groups.empty() && std::none_of(groups.begin(), groups.end(), can)) {
     // Some are refused for more than one reason; the fewest are what all have in common.
-    std::string cannot = DeepSpeedCannot(SetupOf(groups.front(), inputs_.base));
+    std::string cannot = why_not(groups.front());
     for (const Candidate& group : groups) {
-      std::string why = DeepSpeedCannot(SetupOf(group, inputs_.base));
+      std::string why = why_not(group);
       if (why.size() < cannot.size()) cannot = std::move(why);
     }
     const ScheduleConfig& schedule = inputs_.base.optimizer.schedule;
@@ -74,9 +76,11 @@ void PlanRequest::CheckDeepSpeedCan() const {
   }
 }
 
-void PlanRequest::ForDeepSpeed() {
-  CheckDeepSpeedCan();
-  inputs_.excluded = [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); };
+void PlanRequest::ForDeepSpeed(ConfigFormat format) {
+  CheckDeepSpeedCan(format);
+  inputs_.excluded = [format](const TrainSetup& s) {
+    return !FormatCannot(format, OtherRuntime::kDeepSpeed, s).empty();
+  };
   inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
     return DeepSpeedExtraMemory(model, s);
   };

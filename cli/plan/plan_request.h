@@ -8,6 +8,7 @@
 
 #include "cli/common/resolve.h"
 #include "cli/runtime_estimate.h"
+#include "planner/formats/config_format.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -20,6 +21,7 @@ struct PlanOptions {
   Option<Objective> objective;
   RuntimeOptions runtime;  // cli/plan/runtime_plan.h
   std::string deepspeed_file, plan_file, trace_file;
+  Option<ConfigFormat> config_for;  // cli/plan/config_for.h
   bool explain = false, quick = false;
   Option<double> effort;  // times the search's budgets
   Option<OutputFormat> format;
@@ -40,8 +42,8 @@ class PlanRequest {
   const SearchSpace& full() const { return full_; }
   const HardwareProfile& hardware() const { return hardware_; }
   SearchCluster ClusterOf(int gpus);
-  // Throws Error(kUsage) where DeepSpeed can do none of the choices, for a config is wanted.
-  void CheckDeepSpeedCan() const;
+  // Throws Error(kUsage) where DeepSpeed can do none of the choices, for a config of `format`.
+  void CheckDeepSpeedCan(ConfigFormat format) const;
 
  private:
   void FromOptions(Assumptions& assumptions);
@@ -52,7 +54,7 @@ class PlanRequest {
   void LeaveOutDisks(Assumptions& assumptions);
   void PinOptimizer();
   void PinRecompute();
-  void ForDeepSpeed();
+  void ForDeepSpeed(ConfigFormat format);
 
   CommonOptions options_;
   HardwareProfile hardware_;

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "cli/common/output.h"
+#include "cli/plan/config_for.h"
 #include "cli/plan/write_config.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
-#include "core/config/deepspeed_writer.h"
 #include "core/config/reader_defaults.h"
 #include "planner/advice/advice.h"
 #include "planner/estimate/choices.h"
@@ -101,8 +101,10 @@ class RuntimePlanner {
     of_gpus.gpus = {gpus};
     const TrainSetup& base = request_.inputs().base;
     inputs.setups = RuntimeSetups(runtime_, inputs.model, of_gpus, base, KeysOf(options_, base));
-    if (runtime_ == OtherRuntime::kDeepSpeed && !options_.deepspeed_file.empty()) {
-      std::erase_if(inputs.setups, [](const TrainSetup& s) { return !DeepSpeedCannot(s).empty(); });
+    if (!options_.deepspeed_file.empty()) {
+      // One that the runtime itself cannot do is its own to refuse.
+      if (inputs.setups.size() == 1) Search(inputs);
+      KeepWritable(FormatOf(options_), runtime_, inputs.setups);
     }
     return inputs;
   }
@@ -220,7 +222,9 @@ std::optional<OtherRuntime> RuntimeOf(const PlanOptions& options) {
 void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   const auto start = std::chrono::steady_clock::now();
   Refuse(options, runtime);
-  CheckWritable({{"--out", options.deepspeed_file}, {"--plan-out", options.plan_file}});
+  std::vector<WantedFile> wanted = FilesOfOut(options, runtime);
+  wanted.push_back({"--plan-out", options.plan_file});
+  CheckWritable(wanted);
   const std::string& out = options.deepspeed_file;
   if (!out.empty() && !options.runtime.runtime) {
     LogInfo(
@@ -236,7 +240,8 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   std::erase_if(assumptions.notes, [&](const std::string& note) {
     return !options.common.config.empty() && note.starts_with(options.common.config);
   });
-  if (runtime == OtherRuntime::kDeepSpeed && !out.empty()) request.CheckDeepSpeedCan();
+  if (runtime == OtherRuntime::kDeepSpeed && !out.empty())
+    request.CheckDeepSpeedCan(FormatOf(options));
   const TrainSetup& base = request.inputs().base;
   OrOwnChoice(options, runtime, [&] {
     RefuseUnfusedAttention(request.inputs().model, base.precision.dtype, request.hardware(),
@@ -264,12 +269,18 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   plan.assumed = std::move(assumptions.assumed);
   plan.notes = std::move(assumptions.notes);
 
-  const ConfigSource source = {runtime,      plan.best().choice.footprint.runtime,
-                               plan.model,   best,
-                               plan.compile, options.common.config};
+  const ConfigSource source = {runtime,
+                               plan.best().choice.footprint.runtime,
+                               plan.model,
+                               best,
+                               plan.compile,
+                               plan.cluster.shape(),
+                               options.common.config,
+                               out,
+                               options.config_for};
   const bool json = options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
   WriteOutput("", json ? RuntimePlanJson(plan, ConfigText(source)) : RuntimePlanText(plan));
-  if (!out.empty()) WriteConfigFile(out, source);
+  if (!out.empty()) WriteConfigFile(source, json);
 }
 
 }  // namespace zeroplan

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/common/output.h"
+#include "cli/plan/config_for.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/config/deepspeed_writer.h"
 #include "core/config/kept_keys.h"
 
 namespace zeroplan {
@@ -48,22 +48,50 @@ Json Fsdp2Config(const ConfigSource& source) {
           {"fused", true}}}}}};
 }
 
+WrittenConfig Formatted(const ConfigSource& source) {
+  FormatRequest request;
+  request.format = source.config_for.value_or(ConfigFormat::kDeepSpeed);
+  request.runtime = source.runtime;
+  request.runtime_name = source.runtime_name;
+  request.model = source.model;
+  request.setup = source.setup;
+  request.compile = source.compile;
+  request.cluster = source.cluster;
+  request.file = source.file;
+  JsonNode came_in;
+  if (source.runtime == OtherRuntime::kDeepSpeed && !source.came_in.empty()) {
+    came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
+    request.incoming = &came_in;
+  }
+  return WriteFormat(request);
+}
+
+void WriteFor(const ConfigSource& source, bool json) {
+  const WrittenConfig written = Formatted(source);
+  for (const WrittenFile& file : written.files) WriteOutput(file.path, file.text);
+  const std::string text = PasteText(*source.config_for, written);
+  if (json) {
+    LogInfo("{}", text);
+  } else {
+    WriteOutput("", text);
+  }
+}
+
 }  // namespace
 
 std::string ConfigText(const ConfigSource& source) {
-  const std::string_view compile = source.compile.layers ? CompileText(source.compile) : "";
-  if (source.runtime == OtherRuntime::kFsdp2) {
-    return NameRuntime(Fsdp2Config(source).dump(), source.runtime_name, compile);
-  }
-  std::string config = WriteDeepSpeedConfig(source.setup, source.model.layers);
-  if (!source.came_in.empty()) {
-    config = KeepOtherKeys(config, ParseJsonText(ReadTextFile(source.came_in), source.came_in));
-  }
-  return NameRuntime(config, source.runtime_name, compile);
+  // The last of several files is DeepSpeed's.
+  if (source.runtime == OtherRuntime::kDeepSpeed) return Formatted(source).files.back().text;
+  return NameRuntime(Fsdp2Config(source).dump(), source.runtime_name,
+                     source.compile.layers ? CompileText(source.compile) : "");
 }
 
-void WriteConfigFile(const std::string& file, const ConfigSource& source) {
-  WriteOutput(file, ConfigText(source));
+void WriteConfigFile(const ConfigSource& source, bool json) {
+  if (source.config_for) {
+    WriteFor(source, json);
+    return;
+  }
+  WriteOutput(source.file, ConfigText(source));
   std::string by_code;
   if (source.setup.recompute.kind == RecomputeKind::kFull) {
     by_code = "recompute of every layer (torch.utils.checkpoint)";
@@ -73,7 +101,7 @@ void WriteConfigFile(const std::string& file, const ConfigSource& source) {
                            source.compile.loss ? " and of the loss" : "");
   }
   if (!by_code.empty()) {
-    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", file,
+    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", source.file,
             OtherRuntimeName(source.runtime), by_code);
   }
 }

@@ -115,7 +115,7 @@ std::vector<std::string> FormatFiles(ConfigFormat format, OtherRuntime runtime,
 
 void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& file) {
   if (format == ConfigFormat::kTorchtitan && runtime == OtherRuntime::kDeepSpeed) {
-    ThrowUsage("--for: torchtitan trains with FSDP2, not with DeepSpeed; add --runtime fsdp2");
+    ThrowUsage("--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2");
   }
   if (format == ConfigFormat::kDeepSpeed && runtime == OtherRuntime::kFsdp2) {
     ThrowUsage(
@@ -131,6 +131,8 @@ void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& f
 }
 
 std::string FormatCannot(ConfigFormat format, OtherRuntime runtime, const TrainSetup& setup) {
+  // Its own config is CheckFormat's to refuse.
+  if (format == ConfigFormat::kDeepSpeed && runtime == OtherRuntime::kFsdp2) return "";
   return runtime == OtherRuntime::kDeepSpeed ? DeepSpeedFormatCannot(format, setup)
                                              : Fsdp2FormatCannot(format, setup);
 }

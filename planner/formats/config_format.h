@@ -66,7 +66,7 @@ void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& f
 
 // What this format cannot say of `setup`, several things with "; " between them ("fp32 reduction
 // of gradients"); empty if it says all. A search leaves such choices out. For DeepSpeed it includes
-// what DeepSpeedCannot has.
+// what DeepSpeedCannot has. Of kDeepSpeed with FSDP2, which CheckFormat refuses, nothing is said.
 std::string FormatCannot(ConfigFormat format, OtherRuntime runtime, const TrainSetup& setup);
 
 // Keys and arguments of DeepSpeed 0.19, transformers 5.23, accelerate 1.15 and torchtitan 0.2.2,

@@ -176,7 +176,7 @@ WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   out.launch = fmt::format("{}{} train.py",
                            regions ? "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION=true " : "",
                            TorchrunLaunch(request.cluster));
-  out.notes.push_back(fmt::format("A step is {}: how long sequences are is the data's to say.",
+  out.notes.push_back(fmt::format("That is {}; the data says how long its sequences are.",
                                   StepText(request.setup.batch)));
   return out;
 }

@@ -402,7 +402,7 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
     return ErrorOf(ExitCode::kUsage, [&] { CheckFormat(format, runtime, file); });
   };
   CHECK(error(ConfigFormat::kTorchtitan, OtherRuntime::kDeepSpeed, "a.toml") ==
-        "--for: torchtitan trains with FSDP2, not with DeepSpeed; add --runtime fsdp2");
+        "--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2");
   CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "d/run.json") ==
         "--out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
   FormatRequest uneven = ForDeepSpeed(ConfigFormat::kHfTrainer);

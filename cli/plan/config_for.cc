@@ -1,0 +1,100 @@
+#include "cli/plan/config_for.h"
+
+#include "cli/common/parse.h"
+#include "core/base/error.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+std::string Indented(const std::string& text) {
+  std::string out = "    ";
+  for (char c : text) {
+    out += c;
+    if (c == '\n') out += "    ";
+  }
+  return out;
+}
+
+}  // namespace
+
+void AddConfigForOption(Command& command, PlanOptions& options) {
+  command.Value(
+      {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
+       "What --out is pasted into: DeepSpeed's JSON; transformers' Trainer (JSON, and its "
+       "arguments are printed); the YAML of 'accelerate launch'; torchtitan's TOML "
+       "(FSDP2). Default: the config of --runtime (docs/config.md)"},
+      options.config_for,
+      WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
+}
+
+ConfigFormat FormatOf(const PlanOptions& options) {
+  return options.config_for.value_or(ConfigFormat::kDeepSpeed);
+}
+
+void ApplyConfigFor(PlanOptions& options) {
+  if (!options.config_for) return;
+  const ConfigFormat format = *options.config_for;
+  if (options.deepspeed_file.empty()) {
+    ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
+  }
+  Option<RuntimeKind>& runtime = options.runtime.runtime;
+  if (format == ConfigFormat::kTorchtitan) {
+    if (!runtime) {
+      runtime.emplace(RuntimeKind::kFsdp2);
+      runtime.text = "fsdp2";
+    }
+    Option<Dtype>& sent = options.common.batch.communication_dtype;
+    if (sent && *sent != Dtype::kF32) {
+      ThrowUsage(
+          "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
+          "it out",
+          sent.text);
+    }
+    if (!sent) {
+      sent.emplace(Dtype::kF32);
+      sent.text = "fp32";
+    }
+  }
+  const bool fsdp2 = runtime && *runtime == RuntimeKind::kFsdp2;
+  CheckFormat(format, fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed,
+              options.deepspeed_file);
+}
+
+std::vector<WantedFile> FilesOfOut(const PlanOptions& options, OtherRuntime runtime) {
+  if (options.deepspeed_file.empty()) return {};
+  std::vector<WantedFile> wanted;
+  for (const std::string& file : FormatFiles(FormatOf(options), runtime, options.deepspeed_file)) {
+    wanted.push_back({"--out", file});
+  }
+  return wanted;
+}
+
+void KeepWritable(ConfigFormat format, OtherRuntime runtime, std::vector<TrainSetup>& setups) {
+  std::string fewest;
+  bool any = setups.empty();
+  for (const TrainSetup& setup : setups) {
+    const std::string cannot = FormatCannot(format, runtime, setup);
+    any = any || cannot.empty();
+    // Some are refused for more than one reason; the fewest are what all have in common.
+    if (fewest.empty() || cannot.size() < fewest.size()) fewest = cannot;
+  }
+  if (!any) {
+    ThrowUsage("--for: {} with {} cannot do what is asked for: {}; allow another choice",
+               ConfigFormatName(format), OtherRuntimeName(runtime), fewest);
+  }
+  std::erase_if(setups, [&](const TrainSetup& setup) {
+    return !FormatCannot(format, runtime, setup).empty();
+  });
+}
+
+std::string PasteText(ConfigFormat format, const WrittenConfig& written) {
+  std::string names;
+  for (const WrittenFile& file : written.files) names += (names.empty() ? "" : ", ") + file.path;
+  std::string text = fmt::format("\nFor {}, written to {}:\n\n{}\n\n", ConfigFormatName(format),
+                                 names, Indented(written.Command()));
+  for (const std::string& note : written.notes) text += Wrap(note, 2);
+  return text;
+}
+
+}  // namespace zeroplan

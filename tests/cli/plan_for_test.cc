@@ -1,0 +1,177 @@
+// plan --for: the files that it writes, and what it prints to be pasted.
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+class Folder {
+ public:
+  Folder() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "zeroplan_plan_for_XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    root_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  std::string path(const std::string& name) const { return (root_ / name).string(); }
+
+ private:
+  std::filesystem::path root_;
+};
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+constexpr const char* kPlan = "plan --quick --model llama3.2-1b --gpus 8 --seq-len 2048 ";
+
+TEST_CASE("plan --for hf-trainer: the config and its arguments") {
+  const Folder folder;
+  const std::string in = folder.path("in.json"), out = folder.path("out.json");
+  std::ofstream(in) << R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto", "bf16": {"enabled": true}, "wandb": {"enabled": false},
+    "my_launcher": {"queue": "long"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "weight_decay": 0.1}}})";
+  const RunResult run = RunZeroplan(kPlan + ("--config " + in + " --for hf-trainer --out ") + out);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const Json written = Json::parse(ReadWhole(out));
+  CHECK(written["train_batch_size"] == "auto");
+  CHECK(written["bf16"]["enabled"] == "auto");
+  CHECK(written["optimizer"]["params"]["lr"] == "auto");
+  CHECK(written["zero_optimization"]["stage"] == 2);
+  CHECK(written["zero_optimization"]["reduce_bucket_size"].is_number());
+  CHECK(written["wandb"] == Json{{"enabled", false}});
+  CHECK(written["my_launcher"] == Json{{"queue", "long"}});
+  CHECK(written["_zeroplan"]["runtime"] == "deepspeed 0.19.6");
+  CHECK(Has(run.out, "\nFor hf-trainer, written to " + out +
+                         ":\n\n    torchrun --nproc_per_node 8 "
+                         "train.py \\\n      --deepspeed " +
+                         out + " \\\n      --per_device_train_batch_size "));
+  for (const char* argument :
+       {"--gradient_accumulation_steps ", "--bf16 \\\n", "--learning_rate 0.0003 \\\n",
+        "--weight_decay 0.1 \\\n", "--lr_scheduler_type constant\n\n"}) {
+    CAPTURE(argument);
+    CHECK(Has(run.out, std::string("      ") + argument));
+  }
+  CHECK(Has(run.out, "No config says adam_beta1, adam_beta2, adam_epsilon, max_grad_norm:"));
+  // It is read again, as what it is.
+  const RunResult check = RunZeroplan("config check " + out + " --gpus 8 --model llama3.2-1b");
+  CAPTURE(check.err);
+  CHECK(check.exit_code == 0);
+  CHECK(Has(check.out, "zero_optimization.stage"));
+  CHECK(Has(check.out, "the config was chosen for deepspeed 0.19.6"));
+}
+
+TEST_CASE("plan --for accelerate: with DeepSpeed two files, with FSDP2 one") {
+  const Folder folder;
+  const std::string yaml = folder.path("run.yaml"), beside = folder.path("run.deepspeed.json");
+  const RunResult run = RunZeroplan(kPlan + ("--for accelerate --out " + yaml));
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(ReadWhole(yaml), "deepspeed_config_file: \"" + beside + "\"\n"));
+  CHECK(Has(ReadWhole(yaml), "num_processes: 8\n"));
+  const Json json = Json::parse(ReadWhole(beside));
+  CHECK(json["train_batch_size"] == json["train_micro_batch_size_per_gpu"].get<int>() *
+                                        json["gradient_accumulation_steps"].get<int>() * 8);
+  CHECK(Has(run.out, "For accelerate, written to " + yaml + ", " + beside + ":"));
+  CHECK(Has(run.out, "    accelerate launch --config_file " + yaml + " train.py\n"));
+
+  const std::string sharded = folder.path("fsdp.yaml");
+  const RunResult fsdp2 = RunZeroplan(
+      kPlan + ("--runtime fsdp2 --stage 3 --compile layers --for accelerate --out " + sharded));
+  REQUIRE(fsdp2.exit_code == 0);
+  const std::string text = ReadWhole(sharded);
+  CHECK(Has(text, "distributed_type: FSDP\nmixed_precision: \"bf16\"\n"));
+  CHECK(Has(text, "  fsdp_reshard_after_forward: true\n"));
+  CHECK(Has(text, "  dynamo_use_regional_compilation: true\n"));
+  CHECK_FALSE(std::filesystem::exists(folder.path("fsdp.deepspeed.json")));
+}
+
+TEST_CASE("plan --for torchtitan: FSDP2, reduced in fp32") {
+  const Folder folder;
+  const std::string toml = folder.path("run.toml");
+  const RunResult run = RunZeroplan(
+      "plan --quick --model llama3.1-8b --gpus 8 --seq-len 2048 "
+      "--stage 3 --format json --for torchtitan --out " +
+      toml);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  const Json report = Json::parse(run.out);
+  CHECK(report["runtime"] == "fsdp2 of PyTorch 2.11");
+  const std::string text = ReadWhole(toml);
+  CHECK(Has(text, "name = \"llama3\"\nflavor = \"8B\"\n"));
+  CHECK(Has(text, "fsdp_reshard_after_forward = \"always\"\n"));
+  CHECK(Has(text, "data_parallel_shard_degree = 8\n"));
+  // stdout is the report's alone.
+  CHECK(Has(run.err, "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file " + toml));
+  // It reduces in fp32, so the plan does.
+  const RunResult same = RunZeroplan(
+      "plan --quick --model llama3.1-8b --gpus 8 --seq-len 2048 --stage 3 --format json "
+      "--runtime fsdp2 --communication-dtype fp32");
+  REQUIRE(same.exit_code == 0);
+  CHECK(Json::parse(same.out)["choice"] == report["choice"]);
+}
+
+TEST_CASE("plan --for: what it refuses names the option and the fix, before any work") {
+  const Folder folder;
+  const struct {
+    std::string options;
+    const char* message;
+  } rows[] = {
+      {"--for torchtitan", "--for: torchtitan writes a file; add --out FILE"},
+      {"--for torchtitan --runtime deepspeed --out " + folder.path("x.toml"),
+       "--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2"},
+      {"--for torchtitan --runtime zeroplan --out " + folder.path("x.toml"),
+       "--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2"},
+      {"--for torchtitan --communication-dtype bf16 --out " + folder.path("x.toml"),
+       "--communication-dtype: bf16 is not what torchtitan reduces in; use fp32 or leave it out"},
+      {"--for deepspeed --runtime fsdp2 --out " + folder.path("x.json"),
+       "would be a DeepSpeed config, which FSDP2 does not read; add --for hf-trainer, accelerate "
+       "or "
+       "torchtitan"},
+      {"--for accelerate --out " + folder.path("x.json"),
+       "accelerate reads its YAML from another name; use "},
+      {"--for accelerate --out /no/such/x.yaml", "--out: "},
+      {"--for megatron --out " + folder.path("x"),
+       "--for: megatron is not allowed; use deepspeed, hf-trainer, accelerate, torchtitan"},
+      {"--for accelerate --runtime fsdp2 --stage 1 --out " + folder.path("x.yaml"),
+       "stage 1 is not what fully_shard does; use 3"},
+      {"--for accelerate --runtime fsdp2 --offload-optimizer nvme --offload-param nvme --stage 3 "
+       "--out " +
+           folder.path("x.yaml"),
+       "FSDP2 has no offload to NVMe"},
+      {"--for hf-trainer --runtime fsdp2 --communication-dtype fp32 --out " + folder.path("x.json"),
+       "--for: hf-trainer with FSDP2 cannot do what is asked for: fp32 reduction of gradients; "
+       "allow "
+       "another choice"},
+      {"--for hf-trainer --checkpointing selective --out " + folder.path("x.json"),
+       "--out: DeepSpeed cannot do what is asked for: selective recompute"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.options);
+    const RunResult run = RunZeroplan(kPlan + row.options);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(run.out.empty());
+    CHECK(Has(run.err, row.message));
+  }
+  const RunResult one = RunZeroplan("plan --model llama3.2-1b --gpus 1 --for torchtitan --out " +
+                                    folder.path("x.toml"));
+  CHECK(one.exit_code == 2);
+  CHECK(Has(one.err, "one GPU (it shards on two or more)"));
+  CHECK(std::filesystem::is_empty(folder.path("")));
+}
+
+}  // namespace
+}  // namespace zeroplan
