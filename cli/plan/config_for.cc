@@ -23,7 +23,7 @@ void AddConfigForOption(Command& command, PlanOptions& options) {
       {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
        "What --out is pasted into: DeepSpeed's JSON; transformers' Trainer (JSON, and its "
        "arguments are printed); the YAML of 'accelerate launch'; torchtitan's TOML "
-       "(FSDP2). Default: the config of --runtime (docs/config.md)"},
+       "(FSDP2). Default: the config of --runtime (docs/formats.md)"},
       options.config_for,
       WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
 }

@@ -38,6 +38,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --model gpt2-10b --gpu-memory 32GB
   zeroplan plan --params 5B --hw dgx-a100-40gb --gpus 16 --global-batch 256
   zeroplan plan --model gpt3-6.7b --gpus 8 --runtime deepspeed --compile layers --out ds_config.json
+  zeroplan plan --model llama3.1-8b --gpus 8 --seq-len 4096 --for accelerate --out run.yaml
   zeroplan plan --model gpt3-6.7b --gpus 8 --plan-out plan.json
   zeroplan plan --model gpt2-xl --gpus 8 --stage 3 --explain
   zeroplan plan --largest --gpus 8 --hw dgx-a100-80gb
