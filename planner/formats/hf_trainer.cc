@@ -155,6 +155,11 @@ void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
   arguments.Add("fsdp_config", ShellWord(request.file));
   AddBatch(request, arguments);
   arguments.Add("optim", "adamw_torch_fused");
+  // Otherwise whole gradients stay on every GPU until the last micro-step.
+  if (request.setup.batch.grad_accum > 1) {
+    arguments.Add("accelerator_config",
+                  ShellWord(R"({"gradient_accumulation_kwargs": {"sync_each_batch": true}})"));
+  }
   out.arguments = std::move(arguments.list());
   out.notes.emplace_back(
       "Learning rate, decay, clipping and schedule are no part of the plan: TrainingArguments' own "

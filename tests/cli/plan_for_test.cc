@@ -73,6 +73,51 @@ TEST_CASE("plan --for hf-trainer: the config and its arguments") {
   CHECK(Has(check.out, "the config was chosen for deepspeed 0.19.6"));
 }
 
+TEST_CASE("plan --out: a config full of other sections keeps them all, and config check takes it") {
+  const Folder folder;
+  const std::string in = folder.path("in.json"), out = folder.path("out.json");
+  std::ofstream(in) << R"({
+    // comments are lost
+    "train_batch_size": 32, "train_micro_batch_size_per_gpu": "auto", "steps_per_print": 100,
+    "gradient_accumulation_steps": "auto", "wall_clock_breakdown": true, "comment": "mine",
+    "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto", "ignore_unused_parameters": false},
+    "bf16": {"enabled": true}, "optimizer": {"type": "AdamW", "params": {"lr": 3e-4, "fused": true}},
+    "flops_profiler": {"enabled": true, "profile_step": 5}, "amp": {"enabled": false},
+    "tensorboard": {"enabled": true, "output_path": "tb/", "job_name": "j"},
+    "wandb": {"enabled": true, "project": "p"}, "comet": {"enabled": false, "project": "p"},
+    "csv_monitor": {"enabled": false}, "comms_logger": {"enabled": false, "prof_ops": ["all_reduce"]},
+    "data_efficiency": {"enabled": false, "seed": 7}, "elasticity": {"enabled": false},
+    "checkpoint": {"tag_validation": "Warn"}, "aio": {"queue_depth": 8},
+    "my_launcher": {"queue": "long", "tags": [1, null, {"a": 2.5}]}})";
+  const Json came = Json::parse(ReadWhole(in), nullptr, true, /*ignore_comments=*/true);
+  for (const char* runtime : {"deepspeed", "zeroplan"}) {
+    CAPTURE(runtime);
+    const RunResult run =
+        RunZeroplan(kPlan + ("--config " + in + " --runtime ") + runtime + " --out " + out);
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    const Json written = Json::parse(ReadWhole(out));
+    for (const auto& [key, value] : came.items()) {
+      CAPTURE(key);
+      REQUIRE(written.contains(key));
+      const bool planned = value == "auto" || key == "zero_optimization" || key == "optimizer";
+      if (!planned) CHECK(written[key] == value);
+    }
+    CHECK(written["train_micro_batch_size_per_gpu"].is_number());
+    CHECK(written["zero_optimization"]["ignore_unused_parameters"] == false);
+    CHECK(written["optimizer"]["params"]["fused"] == true);
+    const RunResult check = RunZeroplan("config check " + out + " --gpus 8 --model llama3.2-1b");
+    CAPTURE(check.err);
+    CHECK(check.exit_code == 0);
+    CHECK(Has(check.out, "train_batch_size"));
+    // Written once more it is the same: nothing is left to choose.
+    const std::string again = folder.path("again.json");
+    REQUIRE(RunZeroplan(kPlan + ("--config " + out + " --runtime ") + runtime + " --out " + again)
+                .exit_code == 0);
+    CHECK(Json::parse(ReadWhole(again)) == written);
+  }
+}
+
 TEST_CASE("plan --for accelerate: with DeepSpeed two files, with FSDP2 one") {
   const Folder folder;
   const std::string yaml = folder.path("run.yaml"), beside = folder.path("run.deepspeed.json");

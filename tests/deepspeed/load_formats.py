@@ -9,6 +9,7 @@ process group knows, is set by hand.
 import json
 import os
 import pathlib
+import re
 import shlex
 import sys
 import tempfile
@@ -167,7 +168,19 @@ def check_trainer(path, expected, problems):
             check_trainer_deepspeed(path, arguments, expected, problems)
         else:
             problems.same("optim", arguments.optim.value, "adamw_torch_fused")
+            accumulation = arguments.accelerator_config.gradient_accumulation_kwargs or {}
+            problems.same("gradients of each micro-step", accumulation.get("sync_each_batch", False),
+                          expected["grad_accum"] > 1)
             check_fsdp2_plugin(FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args), expected, problems)
+
+
+def check_accumulation(expected, problems):
+    """The call that the script is told to make, made."""
+    from accelerate.utils import GradientAccumulationPlugin
+    call = re.search(r"GradientAccumulationPlugin\(.*?\)", expected["notes"][-1]).group()
+    plugin = eval(call, {"GradientAccumulationPlugin": GradientAccumulationPlugin})
+    problems.same("accumulation", plugin.num_steps, expected["grad_accum"])
+    problems.same("gradients of each micro-step", plugin.sync_each_batch, True)
 
 
 def check_accelerate(path, expected, problems):
@@ -205,6 +218,7 @@ def check_accelerate_launch(launch, words, expected, problems):
         if not deepspeed:
             problems.same("precision", variables["ACCELERATE_MIXED_PRECISION"], expected["dtype"])
             check_fsdp2_plugin(FullyShardedDataParallelPlugin(), expected, problems)
+            check_accumulation(expected, problems)
             return
         plugin = DeepSpeedPlugin()
         plugin.set_mixed_precision(args.mixed_precision)

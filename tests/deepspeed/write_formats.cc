@@ -72,6 +72,7 @@ class Writer {
                 {"runtime", OtherRuntimeName(request.runtime)},
                 {"arguments", written.arguments},
                 {"launch", written.launch},
+                {"notes", written.notes},
                 {"world_size", setup.batch.world_size},
                 {"nodes", request.cluster.nodes()},
                 {"micro_batch", setup.batch.micro_batch},
