@@ -1,6 +1,7 @@
 #include "planner/formats/config_format.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/config/deepspeed_writer.h"
@@ -71,6 +72,14 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   return reasons.Take();
 }
 
+bool IsUtf8(const std::string& text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 std::string WithoutExtension(const std::string& file) {
   return std::filesystem::path(file).replace_extension().string();
 }
@@ -122,6 +131,11 @@ void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& f
         "--out: {} would be a DeepSpeed config, which FSDP2 does not read; add --for hf-trainer, "
         "accelerate or torchtitan",
         file);
+  }
+  if (format == ConfigFormat::kAccelerate && !IsUtf8(file)) {
+    ThrowUsage(
+        "--out: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
+        PrintableText(file, 80));
   }
   const std::string extension = std::filesystem::path(file).extension().string();
   if (format == ConfigFormat::kAccelerate && extension == ".json") {
@@ -212,9 +226,15 @@ std::string ShellWord(const std::string& text) {
   return quoted ? out + "'" : text;
 }
 
+std::string ModelName(const FormatRequest& request) {
+  using Json = nlohmann::json;
+  const std::string name = PrintableText(request.model.name, 80);
+  return Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 std::string HeadComment(const FormatRequest& request, std::string_view program) {
   return fmt::format("# {}, {}: {}, {}; planned by zeroplan\n", program,
-                     OtherRuntimeName(request.runtime), request.model.name,
+                     OtherRuntimeName(request.runtime), ModelName(request),
                      StepText(request.setup.batch));
 }
 

@@ -34,6 +34,9 @@ int ProcessesPerNode(const ClusterShape& cluster);
 // `text` as one word of a shell.
 std::string ShellWord(const std::string& text);
 
+// The model's name on one line and in UTF-8, whatever the folder is called that it comes from.
+std::string ModelName(const FormatRequest& request);
+
 // The first line of a file that has comments: whose it is, which runtime's, and for what.
 std::string HeadComment(const FormatRequest& request, std::string_view program);
 

@@ -74,7 +74,7 @@ std::string Toml(const FormatRequest& request, const Flavor* flavor) {
   const TrainSetup& setup = request.setup;
   std::string text = HeadComment(request, "torchtitan 0.2.2");
   text += fmt::format("[job]\ndescription = {}\n",
-                      Quoted(fmt::format("{}, FSDP2, planned by zeroplan", request.model.name)));
+                      Quoted(fmt::format("{}, FSDP2, planned by zeroplan", ModelName(request))));
   if (flavor != nullptr) {
     text +=
         fmt::format("\n[model]\nname = \"{}\"\nflavor = \"{}\"\n", flavor->name, flavor->flavor);
