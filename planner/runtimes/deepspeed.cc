@@ -1,13 +1,10 @@
 #include "planner/runtimes/deepspeed.h"
 
-#include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/config/reader_defaults.h"
 #include "planner/runtimes/deepspeed_engine.h"
-#include "planner/runtimes/fitted.h"
 
 namespace zeroplan {
 namespace {
@@ -15,8 +12,6 @@ namespace {
 // Steps until tensors and segments repeat: the first makes Adam's states, stage 3 records its trace
 // in the second and prefetches from the third on (PartitionedParameterCoordinator).
 constexpr int kSteps = 4;
-// Micro-steps of a step that differ: the first, one between, the last.
-constexpr int64_t kMicroSteps = 3;
 
 void Refuse(const DeepSpeedRun& run) {
   const TrainSetup& setup = run.setup;
@@ -77,59 +72,18 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) 
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
   const TrainSetup setup = WithDefaults(run.setup);
+  const int stage = setup.zero.stage;
   const TorchModel model(run.model);
+  TorchRun shape = TorchRunOf(setup, run.compiled, run.compiled_loss);
+  shape.module_graphs = run.compiled && stage == 3;
+  // torch.compile leaves a checkpoint alone in which it finds stage 3's hooks.
+  TorchRun timed = shape;
+  if (shape.recompute && shape.module_graphs) timed.compiled = false;
   TorchMemory memory(run.limit_bytes);
-  RuntimeFootprint footprint;
+  const std::unique_ptr<TorchRuntime> engine = MakeDeepSpeedEngine(model, setup, &memory, timer);
+  RuntimeFootprint footprint = PlayRuntime({&model, &setup, shape, timed, kSteps, stage, stage},
+                                           &memory, engine.get(), timer);
   footprint.runtime = "deepspeed 0.19.6";
-  {
-    const std::unique_ptr<DeepSpeedEngine> engine =
-        MakeDeepSpeedEngine(model, setup, &memory, timer);
-    engine->Init();
-    footprint.after_init_bytes = memory.allocator().allocated();
-    TorchRun shape;
-    shape.micro_batch = setup.batch.micro_batch;
-    shape.seq_len = setup.batch.seq_len;
-    shape.recompute = setup.recompute.kind == RecomputeKind::kFull;
-    shape.compiled = run.compiled;
-    shape.compiled_loss = run.compiled_loss;
-    shape.module_graphs = run.compiled && setup.zero.stage == 3;
-    // torch.compile leaves a checkpoint alone in which it finds stage 3's hooks.
-    TorchRun timed = shape;
-    if (shape.recompute && shape.module_graphs) timed.compiled = false;
-    timer->SetModel(model, timed, setup.precision.dtype);
-    TorchStep step(model, shape, &memory, engine.get(), timer);
-    const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
-    for (int i = 0; i < kSteps; ++i) {
-      const uint64_t given_back = memory.allocator().given_back();
-      timer->BeginStep();
-      for (int64_t micro = 0; micro < micro_steps; ++micro) {
-        memory.Enter(TorchPhase::kForwardBackward);
-        timer->BeginMicroStep();
-        engine->BeginMicroStep(micro + 1 == micro_steps);
-        step.Forward();
-        step.Backward();
-        engine->EndBackward();
-      }
-      memory.Enter(TorchPhase::kStep);
-      engine->Step();
-      timer->EndStep();
-      footprint.segments_given_back = (memory.allocator().given_back() - given_back) *
-                                      static_cast<uint64_t>(setup.batch.grad_accum / micro_steps);
-    }
-    for (size_t phase = 0; phase < kTorchPhases; ++phase) {
-      footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));
-    }
-  }
-  footprint.context_bytes = ContextBytes(setup.zero.stage, setup.batch.world_size);
-  footprint.out_of_memory = memory.out_of_memory();
-  for (const TorchPhase phase :
-       {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
-    const HostPeak& host = memory.host_peak(phase);
-    const uint64_t base = HostBaseBytes(setup.zero.stage, phase);
-    if (host.total() + base <= footprint.HostBytes()) continue;
-    footprint.host = host;
-    footprint.host_base_bytes = base;
-  }
   return footprint;
 }
 

@@ -5,9 +5,7 @@
 #include <memory>
 
 #include "core/config/zero_config.h"
-#include "planner/runtimes/torch_memory.h"
-#include "planner/runtimes/torch_model.h"
-#include "planner/runtimes/torch_timer.h"
+#include "planner/runtimes/torch_runtime.h"
 
 namespace zeroplan {
 
@@ -21,25 +19,15 @@ inline constexpr int kNormKernels = 3;
 // FusedAdam: gradient read, master and two states both ways, in fp32.
 inline constexpr double kAdamBytes = 28;
 
-class DeepSpeedEngine : public TorchHooks {
- public:
-  // The model is made, then deepspeed.initialize.
-  virtual void Init() = 0;
-  virtual void BeginMicroStep(bool last) = 0;  // `last` of the step: its boundary
-  virtual void EndBackward() = 0;
-  virtual void Step() = 0;
-};
-
 // The pointers must outlive it. Rank 0 of setup.batch.world_size.
-std::unique_ptr<DeepSpeedEngine> MakeDeepSpeedEngine(const TorchModel& model,
-                                                     const TrainSetup& setup, TorchMemory* memory,
-                                                     TorchTimer* timer);
+std::unique_ptr<TorchRuntime> MakeDeepSpeedEngine(const TorchModel& model, const TrainSetup& setup,
+                                                  TorchMemory* memory, TorchTimer* timer);
 // By stage; each in a file of its own.
-std::unique_ptr<DeepSpeedEngine> MakeStage0(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory, TorchTimer* timer);
-std::unique_ptr<DeepSpeedEngine> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
-                                                TorchMemory* memory, TorchTimer* timer);
-std::unique_ptr<DeepSpeedEngine> MakeStage3(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory, TorchTimer* timer);
+std::unique_ptr<TorchRuntime> MakeStage0(const TorchModel& model, const TrainSetup& setup,
+                                         TorchMemory* memory, TorchTimer* timer);
+std::unique_ptr<TorchRuntime> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
+                                             TorchMemory* memory, TorchTimer* timer);
+std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TrainSetup& setup,
+                                         TorchMemory* memory, TorchTimer* timer);
 
 }  // namespace zeroplan

@@ -10,7 +10,7 @@ namespace {
 // Elements all-reduced at once (engine.py, allreduce_bucket's default).
 constexpr uint64_t kAllReduceElements = 500'000'000;
 
-class Stage0 : public DeepSpeedEngine {
+class Stage0 : public TorchRuntime {
  public:
   Stage0(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : model_(model),
@@ -96,14 +96,13 @@ class Stage0 : public DeepSpeedEngine {
 
 }  // namespace
 
-std::unique_ptr<DeepSpeedEngine> MakeStage0(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory, TorchTimer* timer) {
+std::unique_ptr<TorchRuntime> MakeStage0(const TorchModel& model, const TrainSetup& setup,
+                                         TorchMemory* memory, TorchTimer* timer) {
   return std::make_unique<Stage0>(model, setup, memory, timer);
 }
 
-std::unique_ptr<DeepSpeedEngine> MakeDeepSpeedEngine(const TorchModel& model,
-                                                     const TrainSetup& setup, TorchMemory* memory,
-                                                     TorchTimer* timer) {
+std::unique_ptr<TorchRuntime> MakeDeepSpeedEngine(const TorchModel& model, const TrainSetup& setup,
+                                                  TorchMemory* memory, TorchTimer* timer) {
   switch (setup.zero.stage) {
     case 0:
       return MakeStage0(model, setup, memory, timer);

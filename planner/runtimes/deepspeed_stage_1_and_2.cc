@@ -12,7 +12,7 @@ namespace {
 constexpr int kReduceStream = 1;
 constexpr uint64_t kAllGatherElements = 500'000'000;  // allgather_bucket_size
 
-class Stage1And2 : public DeepSpeedEngine {
+class Stage1And2 : public TorchRuntime {
  public:
   Stage1And2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory,
              TorchTimer* timer)
@@ -300,8 +300,8 @@ class Stage1And2 : public DeepSpeedEngine {
 
 }  // namespace
 
-std::unique_ptr<DeepSpeedEngine> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
-                                                TorchMemory* memory, TorchTimer* timer) {
+std::unique_ptr<TorchRuntime> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,
+                                             TorchMemory* memory, TorchTimer* timer) {
   return std::make_unique<Stage1And2>(model, setup, memory, timer);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kReduceStream = 1, kGatherStream = 2;
 
-class Stage3 : public DeepSpeedEngine {
+class Stage3 : public TorchRuntime {
  public:
   Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : model_(model),
@@ -494,8 +494,8 @@ class Stage3 : public DeepSpeedEngine {
 
 }  // namespace
 
-std::unique_ptr<DeepSpeedEngine> MakeStage3(const TorchModel& model, const TrainSetup& setup,
-                                            TorchMemory* memory, TorchTimer* timer) {
+std::unique_ptr<TorchRuntime> MakeStage3(const TorchModel& model, const TrainSetup& setup,
+                                         TorchMemory* memory, TorchTimer* timer) {
   return std::make_unique<Stage3>(model, setup, memory, timer);
 }
 

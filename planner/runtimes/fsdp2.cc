@@ -6,19 +6,17 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "planner/runtimes/fitted.h"
-#include "planner/runtimes/torch_model.h"
+#include "planner/runtimes/torch_runtime.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kGatherStream = 1, kReduceStream = 2;
 constexpr int kSteps = 3;  // the first makes Adam's states; then tensors and segments repeat
-constexpr int64_t kMicroSteps = 3;  // the first, one between, the last
 // Gradient read, parameter and two states both ways, in fp32.
 constexpr double kFusedAdamBytes = 28;
 
-class Fsdp2 : public TorchHooks {
+class Fsdp2 : public TorchRuntime {
  public:
   Fsdp2(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)
       : model_(model),
@@ -44,7 +42,7 @@ class Fsdp2 : public TorchHooks {
   }
 
   // Meta parameters are sharded, then made on their device (to_empty).
-  void Init() {
+  void Init() override {
     for (size_t i = 0; i < model_.params.size(); ++i) {
       if (offload_) {
         memory_->AddPageable(4 * Shard(i));
@@ -72,7 +70,7 @@ class Fsdp2 : public TorchHooks {
   }
 
   // The root's forward ends with the loss; its backward begins there.
-  void BeginBackward() {
+  void BeginBackward() override {
     in_backward_ = true;
     gather_state_.Reset();  // _fsdp_state.py: the root's post-forward frees it
     if (reshard_) groups_[root()].whole.clear();
@@ -98,7 +96,7 @@ class Fsdp2 : public TorchHooks {
     groups_[group_of_[static_cast<size_t>(param)]].grads.push_back(std::move(grad));
   }
 
-  void EndBackward() {
+  void EndBackward() override {
     Reduce(root());
     timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
     if (offload_) timer_->HostWaits(kReduceStream);  // finalize_backward: copies to the host
@@ -106,7 +104,7 @@ class Fsdp2 : public TorchHooks {
     in_backward_ = false;
   }
 
-  void Step() {
+  void Step() override {
     TimeStep();
     if (offload_ && !has_states_) memory_->AddPageable(8 * Shards());
     if (!offload_ && !has_states_) {
@@ -333,56 +331,15 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
   Refuse(run.setup);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
-  const TrainSetup& setup = run.setup;
   const TorchModel model(run.model);
+  const TorchRun shape = TorchRunOf(run.setup, run.compiled, run.compiled_loss);
   TorchMemory memory(run.limit_bytes);
-  RuntimeFootprint footprint;
+  Fsdp2 fsdp(model, run.setup, &memory, timer);
+  // NCCL as DeepSpeed's stage 3 has it; Python and PyTorch as with nothing of ZeRO.
+  RuntimeFootprint footprint =
+      PlayRuntime({&model, &run.setup, shape, shape, kSteps, /*context_stage=*/3, /*host_stage=*/0},
+                  &memory, &fsdp, timer);
   footprint.runtime = "fsdp2 of PyTorch 2.11";
-  {
-    Fsdp2 fsdp(model, setup, &memory, timer);
-    fsdp.Init();
-    memory.Enter(TorchPhase::kInit);
-    footprint.after_init_bytes = memory.allocator().allocated();
-    TorchRun shape;
-    shape.micro_batch = setup.batch.micro_batch;
-    shape.seq_len = setup.batch.seq_len;
-    shape.recompute = setup.recompute.kind == RecomputeKind::kFull;
-    shape.compiled = run.compiled;
-    shape.compiled_loss = run.compiled_loss;
-    timer->SetModel(model, shape, setup.precision.dtype);
-    TorchStep step(model, shape, &memory, &fsdp, timer);
-    const int64_t micro_steps = std::min(setup.batch.grad_accum, kMicroSteps);
-    for (int i = 0; i < kSteps; ++i) {
-      const uint64_t given_back = memory.allocator().given_back();
-      timer->BeginStep();
-      for (int64_t micro = 0; micro < micro_steps; ++micro) {
-        memory.Enter(TorchPhase::kForwardBackward);
-        timer->BeginMicroStep();
-        step.Forward();
-        fsdp.BeginBackward();
-        step.Backward();
-        fsdp.EndBackward();
-      }
-      memory.Enter(TorchPhase::kStep);
-      fsdp.Step();
-      timer->EndStep();
-      footprint.segments_given_back = (memory.allocator().given_back() - given_back) *
-                                      static_cast<uint64_t>(setup.batch.grad_accum / micro_steps);
-    }
-    for (size_t phase = 0; phase < kTorchPhases; ++phase) {
-      footprint.peaks[phase] = memory.peak(static_cast<TorchPhase>(phase));
-    }
-  }
-  footprint.out_of_memory = memory.out_of_memory();
-  footprint.context_bytes = ContextBytes(/*stage=*/3, setup.batch.world_size);
-  for (const TorchPhase phase :
-       {TorchPhase::kInit, TorchPhase::kForwardBackward, TorchPhase::kStep}) {
-    if (memory.host_peak(phase).total() > footprint.host.total()) {
-      footprint.host = memory.host_peak(phase);
-    }
-  }
-  // Python and PyTorch alone: as DeepSpeed with nothing of ZeRO.
-  footprint.host_base_bytes = HostBaseBytes(/*stage=*/0, TorchPhase::kStep);
   return footprint;
 }
 

@@ -160,6 +160,41 @@ std::function<RuntimeTime(const TimeConstants&)> Predictor(Run run,
   };
 }
 
+TimedRow OtherRowOf(const nlohmann::json& json) {
+  const ModelSpec model = LoadModel(json.at("model").get<std::string>());
+  TrainSetup setup;
+  setup.zero = ReaderZeroDefaults(json.at("stage"));
+  setup.zero.overlap_comm = true;
+  if (json.value("offload", false)) setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
+  setup.batch = {json.at("micro_batch"), 1, json.at("gpus"), json.at("seq_len")};
+  setup.recompute = json.value("recompute", false) ? FullRecompute() : kNoRecompute;
+  setup.precision.fp32_reduction = json.value("fp32_reduction", false);
+  const bool compiled = json.value("compiled", false);
+  const bool compiled_loss = json.value("compiled_loss", false);
+  const auto machine = std::make_shared<TorchMachine>(
+      LoadProfile(json.at("hw")),
+      ClusterShape{setup.batch.world_size, std::min(setup.batch.world_size, 8)});
+  TimedRow row;
+  row.group = json.at("group");
+  const bool alone = row.group == "PyTorch alone";
+  row.label = fmt::format("{}: {}, {} GPU{}{}{}{}, {} x 1 x {}", row.group, model.name,
+                          setup.batch.world_size, setup.batch.world_size > 1 ? "s" : "",
+                          alone ? "" : fmt::format(", stage {}", setup.zero.stage),
+                          json.value("offload", false) ? ", optimizer on CPU" : "",
+                          setup.recompute == kNoRecompute ? "" : ", recompute",
+                          setup.batch.micro_batch, setup.batch.seq_len);
+  row.measured = static_cast<double>(setup.batch.micro_batch * setup.batch.seq_len) /
+                 json.at("tok_s").get<double>();
+  if (json.at("runtime") == "fsdp2") {
+    row.predict =
+        Predictor<Fsdp2Run, Fsdp2Footprint>({model, setup, compiled, compiled_loss, {}}, machine);
+  } else {
+    row.predict = Predictor<DeepSpeedRun, DeepSpeedFootprint>(
+        {model, setup, compiled, compiled_loss, {}}, machine);
+  }
+  return row;
+}
+
 }  // namespace
 
 std::vector<DeepSpeedRow> LoadDeepSpeedRows() {
@@ -188,6 +223,10 @@ std::vector<TimedRow> LoadTimedRows() {
                         row.run, MachineOf(row.small_host, row.run.setup.batch.world_size))});
   }
   return rows;
+}
+
+std::vector<TimedRow> LoadOtherRows() {
+  return ReadRows("tests/data/runtimes/other_runs.jsonl", OtherRowOf);
 }
 
 std::vector<TimedRow> LoadPublishedRows() {

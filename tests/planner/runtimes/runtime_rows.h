@@ -49,6 +49,8 @@ struct TimedRow {
   std::function<RuntimeTime(const TimeConstants&)> predict;
 };
 std::vector<TimedRow> LoadTimedRows();
+// Those of other_runs.jsonl, which nothing was fitted to.
+std::vector<TimedRow> LoadOtherRows();
 // Those of tests/fixtures/published_runs.txt that FSDP made, by group "A100", "H100".
 std::vector<TimedRow> LoadPublishedRows();
 
