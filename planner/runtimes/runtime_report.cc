@@ -93,8 +93,9 @@ std::string MarginText(OtherRuntime runtime) {
       runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
   return fmt::format(
       "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
-      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times by {:.0f} % in the median, "
-      "{:.0f} % at most. docs/runtimes.md has them.",
+      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
+      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most. docs/runtimes.md has "
+      "them.",
       margins.runs, OtherRuntimeName(runtime), 100 * margins.allocated, 100 * margins.reserved,
       100 * margins.device, 100 * margins.host, 100 * margins.time_median,
       100 * margins.time_worst);

@@ -65,10 +65,10 @@ TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
   CHECK(allocated.count == 45);
   CHECK(allocated.mean() < 0.04);
   // What estimate says of itself.
-  CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.02));
-  CHECK(reserved.worst == doctest::Approx(kDeepSpeedMargins.reserved).epsilon(0.02));
-  CHECK(device.worst == doctest::Approx(kDeepSpeedMargins.device).epsilon(0.02));
-  CHECK(host.worst == doctest::Approx(kDeepSpeedMargins.host).epsilon(0.02));
+  CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.01).scale(0));
+  CHECK(reserved.worst == doctest::Approx(kDeepSpeedMargins.reserved).epsilon(0.01).scale(0));
+  CHECK(device.worst == doctest::Approx(kDeepSpeedMargins.device).epsilon(0.01).scale(0));
+  CHECK(host.worst == doctest::Approx(kDeepSpeedMargins.host).epsilon(0.01).scale(0));
 }
 
 TEST_CASE("DeepSpeedFootprint: what ran fits its limit, what ran out of memory does not") {

@@ -51,10 +51,10 @@ TEST_CASE("Fsdp2Footprint: each measured run's memory") {
   CHECK(static_cast<int>(rows.size()) == kFsdp2Margins.runs);
   CHECK(allocated.mean() < 0.04);
   // What estimate says of itself.
-  CHECK(allocated.worst == doctest::Approx(kFsdp2Margins.allocated).epsilon(0.02));
-  CHECK(reserved.worst == doctest::Approx(kFsdp2Margins.reserved).epsilon(0.02));
-  CHECK(device.worst == doctest::Approx(kFsdp2Margins.device).epsilon(0.02));
-  CHECK(host.worst == doctest::Approx(kFsdp2Margins.host).epsilon(0.02));
+  CHECK(allocated.worst == doctest::Approx(kFsdp2Margins.allocated).epsilon(0.01).scale(0));
+  CHECK(reserved.worst == doctest::Approx(kFsdp2Margins.reserved).epsilon(0.01).scale(0));
+  CHECK(device.worst == doctest::Approx(kFsdp2Margins.device).epsilon(0.01).scale(0));
+  CHECK(host.worst == doctest::Approx(kFsdp2Margins.host).epsilon(0.01).scale(0));
 }
 
 TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole parameters") {

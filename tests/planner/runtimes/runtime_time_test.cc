@@ -196,21 +196,12 @@ TEST_CASE("RuntimeTime: measured steps on H200s, by group") {
     CHECK(ratios.Median() <= 0.12);
     CHECK(ratios.Worst() <= 0.35);
   }
-  Ratios deepspeed, fsdp2;
   for (const TimedRow& row : rows) {
     const RuntimeTime time = row.predict({});
     const double sum = time.compute + time.exposed_communication + time.transfers +
                        time.host_update + time.host_overhead;
     CHECK(sum == doctest::Approx(time.step_seconds));
-    (row.group.starts_with("FSDP2") ? fsdp2 : deepspeed).Add(time.step_seconds, row.measured);
   }
-  // What estimate says of itself.
-  CHECK(static_cast<int>(deepspeed.logs.size()) == kDeepSpeedMargins.timed_runs);
-  CHECK(deepspeed.Median() == doctest::Approx(kDeepSpeedMargins.time_median).epsilon(0.05));
-  CHECK(deepspeed.Worst() == doctest::Approx(kDeepSpeedMargins.time_worst).epsilon(0.02));
-  CHECK(static_cast<int>(fsdp2.logs.size()) == kFsdp2Margins.timed_runs);
-  CHECK(fsdp2.Median() == doctest::Approx(kFsdp2Margins.time_median).epsilon(0.05));
-  CHECK(fsdp2.Worst() == doctest::Approx(kFsdp2Margins.time_worst).epsilon(0.02));
 }
 
 TEST_CASE("RuntimeTime: published runs, and PyTorch alone") {
@@ -228,13 +219,25 @@ TEST_CASE("RuntimeTime: published runs, and PyTorch alone") {
 
 TEST_CASE("RuntimeTime: each run, and each model, left out of the fit") {
   const std::vector<TimedRow> rows = LoadTimedRows();
-  for (const auto& folds : {Labels(rows), Models(rows)}) {
-    for (const auto& [group, ratios] : CrossValidate(rows, folds)) {
+  Ratios deepspeed, fsdp2;  // with each model left out
+  for (const bool models : {false, true}) {
+    for (const auto& [group, ratios] : CrossValidate(rows, models ? Models(rows) : Labels(rows))) {
       CAPTURE(group);
       CHECK(ratios.Median() <= 0.12);
       CHECK(ratios.Worst() <= 0.35);
+      if (!models) continue;
+      std::vector<double>& logs = (group.starts_with("FSDP2") ? fsdp2 : deepspeed).logs;
+      logs.insert(logs.end(), ratios.logs.begin(), ratios.logs.end());
     }
   }
+  // What estimate says of itself.
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01).scale(0); };
+  CHECK(static_cast<int>(deepspeed.logs.size()) == kDeepSpeedMargins.timed_runs);
+  CHECK(deepspeed.Median() == near(kDeepSpeedMargins.time_median));
+  CHECK(deepspeed.Worst() == near(kDeepSpeedMargins.time_worst));
+  CHECK(static_cast<int>(fsdp2.logs.size()) == kFsdp2Margins.timed_runs);
+  CHECK(fsdp2.Median() == near(kFsdp2Margins.time_median));
+  CHECK(fsdp2.Worst() == near(kFsdp2Margins.time_worst));
 }
 
 // Of gpt2-medium on two H200.
@@ -327,6 +330,14 @@ TEST_CASE("RuntimeTime: the host's update, and none where its memory is not know
   CHECK_FALSE(time().has_value());
   setup.zero.offload_optimizer.device = OffloadDevice::kNone;
   CHECK(time().has_value());
+}
+
+TEST_CASE("TorchMachineLacks: a network for several nodes") {
+  HardwareProfile hardware = LoadProfile("hgx-h200");
+  CHECK(TorchMachineLacks(hardware, {16, 8}).empty());
+  hardware.network.reset();
+  CHECK(TorchMachineLacks(hardware, {8, 8}).empty());
+  CHECK(TorchMachineLacks(hardware, {16, 8}) == "network.bandwidth_per_node");
 }
 
 TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted now") {
