@@ -56,8 +56,7 @@ class TorchKernels {
 
   const TorchWork& forward(TorchOp op) const { return forward_[static_cast<size_t>(op)]; }
   const TorchWork& backward(TorchOp op) const { return backward_[static_cast<size_t>(op)]; }
-  // A product's gradient of its weight alone, and of its bias: what of backward(op) belongs to
-  // parameters.
+
  private:
   void AddLayer(const TorchModel& model);
   void AddEnds(const TorchModel& model);
