@@ -1,6 +1,8 @@
 // accelerate: the YAML that `accelerate config` makes. Its DeepSpeed section has keys for few of
 // DeepSpeed's settings, so it points to a JSON that has all; beside that it refuses others of its
 // own, mixed_precision among them.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "planner/formats/format_parts.h"

@@ -1,5 +1,7 @@
 // torchtitan: the keys of its TOML, which releases up to 0.2.2 read. It names a model and a flavour
 // of it, and takes dimensions from there.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
