@@ -102,13 +102,16 @@ std::string MemoryText(const RuntimePlan& plan) {
   const RuntimeFootprint& footprint = best.choice.footprint;
   const uint64_t host =
       footprint.HostBytes() * static_cast<uint64_t>(plan.cluster.ranks_per_node());
+  const uint64_t outside = plan.cluster.gpu_reserve_bytes + footprint.context_bytes;
   std::string text = fmt::format(
-      "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved, {} with what "
-      "lies "
-      "outside the allocator, of {}. Host: {}.",
+      "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved of {} that the "
+      "allocator may take; {} with what lies outside it, of {}. Host: {}.",
       FormatBytes(footprint.peaks[0].allocated_bytes), FormatBytes(footprint.StepAllocatedBytes()),
-      FormatBytes(footprint.ReservedBytes()), FormatBytes(footprint.DeviceBytes()),
-      FormatBytes(plan.cluster.gpu_capacity_bytes), FormatBytes(host));
+      FormatBytes(footprint.ReservedBytes()),
+      FormatBytes(plan.cluster.gpu_capacity_bytes -
+                  std::min(plan.cluster.gpu_capacity_bytes, outside)),
+      FormatBytes(footprint.DeviceBytes()), FormatBytes(plan.cluster.gpu_capacity_bytes),
+      FormatBytes(host));
   switch (best.room) {
     case MemoryRoom::kAmple:
       return text + " It fits with the memory's margin of error on top.";
@@ -186,9 +189,10 @@ std::string LossReason(const RuntimeJudged& lost, const RuntimeJudged& best) {
   const bool recomputes = lost.choice.setup.recompute.kind != RecomputeKind::kNone &&
                           best.choice.setup.recompute.kind == RecomputeKind::kNone;
   const bool kernels = most->seconds == &RuntimeTime::compute;
-  return fmt::format(": {} (+{:.2g} % of a step)",
+  return fmt::format(": {} (+{:.{}f} % of a step)",
                      kernels && recomputes ? "it recomputes whole layers" : most->more,
-                     100 * difference / fast.step_seconds);
+                     100 * difference / fast.step_seconds,
+                     difference < 0.0995 * fast.step_seconds ? 1 : 0);
 }
 
 std::string StageLine(const RuntimePlan& plan, const RuntimeStageBest& stage) {

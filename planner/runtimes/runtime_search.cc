@@ -138,8 +138,11 @@ double RoomFactor(MemoryRoom room) {
   ZEROPLAN_CHECK(false);
 }
 
-double Merit(const TrainSetup& setup, double tokens_per_second, MemoryRoom room) {
-  return tokens_per_second * (Offloaded(setup) ? 1 - kOffloadMargin : 1) * RoomFactor(room);
+double Merit(OtherRuntime runtime, const TrainSetup& setup, double tokens_per_second,
+             MemoryRoom room) {
+  const bool gathers = runtime == OtherRuntime::kDeepSpeed && setup.zero.stage == 3;
+  return tokens_per_second * (Offloaded(setup) ? 1 - kOffloadMargin : 1) *
+         (gathers ? 1 - kStage3Margin : 1) * RoomFactor(room);
 }
 
 // Most important first; see kRuntimeTieMargin.
@@ -273,8 +276,8 @@ class RuntimeSearcher {
   }
 
   // Of a choice that is at most so fast, but for the slack.
-  static double MostMerit(const TrainSetup& setup, double tokens_per_second) {
-    return Merit(setup, tokens_per_second, MemoryRoom::kAmple) / (1 - kTimeSlack);
+  double MostMerit(const TrainSetup& setup, double tokens_per_second) const {
+    return Merit(inputs_.runtime, setup, tokens_per_second, MemoryRoom::kAmple) / (1 - kTimeSlack);
   }
 
   // What cannot be better by the tie margin is cut.
@@ -365,6 +368,7 @@ class RuntimeSearcher {
     if (!added) return judged_[at->second];
     ++cell.judged;
     RuntimeJudged judged;
+    judged.runtime = inputs_.runtime;
     judged.choice = Estimate(setup, inputs_.cluster, machine_);
     if (judged.choice.time) {
       judged.tokens_per_second = TokensOf(setup) / judged.choice.time->step_seconds;
@@ -517,7 +521,8 @@ double RuntimeMerit(const RuntimeJudged& judged) {
   if (!choice.time) return 0;
   const double step = choice.time->step_seconds;
   const double emptying = kSegmentSeconds * static_cast<double>(choice.segments_given_back);
-  return Merit(choice.setup, judged.tokens_per_second * step / (step + emptying), judged.room);
+  return Merit(judged.runtime, choice.setup, judged.tokens_per_second * step / (step + emptying),
+               judged.room);
 }
 
 RuntimeSearchResult SearchRuntime(const RuntimeSearchInputs& inputs) {
