@@ -24,6 +24,19 @@ std::string LargestClass(const TorchPeak& peak, TorchPhase phase, int stage) {
   return fmt::format("{} {}", FormatBytes(*largest), name);
 }
 
+// The first phase after initialisation whose tensors alone exceed `has`, beside what lies outside
+// the allocator; initialisation may take another way where memory is short.
+std::optional<TorchPhase> PhaseTooLarge(const RuntimeFootprint& free, uint64_t has) {
+  const auto too_large = [&](TorchPhase phase) {
+    return free.peaks[static_cast<size_t>(phase)].allocated_bytes + free.context_bytes > has;
+  };
+  if (too_large(TorchPhase::kInit)) return std::nullopt;
+  for (const TorchPhase phase : {TorchPhase::kForwardBackward, TorchPhase::kStep}) {
+    if (too_large(phase)) return phase;
+  }
+  return std::nullopt;
+}
+
 std::string GpuMisfit(const RuntimeFootprint& free, TorchPhase phase, uint64_t has, int stage) {
   const TorchPeak& peak = free.peaks[static_cast<size_t>(phase)];
   const uint64_t tensors = peak.allocated_bytes + free.context_bytes;
@@ -77,7 +90,11 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
     choice.footprint = FootprintOf(estimate, setup, std::nullopt, &timer);
     choice.time = timer.Time(setup.batch.grad_accum);
     const RuntimeFootprint& free = choice.footprint;
-    if (capacity.gpu_bytes && free.DeviceBytes() > *capacity.gpu_bytes) {
+    const std::optional<TorchPhase> too_large =
+        capacity.gpu_bytes ? PhaseTooLarge(free, *capacity.gpu_bytes) : std::nullopt;
+    if (too_large) {
+      choice.why_not = GpuMisfit(free, *too_large, *capacity.gpu_bytes, setup.zero.stage);
+    } else if (capacity.gpu_bytes && free.DeviceBytes() > *capacity.gpu_bytes) {
       const RuntimeFootprint limited = FootprintOf(
           estimate, setup, *capacity.gpu_bytes - std::min(*capacity.gpu_bytes, free.context_bytes));
       if (limited.out_of_memory) {
