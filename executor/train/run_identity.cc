@@ -40,15 +40,16 @@ std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
 }
 
 std::string PrecisionText(const PrecisionConfig& p) {
-  std::string text = fmt::format("{}, gradients summed in {}{}", DtypeName(p.dtype),
-                                 DtypeName(p.grad_accum_dtype),
-                                 p.fp32_reduction ? " and reduced in fp32" : "");
+  std::string text =
+      fmt::format("{}, gradients summed in {}{}", DtypeName(p.dtype), DtypeName(p.grad_accum_dtype),
+                  p.fp32_reduction ? " and reduced in fp32" : "");
   if (p.dtype != Dtype::kF16) return text;
-  return text + (p.loss_scale > 0
-                     ? fmt::format(", loss scale {}", p.loss_scale)
-                     : fmt::format(", loss scale from 2^{}, window {}, hysteresis {}{}, at least {}",
-                                   p.initial_scale_power, p.loss_scale_window, p.hysteresis,
-                                   p.consecutive_hysteresis ? " refilled" : "", p.min_loss_scale));
+  return text +
+         (p.loss_scale > 0
+              ? fmt::format(", loss scale {}", p.loss_scale)
+              : fmt::format(", loss scale from 2^{}, window {}, hysteresis {}{}, at least {}",
+                            p.initial_scale_power, p.loss_scale_window, p.hysteresis,
+                            p.consecutive_hysteresis ? " refilled" : "", p.min_loss_scale));
 }
 
 bool IsHeld(const std::string& name) {
@@ -85,8 +86,10 @@ std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
     const auto found = saved.find(name);
     const std::string before = found == saved.end() ? "not known" : found->second;
     if (before == value) continue;
-    const bool may = !IsHeld(name) || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
-    const std::string line = fmt::format("{}: {} in the checkpoint, {} from here on", name, before, value);
+    const bool may =
+        !IsHeld(name) || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+    const std::string line =
+        fmt::format("{}: {} in the checkpoint, {} from here on", name, before, value);
     if (may) {
       lines.push_back(line);
       continue;

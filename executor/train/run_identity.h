@@ -1,5 +1,5 @@
-// What decides the numbers of a run, as words: ranks agree on it before the first step, and a resume
-// with its checkpoint.
+// What decides the numbers of a run, as words: ranks agree on it before the first step, and a
+// resume with its checkpoint.
 #pragma once
 
 #include <map>

@@ -55,6 +55,8 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
                                 TorchCompile compile, const TorchMachine* machine = nullptr);
 
+// How far predictions were off beside measured runs (docs/runtimes.md).
+std::string RuntimeMarginText(OtherRuntime runtime);
 // A table of at most 100 columns; one choice alone also gets its classes by phase.
 std::string RuntimeText(const RuntimeEstimate& estimate);
 // Schema "zeroplan.runtime-estimate/1" (docs/runtimes.md).

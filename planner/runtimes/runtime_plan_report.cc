@@ -134,17 +134,6 @@ std::string MemoryText(const RuntimePlan& plan) {
   return text;
 }
 
-std::string MarginText(const RuntimePlan& plan) {
-  const bool deepspeed = plan.runtime == OtherRuntime::kDeepSpeed;
-  const RuntimeMargins& margins = deepspeed ? kDeepSpeedMargins : kFsdp2Margins;
-  return fmt::format(
-      "Margin of error, beside {} runs of it on H200s: step times were off by {:.2g} % in the "
-      "median and {:.2g} % at most, allocated memory by {:.1f} % at most, reserved by {:.1f} %, "
-      "the device's by {:.1f} %, host by {:.1f} %.",
-      margins.runs, 100 * margins.time_median, 100 * margins.time_worst, 100 * margins.allocated,
-      100 * margins.reserved, 100 * margins.device, 100 * margins.host);
-}
-
 // Parts of a step, as they are said.
 struct Part {
   const char* share;  // "A step is 80 % compute, ..."
@@ -396,7 +385,7 @@ std::string RuntimePlanText(const RuntimePlan& plan) {
   add(Chosen(plan));
   add(MemoryText(plan));
   add(SharesText(*plan.best().choice.time));
-  add(MarginText(plan));
+  add(fmt::format("Margin of error. {}", RuntimeMarginText(plan.runtime)));
   for (size_t i = 0; i < plan.search.stages.size(); ++i) {
     if (i != *plan.search.best) add(StageLine(plan, plan.search.stages[i]));
   }
@@ -431,6 +420,9 @@ std::string RuntimePlanJson(const RuntimePlan& plan, const std::string& config) 
   json["margins"] = {{"runs", margins.runs},
                      {"step_seconds_median", margins.time_median},
                      {"step_seconds", margins.time_worst},
+                     {"chosen_runs", margins.chosen_runs},
+                     {"chosen_step_seconds_median", margins.chosen_median},
+                     {"chosen_step_seconds", margins.chosen_worst},
                      {"allocated", margins.allocated},
                      {"reserved", margins.reserved},
                      {"device", margins.device},

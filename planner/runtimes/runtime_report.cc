@@ -88,19 +88,6 @@ std::string_view CompiledText(TorchCompile compile) {
   return compile.loss ? ", layers and loss compiled" : ", layers compiled";
 }
 
-std::string MarginText(OtherRuntime runtime) {
-  const RuntimeMargins& margins =
-      runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
-  return fmt::format(
-      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
-      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
-      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most. docs/runtimes.md has "
-      "them.",
-      margins.runs, OtherRuntimeName(runtime), 100 * margins.allocated, 100 * margins.reserved,
-      100 * margins.device, 100 * margins.host, 100 * margins.time_median,
-      100 * margins.time_worst);
-}
-
 Json TimeJson(const RuntimeChoice& choice) {
   if (!choice.time) return nullptr;
   const RuntimeTime& time = *choice.time;
@@ -163,6 +150,19 @@ Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
 
 }  // namespace
 
+std::string RuntimeMarginText(OtherRuntime runtime) {
+  const RuntimeMargins& margins =
+      runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
+  return fmt::format(
+      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
+      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
+      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most; of {} choices of "
+      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.",
+      margins.runs, OtherRuntimeName(runtime), 100 * margins.allocated, 100 * margins.reserved,
+      100 * margins.device, 100 * margins.host, 100 * margins.time_median, 100 * margins.time_worst,
+      margins.chosen_runs, 100 * margins.chosen_median, 100 * margins.chosen_worst);
+}
+
 std::string RuntimeText(const RuntimeEstimate& estimate) {
   const Cluster& cluster = estimate.cluster;
   const BatchSpec& batch = estimate.choices.front().setup.batch;
@@ -199,7 +199,7 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
         "* fits because PyTorch gives cached memory back and asks again, which costs time in "
         "every step.\n";
   }
-  text += Wrap(MarginText(estimate.runtime), 2);
+  text += Wrap(RuntimeMarginText(estimate.runtime), 2);
   return text;
 }
 

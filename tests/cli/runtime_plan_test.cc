@@ -40,7 +40,7 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   const std::string text = Unwrapped(run.out);
   for (const char* part :
        {"gpt2 under deepspeed 0.19.6", "layers compiled", "Chosen for DeepSpeed: stage ",
-        "A step is ", "% compute", "reserved", "Margin of error, beside ", "Stage 3, ",
+        "A step is ", "% compute", "reserved", "Margin of error. Beside ", "Stage 3, ",
         "zeroplan's own executor would reach ", "Searched ", "reduce_bucket_size 5e8",
         "docs/runtimes.md"}) {
     Has(text, part);

@@ -11,7 +11,9 @@ std::map<std::string, std::string> Saved(const RunFacts& facts) {
   return {facts.begin(), facts.end()};
 }
 
-RunFacts Facts(const TrainSetup& setup = {}) { return DecidingFacts(setup, 100, true, "abc, 9 tokens"); }
+RunFacts Facts(const TrainSetup& setup = {}) {
+  return DecidingFacts(setup, 100, true, "abc, 9 tokens");
+}
 
 TEST_CASE("run identity: every number that decides is told apart") {
   const auto differs = [](const char* name, const auto& change) {
@@ -47,7 +49,8 @@ TEST_CASE("run identity: a schedule without a length of its own has the run's") 
   TrainSetup setup;
   setup.optimizer.schedule.kind = ScheduleKind::kWarmupDecay;
   const RunFacts longer = DecidingFacts(setup, 200, true, "abc");
-  CHECK(CompareWithCheckpoint(longer, Saved(DecidingFacts(setup, 100, true, "abc")), {}, "s").size() == 1);
+  CHECK(CompareWithCheckpoint(longer, Saved(DecidingFacts(setup, 100, true, "abc")), {}, "s")
+            .size() == 1);
   setup.optimizer.schedule.total_steps = 300;
   CHECK(CompareWithCheckpoint(DecidingFacts(setup, 200, true, "abc"),
                               Saved(DecidingFacts(setup, 100, true, "abc")), {}, "s")
@@ -59,11 +62,11 @@ TEST_CASE("run identity: other samples need --allow-change") {
   TrainSetup setup;
   setup.batch.seq_len = 512;
   const RunFacts now = DecidingFacts(setup, 100, false, "other");
-  const std::string message =
-      ErrorOf(ExitCode::kUsage, [&] { CompareWithCheckpoint(now, saved, {"order"}, "out/step-1"); });
-  for (const char* part : {"out/step-1", "data: abc, 9 tokens in the checkpoint, other from here on",
-                           "seq-len: 1024 in the checkpoint, 512 from here on",
-                           "--allow-change data,seq-len"}) {
+  const std::string message = ErrorOf(
+      ExitCode::kUsage, [&] { CompareWithCheckpoint(now, saved, {"order"}, "out/step-1"); });
+  for (const char* part :
+       {"out/step-1", "data: abc, 9 tokens in the checkpoint, other from here on",
+        "seq-len: 1024 in the checkpoint, 512 from here on", "--allow-change data,seq-len"}) {
     CAPTURE(message);
     CHECK(message.find(part) != std::string::npos);
   }

@@ -56,6 +56,7 @@ DeepSpeedRow DeepSpeedRowOf(const nlohmann::json& json) {
   row.step_seconds = json.value("step_ms", 0.0) / 1e3;
   row.small_host = json.contains("host");
   row.later = json.contains("later");
+  row.chosen = json.contains("chosen");
   row.label = fmt::format(
       "{}, {} GPU{}, stage {}{}{}{}{}{}, {} x {} x {}{}", row.run.model.name,
       setup.batch.world_size, setup.batch.world_size > 1 ? "s" : "", zero.stage,
@@ -105,6 +106,7 @@ Fsdp2Row Fsdp2RowOf(const nlohmann::json& json) {
                      json.at("tok_s").get<double>();
   row.small_host = json.contains("host");
   row.later = json.contains("later");
+  row.chosen = json.contains("chosen");
   row.predicted = Fsdp2Footprint(row.run);
   row.label = fmt::format(
       "{}, {} GPU{}, {}{}{}{}, {} x {}", row.run.model.name, setup.batch.world_size,
@@ -195,6 +197,29 @@ TimedRow OtherRowOf(const nlohmann::json& json) {
   return row;
 }
 
+std::vector<TimedRow> RowsWithTime(bool chosen) {
+  std::vector<TimedRow> rows;
+  const auto group = [&](const auto& row, std::string name) {
+    return name + (row.chosen ? ", chosen" : row.later ? ", later" : "");
+  };
+  for (DeepSpeedRow& row : LoadDeepSpeedRows()) {
+    if (row.step_seconds == 0 || row.chosen != chosen) continue;
+    const TrainSetup& setup = row.run.setup;
+    const bool offload = setup.zero.offload_optimizer.device == OffloadDevice::kCpu;
+    rows.push_back({row.label, group(row, offload ? "DeepSpeed, offload" : "DeepSpeed"),
+                    row.step_seconds,
+                    Predictor<DeepSpeedRun, DeepSpeedFootprint>(
+                        row.run, MachineOf(row.small_host, setup.batch.world_size))});
+  }
+  for (Fsdp2Row& row : LoadFsdp2Rows()) {
+    if (row.chosen != chosen) continue;
+    rows.push_back({row.label, group(row, "FSDP2"), row.step_seconds,
+                    Predictor<Fsdp2Run, Fsdp2Footprint>(
+                        row.run, MachineOf(row.small_host, row.run.setup.batch.world_size))});
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<DeepSpeedRow> LoadDeepSpeedRows() {
@@ -204,26 +229,8 @@ std::vector<Fsdp2Row> LoadFsdp2Rows() {
   return ReadRows("tests/data/runtimes/fsdp2_runs.jsonl", Fsdp2RowOf);
 }
 
-std::vector<TimedRow> LoadTimedRows() {
-  std::vector<TimedRow> rows;
-  for (DeepSpeedRow& row : LoadDeepSpeedRows()) {
-    if (row.step_seconds == 0) continue;
-    const TrainSetup& setup = row.run.setup;
-    const bool offload = setup.zero.offload_optimizer.device == OffloadDevice::kCpu;
-    rows.push_back(
-        {row.label,
-         std::string(offload ? "DeepSpeed, offload" : "DeepSpeed") + (row.later ? ", later" : ""),
-         row.step_seconds,
-         Predictor<DeepSpeedRun, DeepSpeedFootprint>(
-             row.run, MachineOf(row.small_host, setup.batch.world_size))});
-  }
-  for (Fsdp2Row& row : LoadFsdp2Rows()) {
-    rows.push_back({row.label, row.later ? "FSDP2, later" : "FSDP2", row.step_seconds,
-                    Predictor<Fsdp2Run, Fsdp2Footprint>(
-                        row.run, MachineOf(row.small_host, row.run.setup.batch.world_size))});
-  }
-  return rows;
-}
+std::vector<TimedRow> LoadTimedRows() { return RowsWithTime(false); }
+std::vector<TimedRow> LoadChosenRows() { return RowsWithTime(true); }
 
 std::vector<TimedRow> LoadOtherRows() {
   return ReadRows("tests/data/runtimes/other_runs.jsonl", OtherRowOf);

@@ -24,6 +24,7 @@ struct DeepSpeedRow {
   double step_seconds = 0;
   bool small_host = false;  // 32 cores, in place of 128
   bool later = false;       // measured when the model of times had been fitted
+  bool chosen = false;      // a choice of plan --runtime, or what it was compared with
   RuntimeFootprint predicted;
 
   // The driver was asked after the allocator had given memory back, so its figure is no peak.
@@ -37,7 +38,7 @@ struct Fsdp2Row {
   // GiB; 0: not known.
   double allocated = 0, reserved = 0, device_used = 0, host_rss = 0;
   double step_seconds = 0;
-  bool small_host = false, later = false;
+  bool small_host = false, later = false, chosen = false;
   RuntimeFootprint predicted;
 };
 std::vector<Fsdp2Row> LoadFsdp2Rows();
@@ -48,7 +49,10 @@ struct TimedRow {
   double measured = 0;  // seconds
   std::function<RuntimeTime(const TimeConstants&)> predict;
 };
+// Those that were not chosen: what the constants are fitted to.
 std::vector<TimedRow> LoadTimedRows();
+// Those that were; nothing was fitted to them.
+std::vector<TimedRow> LoadChosenRows();
 // Those of other_runs.jsonl, which nothing was fitted to.
 std::vector<TimedRow> LoadOtherRows();
 // Those of tests/fixtures/published_runs.txt that FSDP made, by group "A100", "H100".

@@ -204,6 +204,26 @@ TEST_CASE("RuntimeTime: measured steps on H200s, by group") {
   }
 }
 
+TEST_CASE("RuntimeTime: what plan --runtime chose, and what it was compared with") {
+  Ratios deepspeed, fsdp2;
+  for (const auto& [group, ratios] : ByGroup(LoadChosenRows(), {})) {
+    CAPTURE(group);
+    CHECK(ratios.Median() <= 0.12);
+    std::vector<double>& logs = (group.starts_with("FSDP2") ? fsdp2 : deepspeed).logs;
+    logs.insert(logs.end(), ratios.logs.begin(), ratios.logs.end());
+  }
+  // One is off by more than 35 %: stage 3 with recompute of more than stage3_max_live_parameters.
+  CHECK(std::count_if(deepspeed.logs.begin(), deepspeed.logs.end(),
+                      [](double log) { return std::abs(std::exp(log) - 1) > 0.35; }) == 1);
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01).scale(0); };
+  CHECK(static_cast<int>(deepspeed.logs.size()) == kDeepSpeedMargins.chosen_runs);
+  CHECK(deepspeed.Median() == near(kDeepSpeedMargins.chosen_median));
+  CHECK(deepspeed.Worst() == near(kDeepSpeedMargins.chosen_worst));
+  CHECK(static_cast<int>(fsdp2.logs.size()) == kFsdp2Margins.chosen_runs);
+  CHECK(fsdp2.Median() == near(kFsdp2Margins.chosen_median));
+  CHECK(fsdp2.Worst() == near(kFsdp2Margins.chosen_worst));
+}
+
 TEST_CASE("RuntimeTime: published runs, and PyTorch alone") {
   for (const auto& [group, ratios] : Published()) {
     CAPTURE(group);
@@ -343,6 +363,7 @@ TEST_CASE("TorchMachineLacks: a network for several nodes") {
 TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted now") {
   const std::vector<TimedRow> rows = LoadTimedRows();
   CheckDocsHold(TimeTable(rows));
+  CheckDocsHold(TimeTable(LoadChosenRows()));
   CheckDocsHold(TimeTable(LoadOtherRows()));
   CheckDocsHold(GroupTable(ByGroup(rows, {})));
   CheckDocsHold(GroupTable(Published()));
@@ -353,6 +374,7 @@ TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted
 TEST_CASE("print predicted beside measured step times" * doctest::skip()) {
   const std::vector<TimedRow> rows = LoadTimedRows();
   std::fputs(TimeTable(rows).c_str(), stdout);
+  std::printf("\nChosen:\n%s", TimeTable(LoadChosenRows()).c_str());
   std::printf("\n%s", TimeTable(LoadOtherRows()).c_str());
   std::printf("\n%s\nPublished:\n%s", GroupTable(ByGroup(rows, {})).c_str(),
               GroupTable(Published()).c_str());
