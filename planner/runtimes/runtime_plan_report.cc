@@ -97,6 +97,28 @@ std::string Chosen(const RuntimePlan& plan) {
       RateText(best.tokens_per_second), RateText(best.tokens_per_second / gpus));
 }
 
+std::string EmptiesCacheText(uint64_t segments) {
+  if (segments == 0) {
+    return " It fits because the allocator gives cached memory back once, before its steps are all "
+           "alike.";
+  }
+  return fmt::format(
+      " It fits because the allocator gives cached memory back while it runs: {} segment{} a step, "
+      "whose time is not in the prediction.",
+      segments, segments == 1 ? "" : "s");
+}
+
+// What is known to be less certain than the margins say.
+std::string Doubt(const RuntimePlan& plan) {
+  const TrainSetup& setup = plan.best().choice.setup;
+  if (plan.runtime != OtherRuntime::kDeepSpeed || setup.zero.stage < 3 ||
+      setup.recompute == kNoRecompute) {
+    return "";
+  }
+  return "Stage 3 with recompute is the least certain: of two such runs on several GPUs without "
+         "offload one took 1.9 times its predicted time. Try it before you rely on it.";
+}
+
 std::string MemoryText(const RuntimePlan& plan) {
   const RuntimeJudged& best = plan.best();
   const RuntimeFootprint& footprint = best.choice.footprint;
@@ -120,11 +142,7 @@ std::string MemoryText(const RuntimePlan& plan) {
              " It fits as predicted, but not with the margin of error on top: should it take more, "
              "the allocator gives cached memory back, which costs time.";
     case MemoryRoom::kEmptiesCache:
-      return text + fmt::format(
-                        " It fits because the allocator gives cached memory back while it runs: {} "
-                        "segments "
-                        "a step, whose time is not in the prediction.",
-                        best.choice.segments_given_back);
+      return text + EmptiesCacheText(best.choice.segments_given_back);
     case MemoryRoom::kAtRisk:
     case MemoryRoom::kNone:
       return text +
@@ -386,6 +404,7 @@ std::string RuntimePlanText(const RuntimePlan& plan) {
   add(MemoryText(plan));
   add(SharesText(*plan.best().choice.time));
   add(fmt::format("Margin of error. {}", RuntimeMarginText(plan.runtime)));
+  if (const std::string doubt = Doubt(plan); !doubt.empty()) add(doubt);
   for (size_t i = 0; i < plan.search.stages.size(); ++i) {
     if (i != *plan.search.best) add(StageLine(plan, plan.search.stages[i]));
   }

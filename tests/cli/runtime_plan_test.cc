@@ -47,6 +47,14 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   }
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
+  CHECK(run.out.find("least certain") == std::string::npos);
+  const RunResult recomputed =
+      RunZeroplan(kSmall + "--quick --runtime deepspeed --stage 3 --checkpointing full");
+  Has(Unwrapped(recomputed.out), "Stage 3 with recompute is the least certain: ");
+  const RunResult tight = RunZeroplan(
+      "plan --quick --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --global-batch 96 "
+      "--runtime deepspeed");
+  Has(Unwrapped(tight.out), "gives cached memory back once, before its steps are all alike.");
   const RunResult quick = RunZeroplan(kSmall + "--runtime deepspeed --quick");
   CHECK(quick.out.find("own executor would") == std::string::npos);
 }
