@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 #include <variant>
 
 #include "core/base/error.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
+#include "hwprofiles/detect.h"
 
 namespace zeroplan {
 namespace {
@@ -115,7 +115,7 @@ double CpuRank::Seconds() const {
 
 std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOptions& options) {
   const int world_size = program.setup.batch.world_size;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = QueryHost().cores;
   const int threads =
       options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, cores / world_size);
   const auto communicator = std::make_shared<Communicator>(world_size);

@@ -35,7 +35,7 @@ struct EngineOptions {
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
   // then they are anything.
   bool fresh_weights = true;
-  int threads_per_rank = 0;  // 0: cores / ranks, at least 1
+  int threads_per_rank = 0;  // 0: cores that the process may use / ranks, at least 1
   std::string swap_dir;      // folder of the file arenas; needed if the program has any
   // Runs each section in a random legal order over its streams (the same on every rank) instead of
   // in list order, to show missing waits. 0: list order.

@@ -10,6 +10,7 @@
 #include "core/program/step_order.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/cuda/patience.h"
+#include "hwprofiles/detect.h"
 
 namespace zeroplan {
 namespace {
@@ -20,8 +21,10 @@ int RankOf(const EngineOptions& options) {
 
 int HostThreads(const EngineOptions& options, const ProcessGroup& group) {
   if (options.threads_per_rank > 0) return options.threads_per_rank;
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / std::max(1, group.place().local_world_size));
+  // A launcher may have bound each rank to cores of its own.
+  const auto all = static_cast<int>(std::thread::hardware_concurrency());
+  const int share = all / std::max(1, group.place().local_world_size);
+  return std::max(1, std::min(share, QueryHost().cores));
 }
 
 int MultiprocessorCount(int device) {

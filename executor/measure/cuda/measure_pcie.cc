@@ -12,6 +12,7 @@
 #include "executor/measure/cuda/rank_timer.h"
 #include "executor/measure/host_kernels.h"
 #include "executor/measure/sub_group.h"
+#include "hwprofiles/detect.h"
 
 namespace zeroplan {
 namespace {
@@ -126,7 +127,7 @@ class Copies {
 void MeasureBesideHost(Copies& copies, bool quick, PcieMeasurement& result) {
   constexpr int64_t kElements = int64_t{1} << 26, kCall = int64_t{1} << 24;
   const int calls = quick ? 8 : 24;
-  ThreadPool pool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  ThreadPool pool(std::max(1, QueryHost().cores));
   HostKernels host(pool, kElements);
   const auto adam = [&] { return host.Seconds(KernelId::kAdamW, kCall, calls); };
   adam();  // warms up

@@ -1,11 +1,14 @@
 #include "executor/engine/engine.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <thread>
 
 #include "core/base/error.h"
+#include "hwprofiles/detect.h"
 #include "tests/executor/engine/tiny_program.h"
 
 namespace zeroplan {
@@ -35,6 +38,32 @@ TEST_CASE("engine: copies, kernels and an all-reduce on any number of ranks") {
       }
     }
   }
+}
+
+TEST_CASE("engine: a rank has no more threads than cores that the process may use") {
+  cpu_set_t all, one;
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  const int cores = QueryHost().cores;
+  const auto threads_of_engine = [] {
+    const auto threads = [] {
+      const std::filesystem::directory_iterator tasks("/proc/self/task");
+      return std::distance(begin(tasks), end(tasks));
+    };
+    const auto before = threads();
+    TinyProgram tiny(1);
+    tiny.Floats(1);
+    const Engine engine(tiny.program(), {});
+    return threads() - before;
+  };
+  const auto with_all = threads_of_engine();
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  const auto with_one = threads_of_engine();
+  REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
+  CHECK(with_all - with_one == cores - 1);
 }
 
 TEST_CASE("engine: rank strides give every rank its own shard") {
