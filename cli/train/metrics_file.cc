@@ -4,9 +4,13 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/config/setup_facts.h"
 #include "planner/plan/program_record.h"
 #include "planner/runs/metrics_reader.h"
@@ -60,20 +64,38 @@ Json PlanOf(const Program& program, int ranks_per_host) {
           {"backend", program.backend == Backend::kCpu ? "cpu" : "cuda"}};
 }
 
+// A run that was killed may have left half a line, to which the next one would be glued.
+void DropTornLine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.empty() || text.back() == '\n') return;
+  const size_t line = text.rfind('\n');
+  std::filesystem::resize_file(path, line == std::string::npos ? 0 : line + 1, error);
+  if (error) ThrowRuntime("--metrics {}: {}", path, error.message());
+  LogWarning("--metrics {}: half a line at its end, of a run that was cut off, is dropped", path);
+}
+
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, bool resume)
-    : path_(path), file_(std::fopen(path.c_str(), resume ? "a" : "w")) {
-  if (!file_) ThrowRuntime("--metrics {}: {}", path, std::strerror(errno));
+void MetricsFile::Open() {
+  if (resume_) DropTornLine(path_);
+  file_.reset(std::fopen(path_.c_str(), resume_ ? "a" : "w"));
+  if (!file_) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
 }
 
 void MetricsFile::WriteLine(const std::string& line) {
+  if (!file_) return;
   const bool written = std::fputs(line.c_str(), file_.get()) >= 0 &&
                        std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
-  if (!written) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
+  if (written) return;
+  LogWarning("--metrics {}: {}; the run goes on without it", path_, std::strerror(errno));
+  file_.reset();
 }
 
 void MetricsFile::Start(const RunFacts& facts) {
+  Open();
   const MemoryReport& memory = facts.memory;
   const std::optional<RunPrediction>& prediction = facts.prediction;
   const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);

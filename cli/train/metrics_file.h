@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/lowering/lower.h"
 #include "core/program/program.h"
@@ -26,23 +27,26 @@ struct RunFacts {
 
 class MetricsFile {
  public:
-  // `resume` appends to what is there, else the file starts empty. Throws Error(kRuntime) naming
-  // it.
-  MetricsFile(const std::string& path, bool resume);
+  // `resume` appends to what is there, else the file starts empty. Nothing is touched before Start:
+  // a run that is refused leaves the file as it was.
+  MetricsFile(std::string path, bool resume) : path_(std::move(path)), resume_(resume) {}
 
   // Each writes one line and flushes it, so that a killed run keeps what it had. What the backend
-  // cannot know is null. All throw Error(kRuntime) if the line could not be written.
+  // cannot know is null. A line that cannot be written ends the file with a warning, not the run.
+  // Throws Error(kRuntime) naming the file if it cannot be opened.
   void Start(const RunFacts& facts);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
   void End(const RunReport& report, const Program& program);
 
  private:
+  void Open();
   void WriteLine(const std::string& line);
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   std::string path_;
+  bool resume_;
   std::unique_ptr<std::FILE, Close> file_;
 };
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/app.h"
+#include "cli/common/output.h"
 #include "cli/common/resolve.h"
 #include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
@@ -117,6 +118,7 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
 }
 
 void RunTrain(const TrainCommand& command) {
+  CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);
   const std::optional<ProcessPlace> place = FindPlace(command, backend);

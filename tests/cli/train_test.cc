@@ -166,6 +166,32 @@ TEST_CASE("a run killed again and again has the losses of an uninterrupted one, 
   CHECK(LossesByStep(work.path("killed.jsonl")) == LossesByStep(work.path("control.jsonl")));
 }
 
+TEST_CASE("metrics: a refused run leaves them, a resume mends them, a full disk ends them alone") {
+  const Workspace work;
+  const std::string metrics = work.path("m.jsonl");
+  const std::string save = " --save " + work.path("out") + " --metrics " + metrics;
+  REQUIRE(RunZeroplan(work.Train(save, 3)).exit_code == 0);
+  const std::string whole = ReadWhole(metrics);
+  // The folder holds checkpoints already.
+  CHECK(RunZeroplan(work.Train(save, 3)).exit_code == 2);
+  CHECK(ReadWhole(metrics) == whole);
+  std::ofstream(metrics, std::ios::app) << R"({"event":"st)";
+  const RunResult resumed = RunZeroplan(work.Train("--resume" + save, 5));
+  CAPTURE(resumed.err);
+  CHECK(resumed.exit_code == 0);
+  CHECK(resumed.err.find("half a line at its end") != std::string::npos);
+  const std::string after = ReadWhole(metrics);
+  CHECK(after.starts_with(whole));
+  std::istringstream lines(after);
+  for (std::string line; std::getline(lines, line);) CHECK(Json::accept(line));
+  if (!fs::exists("/dev/full")) return;
+  const RunResult full = RunZeroplan(work.Train("--metrics /dev/full --save " + work.path("b"), 3));
+  CAPTURE(full.err);
+  CHECK(full.exit_code == 0);
+  CHECK(full.err.find("the run goes on without it") != std::string::npos);
+  CHECK(fs::exists(work.path("b/model.safetensors")));
+}
+
 TEST_CASE("a resume names what it would change, and changes samples only when told to") {
   const Workspace work;
   const std::string save = " --save " + work.path("out");
@@ -246,7 +272,8 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
       {"train --model gpt2 --data x --lr nan", 2, "--lr"},
       {work.Train("--seq-len 64"), 2, "64"},
       {"train --model gpt2 --data /no/such/file", 2, "/no/such/file"},
-      {work.Train("--metrics /no/such/dir/m.jsonl"), 4, "/no/such/dir"},
+      {work.Train("--metrics /no/such/dir/m.jsonl"), 2, "there is no folder /no/such/dir"},
+      {work.Train("--trace /no/such/dir/t.json"), 2, "there is no folder /no/such/dir"},
       {work.Train("--init-from /no/such/dir"), 2, "/no/such/dir"},
       {"train --params 1M --data " + SourcePath("LICENSE") + " --seq-len 32 --lr 900", 5,
        "diverged"},
