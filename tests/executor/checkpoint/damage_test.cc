@@ -171,7 +171,7 @@ TEST_CASE("damaged checkpoint: what latest may hold") {
     CHECK(Contains(message, "is not the name of a checkpoint such as step-00000123"));
     CHECK(Contains(message, "step-00000002 is there; to resume from it: echo step-00000002 > "));
   }
-  WriteAll(latest, std::string("step-0000\0001", 13));
+  WriteAll(latest, std::string("step-0000") + '\0' + "001");
   CHECK(Contains(saved.Error(), "step-00000002 is there"));
   WriteAll(latest, "step-00000009");
   CHECK(Contains(saved.Error(), "step-00000002 is intact"));
