@@ -39,11 +39,12 @@ void WriteThrough(const std::string& file, std::string_view text) {
 }  // namespace
 
 void WriteOutput(const std::string& file, std::string_view text) {
+  if (file.empty()) return WriteThrough(file, text);
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
   const bool regular = fs::is_regular_file(status) || !fs::exists(status);
   // Behind a symbolic link lies what is to be replaced.
-  const fs::path target = regular && !file.empty() ? fs::weakly_canonical(file, error) : fs::path();
+  const fs::path target = regular ? fs::weakly_canonical(file, error) : fs::path();
   if (target.empty() || error || access(ParentFolder(target).c_str(), W_OK | X_OK) != 0) {
     return WriteThrough(file, text);
   }

@@ -85,34 +85,23 @@ fs::path FindCheckpoint(const fs::path& path) {
   return list.front().folder;
 }
 
-CheckpointSource CheckpointSource::Open(const fs::path& path, const ModelSpec& spec,
-                                        std::span<const ParamTensor> table) {
-  const fs::path folder = FindCheckpoint(path);
-  const auto with_way_out = [&](const Error& damage) {
-    return Error(damage.code(), fmt::format("{}\n{}", damage.what(), Intact(folder, spec, table)));
-  };
-  CheckpointMeta meta;
+template <typename Fn>
+auto CheckpointSource::WithWayOut(const fs::path& folder, const ModelSpec& spec,
+                                  std::span<const ParamTensor> table, const Fn& look) {
   try {
-    meta = ReadCheckpointMeta(folder);
+    return look();
   } catch (const Error& damage) {
-    throw with_way_out(damage);
-  }
-  CheckSameShape(meta.model, spec, (folder / "meta.json").string());
-  try {
-    return OpenFolder(folder, std::move(meta), table);
-  } catch (const Error& damage) {
-    throw with_way_out(damage);
+    throw Error(damage.code(), fmt::format("{}\n{}", damage.what(), Intact(folder, spec, table)));
   }
 }
 
-template <typename Fn>
-void CheckpointSource::WithWayOut(const Fn& verify) const {
-  try {
-    verify();
-  } catch (const Error& damage) {
-    throw Error(damage.code(),
-                fmt::format("{}\n{}", damage.what(), Intact(folder_, meta_.model, table_)));
-  }
+CheckpointSource CheckpointSource::Open(const fs::path& path, const ModelSpec& spec,
+                                        std::span<const ParamTensor> table) {
+  const fs::path folder = FindCheckpoint(path);
+  CheckpointMeta meta = WithWayOut(folder, spec, table, [&] { return ReadCheckpointMeta(folder); });
+  CheckSameShape(meta.model, spec, (folder / "meta.json").string());
+  return WithWayOut(folder, spec, table,
+                    [&] { return OpenFolder(folder, std::move(meta), table); });
 }
 
 std::string CheckpointSource::Intact(const fs::path& damaged, const ModelSpec& spec,
@@ -205,11 +194,6 @@ void CheckpointSource::CheckCover() const {
   }
 }
 
-const std::vector<CheckpointSource::Piece>& CheckpointSource::PiecesOf(int tensor,
-                                                                       StateKind state) const {
-  return pieces_.at(static_cast<size_t>(tensor) * kStates.size() + static_cast<size_t>(state));
-}
-
 void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
                                    uint64_t count) const {
   for (uint64_t c = begin / kChecksumElements; c * kChecksumElements < begin + count; ++c) {
@@ -243,11 +227,13 @@ void CheckpointSource::VerifyAll() const {
 }
 
 void CheckpointSource::Verify() const {
-  WithWayOut([&] { VerifyAll(); });
+  WithWayOut(folder_, meta_.model, table_, [&] { VerifyAll(); });
 }
 
 void CheckpointSource::Read(const TensorRange& range, std::span<float> out) const {
-  const auto& pieces = PiecesOf(range.tensor, range.state);
+  const size_t index =
+      static_cast<size_t>(range.tensor) * kStates.size() + static_cast<size_t>(range.state);
+  const std::vector<Piece>& pieces = pieces_.at(index);
   const uint64_t elements = pieces.empty() ? 0 : pieces.back().begin + pieces.back().count;
   ZEROPLAN_CHECK(
       out.size() == range.count && range.begin <= elements && range.count <= elements - range.begin,
@@ -260,8 +246,7 @@ void CheckpointSource::Read(const TensorRange& range, std::span<float> out) cons
   for (uint64_t begin = range.begin; !out.empty(); ++piece) {
     const uint64_t first = begin - piece->begin;
     const size_t count = std::min<uint64_t>(out.size(), piece->count - first);
-    WithWayOut(
-        [&] { VerifyPiece(*piece, static_cast<size_t>(&pieces - pieces_.data()), first, count); });
+    WithWayOut(folder_, meta_.model, table_, [&] { VerifyPiece(*piece, index, first, count); });
     std::memcpy(out.data(), piece->data + first * sizeof(float), count * sizeof(float));
     out = out.subspan(count);
     begin += count;

@@ -63,11 +63,12 @@ class CheckpointSource : public StateSource {
                const std::unordered_map<std::string_view, size_t>& index_of);
   void CheckCover() const;
   void VerifyAll() const;
+  // What `look` returns; damage that it throws goes on with what Intact says.
   template <typename Fn>
-  void WithWayOut(const Fn& verify) const;
+  static auto WithWayOut(const std::filesystem::path& folder, const ModelSpec& spec,
+                         std::span<const ParamTensor> table, const Fn& look);
   void VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
                    uint64_t count) const;
-  const std::vector<Piece>& PiecesOf(int tensor, StateKind state) const;
 
   std::filesystem::path folder_;
   CheckpointMeta meta_;

@@ -76,11 +76,11 @@ RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
           {"precision", PrecisionText(setup.precision)}};
 }
 
-std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
-                                               const std::map<std::string, std::string>& saved,
-                                               const std::vector<std::string>& allowed,
-                                               const std::string& checkpoint) {
-  std::vector<std::string> lines;
+std::vector<RunChange> CompareWithCheckpoint(const RunFacts& now,
+                                             const std::map<std::string, std::string>& saved,
+                                             const std::vector<std::string>& allowed,
+                                             const std::string& checkpoint) {
+  std::vector<RunChange> changes;
   std::string refused, names;
   for (const auto& [name, value] : now) {
     const auto found = saved.find(name);
@@ -91,7 +91,7 @@ std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
     const std::string line =
         fmt::format("{}: {} in the checkpoint, {} from here on", name, before, value);
     if (may) {
-      lines.push_back(line);
+      changes.push_back({name, line});
       continue;
     }
     refused += (refused.empty() ? "" : "; ") + line;
@@ -103,7 +103,7 @@ std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
         "--allow-change {} trains on all the same",
         checkpoint, refused, names);
   }
-  return lines;
+  return changes;
 }
 
 }  // namespace zeroplan

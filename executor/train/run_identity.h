@@ -23,12 +23,16 @@ inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
 RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                        const std::string& data);
 
+struct RunChange {
+  std::string name;
+  std::string sentence;  // "lr: 0.001 in the checkpoint, 0.0005 from here on"
+};
+
 // Held against what the checkpoint was saved with. Throws Error(kUsage) naming every held fact that
-// differs and is not in `allowed`, with the checkpoint. Returns a sentence for each other
-// difference: "lr: 0.001 in the checkpoint, 0.0005 from here on".
-std::vector<std::string> CompareWithCheckpoint(const RunFacts& now,
-                                               const std::map<std::string, std::string>& saved,
-                                               const std::vector<std::string>& allowed,
-                                               const std::string& checkpoint);
+// differs and is not in `allowed`, with the checkpoint. Returns every other difference.
+std::vector<RunChange> CompareWithCheckpoint(const RunFacts& now,
+                                             const std::map<std::string, std::string>& saved,
+                                             const std::vector<std::string>& allowed,
+                                             const std::string& checkpoint);
 
 }  // namespace zeroplan

@@ -197,12 +197,11 @@ class Run {
   std::optional<uint64_t> TrainTokensSoFar() const {
     if (!checkpoint_) return std::nullopt;
     const CheckpointMeta& meta = checkpoint_->meta();
-    const std::vector<std::string> changes = CompareWithCheckpoint(
-        facts_, meta.run, options_.allow_change, checkpoint_->folder().string());
     bool other_samples = false;
-    for (const std::string& change : changes) {
-      if (first()) LogWarning("{}", change);
-      other_samples = other_samples || change.starts_with("data:") || change.starts_with("order:");
+    for (const RunChange& change : CompareWithCheckpoint(facts_, meta.run, options_.allow_change,
+                                                         checkpoint_->folder().string())) {
+      if (first()) LogWarning("{}", change.sentence);
+      other_samples = other_samples || change.name == "data" || change.name == "order";
     }
     if (other_samples) return std::nullopt;  // held back anew
     const auto length = static_cast<uint64_t>(program_.setup.batch.seq_len);

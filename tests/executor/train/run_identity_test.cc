@@ -20,11 +20,12 @@ TEST_CASE("run identity: every number that decides is told apart") {
     TrainSetup setup;
     change(setup);
     const RunFacts now = Facts(setup);
-    const std::vector<std::string> lines =
+    const std::vector<RunChange> changes =
         CompareWithCheckpoint(now, Saved(Facts()), {"seq-len"}, "step-1");
     CAPTURE(name);
-    REQUIRE(lines.size() == 1);
-    CHECK(lines[0].starts_with(std::string(name) + ": "));
+    REQUIRE(changes.size() == 1);
+    CHECK(changes[0].name == name);
+    CHECK(changes[0].sentence.starts_with(std::string(name) + ": "));
   };
   differs("lr", [](TrainSetup& s) { s.optimizer.lr = 1.0000000001e-3; });
   differs("betas", [](TrainSetup& s) { s.optimizer.betas[1] = 0.95; });
