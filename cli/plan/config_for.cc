@@ -28,10 +28,6 @@ void AddConfigForOption(Command& command, PlanOptions& options) {
       WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
 }
 
-ConfigFormat FormatOf(const PlanOptions& options) {
-  return options.config_for.value_or(ConfigFormat::kDeepSpeed);
-}
-
 void ApplyConfigFor(PlanOptions& options) {
   if (!options.config_for) return;
   const ConfigFormat format = *options.config_for;

@@ -13,9 +13,6 @@ namespace zeroplan {
 
 void AddConfigForOption(Command& command, PlanOptions& options);
 
-// The format of --out. Without --for the runtime's own.
-ConfigFormat FormatOf(const PlanOptions& options);
-
 // What --for decides beside the file: torchtitan is FSDP2's, and reduces gradients in fp32. Throws
 // Error(kUsage) where --for has no file to write, or the file, the runtime or the dtype is not one
 // for it.

@@ -138,20 +138,9 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
       2);
 }
 
-bool AsJson(const PlanOptions& options) {
-  return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
-}
-
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  const ConfigSource source = {OtherRuntime::kDeepSpeed,
-                               "zeroplan",
-                               plan.model,
-                               plan.setup,
-                               {},
-                               plan.cluster.shape(),
-                               options.common.config,
-                               options.deepspeed_file,
-                               options.config_for};
+  const ConfigSource source = SourceOf(options, OtherRuntime::kDeepSpeed, "zeroplan", plan.model,
+                                       plan.setup, plan.cluster.shape());
   if (options.config_for) {
     WriteConfigFile(source, AsJson(options));
   } else {

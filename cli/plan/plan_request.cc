@@ -39,7 +39,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   if (!options.deepspeed_file.empty()) {
-    ForDeepSpeed(options.config_for.value_or(ConfigFormat::kDeepSpeed));
+    ForDeepSpeed(FormatOf(options));
   }
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
 }

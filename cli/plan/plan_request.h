@@ -27,6 +27,14 @@ struct PlanOptions {
   Option<OutputFormat> format;
 };
 
+inline bool AsJson(const PlanOptions& options) {
+  return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
+}
+// The format of --out: --for's; without it DeepSpeed's own.
+inline ConfigFormat FormatOf(const PlanOptions& options) {
+  return options.config_for.value_or(ConfigFormat::kDeepSpeed);
+}
+
 // Where a plan with disks swaps to, unless it says.
 inline constexpr const char* kSwapFolder = "/local_nvme";
 

@@ -72,16 +72,10 @@ void Refuse(const PlanOptions& options, OtherRuntime runtime) {
 RuntimeKeys KeysOf(const PlanOptions& options, const TrainSetup& base) {
   RuntimeKeys keys;
   if (options.common.config.empty()) return keys;
-  const ZeroConfig defaults = ReaderZeroDefaults(base.zero.stage);
   ZeroConfig& zero = keys.others.emplace(base.zero);
   if (zero.reduce_bucket_elements != kAuto) keys.reduce_buckets = {zero.reduce_bucket_elements};
   keys.overlap_comm = {zero.overlap_comm};
-  const auto fill = [](uint64_t& size, uint64_t otherwise) {
-    if (size == kAuto) size = otherwise;
-  };
-  fill(zero.reduce_bucket_elements, defaults.reduce_bucket_elements);
-  fill(zero.prefetch_bucket_elements, defaults.prefetch_bucket_elements);
-  fill(zero.max_live_parameters, defaults.max_live_parameters);
+  FillReaderSizes(zero);
   return keys;
 }
 
@@ -269,16 +263,9 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   plan.assumed = std::move(assumptions.assumed);
   plan.notes = std::move(assumptions.notes);
 
-  const ConfigSource source = {runtime,
-                               plan.best().choice.footprint.runtime,
-                               plan.model,
-                               best,
-                               plan.compile,
-                               plan.cluster.shape(),
-                               options.common.config,
-                               out,
-                               options.config_for};
-  const bool json = options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
+  const ConfigSource source = SourceOf(options, runtime, plan.best().choice.footprint.runtime,
+                                       plan.model, best, plan.cluster.shape());
+  const bool json = AsJson(options);
   WriteOutput("", json ? RuntimePlanJson(plan, ConfigText(source)) : RuntimePlanText(plan));
   if (!out.empty()) WriteConfigFile(source, json);
 }

@@ -19,10 +19,7 @@ std::string_view TorchDtype(Dtype dtype) {
   return dtype == Dtype::kF16 ? "float16" : dtype == Dtype::kBF16 ? "bfloat16" : "float32";
 }
 
-std::string_view CompileText(TorchCompile compile) { return compile.loss ? "all" : "layers"; }
-
-Json Fsdp2Config(const ConfigSource& source) {
-  const TrainSetup& setup = source.setup;
+Json Fsdp2Config(const TrainSetup& setup) {
   const PrecisionConfig& precision = setup.precision;
   const bool offload = setup.zero.offload_param.device != OffloadDevice::kNone;
   return {
@@ -49,17 +46,9 @@ Json Fsdp2Config(const ConfigSource& source) {
 }
 
 WrittenConfig Formatted(const ConfigSource& source) {
-  FormatRequest request;
-  request.format = source.config_for.value_or(ConfigFormat::kDeepSpeed);
-  request.runtime = source.runtime;
-  request.runtime_name = source.runtime_name;
-  request.model = source.model;
-  request.setup = source.setup;
-  request.compile = source.compile;
-  request.cluster = source.cluster;
-  request.file = source.file;
+  FormatRequest request = source.request;
   JsonNode came_in;
-  if (source.runtime == OtherRuntime::kDeepSpeed && !source.came_in.empty()) {
+  if (request.runtime == OtherRuntime::kDeepSpeed && !source.came_in.empty()) {
     came_in = ParseJsonText(ReadTextFile(source.came_in), source.came_in);
     request.incoming = &came_in;
   }
@@ -69,7 +58,7 @@ WrittenConfig Formatted(const ConfigSource& source) {
 void WriteFor(const ConfigSource& source, bool json) {
   const WrittenConfig written = Formatted(source);
   for (const WrittenFile& file : written.files) WriteOutput(file.path, file.text);
-  const std::string text = PasteText(*source.config_for, written);
+  const std::string text = PasteText(source.request.format, written);
   if (json) {
     LogInfo("{}", text);
   } else {
@@ -79,30 +68,43 @@ void WriteFor(const ConfigSource& source, bool json) {
 
 }  // namespace
 
+ConfigSource SourceOf(const PlanOptions& options, OtherRuntime runtime,
+                      const std::string& runtime_name, const ModelSpec& model,
+                      const TrainSetup& setup, const ClusterShape& cluster) {
+  ConfigSource source;
+  source.request = {FormatOf(options),          runtime, runtime_name,           model,  setup,
+                    CompileOf(options.runtime), cluster, options.deepspeed_file, nullptr};
+  source.came_in = options.common.config;
+  source.has_for = options.config_for.has_value();
+  return source;
+}
+
 std::string ConfigText(const ConfigSource& source) {
+  const FormatRequest& request = source.request;
   // The last of several files is DeepSpeed's.
-  if (source.runtime == OtherRuntime::kDeepSpeed) return Formatted(source).files.back().text;
-  return NameRuntime(Fsdp2Config(source).dump(), source.runtime_name,
-                     source.compile.layers ? CompileText(source.compile) : "");
+  if (request.runtime == OtherRuntime::kDeepSpeed) return Formatted(source).files.back().text;
+  return NameRuntime(Fsdp2Config(request.setup).dump(), request.runtime_name,
+                     CompileName(request.compile));
 }
 
 void WriteConfigFile(const ConfigSource& source, bool json) {
-  if (source.config_for) {
+  if (source.has_for) {
     WriteFor(source, json);
     return;
   }
-  WriteOutput(source.file, ConfigText(source));
+  const FormatRequest& request = source.request;
+  WriteOutput(request.file, ConfigText(source));
   std::string by_code;
-  if (source.setup.recompute.kind == RecomputeKind::kFull) {
+  if (request.setup.recompute.kind == RecomputeKind::kFull) {
     by_code = "recompute of every layer (torch.utils.checkpoint)";
   }
-  if (source.compile.layers) {
+  if (request.compile.layers) {
     by_code += fmt::format("{}torch.compile of every layer{}", by_code.empty() ? "" : ", ",
-                           source.compile.loss ? " and of the loss" : "");
+                           request.compile.loss ? " and of the loss" : "");
   }
   if (!by_code.empty()) {
-    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", source.file,
-            OtherRuntimeName(source.runtime), by_code);
+    LogInfo("--out {}: the model's code for {} has to switch on itself: {}", request.file,
+            OtherRuntimeName(request.runtime), by_code);
   }
 }
 

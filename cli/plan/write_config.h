@@ -1,9 +1,9 @@
 // plan --out: the config of a choice, for the runtime that it was chosen for.
 #pragma once
 
-#include <optional>
 #include <string>
 
+#include "cli/plan/plan_request.h"
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/formats/config_format.h"
@@ -13,16 +13,14 @@ namespace zeroplan {
 
 // What a config is written of.
 struct ConfigSource {
-  OtherRuntime runtime = OtherRuntime::kDeepSpeed;
-  std::string runtime_name;  // "deepspeed 0.19.6": what the config is marked with
-  ModelSpec model;
-  TrainSetup setup;
-  TorchCompile compile;
-  ClusterShape cluster;
-  std::string came_in;  // --config: keys of it that are not written stay; empty: none
-  std::string file;     // --out
-  std::optional<ConfigFormat> config_for;  // --for; none: the runtime's own
+  FormatRequest request;  // `incoming` is read from came_in
+  std::string came_in;    // --config: keys of it that are not written stay; empty: none
+  bool has_for = false;   // --for names the format; else it is the runtime's own
 };
+// Of a choice for `runtime`. `runtime_name`: what the config is marked with, "deepspeed 0.19.6".
+ConfigSource SourceOf(const PlanOptions& options, OtherRuntime runtime,
+                      const std::string& runtime_name, const ModelSpec& model,
+                      const TrainSetup& setup, const ClusterShape& cluster);
 
 // The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
 // arguments of fully_shard and what the training code has to do (docs/runtimes.md). "_zeroplan":

@@ -22,4 +22,15 @@ inline ZeroConfig ReaderZeroDefaults(int stage) {
   return zero;
 }
 
+// Sizes on kAuto come to DeepSpeed's defaults.
+inline void FillReaderSizes(ZeroConfig& zero) {
+  const ZeroConfig defaults = ReaderZeroDefaults(zero.stage);
+  const auto fill = [](uint64_t& size, uint64_t otherwise) {
+    if (size == kAuto) size = otherwise;
+  };
+  fill(zero.reduce_bucket_elements, defaults.reduce_bucket_elements);
+  fill(zero.prefetch_bucket_elements, defaults.prefetch_bucket_elements);
+  fill(zero.max_live_parameters, defaults.max_live_parameters);
+}
+
 }  // namespace zeroplan

@@ -12,16 +12,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A YAML string in double quotes, which JSON's are.
-std::string Quoted(const std::string& text) { return Json(text).dump(); }
-
-const char* YamlBool(bool value) { return value ? "true" : "false"; }
-
 std::string DynamoSection(TorchCompile compile) {
   if (!compile.layers) return "";
   return fmt::format(
       "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: {}\n",
-      YamlBool(!compile.loss));
+      !compile.loss);
 }
 
 std::string ProcessLines(const FormatRequest& request) {
@@ -36,7 +31,7 @@ std::string DeepSpeedYaml(const FormatRequest& request) {
   text += "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\ndeepspeed_config:\n";
   text += fmt::format("  deepspeed_config_file: {}\n", Quoted(DeepSpeedFileBeside(request.file)));
   if (request.cluster.nodes() > 1) text += "  deepspeed_multinode_launcher: standard\n";
-  text += fmt::format("  zero3_init_flag: {}\n", YamlBool(request.setup.zero.stage == 3));
+  text += fmt::format("  zero3_init_flag: {}\n", request.setup.zero.stage == 3);
   return text + ProcessLines(request);
 }
 
@@ -72,11 +67,11 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
   // "no" without quotes is false in YAML.
   text += fmt::format("mixed_precision: {}\nfsdp_config:\n", Quoted(precision));
   text += "  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n";
-  text += fmt::format("  fsdp_reshard_after_forward: {}\n", YamlBool(setup.zero.stage == 3));
+  text += fmt::format("  fsdp_reshard_after_forward: {}\n", setup.zero.stage == 3);
   text += fmt::format("  fsdp_offload_params: {}\n",
-                      YamlBool(setup.zero.offload_param.device == OffloadDevice::kCpu));
+                      setup.zero.offload_param.device == OffloadDevice::kCpu);
   text += fmt::format("  fsdp_activation_checkpointing: {}\n",
-                      YamlBool(setup.recompute.kind == RecomputeKind::kFull));
+                      setup.recompute.kind == RecomputeKind::kFull);
   return text + DynamoSection(request.compile) + ProcessLines(request);
 }
 

@@ -185,9 +185,7 @@ JsonText DeepSpeedJson(const FormatRequest& request,
   return NameRuntime(text, request.runtime_name, CompileName(request.compile));
 }
 
-std::string_view CompileName(TorchCompile compile) {
-  return !compile.layers ? "" : compile.loss ? "all" : "layers";
-}
+std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string DeepSpeedFileBeside(const std::string& file) {
   return WithoutExtension(file) + ".deepspeed.json";

@@ -15,9 +15,6 @@ using JsonText = std::string;
 JsonText DeepSpeedJson(const FormatRequest& request,
                        const std::function<JsonText(const JsonText&)>& change = nullptr);
 
-// "layers" or "all", as --compile has it; empty: nothing is compiled.
-std::string_view CompileName(TorchCompile compile);
-
 WrittenConfig WriteHfTrainer(const FormatRequest& request);
 WrittenConfig WriteAccelerate(const FormatRequest& request);
 WrittenConfig WriteTorchtitan(const FormatRequest& request);
@@ -30,6 +27,9 @@ std::string TorchrunLaunch(const ClusterShape& cluster);
 
 // Processes of a host. Throws Error(kUsage) unless every host has as many.
 int ProcessesPerNode(const ClusterShape& cluster);
+
+// A string in double quotes, as JSON, YAML and TOML have it.
+std::string Quoted(const std::string& text);
 
 // `text` as one word of a shell.
 std::string ShellWord(const std::string& text);

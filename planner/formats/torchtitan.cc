@@ -37,11 +37,6 @@ const Flavor* FlavorOf(const ModelSpec& model) {
   return found == kFlavors.end() ? nullptr : found;
 }
 
-// A TOML string in double quotes, which JSON's are.
-std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
-
-const char* TomlBool(bool value) { return value ? "true" : "false"; }
-
 std::string Training(const TrainSetup& setup) {
   const BatchSpec& batch = setup.batch;
   std::string text = "\n[training]\n";
@@ -52,7 +47,7 @@ std::string Training(const TrainSetup& setup) {
   text += fmt::format("mixed_precision_param = \"{}\"\nmixed_precision_reduce = \"float32\"\n",
                       setup.precision.dtype == Dtype::kF32 ? "float32" : "bfloat16");
   text += fmt::format("enable_cpu_offload = {}\n",
-                      TomlBool(setup.zero.offload_param.device == OffloadDevice::kCpu));
+                      setup.zero.offload_param.device == OffloadDevice::kCpu);
   return text;
 }
 
@@ -65,7 +60,7 @@ std::string Parallelism(const TrainSetup& setup) {
 }
 
 std::string Compile(TorchCompile compile) {
-  std::string text = fmt::format("\n[compile]\nenable = {}\n", TomlBool(compile.layers));
+  std::string text = fmt::format("\n[compile]\nenable = {}\n", compile.layers);
   if (compile.layers) {
     text += fmt::format("components = [{}]\n", compile.loss ? "\"model\", \"loss\"" : "\"model\"");
   }

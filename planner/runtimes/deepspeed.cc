@@ -53,25 +53,14 @@ void Refuse(const DeepSpeedRun& run) {
   }
 }
 
-TrainSetup WithDefaults(TrainSetup setup) {
-  ZeroConfig& zero = setup.zero;
-  const ZeroConfig defaults = ReaderZeroDefaults(zero.stage);
-  const auto fill = [](uint64_t* size, uint64_t otherwise) {
-    if (*size == kAuto) *size = otherwise;
-  };
-  fill(&zero.reduce_bucket_elements, defaults.reduce_bucket_elements);
-  fill(&zero.prefetch_bucket_elements, defaults.prefetch_bucket_elements);
-  fill(&zero.max_live_parameters, defaults.max_live_parameters);
-  return setup;
-}
-
 }  // namespace
 
 RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) {
   Refuse(run);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
-  const TrainSetup setup = WithDefaults(run.setup);
+  TrainSetup setup = run.setup;
+  FillReaderSizes(setup.zero);
   const int stage = setup.zero.stage;
   const TorchModel model(run.model);
   TorchRun shape = TorchRunOf(setup, run.compiled, run.compiled_loss);

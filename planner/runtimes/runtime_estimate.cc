@@ -76,6 +76,19 @@ std::string_view OtherRuntimeName(OtherRuntime runtime) {
   return runtime == OtherRuntime::kDeepSpeed ? "DeepSpeed" : "FSDP2";
 }
 
+std::string_view CompileName(TorchCompile compile) {
+  return !compile.layers ? "" : compile.loss ? "all" : "layers";
+}
+
+std::string_view CompiledText(TorchCompile compile) {
+  if (!compile.layers) return "not compiled";
+  return compile.loss ? "layers and loss compiled" : "layers compiled";
+}
+
+const RuntimeMargins& MarginsOf(OtherRuntime runtime) {
+  return runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
+}
+
 RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
                                 TorchCompile compile, const TorchMachine* machine) {

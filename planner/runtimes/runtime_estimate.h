@@ -10,6 +10,7 @@
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/cluster.h"
+#include "planner/runtimes/fitted.h"
 #include "planner/runtimes/runtime_footprint.h"
 #include "planner/runtimes/runtime_time.h"
 #include "planner/runtimes/torch_machine.h"
@@ -24,6 +25,10 @@ std::string_view OtherRuntimeName(OtherRuntime runtime);
 struct TorchCompile {
   bool layers = false, loss = false;
 };
+// "layers" or "all", as --compile has it; empty: nothing is compiled.
+std::string_view CompileName(TorchCompile compile);
+// "not compiled", "layers compiled", "layers and loss compiled".
+std::string_view CompiledText(TorchCompile compile);
 
 struct RuntimeChoice {
   TrainSetup setup;
@@ -55,7 +60,8 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
                                 TorchCompile compile, const TorchMachine* machine = nullptr);
 
-// How far predictions were off beside measured runs (docs/runtimes.md).
+// How far predictions were off beside measured runs (docs/runtimes.md), and as words.
+const RuntimeMargins& MarginsOf(OtherRuntime runtime);
 std::string RuntimeMarginText(OtherRuntime runtime);
 // A table of at most 100 columns; one choice alone also gets its classes by phase.
 std::string RuntimeText(const RuntimeEstimate& estimate);

@@ -13,7 +13,6 @@
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 #include "planner/report/report_text.h"
-#include "planner/runtimes/fitted.h"
 #include "planner/runtimes/runtime_plan.h"
 
 namespace zeroplan {
@@ -68,11 +67,6 @@ std::string KindText(OtherRuntime runtime, const TrainSetup& setup) {
 std::string StageName(OtherRuntime runtime, int stage) {
   if (runtime == OtherRuntime::kDeepSpeed) return fmt::format("Stage {}", stage);
   return stage == 3 ? "Resharded after forward" : "Not resharded after forward";
-}
-
-std::string_view CompiledText(TorchCompile compile) {
-  if (!compile.layers) return "not compiled";
-  return compile.loss ? "layers and loss compiled" : "layers compiled";
 }
 
 std::string Headline(const RuntimePlan& plan) {
@@ -434,8 +428,7 @@ std::string RuntimePlanJson(const RuntimePlan& plan, const std::string& config) 
                  {"gpu_reserve_bytes", plan.cluster.gpu_reserve_bytes}}},
                {"choice", JudgedJson(plan, plan.best())},
                {"config", Json::parse(config)}};
-  const RuntimeMargins& margins =
-      plan.runtime == OtherRuntime::kDeepSpeed ? kDeepSpeedMargins : kFsdp2Margins;
+  const RuntimeMargins& margins = MarginsOf(plan.runtime);
   json["margins"] = {{"runs", margins.runs},
                      {"step_seconds_median", margins.time_median},
                      {"step_seconds", margins.time_worst},

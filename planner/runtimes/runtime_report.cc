@@ -5,7 +5,6 @@
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
-#include "planner/runtimes/fitted.h"
 #include "planner/runtimes/runtime_estimate.h"
 
 namespace zeroplan {
@@ -83,11 +82,6 @@ std::string StepParts(const RuntimeChoice& choice) {
       2);
 }
 
-std::string_view CompiledText(TorchCompile compile) {
-  if (!compile.layers) return "";
-  return compile.loss ? ", layers and loss compiled" : ", layers compiled";
-}
-
 Json TimeJson(const RuntimeChoice& choice) {
   if (!choice.time) return nullptr;
   const RuntimeTime& time = *choice.time;
@@ -151,8 +145,7 @@ Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
 }  // namespace
 
 std::string RuntimeMarginText(OtherRuntime runtime) {
-  const RuntimeMargins& margins =
-      runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
+  const RuntimeMargins& margins = MarginsOf(runtime);
   return fmt::format(
       "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
       "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
@@ -166,13 +159,15 @@ std::string RuntimeMarginText(OtherRuntime runtime) {
 std::string RuntimeText(const RuntimeEstimate& estimate) {
   const Cluster& cluster = estimate.cluster;
   const BatchSpec& batch = estimate.choices.front().setup.batch;
+  const std::string compiled =
+      estimate.compile.layers ? fmt::format(", {}", CompiledText(estimate.compile)) : "";
   std::string text =
       Wrap(fmt::format("{} under {}{}: {} x {}, {} a GPU, micro-batch {}, {} micro-step{} of {} "
                        "tokens a sequence",
-                       estimate.model.name, estimate.choices.front().footprint.runtime,
-                       CompiledText(estimate.compile), cluster.gpus, cluster.gpu_name,
-                       FormatBytes(cluster.gpu_capacity_bytes), batch.micro_batch, batch.grad_accum,
-                       batch.grad_accum == 1 ? "" : "s", batch.seq_len),
+                       estimate.model.name, estimate.choices.front().footprint.runtime, compiled,
+                       cluster.gpus, cluster.gpu_name, FormatBytes(cluster.gpu_capacity_bytes),
+                       batch.micro_batch, batch.grad_accum, batch.grad_accum == 1 ? "" : "s",
+                       batch.seq_len),
            2);
   text += '\n';
   text +=

@@ -13,7 +13,6 @@
 #include "core/config/reader_defaults.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
-#include "planner/runtimes/fitted.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -187,8 +186,7 @@ class RuntimeSearcher {
         alone_(*inputs.hardware, {1, 1}),
         sweep_(sweep) {
     ZEROPLAN_CHECK(!inputs.setups.empty(), "nothing to search");
-    const RuntimeMargins& margins =
-        inputs.runtime == OtherRuntime::kDeepSpeed ? kDeepSpeedMargins : kFsdp2Margins;
+    const RuntimeMargins& margins = MarginsOf(inputs.runtime);
     reserved_margin_ = std::max(margins.reserved, margins.device);
     // Where that was not measured, the device's stands for it.
     allocated_margin_ = margins.allocated > 0 ? margins.allocated : margins.device;
@@ -356,10 +354,9 @@ class RuntimeSearcher {
                          const TorchMachine& machine) {
     ++stats_.played;
     if (inputs_.progress) inputs_.progress(stats_.played);
-    RuntimeChoice choice =
-        EstimateRuntime(inputs_.runtime, inputs_.model, cluster, {setup}, inputs_.compile, &machine)
-            .choices.front();
-    return choice;
+    return EstimateRuntime(inputs_.runtime, inputs_.model, cluster, {setup}, inputs_.compile,
+                           &machine)
+        .choices.front();
   }
 
   const RuntimeJudged& Judge(Cell& cell, size_t bucket) {
