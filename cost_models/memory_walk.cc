@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/program/communicators.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
@@ -29,7 +28,7 @@ class Walker {
       }
     }
     report_.arena_bytes = program_.arena_bytes;
-    report_.communicators = CommunicatorCount(program_);
+    report_.outside = OutsideArenasOf(program_);
     const uint64_t device_peak = report_.live_peak_bytes[static_cast<size_t>(Space::kDevice)];
     const uint64_t arena = report_.arena(Space::kDevice);
     ZEROPLAN_CHECK(arena >= device_peak, "device arena of {} bytes holds {} live", arena,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/program/program.h"
+#include "cost_models/outside_arenas.h"
 
 namespace zeroplan {
 
@@ -38,7 +39,7 @@ struct MemoryReport {
   uint64_t gap_bytes = 0;  // arena less live at that instant: alignment and holes of placement
 
   std::array<PhasePeak, kPhases> phases;
-  int communicators = 0;  // that an engine makes (core/program/communicators.h)
+  OutsideArenas outside;
 
   uint64_t of(MemoryClass memory_class) const {
     return class_bytes[static_cast<size_t>(memory_class)];

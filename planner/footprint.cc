@@ -92,7 +92,7 @@ Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster) {
   };
   Footprint footprint;
   footprint.gpu_class_bytes = memory.class_bytes;
-  footprint.runtime_bytes = RuntimeBytes(cluster, memory.communicators);
+  footprint.runtime_bytes = RuntimeBytes(cluster, memory.outside);
   footprint.host = {of_node(Space::kPinned), of_node(Space::kPageable)};
   footprint.nvme_bytes = of_node(Space::kFile);
   return footprint;
@@ -112,17 +112,19 @@ Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
   return footprint;
 }
 
-uint64_t RuntimeBytes(const Cluster& cluster, int communicators) {
-  if (cluster.gpus == 1) return cluster.runtime_bytes;
-  const auto absent = static_cast<uint64_t>(kMostCommunicators - communicators);
-  return cluster.runtime_bytes -
-         std::min(cluster.runtime_bytes, absent * cluster.communicator_bytes);
+uint64_t RuntimeBytes(const Cluster& cluster, const OutsideArenas& outside) {
+  uint64_t bytes = cluster.runtime_bytes;
+  if (cluster.gpus > 1) {
+    const auto absent = static_cast<uint64_t>(kMostCommunicators - outside.communicators);
+    bytes -= std::min(bytes, absent * cluster.communicator_bytes);
+  }
+  return bytes + outside.graph_bytes;
 }
 
-MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, int communicators,
+MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const OutsideArenas& outside,
                       const Cluster& cluster) {
   MemoryReport memory;
-  memory.communicators = communicators;
+  memory.outside = outside;
   memory.arena_bytes = rank_bytes;
   // Which class they are of does not change a total.
   memory.class_bytes[static_cast<size_t>(MemoryClass::kBuffers)] = memory.arena(Space::kDevice);

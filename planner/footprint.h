@@ -36,7 +36,8 @@ struct MemoryTotals {
 struct Footprint {
   // One GPU, by MemoryClass, at the instant when most is live; gaps of placement count as buffers.
   std::array<uint64_t, kMemoryClasses> gpu_class_bytes{};
-  uint64_t runtime_bytes = 0;  // one GPU, outside the arenas: context, communicators, libraries
+  uint64_t runtime_bytes =
+      0;  // one GPU, outside the arenas: context, communicators, libraries, CUDA graphs
   HostBytes host;
   uint64_t nvme_bytes = 0;  // one node
 
@@ -53,13 +54,12 @@ Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
 // A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host
 // memory.
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);
-// The totals alone, without a walk: `rank_bytes` are one rank's, by Space. `communicators`: of the
-// program (CommunicatorCount).
-MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, int communicators,
+// The totals alone, without a walk: `rank_bytes` are one rank's, by Space.
+MemoryTotals TotalsOf(const std::array<uint64_t, kSpaces>& rank_bytes, const OutsideArenas& outside,
                       const Cluster& cluster);
 
-// What one GPU has outside the arenas, of a program with so many communicators.
-uint64_t RuntimeBytes(const Cluster& cluster, int communicators);
+// What one GPU has outside the arenas.
+uint64_t RuntimeBytes(const Cluster& cluster, const OutsideArenas& outside);
 
 // Bytes of one GPU under their fixed names: the MemoryClasses, then "runtime". They sum to the
 // total.
@@ -70,7 +70,7 @@ struct NamedBytes {
 inline constexpr size_t kGpuClasses = kMemoryClasses + 1;
 std::array<NamedBytes, kGpuClasses> GpuClasses(const Footprint& footprint);
 
-// Kept free of each GPU unless --gpu-reserve says otherwise. Runs on H200s used up to 0.2 % more
+// Kept free of each GPU unless --gpu-reserve says otherwise. Runs on H200s used up to 0.3 % more
 // than was predicted (docs/performance.md); this is more than that of any built-in GPU. A number,
 // not a share, so that "from N bytes a GPU on" holds for the GPU that has N.
 inline constexpr uint64_t kGpuReserveBytes = 500'000'000;

@@ -133,4 +133,32 @@ LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds
   return found;
 }
 
+ReplayCount CountReplayed(const Program& program) {
+  const bool whole = !FindReplayObstacle(program);
+  ReplayCount count;
+  const auto add = [&](Section section, uint8_t kind) {
+    if (!whole) {
+      for (const auto& run : FindLaunchRuns(program, section, kind).runs) {
+        ++count.graphs;
+        count.nodes += static_cast<int64_t>(run.size());
+      }
+      return;
+    }
+    ++count.graphs;
+    for (const Instruction& instruction : program.section(section)) {
+      if (!RunsIn(instruction, section, kind)) continue;
+      if (std::holds_alternative<LaunchKernel>(instruction.op) ||
+          std::holds_alternative<Copy>(instruction.op)) {
+        ++count.nodes;
+      }
+    }
+  };
+  const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
+  for (const uint8_t kind : {kOnly, kFirst, kMiddle, kLast}) {
+    if ((kinds & kind) != 0) add(Section::kMicroStep, kind);
+  }
+  add(Section::kOptimizerStep, kEvery);
+  return count;
+}
+
 }  // namespace zeroplan

@@ -39,4 +39,11 @@ struct LaunchRuns {
 // GPU.
 LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds);
 
+// What an engine has as graphs once it has captured them.
+struct ReplayCount {
+  int64_t graphs = 0;
+  int64_t nodes = 0;  // launches and copies in them
+};
+ReplayCount CountReplayed(const Program& program);
+
 }  // namespace zeroplan

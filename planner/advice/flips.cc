@@ -258,7 +258,7 @@ class Pool {
       const int64_t tokens = c.micro_batch * c.grad_accum * c.gpus * seq_len;
       const Cluster& cluster = searcher_.ClusterOf(c).cluster;
       all.push_back({c, static_cast<double>(tokens) / seconds, seconds,
-                     TotalsOf(lowered.arena_bytes, lowered.communicators, cluster).gpu_bytes});
+                     TotalsOf(lowered.arena_bytes, lowered.outside, cluster).gpu_bytes});
       most = std::max(most, Merit(all.back()));
     }
     std::erase_if(all, [&](const Found& f) { return Merit(f) < most / (1 + kTieMargin); });

@@ -165,11 +165,11 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
   const std::shared_ptr<const LoweredChoice> lowered = programs_->Of(candidate);
   stats.instructions += lowered->instructions;
   Judged& result = entry->second;
-  result.totals = TotalsOf(lowered->arena_bytes, lowered->communicators, at.cluster);
+  result.totals = TotalsOf(lowered->arena_bytes, lowered->outside, at.cluster);
   std::array<uint64_t, kSpaces> live = lowered->arena_bytes;
   constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
   live[kDevice] = lowered->live_peak_bytes[kDevice];
-  result.live = TotalsOf(live, lowered->communicators, at.cluster);
+  result.live = TotalsOf(live, lowered->outside, at.cluster);
   result.parts = StepTimer(*at.costs).Play(lowered->step);
   const uint64_t bound =
       Bounds::Memory(groups_[group].bound, ComputeOf(groups_[group], batch.micro_batch)).gpu_bytes;

@@ -4,8 +4,6 @@
 #include <span>
 #include <utility>
 
-#include "core/program/communicators.h"
-
 namespace zeroplan {
 namespace {
 
@@ -60,7 +58,7 @@ LoweredChoice Digest(Program program) {
   LoweredChoice choice;
   choice.arena_bytes = program.arena_bytes;
   choice.live_peak_bytes = program.live_peak_bytes;
-  choice.communicators = CommunicatorCount(program);
+  choice.outside = OutsideArenasOf(program);
   for (size_t s = 0; s < kSections; ++s) {
     std::vector<Instruction>& list = program.sections[s];
     choice.instructions += list.size();

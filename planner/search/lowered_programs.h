@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/lowering/lower.h"
+#include "cost_models/outside_arenas.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {
@@ -18,7 +19,7 @@ namespace zeroplan {
 struct LoweredChoice {
   std::array<uint64_t, kSpaces> arena_bytes{};      // of one rank
   std::array<uint64_t, kSpaces> live_peak_bytes{};  // the same without placement's gaps
-  int communicators = 0;
+  OutsideArenas outside;
   uint64_t instructions = 0;  // of all sections of the program
   // For a StepTimer: sections micro_step and optimizer_step without Alloc and Free, no layout. From
   // three micro-steps on one program serves any number (see StepParts).

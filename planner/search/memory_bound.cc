@@ -50,7 +50,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   // Stage 0 gathers nothing.
   const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kMostCommunicators;
   memory.states = {
-      static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, communicators),
+      static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};
   if (!t.in_place && group.buckets.reduce != kAuto) {
     // Filled by whole layers, so it may end up one short of its size.

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
-#include "core/program/communicators.h"
 #include "cost_models/memory_walk.h"
+#include "cost_models/outside_arenas.h"
 #include "cost_models/step_time.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
@@ -165,7 +165,7 @@ inline void CheckBounds(const ModelSpec& model) {
         const ComputeBound& compute = bounds.Compute(micro_batch, recompute, *cluster.costs);
         const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
         CHECK(Bounds::Memory(group, compute).gpu_bytes <=
-              program.arena_bytes[0] + RuntimeBytes(cluster.cluster, CommunicatorCount(program)));
+              program.arena_bytes[0] + RuntimeBytes(cluster.cluster, OutsideArenasOf(program)));
         CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
               StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
       }

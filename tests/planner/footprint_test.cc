@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
-#include "core/program/communicators.h"
+#include "cost_models/outside_arenas.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {
@@ -138,7 +138,7 @@ TEST_CASE("FootprintOf: a rank's arenas, times the ranks of a node") {
   CHECK(arenas[1] > 0);
   CHECK(arenas[2] > 0);
   CHECK(arenas[3] > 0);
-  const MemoryTotals totals = TotalsOf(arenas, 2, cluster);
+  const MemoryTotals totals = TotalsOf(arenas, {2, 0}, cluster);
   CHECK(totals.gpu_bytes == footprint.gpu_total());
   CHECK(totals.host_bytes == footprint.host.total());
   CHECK(totals.nvme_bytes == footprint.nvme_bytes);
@@ -166,7 +166,7 @@ TEST_CASE("a communicator that the program does not use is no part of its runtim
       const Program program = Lower(testing::TinyModel(), setup);
       const uint64_t expected = ranks > 1 && stage == 0 ? 700 : 1000;
       CHECK(FootprintOf(program, cluster).runtime_bytes == expected);
-      CHECK(TotalsOf(program.arena_bytes, CommunicatorCount(program), cluster).gpu_bytes ==
+      CHECK(TotalsOf(program.arena_bytes, OutsideArenasOf(program), cluster).gpu_bytes ==
             program.arena_bytes[0] + expected);
     }
   }

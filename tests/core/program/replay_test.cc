@@ -166,6 +166,32 @@ TEST_CASE("replay: instructions of micro-steps that the accumulation does not ha
   CHECK(FoundIn(steps, 3) == ReplayObstacle::kHostStream);
 }
 
+TEST_CASE("replay: a whole section is one graph for each kind of micro-step") {
+  // Fill, and two copies that the middle micro-steps have alone.
+  ProgramBuilder b(1, 3);
+  const BufferId x = b.Add("x", 256, true), y = b.Add("y", 256, true);
+  b.In(Section::kMicroStep).Fill(x).When(kMiddle).Move(b.All(x), b.All(y)).Move(b.All(y), b.All(x));
+  b.When(kEvery).In(Section::kOptimizerStep).Fill(y);
+  const ReplayCount three = CountReplayed(b.program);
+  CHECK(three.graphs == 4);  // first, middle, last, update
+  CHECK(three.nodes == 1 + 3 + 1 + 1);
+  b.program.setup.batch.grad_accum = 1;
+  const ReplayCount one = CountReplayed(b.program);
+  CHECK(one.graphs == 2);
+  CHECK(one.nodes == 2);
+}
+
+TEST_CASE("replay: what cannot be one graph is a graph for each run of launches") {
+  ProgramBuilder b(1, 1);
+  const BufferId x = b.Add("x", 256, true), host = b.Add("h", 256, true, Space::kPinned);
+  b.In(Section::kMicroStep).Fill(x).Fill(x).Fill(x).Move(b.All(x), b.All(host)).Fill(x);
+  b.In(Section::kOptimizerStep).Fill(x).Fill(x);
+  REQUIRE(FindReplayObstacle(b.program) == ReplayObstacle::kTimedCopy);
+  const ReplayCount count = CountReplayed(b.program);
+  CHECK(count.graphs == 2);  // the launch after the copy is alone
+  CHECK(count.nodes == 5);
+}
+
 // Streams, copies, collectives and events only see the order on their own stream: every launch in a
 // run must follow the one before it there, and no run may be left unfound.
 TEST_CASE("replay: runs of launches are all that follow one another on a stream") {

@@ -56,7 +56,8 @@ class Asked {
   uint64_t Bytes(const Candidate& candidate) const {
     const Program program =
         Lower(fixture.inputs.model, SetupOf(candidate, fixture.inputs.base), fixture.inputs.lower);
-    return program.arena_bytes[0] + ClusterFor(candidate.gpus).runtime_bytes;
+    return program.arena_bytes[0] +
+           RuntimeBytes(ClusterFor(candidate.gpus), OutsideArenasOf(program));
   }
   Cluster ClusterFor(int gpus) const {
     Cluster cluster = fixture.inputs.clusters[0].cluster;

@@ -61,8 +61,8 @@ TEST_CASE("totals are classes, hosts are ranks, and more sharding never takes mo
     uint64_t sum = choice.footprint.runtime_bytes;
     for (uint64_t bytes : choice.memory.class_bytes) sum += bytes;
     CHECK(sum == choice.footprint.gpu_total());
-    CHECK(choice.footprint.gpu_total() ==
-          choice.memory.arena(Space::kDevice) + inputs.cluster.runtime_bytes);
+    CHECK(choice.footprint.gpu_total() == choice.memory.arena(Space::kDevice) +
+                                              RuntimeBytes(inputs.cluster, choice.memory.outside));
     CHECK(choice.footprint.host.pinned == 8 * choice.memory.arena(Space::kPinned));
     CHECK(choice.footprint.nvme_bytes == 8 * choice.memory.arena(Space::kFile));
     const bool nvme = choice.setup.zero.offload_optimizer.device == OffloadDevice::kNvme ||

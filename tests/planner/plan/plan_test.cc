@@ -9,8 +9,8 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
-#include "core/program/communicators.h"
 #include "core/program/fingerprint.h"
+#include "cost_models/outside_arenas.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/planner/search_fixture.h"
@@ -111,7 +111,7 @@ TEST_CASE("MakePlan: its memory is that of its program, and nothing is left to a
       CAPTURE(SetupLabel(plan->setup));
       const Program program = Lower(plan->model, plan->setup, plan->lower);
       CHECK(plan->choice.footprint.gpu_total() ==
-            program.arena_bytes[0] + RuntimeBytes(plan->cluster, CommunicatorCount(program)));
+            program.arena_bytes[0] + RuntimeBytes(plan->cluster, OutsideArenasOf(program)));
       CHECK(plan->choice.footprint.gpu_total() <= c.gpu_bytes);
       CHECK(plan->setup.zero.stage == stage);
       CHECK(plan->setup.zero.reduce_bucket_elements != kAuto);

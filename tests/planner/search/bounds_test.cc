@@ -8,7 +8,7 @@
 
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
-#include "core/program/communicators.h"
+#include "cost_models/outside_arenas.h"
 #include "cost_models/step_time.h"
 #include "hwprofiles/overrides.h"
 #include "planner/estimate/choices.h"
@@ -195,7 +195,7 @@ void CheckHolds(Bounds& bounds, const SearchInputs& in, const Candidate& candida
   CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
         StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
   const MemoryTotals totals =
-      TotalsOf(program.arena_bytes, CommunicatorCount(program), cluster.cluster);
+      TotalsOf(program.arena_bytes, OutsideArenasOf(program), cluster.cluster);
   const MemoryBound bound = Bounds::Memory(group, compute);
   CHECK(bound.gpu_bytes <= totals.gpu_bytes);
   CHECK(bound.host_bytes <= totals.host_bytes);

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "core/families/load_model.h"
-#include "core/program/communicators.h"
+#include "cost_models/outside_arenas.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/search_fixture.h"
 
@@ -175,7 +175,7 @@ TEST_CASE("Search: score bounds hold for candidates of any kind") {
       CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
             time.total_seconds * (1 + 1e-9));
       CHECK(Bounds::Memory(group, compute).gpu_bytes <=
-            program.arena_bytes[0] + RuntimeBytes(cluster.cluster, CommunicatorCount(program)));
+            program.arena_bytes[0] + RuntimeBytes(cluster.cluster, OutsideArenasOf(program)));
     }
   }
 }
@@ -198,7 +198,7 @@ TEST_CASE("Search: bounds of selective recompute hold, between those of none and
           bounds.Compute(candidate.micro_batch, recompute, *cluster.costs);
       const Program program = Lower(in.model, SetupOf(candidate, in.base), in.lower);
       CHECK(Bounds::Memory(group, compute).gpu_bytes <=
-            program.arena_bytes[0] + RuntimeBytes(cluster.cluster, CommunicatorCount(program)));
+            program.arena_bytes[0] + RuntimeBytes(cluster.cluster, OutsideArenasOf(program)));
       CHECK(Bounds::StepSeconds(group, compute, candidate.grad_accum) <=
             StepTimer(*cluster.costs).Time(program).total_seconds * (1 + 1e-9));
       return Bounds::Memory(group, compute).gpu_bytes;
@@ -230,7 +230,7 @@ TEST_CASE("Search: what it reports is the lowered program's memory, to the byte"
     const Program program = Lower(fixture.inputs.model, best.estimate.setup, fixture.inputs.lower);
     CHECK(best.estimate.footprint.gpu_total() ==
           program.arena_bytes[0] +
-              RuntimeBytes(fixture.inputs.clusters[0].cluster, CommunicatorCount(program)));
+              RuntimeBytes(fixture.inputs.clusters[0].cluster, OutsideArenasOf(program)));
     CHECK(best.estimate.footprint.gpu_total() <= 24 * kGB);
     CHECK(best.estimate.fits);
   }
