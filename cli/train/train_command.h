@@ -18,13 +18,13 @@ struct TrainCommand {
   Option<BackendChoice> backend;
   Option<int64_t> steps, save_every, validate_every;
   Option<uint64_t> seed;
-  Option<int> threads;
+  Option<int> threads, keep;
   Option<double> lr;
   Option<Dtype> save_dtype;
   Option<uint64_t> max_shard_size;  // bytes
   std::string save, init_from, metrics, trace, nvme_path;
   std::vector<std::string> allow_change;
-  bool resume = false, no_shuffle = false, fresh_weights = false;
+  bool resume = false, strict_resume = false, no_shuffle = false, fresh_weights = false;
 };
 
 // Adds them to `command`. `options` must outlive it.

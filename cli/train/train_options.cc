@@ -71,9 +71,14 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value(
       {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
       options.save_every, count);
+  command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
+                options.keep, WholeIn<int>(1, 1'000'000));
   AddDeterministicOption(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.resume);
+  command.Flag(run, "--strict-resume",
+               "With --resume: refuse if that checkpoint is damaged, rather than take an older one",
+               options.strict_resume);
   command.List({run, "--allow-change", "data|order|seq-len",
                 "Resume although this is not what the checkpoint was saved with"},
                /*required=*/false, 0, options.allow_change);

@@ -205,11 +205,17 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.save_dir = command.save;
   options.save_every = command.save_every.value_or(0);
   options.resume = command.resume;
+  options.strict_resume = command.strict_resume;
+  if (command.strict_resume && !command.resume) {
+    ThrowUsage("--strict-resume: says what --resume may not do; add --resume, or leave it out");
+  }
+  options.keep = command.keep.value_or(options.keep);
   options.init_from = work.weights_folder;
   const auto needs_save = [&](const char* option, const std::string& text) {
     if (!text.empty() && command.save.empty()) ThrowUsage("{}: {} needs --save DIR", option, text);
   };
   needs_save("--save-every", command.save_every.text);
+  needs_save("--keep", command.keep.text);
   needs_save("--save-dtype", command.save_dtype.text);
   needs_save("--max-shard-size", command.max_shard_size.text);
   HfExportOptions& final_weights = options.final_weights;

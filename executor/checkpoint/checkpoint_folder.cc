@@ -25,12 +25,19 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-uint64_t SerialOf(const fs::path& folder) {
+CheckpointListing Describe(const fs::path& folder) {
+  CheckpointListing listing{.folder = folder};
   try {
-    return ReadCheckpointMeta(folder).serial;
-  } catch (const Error&) {
-    return 0;
+    const CheckpointMeta meta = ReadCheckpointMeta(folder);
+    listing.serial = meta.serial;
+    listing.is_whole =
+        std::all_of(meta.files.begin(), meta.files.end(), [&](const CheckpointFile& file) {
+          std::error_code error;
+          return fs::file_size(folder / file.name, error) == file.bytes && !error;
+        });
+  } catch (const Error&) {  // of its meta.json
   }
+  return listing;
 }
 
 }  // namespace
@@ -57,7 +64,7 @@ std::vector<CheckpointListing> ListCheckpoints(const fs::path& save_dir) {
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
     std::error_code gone;
     if (entry->is_directory(gone) && IsStepFolderName(entry->path().filename().native())) {
-      list.push_back({entry->path(), SerialOf(entry->path())});
+      list.push_back(Describe(entry->path()));
     }
   }
   std::sort(list.begin(), list.end(), [](const CheckpointListing& a, const CheckpointListing& b) {

@@ -34,7 +34,8 @@ std::string ShardFileName(int rank);
 // A complete checkpoint: its folder has been renamed to its final name.
 struct CheckpointListing {
   std::filesystem::path folder;
-  uint64_t serial = 0;  // 0 if its meta.json cannot be read
+  uint64_t serial = 0;    // 0 if its meta.json cannot be read
+  bool is_whole = false;  // meta.json is sound, and its files have the sizes that it names
 };
 // Newest first, damaged ones last. Empty if there are none.
 std::vector<CheckpointListing> ListCheckpoints(const std::filesystem::path& save_dir);

@@ -1,17 +1,25 @@
 #include "executor/checkpoint/checkpoint_source.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/safetensors.h"
+#include "executor/checkpoint/safetensors_header.h"
 #include "executor/checkpoint/state_checksum.h"
 
 namespace zeroplan {
@@ -57,7 +65,32 @@ std::string Readable(const fs::path& save_dir) {
   return HowToTake(list.front().folder, "there");
 }
 
-constexpr uint64_t kVerifiedAtOnce = uint64_t{1} << 16;  // elements
+constexpr size_t kVerifiedAtOnce = size_t{1} << 18;  // elements
+constexpr size_t kOpenFiles = 64;
+// Length and header of a shard file: far more than any rank's part has.
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr uint64_t kLengthBytes = 8;
+
+// Whether a file cannot be opened for a reason that lies with this process.
+bool IsOurs(int error) {
+  return error == EACCES || error == EPERM || error == EMFILE || error == ENFILE || error == ENOMEM;
+}
+
+UniqueFd OpenShard(const fs::path& path, uint64_t expected_bytes) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && IsOurs(errno)) ThrowRuntime("{}: {}", path.string(), std::strerror(errno));
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) {
+    ThrowUsage("{}: {}", path.string(), std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode)) ThrowUsage("{}: not a regular file", path.string());
+  const auto bytes = static_cast<uint64_t>(info.st_size);
+  if (bytes != expected_bytes) {
+    ThrowUsage("{}: {} bytes, saved with {}: the file was cut off or changed", path.string(), bytes,
+               expected_bytes);
+  }
+  return fd;
+}
 
 }  // namespace
 
@@ -85,34 +118,81 @@ fs::path FindCheckpoint(const fs::path& path) {
   return list.front().folder;
 }
 
+ResumeCandidates ListCandidates(const fs::path& save_dir) {
+  ResumeCandidates candidates;
+  const fs::path latest = CheckpointsFolder(save_dir) / "latest";
+  try {
+    if (const auto name = ReadLatest(save_dir)) {
+      std::error_code error;
+      const fs::path folder = CheckpointsFolder(save_dir) / *name;
+      if (fs::is_directory(folder, error)) {
+        candidates.folders.push_back(folder);
+      } else {
+        candidates.latest_damage = fmt::format("{}: {}, which it names, is not there",
+                                               latest.string(), folder.filename().string());
+      }
+    } else {
+      LogWarning("{} is missing; the newest checkpoint counts", latest.string());
+    }
+  } catch (const Error& damage) {
+    if (damage.code() != ExitCode::kUsage) throw;
+    candidates.latest_damage = damage.what();
+  }
+  for (const CheckpointListing& listing : ListCheckpoints(save_dir)) {
+    if (candidates.folders.empty() || listing.folder != candidates.folders.front()) {
+      candidates.folders.push_back(listing.folder);
+    }
+  }
+  return candidates;
+}
+
 template <typename Fn>
-auto CheckpointSource::WithWayOut(const fs::path& folder, const ModelSpec& spec,
-                                  std::span<const ParamTensor> table, const Fn& look) {
+auto CheckpointSource::WithWayOut(const Fn& look) const {
   try {
     return look();
   } catch (const Error& damage) {
-    throw Error(damage.code(), fmt::format("{}\n{}", damage.what(), Intact(folder, spec, table)));
+    if (damage.code() != ExitCode::kUsage) throw;
+    throw Error(damage.code(), fmt::format("{}\n{}", damage.what(), Intact()));
   }
+}
+
+CheckpointSource CheckpointSource::Begin(const fs::path& folder, const ModelSpec& spec,
+                                         std::span<const ParamTensor> table) {
+  CheckpointSource source;
+  source.folder_ = folder;
+  source.spec_ = spec;
+  source.table_.assign(table.begin(), table.end());
+  for (size_t i = 0; i < table.size(); ++i) source.index_.emplace(table[i].name, i);
+  source.meta_ = ReadCheckpointMeta(folder);
+  for (const CheckpointFile& file : source.meta_.files) {
+    source.first_chunk_.push_back(source.checksums_.size());
+    source.checksums_.insert(source.checksums_.end(), file.checksums.begin(), file.checksums.end());
+  }
+  source.pieces_.resize(table.size() * kStates.size());
+  source.verified_ = std::make_unique<std::atomic<bool>[]>(source.checksums_.size());
+  return source;
 }
 
 CheckpointSource CheckpointSource::Open(const fs::path& path, const ModelSpec& spec,
                                         std::span<const ParamTensor> table) {
-  const fs::path folder = FindCheckpoint(path);
-  CheckpointMeta meta = WithWayOut(folder, spec, table, [&] { return ReadCheckpointMeta(folder); });
-  CheckSameShape(meta.model, spec, (folder / "meta.json").string());
-  return WithWayOut(folder, spec, table,
-                    [&] { return OpenFolder(folder, std::move(meta), table); });
+  CheckpointSource nothing;  // for its way out, while meta.json is not read
+  nothing.folder_ = FindCheckpoint(path);
+  nothing.spec_ = spec;
+  nothing.table_.assign(table.begin(), table.end());
+  CheckpointSource source = nothing.WithWayOut([&] { return Begin(nothing.folder_, spec, table); });
+  CheckSameShape(source.meta_.model, spec, (source.folder_ / "meta.json").string());
+  nothing.WithWayOut([&] { source.IndexAll(); });
+  return source;
 }
 
-std::string CheckpointSource::Intact(const fs::path& damaged, const ModelSpec& spec,
-                                     std::span<const ParamTensor> table) {
-  const fs::path checkpoints = damaged.parent_path();
+std::string CheckpointSource::Intact() const {
+  const fs::path checkpoints = folder_.parent_path();
   for (const CheckpointListing& other : ListCheckpoints(checkpoints.parent_path())) {
-    if (other.folder.filename() == damaged.filename()) continue;
+    if (other.folder.filename() == folder_.filename()) continue;
     try {
-      CheckpointMeta meta = ReadCheckpointMeta(other.folder);
-      CheckSameShape(meta.model, spec, other.folder.string());
-      const CheckpointSource source = OpenFolder(other.folder, std::move(meta), table);
+      CheckpointSource source = Begin(other.folder, spec_, table_);
+      CheckSameShape(source.meta_.model, spec_, other.folder.string());
+      source.IndexAll();
       source.VerifyAll();
     } catch (const Error&) {
       continue;
@@ -122,57 +202,125 @@ std::string CheckpointSource::Intact(const fs::path& damaged, const ModelSpec& s
   return fmt::format("no other checkpoint in {} is intact", checkpoints.string());
 }
 
-CheckpointSource CheckpointSource::OpenFolder(const fs::path& folder, CheckpointMeta meta,
-                                              std::span<const ParamTensor> table) {
-  CheckpointSource source;
-  source.folder_ = folder;
-  source.meta_ = std::move(meta);
-  source.table_.assign(table.begin(), table.end());
-  source.pieces_.resize(table.size() * kStates.size());
-  std::unordered_map<std::string_view, size_t> index_of;
-  for (size_t i = 0; i < table.size(); ++i) index_of.emplace(table[i].name, i);
-  for (const CheckpointFile& file : source.meta_.files) source.AddFile(file, index_of);
-  for (auto& pieces : source.pieces_) {
+uint64_t CheckpointSource::file_bytes() const {
+  uint64_t bytes = 0;
+  for (const CheckpointFile& file : meta_.files) bytes += file.bytes;
+  return bytes;
+}
+
+std::shared_ptr<const UniqueFd> CheckpointSource::FileAt(size_t file) const {
+  const std::lock_guard lock(cache_->mutex);
+  for (const auto& [index, fd] : cache_->files) {
+    if (index == file) return fd;
+  }
+  if (cache_->files.size() == kOpenFiles) cache_->files.pop_front();
+  auto fd = std::make_shared<const UniqueFd>(OpenShard(PathOf(file), meta_.files[file].bytes));
+  ++cache_->opened;
+  return cache_->files.emplace_back(file, std::move(fd)).second;
+}
+
+void CheckpointSource::ReadBytes(size_t file, uint64_t offset, std::span<std::byte> out) const {
+  const std::shared_ptr<const UniqueFd> fd = FileAt(file);
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd->get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) ThrowUsage("{}: cannot read: {}", PathOf(file).string(), std::strerror(errno));
+    if (got == 0) ThrowUsage("{}: ends at byte {}", PathOf(file).string(), offset);
+    offset += static_cast<uint64_t>(got);
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
+std::vector<CheckpointSource::Entry> CheckpointSource::ReadHeader(size_t file) const {
+  const CheckpointFile& expected = meta_.files[file];
+  const std::string path = PathOf(file).string();
+  uint64_t length = 0;
+  const uint64_t most = std::min(kMaxHeaderBytes, expected.bytes);
+  std::string header(std::min(expected.bytes, kLengthBytes), '\0');
+  ReadBytes(file, 0, std::as_writable_bytes(std::span(header)));
+  if (header.size() == kLengthBytes) std::memcpy(&length, header.data(), kLengthBytes);
+  if (length == 0 || length > most - kLengthBytes) {
+    ThrowUsage("{}: a header of {} bytes is past the limit of {}", path, length, most);
+  }
+  header.resize(kLengthBytes + length);
+  ReadBytes(file, 0, std::as_writable_bytes(std::span(header)));
+  if (HashBytes(std::as_bytes(std::span(header))) != expected.header_hash) {
+    ThrowUsage("{}: the header is not the one that was saved", path);
+  }
+  const SafetensorsHeader parsed = ParseSafetensorsHeader(
+      std::string_view(header).substr(kLengthBytes), expected.bytes - header.size(), path);
+  std::vector<Entry> entries;
+  for (const SafetensorsEntry& entry : parsed.entries) {
+    const auto key = ParseEntryName(entry.name);
+    const auto tensor = key ? index_.find(std::string(key->tensor)) : index_.end();
+    if (tensor == index_.end() || entry.dtype != "F32" || entry.shape.size() != 1) {
+      ThrowUsage("{}: '{}' is not part of a checkpoint of this model", path, Printable(entry.name));
+    }
+    entries.push_back({tensor->second * kStates.size() + key->state, key->begin, entry.elements,
+                       header.size() + entry.begin});
+  }
+  return entries;
+}
+
+void CheckpointSource::AddFile(size_t file, std::span<const Entry> entries) {
+  size_t chunk = first_chunk_[file];
+  for (const Entry& entry : entries) {
+    pieces_.at(entry.tensor_and_state)
+        .push_back({entry.begin, entry.count, entry.offset, chunk, file});
+    chunk += ChecksumCount(entry.count);
+  }
+  const size_t needed = chunk - first_chunk_[file], has = meta_.files[file].checksums.size();
+  if (needed != has) {
+    ThrowUsage("{}: files: {} has {} checksums for {} chunks", (folder_ / "meta.json").string(),
+               meta_.files[file].name, has, needed);
+  }
+}
+
+void CheckpointSource::Sort() {
+  for (auto& pieces : pieces_) {
     std::sort(pieces.begin(), pieces.end(),
               [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
   }
-  source.CheckCover();
-  source.verified_ = std::make_unique<std::atomic<bool>[]>(source.checksums_.size());
-  return source;
+  CheckCover();
 }
 
-void CheckpointSource::AddFile(const CheckpointFile& expected,
-                               const std::unordered_map<std::string_view, size_t>& index_of) {
-  const fs::path path = folder_ / expected.name;
-  std::error_code error;
-  const uint64_t bytes = fs::file_size(path, error);
-  if (error) ThrowUsage("{}: {}", path.string(), error.message());
-  if (bytes != expected.bytes) {
-    ThrowUsage("{}: {} bytes, saved with {}: the file was cut off or changed", path.string(), bytes,
-               expected.bytes);
-  }
-  const SafetensorsFile& file = files_.emplace_back(SafetensorsFile::Open(path));
-  if (file.header_hash() != expected.header_hash) {
-    ThrowUsage("{}: the header is not the one that was saved", path.string());
-  }
-  size_t chunk = checksums_.size();
-  checksums_.insert(checksums_.end(), expected.checksums.begin(), expected.checksums.end());
-  for (const SafetensorsEntry& entry : file.entries()) {
-    const auto key = ParseEntryName(entry.name);
-    const auto tensor = key ? index_of.find(key->tensor) : index_of.end();
-    if (tensor == index_of.end() || entry.dtype != "F32" || entry.shape.size() != 1) {
-      ThrowUsage("{}: '{}' is not part of a checkpoint of this model", path.string(),
-                 Printable(entry.name));
+void CheckpointSource::IndexAll() {
+  for (size_t file = 0; file < meta_.files.size(); ++file) AddFile(file, ReadHeader(file));
+  Sort();
+}
+
+std::string CheckpointSource::LookAt(int part, int parts) {
+  std::ostringstream text;
+  for (auto file = static_cast<size_t>(part); file < meta_.files.size();
+       file += static_cast<size_t>(parts)) {
+    const std::vector<Entry> entries = ReadHeader(file);
+    text << file << ' ' << entries.size() << '\n';
+    size_t chunk = first_chunk_[file];
+    for (const Entry& entry : entries) {
+      text << entry.tensor_and_state << ' ' << entry.begin << ' ' << entry.count << ' '
+           << entry.offset << '\n';
+      const Piece piece{entry.begin, entry.count, entry.offset, chunk, file};
+      chunk += ChecksumCount(entry.count);
+      if (chunk > checksums_.size()) break;  // Complete says so
+      VerifyPiece(piece, entry.tensor_and_state, 0, entry.count);
     }
-    pieces_[tensor->second * kStates.size() + key->state].push_back(
-        {key->begin, entry.elements, file.Bytes(entry).data(), chunk, files_.size() - 1});
-    chunk += ChecksumCount(entry.elements);
   }
-  if (chunk != checksums_.size()) {
-    ThrowUsage("{}: files: {} has {} checksums for {} chunks", (folder_ / "meta.json").string(),
-               expected.name, expected.checksums.size(),
-               expected.checksums.size() + chunk - checksums_.size());
+  return text.str();
+}
+
+void CheckpointSource::Complete(std::span<const std::string> looks) {
+  for (const std::string& look : looks) {
+    std::istringstream text(look);
+    size_t count = 0;
+    for (size_t file = 0; text >> file >> count;) {
+      std::vector<Entry> entries(count);
+      for (Entry& entry : entries) {
+        text >> entry.tensor_and_state >> entry.begin >> entry.count >> entry.offset;
+      }
+      AddFile(file, entries);
+    }
   }
+  Sort();
 }
 
 void CheckpointSource::CheckCover() const {
@@ -196,23 +344,22 @@ void CheckpointSource::CheckCover() const {
 
 void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
                                    uint64_t count) const {
+  std::vector<float> part;
   for (uint64_t c = begin / kChecksumElements; c * kChecksumElements < begin + count; ++c) {
     const size_t index = piece.first_chunk + c;
     if (verified_[index].load(std::memory_order_relaxed)) continue;
     const uint64_t first = c * kChecksumElements;
     const uint64_t elements = std::min(kChecksumElements, piece.count - first);
-    // A file's tensors need not be aligned.
-    std::vector<float> part(std::min(elements, kVerifiedAtOnce));
     uint64_t sum = 0;
     for (uint64_t done = 0; done < elements; done += part.size()) {
-      part.resize(std::min<uint64_t>(part.size(), elements - done));
-      std::memcpy(part.data(), piece.data + (first + done) * sizeof(float),
-                  part.size() * sizeof(float));
+      part.resize(std::min<uint64_t>(kVerifiedAtOnce, elements - done));
+      ReadBytes(piece.file, piece.offset + (first + done) * sizeof(float),
+                std::as_writable_bytes(std::span(part)));
       sum += StateChecksum(first + done, part);
     }
     if (sum != checksums_[index]) {
       ThrowUsage("{}: {} of {}, elements {} + {}: the data is not what was saved",
-                 files_[piece.file].path().string(),
+                 PathOf(piece.file).string(),
                  StateKindName(kStates[tensor_and_state % kStates.size()]),
                  table_[tensor_and_state / kStates.size()].name, piece.begin + first, elements);
     }
@@ -227,7 +374,7 @@ void CheckpointSource::VerifyAll() const {
 }
 
 void CheckpointSource::Verify() const {
-  WithWayOut(folder_, meta_.model, table_, [&] { VerifyAll(); });
+  WithWayOut([&] { VerifyAll(); });
 }
 
 void CheckpointSource::Read(const TensorRange& range, std::span<float> out) const {
@@ -246,8 +393,11 @@ void CheckpointSource::Read(const TensorRange& range, std::span<float> out) cons
   for (uint64_t begin = range.begin; !out.empty(); ++piece) {
     const uint64_t first = begin - piece->begin;
     const size_t count = std::min<uint64_t>(out.size(), piece->count - first);
-    WithWayOut(folder_, meta_.model, table_, [&] { VerifyPiece(*piece, index, first, count); });
-    std::memcpy(out.data(), piece->data + first * sizeof(float), count * sizeof(float));
+    WithWayOut([&] {
+      VerifyPiece(*piece, index, first, count);
+      ReadBytes(piece->file, piece->offset + first * sizeof(float),
+                std::as_writable_bytes(out.first(count)));
+    });
     out = out.subspan(count);
     begin += count;
   }

@@ -4,18 +4,21 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "core/base/unique_fd.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_meta.h"
-#include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/state_io.h"
 
 namespace zeroplan {
@@ -25,6 +28,19 @@ namespace zeroplan {
 // its end, the newest complete checkpoint, with a warning. Throws Error(kUsage) if there is none.
 std::filesystem::path FindCheckpoint(const std::filesystem::path& path);
 
+// One look at DIR/checkpoints/latest, for whoever may take another checkpoint if that one is
+// damaged.
+struct ResumeCandidates {
+  // What `latest` names first, then the others, newest first; folders that exist.
+  std::vector<std::filesystem::path> folders;
+  // Why the first is not what `latest` names: it holds no name, or that of no folder. Else empty.
+  std::string latest_damage;
+};
+ResumeCandidates ListCandidates(const std::filesystem::path& save_dir);
+
+// Throws Error(kUsage) for damage, Error(kRuntime) where files cannot be looked at for a reason
+// that is not theirs (permissions, too many open files). Shard files are opened as they are read,
+// and few at a time, whatever their number.
 class CheckpointSource : public StateSource {
  public:
   // Opens FindCheckpoint(path). Everything is checked before anything is read: that the model is
@@ -34,49 +50,84 @@ class CheckpointSource : public StateSource {
   static CheckpointSource Open(const std::filesystem::path& path, const ModelSpec& spec,
                                std::span<const ParamTensor> table);
 
+  // The same for several ranks, each of which looks at its part of the files:
+  //
+  //     CheckpointSource source = CheckpointSource::Begin(folder, spec, table);
+  //     const std::string mine = source.LookAt(rank, ranks);
+  //     source.Complete(group.AllGather(mine));
+  //
+  // Reads meta.json alone. Throws as Open does, without a word about other checkpoints.
+  static CheckpointSource Begin(const std::filesystem::path& folder, const ModelSpec& spec,
+                                std::span<const ParamTensor> table);
+  // Headers and all data of files part, part + parts, ... What the headers say, for Complete.
+  std::string LookAt(int part, int parts);
+  // What LookAt returned, by part. Throws where together they are no whole checkpoint.
+  void Complete(std::span<const std::string> looks);
+
   const CheckpointMeta& meta() const { return meta_; }
   const std::filesystem::path& folder() const { return folder_; }
+  // Of all shard files, as meta.json says.
+  uint64_t file_bytes() const;
+  // How often a shard file was opened.
+  int64_t files_opened() const { return cache_->opened; }
 
   // What it reads is held against its checksums first. Throws Error(kUsage) as Open does where the
   // data is not what was saved.
   void Read(const TensorRange& range, std::span<float> out) const override;
   // Holds all data against its checksums. Throws as Read does.
   void Verify() const;
+  // One sentence about the newest checkpoint beside this one that is intact, its data looked at.
+  std::string Intact() const;
 
  private:
-  // Elements [begin, begin + count) of a tensor's state, stored as fp32.
+  // Elements [begin, begin + count) of a tensor's state, stored as fp32 from byte `offset` on.
   struct Piece {
     uint64_t begin = 0;
     uint64_t count = 0;
-    const std::byte* data = nullptr;
+    uint64_t offset = 0;
     size_t first_chunk = 0;  // in checksums_
     size_t file = 0;
   };
+  // An entry of a file's header: Piece and where it belongs.
+  struct Entry {
+    size_t tensor_and_state = 0;
+    uint64_t begin = 0;
+    uint64_t count = 0;
+    uint64_t offset = 0;
+  };
+  // Open files, oldest first; some of them go when there are many.
+  struct FileCache {
+    std::mutex mutex;
+    std::deque<std::pair<size_t, std::shared_ptr<const UniqueFd>>> files;
+    std::atomic<int64_t> opened = 0;
+  };
 
   CheckpointSource() = default;
-  static CheckpointSource OpenFolder(const std::filesystem::path& folder, CheckpointMeta meta,
-                                     std::span<const ParamTensor> table);
-  // One sentence about the newest checkpoint beside `damaged` that opens.
-  static std::string Intact(const std::filesystem::path& damaged, const ModelSpec& spec,
-                            std::span<const ParamTensor> table);
-  void AddFile(const CheckpointFile& expected,
-               const std::unordered_map<std::string_view, size_t>& index_of);
+  std::filesystem::path PathOf(size_t file) const { return folder_ / meta_.files[file].name; }
+  std::shared_ptr<const UniqueFd> FileAt(size_t file) const;
+  void ReadBytes(size_t file, uint64_t offset, std::span<std::byte> out) const;
+  std::vector<Entry> ReadHeader(size_t file) const;
+  void AddFile(size_t file, std::span<const Entry> entries);
+  void IndexAll();
+  void Sort();  // pieces_, once all are there; throws where they are no whole checkpoint
   void CheckCover() const;
   void VerifyAll() const;
   // What `look` returns; damage that it throws goes on with what Intact says.
   template <typename Fn>
-  static auto WithWayOut(const std::filesystem::path& folder, const ModelSpec& spec,
-                         std::span<const ParamTensor> table, const Fn& look);
+  auto WithWayOut(const Fn& look) const;
   void VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,
                    uint64_t count) const;
 
   std::filesystem::path folder_;
   CheckpointMeta meta_;
-  std::vector<SafetensorsFile> files_;
+  ModelSpec spec_;
   std::vector<ParamTensor> table_;
+  std::unordered_map<std::string, size_t> index_;  // into table_, by name
+  std::vector<size_t> first_chunk_;                // in checksums_, by file
   std::vector<std::vector<Piece>> pieces_;         // by tensor and state; sorted, without gaps
   std::vector<uint64_t> checksums_;                // of all files
   std::unique_ptr<std::atomic<bool>[]> verified_;  // by checksum
+  std::unique_ptr<FileCache> cache_ = std::make_unique<FileCache>();
 };
 
 }  // namespace zeroplan

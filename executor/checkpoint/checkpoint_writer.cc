@@ -79,7 +79,7 @@ fs::path StageCheckpoint(const fs::path& save_dir, int64_t step, IoHook* hook) {
 }
 
 fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, CheckpointMeta meta,
-                          int keep, IoHook* hook) {
+                          int keep, const std::vector<std::string>& spared, IoHook* hook) {
   const fs::path checkpoints = CheckpointsFolder(save_dir);
   const auto before = ListCheckpoints(save_dir);
   meta.serial = before.empty() ? 1 : before.front().serial + 1;
@@ -94,8 +94,13 @@ fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, Che
   SyncFolder(checkpoints, hook);
   WriteFileAtomically(checkpoints / "latest", folder.filename().string() + "\n", hook);
 
-  const auto stay = static_cast<size_t>(std::max(keep, 1) - 1);
-  for (size_t i = stay; i < before.size(); ++i) DeleteCheckpoint(before[i].folder, hook);
+  int kept = 1;  // the new one
+  for (const CheckpointListing& old : before) {
+    const std::string name = old.folder.filename().string();
+    const bool damaged =
+        !old.is_whole || std::find(spared.begin(), spared.end(), name) != spared.end();
+    if (!damaged && ++kept > std::max(keep, 1)) DeleteCheckpoint(old.folder, hook);
+  }
   return folder;
 }
 
@@ -134,8 +139,8 @@ fs::path CheckpointWriter::Finish(CheckpointMeta meta) {
     meta.files.push_back(shard->Describe());
   }
   meta.world_size = options_.world_size;
-  fs::path folder =
-      CommitCheckpoint(save_dir_, staging_, std::move(meta), options_.keep, options_.hook);
+  fs::path folder = CommitCheckpoint(save_dir_, staging_, std::move(meta), options_.keep,
+                                     options_.spared, options_.hook);
   finished_ = true;
   return folder;
 }

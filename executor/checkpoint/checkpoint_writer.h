@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/program/layout.h"
@@ -22,8 +23,10 @@ struct CheckpointOptions {
   // Ranks of the run: so many sinks there are. At stage 0 only rank 0's takes anything.
   int world_size = 1;
   // Complete checkpoints that stay, the new one among them; at least 1. 2 leaves something to fall
-  // back to when a disk loses a file.
+  // back to when a disk loses a file. What is damaged does not count, and is not deleted.
   int keep = 2;
+  // Names of step folders known to be damaged, by their data too.
+  std::vector<std::string> spared;
   IoHook* hook = nullptr;
 };
 
@@ -67,9 +70,11 @@ class CheckpointWriter {
 std::filesystem::path StageCheckpoint(const std::filesystem::path& save_dir, int64_t step,
                                       IoHook* hook = nullptr);
 // `meta.files` lists the files in `staging`, complete and synced; serial is filled in. Returns the
-// checkpoint's folder. Failing to delete older checkpoints is a warning, not an error.
+// checkpoint's folder. Older checkpoints go as CheckpointOptions says; failing to delete them is a
+// warning, not an error.
 std::filesystem::path CommitCheckpoint(const std::filesystem::path& save_dir,
                                        const std::filesystem::path& staging, CheckpointMeta meta,
-                                       int keep, IoHook* hook = nullptr);
+                                       int keep, const std::vector<std::string>& spared,
+                                       IoHook* hook = nullptr);
 
 }  // namespace zeroplan

@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/nothing_sink.h"
 #include "executor/checkpoint/shard_writer.h"
@@ -40,14 +39,6 @@ bool Appears(const fs::path& path) {
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "this host";
-}
-
-void NeedShared(const ProcessGroup& group, const fs::path& path) {
-  if (group.rank() == 0 || Appears(path)) return;
-  ThrowUsage(
-      "--save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
-      "hosts of the run share",
-      group.rank(), HostName(), path.string());
 }
 
 // Of rank 0's unfinished save.
@@ -132,13 +123,12 @@ void CheckFiles(const fs::path& staging, const std::vector<CheckpointFile>& file
 
 }  // namespace
 
-std::optional<fs::path> ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir) {
-  std::string chosen;
-  if (group.rank() == 0 && HasCheckpoint(save_dir)) chosen = FindCheckpoint(save_dir).string();
-  chosen = group.AllGather(chosen).front();
-  if (chosen.empty()) return std::nullopt;
-  NeedShared(group, fs::path(chosen) / "meta.json");
-  return chosen;
+void NeedShared(const ProcessGroup& group, const fs::path& path) {
+  if (group.rank() == 0 || Appears(path)) return;
+  ThrowUsage(
+      "--save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
+      "hosts of the run share",
+      group.rank(), HostName(), path.string());
 }
 
 fs::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
@@ -155,7 +145,8 @@ fs::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta
   if (first) {
     CheckFiles(staging, meta.files);
     folder =
-        CommitCheckpoint(save.save_dir, staging, std::move(meta), save.keep, save.hook).string();
+        CommitCheckpoint(save.save_dir, staging, std::move(meta), save.keep, save.spared, save.hook)
+            .string();
     made.Keep();
   }
   return group.AllGather(folder).front();

@@ -1,12 +1,12 @@
-// What the processes of a run do together with its files: choose what to resume from, and save. All
-// ranks call these in the same order; on one rank's error the others throw too once it has told the
-// group (SpreadFailure).
+// How the processes of a run save together. All ranks call these in the same order; on one rank's
+// error the others throw too once it has told the group (SpreadFailure).
 #pragma once
 
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/base/durable_file.h"
 #include "core/program/layout.h"
@@ -16,17 +16,18 @@
 
 namespace zeroplan {
 
-// Rank 0's choice of a checkpoint below `save_dir`, on every rank; nothing if there is none. Throws
-// Error(kUsage) on a rank that cannot see the folder.
-std::optional<std::filesystem::path> ChooseCheckpoint(ProcessGroup& group,
-                                                      const std::filesystem::path& save_dir);
+// Throws Error(kUsage) on a rank that cannot see `path`, which rank 0 has made or seen: it waits a
+// while for a network file system to show it.
+void NeedShared(const ProcessGroup& group, const std::filesystem::path& path);
 
 struct GroupSave {
   std::filesystem::path save_dir;  // on a disk that all ranks share
   const ParamLayout* layout = nullptr;
   int first_local_rank = 0;  // the ranks of this process
   int local_rank_count = 1;
-  int keep = 2;  // as CheckpointOptions
+  // As CheckpointOptions.
+  int keep = 2;
+  std::vector<std::string> spared;
   IoHook* hook = nullptr;
 };
 

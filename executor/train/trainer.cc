@@ -21,6 +21,7 @@
 #include "executor/process/spread_failure.h"
 #include "executor/train/group_save.h"
 #include "executor/train/interrupt.h"
+#include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_identity.h"
 
@@ -128,7 +129,7 @@ class Run {
     return std::make_optional<SaveLock>(options_.save_dir);
   }
 
-  std::unique_ptr<CheckpointSource> OpenCheckpoint() const {
+  std::unique_ptr<CheckpointSource> OpenCheckpoint() {
     if (!options_.resume) {
       // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
       if (first() && !options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {
@@ -142,15 +143,13 @@ class Run {
     if (options_.save_dir.empty()) {
       ThrowUsage("--resume needs --save DIR, the folder of the run to continue");
     }
-    const auto folder = ChooseCheckpoint(group_, options_.save_dir);
-    if (!folder) {
-      if (first()) {
-        LogInfo("no checkpoint in {} yet: starting afresh", options_.save_dir.string());
-      }
-      return nullptr;
+    ResumeChoice choice = ChooseCheckpoint(group_, options_.save_dir, program_.model,
+                                           *program_.layout.tensors, options_.strict_resume);
+    if (choice.source == nullptr && first()) {
+      LogInfo("no checkpoint in {} yet: starting afresh", options_.save_dir.string());
     }
-    return std::make_unique<CheckpointSource>(
-        CheckpointSource::Open(*folder, program_.model, *program_.layout.tensors));
+    damaged_ = std::move(choice.damaged);
+    return std::move(choice.source);
   }
 
   // Before the engine takes memory: what does not fit the model is found at once.
@@ -346,6 +345,8 @@ class Run {
   std::filesystem::path SaveAlone(CheckpointMeta meta) {
     CheckpointOptions writing;
     writing.world_size = meta.world_size;
+    writing.keep = options_.keep;
+    writing.spared = damaged_;
     CheckpointWriter writer(options_.save_dir, program_.layout, done_, writing);
     engine_.Save(writer.sinks());
     meta.state = engine_.state();
@@ -356,6 +357,8 @@ class Run {
     GroupSave save;
     save.save_dir = options_.save_dir;
     save.layout = &program_.layout;
+    save.keep = options_.keep;
+    save.spared = damaged_;
     save.first_local_rank = engine_.first_local_rank();
     save.local_rank_count = engine_.local_rank_count();
     return SaveTogether(group_, save, std::move(meta), [this](std::span<StateSink* const> sinks) {
@@ -379,6 +382,7 @@ class Run {
   ProcessGroup& group_;
   TrainObserver& observer_;
   const std::optional<SaveLock> lock_;
+  std::vector<std::string> damaged_;  // checkpoints that a resume passed over
   std::unique_ptr<CheckpointSource> checkpoint_;
   const uint64_t seed_;
   std::unique_ptr<HfWeightsSource> weights_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
 
@@ -23,34 +24,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-constexpr int kSteps = 30;
-
-class Workspace {
- public:
-  Workspace() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_train_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    std::ofstream(root_ / "config.json")
-        << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
-  }
-  ~Workspace() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
-  // The part of a command line that all runs share.
-  std::string Train(const std::string& more, int steps = kSteps) const {
-    return "train --model " + path("config.json") + " --data " + SourcePath("LICENSE") +
-           " --threads 1 "
-           "--lr 3e-3 --steps " +
-           std::to_string(steps) + " " + more;
-  }
-
- private:
-  fs::path root_;
-};
 
 // Starts zeroplan and sends it `signal` after `delay`; the exit status as waitpid has it.
 int RunAndSignal(const std::string& arguments, std::chrono::microseconds delay, int signal) {
@@ -113,7 +86,7 @@ TEST_CASE("metrics, planned memory and final weights") {
   REQUIRE(run.exit_code == 0);
   CHECK(run.err.find("differs") == std::string::npos);  // planned against touched bytes
   const std::vector<Json> lines = ReadMetricsLines(work.path("m.jsonl"));
-  REQUIRE(lines.size() > kSteps + 2);
+  REQUIRE(lines.size() > kTrainSteps + 2);
   CHECK(lines.front()["schema"] == "zeroplan.metrics/1");
   const Json& gpu = lines.front()["planned_bytes"]["gpu"];
   const uint64_t classes = gpu["params"].get<uint64_t>() + gpu["grads"].get<uint64_t>() +
@@ -124,7 +97,7 @@ TEST_CASE("metrics, planned memory and final weights") {
   CHECK(lines.back()["high_water_bytes"] == lines.back()["planned_arena_bytes"]);
   CHECK(lines.back()["device_used_bytes"].is_null());
   const auto losses = LossesByStep(work.path("m.jsonl"));
-  CHECK(losses.at(kSteps) < 0.7 * losses.at(1));
+  CHECK(losses.at(kTrainSteps) < 0.7 * losses.at(1));
   CHECK(fs::exists(work.path("out/model.safetensors")));
   const Json trace = Json::parse(ReadWhole(work.path("t.json")));
   CHECK(trace["traceEvents"].size() > 1000);

@@ -183,21 +183,6 @@ TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
   }
 }
 
-TEST_CASE("all ranks resume from rank 0's checkpoint, or none does") {
-  const FastTempDir dir;
-  const ParamLayout layout = SmallLayout(2, 2);
-  std::vector<std::string> chosen(2);
-  const auto choose = [&](TcpGroup& group) {
-    const auto folder = ChooseCheckpoint(group, dir.path());
-    chosen[static_cast<size_t>(group.rank())] = folder ? folder->filename().string() : "none";
-  };
-  CHECK(AsRanks(2, choose) == std::vector<std::string>(2));
-  CHECK(chosen == std::vector<std::string>(2, "none"));
-  SaveCheckpoint(dir.path(), layout, 4);
-  CHECK(AsRanks(2, choose) == std::vector<std::string>(2));
-  CHECK(chosen == std::vector<std::string>(2, "step-00000004"));
-}
-
 TEST_CASE("ranks with different plans, data or options are told what differs") {
   const auto errors = AsRanks(3, [](TcpGroup& group) {
     AgreeOnFacts(group, {{"program", "abc"}, {"--steps", "100"}});

@@ -1,0 +1,79 @@
+// What a run goes on from when its checkpoints have come to harm, and how a user sees it.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/run_metrics.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+void FlipByteInMiddle(const fs::path& path) {
+  const auto at = static_cast<std::streamoff>(fs::file_size(path) / 2);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  const bool found = text.find(part) != std::string::npos;
+  if (!found) MESSAGE("'", part, "' is not in: ", text);
+  return found;
+}
+
+TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before, bit by bit") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  const std::string layout = "--gpus 2 --stage 2 ";
+  REQUIRE(RunZeroplan(work.Train(layout + "--metrics " + work.path("whole.jsonl"))).exit_code == 0);
+  REQUIRE(RunZeroplan(work.Train(layout + "--save-every 10 --save " + out, 20)).exit_code == 0);
+  const fs::path damaged = fs::path(out) / "checkpoints/step-00000020";
+  FlipByteInMiddle(damaged / "rank-0001.safetensors");
+  const std::string resume =
+      layout + "--resume --save " + out + " --metrics " + work.path("resumed.jsonl");
+
+  const RunResult strict = RunZeroplan(work.Train("--strict-resume " + resume));
+  CHECK(strict.exit_code == 2);
+  CHECK(Has(strict.err, "step-00000020/rank-0001.safetensors: "));
+  CHECK(Has(strict.err, "the data is not what was saved"));
+  CHECK(Has(strict.err, "--strict-resume"));
+
+  const RunResult run = RunZeroplan(work.Train(resume));
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.err, "step-00000020/rank-0001.safetensors: "));
+  CHECK(Has(run.err, "taking step-00000010, the newest intact checkpoint: 10 steps are trained "));
+  CHECK(Has(run.err, "resumed from " + out + "/checkpoints/step-00000010 at step 10"));
+  CHECK(fs::exists(damaged));
+  const auto whole = LossesByStep(work.path("whole.jsonl"));
+  const auto resumed = LossesByStep(work.path("resumed.jsonl"));
+  CHECK(resumed.size() == kTrainSteps - 10);
+  for (const auto& [step, loss] : resumed) CHECK(loss == whole.at(step));
+}
+
+TEST_CASE("train: --keep says how many checkpoints stay") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  REQUIRE(RunZeroplan(work.Train("--save-every 5 --keep 3 --save " + out)).exit_code == 0);
+  int folders = 0;
+  for (const auto& entry : fs::directory_iterator(out + "/checkpoints")) {
+    folders += entry.is_directory() ? 1 : 0;
+  }
+  CHECK(folders == 3);
+  const RunResult none = RunZeroplan(work.Train("--keep 3"));
+  CHECK(none.exit_code == 2);
+  CHECK(Has(none.err, "--keep: 3 needs --save DIR"));
+  const RunResult alone = RunZeroplan(work.Train("--strict-resume --save " + out));
+  CHECK(alone.exit_code == 2);
+  CHECK(Has(alone.err, "--strict-resume: says what --resume may not do"));
+}
+
+}  // namespace
+}  // namespace zeroplan
