@@ -28,6 +28,21 @@ Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json SkipReasonName(int32_t reason) {
+  switch (reason) {
+    case kGradientsNotFinite:
+      return "gradients";
+    case kLossNotFinite:
+      return "loss";
+    case kLossSpike:
+      return "loss_spike";
+    case kGradientSpike:
+      return "gradient_spike";
+    default:
+      return nullptr;
+  }
+}
+
 Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
   return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
 }
@@ -122,7 +137,8 @@ void MetricsFile::Step(const StepReport& report) {
                      {"grad_norm", Number(static_cast<double>(state.grad_norm))},
                      {"lr", Number(static_cast<double>(state.lr))},
                      {"loss_scale", Number(static_cast<double>(state.loss_scale))},
-                     {"skipped", state.skip != 0},
+                     {"skipped", state.skip != kTaken},
+                     {"skip_reason", SkipReasonName(state.skip)},
                      {"tokens", report.tokens},
                      {"step_seconds", report.step_seconds},
                      {"tokens_per_second", report.tokens_per_second},
@@ -139,6 +155,7 @@ void MetricsFile::Validation(int64_t step, double loss) {
 void MetricsFile::End(const RunReport& report, const Program& program) {
   const Json line = {{"event", "end"},
                      {"steps", report.steps},
+                     {"skipped_steps", report.skipped_steps},
                      {"high_water_bytes", BySpace(report.high_water.touched_bytes)},
                      {"planned_arena_bytes", BySpace(program.arena_bytes)},
                      {"device_used_bytes", OrNull(report.device_used_bytes)},

@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "executor/train/bad_steps.h"
 
 namespace zeroplan {
 namespace {
@@ -43,7 +44,10 @@ std::string StepText(const StepReport& report, int64_t steps,
     text += fmt::format("  GPU {}", FormatBytes(*used));
     if (planned_gpu_bytes) text += fmt::format(" of {}", FormatBytes(*planned_gpu_bytes));
   }
-  if (state.skip != 0) text += fmt::format("  skipped (loss scale now {:g})", state.loss_scale);
+  if (state.skip != kTaken) {
+    text += fmt::format("  skipped: {}", SkipReasonText(state.skip));
+    if (state.loss_scale != 1) text += fmt::format(" (loss scale now {:g})", state.loss_scale);
+  }
   return text;
 }
 
@@ -99,7 +103,7 @@ void Progress::OnStep(const StepReport& report) {
   }
   const int64_t every = std::max<int64_t>(1, steps_ / kLinesOfARun);
   const bool worth_a_line = report.step == first_step_ + 1 || report.step % every == 0 ||
-                            report.step == steps_ || report.state.skip != 0;
+                            report.step == steps_ || report.state.skip != kTaken;
   if (worth_a_line) Line(TextOf(report));
 }
 
@@ -123,6 +127,10 @@ void Progress::OnEnd(const RunReport& report) {
         facts_.program.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
   }
   if (facts_.prediction) HoldAgainstPrediction(report);
+  if (report.skipped_steps > 0) {
+    Line(fmt::format("{} of {} steps were skipped and changed nothing", report.skipped_steps,
+                     report.steps));
+  }
   Line(fmt::format("{} steps, median {:.3f} s a step, last loss {:.4f}", report.steps,
                    report.step_seconds_median, report.last_loss));
 }

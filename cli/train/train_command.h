@@ -16,7 +16,8 @@ struct TrainCommand {
   std::string plan;
   std::vector<std::string> data;
   Option<BackendChoice> backend;
-  Option<int64_t> steps, save_every, validate_every;
+  Option<int64_t> steps, save_every, validate_every, max_bad_steps;
+  Option<double> skip_loss_spike;
   Option<uint64_t> seed;
   Option<int> threads, keep;
   Option<double> lr;

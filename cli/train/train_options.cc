@@ -18,6 +18,15 @@ double ParseLearningRate(const std::string& text, std::string_view option) {
   return rate;
 }
 
+double ParseSpikeFactor(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double factor = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(factor > 1 && factor < 1e6)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 1, such as 3", option, text);
+  }
+  return factor;
+}
+
 void AddRunOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
   const auto count = WholeIn<int64_t>(1, kMaxBatch);
@@ -44,6 +53,14 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "Constant learning rate (default 1e-3; --config or --plan decides otherwise)",
                  {"--plan", "--config"}},
                 options.lr, ParseLearningRate);
+  command.Value({run, "--max-bad-steps", "COUNT",
+                 "A step whose loss or gradients are not finite is skipped: so many in a row, one "
+                 "more ends the run, saved (default 5; 0: the first does)"},
+                options.max_bad_steps, WholeIn<int64_t>(0, kMaxBatch));
+  command.Value({run, "--skip-loss-spike", "FACTOR",
+                 "So is a step whose loss or gradient norm is above FACTOR times its median over "
+                 "the last 5 steps (default: none is)"},
+                options.skip_loss_spike, ParseSpikeFactor);
   command.Value({run, "--seed", "NUMBER", "Of weights and data order (default 1)"}, options.seed,
                 WholeIn<uint64_t>(1, INT64_MAX));
   command.Value(

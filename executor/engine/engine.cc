@@ -1,6 +1,8 @@
 #include "executor/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/program/step_order.h"
@@ -40,7 +42,10 @@ std::array<uint64_t, kSpaces> HighestOf(const LocalRanks& ranks, Of&& of) {
 }  // namespace
 
 Engine::Engine(const Program& program, const EngineOptions& options)
-    : program_(program), options_(options), ranks_(MakeRanks(program_, options_)) {}
+    : program_(program),
+      options_(options),
+      ranks_(MakeRanks(program_, options_)),
+      abandoned_(static_cast<size_t>(ranks_->count()), 0) {}
 
 Engine::~Engine() = default;
 
@@ -51,6 +56,7 @@ void Engine::Init() {
   ranks_->OnEvery([&](RankRunner& rank, int) {
     rank.Drain();
     rank.host_state() = InitialStepState(program_.setup);
+    rank.host_state().spike_factor = static_cast<float>(options_.spike_factor);
     rank.Complete(Section::kInit);
   });
 }
@@ -59,6 +65,7 @@ void Engine::Load(const StateSource& source, bool with_optimizer, const StepStat
   ranks_->OnEvery([&](RankRunner& rank, int) {
     rank.Drain();
     if (state != nullptr) rank.host_state() = *state;
+    rank.host_state().spike_factor = static_cast<float>(options_.spike_factor);
     rank.BindCheckpoint({&source, with_optimizer, nullptr});
     rank.Complete(Section::kLoad);
     rank.BindCheckpoint({});
@@ -86,7 +93,11 @@ StepState Engine::Step(const FillBatch& fill) {
         return;
       }
       // One rank of the process asks; the step's reduction of the scalars tells the others.
-      rank.host_state().stop_requested = index == 0 && stop_requested_.load() ? 1 : 0;
+      rank.host_state().stop_requested =
+          std::exchange(abandoned_[static_cast<size_t>(index)], uint8_t{0}) != 0
+              ? std::numeric_limits<double>::quiet_NaN()
+          : index == 0 && stop_requested_.load() ? 1
+                                                 : 0;
       rank.Run(section);
     });
     const StepTimes times = rank.Finish();
@@ -133,6 +144,10 @@ std::vector<float> Engine::Logits(std::span<const int32_t> tokens, int32_t posit
 
 void Engine::Drain() {
   ranks_->OnEvery([](RankRunner& rank, int) { rank.Drain(); });
+}
+
+void Engine::AbandonStep(int rank) {
+  abandoned_[static_cast<size_t>(rank - first_local_rank())] = 1;
 }
 
 void Engine::RequestStop() { stop_requested_.store(true); }

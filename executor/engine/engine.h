@@ -35,6 +35,9 @@ struct EngineOptions {
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
   // then they are anything.
   bool fresh_weights = true;
+  // A step whose loss or gradient norm is above so many times its median over the last kSpikeWindow
+  // steps changes nothing (StepState::skip says so). 0: none is judged so.
+  double spike_factor = 0;
   int threads_per_rank = 0;  // 0: cores that the process may use / ranks, at least 1
   std::string swap_dir;      // folder of the file arenas; needed if the program has any
   // Runs each section in a random legal order over its streams (the same on every rank) instead of
@@ -100,6 +103,10 @@ class Engine {
   // program has a generate section.
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position);
 
+  // From within Step's `fill`, by a rank that cannot fill its batch (and leaves tokens there that
+  // are valid): the step under way changes nothing on any rank, and ends on all with
+  // StepState::skip kAbandoned. The engine stays usable.
+  void AbandonStep(int rank);
   // Asks every rank to stop; seen by all after the same step as StepState::stop_requested > 0.
   void RequestStop();
 
@@ -136,6 +143,7 @@ class Engine {
   std::atomic<bool> stop_requested_ = false;
   StepTimes step_times_;  // of the first local rank
   const std::unique_ptr<LocalRanks> ranks_;
+  std::vector<uint8_t> abandoned_;  // by local rank, each its own thread's
 };
 
 }  // namespace zeroplan

@@ -34,25 +34,53 @@ inline float GradScale(const TrainSetup& setup, float loss_scale) {
   return GradScale(setup.batch, loss_scale);
 }
 
+// The median of the last kSpikeWindow steps taken; 0 before there are so many.
+ZEROPLAN_HOST_DEVICE inline float RunningMedian(const float (&recent)[kSpikeWindow]) {
+  float sorted[kSpikeWindow];
+  for (int i = 0; i < kSpikeWindow; ++i) {
+    int at = i;
+    for (; at > 0 && sorted[at - 1] > recent[i]; --at) sorted[at] = sorted[at - 1];
+    sorted[at] = recent[i];
+  }
+  return sorted[0] > 0 ? sorted[kSpikeWindow / 2] : 0;
+}
+
+// What is wrong with a step of this mean loss and gradient norm.
+ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, double loss,
+                                                      double norm) {
+  if (std::isnan(state.stop_requested)) return kAbandoned;
+  if (!std::isfinite(norm)) return kGradientsNotFinite;
+  if (!std::isfinite(loss)) return kLossNotFinite;
+  const auto spikes = [&](double value, const float(&recent)[kSpikeWindow]) {
+    const double limit =
+        static_cast<double>(state.spike_factor) * static_cast<double>(RunningMedian(recent));
+    return limit > 0 && value > limit;
+  };
+  if (spikes(loss, state.recent_loss)) return kLossSpike;
+  if (spikes(norm, state.recent_norm)) return kGradientSpike;
+  return kTaken;
+}
+
 // The state before the first step.
 StepState InitialStepState(const TrainSetup& setup);
 
 // Takes a state whose sums (grad_norm_sq, loss_sum) run over all ranks and micro-steps, and settles
-// the step: mean loss, true norm, whether to skip, clipping, learning rate, bias corrections. Then
-// loss_scale and grad_scale become those of the next step.
+// the step: mean loss, true norm, whether to skip and why, clipping, learning rate, bias
+// corrections. Then loss_scale and grad_scale become those of the next step.
 ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepState& state) {
   const OptimizerConfig& optimizer = settings.optimizer;
   state.loss_sum /= static_cast<double>(settings.batch.world_size * settings.batch.grad_accum);
   const double scale = static_cast<double>(state.loss_scale);  // of the gradients at hand
   const double norm = std::sqrt(state.grad_norm_sq) / scale;
   state.grad_norm = static_cast<float>(norm);
-  const bool overflow = !std::isfinite(norm);
-  state.skip = overflow ? 1 : 0;
-  if (overflow) {
-    ++state.skipped_steps;
+  state.skip = FindSkipReason(state, state.loss_sum, norm);
+  if (state.skip != kTaken) {
+    if (state.skip != kAbandoned) ++state.skipped_steps;
   } else {
     state.lr = static_cast<float>(LearningRate(optimizer, state.step));
     ++state.step;
+    state.recent_loss[state.step % kSpikeWindow] = static_cast<float>(state.loss_sum);
+    state.recent_norm[state.step % kSpikeWindow] = state.grad_norm;
     const double limit = optimizer.gradient_clipping;
     const double clip = limit > 0 ? std::min(1.0, limit / (norm + kClipEps)) : 1.0;
     state.grad_factor = static_cast<float>(clip / scale);
@@ -63,7 +91,9 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
     state.bias_correction1 = correction(optimizer.betas[0]);
     state.bias_correction2 = correction(optimizer.betas[1]);
   }
-  UpdateLossScale(settings.precision, overflow, state);
+  // A loss or norm that is too large says nothing about the scale.
+  const bool overflow = state.skip == kGradientsNotFinite;
+  if (overflow || state.skip == kTaken) UpdateLossScale(settings.precision, overflow, state);
   state.grad_scale = GradScale(settings.batch, state.loss_scale);
 }
 inline void SettleStep(const TrainSetup& setup, StepState& state) {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -19,6 +22,7 @@
 #include "executor/optimizer/step_scalars.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
+#include "executor/train/bad_steps.h"
 #include "executor/train/group_save.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/resume_choice.h"
@@ -27,9 +31,6 @@
 
 namespace zeroplan {
 namespace {
-
-// fp16 at its smallest loss scale: so many skipped steps in a row are no longer bad luck.
-constexpr int kHopelessSkips = 50;
 
 // Token ids are looked at before the first step up to so many bytes of token files over all ranks:
 // a few seconds. What is past it is looked at in blocks, and all of it as it is read.
@@ -83,7 +84,8 @@ class Run {
         facts_(DecidingFacts(program.setup, options.steps, options.shuffle, data_.Digest())),
         sampler_(data_, MakeSamplerOptions(program, options, seed_, TrainTokensSoFar())),
         agreed_(Agree()),
-        engine_(program, MakeEngineOptions()) {}
+        engine_(program, MakeEngineOptions()),
+        bad_steps_(program.setup.precision, options.max_bad_steps) {}
 
   RunReport Execute() {
     Start();
@@ -91,12 +93,14 @@ class Run {
       LogInfo("too little data to hold back a global batch: no validation part");
     }
     observer_.OnStart(done_, sampler_.train_samples());
-    while (done_ < options_.steps && !report_.interrupted) OneStep();
-    if (sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
+    while (done_ < options_.steps && !leaving()) OneStep();
+    if (!leaving() && sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
+    if (some_rank_failed_) EndFailed();
     if (!options_.save_dir.empty()) SaveFinal();
     engine_.Drain();  // the last update may still fail
     if (first() && !options_.trace_file.empty()) WriteTrace();
     report_.steps = done_;
+    report_.skipped_steps = engine_.state().skipped_steps;
     report_.high_water = engine_.high_water();
     LookAtDevice();
     report_.step_seconds_median = Median(step_seconds_);
@@ -185,7 +189,9 @@ class Run {
                       {"--init-from", options_.init_from.string()},
                       {"--save", options_.save_dir.string()},
                       {"--save-every", std::to_string(options_.save_every)},
-                      {"--validate-every", std::to_string(options_.validate_every)}};
+                      {"--validate-every", std::to_string(options_.validate_every)},
+                      {"--max-bad-steps", std::to_string(options_.max_bad_steps)},
+                      {"--skip-loss-spike", fmt::format("{}", options_.skip_loss_spike)}};
     facts.insert(facts.end(), facts_.begin(), facts_.end());
     AgreeOnFacts(group_, facts);
     return true;
@@ -214,6 +220,7 @@ class Run {
     engine.deterministic = program_.setup.deterministic;
     engine.seed = seed_;
     engine.fresh_weights = !checkpoint_ && !weights_;
+    engine.spike_factor = options_.skip_loss_spike;
     engine.threads_per_rank = options_.threads_per_rank;
     engine.swap_dir = options_.swap_dir;
     engine.record_trace = !options_.trace_file.empty();
@@ -231,7 +238,8 @@ class Run {
       engine_.Load(*checkpoint_, true, &state);
       done_ = meta.step;
       consumed_ = meta.samples_consumed;
-      if (first()) LogInfo("resumed from {} at step {}", checkpoint_->folder().string(), done_);
+      last_checkpoint_ = checkpoint_->folder();
+      if (first()) LogInfo("resumed from {} at step {}", last_checkpoint_.string(), done_);
       checkpoint_.reset();
     } else if (weights_) {
       engine_.Load(*weights_, false, nullptr);
@@ -243,16 +251,78 @@ class Run {
       LogInfo("weights: fresh, drawn with seed {}; --init-from DIR starts from published ones",
               seed_);
     }
+    bad_steps_.Start(engine_.state());
+  }
+
+  // ---- what ends a run early ----
+
+  bool leaving() const { return report_.interrupted || some_rank_failed_; }
+
+  // Of this process, and kept until all ranks have saved. Any thread.
+  void KeepFailure(const std::exception_ptr& failure) {
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_) failure_ = failure;
+  }
+  bool HasFailed() {
+    const std::lock_guard lock(failure_mutex_);
+    return failure_ != nullptr;
+  }
+
+  // The observer's failure is no reason to lose what was trained.
+  template <typename Fn>
+  void Tell(Fn&& tell) {
+    try {
+      tell();
+    } catch (...) {
+      KeepFailure(std::current_exception());
+    }
+  }
+
+  // Between steps: whether any rank was asked to stop or has failed. All ranks call it at once.
+  void LookForReasonToLeave() {
+    const char mine = HasFailed() ? 'f' : StopRequested() ? 's' : '-';
+    for (const std::string& of_rank : group_.AllGather(std::string(1, mine))) {
+      some_rank_failed_ = some_rank_failed_ || of_rank == "f";
+      report_.interrupted = report_.interrupted || of_rank == "s";
+    }
+  }
+
+  // The state is whole on every rank.
+  [[noreturn]] void EndFailed() {
+    if (!options_.save_dir.empty() && bad_steps_.any_taken() && saved_at_ != done_) {
+      try {
+        Save();
+      } catch (const Error& error) {
+        LogWarning("not saved before the run ends: {}", error.what());
+        if (!failure_) throw;  // the others wait for this rank's part of the checkpoint
+      }
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    group_.Barrier();  // the rank that failed tells why
+    ZEROPLAN_CHECK(false, "a rank said that it had failed, and did not");
   }
 
   void OneStep() {
     group_.ThrowIfFailed();
-    if (StopRequested()) engine_.RequestStop();
+    // Alone there is nobody to agree with.
+    if (group_.world_size() == 1) LookForReasonToLeave();
+    if (leaving()) return;
+    if (StopRequested() || HasFailed()) engine_.RequestStop();
     const SteadyClock::time_point begin = SteadyClock::now();
     const StepState state = engine_.Step(
         [this](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets) {
-          sampler_.FillTrain(consumed_, rank, m, inputs, targets);
+          try {
+            sampler_.FillTrain(consumed_, rank, m, inputs, targets);
+          } catch (...) {
+            KeepFailure(std::current_exception());
+            FillWithAnything(inputs, targets);
+            engine_.AbandonStep(rank);
+          }
         });
+    if (state.skip == kAbandoned) {
+      some_rank_failed_ = true;
+      return;
+    }
     const double seconds = SecondsSince(begin);
     step_seconds_.push_back(seconds);
     consumed_ += static_cast<uint64_t>(program_.setup.batch.global_batch());
@@ -268,13 +338,20 @@ class Run {
     if (step_seconds_.size() == 1 || done_ % kDeviceUseEvery == 0) LookAtDevice();
     step.device_used_bytes = report_.device_used_bytes;
     report_.last_loss = state.loss_sum;
-    observer_.OnStep(step);
-    CheckDivergence(state);
-    report_.interrupted = state.stop_requested > 0;
-    const bool last = done_ >= options_.steps || report_.interrupted;
-    if (last) return;
+    bad_steps_.Note(state);
+    Tell([&] { observer_.OnStep(step); });
+    if (bad_steps_.too_many()) EndDiverged(state);
+    if (state.stop_requested > 0) LookForReasonToLeave();
+    if (done_ >= options_.steps || leaving()) return;
     if (options_.validate_every > 0 && done_ % options_.validate_every == 0) Validate();
-    if (options_.save_every > 0 && done_ % options_.save_every == 0) Save();
+    if (leaving() || options_.save_every == 0 || done_ % options_.save_every != 0) return;
+    Save();
+    LookForReasonToLeave();
+  }
+
+  static void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets) {
+    std::fill(inputs.begin(), inputs.end(), 0);
+    std::fill(targets.begin(), targets.end(), 0);
   }
 
   std::optional<double> Mfu(double tokens_per_second) const {
@@ -299,35 +376,61 @@ class Run {
     WriteTraceFile(options_.trace_file, trace, "--trace");
   }
 
-  void CheckDivergence(const StepState& state) {
-    const PrecisionConfig& precision = program_.setup.precision;
-    skips_in_a_row_ = state.skip != 0 ? skips_in_a_row_ + 1 : 0;
-    const bool scales = precision.dtype == Dtype::kF16;
-    const bool hopeless =
-        scales ? skips_in_a_row_ >= kHopelessSkips &&
-                     static_cast<double>(state.loss_scale) <= precision.min_loss_scale
-               : !std::isfinite(state.loss_sum) || state.skip != 0;
-    if (!hopeless) return;
-    throw Error(
-        ExitCode::kDiverged,
-        fmt::format("training diverged at step {}: loss {}, gradient norm {}. Lower the learning "
-                    "rate or lengthen its warm-up; the last checkpoint is unharmed",
-                    done_, state.loss_sum, state.grad_norm));
+  // Skipped steps changed nothing, so what was trained before them is whole.
+  [[noreturn]] void EndDiverged(const StepState& state) {
+    throw Error(ExitCode::kDiverged,
+                fmt::format("training diverged at step {}: {} bad step{} in a row, the last with "
+                            "{} (loss {}, gradient norm {}); bad steps change nothing. {}. Lower "
+                            "the learning rate or lengthen its warm-up, or look at these steps' "
+                            "data",
+                            done_, bad_steps_.in_a_row(), bad_steps_.in_a_row() == 1 ? "" : "s",
+                            SkipReasonText(state.skip), state.loss_sum, state.grad_norm,
+                            SaveBeforeDivergence()));
   }
 
+  // What there is to go on from. Weights of which no step was good are not worth a checkpoint.
+  std::string SaveBeforeDivergence() {
+    std::string failed;
+    if (!options_.save_dir.empty() && bad_steps_.any_taken() && saved_at_ != done_) {
+      try {
+        Save();
+        return fmt::format("What was trained before them is saved in {}",
+                           last_checkpoint_.string());
+      } catch (const Error& error) {
+        failed = fmt::format("It could not be saved ({})", error.what());
+      }
+    }
+    const std::string last = last_checkpoint_.empty() ? "nothing was saved"
+                                                      : fmt::format("the last checkpoint is {}",
+                                                                    last_checkpoint_.string());
+    if (!failed.empty()) return failed + "; " + last;
+    if (options_.save_dir.empty()) return "Nothing was saved (no --save)";
+    return "No step of this run was good; " + last;
+  }
+
+  // Left where a rank is asked to stop.
   void Validate() {
     const int64_t batches = std::min(options_.validation_batches, sampler_.validation_batches());
     if (batches == 0) return;
     double sum = 0;
     for (int64_t b = 0; b < batches; ++b) {
+      LookForReasonToLeave();
+      if (leaving()) return;
       sum += engine_.Evaluate(
           [this, b](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
-            sampler_.FillValidation(b, rank, inputs, targets);
+            try {
+              sampler_.FillValidation(b, rank, inputs, targets);
+            } catch (...) {
+              KeepFailure(std::current_exception());
+              FillWithAnything(inputs, targets);
+            }
           });
     }
+    LookForReasonToLeave();
+    if (leaving()) return;
     report_.validation_loss = sum / static_cast<double>(batches);
     validated_at_ = done_;
-    observer_.OnValidation(done_, *report_.validation_loss);
+    Tell([&] { observer_.OnValidation(done_, *report_.validation_loss); });
   }
 
   void Save() {
@@ -339,7 +442,9 @@ class Run {
     meta.model = program_.model;
     meta.train_tokens = sampler_.train_tokens();
     for (const auto& [name, value] : facts_) meta.run[name] = value;
-    observer_.OnSaved(done_, group_.world_size() == 1 ? SaveAlone(meta) : SaveInGroup(meta));
+    last_checkpoint_ = group_.world_size() == 1 ? SaveAlone(meta) : SaveInGroup(meta);
+    saved_at_ = done_;
+    Tell([&] { observer_.OnSaved(done_, last_checkpoint_); });
   }
 
   std::filesystem::path SaveAlone(CheckpointMeta meta) {
@@ -369,7 +474,7 @@ class Run {
 
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.
   void SaveFinal() {
-    Save();
+    if (saved_at_ != done_) Save();
     if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
@@ -394,7 +499,12 @@ class Run {
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used
   int64_t validated_at_ = -1;
-  int skips_in_a_row_ = 0;
+  int64_t saved_at_ = -1;                  // by this process
+  std::filesystem::path last_checkpoint_;  // that the run was resumed from, or saved
+  BadSteps bad_steps_;
+  bool some_rank_failed_ = false;
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;  // of this process; under failure_mutex_
   std::vector<double> step_seconds_;
   RunReport report_;
 };

@@ -33,16 +33,22 @@ struct TrainOptions {
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
   int64_t validate_every = 0;             // steps; 0: at the end only
   int64_t validation_batches = 16;        // at most so many a time
-  int threads_per_rank = 0;               // 0: cores / ranks
-  std::string swap_dir;                   // where the NVMe choices keep their file
-  std::filesystem::path trace_file;       // Chrome trace of the whole run; empty: none
+  // Steps whose gradients or loss are not finite are skipped: so many in a row, one more ends the
+  // run. 0: the first does.
+  int64_t max_bad_steps = 5;
+  // So is one whose loss or gradient norm is above so many times its median over the last
+  // kSpikeWindow steps. 0: none is.
+  double skip_loss_spike = 0;
+  int threads_per_rank = 0;          // 0: cores / ranks
+  std::string swap_dir;              // where the NVMe choices keep their file
+  std::filesystem::path trace_file;  // Chrome trace of the whole run; empty: none
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 };
 
 struct StepReport {
   int64_t step = 0;    // 1 for the first
-  StepState state;     // after the step
+  StepState state;     // after the step; `skip` says whether it changed anything
   int64_t tokens = 0;  // of this step, all ranks
   double step_seconds = 0;
   double tokens_per_second = 0;
@@ -54,8 +60,9 @@ struct StepReport {
 };
 
 struct RunReport {
-  int64_t steps = 0;         // optimizer steps in all, skipped ones included
-  bool interrupted = false;  // left early on request, after saving
+  int64_t steps = 0;          // optimizer steps in all, skipped ones included
+  int64_t skipped_steps = 0;  // of them, those before a resume included
+  bool interrupted = false;   // left early on request, after saving
   double step_seconds_median = 0;
   double last_loss = 0;
   std::optional<double> validation_loss;
@@ -74,9 +81,12 @@ class TrainObserver {
 };
 
 // Runs to the end, or until StopRequested() (executor/train/interrupt.h), which saves and returns
-// with `interrupted`. Throws Error(kUsage) for data or weights that do not fit the model,
-// Error(kDiverged) when the loss is no number (fp16: when the loss scale has reached its minimum
-// and still overflows), Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+// with `interrupted`; nothing is validated before that save. Throws Error(kUsage) for data or
+// weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
+// row, Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+//
+// Where the state is whole on all ranks it is saved before an error leaves: after bad steps, which
+// changed nothing, where data cannot be read, where the observer throws.
 //
 // With a group, every process calls it with the same arguments. Rank 0 chooses the checkpoint to
 // resume from and the seed, and its observer alone is called; a stop asked of any rank is all

@@ -80,7 +80,8 @@ TEST_CASE("a step's line has the memory in use beside the plan's") {
         "GPU 49.4 GB of 49.4 GB");
   report.state.skip = 1;
   report.state.loss_scale = 512;
-  CHECK(StepText(report, 20, std::nullopt).ends_with("GPU 49.4 GB  skipped (loss scale now 512)"));
+  CHECK(StepText(report, 20, std::nullopt)
+            .ends_with("GPU 49.4 GB  skipped: gradients that are not finite (loss scale now 512)"));
 }
 
 TEST_CASE("--gpu-memory holds a run to what it predicts") {

@@ -125,7 +125,7 @@ TEST_CASE("checkpoint: meta comes back bit by bit") {
   meta.state.grad_norm = -0.0f;
   meta.state.lr = std::numeric_limits<float>::quiet_NaN();
   meta.state.stop_requested = std::numeric_limits<double>::denorm_min();
-  meta.state.reserved[10] = -1;
+  meta.state.recent_norm[kSpikeWindow - 1] = -1;
   meta.model.layer_norm_eps = 1.1e-5f;
   meta.run = {{"algorithms", "a\nb \"c\""}, {"", ""}};
   const ParamLayout layout = SmallLayout(1, 2);

@@ -102,6 +102,54 @@ TEST_CASE("the schedule counts steps taken, and skipped steps do not count") {
   CHECK(state.skipped_steps == 2);
 }
 
+TEST_CASE("what is wrong with a step is said, and it changes nothing") {
+  const TrainSetup setup = Setup(Dtype::kBF16);
+  StepState state = InitialStepState(setup);
+  const auto settle = [&](double loss, double norm, double stop = 0) {
+    state.loss_sum = loss * 12;  // over 4 ranks and 3 micro-steps
+    state.grad_norm_sq = norm * norm;
+    state.stop_requested = stop;
+    SettleStep(setup, state);
+    return state.skip;
+  };
+  state.spike_factor = 3;
+  CHECK(settle(1, 2) == kTaken);
+  CHECK(settle(INFINITY, 2) == kLossNotFinite);
+  CHECK(settle(NAN, NAN) == kGradientsNotFinite);
+  CHECK(settle(1, 2, NAN) == kAbandoned);
+  CHECK(state.step == 1);
+  CHECK(state.skipped_steps == 2);  // an abandoned step is made again
+  // No median of fewer than five steps.
+  CHECK(settle(100, 2) == kTaken);
+  CHECK(settle(3, 2) == kTaken);
+  CHECK(settle(4, 500) == kTaken);
+  CHECK(RunningMedian(state.recent_loss) == 0);
+  CHECK(settle(2, 4) == kTaken);
+  CHECK(RunningMedian(state.recent_loss) == 3);  // of 1, 100, 3, 4, 2
+  CHECK(RunningMedian(state.recent_norm) == 2);  // of 2, 2, 2, 500, 4
+  CHECK(settle(9.1, 2) == kLossSpike);
+  CHECK(settle(2, 6.1) == kGradientSpike);
+  CHECK(state.step == 5);
+  CHECK(state.skipped_steps == 4);
+  CHECK(RunningMedian(state.recent_loss) == 3);  // of steps taken
+  CHECK(settle(8.9, 5.9) == kTaken);
+  CHECK(RunningMedian(state.recent_loss) == 4);  // of 100, 3, 4, 2, 8.9
+  state.spike_factor = 0;
+  CHECK(settle(1e6, 1e6) == kTaken);
+}
+
+TEST_CASE("a spike says nothing about the loss scale") {
+  const TrainSetup setup = Setup(Dtype::kF16);
+  StepState state = InitialStepState(setup);
+  state.good_steps = 1;
+  state.loss_sum = NAN;
+  state.grad_norm_sq = 1;
+  SettleStep(setup, state);
+  CHECK(state.skip == kLossNotFinite);
+  CHECK(state.good_steps == 1);
+  CHECK(state.loss_scale == 16);
+}
+
 TEST_CASE("fp16: this step unscales with the old scale, the next one uses the new") {
   const TrainSetup setup = Setup(Dtype::kF16);
   StepState state = InitialStepState(setup);
