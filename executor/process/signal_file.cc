@@ -23,7 +23,7 @@ SignalFile::~SignalFile() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 sigset_t SignalFile::MaskOfRanks() const {
   sigset_t mask = before_;
-  for (const int signal : {SIGINT, SIGTERM}) sigdelset(&mask, signal);
+  for (const int signal : kStopSignals) sigdelset(&mask, signal);
   return mask;
 }
 

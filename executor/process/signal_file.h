@@ -9,7 +9,7 @@
 
 namespace zeroplan {
 
-// SIGINT, SIGTERM and SIGCHLD as a file to read. They are blocked in this thread while it lives;
+// Stop signals and SIGCHLD as a file to read. They are blocked in this thread while it lives;
 // the old mask comes back at the end.
 class SignalFile {
  public:

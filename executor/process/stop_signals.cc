@@ -5,8 +5,7 @@ namespace zeroplan {
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
+  for (const int signal : kStopSignals) sigaddset(&signals, signal);
   return signals;
 }
 

@@ -1,4 +1,4 @@
-// Keeps SIGINT and SIGTERM from the threads of libraries. A signal sent to a process goes to any
+// Keeps what asks for a stop from the threads of libraries. A signal sent to a process goes to any
 // thread that does not block it: one that a driver started would let it end the process.
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace zeroplan {
 
-// SIGINT and SIGTERM.
+// The last two are notices of schedulers that a run is about to lose its node.
+inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 sigset_t StopSignals();
 
 // Blocks them in this thread, and so in those that are started while it lives, by whomever. They

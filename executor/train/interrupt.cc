@@ -14,11 +14,19 @@ namespace {
 // count of those that it passed on.
 volatile std::sig_atomic_t g_direct = 0;
 volatile std::sig_atomic_t g_forwarded = 0;
+volatile std::sig_atomic_t g_notices = 0;            // that the run's end is near
+volatile std::sig_atomic_t g_forwarded_notices = 0;  // of them, the launcher's, which it counts too
 
 void OnSignal(int signal, siginfo_t* info, void*) {
   const int count = CountOfForwarded(*info);
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    g_notices = 1;
+    const std::sig_atomic_t before = g_forwarded_notices;
+    if (count > 0) g_forwarded_notices = before + 1;
+    return;
+  }
   if (count > 0) {
-    g_forwarded = count;
+    g_forwarded = count - g_forwarded_notices;
   } else {
     const std::sig_atomic_t before = g_direct;
     g_direct = before + 1;
@@ -29,27 +37,32 @@ void OnSignal(int signal, siginfo_t* info, void*) {
   }
 }
 
+void Forget() {
+  g_direct = 0;
+  g_forwarded = 0;
+  g_notices = 0;
+  g_forwarded_notices = 0;
+}
+
 }  // namespace
 
 InterruptScope::InterruptScope() {
-  g_direct = 0;
-  g_forwarded = 0;
+  Forget();
   struct sigaction action {};
   action.sa_sigaction = OnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_UNBLOCK, &signals, &before_);
 }
 
 InterruptScope::~InterruptScope() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
+  Forget();
 }
 
-bool StopRequested() { return g_direct != 0 || g_forwarded != 0; }
+bool StopRequested() { return g_direct != 0 || g_forwarded != 0 || g_notices != 0; }
 
 }  // namespace zeroplan

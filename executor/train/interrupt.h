@@ -1,4 +1,6 @@
 // Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
+// So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal):
+// the SIGTERM that follows is then the first.
 // A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
 // is one.
 #pragma once
@@ -7,7 +9,7 @@
 
 namespace zeroplan {
 
-// Installs the handlers while it lives, with both signals unblocked in this thread, and puts the
+// Installs the handlers while it lives, with these signals unblocked in this thread, and puts the
 // default ones and the thread's mask back after.
 class InterruptScope {
  public:
@@ -20,6 +22,7 @@ class InterruptScope {
   sigset_t before_;
 };
 
+// Since the scope began; false outside one.
 bool StopRequested();
 
 }  // namespace zeroplan
