@@ -71,6 +71,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterHardware(root);
   RegisterData(root);
   RegisterTrain(root);
+  RegisterCheckpoint(root);
   RegisterExplain(root);
   RegisterGenerate(root);
   try {

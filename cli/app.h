@@ -18,6 +18,7 @@ void RegisterModel(Command& app);
 void RegisterHardware(Command& app);
 void RegisterData(Command& app);
 void RegisterTrain(Command& app);
+void RegisterCheckpoint(Command& app);
 void RegisterExplain(Command& app);
 void RegisterGenerate(Command& app);
 

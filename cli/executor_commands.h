@@ -10,6 +10,7 @@ struct ExecutorCommand {
   const char* help;  // its line in the help
 };
 inline constexpr ExecutorCommand kDataCommand = {"data", "Training data"};
+inline constexpr ExecutorCommand kCheckpointCommand = {"checkpoint", "What train --save has kept"};
 inline constexpr ExecutorCommand kTrainCommand = {"train",
                                                   "Trains a model with exactly the planned memory"};
 inline constexpr ExecutorCommand kGenerateCommand = {"generate",

@@ -19,7 +19,7 @@ bool NeedsExecutor(int argc, const char* const* argv) {
   const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
   return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
-         word(1) == kDataCommand.name;
+         word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name;
 }
 
 // This very process goes on as the other program, with the same command line: launchers, signals,
@@ -48,6 +48,7 @@ void AddName(Command& above, const ExecutorCommand& command) {
 }  // namespace
 
 void RegisterData(Command& app) { AddName(app, kDataCommand); }
+void RegisterCheckpoint(Command& app) { AddName(app, kCheckpointCommand); }
 void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
 void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
 void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }

@@ -5,10 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace zeroplan {
 namespace {
@@ -22,19 +27,44 @@ int AskHook(IoHook* hook, IoStep step, const fs::path& path) {
   return hook == nullptr ? 0 : hook->Before(step, path);
 }
 
+bool IsTransient(int error) {
+  return error == EAGAIN || error == EIO || error == ESTALE || error == ETIMEDOUT;
+}
+
+std::string Describe(std::string_view what, const fs::path& path, int error) {
+  return fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(error));
+}
+
 [[noreturn]] void Fail(std::string_view what, const fs::path& path, int error) {
-  ThrowRuntime("{}: cannot {}: {}", path.string(), what, std::strerror(error));
+  const std::string message = Describe(what, path, error);
+  if (IsTransient(error)) throw TransientIoError(ExitCode::kRuntime, message);
+  throw Error(ExitCode::kRuntime, message);
+}
+
+constexpr std::array kPauses = {std::chrono::milliseconds(50), std::chrono::milliseconds(250),
+                                std::chrono::milliseconds(1000)};
+
+// The errno of `attempt`, 0 on success, which is made again where that may help.
+template <typename Fn>
+int WithRetries(std::string_view what, const fs::path& path, const Fn& attempt) {
+  int error = attempt();
+  for (size_t again = 0; again < kPauses.size() && IsTransient(error); ++again) {
+    LogWarning("{}; trying again", Describe(what, path, error));
+    std::this_thread::sleep_for(kPauses[again]);
+    error = attempt();
+  }
+  return error;
 }
 
 void MakeFolder(const fs::path& folder, IoHook* hook) {
-  if (const int error = AskHook(hook, IoStep::kMakeFolder, folder)) {
-    Fail("make the folder", folder, error);
-  }
-  if (::mkdir(folder.c_str(), 0777) == 0) {
+  const int error = WithRetries("make the folder", folder, [&] {
+    if (const int asked = AskHook(hook, IoStep::kMakeFolder, folder)) return asked;
+    return ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
+  });
+  if (error == 0) {
     SyncFolder(ParentFolder(folder), hook);
     return;
   }
-  const int error = errno;
   std::error_code ignored;
   if (error == EEXIST && fs::is_directory(folder, ignored)) return;
   Fail("make the folder", folder, error);
@@ -51,40 +81,50 @@ DurableFile::DurableFile(fs::path path, IoHook* hook, UniqueFd fd)
     : path_(std::move(path)), hook_(hook), fd_(std::move(fd)) {}
 
 DurableFile DurableFile::Create(const fs::path& path, IoHook* hook) {
-  if (const int error = AskHook(hook, IoStep::kCreate, path)) Fail("create", path, error);
-  // What lies there goes first, so that nobody's link leads the writing elsewhere.
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) Fail("replace", path, errno);
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
-  if (!fd) Fail("create", path, errno);
+  UniqueFd fd;
+  const int error = WithRetries("create", path, [&] {
+    if (const int asked = AskHook(hook, IoStep::kCreate, path)) return asked;
+    // What lies there goes first, so that nobody's link leads the writing elsewhere.
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return errno;
+    fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    return fd ? 0 : errno;
+  });
+  if (error != 0) Fail("create", path, error);
   return DurableFile(path, hook, std::move(fd));
 }
 
 void DurableFile::Reserve(uint64_t bytes) {
   if (bytes == 0) return;
-  int error = AskHook(hook_, IoStep::kReserve, path_);
-  if (error == 0 && ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) != 0) error = errno;
+  const std::string what = fmt::format("reserve {} bytes", bytes);
+  const int error = WithRetries(what, path_, [&] {
+    if (const int asked = AskHook(hook_, IoStep::kReserve, path_)) return asked;
+    return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  });
   if (error == 0 || error == EOPNOTSUPP || error == ENOSYS || error == EINTR) return;
-  ThrowRuntime("{}: cannot reserve {} bytes: {}", path_.string(), bytes, std::strerror(error));
+  Fail(what, path_, error);
 }
 
 void DurableFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
-  if (const int error = AskHook(hook_, IoStep::kWrite, path_)) Fail("write", path_, error);
-  while (!bytes.empty()) {
-    const ssize_t wrote = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kWriteBytes),
-                                   static_cast<off_t>(offset));
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) Fail("write", path_, errno);
-    if (wrote == 0) Fail("write", path_, ENOSPC);
-    offset += static_cast<uint64_t>(wrote);
-    bytes = bytes.subspan(static_cast<size_t>(wrote));
-  }
+  const int error = WithRetries("write", path_, [&] {
+    if (const int asked = AskHook(hook_, IoStep::kWrite, path_)) return asked;
+    while (!bytes.empty()) {
+      const ssize_t wrote = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kWriteBytes),
+                                     static_cast<off_t>(offset));
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return errno;
+      if (wrote == 0) return ENOSPC;
+      offset += static_cast<uint64_t>(wrote);
+      bytes = bytes.subspan(static_cast<size_t>(wrote));
+    }
+    return 0;
+  });
+  if (error != 0) Fail("write", path_, error);
 }
 
 void DurableFile::Finish() {
   ZEROPLAN_CHECK(bool{fd_}, "{} is finished already", path_.string());
   if (const int error = AskHook(hook_, IoStep::kSync, path_)) Fail("fsync", path_, error);
-  // Repeated after a signal only. After a failed write-back the kernel drops the dirty pages, and a
-  // second fsync would say that all is well.
+  // Repeated after a signal only.
   while (::fsync(fd_.get()) != 0) {
     if (errno != EINTR) Fail("fsync", path_, errno);
   }
@@ -93,11 +133,12 @@ void DurableFile::Finish() {
 }
 
 void RenamePath(const fs::path& from, const fs::path& to, IoHook* hook) {
-  int error = AskHook(hook, IoStep::kRename, to);
-  if (error == 0 && ::rename(from.c_str(), to.c_str()) != 0) error = errno;
-  if (error != 0) {
-    ThrowRuntime("{}: cannot rename to {}: {}", from.string(), to.string(), std::strerror(error));
-  }
+  const std::string what = fmt::format("rename to {}", to.string());
+  const int error = WithRetries(what, from, [&] {
+    if (const int asked = AskHook(hook, IoStep::kRename, to)) return asked;
+    return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  });
+  if (error != 0) Fail(what, from, error);
 }
 
 void SyncFolder(const fs::path& folder, IoHook* hook) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/base/unique_fd.h"
 
 namespace zeroplan {
@@ -32,6 +33,17 @@ class IoHook {
   // Called before each step, possibly from several threads. 0: go on; else the errno to fail with.
   virtual int Before(IoStep step, const std::filesystem::path& path) = 0;
 };
+
+// A failure that another attempt may not meet: EAGAIN, EIO, ESTALE, ETIMEDOUT, as of a network file
+// system that was away for a moment.
+class TransientIoError : public Error {
+ public:
+  using Error::Error;
+};
+
+// Creating, writing, renaming and making folders meet such a failure up to three times before they
+// throw, with a warning and a longer pause each time. A failed fsync is never repeated: after a
+// failed write-back the kernel drops the dirty pages, and a second one would say that all is well.
 
 // A file being written. Every failure is an Error(kRuntime) that names the path and the system's
 // reason. Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the

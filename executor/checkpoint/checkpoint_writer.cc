@@ -1,14 +1,12 @@
 #include "executor/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/checkpoint/nothing_sink.h"
 
 namespace zeroplan {
 namespace {
@@ -101,47 +99,6 @@ fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, Che
         !old.is_whole || std::find(spared.begin(), spared.end(), name) != spared.end();
     if (!damaged && ++kept > std::max(keep, 1)) DeleteCheckpoint(old.folder, hook);
   }
-  return folder;
-}
-
-CheckpointWriter::CheckpointWriter(const fs::path& save_dir, const ParamLayout& layout,
-                                   int64_t step, const CheckpointOptions& options)
-    : save_dir_(save_dir),
-      options_(options),
-      staging_(StageCheckpoint(save_dir, step, options.hook)) {
-  ZEROPLAN_CHECK(static_cast<uint64_t>(options.world_size) >= layout.world_size,
-                 "{} ranks, {} shards", options.world_size, layout.world_size);
-  try {
-    for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
-      shards_.push_back(std::make_unique<ShardWriter>(staging_, layout, rank, options.hook));
-      sinks_.push_back(shards_.back().get());
-    }
-  } catch (...) {  // no destructor runs: give the room back here
-    shards_.clear();
-    RemoveLeftover(staging_, nullptr);
-    throw;
-  }
-  nothing_ = std::make_unique<NothingSink>();
-  sinks_.resize(static_cast<size_t>(options.world_size), nothing_.get());
-}
-
-CheckpointWriter::~CheckpointWriter() {
-  if (finished_) return;
-  std::error_code ignored;
-  fs::remove_all(staging_, ignored);
-}
-
-fs::path CheckpointWriter::Finish(CheckpointMeta meta) {
-  ZEROPLAN_CHECK(!finished_, "a checkpoint is finished once");
-  meta.files.clear();
-  for (const auto& shard : shards_) {
-    shard->Finish();
-    meta.files.push_back(shard->Describe());
-  }
-  meta.world_size = options_.world_size;
-  fs::path folder = CommitCheckpoint(save_dir_, staging_, std::move(meta), options_.keep,
-                                     options_.spared, options_.hook);
-  finished_ = true;
   return folder;
 }
 

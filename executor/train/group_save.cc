@@ -3,13 +3,16 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/nothing_sink.h"
@@ -23,6 +26,13 @@ namespace fs = std::filesystem;
 // How long a network file system may take to show what another host has made.
 constexpr std::chrono::seconds kShowLimit(10);
 constexpr std::chrono::milliseconds kLookAgain(100);
+
+// A save that met a TransientIoError is made anew, after a pause that grows by as much each time.
+constexpr int kAttempts = 3;
+constexpr std::chrono::milliseconds kPause(500);
+// What begins a rank's part.
+constexpr char kDone = '+';
+constexpr char kFailed = '!';
 
 bool Appears(const fs::path& path) {
   const auto until = std::chrono::steady_clock::now() + kShowLimit;
@@ -88,21 +98,45 @@ std::vector<CheckpointFile> ReadDescriptions(const std::vector<std::string>& of_
   return files;
 }
 
+// Keeps a TransientIoError to itself until the engine is through: what a rank throws in the midst
+// of saving would end the run.
+class PatientSink : public StateSink {
+ public:
+  explicit PatientSink(StateSink& sink) : sink_(sink) {}
+  void Write(const TensorRange& range, std::span<const float> values) override {
+    if (failure_) return;
+    try {
+      sink_.Write(range, values);
+    } catch (const TransientIoError& error) {
+      failure_ = error;
+    }
+  }
+  void ThrowIfFailed() const {
+    if (failure_) throw *failure_;
+  }
+
+ private:
+  StateSink& sink_;
+  std::optional<TransientIoError> failure_;
+};
+
 std::string WriteAndDescribe(const GroupSave& save, const fs::path& staging,
                              const WriteShards& write, StepState& state) {
   NothingSink nothing;
   std::vector<std::unique_ptr<ShardWriter>> shards;
+  std::deque<PatientSink> patient;
   std::vector<StateSink*> sinks;
   for (int i = 0; i < save.local_rank_count; ++i) {
     const int rank = save.first_local_rank + i;
     if (rank < static_cast<int>(save.layout->world_size)) {
       shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, rank, save.hook));
-      sinks.push_back(shards.back().get());
+      sinks.push_back(&patient.emplace_back(*shards.back()));
     } else {
       sinks.push_back(&nothing);
     }
   }
   state = write(sinks);
+  for (const PatientSink& sink : patient) sink.ThrowIfFailed();
   for (const auto& shard : shards) shard->Finish();
   return DescribeFiles(shards);
 }
@@ -131,25 +165,66 @@ void NeedShared(const ProcessGroup& group, const fs::path& path) {
       group.rank(), HostName(), path.string());
 }
 
-fs::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
-                      const WriteShards& write) {
+namespace {
+
+// One attempt. Nothing if a rank met what another attempt may not meet: `problem` says what.
+std::optional<fs::path> SaveOnce(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
+                                 const WriteShards& write, std::string& problem) {
   const bool first = group.rank() == 0;
   Staging made(save.hook);
-  fs::path staging;
-  if (first) staging = made.Make(save.save_dir, meta.step);
-  staging = group.AllGather(staging.string()).front();
-  NeedShared(group, staging);
-  const std::string mine = WriteAndDescribe(save, staging, write, meta.state);
-  meta.files = ReadDescriptions(group.AllGather(mine));
-  std::string folder;
-  if (first) {
-    CheckFiles(staging, meta.files);
-    folder =
-        CommitCheckpoint(save.save_dir, staging, std::move(meta), save.keep, save.spared, save.hook)
-            .string();
+  // Every rank's part, by rank, once all have theirs.
+  const auto exchange =
+      [&](const std::function<std::string()>& part) -> std::optional<std::vector<std::string>> {
+    std::string mine;
+    try {
+      mine = kDone + part();
+    } catch (const TransientIoError& error) {
+      mine = kFailed + std::string(error.what());
+    }
+    std::vector<std::string> all = group.AllGather(mine);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (!all[rank].starts_with(kFailed)) continue;
+      problem = all[rank].substr(1);
+      if (all.size() > 1) problem = fmt::format("rank {}: {}", rank, problem);
+      return std::nullopt;
+    }
+    for (std::string& text : all) text.erase(0, 1);
+    return all;
+  };
+  const auto staging = exchange(
+      [&] { return first ? made.Make(save.save_dir, meta.step).string() : std::string(); });
+  if (!staging) return std::nullopt;
+  NeedShared(group, staging->front());
+  const auto files =
+      exchange([&] { return WriteAndDescribe(save, staging->front(), write, meta.state); });
+  if (!files) return std::nullopt;
+  meta.files = ReadDescriptions(*files);
+  const auto folder = exchange([&] {
+    if (!first) return std::string();
+    CheckFiles(staging->front(), meta.files);
+    const fs::path committed =
+        CommitCheckpoint(save.save_dir, staging->front(), meta, save.keep, save.spared, save.hook);
     made.Keep();
+    return committed.string();
+  });
+  if (!folder) return std::nullopt;
+  return folder->front();
+}
+
+}  // namespace
+
+fs::path SaveTogether(ProcessGroup& group, const GroupSave& save, const CheckpointMeta& meta,
+                      const WriteShards& write) {
+  std::string problem;
+  for (int attempt = 1;; ++attempt) {
+    if (const auto folder = SaveOnce(group, save, meta, write, problem)) return *folder;
+    if (attempt == kAttempts) ThrowRuntime("{}", problem);
+    if (group.rank() == 0) {
+      LogWarning("step {} could not be saved: {}; saving it again ({} of {})", meta.step, problem,
+                 attempt + 1, kAttempts);
+    }
+    std::this_thread::sleep_for(kPause * attempt);
   }
-  return group.AllGather(folder).front();
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// How the processes of a run save together. All ranks call these in the same order; on one rank's
-// error the others throw too once it has told the group (SpreadFailure).
+// How a run saves, whether it is one process or several. All ranks call these in the same order; on
+// one rank's error the others throw too once it has told the group (SpreadFailure).
 #pragma once
 
 #include <filesystem>
@@ -25,7 +25,7 @@ struct GroupSave {
   const ParamLayout* layout = nullptr;
   int first_local_rank = 0;  // the ranks of this process
   int local_rank_count = 1;
-  // As CheckpointOptions.
+  // As CommitCheckpoint.
   int keep = 2;
   std::vector<std::string> spared;
   IoHook* hook = nullptr;
@@ -36,9 +36,12 @@ using WriteShards = std::function<StepState(std::span<StateSink* const> sinks)>;
 
 // Rank 0 stages a checkpoint, every process writes its shards, rank 0 commits. `meta` is as the
 // trainer fills it in, without state and files; rank 0's counts. Returns the checkpoint's folder.
-// On an error, on whatever rank, the checkpoint before is intact and still the latest, as with
-// CheckpointWriter::Finish.
-std::filesystem::path SaveTogether(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
-                                   const WriteShards& write);
+//
+// What makes a TransientIoError of a rank is made anew from the start, by all, up to three times
+// with a warning: `write` may be called again. On an error, on whatever rank, the checkpoint before
+// is intact and still the latest, unless the error names the sync of a new `latest`: then either
+// may be.
+std::filesystem::path SaveTogether(ProcessGroup& group, const GroupSave& save,
+                                   const CheckpointMeta& meta, const WriteShards& write);
 
 }  // namespace zeroplan

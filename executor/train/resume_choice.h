@@ -17,7 +17,7 @@ namespace zeroplan {
 
 struct ResumeChoice {
   std::unique_ptr<CheckpointSource> source;  // null: the folder holds no checkpoint
-  // Names of the folders that were passed over, for CheckpointOptions::spared.
+  // Names of the folders that were passed over, for CommitCheckpoint.
   std::vector<std::string> damaged;
 };
 

@@ -15,7 +15,6 @@
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
-#include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
@@ -442,23 +441,6 @@ class Run {
     meta.model = program_.model;
     meta.train_tokens = sampler_.train_tokens();
     for (const auto& [name, value] : facts_) meta.run[name] = value;
-    last_checkpoint_ = group_.world_size() == 1 ? SaveAlone(meta) : SaveInGroup(meta);
-    saved_at_ = done_;
-    Tell([&] { observer_.OnSaved(done_, last_checkpoint_); });
-  }
-
-  std::filesystem::path SaveAlone(CheckpointMeta meta) {
-    CheckpointOptions writing;
-    writing.world_size = meta.world_size;
-    writing.keep = options_.keep;
-    writing.spared = damaged_;
-    CheckpointWriter writer(options_.save_dir, program_.layout, done_, writing);
-    engine_.Save(writer.sinks());
-    meta.state = engine_.state();
-    return writer.Finish(std::move(meta));
-  }
-
-  std::filesystem::path SaveInGroup(CheckpointMeta meta) {
     GroupSave save;
     save.save_dir = options_.save_dir;
     save.layout = &program_.layout;
@@ -466,10 +448,13 @@ class Run {
     save.spared = damaged_;
     save.first_local_rank = engine_.first_local_rank();
     save.local_rank_count = engine_.local_rank_count();
-    return SaveTogether(group_, save, std::move(meta), [this](std::span<StateSink* const> sinks) {
+    const auto write = [this](std::span<StateSink* const> sinks) {
       engine_.Save(sinks);
       return engine_.state();
-    });
+    };
+    last_checkpoint_ = SaveTogether(group_, save, meta, write);
+    saved_at_ = done_;
+    Tell([&] { observer_.OnSaved(done_, last_checkpoint_); });
   }
 
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.

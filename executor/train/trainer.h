@@ -27,7 +27,7 @@ struct TrainOptions {
   int64_t save_every = 0;           // steps; 0: at the end only
   bool resume = false;              // from save_dir's latest checkpoint; fresh if there is none
   bool strict_resume = false;       // refuse if that is damaged, rather than take an older one
-  int keep = 2;                     // checkpoints that stay, see CheckpointOptions
+  int keep = 2;                     // checkpoints that stay, see CommitCheckpoint
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   HfExportOptions final_weights;          // what the weights in save_dir are saved as

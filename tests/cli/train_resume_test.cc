@@ -58,6 +58,30 @@ TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before
   for (const auto& [step, loss] : resumed) CHECK(loss == whole.at(step));
 }
 
+TEST_CASE("train: checkpoint verify and list say what is intact and what --resume takes") {
+  const Workspace work;
+  const std::string out = work.path("out");
+  REQUIRE(
+      RunZeroplan(work.Train("--gpus 2 --stage 1 --save-every 10 --save " + out, 20)).exit_code ==
+      0);
+  RunResult run = RunZeroplan("checkpoint verify " + out);
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.out, "step-00000020  step 20, "));
+  CHECK(Has(run.out, " in 2 files, 2 ranks  intact\n"));
+  CHECK(Has(run.out, "--resume takes step-00000020\n"));
+  FlipByteInMiddle(out + "/checkpoints/step-00000020/rank-0001.safetensors");
+  run = RunZeroplan("checkpoint verify " + out);
+  CHECK(run.exit_code == 2);
+  CHECK(Has(run.out, "2 ranks  damaged\n"));
+  CHECK(Has(run.out, "the data is not what was saved"));
+  CHECK(Has(run.out, "--resume takes step-00000010\n"));
+  CHECK(Has(run.err, "1 of 2 checkpoints is damaged"));
+  run = RunZeroplan("checkpoint list " + out);
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.out, "step-00000020  step 20, "));
+  CHECK(RunZeroplan("checkpoint verify " + work.path("nothing")).exit_code == 2);
+}
+
 TEST_CASE("train: --keep says how many checkpoints stay") {
   const Workspace work;
   const std::string out = work.path("out");

@@ -8,15 +8,18 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/model/param_table.h"
 #include "core/program/layout.h"
 #include "executor/checkpoint/checkpoint_source.h"
-#include "executor/checkpoint/checkpoint_writer.h"
 #include "executor/checkpoint/shard_ranges.h"
+#include "executor/process/single_process.h"
+#include "executor/train/group_save.h"
 #include "tests/error_of.h"
 #include "tests/tiny_model.h"
 
@@ -105,13 +108,39 @@ inline CheckpointMeta SmallMeta(int64_t step) {
   return meta;
 }
 
+struct SaveOptions {
+  int world_size = 1;  // if the layout's is not it (stage 0)
+  int keep = 2;
+  std::vector<std::string> spared;
+  IoHook* hook = nullptr;
+};
+
+using WriteSinks = std::function<void(std::span<StateSink* const> sinks)>;
+
+// As a run whose ranks are threads.
+inline std::filesystem::path SaveWith(const std::filesystem::path& dir, const ParamLayout& layout,
+                                      CheckpointMeta meta, const SaveOptions& options,
+                                      const WriteSinks& write) {
+  meta.world_size = std::max(options.world_size, static_cast<int>(layout.world_size));
+  GroupSave save;
+  save.save_dir = dir;
+  save.layout = &layout;
+  save.local_rank_count = meta.world_size;
+  save.keep = options.keep;
+  save.spared = options.spared;
+  save.hook = options.hook;
+  SingleProcess alone;
+  return SaveTogether(alone, save, meta, [&](std::span<StateSink* const> sinks) {
+    write(sinks);
+    return meta.state;
+  });
+}
+
 inline std::filesystem::path SaveCheckpoint(const std::filesystem::path& dir,
                                             const ParamLayout& layout, int64_t step,
-                                            CheckpointOptions options = {}) {
-  options.world_size = std::max(options.world_size, static_cast<int>(layout.world_size));
-  CheckpointWriter writer(dir, layout, step, options);
-  WriteState(layout, writer.sinks(), step);
-  return writer.Finish(SmallMeta(step));
+                                            const SaveOptions& options = {}) {
+  return SaveWith(dir, layout, SmallMeta(step), options,
+                  [&](std::span<StateSink* const> sinks) { WriteState(layout, sinks, step); });
 }
 
 inline CheckpointSource OpenCheckpoint(const std::filesystem::path& dir) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/shard_writer.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/device/temp_dir.h"
 
@@ -89,25 +90,23 @@ TEST_CASE("checkpoint: saved at one layout, read at any") {
 TEST_CASE("checkpoint: ranks write and read at the same time") {
   const TempDir dir;
   const ParamLayout layout = SmallLayout(3, 4);
-  CheckpointWriter writer(dir.path(), layout, 3, {.world_size = 4});
-  {
+  SaveWith(dir.path(), layout, SmallMeta(3), {}, [&](std::span<StateSink* const> sinks) {
     std::vector<std::jthread> ranks;
     for (int rank = 0; rank < 4; ++rank) {
-      ranks.emplace_back([&, rank] {
+      ranks.emplace_back([&, sinks, rank] {
         for (const StateKind state : {StateKind::kAdamV, StateKind::kMaster, StateKind::kAdamM}) {
           for (const ShardRange& range : RankRanges(layout, rank)) {
             for (uint64_t i = range.count; i-- > 0;) {  // backwards, one by one
               const uint64_t at = range.begin + i;
               const float value = StateValue(range.tensor, state, at, 3);
-              writer.sinks()[static_cast<size_t>(rank)]->Write({range.tensor, state, at, 1},
-                                                               std::span(&value, 1));
+              sinks[static_cast<size_t>(rank)]->Write({range.tensor, state, at, 1},
+                                                      std::span(&value, 1));
             }
           }
         }
       });
     }
-  }
-  writer.Finish(SmallMeta(3));
+  });
   const CheckpointSource source = OpenCheckpoint(dir.path());
   std::vector<std::jthread> ranks;
   std::array<bool, 4> good{};
@@ -129,9 +128,8 @@ TEST_CASE("checkpoint: meta comes back bit by bit") {
   meta.model.layer_norm_eps = 1.1e-5f;
   meta.run = {{"algorithms", "a\nb \"c\""}, {"", ""}};
   const ParamLayout layout = SmallLayout(1, 2);
-  CheckpointWriter writer(dir.path(), layout, 12, {.world_size = 2});
-  WriteState(layout, writer.sinks(), 12);
-  const CheckpointMeta got = ReadCheckpointMeta(writer.Finish(meta));
+  const CheckpointMeta got = ReadCheckpointMeta(SaveWith(
+      dir.path(), layout, meta, {}, [&](const auto& sinks) { WriteState(layout, sinks, 12); }));
   CHECK(std::memcmp(&got.state, &meta.state, sizeof meta.state) == 0);
   CHECK(got.seed == meta.seed);
   CHECK(got.samples_consumed == 96);
@@ -175,28 +173,31 @@ TEST_CASE("checkpoint: unfinished saves leave nothing, misuse is noticed") {
   const TempDir dir;
   const ParamLayout layout = SmallLayout(1, 2);
   CHECK_FALSE(HasCheckpoint(dir.path()));
-  {
-    CheckpointWriter writer(dir.path(), layout, 1, {.world_size = 2});
-    WriteState(layout, writer.sinks(), 1);
-  }
+  CHECK_THROWS_AS(SaveWith(dir.path(), layout, SmallMeta(1), {},
+                           [&](const auto& sinks) {
+                             WriteState(layout, sinks, 1);
+                             ThrowRuntime("the GPU is gone");
+                           }),
+                  Error);
   CHECK(Names(CheckpointsFolder(dir.path())).empty());
-  {
-    CheckpointWriter writer(dir.path(), layout, 1, {.world_size = 2});
-    CHECK_THROWS_AS(writer.Finish(SmallMeta(1)), CheckFailure);  // nothing was written
-    const ShardRange range = RankRanges(layout, 1).front();
-    const std::vector<float> one(1);
-    StateSink& sink = *writer.sinks()[1];
-    sink.Write({range.tensor, StateKind::kMaster, range.begin, 1}, one);
-    CHECK_THROWS_AS(sink.Write({range.tensor, StateKind::kMaster, range.begin, 1}, one),
-                    CheckFailure);
-    CHECK_THROWS_AS(
-        sink.Write({range.tensor, StateKind::kMaster, range.begin + range.count, 1}, one),
-        CheckFailure);
-  }
-  const ParamLayout whole = SmallLayout(0, 2);
-  CheckpointWriter writer(dir.path(), whole, 1, {.world_size = 2});
-  CHECK_THROWS_AS(writer.sinks()[1]->Write({0, StateKind::kMaster, 0, 1}, std::vector<float>(1)),
-                  CheckFailure);
+  const auto misuse = [&](const ParamLayout& of, const WriteSinks& write) {
+    CHECK_THROWS_AS(SaveWith(dir.path(), of, SmallMeta(1), {.world_size = 2}, write), CheckFailure);
+    CHECK(Names(CheckpointsFolder(dir.path())).empty());
+  };
+  misuse(layout, [](const auto&) {});  // nothing was written
+  const ShardRange range = RankRanges(layout, 1).front();
+  const std::vector<float> one(1);
+  misuse(layout, [&](const auto& sinks) {  // twice
+    for (int i = 0; i < 2; ++i) {
+      sinks[1]->Write({range.tensor, StateKind::kMaster, range.begin, 1}, one);
+    }
+  });
+  misuse(layout, [&](const auto& sinks) {  // outside
+    sinks[1]->Write({range.tensor, StateKind::kMaster, range.begin + range.count, 1}, one);
+  });
+  misuse(SmallLayout(0, 2), [&](const auto& sinks) {  // a rank without a part
+    sinks[1]->Write({0, StateKind::kMaster, 0, 1}, one);
+  });
   CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(dir.path()); }),
                  "there is no checkpoint to resume from"));
 }

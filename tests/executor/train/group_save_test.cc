@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 
 #include "executor/checkpoint/checkpoint_folder.h"
@@ -128,6 +129,68 @@ TEST_CASE("rank 0 failing to commit fails the others") {
   for (const std::string& error : errors) CHECK(Contains(error, "rank 0: "));
   CHECK_FALSE(HasCheckpoint(dir.path()));
   CHECK(NothingUnfinished(dir.path()));
+}
+
+// Fails the first `times` steps of one kind, at files whose name holds `part`.
+class Failing : public IoHook {
+ public:
+  Failing(IoStep step, std::string part, int times, int error)
+      : step_(step), part_(std::move(part)), times_(times), error_(error) {}
+  int Before(IoStep step, const fs::path& path) override {
+    const bool mine = step == step_ && path.filename().string().find(part_) != std::string::npos;
+    return mine && times_-- > 0 ? error_ : 0;
+  }
+
+ private:
+  IoStep step_;
+  std::string part_;
+  std::atomic<int> times_;
+  int error_;
+};
+
+TEST_CASE("save: an error that may pass is met again, and nothing half is left") {
+  const ParamLayout layout = SmallLayout(2, 2);
+  const struct {
+    IoStep step;
+    const char* part;
+  } steps[] = {{IoStep::kCreate, "rank-0001"},         {IoStep::kWrite, "rank-0000"},
+               {IoStep::kReserve, "rank-0000"},        {IoStep::kRename, "step-00000008"},
+               {IoStep::kMakeFolder, "step-00000008"}, {IoStep::kRename, "latest"}};
+  for (const auto& [step, part] : steps) {
+    for (const int error : {EIO, ESTALE, EAGAIN}) {
+      CAPTURE(part);
+      const FastTempDir dir;
+      SaveCheckpoint(dir.path(), layout, 4);
+      Failing hook(step, part, 2, error);
+      CHECK(SaveCheckpoint(dir.path(), layout, 8, {.hook = &hook}).filename() == "step-00000008");
+      CHECK(IsConsistent(OpenCheckpoint(dir.path())));
+      CHECK(NothingUnfinished(dir.path()));
+    }
+  }
+}
+
+TEST_CASE("save: after a failed fsync all of it is written anew, by every rank") {
+  for (const int failing : {0, 1}) {
+    for (const int times : {1, 2, 3}) {
+      CAPTURE(failing);
+      CAPTURE(times);
+      const FastTempDir dir;
+      const ParamLayout layout = SmallLayout(2, 2);
+      Failing hook(IoStep::kSync, failing == 0 ? "meta.json" : "rank-0001", times, EIO);
+      const auto errors = AsRanks(2, [&](TcpGroup& group) {
+        SaveAsRank(group, dir.path(), layout, 4);
+        SaveAsRank(group, dir.path(), layout, 8, group.rank() == failing ? &hook : nullptr);
+      });
+      for (const std::string& error : errors) {
+        CHECK(error.empty() == (times < 3));
+        if (times == 3) CHECK(Contains(error, "Input/output error"));
+      }
+      const CheckpointSource source = OpenCheckpoint(dir.path());
+      CHECK(source.meta().step == (times < 3 ? 8 : 4));
+      CHECK(IsConsistent(source));
+      CHECK(NothingUnfinished(dir.path()));
+    }
+  }
 }
 
 // As processes, by fork() before any thread is there.

@@ -1,0 +1,67 @@
+// zeroplan checkpoint: what a run's folder holds, and whether it is what was saved.
+#include <memory>
+#include <string>
+
+#include "cli/app.h"
+#include "cli/common/output.h"
+#include "cli/executor_commands.h"
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "executor/checkpoint/checkpoint_verify.h"
+
+namespace zeroplan {
+namespace {
+
+void PrintLine(const CheckpointReport& report, const char* sound) {
+  const std::string name = report.folder.filename().string();
+  std::string line = name;
+  if (report.files > 0) {
+    line += fmt::format("  step {}, {} in {} file{}, {} rank{}", report.step,
+                        FormatBytes(report.bytes), report.files, report.files == 1 ? "" : "s",
+                        report.world_size, report.world_size == 1 ? "" : "s");
+  }
+  line += fmt::format("  {}\n", report.damage.empty() ? sound : "damaged");
+  for (const std::string& damage : report.damage) line += fmt::format("  {}\n", damage);
+  WriteOutput("", line);
+}
+
+void Look(const std::string& path, bool with_data) {
+  const FolderReport report =
+      LookAtCheckpoints(path, with_data, [&](const CheckpointReport& checkpoint) {
+        PrintLine(checkpoint, with_data ? "intact" : "all files there, data not read");
+      });
+  if (!report.latest_damage.empty()) WriteOutput("", report.latest_damage + "\n");
+  if (report.taken != nullptr) {
+    WriteOutput("", fmt::format("--resume takes {}\n", report.taken->folder.filename().string()));
+  }
+  const size_t all = report.checkpoints.size();
+  if (report.damaged > 0) {
+    ThrowUsage("{}: {} of {} checkpoint{} {} damaged{}", path, report.damaged, all,
+               all == 1 ? "" : "s", report.damaged == 1 ? "is" : "are",
+               report.damaged == all ? "; --resume has nothing to take" : "");
+  }
+  if (!report.latest_damage.empty()) {
+    ThrowUsage("{}: which checkpoint is the latest is not known", path);
+  }
+}
+
+void AddLook(Command& group, const char* name, const char* help, bool with_data) {
+  Command command = group.Add(name, help);
+  auto path = std::make_shared<std::string>();
+  command.Required("folder", "DIR", "The folder given to --save, or one step's", *path);
+  command.Run([path, with_data] { Look(*path, with_data); });
+}
+
+}  // namespace
+
+void RegisterCheckpoint(Command& app) {
+  Command group = app.AddGroup(kCheckpointCommand.name, kCheckpointCommand.help);
+  AddLook(
+      group, "verify",
+      "Reads every checkpoint and holds it against its checksums; exit code 2 if one is damaged",
+      true);
+  AddLook(group, "list", "Lists the checkpoints, whether all files are there; reads no data",
+          false);
+}
+
+}  // namespace zeroplan
