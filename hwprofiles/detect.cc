@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/base/error.h"
+#include "hwprofiles/control_group.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 
@@ -52,13 +53,9 @@ DetectedHost QueryHost() {
     if (meminfo >> kib) host.memory_bytes = kib * 1024;
     break;
   }
-  // "max" where there is no limit; control groups of version 1 write a very large number.
-  for (const char* file :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    double limit = 0;
-    if (std::ifstream(file) >> limit && limit > 0) {
-      host.memory_bytes = host.memory_bytes > 0 ? std::min(host.memory_bytes, limit) : limit;
-    }
+  if (const auto group = QueryControlGroupMemory()) {
+    const auto limit = static_cast<double>(group->limit_bytes);
+    host.memory_bytes = host.memory_bytes > 0 ? std::min(host.memory_bytes, limit) : limit;
   }
   cpu_set_t cores;
   host.cores = sched_getaffinity(0, sizeof cores, &cores) == 0

@@ -130,7 +130,7 @@ std::string ProfileName(const MeasureCommand& command, const std::optional<Hardw
 
 void MeasureHostPart(const MeasureCommand& command, PartRunner& runner,
                      const DetectedHost& machine) {
-  const uint64_t bytes = HostMeasureBytes(AvailableHostBytes(std::nullopt), command.quick);
+  const uint64_t bytes = HostMeasureBytes(AvailableHostMemory(std::nullopt).bytes, command.quick);
   const int threads = std::max(1, machine.cores);
   runner.Try("host", fmt::format("{} of memory on {} threads", FormatBytes(bytes), threads),
              [&](MachineMeasurement& out) {

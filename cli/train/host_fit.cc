@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "hwprofiles/control_group.h"
 #include "hwprofiles/detect.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
@@ -101,8 +102,8 @@ Footprint OnThisCpu(const Program& program) {
 }  // namespace
 
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
-                   uint64_t available_bytes) {
-  const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program), available_bytes);
+                   const HostRoom& available) {
+  const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program), available.bytes);
   if (!shortage) return;
   std::string fix = NothingSmaller(origin);
   for (const Change& change : Changes(program.setup, origin)) {
@@ -110,23 +111,22 @@ void CheckFitsHost(const Program& program, const LowerOptions& lower, const Choi
     change.apply(setup);
     const Footprint footprint =
         OnThisCpu(Lower(program.model, program.layout.tensors, setup, lower));
-    if (HostShortage(footprint, available_bytes)) continue;
+    if (HostShortage(footprint, available.bytes)) continue;
     fix = Proposal(origin, change, setup, footprint.host.total());
     break;
   }
   const int ranks = program.setup.batch.world_size;
   throw Error(
       ExitCode::kNothingFits,
-      fmt::format("host memory short by {}: {} rank{} of this plan need {}, this machine has {} "
-                  "free; {}",
+      fmt::format("host memory short by {}: {} rank{} of this plan need {}, {} {} free; {}",
                   FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
-                  FormatBytes(shortage->needs), FormatBytes(shortage->has), fix));
+                  FormatBytes(shortage->needs), available.whose, FormatBytes(shortage->has), fix));
 }
 
 void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
-                          uint64_t available_bytes) {
+                          const HostRoom& available) {
   const std::optional<Shortage> shortage =
-      HostShortage(FootprintOf(program, ThisHost(program, ranks)), available_bytes);
+      HostShortage(FootprintOf(program, ThisHost(program, ranks)), available.bytes);
   if (!shortage) return;
   const char* fix = "";
   switch (origin.kind) {
@@ -141,11 +141,11 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
           "plan again with --host-memory, with less offload (--offload-ratio) or nvme, or for more "
           "hosts";
   }
-  throw Error(ExitCode::kNothingFits,
-              fmt::format("host memory short by {}: {} rank{} here need {}, this machine has {} "
-                          "free; {}",
-                          FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
-                          FormatBytes(shortage->needs), FormatBytes(shortage->has), fix));
+  throw Error(
+      ExitCode::kNothingFits,
+      fmt::format("host memory short by {}: {} rank{} here need {}, {} {} free; {}",
+                  FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
+                  FormatBytes(shortage->needs), available.whose, FormatBytes(shortage->has), fix));
 }
 
 namespace {
@@ -161,16 +161,31 @@ uint64_t FreeHostBytes() {
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+std::string WhoseGroup(const ControlGroupMemory& group, const char* less = "") {
+  return fmt::format("the control group's limit of {} ({}){} leaves",
+                     FormatBytes(group.limit_bytes), group.limiting.string(), less);
+}
+
 }  // namespace
 
-uint64_t AvailableHostBytes(const std::optional<uint64_t>& reserve_bytes) {
-  const uint64_t free = FreeHostBytes();
+HostRoom AvailableHostMemory(const std::optional<uint64_t>& reserve_bytes) {
+  HostRoom room{FreeHostBytes()};
+  const auto group = QueryControlGroupMemory();
   Cluster host;
-  const auto all = static_cast<uint64_t>(QueryHost().memory_bytes);
-  if (all == 0) return free;
-  host.host_capacity_bytes = all;
-  host.host_reserve_bytes = reserve_bytes.value_or(HostReserveBytes(all));
-  return std::min(free, *CapacityOf(host).host_bytes);
+  if (const auto all = static_cast<uint64_t>(QueryHost().memory_bytes); all > 0) {
+    host.host_capacity_bytes = all;
+    host.host_reserve_bytes = reserve_bytes.value_or(HostReserveBytes(all));
+    const uint64_t capacity = *CapacityOf(host).host_bytes;
+    if (capacity < room.bytes) {
+      room.bytes = capacity;
+      if (group && group->limit_bytes == all)
+        room.whose = WhoseGroup(*group, ", less the host reserve,");
+    }
+  }
+  if (group && group->available_bytes < room.bytes) {
+    room = {group->available_bytes, WhoseGroup(*group)};
+  }
+  return room;
 }
 
 }  // namespace zeroplan

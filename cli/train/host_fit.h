@@ -16,21 +16,29 @@ struct ChoiceOrigin {
   std::string file;  // the config or the plan
 };
 
+// Memory that a run may take, and of what.
+struct HostRoom {
+  uint64_t bytes = 0;
+  std::string whose = "this machine has";  // "this machine has", or which control group leaves it
+};
+
 // A run on the CPU backend, where all arenas but the files' are host memory: throws
-// Error(kNothingFits) if its ranks need more than `available_bytes`. The message names what is
+// Error(kNothingFits) if its ranks need more than `available`. The message names what is
 // short by how much and the smallest change that fits, if any does: lowered with `lower`, the run's
 // own options, and added up, not guessed. It proposes what `origin` leaves to be proposed: options,
 // a change of the config, or another plan.
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
-                   uint64_t available_bytes);
+                   const HostRoom& available);
 
 // The same for a run on GPUs: what the `ranks` of this host keep in host memory.
 void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
-                          uint64_t available_bytes);
+                          const HostRoom& available);
 
-// Memory that this machine can give to a process now, by /proc/meminfo (MemAvailable) or, where
-// there is none, all it has; at most what it has without `reserve_bytes` (unset: HostReserveBytes
-// of planner/footprint.h), so that what plan and estimate say fits is what runs.
-uint64_t AvailableHostBytes(const std::optional<uint64_t>& reserve_bytes);
+// Memory that this machine can give to a process now: the least of what /proc/meminfo says
+// (MemAvailable; where there is none, all it has), of what the process's control groups leave
+// (hwprofiles/control_group.h), and of what the machine or the control group has without
+// `reserve_bytes` (unset: HostReserveBytes of planner/footprint.h), so that what plan and estimate
+// say fits is what runs.
+HostRoom AvailableHostMemory(const std::optional<uint64_t>& reserve_bytes);
 
 }  // namespace zeroplan

@@ -63,11 +63,11 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const Program program = LowerWork(work);
   VerifyOrThrow(program);
   // The ranks of a host look before any of them takes memory: Train meets first.
-  const uint64_t host_bytes = AvailableHostBytes(command.common.cluster.host_reserve);
+  const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
   if (on_gpu) {
-    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host_bytes);
+    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
   } else {
-    CheckFitsHost(program, work.lower, OriginOf(command, work), host_bytes);
+    CheckFitsHost(program, work.lower, OriginOf(command, work), host);
   }
   std::optional<RunPrediction> prediction;
   if (on_gpu && place.rank == 0) {

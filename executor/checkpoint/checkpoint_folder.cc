@@ -96,9 +96,10 @@ SaveLock::SaveLock(const fs::path& save_dir) {
   if (!file_) ThrowRuntime("{}: cannot open: {}", path.string(), std::strerror(errno));
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) {
-      LogWarning("{}: cannot lock: {}; let no other run save here", path.string(),
-                 std::strerror(errno));
-      return;
+      ThrowUsage(
+          "--save {}: the file system cannot lock ({}: {}), so that two runs could write into one "
+          "another's checkpoints; mount it with locks (Lustre: -o flock), or name another folder",
+          save_dir.string(), path.string(), std::strerror(errno));
     }
     char holder[256] = {};
     const ssize_t bytes = ::pread(file_.get(), holder, sizeof holder - 1, 0);

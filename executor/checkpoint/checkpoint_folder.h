@@ -49,8 +49,8 @@ std::optional<std::string> ReadLatest(const std::filesystem::path& save_dir);
 class SaveLock {
  public:
   // Makes the folder where it is missing. Throws Error(kUsage) naming the run that holds the lock,
-  // Error(kRuntime) where the folder cannot be written. A file system without locks is let through
-  // with a warning.
+  // Error(kRuntime) where the folder cannot be written, and Error(kUsage) where the file system has
+  // no locks.
   explicit SaveLock(const std::filesystem::path& save_dir);
 
  private:

@@ -126,6 +126,12 @@ std::string IndexText(std::span<const HfTensor> tensors, std::span<const size_t>
 
 }  // namespace
 
+uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype) {
+  uint64_t bytes = 0;
+  for (const HfTensor& tensor : HfTensors(table)) bytes += tensor.elements * DtypeBytes(dtype);
+  return bytes;
+}
+
 std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_bytes) {
   std::vector<size_t> first;
   uint64_t held = 0;

@@ -40,6 +40,9 @@ void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     const HfExportOptions& options = {});
 
+// Of all tensors that it writes; headers and companions are small beside them.
+uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype);
+
 // Cuts tensors of `bytes` into files of at most `max_bytes`, in order: the first tensor of each
 // file. Empty only if there are no tensors.
 std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_bytes);

@@ -31,6 +31,16 @@ std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t be
   return fmt::format("{}|{}|{}", tensor, StateKindName(state), begin);
 }
 
+std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {
+  // Names of saves are all of one length, but for a step's ninth digit.
+  const std::string save(std::string_view(".tmp-step-00000001-0123456789abcdef"));
+  std::vector<uint64_t> bytes;
+  for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+    bytes.push_back(PlanShard(layout, rank, save).file_bytes);
+  }
+  return bytes;
+}
+
 bool WrittenRanges::Add(uint64_t begin, uint64_t count) {
   if (count == 0) return true;
   const uint64_t end = begin + count;

@@ -18,6 +18,9 @@ namespace zeroplan {
 // "transformer.wte.weight|adam_m|4096": elements from 4096 on. One-dimensional, F32.
 std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin);
 
+// Bytes of each shard file of a checkpoint, by rank.
+std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout);
+
 // Elements seen so far of one entry; ranges may come in any order.
 class WrittenRanges {
  public:

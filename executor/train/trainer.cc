@@ -16,6 +16,8 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_weights.h"
+#include "executor/checkpoint/save_room.h"
+#include "executor/checkpoint/shard_writer.h"
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
 #include "executor/optimizer/step_scalars.h"
@@ -129,7 +131,25 @@ class Run {
 
   std::optional<SaveLock> LockSaveFolder() const {
     if (!first() || options_.save_dir.empty()) return std::nullopt;
-    return std::make_optional<SaveLock>(options_.save_dir);
+    std::optional<SaveLock> lock(std::in_place, options_.save_dir);
+    CheckSaveFolder(options_.save_dir);
+    return lock;
+  }
+
+  // Room for all that is still to be saved.
+  void CheckRoom() const {
+    SaveDemand demand;
+    demand.shard_bytes = ShardFileBytes(program_.layout);
+    demand.final_bytes = HfWeightsBytes(*program_.layout.tensors, options_.final_weights.dtype);
+    const int64_t done = checkpoint_ ? checkpoint_->meta().step : 0;
+    const int64_t every = options_.save_every;
+    // At the end, and at the multiples of `every` before it.
+    demand.saves = 1;
+    if (every > 0 && options_.steps > done) {
+      demand.saves += (options_.steps - 1) / every - done / every;
+    }
+    demand.keep = options_.keep;
+    CheckSaveRoom(options_.save_dir, demand);
   }
 
   std::unique_ptr<CheckpointSource> OpenCheckpoint() {
@@ -182,6 +202,7 @@ class Run {
 
   // Before the engine, whose own meeting of the ranks would not say what is wrong.
   bool Agree() {
+    if (first() && !options_.save_dir.empty()) CheckRoom();
     RunFacts facts = {{"program", FormatFingerprint(Fingerprint(program_))},
                       {"--seed", std::to_string(seed_)},
                       {"--steps", std::to_string(options_.steps)},

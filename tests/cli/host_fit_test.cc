@@ -57,7 +57,8 @@ const ChoiceOrigin kPlan{ChoiceOrigin::Kind::kPlan, "plan.json"};
 std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
                  uint64_t available) {
   const Program program = Lower(SmallModel(), setup, lower);
-  return ErrorOf(ExitCode::kNothingFits, [&] { CheckFitsHost(program, lower, origin, available); });
+  return ErrorOf(ExitCode::kNothingFits,
+                 [&] { CheckFitsHost(program, lower, origin, {available}); });
 }
 
 bool Has(const std::string& text, const std::string& part) {
@@ -68,7 +69,7 @@ TEST_CASE("host fit: exactly full fits; a byte less does not, and the message sa
   const TrainSetup setup = SmallSetup();
   const uint64_t needs = HostBytes(setup, RunOptions());
   const Program program = Lower(SmallModel(), setup, RunOptions());
-  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, needs));
+  CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, {needs}));
   const std::string message = Says(setup, RunOptions(), kOptions, needs - 1);
   CHECK(message.starts_with("host memory short by 1 B: 2 ranks of this plan need " +
                             FormatBytes(needs)));
@@ -127,13 +128,18 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
   setup.batch.world_size = 4;
   const Program program = Lower(SmallModel(), setup, RunOptions());
   const uint64_t needs = 3 * (program.arena_bytes[1] + program.arena_bytes[2]);
-  CHECK_NOTHROW(CheckOffloadFitsHost(program, kOptions, 3, needs));
+  CHECK_NOTHROW(CheckOffloadFitsHost(program, kOptions, 3, {needs}));
   const auto says = [&](const ChoiceOrigin& origin) {
     return ErrorOf(ExitCode::kNothingFits,
-                   [&] { CheckOffloadFitsHost(program, origin, 3, needs - 1); });
+                   [&] { CheckOffloadFitsHost(program, origin, 3, {needs - 1}); });
   };
   CHECK(says(kOptions).starts_with("host memory short by 1 B: 3 ranks here need " +
                                    FormatBytes(needs)));
+  const HostRoom group{needs - 1, "the control group's limit of 9 GB (memory.max) leaves"};
+  CHECK(Has(
+      ErrorOf(ExitCode::kNothingFits, [&] { CheckOffloadFitsHost(program, kOptions, 3, group); }),
+      ", the control group's limit of 9 GB (memory.max) leaves " + FormatBytes(needs - 1) +
+          " free; "));
   CHECK(Has(says(kOptions), "; offload less (--offload-ratio)"));
   CHECK(Has(says(kPlan), "; plan again with "));
   CHECK(!Has(says(kConfig), "--"));

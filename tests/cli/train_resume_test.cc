@@ -82,6 +82,26 @@ TEST_CASE("train: checkpoint verify and list say what is intact and what --resum
   CHECK(RunZeroplan("checkpoint verify " + work.path("nothing")).exit_code == 2);
 }
 
+TEST_CASE("train: a folder that cannot be saved to is refused before the first step") {
+  const Workspace work;
+  const std::string preload =
+      "ZEROPLAN_NO_DETECT=1 LD_PRELOAD=" + BinaryPath("fake_io/libfake_io.so");
+  const std::string out = work.path("out");
+  RunResult run = RunZeroplan(work.Train("--save " + out), preload + " FAKE_IO=rename");
+  CHECK(run.exit_code == 2);
+  CHECK(Has(run.err, "--save " + out + ": cannot be saved to: "));
+  CHECK(Has(run.err, "cannot rename to "));
+  CHECK(run.err.find("step 1/") == std::string::npos);
+  run = RunZeroplan(work.Train("--save " + out), preload + " FAKE_IO=flock");
+  CHECK(run.exit_code == 2);
+  CHECK(Has(run.err, "the file system cannot lock"));
+  run = RunZeroplan(work.Train("--save /proc/zeroplan"));
+  CHECK(run.exit_code != 0);
+  CHECK(Has(run.err, "/proc/zeroplan"));
+  CHECK(run.err.find("step 1/") == std::string::npos);
+  CHECK(RunZeroplan(work.Train("--save " + out), preload).exit_code == 0);
+}
+
 TEST_CASE("train: --keep says how many checkpoints stay") {
   const Workspace work;
   const std::string out = work.path("out");

@@ -1,0 +1,24 @@
+// What the control groups that this process is in leave it of memory: past their limit the kernel
+// ends it without a word (exit code 137).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace zeroplan {
+
+struct ControlGroupMemory {
+  uint64_t limit_bytes = 0;  // the smallest limit
+  // The least that one of them has left: its limit less what its processes use, file caches not
+  // counted, which the kernel gives back.
+  uint64_t available_bytes = 0;
+  std::filesystem::path limiting;  // the file with that limit
+};
+
+// Of its groups and all above them, of version 1 (memory.limit_in_bytes) and 2 (memory.max, and
+// memory.high, past which processes are held back until they hardly run). nullopt: no limit.
+// `root`: where proc/self/cgroup and sys/fs/cgroup lie.
+std::optional<ControlGroupMemory> QueryControlGroupMemory(const std::filesystem::path& root = "/");
+
+}  // namespace zeroplan
