@@ -1,5 +1,6 @@
 // zeroplan train: runs a plan or a config.
 #include <algorithm>
+#include <chrono>
 #include <memory>
 
 #include "cli/app.h"
@@ -100,7 +101,8 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
 // One of several processes. What it throws, it has told the others.
 RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessPlace& place) {
   if (place.rank != 0) SetLogLevel(std::min(GetLogLevel(), LogLevel::kWarning));
-  const std::unique_ptr<ProcessGroup> group = JoinGroup(place);
+  const std::unique_ptr<ProcessGroup> group =
+      JoinGroup(place, std::chrono::seconds(command.rendezvous_timeout.value_or(120)));
   try {
     return SpreadFailure(*group, [&] {
       Assumptions assumptions;
@@ -110,9 +112,8 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
       return RunRanks(command, work, backend, group.get());
     });
   } catch (const Error& error) {
-    // Rank 0 says why the run failed, unless it may be gone.
-    const bool said = group->failed() && !group->failure().starts_with("rank 0: ");
-    if (place.rank == 0 || !said) throw;
+    // Rank 0 says why the run failed, unless it is gone.
+    if (place.rank == 0 || !group->rank_0_says_it()) throw;
     throw Error(error.code(), "");
   }
 }

@@ -20,6 +20,7 @@ struct TrainCommand {
   Option<double> skip_loss_spike;
   Option<uint64_t> seed;
   Option<int> threads, keep;
+  Option<int> rendezvous_timeout;  // seconds
   Option<double> lr;
   Option<Dtype> save_dtype;
   Option<uint64_t> max_shard_size;  // bytes

@@ -90,6 +90,9 @@ void AddRunOptions(Command& command, TrainCommand& options) {
       options.save_every, count);
   command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
+  command.Value({run, "--rendezvous-timeout", "SECONDS",
+                 "For all ranks of a run of several processes to meet (default 120)"},
+                options.rendezvous_timeout, WholeIn<int>(1, 86'400));
   AddDeterministicOption(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.resume);

@@ -6,7 +6,9 @@
 #include "core/base/error.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
+#include "executor/process/rendezvous.h"
 #include "executor/process/tcp_group.h"
+#include "executor/train/interrupt.h"
 #include "hwprofiles/detect.h"
 
 namespace zeroplan {
@@ -74,10 +76,16 @@ void LaunchRanks(int ranks) {
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
 }
 
-std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place) {
+std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place, std::chrono::seconds timeout) {
   TcpGroupOptions options;
+  options.meet_limit = timeout;
+  options.stop_requested = StopRequested;
   options.exit_when_stuck = kStuckLimit;
-  return std::make_unique<TcpGroup>(place, options);
+  try {
+    return std::make_unique<TcpGroup>(place, options);
+  } catch (const ToldByRankZero& error) {
+    throw Error(error.code(), "");
+  }
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 // Where train runs, and as which of its processes: chosen before any GPU is touched.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -23,7 +24,9 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
 // if they failed: they have said why. REQUIRES: one thread.
 void LaunchRanks(int ranks);
 
-// Meets the other ranks.
-std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place);
+// Meets the other ranks, which may take `timeout`. Throws Error as TcpGroup does, and
+// Error(kInterrupted) for a stop signal meanwhile.
+std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place,
+                                        std::chrono::seconds timeout = std::chrono::seconds(120));
 
 }  // namespace zeroplan

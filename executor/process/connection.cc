@@ -30,30 +30,46 @@ Connection::Connection(UniqueFd socket, size_t max_payload)
   setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-void Connection::Queue(FrameType type, std::string_view payload) {
-  ZEROPLAN_CHECK(payload.size() <= kMaxPayload, "{} bytes in one frame", payload.size());
-  if (!open()) return;
+SharedFrame MakeFrame(FrameType type, std::string_view payload) {
+  ZEROPLAN_CHECK(payload.size() <= Connection::kMaxPayload, "{} bytes in one frame",
+                 payload.size());
   const auto bytes = static_cast<uint32_t>(payload.size());
-  out_.append(reinterpret_cast<const char*>(&bytes), sizeof bytes);
-  out_ += static_cast<char>(type);
-  out_ += payload;
+  std::string frame(reinterpret_cast<const char*>(&bytes), sizeof bytes);
+  frame += static_cast<char>(type);
+  frame += payload;
+  return std::make_shared<const std::string>(std::move(frame));
+}
+
+void Connection::Queue(FrameType type, std::string_view payload) {
+  if (open()) Queue(MakeFrame(type, payload));
+}
+
+void Connection::Queue(SharedFrame frame) {
+  if (open()) out_.push_back(std::move(frame));
 }
 
 void Connection::Pump() {
-  // Receiving first: what the other side said before it went away is not lost.
   if (open()) Receive();
-  if (open()) Send();
+  Flush();
 }
 
-void Connection::Send() {
+void Connection::Flush() {
+  if (!open() || Send()) return;
+  Receive();  // what the other side said before it went away is not lost
+  Close();
+}
+
+bool Connection::Send() {
   while (!out_.empty()) {
-    const ssize_t sent = ::send(fd(), out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (sent < 0) {
-      if (!WouldBlock()) Close();
-      return;
-    }
-    out_.erase(0, static_cast<size_t>(sent));
+    const std::string& frame = *out_.front();
+    const ssize_t sent = ::send(fd(), frame.data() + sent_, frame.size() - sent_, MSG_NOSIGNAL);
+    if (sent < 0) return WouldBlock();
+    sent_ += static_cast<size_t>(sent);
+    if (sent_ < frame.size()) continue;
+    out_.pop_front();
+    sent_ = 0;
   }
+  return true;
 }
 
 void Connection::Receive() {
@@ -73,7 +89,7 @@ std::optional<Frame> Connection::Next() {
   uint32_t bytes = 0;
   std::memcpy(&bytes, in_.data() + taken_, sizeof bytes);
   const auto type = static_cast<uint8_t>(in_[taken_ + sizeof bytes]);
-  if (bytes > max_payload_ || type > static_cast<uint8_t>(FrameType::kGoodbye)) {
+  if (bytes > max_payload_ || type > static_cast<uint8_t>(FrameType::kProof)) {
     in_.clear();
     taken_ = 0;
     Close();
@@ -84,6 +100,9 @@ std::optional<Frame> Connection::Next() {
   taken_ += kHeader + bytes;
   if (taken_ == in_.size()) {
     in_.clear();
+    taken_ = 0;
+  } else if (taken_ > kMaxPayload) {
+    in_.erase(0, taken_);
     taken_ = 0;
   }
   return frame;

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,15 +20,17 @@ namespace zeroplan {
 using SteadyTime = std::chrono::steady_clock::time_point;
 
 enum class FrameType : uint8_t {
-  kHello,    // rank to rank 0: who it is
-  kJoined,   // rank 0: known, wait for the others
-  kRefused,  // rank 0: why not
-  kStart,    // rank 0: all are here
-  kPart,     // rank to rank 0: its part of a collective
-  kResult,   // rank 0: what the parts made
-  kAlive,    // nothing to say
-  kFailed,   // rank to rank 0: it has failed; rank 0 to all: the run has
-  kGoodbye   // leaves in order
+  kHello,      // rank to rank 0: who it is (handshake.h)
+  kJoined,     // rank 0: known, wait for the others
+  kRefused,    // rank 0: why not
+  kStart,      // rank 0: all are here
+  kPart,       // rank to rank 0: its part of a collective
+  kResult,     // rank 0: what the parts made
+  kAlive,      // rank to rank 0: what it is at; else nothing to say
+  kFailed,     // rank to rank 0: it has failed; rank 0 to all: the run has (peer_text.h)
+  kGoodbye,    // leaves in order
+  kChallenge,  // rank 0: prove that you know the secret
+  kProof       // rank to rank 0: that it does
 };
 
 struct Frame {
@@ -34,11 +38,15 @@ struct Frame {
   std::string payload;
 };
 
+// A frame's bytes, for any number of connections.
+using SharedFrame = std::shared_ptr<const std::string>;
+SharedFrame MakeFrame(FrameType type, std::string_view payload);
+
 class Connection {
  public:
   static constexpr size_t kMaxPayload = 64u << 20;
-  // Of somebody who has not said who they are.
-  static constexpr size_t kMaxHello = 1024;
+  // Of somebody who has not shown who they are.
+  static constexpr size_t kMaxHello = 4096;
 
   Connection() = default;
   // `socket` is connected.
@@ -50,7 +58,10 @@ class Connection {
   void set_max_payload(size_t bytes) { max_payload_ = bytes; }
 
   void Queue(FrameType type, std::string_view payload = {});
-  bool wants_to_send() const { return !out_.empty(); }
+  void Queue(SharedFrame frame);
+  bool wants_to_send() const { return open() && !out_.empty(); }
+  // Sends what can be without waiting.
+  void Flush();
   // Sends and receives what can be without waiting. Closes itself when the other side is gone or
   // sends what is no frame; what had come before is still there for Next().
   void Pump();
@@ -60,13 +71,15 @@ class Connection {
   void set_heard(SteadyTime time) { heard_ = time; }
 
  private:
-  void Send();
+  bool Send();  // false: the other side takes nothing any more
   void Receive();
 
   UniqueFd socket_;
   size_t max_payload_ = kMaxPayload;
-  std::string in_, out_;
+  std::string in_;
   size_t taken_ = 0;  // bytes of in_ that Next() gave out
+  std::deque<SharedFrame> out_;
+  size_t sent_ = 0;  // bytes of the first of out_
   SteadyTime heard_;
 };
 

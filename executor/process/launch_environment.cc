@@ -1,9 +1,11 @@
 #include "executor/process/launch_environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <string_view>
 
+#include "executor/process/secret.h"
 #include "executor/process/slurm_lists.h"
 
 namespace zeroplan {
@@ -130,7 +132,7 @@ ProcessPlace OwnPlace(const Environment& environment, const char* mark) {
   place.address = environment.Text("ZEROPLAN_ADDRESS");
   NeedAddress(place, "ZEROPLAN_ADDRESS", kOwn.launcher);
   place.port = Port(environment, "");
-  place.run_token = environment.Text("ZEROPLAN_RUN_TOKEN");
+  place.run_token = place.secret = environment.Text("ZEROPLAN_RUN_TOKEN");
   place.listen_fd =
       place.rank == 0 ? environment.Number("ZEROPLAN_LISTEN_FD", 0, 1 << 20).value_or(-1) : -1;
   return place;
@@ -151,16 +153,54 @@ ProcessPlace TorchrunPlace(const Environment& environment, const char* mark) {
   return place;
 }
 
-// "1234.0;tcp://10.0.0.1,192.168.0.1:4567" -> "10.0.0.1"; "" if there is no such address.
-std::string HostOfUri(std::string_view uri) {
-  size_t begin = std::string_view::npos;
-  for (const std::string_view scheme : {"tcp://", "tcp4://"}) {
-    const size_t found = uri.find(scheme);
-    if (found != std::string_view::npos) begin = found + scheme.size();
+// "1234.0;tcp://10.0.0.1,192.168.0.1:4567" and "1234.0;tcp://10.0.0.1:4567;tcp://192.168.0.1:4567"
+// -> "10.0.0.1,192.168.0.1"; "" if there is no such address.
+std::string HostsOfUri(std::string_view uri) {
+  std::string hosts;
+  while (!uri.empty()) {
+    const size_t end = std::min(uri.find(';'), uri.size());
+    std::string_view part = uri.substr(0, end);
+    uri.remove_prefix(std::min(end + 1, uri.size()));
+    for (const std::string_view scheme : {"tcp://", "tcp4://"}) {
+      if (!part.starts_with(scheme)) continue;
+      part.remove_prefix(scheme.size());
+      part = part.substr(0, part.rfind(':'));
+      if (!part.empty()) hosts += (hosts.empty() ? "" : ",") + std::string(part);
+      break;
+    }
   }
-  if (begin == std::string_view::npos) return "";
-  uri.remove_prefix(begin);
-  return std::string(uri.substr(0, uri.find_first_of(",:;")));
+  return hosts;
+}
+
+// Daemons of one job have uris that begin with JOB.NUMBER; mpirun's own number is 0.
+std::string_view NameInUri(std::string_view uri) { return uri.substr(0, uri.find(';')); }
+
+// From "prterun-HOST-PID@JOB" (Open MPI 5), mpirun's host; "" from others.
+std::string HostOfNamespace(std::string_view name) {
+  constexpr std::string_view kPrefix = "prterun-";
+  const size_t dash = name.rfind('-');
+  if (!name.starts_with(kPrefix) || dash == std::string_view::npos || dash < kPrefix.size()) {
+    return "";
+  }
+  return std::string(name.substr(kPrefix.size(), dash - kPrefix.size()));
+}
+
+// Where rank 0 listens, as far as Open MPI says: mpirun's host. No rank is told of rank 0's, but
+// rank 0 can see that it is on another one.
+std::string AddressOfMpirun(const Environment& environment, const ProcessPlace& place) {
+  const std::string mpirun = environment.Text("OMPI_MCA_orte_hnp_uri");
+  const std::string daemon = environment.Text("OMPI_MCA_orte_local_daemon_uri");
+  const std::string host = HostOfNamespace(environment.Text("PMIX_NAMESPACE"));
+  const std::string own = environment.Text("PMIX_HOSTNAME");
+  const bool elsewhere = mpirun.empty() ? !own.empty() && !host.empty() && own != host
+                                        : !daemon.empty() && NameInUri(daemon) != NameInUri(mpirun);
+  if (place.rank == 0 && elsewhere) {
+    ThrowUsage(
+        "MASTER_ADDR: not set in the environment, and rank 0 is not on mpirun's host, so that the "
+        "others cannot find it; give its host to all: mpirun -x MASTER_ADDR={}",
+        own.empty() ? "HOST" : own);
+  }
+  return mpirun.empty() ? host : HostsOfUri(mpirun);
 }
 
 ProcessPlace OpenMpiPlace(const Environment& environment, const char* mark) {
@@ -169,13 +209,13 @@ ProcessPlace OpenMpiPlace(const Environment& environment, const char* mark) {
   for (const char* name : {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}) {
     if (place.run_token.empty()) place.run_token = environment.Text(name);
   }
+  // "3a07553f5dca58b5-21784eac1fc85294": 128 random bits, the same in all processes of a job.
+  place.secret = environment.Text("OMPI_MCA_orte_precondition_transports");
   place.address = environment.Text("MASTER_ADDR");
   if (place.address.empty() && place.local_world_size == place.world_size) {
     place.address = "127.0.0.1";
   }
-  for (const char* name : {"OMPI_MCA_orte_hnp_uri", "OMPI_MCA_prte_hnp_uri", "PMIX_HNP_URI"}) {
-    if (place.address.empty()) place.address = HostOfUri(environment.Text(name));
-  }
+  if (place.address.empty()) place.address = AddressOfMpirun(environment, place);
   NeedAddress(place, "MASTER_ADDR", kOpenMpi.launcher);
   place.port = Port(environment, place.run_token);
   return place;
@@ -260,6 +300,10 @@ std::optional<ProcessPlace> PlaceFromEnvironment(const EnvironmentLookup& lookup
     place = SlurmPlace(environment);
   }
   if (place.world_size == 1) return std::nullopt;
+  if (environment.Has("ZEROPLAN_SECRET_FILE")) {
+    place.secret = ReadSecretFile(environment.Text("ZEROPLAN_SECRET_FILE"));
+  }
+  if (place.secret.size() < kMinSecret) place.secret.clear();  // to be guessed
   return place;
 }
 

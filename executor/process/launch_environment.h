@@ -17,11 +17,14 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 //             its own ranks _RUN_TOKEN, _LISTEN_FD
 //   torchrun  RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   Open MPI  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE; address: MASTER_ADDR,
-//             127.0.0.1 if all ranks are local, else that of mpirun's host
+//             127.0.0.1 if all ranks are local, else all those of mpirun's host. Rank 0 on another
+//             host than mpirun (Open MPI tells a rank of its own daemon and of mpirun, but not of
+//             rank 0's host) is Error(kUsage).
 //   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID and tasks a node,
-//   in
-//             a step (srun; a batch script itself is none); address: MASTER_ADDR, or the step's
+//             in a step (srun; a batch script itself is none); address: MASTER_ADDR, or the step's
 //             first host
+// The secret is what ZEROPLAN_SECRET_FILE holds (secret.h); else ZEROPLAN_RUN_TOKEN, which the
+// built-in launcher draws, or the key that mpirun draws for a job's transports.
 // ZEROPLAN_PORT, then MASTER_PORT set the port; else it is kDefaultPort or above, by the job's id.
 // Where torchrun's agent keeps MASTER_PORT to itself, the port is the next one.
 //

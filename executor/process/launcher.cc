@@ -14,13 +14,14 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <random>
+#include <set>
 
 #include "core/base/error.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
-#include "executor/process/rendezvous.h"
+#include "executor/process/secret.h"
 #include "executor/process/signal_file.h"
+#include "executor/process/tcp_sockets.h"
 
 extern char** environ;
 
@@ -43,8 +44,11 @@ struct Child {
 };
 
 std::string RandomToken() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
+  std::string token;
+  for (const char byte : RandomBytes(32)) {
+    token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return token;
 }
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
@@ -187,7 +191,10 @@ class Ranks {
     std::string text;
     for (size_t begin = 0; begin <= whole;) {
       const size_t end = child.partial.find('\n', begin);
-      text += fmt::format("rank {}: {}\n", child.rank, child.partial.substr(begin, end - begin));
+      const std::string line = child.partial.substr(begin, end - begin);
+      // What ended the run is said by many in the same words: once is enough.
+      const bool said = line.starts_with("zeroplan: ") && !last_words_.insert(line).second;
+      if (!said) text += fmt::format("rank {}: {}\n", child.rank, line);
       begin = end + 1;
     }
     child.partial.erase(0, whole + 1);
@@ -296,6 +303,7 @@ class Ranks {
   UniqueFd listener_;
   SignalFile signals_;
   std::vector<Child> children_;
+  std::set<std::string> last_words_;  // of ranks above 0
   int stops_ = 0, last_stop_ = 0;
   std::optional<int> first_failed_;
   bool said_who_ = false;

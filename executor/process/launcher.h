@@ -21,7 +21,8 @@ std::vector<std::string> OwnArguments();
 
 // Runs the ranks with ZEROPLAN_RANK and so on in their environment (launch_environment.h) and a
 // socket for rank 0 to listen with. Rank 0 has this process's stdin, stdout and stderr; what the
-// others print goes to stderr, each line after "rank 3: ". SIGINT and SIGTERM are passed on in a
+// others print goes to stderr, each line after "rank 3: ", and last words ("zeroplan: ...") that
+// several of them say once. SIGINT and SIGTERM are passed on in a
 // way that executor/train/interrupt.h knows from a second Ctrl-C. The ranks die with this process.
 //
 // Returns 0 if all ranks did, 130 if they were interrupted, else the first failed rank's exit code

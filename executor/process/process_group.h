@@ -5,6 +5,7 @@
 // Training data never goes through it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -21,9 +22,10 @@ struct ProcessPlace {
   int world_size = 1;
   int local_rank = 0;  // among the ranks of this host: its GPU
   int local_world_size = 1;
-  std::string address;    // of rank 0's host; empty with one rank
+  std::string address;    // of rank 0's host, or several, a comma between; empty with one rank
   int port = 0;           // where rank 0 listens
   std::string run_token;  // the same in all processes of a run, another in other runs; "": unknown
+  std::string secret;     // known to the run's processes alone; "": there is none
   int listen_fd = -1;     // rank 0: a socket that listens at `port` already; -1: none
 };
 
@@ -44,6 +46,12 @@ class ProcessGroup {
   // Every rank's text, by rank, on every rank.
   virtual std::vector<std::string> AllGather(const std::string& text) = 0;
 
+  // What this rank does from now on, such as "saving step 40", and how long the others may wait for
+  // it in a collective before the run ends as failed, naming the ranks that have not come. Holds
+  // until the next call; a phase that takes long begins with one. All ranks set the same. From the
+  // thread of the collectives.
+  virtual void SetDeadline(std::chrono::seconds /*limit*/, const std::string& /*purpose*/) {}
+
   // Tells every rank that this one has failed and why. Never blocks for long, never throws. Only
   // the first message of a run counts.
   virtual void Fail(const std::string& message) noexcept = 0;
@@ -54,6 +62,8 @@ class ProcessGroup {
   virtual bool failed() const noexcept = 0;
   // The first failed rank's message, "rank 3: ..."; empty while all is well.
   virtual std::string failure() const = 0;
+  // True where rank 0 lives and has that message, so that no other rank needs to print it.
+  virtual bool rank_0_says_it() const noexcept { return false; }
   // How a process ends because of it.
   virtual ExitCode failure_code() const noexcept { return ExitCode::kRuntime; }
 

@@ -2,26 +2,35 @@
 #pragma once
 
 #include <chrono>
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "executor/process/connection.h"
 #include "executor/process/process_group.h"
+#include "executor/process/tcp_sockets.h"
 
 namespace zeroplan {
 
-// A socket that listens at `address`:`port`. Where `any_address`, at every address of this host. A
-// port of 0 takes a free one, which `port` then is. Throws Error(kRuntime) naming the port and the
-// fix.
-UniqueFd Listen(const std::string& address, bool any_address, int& port);
+struct MeetOptions {
+  std::chrono::milliseconds limit{120'000};  // for all ranks to come
+  // Asked several times a second; true ends the meeting with Error(kInterrupted). Null: never.
+  std::function<bool()> stop_requested;
+};
 
-// Rank 0: connections to ranks 1.. (index 0 is closed), once all have joined. Who says no proper
-// hello is sent away, and so is whoever belongs to another run; neither disturbs. Throws
-// Error(kRuntime) naming the ranks that did not come within `limit`, or the one that came and was
-// lost.
-std::vector<Connection> MeetAsHub(const ProcessPlace& place, std::chrono::milliseconds limit);
-// The others: the connection to rank 0, once all have joined. Tries again until `limit` while
-// nobody listens. Throws Error(kRuntime) naming the address, or what rank 0 refused and why.
-Connection MeetHub(const ProcessPlace& place, std::chrono::milliseconds limit);
+// Why the meeting failed, as rank 0 told it: rank 0 says it itself.
+class ToldByRankZero : public Error {
+ public:
+  using Error::Error;
+};
+
+// Rank 0: connections to ranks 1.. (index 0 is closed), once all have joined. Who does not show in
+// time that it belongs to the run (handshake.h) is sent away and neither disturbs nor keeps a rank
+// out. Throws Error(kRuntime) naming the ranks that did not come within the limit, or the one that
+// came and was lost; those that had joined are told.
+std::vector<Connection> MeetAsHub(const ProcessPlace& place, const MeetOptions& options);
+// The others: the connection to rank 0, once all have joined. Tries again until the limit while
+// nobody listens, or while whoever does cannot show that it is rank 0. Throws Error(kRuntime)
+// naming the address, or what rank 0 refused and why, and ToldByRankZero.
+Connection MeetHub(const ProcessPlace& place, const MeetOptions& options);
 
 }  // namespace zeroplan

@@ -1,6 +1,5 @@
 #include "executor/process/star_service.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,60 +19,40 @@ constexpr milliseconds kTurn(200);            // the thread looks around at leas
 constexpr milliseconds kAliveEvery(1'000);    // a word to every peer
 constexpr milliseconds kVerdictLimit(2'000);  // for rank 0 to say who failed first
 constexpr milliseconds kLastWords(2'000);     // to get a failure sent before leaving
+constexpr size_t kNamed = 8;                  // ranks that a message names
 
 int64_t Seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
 
-template <typename T>
-void Append(std::string& text, const T& value) {
-  text.append(reinterpret_cast<const char*>(&value), sizeof value);
+std::string InPurpose(const std::string& purpose) {
+  return purpose.empty() ? "" : fmt::format(" ({})", purpose);
 }
-
-template <typename T>
-T TakeFront(std::string_view& text) {
-  ZEROPLAN_CHECK(text.size() >= sizeof(T), "{} bytes left of a frame", text.size());
-  T value;
-  std::memcpy(&value, text.data(), sizeof value);
-  text.remove_prefix(sizeof value);
-  return value;
-}
-
-constexpr const char* kCallNames[] = {"barrier", "broadcast", "all-gather"};
 
 }  // namespace
-
-std::string PackTexts(const std::vector<std::string>& texts) {
-  std::string packed;
-  for (const std::string& text : texts) {
-    Append(packed, static_cast<uint64_t>(text.size()));
-    packed += text;
-  }
-  return packed;
-}
-
-std::vector<std::string> UnpackTexts(std::string_view packed) {
-  std::vector<std::string> texts;
-  while (!packed.empty()) {
-    const auto bytes = TakeFront<uint64_t>(packed);
-    ZEROPLAN_CHECK(bytes <= packed.size(), "{} bytes of {}", bytes, packed.size());
-    texts.emplace_back(packed.substr(0, bytes));
-    packed.remove_prefix(bytes);
-  }
-  return texts;
-}
 
 StarService::StarService(const ProcessPlace& place, const TcpGroupOptions& options,
                          std::vector<Connection> peers)
     : place_(place),
       options_(options),
-      peers_(std::move(peers)),
-      left_(peers_.size()),
+      limit_(options.collective_limit),
+      progress_(Clock::now()),
+      peers_(peers.size()),
       parts_(static_cast<size_t>(place.world_size)),
-      last_turn_(Clock::now()),
+      last_turn_(progress_),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wake_) ThrowRuntime("cannot make an event: {}", std::strerror(errno));
-  for (Connection& peer : peers_) peer.set_heard(last_turn_);
+  poller_.Add(wake_.get(), peers.size());
+  for (size_t r = 0; r < peers.size(); ++r) {
+    if (is_hub() && r == 0) continue;
+    // What came with the last frame of the meeting, or is to be sent, or that it has gone.
+    look_at_.push_back(r);
+    peers[r].set_heard(last_turn_);
+    peers_[r].connection = std::move(peers[r]);
+    peers_[r].doing = "before its first word";
+    peers_[r].doing_since = last_turn_;
+    if (peers_[r].connection.open()) poller_.Add(peers_[r].connection.fd(), r);
+  }
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -91,16 +70,38 @@ void StarService::Wake() noexcept {
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof one);
 }
 
-std::string StarService::Collective(CollectiveCall call, std::string part) {
+std::vector<std::string> StarService::Collective(CollectiveCall call, std::string bytes,
+                                                 uint64_t size) {
   std::unique_lock lock(mutex_);
   if (!failed_) {
-    order_part_ = Part{next_number_++, call, std::move(part)};
+    const std::string name = NameOfCall(call, next_number_);
+    position_ = "in " + name;
+    progress_ = Clock::now();
+    order_part_ = Part{next_number_++, call, size, limit_, purpose_, std::move(bytes)};
     result_.reset();
     Wake();
     changed_.wait(lock, [this] { return result_.has_value() || failed_; });
-    if (result_) return *std::exchange(result_, std::nullopt);
+    if (result_) {
+      position_ = "past " + name;
+      progress_ = Clock::now();
+      return *std::exchange(result_, std::nullopt);
+    }
   }
   throw Error(failure_.code, failure_.message);
+}
+
+void StarService::SetDeadline(milliseconds limit, const std::string& purpose) {
+  const std::lock_guard lock(mutex_);
+  limit_ = limit;
+  purpose_ = purpose;
+  progress_ = Clock::now();
+  say_now_ = true;
+  Wake();
+}
+
+Doing StarService::OwnDoing() const {
+  return {std::chrono::duration_cast<milliseconds>(Clock::now() - progress_),
+          purpose_.empty() ? position_ : purpose_ + ", " + position_};
 }
 
 void StarService::Fail(ExitCode code, const std::string& message) noexcept {
@@ -124,37 +125,73 @@ ExitCode StarService::failure_code() const noexcept {
   return failure_.code;
 }
 
+bool StarService::rank_0_says_it() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return failed_ && (is_hub() || told_by_hub_);
+}
+
 void StarService::Serve() {
   for (;;) {
-    Poll();
-    const SteadyTime now = Clock::now();
-    // A process that was stopped (Ctrl-Z, a debugger) has not listened: nobody was silent.
-    if (now - last_turn_ > 5 * kTurn) {
-      for (Connection& peer : peers_) peer.set_heard(now);
-    }
-    last_turn_ = now;
+    SteadyTime now = Clock::now();
     try {
+      Turn();
+      now = Clock::now();
+      ForgiveGap(now);
       TakeOrders(now);
-      CheckPeers(now);
-    } catch (const std::exception& error) {  // a peer of another mind about frames, or no memory
-      RunFailed(ExitCode::kRuntime, fmt::format("rank {}: {}", place_.rank, error.what()));
+      CheckTimes(now);
+    } catch (const std::exception& error) {  // a bug, or no memory
+      RunFailed({ExitCode::kRuntime, OfRank(place_.rank, error.what())});
     }
-    for (Connection& peer : peers_) peer.Pump();
     EndIfStuck(now);
     if (MayEnd(now)) return;
   }
 }
 
-void StarService::Poll() {
-  std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
-  for (const Connection& peer : peers_) {
-    if (!peer.open()) continue;
-    const int events = peer.wants_to_send() ? POLLIN | POLLOUT : POLLIN;
-    polled.push_back({peer.fd(), static_cast<short>(events), 0});
+void StarService::Turn() {
+  for (const uint64_t id : poller_.Wait(look_at_.empty() ? kTurn : milliseconds(0))) {
+    if (id < peers_.size()) {
+      look_at_.push_back(id);
+    } else {
+      uint64_t count = 0;
+      [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
+    }
   }
-  poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(wake_.get(), &count, sizeof count);
+  for (const size_t rank : std::exchange(look_at_, {})) Attend(rank);
+}
+
+// A process that was stopped (Ctrl-Z, a debugger) has not listened: nobody was silent or late.
+void StarService::ForgiveGap(SteadyTime now) {
+  const Clock::duration gap = now - std::exchange(last_turn_, now);
+  if (gap <= 5 * kTurn) return;
+  for (Peer& peer : peers_) peer.connection.set_heard(now);
+  collective_began_ += gap;
+  pending_since_ += gap;
+}
+
+void StarService::Attend(size_t rank) {
+  Peer& peer = peers_[rank];
+  peer.connection.Pump();
+  while (auto frame = peer.connection.Next()) Handle(static_cast<int>(rank), *frame);
+  if (!peer.connection.open()) return Lose(rank);
+  const bool writing = peer.connection.wants_to_send();
+  if (writing == peer.writing) return;
+  peer.writing = writing;
+  poller_.WantToSend(peer.connection.fd(), rank, writing);
+}
+
+void StarService::Send(size_t rank, SharedFrame frame) {
+  Peer& peer = peers_[rank];
+  if (!peer.connection.open()) return;
+  peer.connection.Queue(std::move(frame));
+  peer.connection.Flush();
+  // Its closing is heard in the next turn, and so is room for the rest.
+  if (peer.connection.wants_to_send() != peer.writing || !peer.connection.open()) {
+    look_at_.push_back(rank);
+  }
+}
+
+void StarService::SendAll(const SharedFrame& frame) {
+  for (size_t r = 0; r < peers_.size(); ++r) Send(r, frame);
 }
 
 void StarService::TakeOrders(SteadyTime now) {
@@ -167,179 +204,285 @@ void StarService::TakeOrders(SteadyTime now) {
     // Kept in place, so that only the first counts.
     if (order_failure_ && !own_failure_) failure = order_failure_;
     leaving = leaving_;
+    if (std::exchange(say_now_, false)) last_alive_ = {};
   }
   if (failure && !RunHasFailed()) {
     own_failure_ = failure;
     own_failure_limit_ = now + kVerdictLimit;
     if (is_hub()) {
-      RunFailed(failure->code, "rank 0: " + failure->message);
+      RunFailed({failure->code, OfRank(0, failure->message)});
     } else {
-      peers_[0].Queue(FrameType::kFailed, static_cast<char>(failure->code) + failure->message);
+      Send(0, MakeFrame(FrameType::kFailed, WriteFailure(*failure)));
     }
   }
-  if (part && !RunHasFailed()) {
-    if (is_hub()) {
-      TakePart(0, *std::move(part));
-    } else {
-      std::string payload;
-      Append(payload, part->number);
-      Append(payload, part->call);
-      peers_[0].Queue(FrameType::kPart, payload + part->bytes);
-      if (left_[0]) {
-        RunFailed(ExitCode::kRuntime, "rank 0: left the run while others still needed it");
-      }
-    }
-  }
+  if (part && !RunHasFailed()) OrderPart(*std::move(part), now);
   if (leaving && !said_goodbye_) {
     said_goodbye_ = true;
     leave_limit_ = now + options_.leave_limit;
     if (!RunHasFailed()) {
-      for (Connection& peer : peers_) peer.Queue(FrameType::kGoodbye);
+      SendAll(MakeFrame(FrameType::kGoodbye, ""));
+      if (is_hub()) CheckLeavers();
     }
   }
   if (now - last_alive_ > kAliveEvery) {
     last_alive_ = now;
-    // One word is enough for a peer that does not take it.
-    for (Connection& peer : peers_) {
-      if (!peer.wants_to_send()) peer.Queue(FrameType::kAlive);
-    }
+    SayAlive();
   }
 }
 
-void StarService::CheckPeers(SteadyTime now) {
+void StarService::OrderPart(Part part, SteadyTime now) {
+  if (is_hub()) return TakePart(0, std::move(part));
+  Send(0, MakeFrame(FrameType::kPart, WritePart(part)));
+  part.bytes.clear();
+  pending_ = std::move(part);
+  pending_since_ = now;
+  // Rank 0 still hears the part, and tells the others.
+  if (peers_[0].left) {
+    RunFailed({ExitCode::kRuntime, "rank 0: left the run while others still needed it"});
+  }
+}
+
+void StarService::SayAlive() {
+  std::string doing;
+  if (!is_hub()) {
+    const std::lock_guard lock(mutex_);
+    doing = WriteDoing(OwnDoing());
+  }
+  const SharedFrame frame = MakeFrame(FrameType::kAlive, doing);
   for (size_t r = 0; r < peers_.size(); ++r) {
-    Connection& peer = peers_[r];
-    const bool was_open = peer.open();
-    peer.Pump();
-    while (auto frame = peer.Next()) Handle(static_cast<int>(r), *std::move(frame));
-    const bool counts = static_cast<int>(r) != place_.rank && (is_hub() || r == 0);
-    if (!counts || left_[r] || RunHasFailed()) continue;
-    if (!was_open || !peer.open()) {
-      // What this rank had to say itself was first, if rank 0 did not live to tell.
-      if (own_failure_) {
-        RunFailed(own_failure_->code,
-                  fmt::format("rank {}: {}", place_.rank, own_failure_->message));
-      } else {
-        RunFailed(ExitCode::kRuntime, fmt::format("rank {}: lost (connection closed)", r));
-      }
-    } else if (now - peer.heard() > options_.silence_limit) {
-      RunFailed(ExitCode::kRuntime,
-                fmt::format("rank {}: lost (no word for {} s)", r, Seconds(now - peer.heard())));
-    }
-  }
-  if (own_failure_ && !RunHasFailed() && now > own_failure_limit_) {
-    RunFailed(own_failure_->code, fmt::format("rank {}: {}", place_.rank, own_failure_->message));
+    // One word is enough for a peer that does not take it.
+    if (!peers_[r].connection.wants_to_send()) Send(r, frame);
   }
 }
 
-void StarService::Handle(int rank, Frame frame) {
-  switch (frame.type) {
-    case FrameType::kPart: {
-      std::string_view payload = frame.payload;
-      Part part;
-      part.number = TakeFront<uint64_t>(payload);
-      part.call = TakeFront<CollectiveCall>(payload);
-      part.bytes = payload;
-      if (!RunHasFailed()) TakePart(rank, std::move(part));
-      break;
+void StarService::CheckTimes(SteadyTime now) {
+  if (RunHasFailed()) return;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const Peer& peer = peers_[r];
+    if (!peer.connection.open() || peer.left) continue;
+    const Clock::duration silence = now - peer.connection.heard();
+    if (silence <= options_.silence_limit) continue;
+    return RunFailed(
+        {ExitCode::kRuntime, fmt::format("rank {}: lost (no word for {} s)", r, Seconds(silence))});
+  }
+  if (own_failure_ && now > own_failure_limit_) {
+    return RunFailed({own_failure_->code, OfRank(place_.rank, own_failure_->message)});
+  }
+  if (came_ > 0 && now - collective_began_ > collective_limit_) {
+    return RunFailed({ExitCode::kRuntime, WhoHasNotCome(now)});
+  }
+  // Rank 0 itself keeps this limit; where it does not, it is heard, but does not work.
+  if (pending_ && now - pending_since_ > pending_->limit + options_.silence_limit) {
+    RunFailed({ExitCode::kRuntime,
+               fmt::format("rank 0: no answer to {}{} for {} s, though it is heard",
+                           NameOfCall(pending_->call, pending_->number),
+                           InPurpose(pending_->purpose), Seconds(now - pending_since_))});
+  }
+}
+
+std::string StarService::WhoHasNotCome(SteadyTime now) const {
+  std::string first, others;
+  size_t missing = 0;
+  const Part& part = *parts_[first_came_];
+  for (size_t r = 0; r < parts_.size(); ++r) {
+    if (parts_[r]) continue;
+    ++missing;
+    if (missing > 1 && missing <= kNamed) {
+      others += fmt::format("{}{}", others.empty() ? "" : ", ", r);
     }
-    case FrameType::kResult:
-      Deliver(std::move(frame.payload));
-      break;
+    if (missing > 1) continue;
+    std::string doing = peers_[r].doing;
+    Clock::duration since = now - peers_[r].doing_since;
+    if (r == 0) {
+      const std::lock_guard lock(mutex_);
+      const Doing own = OwnDoing();
+      doing = own.what;
+      since = own.since;
+    }
+    first = fmt::format(
+        "rank {}: has not come to {}{} within {} s of rank {}; it is heard, {} for {} s", r,
+        NameOfCall(part.call, part.number), InPurpose(part.purpose),
+        Seconds(now - collective_began_), first_came_, doing, Seconds(since));
+  }
+  if (missing < 2) return first;
+  if (missing > kNamed) others += fmt::format(" and {} more", missing - kNamed);
+  return fmt::format("{}. Nor {} rank{} {}", first, missing == 2 ? "has" : "have",
+                     missing == 2 ? "" : "s", others);
+}
+
+void StarService::Handle(int rank, const Frame& frame) {
+  const auto r = static_cast<size_t>(rank);
+  switch (frame.type) {
     case FrameType::kFailed:
-      HandleFailed(rank, frame.payload);
-      break;
+      return HandleFailed(rank, frame.payload);
     case FrameType::kGoodbye:
-      left_[static_cast<size_t>(rank)] = true;
-      if (is_hub() && !RunHasFailed()) CompleteIfAllCame();
+      peers_[r].left = true;
+      if (is_hub() && !RunHasFailed()) CheckLeavers();
+      return;
+    default:
+      if (RunHasFailed()) return;
+      return is_hub() ? HandleAsHub(rank, frame) : HandleAsRank(frame);
+  }
+}
+
+void StarService::HandleAsHub(int rank, const Frame& frame) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (frame.type == FrameType::kPart) {
+    std::optional<Part> part = ReadPart(frame.payload);
+    if (!part) return Broke(rank, "a malformed part of a collective");
+    return TakePart(rank, *std::move(part));
+  }
+  if (frame.type != FrameType::kAlive) return Broke(rank, "a frame out of turn");
+  const std::optional<Doing> doing = ReadDoing(frame.payload);
+  if (!doing) return Broke(rank, "a malformed sign of life");
+  peer.doing = doing->what;
+  peer.doing_since = Clock::now() - doing->since;
+}
+
+void StarService::HandleAsRank(const Frame& frame) {
+  if (frame.type == FrameType::kAlive) return;
+  if (frame.type != FrameType::kResult) return Broke(0, "a frame out of turn");
+  std::optional<Result> result = ReadResult(frame.payload);
+  if (!result || !pending_ || result->number != pending_->number ||
+      result->call != pending_->call) {
+    return Broke(0, "a malformed result of a collective");
+  }
+  const size_t texts = result->texts.size();
+  switch (result->call) {
+    case CollectiveCall::kBarrier:
+      if (texts != 0) return Broke(0, "a barrier with a result");
       break;
-    case FrameType::kAlive:
-    case FrameType::kStart:
-    case FrameType::kHello:
-    case FrameType::kJoined:
-    case FrameType::kRefused:
+    case CollectiveCall::kBroadcast:
+      if (texts != 1 || result->texts[0].size() != pending_->size) {
+        return Broke(0, "a broadcast of another size");
+      }
+      break;
+    case CollectiveCall::kAllGather:
+      if (texts != parts_.size()) return Broke(0, "an all-gather of another number of ranks");
       break;
   }
+  pending_.reset();
+  Deliver(std::move(result->texts));
 }
 
 void StarService::HandleFailed(int rank, const std::string& payload) {
-  const ExitCode code =
-      payload.empty() ? ExitCode::kRuntime : static_cast<ExitCode>(payload.front());
-  const std::string message = payload.empty() ? "failed" : payload.substr(1);
-  RunFailed(code, is_hub() ? fmt::format("rank {}: {}", rank, message) : message);
+  Failure failure = ReadFailure(payload);
+  if (is_hub()) failure.message = OfRank(rank, failure.message);
+  RunFailed(std::move(failure), /*told_by_hub=*/!is_hub());
 }
 
 void StarService::TakePart(int rank, Part part) {
-  for (size_t r = 0; r < parts_.size(); ++r) {
-    const std::optional<Part>& other = parts_[r];
-    if (!other || (other->number == part.number && other->call == part.call)) continue;
-    return RunFailed(
-        ExitCode::kRuntime,
-        fmt::format("rank {}: at {} {} where rank {} is at {} {} (a bug in zeroplan)", rank,
-                    kCallNames[static_cast<size_t>(part.call) % 3], part.number, r,
-                    kCallNames[static_cast<size_t>(other->call) % 3], other->number));
+  const auto r = static_cast<size_t>(rank);
+  if (parts_[r]) return Broke(rank, "two parts of one collective");
+  if (came_ == 0) {
+    collective_began_ = Clock::now();
+    collective_limit_ = milliseconds(0);
+    first_came_ = r;
+  } else {
+    const Part& first = *parts_[first_came_];
+    if (first.number != part.number || first.call != part.call) {
+      return RunFailed({ExitCode::kRuntime,
+                        fmt::format("rank {}: at {} where rank {} is at {} (a bug in zeroplan)",
+                                    rank, NameOfCall(part.call, part.number), first_came_,
+                                    NameOfCall(first.call, first.number))});
+    }
+    if (first.size != part.size) {
+      return RunFailed({ExitCode::kRuntime,
+                        fmt::format("rank {}: expects {} bytes of {} where rank {} expects {} (a "
+                                    "bug in zeroplan)",
+                                    rank, part.size, NameOfCall(part.call, part.number),
+                                    first_came_, first.size)});
+    }
   }
-  parts_[static_cast<size_t>(rank)] = std::move(part);
-  CompleteIfAllCame();
+  collective_limit_ = std::max(collective_limit_, part.limit);
+  if (rank != 0) {
+    peers_[r].doing = "in " + NameOfCall(part.call, part.number);
+    peers_[r].doing_since = Clock::now();
+  }
+  parts_[r] = std::move(part);
+  ++came_;
+  if (came_ == parts_.size()) return Complete();
+  CheckLeavers();
 }
 
-void StarService::CompleteIfAllCame() {
-  const bool waiting = std::any_of(parts_.begin(), parts_.end(), [](const auto& p) { return !!p; });
-  bool all = true;
+// Whoever has left comes to no collective any more.
+void StarService::CheckLeavers() {
+  if (came_ == 0) return;
   for (size_t r = 0; r < parts_.size(); ++r) {
-    if (parts_[r]) continue;
-    all = false;
-    const bool gone = static_cast<int>(r) == place_.rank ? said_goodbye_ : left_[r];
-    if (!waiting || !gone) continue;
-    return RunFailed(ExitCode::kRuntime,
-                     fmt::format("rank {}: left the run while others still needed it", r));
+    const bool gone = r == 0 ? said_goodbye_ : peers_[r].left;
+    if (parts_[r] || !gone) continue;
+    return RunFailed(
+        {ExitCode::kRuntime, fmt::format("rank {}: left the run while others still needed it", r)});
   }
-  if (!all) return;
-  std::string result;
-  if (parts_[0]->call == CollectiveCall::kBroadcast) result = std::move(parts_[0]->bytes);
-  if (parts_[0]->call == CollectiveCall::kAllGather) {
-    std::vector<std::string> texts;
-    for (auto& part : parts_) texts.push_back(std::move(part->bytes));
-    result = PackTexts(texts);
+}
+
+void StarService::Complete() {
+  Result result;
+  result.number = parts_[0]->number;
+  result.call = parts_[0]->call;
+  size_t bytes = 16 * (parts_.size() + 1);
+  if (result.call == CollectiveCall::kBroadcast) {
+    if (parts_[0]->bytes.size() != parts_[0]->size) return Broke(0, "a broadcast of another size");
+    result.texts.push_back(std::move(parts_[0]->bytes));
+    bytes += parts_[0]->size;
+  }
+  if (result.call == CollectiveCall::kAllGather) {
+    for (auto& part : parts_) {
+      bytes += part->bytes.size();
+      result.texts.push_back(std::move(part->bytes));
+    }
   }
   for (auto& part : parts_) part.reset();
-  for (Connection& peer : peers_) peer.Queue(FrameType::kResult, result);
-  Deliver(std::move(result));
+  came_ = 0;
+  if (bytes > Connection::kMaxPayload) {
+    return RunFailed({ExitCode::kRuntime,
+                      fmt::format("rank 0: {} makes {} bytes, more than the control channel is for",
+                                  NameOfCall(result.call, result.number), bytes)});
+  }
+  SendAll(MakeFrame(FrameType::kResult, WriteResult(result)));
+  Deliver(std::move(result.texts));
 }
 
-void StarService::Deliver(std::string result) {
+void StarService::Deliver(std::vector<std::string> texts) {
   const std::lock_guard lock(mutex_);
-  result_ = std::move(result);
+  result_ = std::move(texts);
   changed_.notify_all();
 }
 
-void StarService::RunFailed(ExitCode code, const std::string& message) {
+void StarService::Lose(size_t rank) {
+  if (peers_[rank].left || RunHasFailed()) return;
+  // What this rank had to say itself was first, if rank 0 did not live to tell.
+  if (own_failure_) {
+    return RunFailed({own_failure_->code, OfRank(place_.rank, own_failure_->message)});
+  }
+  RunFailed({ExitCode::kRuntime, fmt::format("rank {}: lost (connection closed)", rank)});
+}
+
+void StarService::Broke(int rank, std::string_view what) {
+  RunFailed({ExitCode::kRuntime, fmt::format("rank {}: lost (it sent {})", rank, what)});
+  if (rank != place_.rank) peers_[static_cast<size_t>(rank)].connection.Close();
+}
+
+void StarService::RunFailed(Failure failure, bool told_by_hub) {
   if (RunHasFailed()) return;
   failed_at_ = Clock::now();
-  if (is_hub()) {
-    for (Connection& peer : peers_) {
-      peer.Queue(FrameType::kFailed, static_cast<char>(code) + message);
-      peer.Pump();
-    }
-  }
+  if (is_hub()) SendAll(MakeFrame(FrameType::kFailed, WriteFailure(failure)));
   const std::lock_guard lock(mutex_);
-  failure_ = {code, message};
+  failure_ = std::move(failure);
+  told_by_hub_ = told_by_hub;
   failed_ = true;
   changed_.notify_all();
 }
 
 bool StarService::MayEnd(SteadyTime now) const {
   if (!said_goodbye_) return false;
-  const bool sent = std::none_of(peers_.begin(), peers_.end(), [](const Connection& peer) {
-    return peer.open() && peer.wants_to_send();
-  });
+  const bool sent = std::none_of(peers_.begin(), peers_.end(),
+                                 [](const Peer& peer) { return peer.connection.wants_to_send(); });
   if (RunHasFailed()) return sent || now > failed_at_ + kLastWords;
   if (now > leave_limit_) return true;
   if (!sent) return false;
-  for (size_t r = 1; is_hub() && r < peers_.size(); ++r) {
-    if (!left_[r]) return false;
-  }
-  return true;
+  return !is_hub() ||
+         std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& peer) { return peer.left; });
 }
 
 void StarService::EndIfStuck(SteadyTime now) const {
@@ -349,7 +492,7 @@ void StarService::EndIfStuck(SteadyTime now) const {
       "zeroplan: {}\nzeroplan: rank {} did not end within {} s of that and is ended now\n",
       failure(), place_.rank, Seconds(options_.exit_when_stuck));
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  _exit(static_cast<int>(ExitCode::kRuntime));
+  _exit(static_cast<int>(failure_code()));
 }
 
 }  // namespace zeroplan

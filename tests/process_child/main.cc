@@ -51,7 +51,13 @@ int RunRank(const std::string& behaviour, int chosen) {
   options.meet_limit = milliseconds(30'000);
   if (behaviour == "stuck") options.exit_when_stuck = milliseconds(500);
   if (behaviour == "freeze") options.silence_limit = milliseconds(1'500);
+  options.stop_requested = StopRequested;
   const InterruptScope interrupts;
+  if (behaviour == "never-comes" && me) {
+    fmt::print(stderr, "ready\n");
+    while (!StopRequested()) std::this_thread::sleep_for(milliseconds(10));
+    return static_cast<int>(ExitCode::kInterrupted);
+  }
   TcpGroup group(*place, options);
   if (behaviour == "collectives") {
     Collectives(group);
@@ -71,6 +77,10 @@ int RunRank(const std::string& behaviour, int chosen) {
   if (me && behaviour == "fail") {
     group.FailWith(ExitCode::kDiverged, "the loss is no number");
     return static_cast<int>(ExitCode::kDiverged);
+  }
+  if (behaviour == "same-words") {  // as when rank 0 is gone
+    fmt::print(stderr, "zeroplan: rank 0: lost\nzeroplan: by rank {}\n", place->rank);
+    return 0;
   }
   if (me && behaviour == "leave") return 0;
   if (behaviour == "deaf" || behaviour == "asleep") {  // its launcher has to end it

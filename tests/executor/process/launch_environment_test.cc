@@ -103,7 +103,52 @@ TEST_CASE("Open MPI") {
   CheckRefused(two_hosts, "MASTER_ADDR", "rank 0's host");
   CheckPlace(With(two_hosts, {{"MASTER_ADDR", "a"}}), 1, 4, 1, 2, "a");
   CheckPlace(With(two_hosts, {{"OMPI_MCA_orte_hnp_uri", "77.0;tcp://10.0.0.1,10.1.0.1:4444"}}), 1,
-             4, 1, 2, "10.0.0.1");
+             4, 1, 2, "10.0.0.1,10.1.0.1");
+}
+
+TEST_CASE("Open MPI on two hosts, as versions 1.4, 4 and 5 set it") {
+  const Variables rank_1 = With(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const Variables rank_0 =
+      With(rank_1, {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}});
+  // mpirun's daemon has number 0. The second address is docker's, and every host's.
+  const Variables of_4 = {
+      {"OMPI_MCA_orte_hnp_uri", "3195338752.0;tcp://10.153.72.131,172.17.0.1:10000"},
+      {"OMPI_MCA_orte_precondition_transports", "3a07553f5dca58b5-21784eac1fc85294"}};
+  const Variables with_mpirun = {
+      {"OMPI_MCA_orte_local_daemon_uri", "3195338752.0;tcp://10.153.72.131,172.17.0.1:10000"}};
+  const Variables elsewhere = {
+      {"OMPI_MCA_orte_local_daemon_uri", "3195338752.1;tcp://10.153.72.238,172.17.0.1:10000"},
+      {"PMIX_HOSTNAME", "gpu07"}};
+  CheckPlace(With(With(rank_0, of_4), with_mpirun), 0, 4, 0, 2, "10.153.72.131,172.17.0.1");
+  CheckPlace(With(With(rank_1, of_4), elsewhere), 1, 4, 1, 2, "10.153.72.131,172.17.0.1");
+  CHECK(PlaceOf(With(rank_1, of_4))->secret == "3a07553f5dca58b5-21784eac1fc85294");
+  // mpirun on a login node: nobody is told where rank 0 is.
+  CheckRefused(With(With(rank_0, of_4), elsewhere), "MASTER_ADDR", "mpirun -x MASTER_ADDR=gpu07");
+  CheckPlace(With(With(With(rank_0, of_4), elsewhere), {{"MASTER_ADDR", "gpu07"}}), 0, 4, 0, 2,
+             "gpu07");
+  const Variables of_1 = {
+      {"OMPI_MCA_orte_hnp_uri",
+       "195559424.0;tcp://198.177.146.70:53997;tcp://10.10.10.4:53997;tcp://172.23.10.1:53997"}};
+  CheckPlace(With(rank_1, of_1), 1, 4, 1, 2, "198.177.146.70,10.10.10.4,172.23.10.1");
+  // Version 5 names mpirun's host in the namespace.
+  const Variables of_5 = {{"PMIX_NAMESPACE", "prterun-login-2-4711@1"}};
+  CheckPlace(With(rank_1, of_5), 1, 4, 1, 2, "login-2");
+  CheckPlace(With(With(rank_0, of_5), {{"PMIX_HOSTNAME", "login-2"}}), 0, 4, 0, 2, "login-2");
+  CheckRefused(With(With(rank_0, of_5), {{"PMIX_HOSTNAME", "gpu07"}}), "MASTER_ADDR", "gpu07");
+  CheckRefused(With(rank_1, {{"PMIX_NAMESPACE", "prterun-"}}), "MASTER_ADDR", "rank 0's host");
+}
+
+TEST_CASE("what is too short to be a secret is none") {
+  const Variables own = {{"ZEROPLAN_RANK", "1"},       {"ZEROPLAN_WORLD_SIZE", "2"},
+                         {"ZEROPLAN_LOCAL_RANK", "1"}, {"ZEROPLAN_LOCAL_WORLD_SIZE", "2"},
+                         {"ZEROPLAN_ADDRESS", "a"},    {"ZEROPLAN_RUN_TOKEN", "abc"}};
+  CHECK(PlaceOf(own)->secret == "");
+  const std::string drawn(64, 'f');
+  CHECK(PlaceOf(With(own, {{"ZEROPLAN_RUN_TOKEN", drawn}}))->secret == drawn);
+  CHECK(PlaceOf(kSlurm)->secret == "");
+  CHECK(PlaceOf(With(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}}))->secret == "");
+  CheckRefused(With(own, {{"ZEROPLAN_SECRET_FILE", "/no/such"}}), "ZEROPLAN_SECRET_FILE",
+               "/no/such");
 }
 
 TEST_CASE("Slurm") {

@@ -130,6 +130,15 @@ TEST_CASE("a rank's failure is everybody's, with its exit code") {
   CHECK(run.Count("rank 1: the loss is no number\n") == 2);
 }
 
+TEST_CASE("what several ranks say of a run's end is passed on once") {
+  Launched run(5, kPatienceMs, {"same-words"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 0);
+  CHECK(run.Count(": zeroplan: rank 0: lost\n") == 1);
+  CHECK(run.Count(": zeroplan: by rank ") == 4);
+}
+
 TEST_CASE("a rank that leaves while others need it is a failure") {
   for (const int leaver : {0, 1}) {
     CAPTURE(leaver);
@@ -192,6 +201,23 @@ TEST_CASE("one stop asks every rank once, however it comes") {
     CAPTURE(run.text());
     CHECK(code == 130);
     CHECK(run.Count("saved\n") == 3);
+  }
+}
+
+TEST_CASE("a stop while the ranks meet ends them within a second") {
+  for (const int absent : {0, 2}) {
+    for (const int signal : {SIGINT, SIGTERM}) {
+      CAPTURE(absent);
+      Launched run(3, kPatienceMs, {"never-comes", std::to_string(absent)});
+      run.Await("ready", 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const auto begin = Clock::now();
+      kill(run.pid(), signal);
+      const int code = run.End();
+      CAPTURE(run.text());
+      CHECK(code == 130);
+      CHECK(Clock::now() - begin < std::chrono::seconds(1));
+    }
   }
 }
 

@@ -160,6 +160,98 @@ TEST_CASE("waiting has an end that names who is missing") {
                        doctest::Contains("cannot reach rank 0 at 127.0.0.1"), Error);
 }
 
+TEST_CASE("a rank that does not come is named, with what it is at") {
+  TcpGroupOptions options = Quick();
+  options.collective_limit = milliseconds(60'000);
+  for (const int late : {0, 2}) {
+    CAPTURE(late);
+    const auto begin = Clock::now();
+    const auto errors = AsRanks(
+        3,
+        [&](TcpGroup& group) {
+          group.Barrier();
+          group.SetDeadline(std::chrono::seconds(1), "saving step 40");
+          // Its other thread is well and says so.
+          if (group.rank() == late) {
+            while (!group.failed()) std::this_thread::sleep_for(milliseconds(20));
+          }
+          group.Barrier();
+        },
+        options);
+    CHECK(Clock::now() - begin < std::chrono::seconds(10));
+    const std::string name = "rank " + std::to_string(late) +
+                             ": has not come to barrier 1 (saving step 40) within 1 s of rank ";
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(error == errors[0]);
+      CHECK(error.starts_with(name));
+      CHECK(error.find("saving step 40, past barrier 0 for ") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("all ranks that do not come are named, up to a few") {
+  const auto errors = AsRanks(13, [](TcpGroup& group) {
+    group.Barrier();
+    group.SetDeadline(std::chrono::seconds(1), "");
+    while (group.rank() > 1 && !group.failed()) std::this_thread::sleep_for(milliseconds(20));
+    group.AllGather("");
+  });
+  CAPTURE(errors[0]);
+  CHECK(errors == std::vector<std::string>(13, errors[0]));
+  CHECK(errors[0].starts_with("rank 2: has not come to all-gather 1 within 1 s of rank "));
+  CHECK(errors[0].ends_with(". Nor have ranks 3, 4, 5, 6, 7, 8, 9 and 3 more"));
+}
+
+TEST_CASE("a longer deadline is kept to") {
+  TcpGroupOptions options = Quick();
+  options.collective_limit = milliseconds(300);
+  const auto errors = AsRanks(
+      2,
+      [&](TcpGroup& group) {
+        group.SetDeadline(std::chrono::seconds(60), "loading weights");
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(1'500));
+        group.Barrier();
+      },
+      options);
+  CHECK(errors == std::vector<std::string>(2));
+}
+
+TEST_CASE("ranks that expect another size of a broadcast are told so") {
+  const auto errors = AsRanks(2, [](TcpGroup& group) {
+    std::vector<std::byte> bytes(group.rank() == 0 ? 10 : 20);
+    group.Broadcast(bytes);
+  });
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(error.find("20 bytes") != std::string::npos);
+    CHECK(error.find("10 ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a message that names its rank already does not name it twice") {
+  const auto errors = AsRanks(2, [](TcpGroup& group) {
+    if (group.rank() == 0) group.Fail("rank 0: rank 0: no room");
+    group.Barrier();
+  });
+  CHECK(errors == std::vector<std::string>(2, "rank 0: no room"));
+}
+
+TEST_CASE("ranks know whether rank 0 says why the run failed") {
+  std::atomic<int> said = 0;
+  AsRanks(3, [&](TcpGroup& group) {
+    CHECK_FALSE(group.rank_0_says_it());
+    group.Barrier();
+    if (group.rank() == 0) group.Fail("no room");
+    try {
+      group.Barrier();
+    } catch (const Error&) {
+      if (group.rank_0_says_it()) ++said;
+    }
+  });
+  CHECK(said == 3);
+}
+
 TEST_CASE("an occupied port is named, with the way to another") {
   int port = 0;
   const UniqueFd taken = Listen("127.0.0.1", false, port);

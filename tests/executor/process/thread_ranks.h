@@ -29,7 +29,8 @@ inline TcpGroupOptions Quick() {
 }
 
 // Calls fn(group) as each of `world_size` ranks; what each threw, by rank.
-inline std::vector<std::string> AsRanks(int world_size, const std::function<void(TcpGroup&)>& fn) {
+inline std::vector<std::string> AsRanks(int world_size, const std::function<void(TcpGroup&)>& fn,
+                                        const TcpGroupOptions& options = Quick()) {
   int port = 0;
   UniqueFd listener = Listen("127.0.0.1", false, port);
   std::vector<std::string> errors(static_cast<size_t>(world_size));
@@ -37,9 +38,9 @@ inline std::vector<std::string> AsRanks(int world_size, const std::function<void
   for (int rank = 0; rank < world_size; ++rank) {
     ProcessPlace place = PlaceOf(rank, world_size, port);
     if (rank == 0) place.listen_fd = listener.Release();
-    threads.emplace_back([&errors, &fn, place] {
+    threads.emplace_back([&errors, &fn, &options, place] {
       try {
-        TcpGroup group(place, Quick());
+        TcpGroup group(place, options);
         fn(group);
       } catch (const Error& error) {
         errors[static_cast<size_t>(place.rank)] = error.what();

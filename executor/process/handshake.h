@@ -1,0 +1,52 @@
+// How two ranks show each other that they belong to one run.
+//
+//   rank       kHello      who it is, and random bytes
+//   rank 0     kChallenge  random bytes of its own
+//   rank       kProof      HMAC-SHA256 of both under the run's key
+//   rank 0     kJoined     the same from its side
+//
+// The key is made of the run's secret and token (ProcessPlace), which never travel. Without a
+// secret this keeps apart runs that meet by accident, not strangers who know the token.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+inline constexpr size_t kNonceBytes = 32;
+
+struct Hello {
+  uint32_t protocol = 0;
+  int32_t rank = 0, world_size = 0;
+  bool has_secret = false;
+  std::string nonce;
+};
+
+std::string WriteHello(const ProcessPlace& place, std::string_view nonce);
+// Nothing if it is none. Of another protocol's, all but its number may be empty.
+std::optional<Hello> ReadHello(std::string_view payload);
+
+// Why rank 0, `hub`, does not let it go on; "" if it does.
+std::string WhyRefused(const Hello& hello, const ProcessPlace& hub);
+
+// What a side sends to prove that it has the run's key.
+class Prover {
+ public:
+  explicit Prover(const ProcessPlace& place);
+  std::string ProofOfRank(const Hello& hello, std::string_view hub_nonce) const;
+  std::string ProofOfHub(const Hello& hello, std::string_view hub_nonce) const;
+
+ private:
+  std::string Proof(std::string_view side, const Hello& hello, std::string_view hub_nonce) const;
+  std::string key_;
+};
+
+// In a time that does not depend on where they differ.
+bool SameProof(std::string_view a, std::string_view b);
+
+}  // namespace zeroplan
