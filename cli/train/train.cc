@@ -123,6 +123,7 @@ void RunTrain(const TrainCommand& command) {
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
+  const std::optional<RestartOptions> restarts = FindRestarts(command, place);
   std::optional<InterruptScope> interrupts;
   RunReport report;
   if (place) {
@@ -132,10 +133,11 @@ void RunTrain(const TrainCommand& command) {
     Assumptions assumptions;
     TrainWork work = ResolveWork(command, backend, std::nullopt, assumptions);
     const int ranks = work.setup.batch.world_size;
-    if (backend == Backend::kCuda && ranks > 1) {
+    const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
+    if (rank_a_process || restarts) {
       // Their own resolving comes to the same; here mistakes are found before they start.
       ResolveTrainOptions(command, work);
-      LaunchRanks(ranks);
+      LaunchRanks(rank_a_process ? ranks : 1, restarts.value_or(RestartOptions{}));
       return;
     }
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);

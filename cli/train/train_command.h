@@ -21,6 +21,7 @@ struct TrainCommand {
   Option<uint64_t> seed;
   Option<int> threads, keep;
   Option<int> rendezvous_timeout;  // seconds
+  Option<int> restarts;
   Option<double> lr;
   Option<Dtype> save_dtype;
   Option<uint64_t> max_shard_size;  // bytes

@@ -90,6 +90,11 @@ void AddRunOptions(Command& command, TrainCommand& options) {
       options.save_every, count);
   command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
+  command.Value(
+      {run, "--restarts", "COUNT",
+       "Start again, with --resume, after a process was killed or failed while running, "
+       "at most so often (default 0); needs --save, and not for torchrun, mpirun or srun"},
+      options.restarts, WholeIn<int>(0, 1000));
   command.Value({run, "--rendezvous-timeout", "SECONDS",
                  "For all ranks of a run of several processes to meet (default 120)"},
                 options.rendezvous_timeout, WholeIn<int>(1, 86'400));

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/base/error.h"
+#include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
 #include "executor/process/rendezvous.h"
@@ -61,7 +62,7 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
   return place;
 }
 
-void LaunchRanks(int ranks) {
+void LaunchRanks(int ranks, const RestartOptions& restarts) {
   const auto found = static_cast<int>(QueryGpus().size());
   if (found > 0 && found < ranks) {
     ThrowUsage(
@@ -72,8 +73,35 @@ void LaunchRanks(int ranks) {
   LaunchOptions options;
   options.ranks = ranks;
   options.arguments = OwnArguments();
-  const int exit_code = Launch(options);
+  const int exit_code = LaunchWithRestarts(std::move(options), restarts);
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
+}
+
+std::optional<RestartOptions> FindRestarts(const TrainCommand& command,
+                                           const std::optional<ProcessPlace>& place) {
+  const int count = command.restarts.value_or(0);
+  if (count == 0 || std::getenv(kRestartVariable) != nullptr) return std::nullopt;
+  if (place) {
+    ThrowUsage(
+        "--restarts: {} is for ranks that zeroplan starts itself, and a launcher started this one; "
+        "leave it out and let the launcher start them again (torchrun --max-restarts, with "
+        "--resume)",
+        count);
+  }
+  if (command.save.empty()) {
+    ThrowUsage("--restarts: {} needs --save DIR: a run goes on from its checkpoints there", count);
+  }
+  if (!command.resume && HasCheckpoint(command.save)) {
+    ThrowUsage(
+        "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume or "
+        "choose another folder",
+        command.save);
+  }
+  return RestartOptions{count, [folder = command.save] {
+                          const std::vector<CheckpointListing> found = ListCheckpoints(folder);
+                          return found.empty() ? std::string("the start, as nothing is saved yet")
+                                               : found.front().folder.string();
+                        }};
 }
 
 std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place, std::chrono::seconds timeout) {

@@ -8,6 +8,7 @@
 #include "cli/train/train_command.h"
 #include "core/program/program.h"
 #include "executor/process/process_group.h"
+#include "executor/process/restarts.h"
 
 namespace zeroplan {
 
@@ -21,8 +22,15 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
 
 // Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws
 // Error(kUsage) if the driver shows fewer GPUs, and Error with the ranks' exit code and no message
-// if they failed: they have said why. REQUIRES: one thread.
-void LaunchRanks(int ranks);
+// if they failed: they have said why. With `restarts`, failed ranks are started again (restarts.h).
+// REQUIRES: one thread.
+void LaunchRanks(int ranks, const RestartOptions& restarts = {});
+
+// What --restarts asks for: nothing without the option, and in a process that was started on its
+// account. Throws Error(kUsage) without --save, below another launcher (`place`), and where a
+// restart would resume an earlier run's checkpoints.
+std::optional<RestartOptions> FindRestarts(const TrainCommand& command,
+                                           const std::optional<ProcessPlace>& place);
 
 // Meets the other ranks, which may take `timeout`. Throws Error as TcpGroup does, and
 // Error(kInterrupted) for a stop signal meanwhile.

@@ -78,7 +78,7 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  int Watch() {
+  LaunchEnd Watch() {
     Clock::time_point all_ended;
     for (;;) {
       Poll();
@@ -91,7 +91,9 @@ class Ranks {
         if (all_ended == Clock::time_point()) all_ended = now;
         const bool silent = std::none_of(children_.begin(), children_.end(),
                                          [](const Child& c) { return bool{c.output}; });
-        if (silent || now - all_ended > kOutputLimit) return Result();
+        if (silent || now - all_ended > kOutputLimit) {
+          return {Result(), first_failed_ ? WhoFailed() : "", stops_ > 0};
+        }
       } else {
         EndStragglers(now);
       }
@@ -114,6 +116,7 @@ class Ranks {
     set("ZEROPLAN_PORT", std::to_string(port_));
     set("ZEROPLAN_RUN_TOKEN", token_);
     set("ZEROPLAN_LISTEN_FD", rank == 0 ? std::to_string(listener_.get()) : "");
+    for (const auto& [name, value] : options_.environment) set(name, value);
     return environment;
   }
 
@@ -231,13 +234,18 @@ class Ranks {
     const milliseconds limit = std::min(kReapLimit, options_.patience);
     if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ <= limit) return;
     said_who_ = true;
-    if (WIFSIGNALED(status)) {
-      Say(fmt::format("zeroplan: rank {} was killed by signal {} ({})\n", *first_failed_,
-                      WTERMSIG(status), strsignal(WTERMSIG(status))));
-    } else {
-      Say(fmt::format("zeroplan: rank {} ended with exit code {}\n", *first_failed_,
-                      WEXITSTATUS(status)));
-    }
+    Say(fmt::format("zeroplan: {}\n", WhoFailed()));
+  }
+
+  // REQUIRES: a rank has failed.
+  std::string WhoFailed() const {
+    const int status = StatusOf(*first_failed_);
+    const std::string who =
+        options_.ranks == 1 ? "the process" : fmt::format("rank {}", *first_failed_);
+    if (WIFEXITED(status))
+      return fmt::format("{} ended with exit code {}", who, WEXITSTATUS(status));
+    return fmt::format("{} was killed by signal {} ({})", who, WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
   }
 
   // REQUIRES: the rank has ended.
@@ -321,7 +329,7 @@ std::vector<std::string> OwnArguments() {
   return arguments;
 }
 
-int Launch(const LaunchOptions& options) {
+LaunchEnd Launch(const LaunchOptions& options) {
   ZEROPLAN_CHECK(options.ranks >= 1 && !options.arguments.empty(), "{} ranks", options.ranks);
   std::fflush(nullptr);  // nothing of ours may be printed by a child
   return Ranks(options).Watch();

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace zeroplan {
@@ -11,9 +12,17 @@ struct LaunchOptions {
   std::string program = "/proc/self/exe";
   std::vector<std::string> arguments;  // of every rank, the program's name first
   int ranks = 2;
+  // Of every rank, besides this process's and what tells a rank its place.
+  std::vector<std::pair<std::string, std::string>> environment;
   // From the first rank's failure until the others get SIGTERM, and from that until SIGKILL.
   std::chrono::milliseconds patience{30'000};
   std::chrono::milliseconds kill_after{5'000};
+};
+
+struct LaunchEnd {
+  int exit_code = 0;     // see Launch
+  std::string failure;   // "rank 2 was killed by signal 9 (Killed)"; "" if no rank failed
+  bool stopped = false;  // a stop signal came
 };
 
 // This process's own arguments, the program's name first.
@@ -25,11 +34,11 @@ std::vector<std::string> OwnArguments();
 // several of them say once. SIGINT and SIGTERM are passed on in a
 // way that executor/train/interrupt.h knows from a second Ctrl-C. The ranks die with this process.
 //
-// Returns 0 if all ranks did, 130 if they were interrupted, else the first failed rank's exit code
-// (kRuntime if a signal killed it, with a line that says so), or 128 + signal if an impatient user
-// ended them by a second signal. Throws Error(kRuntime) if a rank cannot be started; those that
-// were are killed. REQUIRES: other threads block SIGINT and SIGTERM (stop_signals.h); meanwhile
-// this one does, and SIGCHLD.
-int Launch(const LaunchOptions& options);
+// The exit code is 0 if that of all ranks is, 130 if they were interrupted, else the first failed
+// rank's exit code (kRuntime if a signal killed it, with a line that says so), or 128 + signal if
+// an impatient user ended them by a second signal. Throws Error(kRuntime) if a rank cannot be
+// started; those that were are killed. REQUIRES: other threads block SIGINT and SIGTERM
+// (stop_signals.h); meanwhile this one does, and SIGCHLD.
+LaunchEnd Launch(const LaunchOptions& options);
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
 // A program for tests of processes: starts its own ranks as `zeroplan train` does, or is one.
 //
 //   zeroplan_process_child launch RANKS PATIENCE_MS rank BEHAVIOUR [RANK]
+//   zeroplan_process_child relaunch RANKS RESTARTS rank BEHAVIOUR [RANK]
 //
 // Each behaviour is one way for rank RANK to end and for the others to hear of it.
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include "core/base/error.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
+#include "executor/process/restarts.h"
 #include "executor/process/tcp_group.h"
 #include "executor/train/interrupt.h"
 
@@ -42,10 +44,12 @@ void Collectives(TcpGroup& group) {
   fmt::print(stderr, "ok\n");
 }
 
-int RunRank(const std::string& behaviour, int chosen) {
+int RunRank(const std::string& behaviour, int chosen, bool resumes) {
   const auto place = PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
   ZEROPLAN_CHECK(place.has_value(), "no launcher in the environment");
   const bool me = place->rank == chosen;
+  const char* restart = std::getenv(kRestartVariable);
+  const int starts = restart == nullptr ? 0 : std::atoi(restart);
   if (behaviour == "die-early" && me) raise(SIGKILL);
   TcpGroupOptions options;
   options.meet_limit = milliseconds(30'000);
@@ -78,6 +82,12 @@ int RunRank(const std::string& behaviour, int chosen) {
     group.FailWith(ExitCode::kDiverged, "the loss is no number");
     return static_cast<int>(ExitCode::kDiverged);
   }
+  if (behaviour == "dies-twice") {
+    if (me && starts < 2) raise(SIGKILL);
+    group.Barrier();
+    fmt::print(stderr, "done{}\n", resumes ? " resumed" : "");
+    return 0;
+  }
   if (behaviour == "same-words") {  // as when rank 0 is gone
     fmt::print(stderr, "zeroplan: rank 0: lost\nzeroplan: by rank {}\n", place->rank);
     return 0;
@@ -101,10 +111,19 @@ int Run(const std::vector<std::string>& words) {
       options.patience = options.kill_after = milliseconds(std::stoi(words[3]));
       options.arguments = {words[0]};
       options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
-      return Launch(options);
+      return Launch(options).exit_code;
+    }
+    if (words.size() > 5 && words[1] == "relaunch") {
+      LaunchOptions options;
+      options.ranks = std::stoi(words[2]);
+      options.patience = options.kill_after = milliseconds(1'000);
+      options.arguments = {words[0]};
+      options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
+      return LaunchWithRestarts(options, {std::stoi(words[3]), [] { return "step 7"; }});
     }
     ZEROPLAN_CHECK(words.size() > 2 && words[1] == "rank", "usage: see main.cc");
-    return RunRank(words[2], words.size() > 3 ? std::stoi(words[3]) : -1);
+    const bool resumes = words.back() == "--resume";
+    return RunRank(words[2], words.size() > (resumes ? 4 : 3) ? std::stoi(words[3]) : -1, resumes);
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return static_cast<int>(error.code());

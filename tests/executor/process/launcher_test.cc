@@ -26,8 +26,8 @@ constexpr int kPatienceMs = 20'000;
 class Launched {
  public:
   Launched(int ranks, int patience_ms, const std::vector<std::string>& behaviour,
-           bool own_group = false) {
-    std::vector<std::string> words = {BinaryPath("zeroplan_process_child"), "launch",
+           bool own_group = false, const char* how = "launch") {
+    std::vector<std::string> words = {BinaryPath("zeroplan_process_child"), how,
                                       std::to_string(ranks), std::to_string(patience_ms), "rank"};
     words.insert(words.end(), behaviour.begin(), behaviour.end());
     std::vector<char*> argv;
@@ -231,6 +231,39 @@ TEST_CASE("a second stop ends the ranks at once") {
   CAPTURE(run.text());
   // Unless this machine was so slow that the ranks were through by then.
   CHECK((code == 128 + SIGINT || code == 130));
+}
+
+TEST_CASE("ranks that were killed are started again, as often as allowed") {
+  Launched enough(3, 2, {"dies-twice", "1"}, false, "relaunch");
+  int code = enough.End();
+  CAPTURE(enough.text());
+  CHECK(code == 0);
+  CHECK(enough.Count("done resumed\n") == 3);
+  const std::string why = ", since rank 1 was killed by signal 9 (Killed): going on from step 7\n";
+  CHECK(enough.Count("zeroplan: restart 1 of 2" + why) == 1);
+  CHECK(enough.Count("zeroplan: restart 2 of 2" + why) == 1);
+
+  Launched too_few(3, 1, {"dies-twice", "1"}, false, "relaunch");
+  code = too_few.End();
+  CAPTURE(too_few.text());
+  CHECK(code == 4);
+  CHECK(too_few.Count("zeroplan: restart 1 of 1" + why) == 1);
+  CHECK(too_few.Count("all 1 restarts are used up") == 1);
+  CHECK(too_few.Count("done") == 0);
+}
+
+TEST_CASE("what is the user's to mend, or was asked for, starts nothing again") {
+  Launched diverged(3, 2, {"fail", "1"}, false, "relaunch");
+  CHECK(diverged.End() == 5);
+  CHECK(diverged.Count("restart") == 0);
+  Launched usage(2, 2, {"deaf", "0"}, false, "relaunch");
+  CHECK(usage.End() == 2);
+  CHECK(usage.Count("restart") == 0);
+  Launched stopped(2, 2, {"stop"}, false, "relaunch");
+  stopped.Await("ready", 2);
+  kill(stopped.pid(), SIGTERM);
+  CHECK(stopped.End() == 130);
+  CHECK(stopped.Count("restart") == 0);
 }
 
 TEST_CASE("the ranks die with their launcher") {

@@ -9,11 +9,13 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "executor/process/launch_environment.h"
 #include "executor/process/rendezvous.h"
 #include "executor/process/single_process.h"
 #include "tests/executor/process/thread_ranks.h"
@@ -224,7 +226,8 @@ TEST_CASE("ranks that expect another size of a broadcast are told so") {
   });
   for (const std::string& error : errors) {
     CAPTURE(error);
-    CHECK(error.find("20 bytes") != std::string::npos);
+    CHECK(error.find("bytes of broadcast 0 where rank") != std::string::npos);
+    CHECK(error.find("20 ") != std::string::npos);
     CHECK(error.find("10 ") != std::string::npos);
   }
 }
@@ -250,6 +253,47 @@ TEST_CASE("ranks know whether rank 0 says why the run failed") {
     }
   });
   CHECK(said == 3);
+}
+
+// torchrun starts workers again with the same address, port and run id; its count of restarts
+// differs between hosts, so that nothing may hang on it.
+TEST_CASE("ranks that torchrun starts again meet at the port of those that failed") {
+  int free_port = 0;
+  Listen("127.0.0.1", false, free_port).Close();
+  for (int start = 0; start < 3; ++start) {
+    std::vector<std::string> errors(3);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 3; ++rank) {
+      threads.emplace_back([&, rank] {
+        const std::map<std::string, std::string> variables = {
+            {"RANK", std::to_string(rank)},
+            {"WORLD_SIZE", "3"},
+            {"LOCAL_RANK", std::to_string(rank)},
+            {"LOCAL_WORLD_SIZE", "3"},
+            {"MASTER_ADDR", "localhost"},
+            {"MASTER_PORT", std::to_string(free_port)},
+            {"TORCHELASTIC_RUN_ID", "none"},
+            {"TORCHELASTIC_MAX_RESTARTS", "3"},
+            {"TORCHELASTIC_RESTART_COUNT", std::to_string(rank == 0 ? start : 0)}};
+        try {
+          const auto place = PlaceFromEnvironment([&](const char* name) -> const char* {
+            const auto found = variables.find(name);
+            return found == variables.end() ? nullptr : found->second.c_str();
+          });
+          TcpGroup group(*place, Quick());
+          group.Barrier();
+          if (start < 2 && rank == start) group.Fail("the GPU fell off the bus");
+          group.Barrier();
+        } catch (const Error& error) {
+          errors[static_cast<size_t>(rank)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::string name = "rank " + std::to_string(start);
+    const std::string failed = name + ": the GPU fell off the bus";
+    CHECK(errors == std::vector<std::string>(3, start < 2 ? failed : ""));
+  }
 }
 
 TEST_CASE("an occupied port is named, with the way to another") {
