@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "core/base/error.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
+#include "executor/process/open_files.h"
 #include "executor/process/secret.h"
 #include "executor/process/signal_file.h"
 #include "executor/process/tcp_sockets.h"
@@ -32,6 +34,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn(200);
+constexpr int kFilesToSpare = 16;
 constexpr milliseconds kReapLimit(500);      // from a failure until who failed first is settled
 constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its rank
 
@@ -66,6 +69,8 @@ class Ranks {
         arguments_(options.arguments),
         token_(RandomToken()),
         listener_(Listen("127.0.0.1", false, port_)) {
+    getrlimit(RLIMIT_NOFILE, &files_of_ranks_);
+    NeedOpenFiles(options.ranks + kFilesToSpare, "the outputs of the ranks");
     try {
       for (int rank = 0; rank < options.ranks; ++rank) Start(rank);
     } catch (...) {
@@ -81,10 +86,8 @@ class Ranks {
   LaunchEnd Watch() {
     Clock::time_point all_ended;
     for (;;) {
-      Poll();
-      Reap();
+      if (Poll()) Reap();
       for (const int signal : signals_.TakeStops()) Forward(signal);
-      for (Child& child : children_) PassOn(child);
       const auto now = Clock::now();
       SayWhoFailed(now);
       if (AllEnded()) {
@@ -152,6 +155,7 @@ class Ranks {
       dup2(output, STDOUT_FILENO);
       dup2(output, STDERR_FILENO);
     }
+    setrlimit(RLIMIT_NOFILE, &files_of_ranks_);
     const sigset_t mask = signals_.MaskOfRanks();
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execve(options_.program.c_str(), argv.data(), envp.data());
@@ -160,12 +164,20 @@ class Ranks {
     _exit(static_cast<int>(ExitCode::kRuntime));
   }
 
-  void Poll() const {
+  // Waits for something to happen and passes on what ranks said. True if one may have ended.
+  bool Poll() {
     std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
-    for (const Child& child : children_) {
-      if (child.output) polled.push_back({child.output.get(), POLLIN, 0});
+    std::vector<size_t> of;
+    for (size_t c = 0; c < children_.size(); ++c) {
+      if (!children_[c].output) continue;
+      polled.push_back({children_[c].output.get(), POLLIN, 0});
+      of.push_back(c);
     }
-    poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
+    const int ready = poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
+    for (size_t i = 0; ready > 0 && i < of.size(); ++i) {
+      if (polled[i + 1].revents != 0) PassOn(children_[of[i]]);
+    }
+    return ready <= 0 || polled[0].revents != 0;
   }
 
   void Forward(int signal) {
@@ -310,6 +322,7 @@ class Ranks {
   int port_ = 0;
   UniqueFd listener_;
   SignalFile signals_;
+  rlimit files_of_ranks_{};
   std::vector<Child> children_;
   std::set<std::string> last_words_;  // of ranks above 0
   int stops_ = 0, last_stop_ = 0;

@@ -44,6 +44,42 @@ void Collectives(TcpGroup& group) {
   fmt::print(stderr, "ok\n");
 }
 
+using Clock = std::chrono::steady_clock;  // one for all processes of a host
+
+double MsSince(int64_t begin) {
+  const auto time = Clock::now().time_since_epoch() - Clock::duration(begin);
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+// How long many ranks take to meet, to gather 1 KB of each, and to hear of a failure.
+int Swarm(TcpGroup& group) {
+  const char* started = std::getenv("SWARM_STARTED");
+  group.Barrier();
+  if (group.rank() == 0) {
+    fmt::print(stderr, "met {} ms\n", MsSince(started == nullptr ? 0 : std::atoll(started)));
+  }
+  for (int round = 0; round < 3; ++round) {
+    group.Barrier();
+    const int64_t begin = Clock::now().time_since_epoch().count();
+    const auto texts = group.AllGather(std::string(1024, static_cast<char>('a' + round)));
+    if (group.rank() == 0) fmt::print(stderr, "gathered {} ms\n", MsSince(begin));
+    ZEROPLAN_CHECK(texts.size() == static_cast<size_t>(group.world_size()));
+    for (const std::string& text : texts) ZEROPLAN_CHECK(text.size() == 1024);
+  }
+  group.Barrier();
+  if (group.rank() == group.world_size() - 1) {
+    group.FailWith(ExitCode::kDiverged, fmt::format("{}", Clock::now().time_since_epoch().count()));
+  }
+  try {
+    group.Barrier();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    fmt::print(stderr, "heard {} ms\n", MsSince(std::atoll(text.c_str() + text.find(": ") + 2)));
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
 int RunRank(const std::string& behaviour, int chosen, bool resumes) {
   const auto place = PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
   ZEROPLAN_CHECK(place.has_value(), "no launcher in the environment");
@@ -67,6 +103,7 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
     Collectives(group);
     return 0;
   }
+  if (behaviour == "swarm") return Swarm(group);
   group.Barrier();
   if (behaviour == "stop") {
     fmt::print(stderr, "ready\n");
@@ -105,6 +142,8 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
 
 int Run(const std::vector<std::string>& words) {
   try {
+    const std::string now = fmt::format("{}", Clock::now().time_since_epoch().count());
+    setenv("SWARM_STARTED", now.c_str(), /*overwrite=*/0);
     if (words.size() > 4 && words[1] == "launch") {
       LaunchOptions options;
       options.ranks = std::stoi(words[2]);

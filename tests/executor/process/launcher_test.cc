@@ -4,10 +4,13 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,7 +29,8 @@ constexpr int kPatienceMs = 20'000;
 class Launched {
  public:
   Launched(int ranks, int patience_ms, const std::vector<std::string>& behaviour,
-           bool own_group = false, const char* how = "launch") {
+           bool own_group = false, const char* how = "launch", rlim_t open_files = 0,
+           bool hard = false) {
     std::vector<std::string> words = {BinaryPath("zeroplan_process_child"), how,
                                       std::to_string(ranks), std::to_string(patience_ms), "rank"};
     words.insert(words.end(), behaviour.begin(), behaviour.end());
@@ -41,6 +45,13 @@ class Launched {
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) {
       if (own_group) setpgid(0, 0);
+      if (open_files > 0) {
+        rlimit limit{};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = open_files;
+        if (hard) limit.rlim_max = open_files;
+        setrlimit(RLIMIT_NOFILE, &limit);
+      }
       dup2(write_end.get(), STDERR_FILENO);
       execv(argv[0], argv.data());
       _exit(127);
@@ -97,6 +108,40 @@ TEST_CASE("ranks exchange what they have, and their lines carry their names") {
   CHECK(code == 0);
   CHECK(run.Count("ok\n") == 4);
   for (int r = 1; r < 4; ++r) CHECK(run.Count("rank " + std::to_string(r) + ": ok\n") == 1);
+}
+
+// The largest of the times that lines of this kind end with, in seconds.
+double Longest(const std::string& text, const std::string& kind) {
+  double longest = -1;
+  for (size_t at = text.find(kind); at != std::string::npos; at = text.find(kind, at + 1)) {
+    longest = std::max(longest, std::stod(text.substr(at + kind.size())) / 1e3);
+  }
+  return longest;
+}
+
+// ZEROPLAN_SWARM=1000 runs it with as many (docs/multi-gpu.md has the times).
+TEST_CASE("hundreds of ranks meet, gather and fail together, with few open files allowed") {
+  const char* wanted = std::getenv("ZEROPLAN_SWARM");
+  const int ranks = wanted == nullptr ? 200 : std::stoi(wanted);
+  Launched run(ranks, kPatienceMs, {"swarm"}, false, "launch",
+               /*open_files=*/wanted == nullptr ? 128 : 1024);
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 5);
+  CHECK(run.Count("heard ") == ranks);
+  MESSAGE(ranks, " ranks met in ", Longest(run.text(), "met "), " s, gathered in ",
+          Longest(run.text(), "gathered "), " s, all heard of a failure in ",
+          Longest(run.text(), "heard "), " s");
+  CHECK(Longest(run.text(), "met ") < 30);
+  CHECK(Longest(run.text(), "heard ") < 10);
+}
+
+TEST_CASE("a hard limit of open files that does not suffice is named") {
+  Launched run(200, kPatienceMs, {"swarm"}, false, "launch", 64, /*hard=*/true);
+  CHECK(run.End() == 4);
+  CAPTURE(run.text());
+  CHECK(run.Count("the outputs of the ranks need ") == 1);
+  CHECK(run.Count("ulimit -Hn") == 1);
 }
 
 TEST_CASE("a killed rank ends the run, and everybody says which it was") {
