@@ -1,12 +1,49 @@
 #include "executor/train/run_agreement.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <span>
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/version.h"
+
+#ifdef ZEROPLAN_WITH_CUDA
+#include <nccl.h>
+#endif
 
 namespace zeroplan {
+namespace {
 
-void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
+// Of clocks. Reading them takes as long as a barrier's answer takes to reach every rank.
+constexpr int64_t kMaxSkewMs = 5'000;
+
+std::string HashOfProgram() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file),
+                                std::istreambuf_iterator<char>()};
+  if (bytes.empty()) return "unreadable";
+  return fmt::format("{:016x}", HashBytes(std::as_bytes(std::span(bytes))));
+}
+
+std::string NcclVersion() {
+#ifdef ZEROPLAN_WITH_CUDA
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+#else
+  return "none";
+#endif
+}
+
+void CompareFacts(ProcessGroup& group, const RunFacts& facts) {
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + "\n";
   const std::vector<std::string> all = group.AllGather(mine);
@@ -23,6 +60,51 @@ void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
           name, rank, of_other, of_first);
     }
   }
+}
+
+void CompareClocks(ProcessGroup& group) {
+  group.Barrier();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+  std::vector<int64_t> clocks;
+  for (const std::string& text : group.AllGather(std::to_string(ms))) {
+    const int64_t clock = std::strtoll(text.c_str(), nullptr, 10);
+    clocks.push_back(std::clamp(clock, int64_t{0}, int64_t{1} << 52));  // whatever it sent
+  }
+  const std::string warning = ClockWarning(clocks);
+  if (group.rank() == 0 && !warning.empty()) LogWarning("{}", warning);
+}
+
+}  // namespace
+
+void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
+  if (group.world_size() == 1) return;
+  RunFacts all = OwnBinary();
+  all.insert(all.end(), facts.begin(), facts.end());
+  CompareFacts(group, all);
+  CompareClocks(group);
+}
+
+RunFacts OwnBinary() {
+  static const std::string hash = HashOfProgram();
+  return {{"version of zeroplan", std::string(kVersion)},
+          {"build of zeroplan (hash of its program)", hash},
+          {"version of NCCL", NcclVersion()}};
+}
+
+std::string ClockWarning(const std::vector<int64_t>& clocks_ms) {
+  std::vector<int64_t> sorted = clocks_ms;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.back() - sorted.front() <= kMaxSkewMs) return "";
+  const int64_t median = sorted[(sorted.size() - 1) / 2];
+  const auto off = [&](int64_t clock) { return std::max(clock, median) - std::min(clock, median); };
+  const auto farthest = std::max_element(clocks_ms.begin(), clocks_ms.end(),
+                                         [&](int64_t a, int64_t b) { return off(a) < off(b); });
+  return fmt::format(
+      "the clock of rank {} is {:.1f} s {} the other ranks'; set the clocks of the hosts (NTP), "
+      "since times of files and logs are compared",
+      farthest - clocks_ms.begin(), static_cast<double>(off(*farthest)) / 1e3,
+      *farthest > median ? "ahead of" : "behind");
 }
 
 }  // namespace zeroplan

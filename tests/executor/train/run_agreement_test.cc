@@ -1,0 +1,67 @@
+#include "executor/train/run_agreement.h"
+
+#include <doctest/doctest.h>
+
+#include "core/base/version.h"
+#include "executor/process/single_process.h"
+#include "tests/executor/process/thread_ranks.h"
+
+namespace zeroplan {
+namespace {
+
+// A group in which rank 1 has something else, at the `at`th gathering.
+class OtherRank : public SingleProcess {
+ public:
+  OtherRank(size_t at, std::string from, std::string to)
+      : at_(at), from_(std::move(from)), to_(std::move(to)) {
+    place_.world_size = 2;
+  }
+  const ProcessPlace& place() const override { return place_; }
+  std::vector<std::string> AllGather(const std::string& text) override {
+    std::string other = text;
+    const size_t found = from_.empty() ? std::string::npos : other.find(from_);
+    if (gathered_++ == at_ && found != std::string::npos) other.replace(found, from_.size(), to_);
+    return {text, other};
+  }
+
+ private:
+  ProcessPlace place_;
+  size_t at_, gathered_ = 0;
+  std::string from_, to_;
+};
+
+TEST_CASE("ranks that run another program are told before anything else") {
+  const RunFacts own = OwnBinary();
+  REQUIRE(own.size() == 3);
+  CHECK(own[0].second == kVersion);
+  CHECK(own[1].second.size() == 16);  // of this very file
+  CHECK(OwnBinary() == own);
+  OtherRank same(0, "", "");
+  AgreeOnFacts(same, {{"--steps", "100"}});
+  for (const auto& [name, value] : own) {
+    OtherRank other(0, value, "9.9.9");
+    CHECK_THROWS_WITH_AS(AgreeOnFacts(other, {{"--steps", "100"}}),
+                         doctest::Contains((name + ": rank 1 has 9.9.9, rank 0 " + value).c_str()),
+                         Error);
+  }
+}
+
+TEST_CASE("clocks that differ are named with who is off, and in which direction") {
+  CHECK(ClockWarning({1'000'000}) == "");
+  CHECK(ClockWarning({1'000'000, 1'005'000, 1'000'000}) == "");
+  CHECK(ClockWarning({1'000'000, 1'012'000, 1'000'200})
+            .starts_with("the clock of rank 1 is 11.8 s ahead of the other ranks'"));
+  CHECK(ClockWarning({1'000'000, 1'000'100, 1'000'200, 0})
+            .starts_with("the clock of rank 3 is 1000.0 s behind the other ranks'"));
+  // Whatever a peer says.
+  CHECK(ClockWarning({1'000'000, 0, 1'000'000}) != "");
+}
+
+TEST_CASE("ranks of one host agree on their program and clocks") {
+  const auto errors =
+      AsRanks(3, [](TcpGroup& group) { AgreeOnFacts(group, {{"--steps", "100"}}); });
+  CHECK(errors == std::vector<std::string>(3));
+}
+
+}  // namespace
+}  // namespace zeroplan
