@@ -4,7 +4,7 @@
 
 namespace zeroplan {
 
-std::string PeerText(std::string_view text) {
+std::string PeerText(std::string_view text, bool lines) {
   std::string out;
   for (size_t i = 0; i < text.size() && i < kMaxPeerText; ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
@@ -12,7 +12,7 @@ std::string PeerText(std::string_view text) {
     const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0;
     if (c1) out.back() = '?';
     if (c == '\n') {
-      out += ' ';
+      out += lines ? '\n' : ' ';
     } else {
       out += c < 0x20 || c == 0x7f || c1 ? '?' : text[i];
     }
@@ -33,7 +33,7 @@ Failure ReadFailure(std::string_view payload) {
          {ExitCode::kUsage, ExitCode::kNothingFits, ExitCode::kDiverged, ExitCode::kInterrupted}) {
       if (code == static_cast<int>(known)) failure.code = known;
     }
-    failure.message = PeerText(payload.substr(1));
+    failure.message = PeerText(payload.substr(1), /*lines=*/true);
   }
   if (failure.message.empty()) failure.message = "failed";
   return failure;

@@ -8,10 +8,10 @@
 
 namespace zeroplan {
 
-// On one line, of at most kMaxPeerText bytes: control characters (C0, delete, and C1 in UTF-8)
-// become '?', line feeds ' '.
-std::string PeerText(std::string_view text);
-inline constexpr size_t kMaxPeerText = 2000;
+// At most kMaxPeerText bytes of it, where control characters (C0, delete, and C1 in UTF-8) are '?'.
+// Line feeds become ' ', unless `lines`: then they stay.
+std::string PeerText(std::string_view text, bool lines = false);
+inline constexpr size_t kMaxPeerText = 4000;
 
 // A run's failure, as a frame carries it: its exit code (1 byte), then its message.
 struct Failure {
@@ -19,7 +19,8 @@ struct Failure {
   std::string message;
 };
 std::string WriteFailure(const Failure& failure);
-// Of whatever bytes. The code is one of a failure: kDone and unknown ones become kRuntime.
+// Of whatever bytes of a process that has shown that it belongs to the run. The code is one of a
+// failure: kDone and unknown ones become kRuntime.
 Failure ReadFailure(std::string_view payload);
 
 // "rank 3: MESSAGE", where it does not begin like this already.

@@ -279,6 +279,7 @@ TEST_CASE("failures of peers are failures, and fit for a terminal") {
   CHECK(ReadFailure(std::string(1, '\0')).message == "failed");
   CHECK(PeerText("a\x1b]0;title\x07\r\nb\x7f \xc2\x9b"
                  "2J \xc3\xa4") == "a?]0;title?? b? ??2J \xc3\xa4");
+  CHECK(ReadFailure("\x04two\x1b[1m\nlines").message == "two?[1m\nlines");
   CHECK(PeerText(std::string(100'000, 'x')).size() == kMaxPeerText + 3);
   CHECK(OfRank(3, "rank 3: rank 3: x") == "rank 3: x");
   CHECK(OfRank(3, "rank 31: x") == "rank 3: rank 31: x");
