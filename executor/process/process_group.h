@@ -48,8 +48,8 @@ class ProcessGroup {
 
   // What this rank does from now on, such as "saving step 40", and how long the others may wait for
   // it in a collective before the run ends as failed, naming the ranks that have not come. Holds
-  // until the next call; a phase that takes long begins with one. All ranks set the same. From the
-  // thread of the collectives.
+  // until the next call, 30 days at most; a phase that takes long begins with one. All ranks set
+  // the same. From the thread of the collectives.
   virtual void SetDeadline(std::chrono::seconds /*limit*/, const std::string& /*purpose*/) {}
 
   // Tells every rank that this one has failed and why. Never blocks for long, never throws. Only

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kMaxLimitMs = uint64_t{30} * 24 * 3600 * 1000;
+constexpr auto kMaxLimitMs = static_cast<uint64_t>(milliseconds(kLongestLimit).count());
 constexpr size_t kMaxPurpose = 200;
 
 template <typename T>

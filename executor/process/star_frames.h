@@ -12,6 +12,9 @@ namespace zeroplan {
 
 enum class CollectiveCall : uint8_t { kBarrier, kBroadcast, kAllGather };
 
+// No wait is longer: it stands for ever.
+inline constexpr std::chrono::hours kLongestLimit(24 * 30);
+
 // "barrier 12".
 std::string NameOfCall(CollectiveCall call, uint64_t number);
 

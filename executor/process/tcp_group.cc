@@ -1,5 +1,6 @@
 #include "executor/process/tcp_group.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -48,7 +49,7 @@ std::vector<std::string> TcpGroup::AllGather(const std::string& text) {
 }
 
 void TcpGroup::SetDeadline(std::chrono::seconds limit, const std::string& purpose) {
-  impl_->service.SetDeadline(limit, purpose);
+  impl_->service.SetDeadline(std::min<std::chrono::seconds>(limit, kLongestLimit), purpose);
 }
 void TcpGroup::Fail(const std::string& message) noexcept {
   impl_->service.Fail(ExitCode::kRuntime, message);
