@@ -84,6 +84,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
                  FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
     }
     if (work.hardware_is_known) {
+      options.predicted_step_seconds = prediction->step_seconds;
       options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
     }
   }

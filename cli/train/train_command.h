@@ -17,7 +17,7 @@ struct TrainCommand {
   std::vector<std::string> data;
   Option<BackendChoice> backend;
   Option<int64_t> steps, save_every, validate_every, max_bad_steps;
-  Option<double> skip_loss_spike;
+  Option<double> skip_loss_spike, step_timeout;
   Option<uint64_t> seed;
   Option<int> threads, keep;
   Option<int> rendezvous_timeout;  // seconds

@@ -27,6 +27,15 @@ double ParseSpikeFactor(const std::string& text, std::string_view option) {
   return factor;
 }
 
+double ParseTimeout(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(seconds >= 0 && seconds < 1e9)) {
+    ThrowUsage("{}: {} is not allowed; use seconds, such as 600, or 0 for no limit", option, text);
+  }
+  return seconds;
+}
+
 void AddRunOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
   const auto count = WholeIn<int64_t>(1, kMaxBatch);
@@ -61,6 +70,11 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "So is a step whose loss or gradient norm is above FACTOR times its median over "
                  "the last 5 steps (default: none is)"},
                 options.skip_loss_spike, ParseSpikeFactor);
+  command.Value({run, "--step-timeout", "SECONDS",
+                 "A step that takes longer ends the run, naming the rank that holds it up; 0: "
+                 "never, nor set-up or saves (default: 20 times what steps take or are predicted "
+                 "to, 300 at least)"},
+                options.step_timeout, ParseTimeout);
   command.Value({run, "--seed", "NUMBER", "Of weights and data order (default 1)"}, options.seed,
                 WholeIn<uint64_t>(1, INT64_MAX));
   command.Value(

@@ -224,6 +224,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   final_weights.source = work.weights_folder.empty() ? work.model_folder : work.weights_folder;
   options.validate_every = command.validate_every.value_or(0);
   options.max_bad_steps = command.max_bad_steps.value_or(options.max_bad_steps);
+  if (command.step_timeout) options.step_timeout = *command.step_timeout;
   options.skip_loss_spike = command.skip_loss_spike.value_or(0);
   options.threads_per_rank = command.threads.value_or(0);
   options.swap_dir = SwapDir(work.setup);

@@ -66,6 +66,9 @@ void CpuRank::Execute(Section section, size_t index, int repetition) {
   const Instruction& instruction = program_.section(section)[index];
   const ResolvedInstruction& resolved = resolved_.section(section)[index];
   const double begin = record_trace_ ? Seconds() : 0;
+  const bool meets = std::holds_alternative<Collective>(instruction.op);
+  if (meets) place_.CountCollectives(1);
+  place_.Set(meets ? Doing::kMeetsOthers : Doing::kRuns, section, index, repetition);
   try {
     Dispatch(instruction, resolved);
   } catch (const CheckFailure& failure) {
@@ -75,6 +78,12 @@ void CpuRank::Execute(Section section, size_t index, int repetition) {
   }
   NoteExecuted(section, index, repetition, resolved);
   if (record_trace_) spans_.push_back({section, static_cast<int32_t>(index), begin, Seconds()});
+}
+
+// One that waits in a collective, or has ended its part, waits for whoever has not.
+Standing CpuRank::standing() const {
+  const Doing doing = place_.get().doing;
+  return {rank_, PlaceText(), doing == Doing::kReadsBatch || doing == Doing::kRuns};
 }
 
 void CpuRank::Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved) {

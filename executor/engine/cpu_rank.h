@@ -30,6 +30,9 @@ class CpuRank final : public RankRunner {
 
   void Abort(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
 
+  Standing standing() const override;
+  void Interrupt(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
+
   std::vector<TraceSpan> spans() const override { return spans_; }
   std::array<uint64_t, kSpaces> PatternHighWater() const override {
     return arenas_.PatternHighWater();

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
+#include "executor/engine/watch.h"
 #include "executor/optimizer/step_scalars.h"
 
 namespace zeroplan {
@@ -45,9 +46,13 @@ Engine::Engine(const Program& program, const EngineOptions& options)
     : program_(program),
       options_(options),
       ranks_(MakeRanks(program_, options_)),
-      abandoned_(static_cast<size_t>(ranks_->count()), 0) {}
+      abandoned_(static_cast<size_t>(ranks_->count()), 0) {
+  if (options_.watch != nullptr) options_.watch->Observe(ranks_.get());
+}
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (options_.watch != nullptr) options_.watch->Observe(nullptr);
+}
 
 int Engine::first_local_rank() const { return ranks_->first(); }
 int Engine::local_rank_count() const { return ranks_->count(); }

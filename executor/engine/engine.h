@@ -22,6 +22,7 @@ namespace zeroplan {
 
 class LocalRanks;
 class ProcessGroup;
+class Watch;
 
 struct EngineOptions {
   // What the program runs on, whatever it was lowered for. kCpu: all ranks, as threads of this
@@ -29,6 +30,10 @@ struct EngineOptions {
   Backend backend = Backend::kCpu;
   // kCuda: the processes of the run, one a rank; outlives the engine. Null: this process is all.
   ProcessGroup* group = nullptr;
+  // Looks after the ranks while the engine lives; outlives it. Null: nobody does.
+  Watch* watch = nullptr;
+  // kCuda: for all ranks to come to NCCL's set-up of a communicator. 0: for ever.
+  double communicator_seconds = 300;
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
   uint64_t seed = 1;

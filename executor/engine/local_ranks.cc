@@ -26,6 +26,37 @@ void LocalRanks::RethrowFailure() const {
   if (failure) std::rethrow_exception(failure);
 }
 
+std::vector<Standing> LocalRanks::Standings() const {
+  std::vector<Standing> standings;
+  for (const auto& rank : ranks_) {
+    standings.push_back(rank->standing());
+    if (called_.load(std::memory_order_relaxed)) continue;
+    standings.back().doing = "is between two calls of the engine (progress, metrics, files)";
+    standings.back().holds_up = true;
+  }
+  return standings;
+}
+
+void LocalRanks::Moves(std::vector<uint64_t>& moves) const {
+  moves.clear();
+  for (const auto& rank : ranks_) moves.push_back(rank->moves());
+}
+
+std::string LocalRanks::Problem() const {
+  for (const auto& rank : ranks_) {
+    if (std::string problem = rank->Problem(); !problem.empty()) return problem;
+  }
+  return {};
+}
+
+void LocalRanks::Interrupt(const std::exception_ptr& cause) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = cause;
+  }
+  for (const auto& rank : ranks_) rank->Interrupt(cause);
+}
+
 void LocalRanks::Fail(int index, const std::exception_ptr& cause) noexcept {
   {
     const std::lock_guard lock(mutex_);

@@ -1,22 +1,25 @@
 // The ranks that this process runs, and what the first failure of one does to all of them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/program/program.h"
 #include "executor/engine/engine.h"
 #include "executor/engine/rank_runner.h"
 #include "executor/engine/rank_threads.h"
+#include "executor/engine/watch.h"
 
 namespace zeroplan {
 
-class LocalRanks {
+class LocalRanks final : public Watched {
  public:
   enum class Threads : uint8_t {
     kOwn,      // each rank has one
@@ -41,13 +44,25 @@ class LocalRanks {
   // later one: the ranks no longer agree. Allocates nothing.
   template <typename Fn>
   void OnEvery(Fn&& fn) {
-    OnEveryThread([&](int index) { fn(*ranks_[static_cast<size_t>(index)], index); });
+    OnEveryThread([&](int index) {
+      RankRunner& rank = *ranks_[static_cast<size_t>(index)];
+      fn(rank, index);
+      rank.Idle();
+    });
   }
+
+  // ---- for the watch: any thread, once it is made ----
+
+  std::vector<Standing> Standings() const override;
+  void Moves(std::vector<uint64_t>& moves) const override;
+  std::string Problem() const override;
+  void Interrupt(const std::exception_ptr& cause) noexcept override;
 
  private:
   template <typename Fn>
   void OnEveryThread(Fn&& fn) {
     RethrowFailure();
+    called_.store(true, std::memory_order_relaxed);
     const auto guarded = [&](int index) noexcept {
       try {
         fn(index);
@@ -60,6 +75,7 @@ class LocalRanks {
     } else {
       guarded(0);
     }
+    called_.store(false, std::memory_order_relaxed);
     RethrowFailure();
   }
 
@@ -68,6 +84,7 @@ class LocalRanks {
 
   const int first_;
   std::vector<std::unique_ptr<RankRunner>> ranks_;
+  std::atomic<bool> called_{false};  // the ranks are at something
   mutable std::mutex mutex_;
   std::exception_ptr failure_;          // the first; under mutex_
   std::optional<RankThreads> threads_;  // last: joined before anything that they use is gone

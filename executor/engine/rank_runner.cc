@@ -24,8 +24,41 @@ void RankRunner::Drain() {
 
 void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
   AwaitTokens();
+  place_.Set(Doing::kReadsBatch, Section::kMicroStep, 0, static_cast<int>(micro_step));
   const std::span<int32_t> input = inputs();
   fill(rank_, micro_step, input, {input.data() + input.size(), input.size()});
+  place_.Turn(Doing::kRuns);
+}
+
+std::string RankRunner::InstructionText(const Standpoint& at) const {
+  const std::vector<Instruction>& section = program_.section(at.section);
+  std::string text = fmt::format("instruction {} of {} of section {}, micro-step {}", at.index,
+                                 section.size(), SectionName(at.section), at.repetition);
+  if (at.index < section.size()) {
+    text += fmt::format(" ({})", FormatInstruction(program_, section[at.index]));
+  }
+  return text;
+}
+
+std::string RankRunner::PlaceText() const {
+  const Standpoint at = place_.get();
+  switch (at.doing) {
+    case Doing::kNothing:
+      return "has ended its part";
+    case Doing::kReadsBatch:
+      return fmt::format("reads the batch of micro-step {}", at.repetition);
+    case Doing::kRuns:
+      return "is at " + InstructionText(at);
+    case Doing::kMeetsOthers:
+      return fmt::format("waits for the others in its collective {}, {}", place_.collectives(),
+                         InstructionText(at));
+    case Doing::kAwaitsGpu:
+      return fmt::format("waits for its GPU, with {} collectives issued, up to {}",
+                         place_.collectives(), InstructionText(at));
+    case Doing::kAwaitsEvent:
+      return "waits for an event at " + InstructionText(at);
+  }
+  return "is somewhere";
 }
 
 std::span<int32_t> RankRunner::inputs() {

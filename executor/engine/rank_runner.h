@@ -16,7 +16,9 @@
 #include "executor/device/arena.h"
 #include "executor/engine/engine.h"
 #include "executor/engine/rank_files.h"
+#include "executor/engine/rank_place.h"
 #include "executor/engine/resolve.h"
+#include "executor/engine/watch.h"
 
 namespace zeroplan {
 
@@ -46,6 +48,19 @@ class RankRunner {
   // This rank has failed, of `cause`, and runs nothing any more: lets go whoever waits for it, so
   // that no rank waits for ever.
   virtual void Abort(const std::exception_ptr& cause) noexcept = 0;
+
+  // ---- for the watch (watch.h); from any thread ----
+
+  // What its threads are at.
+  virtual Standing standing() const = 0;
+  // Changes whenever one of them gets anywhere.
+  virtual uint64_t moves() const noexcept { return place_.moves(); }
+  // What a library has found wrong meanwhile; empty: nothing.
+  virtual std::string Problem() const { return {}; }
+  // Fails with `cause` what waits for others here, or will.
+  virtual void Interrupt(const std::exception_ptr& cause) noexcept = 0;
+  // A call of the engine is over on this rank.
+  void Idle() noexcept { place_.Turn(Doing::kNothing); }
 
   // ---- what sections take and leave; in memory of the host ----
 
@@ -93,12 +108,18 @@ class RankRunner {
   }
   void NoteTraffic(const Copy& copy, const ResolvedInstruction& resolved);
 
+  // "instruction 17 of section micro_step, micro-step 2: ..."
+  std::string InstructionText(const Standpoint& at) const;
+  // What the rank's own thread is at, in words.
+  std::string PlaceText() const;
+
   // Instructions that a trace has room for before it grows.
   static constexpr size_t kTraceReserve = 1u << 14;
 
   const Program& program_;
   const int rank_;
   const bool record_trace_;
+  RankPlace place_;  // of the rank's own thread
 
  private:
   // Memory that callers reach between sections, whether the program keeps it allocated then or not.

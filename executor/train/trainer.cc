@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -20,6 +20,7 @@
 #include "executor/checkpoint/shard_writer.h"
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
+#include "executor/engine/watch.h"
 #include "executor/optimizer/step_scalars.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
@@ -29,6 +30,7 @@
 #include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_identity.h"
+#include "executor/train/step_limit.h"
 
 namespace zeroplan {
 namespace {
@@ -39,6 +41,8 @@ constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
 
 // Asking a GPU's driver for its memory takes a while: not at every step.
 constexpr int64_t kDeviceUseEvery = 16;
+
+constexpr std::chrono::hours kForEver(24 * 365);
 
 using SteadyClock = std::chrono::steady_clock;
 double SecondsSince(SteadyClock::time_point begin) {
@@ -85,6 +89,8 @@ class Run {
         facts_(DecidingFacts(program.setup, options.steps, options.shuffle, data_.Digest())),
         sampler_(data_, MakeSamplerOptions(program, options, seed_, TrainTokensSoFar())),
         agreed_(Agree()),
+        step_limit_(options.step_timeout),
+        watch_({.group = &group}),
         engine_(program, MakeEngineOptions()),
         bad_steps_(program.setup.precision, options.max_bad_steps) {}
 
@@ -98,7 +104,9 @@ class Run {
     if (!leaving() && sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
     if (some_rank_failed_) EndFailed();
     if (!options_.save_dir.empty()) SaveFinal();
-    engine_.Drain();  // the last update may still fail
+    ExpectMoves("the last update");
+    engine_.Drain();  // which may still fail
+    watch_.Rest();
     if (first() && !options_.trace_file.empty()) WriteTrace();
     report_.steps = done_;
     report_.skipped_steps = engine_.state().skipped_steps;
@@ -233,8 +241,11 @@ class Run {
     return meta.train_tokens > 0 ? meta.train_tokens : (data_.size() - 1) / length * length;
   }
 
-  EngineOptions MakeEngineOptions() const {
+  EngineOptions MakeEngineOptions() {
+    ExpectMoves("setting up");
     EngineOptions engine;
+    engine.watch = &watch_;
+    if (step_limit_.still_seconds() <= 0) engine.communicator_seconds = 0;
     engine.backend = options_.backend;
     engine.group = options_.group;
     engine.deterministic = program_.setup.deterministic;
@@ -247,9 +258,26 @@ class Run {
     return engine;
   }
 
+  // Set-up, loading and saving take as long as they take, as long as they get on.
+  void ExpectMoves(std::string what) {
+    const double still = step_limit_.still_seconds();
+    SetMeetingLimit(still, what);
+    watch_.Expect(std::move(what), Watch::Seconds(still), /*renews=*/true);
+  }
+
+  // How long ranks wait for one another in the control channel; 0: for ever.
+  void SetMeetingLimit(double seconds, const std::string& purpose) {
+    group_.SetDeadline(
+        seconds > 0 ? std::chrono::seconds(static_cast<int64_t>(seconds) + 1) : kForEver, purpose);
+  }
+
   void Start() {
+    const std::string predicted =
+        group_.AllGather(fmt::format("{}", options_.predicted_step_seconds.value_or(0))).front();
+    step_limit_.Predict(std::strtod(predicted.c_str(), nullptr));
     engine_.Init();
     if (checkpoint_) {
+      ExpectMoves("loading the checkpoint");
       const CheckpointMeta& meta = checkpoint_->meta();
       StepState state = meta.state;
       // The gradient's scale depends on the batch, which a resumed run may cut differently.
@@ -262,6 +290,7 @@ class Run {
       if (first()) LogInfo("resumed from {} at step {}", last_checkpoint_.string(), done_);
       checkpoint_.reset();
     } else if (weights_) {
+      ExpectMoves("loading weights");
       engine_.Load(*weights_, false, nullptr);
       if (first()) {
         LogInfo("weights: read from {} ({})", options_.init_from.string(), weights_->Describe());
@@ -272,6 +301,7 @@ class Run {
               seed_);
     }
     bad_steps_.Start(engine_.state());
+    watch_.Rest();
   }
 
   // ---- what ends a run early ----
@@ -328,6 +358,7 @@ class Run {
     if (group_.world_size() == 1) LookForReasonToLeave();
     if (leaving()) return;
     if (StopRequested() || HasFailed()) engine_.RequestStop();
+    watch_.Expect(fmt::format("step {}", done_ + 1), Watch::Seconds(step_limit_.seconds()));
     const SteadyClock::time_point begin = SteadyClock::now();
     const StepState state = engine_.Step(
         [this](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets) {
@@ -345,6 +376,7 @@ class Run {
     }
     const double seconds = SecondsSince(begin);
     step_seconds_.push_back(seconds);
+    step_limit_.Note(seconds);
     consumed_ += static_cast<uint64_t>(program_.setup.batch.global_batch());
     ++done_;
     StepReport step;
@@ -432,8 +464,11 @@ class Run {
   void Validate() {
     const int64_t batches = std::min(options_.validation_batches, sampler_.validation_batches());
     if (batches == 0) return;
+    SetMeetingLimit(step_limit_.seconds(), fmt::format("the validation after step {}", done_));
     double sum = 0;
     for (int64_t b = 0; b < batches; ++b) {
+      watch_.Expect(fmt::format("batch {} of the validation after step {}", b, done_),
+                    Watch::Seconds(step_limit_.seconds()));
       LookForReasonToLeave();
       if (leaving()) return;
       sum += engine_.Evaluate(
@@ -454,6 +489,7 @@ class Run {
   }
 
   void Save() {
+    ExpectMoves(fmt::format("saving step {}", done_));
     CheckpointMeta meta;
     meta.step = done_;
     meta.samples_consumed = consumed_;
@@ -481,6 +517,8 @@ class Run {
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.
   void SaveFinal() {
     if (saved_at_ != done_) Save();
+    watch_.Rest();
+    SetMeetingLimit(0, "writing the weights");
     if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
@@ -501,6 +539,8 @@ class Run {
   const RunFacts facts_;
   BatchSampler sampler_;
   const bool agreed_;
+  StepLimit step_limit_;
+  Watch watch_;
   Engine engine_;
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used

@@ -39,9 +39,13 @@ struct TrainOptions {
   // So is one whose loss or gradient norm is above so many times its median over the last
   // kSpikeWindow steps. 0: none is.
   double skip_loss_spike = 0;
-  int threads_per_rank = 0;          // 0: cores / ranks
-  std::string swap_dir;              // where the NVMe choices keep their file
-  std::filesystem::path trace_file;  // Chrome trace of the whole run; empty: none
+  // Seconds that a step may take before the run ends as hung; 0: any. Unset: what StepLimit
+  // (executor/train/step_limit.h) makes of the steps before and of the prediction.
+  std::optional<double> step_timeout;
+  std::optional<double> predicted_step_seconds;  // rank 0's counts
+  int threads_per_rank = 0;                      // 0: cores / ranks
+  std::string swap_dir;                          // where the NVMe choices keep their file
+  std::filesystem::path trace_file;              // Chrome trace of the whole run; empty: none
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 };
@@ -84,6 +88,9 @@ class TrainObserver {
 // with `interrupted`; nothing is validated before that save. Throws Error(kUsage) for data or
 // weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
 // row, Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+//
+// Where a step, the set-up or a save gets nowhere, Error(kRuntime) says which rank holds it up; a
+// process that is stuck all the same is ended with kRuntime (executor/engine/watch.h).
 //
 // Where the state is whole on all ranks it is saved before an error leaves: after bad steps, which
 // changed nothing, where data cannot be read, where the observer throws.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -221,6 +222,26 @@ TEST_CASE("Ctrl-C saves, exits 130, and --resume continues at another layout") {
   CHECK(LossesByStep(work.path("m.jsonl")).rbegin()->first == done + 5);
 }
 
+TEST_CASE("a run whose rank is stuck ends, naming it, though its thread never returns") {
+  const Workspace work;
+  const std::string pipe = work.path("pipe"), log = work.path("log");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  // Nobody reads: once the pipe is full, the rank's thread is stuck in writing metrics.
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  const std::string command = "ZEROPLAN_NO_DETECT=1 timeout 60 " + BinaryPath("zeroplan ") +
+                              work.Train("--step-timeout 2 --metrics " + pipe, 100000) + " 2>" +
+                              log;
+  const int status = system(command.c_str());
+  close(reader);
+  const std::string said = ReadWhole(log);
+  CAPTURE(said);
+  CHECK(WEXITSTATUS(status) == 4);
+  CHECK(said.find("holds it up: it is between two calls of the engine (progress, metrics") !=
+        std::string::npos);
+  CHECK(said.find("did not end within 5.0 s of that and is ended now") != std::string::npos);
+}
+
 TEST_CASE("what cannot be run is refused with the option, the value and the fix") {
   const Workspace work;
   const struct {
@@ -245,6 +266,7 @@ TEST_CASE("what cannot be run is refused with the option, the value and the fix"
       {"train --model gpt2 --data x --lr nan", 2, "--lr"},
       {work.Train("--max-bad-steps -1"), 2, "--max-bad-steps"},
       {work.Train("--skip-loss-spike 0.5"), 2, "--skip-loss-spike: 0.5 is not allowed"},
+      {work.Train("--step-timeout soon"), 2, "--step-timeout: soon is not allowed"},
       {work.Train("--skip-loss-spike 3x"), 2, "--skip-loss-spike: 3x is not allowed"},
       {work.Train("--seq-len 64"), 2, "64"},
       {"train --model gpt2 --data /no/such/file", 2, "/no/such/file"},

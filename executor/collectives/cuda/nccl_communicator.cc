@@ -1,11 +1,16 @@
 #include "executor/collectives/cuda/nccl_communicator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <memory>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/program/program.h"
+#include "executor/device/cuda/cuda_check.h"
+#include "executor/engine/cuda/patience.h"
 
 namespace zeroplan {
 namespace {
@@ -46,6 +51,41 @@ class NcclGroup {
   bool open_ = true;
 };
 
+struct SetUpResult {
+  std::atomic<bool> done{false};
+  ncclResult_t status = ncclSuccess;  // both before done
+  ncclComm_t communicator = nullptr;
+};
+
+// On a thread of its own, which is left behind where the others do not come: the process is about
+// to end then. A communicator that does not block (ncclConfig_t::blocking) could be given up too,
+// but NCCL 2.28 starts a thread for each of its collectives, in every step.
+ncclComm_t SetUp(const ProcessGroup& group, const ncclUniqueId& id, double limit_seconds) {
+  int device = 0;
+  ZEROPLAN_CUDA(cudaGetDevice(&device));
+  const auto result = std::make_shared<SetUpResult>();
+  const int rank = group.rank(), ranks = group.world_size();
+  std::thread([result, id, device, rank, ranks] {
+    cudaSetDevice(device);
+    result->status = ncclCommInitRank(&result->communicator, ranks, id, rank);
+    result->done.store(true, std::memory_order_release);
+  }).detach();
+  const auto begin = std::chrono::steady_clock::now();
+  for (Patience patience; !result->done.load(std::memory_order_acquire); patience.Pause()) {
+    group.ThrowIfFailed();
+    const double waited =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (limit_seconds <= 0 || waited < limit_seconds) continue;
+    ThrowRuntime(
+        "NCCL: setting up a communicator of {} ranks has not ended after {:.0f} s; the "
+        "network between the hosts may not let all of them reach one another "
+        "(NCCL_DEBUG=INFO tells more)",
+        ranks, waited);
+  }
+  CheckNccl(result->status, "ncclCommInitRank");
+  return result->communicator;
+}
+
 }  // namespace
 
 void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
@@ -54,14 +94,12 @@ void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
                ncclGetLastError(communicator));
 }
 
-NcclCommunicator::NcclCommunicator(ProcessGroup& group)
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, double limit_seconds)
     : rank_(group.rank()), world_size_(group.world_size()) {
   ncclUniqueId id{};
   if (rank_ == 0) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
   group.Broadcast(std::as_writable_bytes(std::span(id.internal)));
-  ncclComm_t communicator = nullptr;
-  ZEROPLAN_NCCL(ncclCommInitRank(&communicator, world_size_, id, rank_));
-  communicator_.reset(communicator);
+  communicator_.reset(SetUp(group, id, limit_seconds));
 }
 
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {
@@ -124,14 +162,22 @@ void NcclCommunicator::ReduceToOwners(const CommSegment& segment, uint64_t eleme
   }
 }
 
-void NcclCommunicator::CheckAsyncError() const {
-  if (communicator_ == nullptr) return;
+std::string NcclCommunicator::AsyncProblem() const {
+  const std::lock_guard lock(mutex_);
+  if (communicator_ == nullptr) return {};
   ncclResult_t status = ncclSuccess;
-  ZEROPLAN_NCCL(ncclCommGetAsyncError(communicator_.get(), &status));
-  CheckNccl(status, "a collective", communicator_.get());
+  if (ncclCommGetAsyncError(communicator_.get(), &status) != ncclSuccess) return {};
+  if (status == ncclSuccess || status == ncclInProgress) return {};
+  return fmt::format("NCCL: {} in a collective: {}", ncclGetErrorString(status),
+                     ncclGetLastError(communicator_.get()));
+}
+
+void NcclCommunicator::CheckAsyncError() const {
+  if (const std::string problem = AsyncProblem(); !problem.empty()) ThrowRuntime("{}", problem);
 }
 
 void NcclCommunicator::Abort() noexcept {
+  const std::lock_guard lock(mutex_);
   if (communicator_ != nullptr) ncclCommAbort(communicator_.release());
 }
 

@@ -8,7 +8,9 @@
 #include <nccl.h>
 
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "executor/collectives/in_process.h"
@@ -22,7 +24,9 @@ void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator = 
 class NcclCommunicator {
  public:
   // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
-  explicit NcclCommunicator(ProcessGroup& group);
+  // Throws Error(kRuntime) where not all ranks have come within `limit_seconds` (0: waits for
+  // ever), and the group's failure once it has one.
+  explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300);
 
   int world_size() const { return world_size_; }
 
@@ -30,7 +34,9 @@ class NcclCommunicator {
   // CommSegment says.
   void Issue(const CommCall& call, cudaStream_t stream);
 
-  // Throws Error(kRuntime) if NCCL has found something wrong since; cheap.
+  // What NCCL has found wrong since; empty: nothing. Cheap; any thread.
+  std::string AsyncProblem() const;
+  // Throws it as Error(kRuntime).
   void CheckAsyncError() const;
   // Ends what is under way on this rank, for a run that has failed; the communicator is gone after.
   void Abort() noexcept;
@@ -46,8 +52,9 @@ class NcclCommunicator {
   void ReduceToOwners(const CommSegment& segment, uint64_t element_bytes, ncclDataType_t type,
                       cudaStream_t stream);
 
-  int rank_;
-  int world_size_;
+  const int rank_;
+  const int world_size_;
+  mutable std::mutex mutex_;  // of AsyncProblem's look against the end of what it looks at
   std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Destroy> communicator_;
 };
 

@@ -1,6 +1,9 @@
 #include "executor/engine/cuda/cuda_rank.h"
 
 #include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
 #include <thread>
 #include <variant>
 
@@ -72,8 +75,9 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     context.cuda = &launches_[i];
   }
   // One that is not used would take memory for nothing.
-  if (RunsCollectives(program, Stream::kGather)) gather_.emplace(group_);
-  if (RunsCollectives(program, Stream::kReduce)) reduce_.emplace(group_);
+  const double limit = options.communicator_seconds;
+  if (RunsCollectives(program, Stream::kGather)) gather_.emplace(group_, limit);
+  if (RunsCollectives(program, Stream::kReduce)) reduce_.emplace(group_, limit);
   Prepare();
   clock_.emplace(stream(Stream::kCompute), record_trace_);
   // A trace has a span for each instruction, which a graph does not tell.
@@ -84,6 +88,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
 }
 
 CudaRank::~CudaRank() {
+  if (!aborted_ && interrupted_.load()) Abort(interruption_);
   if (!aborted_) {
     try {
       Drain();  // gathers under way would write to memory that is about to go
@@ -97,6 +102,69 @@ CudaRank::~CudaRank() {
   }
   host_->Abort();
   if (host_->failed()) LetGo();
+}
+
+void CudaRank::Interrupt(const std::exception_ptr& cause) noexcept {
+  if (interrupted_.load()) return;
+  interruption_ = cause;
+  interrupted_.store(true);
+}
+
+void CudaRank::ThrowIfInterrupted() const {
+  if (interrupted_.load(std::memory_order_acquire)) std::rethrow_exception(interruption_);
+}
+
+// A thread that reads a batch, and the host's that run something, need nobody. One that issues may
+// wait for room in the GPU's queue, behind a collective that others have not come to.
+Standing CudaRank::standing() const {
+  Standing standing{rank_, PlaceText(), place_.get().doing == Doing::kReadsBatch};
+  for (const Stream stream : {Stream::kHost, Stream::kStorage}) {
+    const Standpoint at = host_->place(stream).get();
+    if (at.doing != Doing::kRuns && at.doing != Doing::kAwaitsEvent) continue;
+    const bool runs = at.doing == Doing::kRuns;
+    standing.doing += fmt::format("; its stream {} {} {}", StreamName(stream),
+                                  runs ? "is at" : "waits for an event at", InstructionText(at));
+    standing.holds_up = standing.holds_up || runs;
+  }
+  standing.doing += BusyStreams();
+  return standing;
+}
+
+// The driver may be what is stuck: asked by a thread that nobody has to wait for.
+std::string CudaRank::BusyStreams() const {
+  std::vector<std::pair<std::string, cudaStream_t>> streams;
+  for (int s = 0; s < kStreams; ++s) {
+    const auto of = static_cast<Stream>(s);
+    if (!OnHost(of)) streams.emplace_back(StreamName(of), stream(of));
+  }
+  const auto answer = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> busy = answer->get_future();
+  std::thread([answer, streams, device = device_] {
+    std::string names;
+    cudaSetDevice(device);
+    for (const auto& [name, stream] : streams) {
+      if (cudaStreamQuery(stream) == cudaErrorNotReady) names += (names.empty() ? "" : ", ") + name;
+    }
+    answer->set_value(names);
+  }).detach();
+  if (busy.wait_for(std::chrono::seconds(1)) != std::future_status::ready) {
+    return "; the driver does not answer";
+  }
+  const std::string names = busy.get();
+  return names.empty() ? "; nothing is under way on its GPU" : "; under way on its GPU: " + names;
+}
+
+uint64_t CudaRank::moves() const noexcept {
+  return place_.moves() + host_->place(Stream::kHost).moves() +
+         host_->place(Stream::kStorage).moves();
+}
+
+std::string CudaRank::Problem() const {
+  for (const auto* communicator : {&gather_, &reduce_}) {
+    if (!*communicator) continue;
+    if (std::string problem = (*communicator)->AsyncProblem(); !problem.empty()) return problem;
+  }
+  return {};
 }
 
 void CudaRank::Abort(const std::exception_ptr& cause) noexcept {
@@ -147,8 +215,11 @@ void CudaRank::Prepare() {
 
 void CudaRank::Issue(Section section, When kind, int repetition) {
   if (graphs_->ReplaysWhole(section)) {
+    place_.Set(Doing::kRuns, section, 0, repetition);
     graphs_->LaunchWhole(section, kind, stream(Stream::kCompute),
                          [&] { IssueAll(section, kind, repetition); });
+    place_.Set(Doing::kRuns, section, program_.section(section).size(), repetition);
+    place_.CountCollectives(CollectivesOf(section, kind));
     if (section == Section::kMicroStep) tokens_under_way_ = true;
   } else {
     IssueAll(section, kind, repetition);
@@ -156,11 +227,23 @@ void CudaRank::Issue(Section section, When kind, int repetition) {
   if (section == Section::kOptimizerStep) graphs_->CountStep();
 }
 
+uint64_t CudaRank::CollectivesOf(Section section, When kind) {
+  const auto [found, added] = collectives_.try_emplace({section, kind}, 0);
+  if (!added) return found->second;
+  for (const Instruction& instruction : program_.section(section)) {
+    if (RunsIn(instruction, section, kind) && std::holds_alternative<Collective>(instruction.op)) {
+      ++found->second;
+    }
+  }
+  return found->second;
+}
+
 void CudaRank::IssueAll(Section section, When kind, int repetition) {
   const std::vector<Instruction>& instructions = program_.section(section);
   GraphReplay::Runs* runs = graphs_->RunsOf(section, kind);
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (!RunsIn(instructions[i], section, kind)) continue;
+    place_.Set(Doing::kRuns, section, i, repetition);
     if (OnHost(instructions[i].stream)) {
       host_->Issue(section, i);
     } else if (const int32_t run = runs == nullptr ? LaunchRuns::kNone : runs->RunOf(i);
@@ -217,6 +300,7 @@ void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstr
                                Stream s) {
   std::optional<NcclCommunicator>& communicator = s == Stream::kGather ? gather_ : reduce_;
   ZEROPLAN_CHECK(communicator.has_value(), "no communicator for {}", StreamName(s));
+  if (!graphs_->capturing()) place_.CountCollectives(1);
   communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)}, stream(s));
   NoteTraffic(collective, resolved);
 }
@@ -258,12 +342,14 @@ void CudaRank::IssueWait(EventId event, Stream s) {
 
 void CudaRank::Poll(cudaEvent_t event) {
   Patience patience;
+  place_.Turn(Doing::kAwaitsGpu);
   while (true) {
     const cudaError_t status = cudaEventQuery(event);
-    if (status == cudaSuccess) return;
+    if (status == cudaSuccess) return place_.Turn(Doing::kRuns);
     if (status != cudaErrorNotReady) ZEROPLAN_CUDA(status);
     host_->RethrowFailure();
-    if (group_.failed()) throw Error(ExitCode::kRuntime, group_.failure());
+    group_.ThrowIfFailed();
+    ThrowIfInterrupted();
     if (patience.asked() % 1024 == 1023) {
       if (gather_) gather_->CheckAsyncError();
       if (reduce_) reduce_->CheckAsyncError();

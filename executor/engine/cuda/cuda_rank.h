@@ -6,11 +6,15 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/program/program.h"
@@ -44,6 +48,11 @@ class CudaRank final : public RankRunner {
   StepTimes Finish() override;
   void Abort(const std::exception_ptr& cause) noexcept override;
 
+  Standing standing() const override;
+  uint64_t moves() const noexcept override;
+  std::string Problem() const override;
+  void Interrupt(const std::exception_ptr& cause) noexcept override;
+
   std::vector<TraceSpan> spans() const override { return clock_->spans(); }
   std::optional<uint64_t> DeviceUsedBytes() const override;
   std::array<uint64_t, kSpaces> PatternHighWater() const override;
@@ -68,6 +77,10 @@ class CudaRank final : public RankRunner {
   void Poll(cudaEvent_t event);
   void TellOthers(const std::exception_ptr& cause) noexcept;
   void LetGo() noexcept;
+  void ThrowIfInterrupted() const;
+  // " of its streams, compute and reduce are not done"; empty where the driver does not answer.
+  std::string BusyStreams() const;
+  uint64_t CollectivesOf(Section section, When kind);
   cudaStream_t stream(Stream s) const { return streams_[static_cast<size_t>(s)].get(); }
 
   SingleProcess alone_;  // the group where options have none
@@ -90,6 +103,9 @@ class CudaRank final : public RankRunner {
   CudaEvent before_copy_;    // a copy of pageable memory waits for it on the host
   bool tokens_under_way_ = false;
   bool aborted_ = false;
+  std::atomic<bool> interrupted_{false};
+  std::exception_ptr interruption_;                           // before interrupted_
+  std::map<std::pair<Section, When>, uint64_t> collectives_;  // of what is replayed as a whole
   std::map<BufferId, std::vector<std::byte>> peeked_;
   // Once the streams are there and idle.
   std::optional<StepClock> clock_;

@@ -29,7 +29,12 @@ void HostStreams::Issue(Section section, size_t index) {
   }
   if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
     const uint32_t number = events_.IssuedSoFar(wait->event);
-    on.Post([this, event = wait->event, number] { WaitFor(event, number); });
+    on.Post([this, section, index, event = wait->event, number] {
+      RankPlace& place = own_place(program_.section(section)[index].stream);
+      place.Set(Doing::kAwaitsEvent, section, index, 0);
+      WaitFor(event, number);
+      place.Turn(Doing::kNothing);
+    });
     return;
   }
   on.Post([this, section, index] { Run(section, index); });
@@ -41,12 +46,15 @@ void HostStreams::RethrowFailure() const {
 }
 
 void HostStreams::Run(Section section, size_t index) {
+  RankPlace& place = own_place(program_.section(section)[index].stream);
+  place.Set(Doing::kRuns, section, index, 0);
   const bool traces = clock_.traces();
   const double begin = traces ? clock_.HostSeconds() : 0;
   Dispatch(program_.section(section)[index], resolved_.section(section)[index]);
   if (traces) {
     clock_.AddHostSpan({section, static_cast<int32_t>(index), begin, clock_.HostSeconds()});
   }
+  place.Turn(Doing::kNothing);
 }
 
 void HostStreams::Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved) {

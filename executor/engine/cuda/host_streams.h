@@ -11,6 +11,7 @@
 #include "executor/engine/cuda/host_worker.h"
 #include "executor/engine/cuda/step_clock.h"
 #include "executor/engine/rank_files.h"
+#include "executor/engine/rank_place.h"
 #include "executor/engine/resolve.h"
 #include "executor/kernels/kernel_call.h"
 
@@ -34,11 +35,19 @@ class HostStreams {
   // Threads that wait for an event fail, now and later.
   void Abort() noexcept { aborted_.store(true); }
 
+  // Where its threads are; any thread may ask.
+  const RankPlace& place(Stream stream) const {
+    return stream == Stream::kHost ? host_place_ : storage_place_;
+  }
+
  private:
   HostWorker& worker(Stream stream) { return stream == Stream::kHost ? host_ : storage_; }
   void Run(Section section, size_t index);
   void Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved);
   void WaitFor(EventId event, uint32_t number) const;
+  RankPlace& own_place(Stream stream) {
+    return stream == Stream::kHost ? host_place_ : storage_place_;
+  }
 
   const Program& program_;
   const ResolvedProgram& resolved_;
@@ -47,6 +56,7 @@ class HostStreams {
   StepClock& clock_;
   RankFiles& files_;
   std::atomic<bool> aborted_{false};
+  RankPlace host_place_, storage_place_;
   HostWorker host_, storage_;  // last: their threads use the rest
 };
 

@@ -28,12 +28,14 @@ class NotingRank : public RankRunner {
     return {};
   }
   void Abort(const std::exception_ptr&) noexcept override { ++aborts; }
+  void Interrupt(const std::exception_ptr&) noexcept override { ++interrupts; }
+  Standing standing() const override { return {rank_, PlaceText(), false}; }
   std::vector<TraceSpan> spans() const override { return {}; }
   std::array<uint64_t, kSpaces> PatternHighWater() const override { return {}; }
   std::span<const std::byte> Peek(BufferId) override { return {}; }
 
   Words said;
-  int aborts = 0;
+  int aborts = 0, interrupts = 0;
 
  protected:
   void Issue(Section section, When, int) override { said.emplace_back(SectionName(section)); }

@@ -1,0 +1,113 @@
+// Notices that the ranks of this process get nowhere, says what they are at, and ends the run.
+//
+// A thread of its own looks, which nothing that a rank does can block. On expiry it writes a line
+// for each rank. Where one of them holds the others up by itself (it reads a batch, runs a kernel
+// of the host, is not in the engine at all), the run fails at once, named after it. Where all wait,
+// for a GPU or other ranks, another process may know better: the run fails a little later, if that
+// one has not failed it. What waits and can be let go is; a process that is still there after that
+// is ended with kRuntime.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "executor/process/process_group.h"
+
+namespace zeroplan {
+
+// What one rank is at.
+struct Standing {
+  int rank = 0;
+  std::string doing;      // "waits for its GPU; ..."
+  bool holds_up = false;  // by itself: it waits for no GPU and no other rank
+};
+
+// Who is watched. Every call comes from the watch's thread.
+class Watched {
+ public:
+  virtual std::vector<Standing> Standings() const = 0;
+  // By rank; a value changes whenever the rank gets anywhere.
+  virtual void Moves(std::vector<uint64_t>& moves) const = 0;
+  // What a library has found wrong behind the ranks' backs; empty: nothing.
+  virtual std::string Problem() const { return {}; }
+  // Fails the ranks with `cause` and lets go those that wait for others.
+  virtual void Interrupt(const std::exception_ptr& cause) noexcept = 0;
+
+ protected:
+  ~Watched() = default;
+};
+
+struct WatchOptions {
+  ProcessGroup* group = nullptr;  // null: this process is all; outlives the watch
+  std::chrono::milliseconds look_every{200};
+  // Before a process whose ranks all wait fails the run: less than a group's own limits.
+  std::chrono::milliseconds patience{5'000};
+  // For the process to end by itself after it has: with others, which the group's own limit may
+  // end, and alone.
+  std::chrono::milliseconds grace{20'000}, grace_alone{5'000};
+  std::function<void(std::string_view)> write;  // default: stderr, without blocking for long
+  std::function<void()> end;                    // default: _exit(4)
+};
+
+class Watch {
+ public:
+  using Seconds = std::chrono::duration<double>;
+
+  explicit Watch(WatchOptions options = {});
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // From now on `what` has to end within `limit`, or, where it `renews`, no rank may stand still
+  // for so long. It ends with the next call of this or of Rest. 0: for ever.
+  void Expect(std::string what, Seconds limit, bool renews = false);
+  // Nothing is expected.
+  void Rest() { Expect({}, Seconds(0)); }
+
+  // Null: nobody. They must stay until the next call.
+  void Observe(Watched* watched);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Mover {
+    uint64_t moves = 0;
+    Clock::time_point since;
+  };
+
+  bool alone() const { return options_.group == nullptr || options_.group->world_size() == 1; }
+  std::chrono::milliseconds grace() const {
+    return alone() ? options_.grace_alone : options_.grace;
+  }
+  void Serve();
+  void Look(Clock::time_point now);
+  void NoteMoves(Clock::time_point now);
+  // Writes what the ranks are at. Returns what the run fails with.
+  std::string Tell(Clock::time_point now);
+  void Fail(const std::string& message);
+
+  const WatchOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  Watched* watched_ = nullptr;
+  std::string what_;
+  Seconds limit_{0};
+  bool renews_ = false;
+  Clock::time_point began_, last_look_, told_at_, failed_at_;
+  bool told_ = false, failed_ = false, waits_for_others_ = false;
+  std::string message_;
+  std::vector<uint64_t> moves_;
+  std::vector<Mover> movers_;
+  std::thread thread_;  // last
+};
+
+}  // namespace zeroplan
