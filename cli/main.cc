@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <exception>
 #include <new>
 #include <string_view>
@@ -32,6 +33,7 @@ constexpr std::string_view kBug =
 
 int main(int argc, char** argv) {
   OpenStandardStreams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit is a failed write, with a message
   try {
     return zeroplan::RunProgram(argc, argv);
   } catch (const zeroplan::Error& error) {

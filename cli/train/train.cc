@@ -9,6 +9,7 @@
 #include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
 #include "cli/train/progress.h"
+#include "cli/train/run_signals.h"
 #include "cli/train/train_command.h"
 #include "cli/train/train_ranks.h"
 #include "cli/train/train_work.h"
@@ -120,6 +121,7 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
 }
 
 void RunTrain(const TrainCommand& command) {
+  TakeRunSignals();
   CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);

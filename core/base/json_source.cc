@@ -1,10 +1,14 @@
 #include "core/base/json_source.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/unique_fd.h"
 
 namespace zeroplan {
 namespace {
@@ -41,23 +45,37 @@ std::string JsonNode::Quote() const {
 }
 
 std::string ReadTextFile(const std::filesystem::path& file) {
-  std::error_code error;
   const std::string name = file.string();
-  if (std::filesystem::is_directory(file, error)) {
-    ThrowUsage("{}: is a folder; name a file", name);
+  const auto fail = [&](int error) {
+    const std::string text =
+        fmt::format("{}: cannot be read ({}); name a readable file", name, std::strerror(error));
+    const bool ours = error == EMFILE || error == ENFILE || error == ENOMEM;
+    throw Error(ours ? ExitCode::kRuntime : ExitCode::kUsage, text);
+  };
+  UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) fail(errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) fail(errno);
+  if (S_ISDIR(info.st_mode)) ThrowUsage("{}: is a folder; name a file", name);
+  if (!S_ISREG(info.st_mode)) {
+    if (!name.starts_with("/dev/fd/") && !name.starts_with("/proc/self/fd/") &&
+        name != "/dev/stdin") {
+      ThrowUsage("{}: is a pipe or a device; name a regular file", name);
+    }
+    if (::fcntl(fd.get(), F_SETFL, 0) != 0) fail(errno);  // wait for who writes to it
   }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) ThrowUsage("{}: cannot be read ({}); name a readable file", name, std::strerror(errno));
   std::string text;
   char chunk[1 << 16];
-  while (in.read(chunk, sizeof chunk), in.gcount() > 0) {
-    text.append(chunk, static_cast<size_t>(in.gcount()));
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(errno);
+    if (got == 0) return text;
+    text.append(chunk, static_cast<size_t>(got));
     if (text.size() > kMaxFileBytes) {
       ThrowUsage("{}: is larger than 16 MiB; this is no config file", name);
     }
   }
-  if (in.bad()) ThrowUsage("{}: cannot be read ({})", name, std::strerror(errno));
-  return text;
 }
 
 }  // namespace zeroplan

@@ -52,8 +52,9 @@ JsonNode ParseJsonText(std::string_view text, std::string_view source);
 // `limit` bytes "...".
 std::string PrintableText(std::string_view text, size_t limit);
 
-// The file as text. Throws Error(kUsage) if it cannot be read, is a folder or is larger than 16
-// MiB.
+// The file as text. Throws Error(kUsage) if it cannot be read, is larger than 16 MiB, or is no
+// regular file: a pipe that nobody writes to would be waited for. /dev/stdin and what a shell hands
+// over as /dev/fd/N are read all the same.
 std::string ReadTextFile(const std::filesystem::path& file);
 
 }  // namespace zeroplan

@@ -52,6 +52,7 @@ MappedFile MappedFile::Open(const std::filesystem::path& path) {
     ThrowUsage("{}: cannot map {} bytes: {}", path.string(), info.st_size, std::strerror(errno));
   }
   file.data_ = static_cast<const std::byte*>(address);
+  file.range_ = MappedRange(file.data_, file.size_, path);
   return file;
 }
 
@@ -76,6 +77,7 @@ void MappedFile::DropResident(uint64_t offset, uint64_t bytes) const noexcept {
 }
 
 void MappedFile::Release() noexcept {
+  range_ = MappedRange();
   if (data_ != nullptr && copy_ == nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
   copy_.reset();
   data_ = nullptr;
@@ -87,6 +89,7 @@ MappedFile::~MappedFile() { Release(); }
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
+      range_(std::move(other.range_)),
       copy_(std::move(other.copy_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
@@ -94,6 +97,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     Release();
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    range_ = std::move(other.range_);
     copy_ = std::move(other.copy_);
   }
   return *this;

@@ -7,12 +7,15 @@
 #include <memory>
 #include <span>
 
+#include "executor/data/mapped_ranges.h"
+
 namespace zeroplan {
 
 // The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page
 // and one of the process's 65,530 map slots, which a folder of sources would use up.
 //
-// A mapped file must not shrink while it is open: touching what was cut off raises SIGBUS.
+// A mapped file must not shrink while it is open: touching what was cut off ends the process with a
+// message that names the file (mapped_ranges.h).
 class MappedFile {
  public:
   // Throws Error(kUsage) naming the path if it cannot be opened, is no regular file, or cannot be
@@ -43,6 +46,7 @@ class MappedFile {
 
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  MappedRange range_;                  // of what is mapped
   std::unique_ptr<std::byte[]> copy_;  // set for small files: then nothing is mapped
 };
 

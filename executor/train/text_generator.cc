@@ -57,14 +57,16 @@ int32_t Draw(const std::vector<float>& logits, const SamplingOptions& sampling,
 }  // namespace
 
 struct TextGenerator::Impl {
-  Impl(const std::filesystem::path& folder, int64_t wanted_context, int threads)
-      : model(LoadModel(folder.string())),
+  Impl(const std::filesystem::path& from, int64_t wanted_context, int threads)
+      : folder(from),
+        model(LoadModel(folder.string())),
         context(wanted_context > 0 ? std::min(wanted_context, model.positions) : model.positions),
         program(LowerGenerator(model, context)),
         engine(program, MakeEngineOptions(threads)) {
     engine.Init();
     engine.Load(HfWeightsSource(folder, model, *program.layout.tensors), false, nullptr);
   }
+  std::filesystem::path folder;
   ModelSpec model;
   int64_t context;
   Program program;
@@ -88,6 +90,14 @@ std::vector<float> TextGenerator::NextLogits(const std::vector<int32_t>& tokens)
   const std::span<const int32_t> window(tokens.data() + tokens.size() - used, used);
   std::vector<float> logits = impl_->engine.Logits(window, static_cast<int32_t>(used) - 1);
   logits.resize(static_cast<size_t>(impl_->model.vocab));
+  const auto finite =
+      std::count_if(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
+  if (finite < static_cast<std::ptrdiff_t>(logits.size())) {
+    ThrowUsage(
+        "{}: {} of {} tokens have no finite score: the weights hold NaN or infinities, or "
+        "overflow; train again from a checkpoint before they did",
+        impl_->folder.string(), static_cast<std::ptrdiff_t>(logits.size()) - finite, logits.size());
+  }
   return logits;
 }
 

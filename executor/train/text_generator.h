@@ -27,7 +27,8 @@ class TextGenerator {
   TextGenerator& operator=(const TextGenerator&) = delete;
 
   const ModelSpec& model() const;
-  // Logits of the token after `tokens` (the last `context` of them); real vocabulary.
+  // Logits of the token after `tokens` (the last `context` of them); real vocabulary. Throws
+  // Error(kUsage) naming the folder if one is no finite number: its weights hold such.
   std::vector<float> NextLogits(const std::vector<int32_t>& tokens);
   // Appends `count` tokens to `tokens`, calling `on_token` for each. An empty prompt starts from
   // token 10 (a line feed in byte-level text).

@@ -1,0 +1,11 @@
+// Signals that would end a run without a word, or without saving.
+#pragma once
+
+namespace zeroplan {
+
+// For the rest of the process. A reader of its messages that goes away (SIGPIPE) is a failed write.
+// A terminal that goes away (SIGHUP) asks for a stop as SIGTERM does, once, however many come; with
+// nohup it does nothing.
+void TakeRunSignals();
+
+}  // namespace zeroplan
