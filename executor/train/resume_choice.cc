@@ -132,7 +132,7 @@ ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, con
   const auto refuse_if_strict = [&] {
     if (!strict) return;
     ThrowUsage(
-        "{}\n--strict-resume: no other checkpoint is taken in its place; 'zeroplan checkpoint "
+        "{}; --strict-resume: no other checkpoint is taken in its place; 'zeroplan checkpoint "
         "verify {}' says which are intact",
         damage, save_dir.string());
   };
@@ -150,7 +150,7 @@ ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, con
     choice.damaged.push_back(folder.filename().string());
   }
   if (choice.source == nullptr) {
-    ThrowUsage("{}\nno checkpoint in {} is intact", damage, checkpoints.string());
+    ThrowUsage("{}; no checkpoint in {} is intact", damage, checkpoints.string());
   }
   if (!first) return choice;
   SayIntact(*choice.source,
