@@ -22,8 +22,11 @@ constexpr std::array<PartKind, 6> kPartKinds = {{{"gpu", "gpus"},
 
 // What walks a profile calls itself once a level.
 constexpr int kMostLevels = 64;
-bool IsShallow(std::string_view text) {
-  int levels = 0;
+// A measured profile has some hundred; objects find a key by looking at all of theirs.
+constexpr int kMostValues = 10'000;
+
+void RefuseEndless(std::string_view text, std::string_view source) {
+  int levels = 0, values = 1;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -33,12 +36,15 @@ bool IsShallow(std::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      if (++levels > kMostLevels) return false;
+      if (++levels > kMostLevels) {
+        ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostLevels);
+      }
     } else if (c == '}' || c == ']') {
       --levels;
+    } else if (c == ',' && ++values > kMostValues) {
+      ThrowUsage("{}: has more than {} values; this is no hardware profile", source, kMostValues);
     }
   }
-  return true;
 }
 
 // A figure or a table is one thing: half of an old one and half of a new one is neither.
@@ -158,9 +164,7 @@ std::string_view EmbeddedText(std::string_view folder, std::string_view name) {
 }
 
 ProfileJson ParseJson(std::string_view text, std::string_view source) {
-  if (!IsShallow(text)) {
-    ThrowUsage("{}: not valid JSON: more than {} levels deep", source, kMostLevels);
-  }
+  RefuseEndless(text, source);
   try {
     return ProfileJson::parse(text);
   } catch (const ProfileJson::exception& error) {  // also numbers past a double

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -159,21 +160,25 @@ SafetensorsPlan PlanSafetensors(std::span<const SafetensorsPlan::Tensor> tensors
   metadata["format"] = "pt";
   nlohmann::ordered_json json;
   json["__metadata__"] = metadata;
+  auto& members = json.get_ref<nlohmann::ordered_json::object_t&>();
+  std::unordered_set<std::string_view> names;
   SafetensorsPlan plan;
   uint64_t data_bytes = 0;
   for (const auto& tensor : tensors) {
     const uint64_t elements = tensor.elements();
     const uint64_t end = CheckedAdd(
         data_bytes, CheckedMul(elements, DtypeBytes(tensor.dtype), tensor.name), tensor.name);
-    json[tensor.name] = {{"dtype", SafetensorsDtype(tensor.dtype)},
-                         {"shape", tensor.shape},
-                         {"data_offsets", {data_bytes, end}}};
+    ZEROPLAN_CHECK(names.insert(tensor.name).second, "a tensor name is used twice");
+    // Behind the others, without a look through all of them.
+    nlohmann::ordered_json entry = {{"dtype", SafetensorsDtype(tensor.dtype)},
+                                    {"shape", tensor.shape},
+                                    {"data_offsets", {data_bytes, end}}};
+    members.push_back({tensor.name, std::move(entry)});
     plan.offset.push_back(data_bytes);
     plan.elements.push_back(elements);
     plan.dtype.push_back(tensor.dtype);
     data_bytes = end;
   }
-  ZEROPLAN_CHECK(json.size() == tensors.size() + 1, "a tensor name is used twice");
   std::string text = json.dump();
   text.resize(AlignUp(text.size(), 8), ' ');
   const uint64_t length = text.size();

@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 // An object of objects of arrays: anything deeper is refused while it is parsed, before it costs
 // memory.
-constexpr int kMaxDepth = 3;
+constexpr size_t kMaxDepth = 3;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
 std::optional<uint64_t> DtypeSize(std::string_view dtype) {
@@ -42,24 +42,61 @@ std::optional<uint64_t> DtypeSize(std::string_view dtype) {
   return std::nullopt;
 }
 
-Json ParseStrictly(std::string_view text, const std::filesystem::path& path) {
-  // Names at each depth of the objects being parsed; a name given twice would hide the first one.
-  std::array<std::unordered_set<std::string>, kMaxDepth> keys;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    const bool opens =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (opens && depth >= kMaxDepth) ThrowUsage("{}: header nested too deeply", path.string());
-    if (event == Json::parse_event_t::object_start) keys[static_cast<size_t>(depth)].clear();
-    if (event == Json::parse_event_t::key &&
-        !keys[static_cast<size_t>(depth - 1)].insert(parsed.get_ref<const std::string&>()).second) {
-      ThrowUsage("{}: the header gives '{}' twice", path.string(),
-                 Printable(parsed.get_ref<const std::string&>()));
+// Looks at the text before anything is made of it: the depth, and that no object gives a name
+// twice, which would hide the first one. A pass of its own: the library's callback while it parses
+// goes through all of an object's members at the end of each of them.
+class StrictnessCheck : public nlohmann::json_sax<Json> {
+ public:
+  explicit StrictnessCheck(const std::filesystem::path& path) : path_(path) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override {
+    Open();
+    // Not clear(), which goes through the buckets of the largest object so far.
+    keys_[depth_ - 1] = {};
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!keys_[depth_ - 1].insert(name).second) {
+      ThrowUsage("{}: the header gives '{}' twice", path_.string(), Printable(name));
     }
     return true;
-  };
+  }
+  bool end_object() override { return Close(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_array() override { return Close(); }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    ThrowUsage("{}: the header is not valid JSON: {}", path_.string(), Printable(error.what()));
+  }
+
+ private:
+  bool Open() {
+    if (depth_ >= kMaxDepth) ThrowUsage("{}: header nested too deeply", path_.string());
+    ++depth_;
+    return true;
+  }
+  bool Close() {
+    --depth_;
+    return true;
+  }
+
+  const std::filesystem::path& path_;
+  size_t depth_ = 0;
+  std::array<std::unordered_set<std::string>, kMaxDepth> keys_;  // of the open objects, by depth
+};
+
+Json ParseStrictly(std::string_view text, const std::filesystem::path& path) {
+  StrictnessCheck check(path);
+  Json::sax_parse(text, &check);
   try {
-    return Json::parse(text, check);
-  } catch (const Json::exception& error) {
+    return Json::parse(text);
+  } catch (const Json::exception& error) {  // numbers past a double
     ThrowUsage("{}: the header is not valid JSON: {}", path.string(), Printable(error.what()));
   }
 }

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -202,6 +203,21 @@ TEST_CASE("text that is no profile") {
   const std::string text = ProfileText(std::string(kDefaultProfile));
   const size_t end = text.rfind('}');
   for (size_t size = 0; size < end; size += 37) CHECK(ErrorOf(text.substr(0, size)) != "");
+}
+
+TEST_CASE("a profile of very many keys is refused at once") {
+  Json many = Good();
+  for (int i = 0; i < 80'000; ++i) many["gpu"][fmt::format("key_{}", i)] = i;
+  const std::string text = many.dump();
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(ErrorOf(text).find("has more than 10000 values; this is no hardware profile") !=
+        std::string::npos);
+  // As many as are looked at.
+  Json most = Good();
+  for (int i = 0; i < 5'000; ++i) most["gpu"][fmt::format("key_{}", i)] = i;
+  CHECK(ErrorOf(most.dump()).find("unknown key") != std::string::npos);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  CHECK(seconds.count() < 1.5);  // 0.2 s; it was 13 s
 }
 
 TEST_CASE("unknown names suggest the known, files load") {
