@@ -44,20 +44,8 @@ std::string Describe(std::string_view what, const fs::path& path, int error) {
 constexpr std::array kPauses = {std::chrono::milliseconds(50), std::chrono::milliseconds(250),
                                 std::chrono::milliseconds(1000)};
 
-// The errno of `attempt`, 0 on success, which is made again where that may help.
-template <typename Fn>
-int WithRetries(std::string_view what, const fs::path& path, const Fn& attempt) {
-  int error = attempt();
-  for (size_t again = 0; again < kPauses.size() && IsTransient(error); ++again) {
-    LogWarning("{}; trying again", Describe(what, path, error));
-    std::this_thread::sleep_for(kPauses[again]);
-    error = attempt();
-  }
-  return error;
-}
-
 void MakeFolder(const fs::path& folder, IoHook* hook) {
-  const int error = WithRetries("make the folder", folder, [&] {
+  const int error = WithIoRetries("make the folder", folder, [&] {
     if (const int asked = AskHook(hook, IoStep::kMakeFolder, folder)) return asked;
     return ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
   });
@@ -72,6 +60,17 @@ void MakeFolder(const fs::path& folder, IoHook* hook) {
 
 }  // namespace
 
+int WithIoRetries(std::string_view what, const fs::path& path,
+                  const std::function<int()>& attempt) {
+  int error = attempt();
+  for (size_t again = 0; again < kPauses.size() && IsTransient(error); ++again) {
+    LogWarning("{}; trying again", Describe(what, path, error));
+    std::this_thread::sleep_for(kPauses[again]);
+    error = attempt();
+  }
+  return error;
+}
+
 fs::path ParentFolder(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return parent.empty() ? fs::path(".") : parent;
@@ -82,7 +81,7 @@ DurableFile::DurableFile(fs::path path, IoHook* hook, UniqueFd fd)
 
 DurableFile DurableFile::Create(const fs::path& path, IoHook* hook) {
   UniqueFd fd;
-  const int error = WithRetries("create", path, [&] {
+  const int error = WithIoRetries("create", path, [&] {
     if (const int asked = AskHook(hook, IoStep::kCreate, path)) return asked;
     // What lies there goes first, so that nobody's link leads the writing elsewhere.
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return errno;
@@ -96,7 +95,7 @@ DurableFile DurableFile::Create(const fs::path& path, IoHook* hook) {
 void DurableFile::Reserve(uint64_t bytes) {
   if (bytes == 0) return;
   const std::string what = fmt::format("reserve {} bytes", bytes);
-  const int error = WithRetries(what, path_, [&] {
+  const int error = WithIoRetries(what, path_, [&] {
     if (const int asked = AskHook(hook_, IoStep::kReserve, path_)) return asked;
     return ::fallocate(fd_.get(), 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   });
@@ -105,7 +104,7 @@ void DurableFile::Reserve(uint64_t bytes) {
 }
 
 void DurableFile::WriteAt(uint64_t offset, std::span<const std::byte> bytes) {
-  const int error = WithRetries("write", path_, [&] {
+  const int error = WithIoRetries("write", path_, [&] {
     if (const int asked = AskHook(hook_, IoStep::kWrite, path_)) return asked;
     while (!bytes.empty()) {
       const ssize_t wrote = ::pwrite(fd_.get(), bytes.data(), std::min(bytes.size(), kWriteBytes),
@@ -134,7 +133,7 @@ void DurableFile::Finish() {
 
 void RenamePath(const fs::path& from, const fs::path& to, IoHook* hook) {
   const std::string what = fmt::format("rename to {}", to.string());
-  const int error = WithRetries(what, from, [&] {
+  const int error = WithIoRetries(what, from, [&] {
     if (const int asked = AskHook(hook, IoStep::kRename, to)) return asked;
     return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
   });

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -41,9 +42,14 @@ class TransientIoError : public Error {
   using Error::Error;
 };
 
-// Creating, writing, renaming and making folders meet such a failure up to three times before they
-// throw, with a warning and a longer pause each time. A failed fsync is never repeated: after a
-// failed write-back the kernel drops the dirty pages, and a second one would say that all is well.
+// Calls `attempt` for its errno, 0 on success, and up to three times more where that is such a
+// failure, with a warning ("PATH: cannot WHAT: ...") and a longer pause each time. The last errno.
+//
+// Creating, writing, renaming and making folders do it, and reading. A failed fsync is never
+// repeated: after a failed write-back the kernel drops the dirty pages, and a second one would say
+// that all is well.
+int WithIoRetries(std::string_view what, const std::filesystem::path& path,
+                  const std::function<int()>& attempt);
 
 // A file being written. Every failure is an Error(kRuntime) that names the path and the system's
 // reason. Destroying it unfinished closes the descriptor and leaves the file to whoever cleans the

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/durable_file.h"
 #include "core/base/error.h"
 #include "core/base/unique_fd.h"
 
@@ -52,8 +53,12 @@ std::string ReadTextFile(const std::filesystem::path& file) {
     const bool ours = error == EMFILE || error == ENFILE || error == ENOMEM;
     throw Error(ours ? ExitCode::kRuntime : ExitCode::kUsage, text);
   };
-  UniqueFd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) fail(errno);
+  UniqueFd fd;
+  const int unopened = WithIoRetries("open", file, [&] {
+    fd = UniqueFd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    return fd ? 0 : errno;
+  });
+  if (unopened != 0) fail(unopened);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail(errno);
   if (S_ISDIR(info.st_mode)) ThrowUsage("{}: is a folder; name a file", name);
@@ -67,9 +72,13 @@ std::string ReadTextFile(const std::filesystem::path& file) {
   std::string text;
   char chunk[1 << 16];
   for (;;) {
-    const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(errno);
+    ssize_t got = 0;
+    const int error = WithIoRetries("read", file, [&] {
+      got = ::read(fd.get(), chunk, sizeof chunk);
+      return got < 0 ? errno : 0;
+    });
+    if (error == EINTR) continue;
+    if (error != 0) fail(error);
     if (got == 0) return text;
     text.append(chunk, static_cast<size_t>(got));
     if (text.size() > kMaxFileBytes) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/durable_file.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -77,12 +78,14 @@ bool IsOurs(int error) {
 }
 
 UniqueFd OpenShard(const fs::path& path, uint64_t expected_bytes) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd && IsOurs(errno)) ThrowRuntime("{}: {}", path.string(), std::strerror(errno));
+  UniqueFd fd;
   struct stat info {};
-  if (!fd || ::fstat(fd.get(), &info) != 0) {
-    ThrowUsage("{}: {}", path.string(), std::strerror(errno));
-  }
+  const int error = WithIoRetries("open", path, [&] {
+    fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    return fd && ::fstat(fd.get(), &info) == 0 ? 0 : errno;
+  });
+  if (IsOurs(error)) ThrowRuntime("{}: {}", path.string(), std::strerror(error));
+  if (error != 0) ThrowUsage("{}: {}", path.string(), std::strerror(error));
   if (!S_ISREG(info.st_mode)) ThrowUsage("{}: not a regular file", path.string());
   const auto bytes = static_cast<uint64_t>(info.st_size);
   if (bytes != expected_bytes) {
@@ -222,9 +225,15 @@ std::shared_ptr<const UniqueFd> CheckpointSource::FileAt(size_t file) const {
 void CheckpointSource::ReadBytes(size_t file, uint64_t offset, std::span<std::byte> out) const {
   const std::shared_ptr<const UniqueFd> fd = FileAt(file);
   while (!out.empty()) {
-    const ssize_t got = ::pread(fd->get(), out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) ThrowUsage("{}: cannot read: {}", PathOf(file).string(), std::strerror(errno));
+    ssize_t got = 0;
+    const int error = WithIoRetries("read", PathOf(file), [&] {
+      got = ::pread(fd->get(), out.data(), out.size(), static_cast<off_t>(offset));
+      return got < 0 ? errno : 0;
+    });
+    if (error == EINTR) continue;
+    if (error != 0) {
+      ThrowUsage("{}: cannot read: {}", PathOf(file).string(), std::strerror(error));
+    }
     if (got == 0) ThrowUsage("{}: ends at byte {}", PathOf(file).string(), offset);
     offset += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));

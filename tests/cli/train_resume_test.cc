@@ -1,6 +1,7 @@
 // What a run goes on from when its checkpoints have come to harm, and how a user sees it.
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -100,6 +101,48 @@ TEST_CASE("train: a folder that cannot be saved to is refused before the first s
   CHECK(Has(run.err, "/proc/zeroplan"));
   CHECK(run.err.find("step 1/") == std::string::npos);
   CHECK(RunZeroplan(work.Train("--save " + out), preload).exit_code == 0);
+}
+
+// Calls of a resume and its saves, one in a run; every kStride-th of about 570.
+TEST_CASE(
+    "train: a call that fails once ends a run with a message or not at all, and loses nothing") {
+  const Workspace work;
+  const std::string layout = "--gpus 2 --stage 2 --save-every 2 ", base = work.path("base");
+  REQUIRE(RunZeroplan(work.Train(layout + "--save " + base, 4)).exit_code == 0);
+  REQUIRE(RunZeroplan(work.Train(layout + "--save " + work.path("whole") + " --metrics " +
+                                     work.path("whole.jsonl"),
+                                 6))
+              .exit_code == 0);
+  const auto whole = LossesByStep(work.path("whole.jsonl"));
+  const std::string out = work.path("out"), log = work.path("log");
+  const std::string metrics = work.path("m.jsonl");
+  const std::string resume =
+      work.Train(layout + "--resume --save " + out + " --metrics " + metrics, 6);
+  constexpr int kStride = 29;
+  int at = 0;
+  for (bool failed = true; failed; at += kStride) {
+    for (const int error : {EIO, ENOSPC}) {
+      CAPTURE(at);
+      CAPTURE(error);
+      fs::remove_all(out);
+      fs::copy(base, out, fs::copy_options::recursive);
+      fs::remove(log);
+      fs::remove(metrics);
+      const RunResult run = RunZeroplan(
+          resume, "ZEROPLAN_NO_DETECT=1 LD_PRELOAD=" + BinaryPath("fake_io/libfake_io.so") +
+                      " FAKE_IO_UNDER=" + out + " FAKE_IO_AT=" + std::to_string(at) +
+                      " FAKE_IO_ERRNO=" + std::to_string(error) + " FAKE_IO_LOG=" + log);
+      failed = fs::exists(log);
+      CHECK((run.exit_code == 0 || run.exit_code == 2 || run.exit_code == 4));
+      if (run.exit_code != 0) CHECK(Has(run.err, out));
+      const RunResult verify = RunZeroplan("checkpoint verify " + out);
+      CHECK(verify.exit_code == 0);
+      if (verify.exit_code != 0) MESSAGE(verify.out);
+      CHECK(RunZeroplan(resume).exit_code == 0);
+      for (const auto& [step, loss] : LossesByStep(metrics)) CHECK(loss == whole.at(step));
+    }
+  }
+  CHECK(at > 8 * kStride);
 }
 
 TEST_CASE("train: --keep says how many checkpoints stay") {
