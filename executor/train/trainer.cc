@@ -161,6 +161,10 @@ class Run {
   }
 
   std::unique_ptr<CheckpointSource> OpenCheckpoint() {
+    // First of all: what ranks do next depends on it.
+    RunFacts facts = BuildFacts();
+    facts.emplace_back("--resume", options_.resume ? "given" : "not given");
+    AgreeOnFacts(group_, facts);
     if (!options_.resume) {
       // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
       if (first() && !options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {
