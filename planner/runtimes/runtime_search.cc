@@ -139,9 +139,11 @@ double RoomFactor(MemoryRoom room) {
 
 double Merit(OtherRuntime runtime, const TrainSetup& setup, double tokens_per_second,
              MemoryRoom room) {
-  const bool gathers = runtime == OtherRuntime::kDeepSpeed && setup.zero.stage == 3;
-  return tokens_per_second * (Offloaded(setup) ? 1 - kOffloadMargin : 1) *
-         (gathers ? 1 - kStage3Margin : 1) * RoomFactor(room);
+  double factor = RoomFactor(room) * (Offloaded(setup) ? 1 - kOffloadMargin : 1);
+  if (runtime == OtherRuntime::kDeepSpeed && setup.zero.stage == 3) {
+    factor *= 1 - (setup.recompute == kNoRecompute ? kStage3Margin : kStage3RecomputeMargin);
+  }
+  return tokens_per_second * factor;
 }
 
 // Most important first; see kRuntimeTieMargin.

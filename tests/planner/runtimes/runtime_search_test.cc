@@ -147,7 +147,7 @@ TEST_CASE("SearchRuntime: beside measured runs of one scenario it chooses what i
     double best_milliseconds;
   };
   const std::vector<DeepSpeedRow> rows = LoadDeepSpeedRows();
-  for (const Measured& measured : {Measured{"gpt3-1.3b", 2, 22.35, 973.6},
+  for (const Measured& measured : {Measured{"gpt3-1.3b", 2, 22.35, 902.1},
                                    {"gpt2-xl", 2, 37.25, 1143.0},
                                    {"gpt3-2.7b", 1, 37.25, 4340.3}}) {
     CAPTURE(measured.model);

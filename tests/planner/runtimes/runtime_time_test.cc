@@ -136,39 +136,58 @@ Vector Solve(Matrix matrix, Vector right) {
   return right;
 }
 
-// Each row's prediction with constants that its fold had no part in: one step of least squares of
-// the other rows' logarithms from the fitted constants, held back a little where these say nothing.
-std::map<std::string, Ratios> CrossValidate(const std::vector<TimedRow>& rows,
-                                            const std::vector<std::string>& folds) {
-  constexpr double kStep = 0.1, kRidge = 0.02;
-  std::vector<Vector> slopes(rows.size());
-  std::vector<double> errors(rows.size());
-  const auto log_of = [&](size_t row, const TimeConstants& constants) {
-    return std::log(rows[row].predict(constants).step_seconds / rows[row].measured);
-  };
-  for (size_t row = 0; row < rows.size(); ++row) {
-    errors[row] = log_of(row, {});
-    for (size_t k = 0; k < kCount; ++k) {
-      TimeConstants more;
-      more.*kFitted[k] *= std::exp(kStep);
-      slopes[row][k] = (log_of(row, more) - errors[row]) / kStep;
+// One step of least squares of the rows' logarithms, held back a little where these say nothing.
+class Fit {
+ public:
+  Fit(const std::vector<TimedRow>& rows, const TimeConstants& from)
+      : from_(from), slopes_(rows.size()), errors_(rows.size()) {
+    constexpr double kStep = 0.1;
+    const auto log_of = [&](const TimedRow& row, const TimeConstants& constants) {
+      return std::log(row.predict(constants).step_seconds / row.measured);
+    };
+    for (size_t row = 0; row < rows.size(); ++row) {
+      errors_[row] = log_of(rows[row], from);
+      for (size_t k = 0; k < kCount; ++k) {
+        TimeConstants more = from;
+        more.*kFitted[k] *= std::exp(kStep);
+        slopes_[row][k] = (log_of(rows[row], more) - errors_[row]) / kStep;
+      }
     }
   }
-  std::map<std::string, Ratios> left_out;
-  for (const std::string& fold : std::set<std::string>(folds.begin(), folds.end())) {
+
+  // With the rows alone for which counts(row) holds.
+  template <typename Counts>
+  TimeConstants Constants(Counts&& counts) const {
+    constexpr double kRidge = 0.02;
     Matrix normal{};
     Vector right{};
     for (size_t k = 0; k < kCount; ++k) normal[k][k] = kRidge;
-    for (size_t row = 0; row < rows.size(); ++row) {
-      if (folds[row] == fold) continue;
+    for (size_t row = 0; row < errors_.size(); ++row) {
+      if (!counts(row)) continue;
       for (size_t i = 0; i < kCount; ++i) {
-        for (size_t j = 0; j < kCount; ++j) normal[i][j] += slopes[row][i] * slopes[row][j];
-        right[i] -= slopes[row][i] * errors[row];
+        for (size_t j = 0; j < kCount; ++j) normal[i][j] += slopes_[row][i] * slopes_[row][j];
+        right[i] -= slopes_[row][i] * errors_[row];
       }
     }
     const Vector step = Solve(normal, right);
-    TimeConstants constants;
+    TimeConstants constants = from_;
     for (size_t k = 0; k < kCount; ++k) constants.*kFitted[k] *= std::exp(step[k]);
+    return constants;
+  }
+
+ private:
+  TimeConstants from_;
+  std::vector<Vector> slopes_;
+  std::vector<double> errors_;
+};
+
+// Each row's prediction with constants that its fold had no part in.
+std::map<std::string, Ratios> CrossValidate(const std::vector<TimedRow>& rows,
+                                            const std::vector<std::string>& folds) {
+  const Fit fit(rows, {});
+  std::map<std::string, Ratios> left_out;
+  for (const std::string& fold : std::set<std::string>(folds.begin(), folds.end())) {
+    const TimeConstants constants = fit.Constants([&](size_t row) { return folds[row] != fold; });
     for (size_t row = 0; row < rows.size(); ++row) {
       if (folds[row] != fold) continue;
       left_out[rows[row].group].Add(rows[row].predict(constants).step_seconds, rows[row].measured);
@@ -212,9 +231,9 @@ TEST_CASE("RuntimeTime: what plan --runtime chose, and what it was compared with
     std::vector<double>& logs = (group.starts_with("FSDP2") ? fsdp2 : deepspeed).logs;
     logs.insert(logs.end(), ratios.logs.begin(), ratios.logs.end());
   }
-  // One is off by more than 35 %: stage 3 with recompute of more than stage3_max_live_parameters.
+  // Two are off by more than 35 %, both at stage 3 with recompute (kStage3RecomputeMargin).
   CHECK(std::count_if(deepspeed.logs.begin(), deepspeed.logs.end(),
-                      [](double log) { return std::abs(std::exp(log) - 1) > 0.35; }) == 1);
+                      [](double log) { return std::abs(std::exp(log) - 1) > 0.35; }) == 2);
   const auto near = [](double value) { return doctest::Approx(value).epsilon(0.01).scale(0); };
   CHECK(static_cast<int>(deepspeed.logs.size()) == kDeepSpeedMargins.chosen_runs);
   CHECK(deepspeed.Median() == near(kDeepSpeedMargins.chosen_median));
@@ -369,6 +388,16 @@ TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted
   CheckDocsHold(GroupTable(Published()));
   CheckDocsHold(GroupTable(CrossValidate(rows, Labels(rows))));
   CheckDocsHold(GroupTable(CrossValidate(rows, Models(rows))));
+}
+
+TEST_CASE("print constants fitted to the measured step times" * doctest::skip()) {
+  const std::vector<TimedRow> rows = LoadTimedRows();
+  TimeConstants constants;
+  for (int step = 0; step < 4; ++step) {
+    constants = Fit(rows, constants).Constants([](size_t) { return true; });
+    for (double TimeConstants::*fitted : kFitted) std::printf(" %.4g", constants.*fitted);
+    std::printf("\n%s", GroupTable(ByGroup(rows, constants)).c_str());
+  }
 }
 
 TEST_CASE("print predicted beside measured step times" * doctest::skip()) {
