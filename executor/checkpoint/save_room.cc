@@ -1,6 +1,7 @@
 #include "executor/checkpoint/save_room.h"
 
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -59,6 +60,13 @@ std::string Unescaped(const std::string& field) {
     }
   }
   return out;
+}
+
+bool SameDisk(const fs::path& a, const fs::path& b) {
+  struct stat of_a {
+  }, of_b{};
+  return ::stat(a.c_str(), &of_a) == 0 && ::stat(b.c_str(), &of_b) == 0 &&
+         of_a.st_dev == of_b.st_dev;
 }
 
 }  // namespace
@@ -135,7 +143,8 @@ void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
   }
   int existing = 0;
   for (const CheckpointListing& listing : ListCheckpoints(save_dir)) existing += listing.is_whole;
-  const uint64_t needed = SaveBytes(demand, existing);
+  const uint64_t swap = SameDisk(save_dir, demand.swap_dir) ? demand.swap_bytes : 0;
+  const uint64_t needed = SaveBytes(demand, existing) + swap;
   struct statvfs disk {};
   // A file system that counts no blocks does not know.
   if (::statvfs(save_dir.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
@@ -144,10 +153,11 @@ void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
   ThrowUsage(
       "--save {}: the run needs up to {} there, {} are free: a checkpoint has {} (of which --keep "
       "{} "
-      "and one being written lie there), the weights at the end {}; free the room, name another "
+      "and one being written lie there), the weights at the end {}{}; free the room, name another "
       "folder, or keep fewer",
       save_dir.string(), FormatBytes(needed), FormatBytes(free), FormatBytes(checkpoint),
-      demand.keep, FormatBytes(demand.final_bytes));
+      demand.keep, FormatBytes(demand.final_bytes),
+      swap == 0 ? "" : fmt::format(", swap files on the same disk {}", FormatBytes(swap)));
 }
 
 }  // namespace zeroplan

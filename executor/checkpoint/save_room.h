@@ -25,6 +25,9 @@ struct SaveDemand {
   uint64_t final_bytes = 0;           // of the weights at the end
   int64_t saves = 1;                  // that the run will make
   int keep = 2;                       // as CommitCheckpoint
+  // What this host's ranks will take for swap files in `swap_dir`, which may be the same disk.
+  uint64_t swap_bytes = 0;
+  std::filesystem::path swap_dir;
 };
 
 // Bytes that the run takes at most beyond what lies there: `existing` checkpoints that are whole.

@@ -1,14 +1,17 @@
 #include "executor/train/run_agreement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <span>
 #include <sstream>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -77,7 +80,7 @@ void CompareClocks(ProcessGroup& group) {
 
 }  // namespace
 
-void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
+void AgreeAtStart(ProcessGroup& group, const RunFacts& facts) {
   if (group.world_size() == 1) return;
   RunFacts all = OwnBinary();
   all.insert(all.end(), facts.begin(), facts.end());
@@ -85,11 +88,30 @@ void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) {
   CompareClocks(group);
 }
 
+void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) { CompareFacts(group, facts); }
+
+std::string CudaLibraries(const std::filesystem::path& maps) {
+  constexpr std::string_view kLibraries[] = {"libcublas", "libcudart", "libcudnn"};
+  std::set<std::string> found;
+  std::ifstream lines(maps);
+  // "55d0c0000000-55d0c0001000 r-xp 00000000 08:01 1234   /usr/lib/libcudart.so.13.0.96"
+  for (std::string line; std::getline(lines, line);) {
+    const size_t slash = line.rfind('/');
+    if (slash == std::string::npos) continue;
+    const std::string name = line.substr(slash + 1);
+    for (const std::string_view known : kLibraries) {
+      if (name.starts_with(known)) found.insert(name);
+    }
+  }
+  return found.empty() ? "none loaded" : fmt::format("{}", fmt::join(found, ", "));
+}
+
 RunFacts OwnBinary() {
   static const std::string hash = HashOfProgram();
   return {{"version of zeroplan", std::string(kVersion)},
           {"build of zeroplan (hash of its program)", hash},
-          {"version of NCCL", NcclVersion()}};
+          {"version of NCCL", NcclVersion()},
+          {"CUDA libraries", CudaLibraries()}};
 }
 
 std::string ClockWarning(const std::vector<int64_t>& clocks_ms) {

@@ -1,20 +1,13 @@
 #include "executor/train/run_identity.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <fstream>
 #include <iterator>
-#include <set>
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
-#include "executor/checkpoint/checkpoint_meta.h"
 
 namespace zeroplan {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
   const OneCycleConfig& cycle = s.one_cycle;
@@ -64,23 +57,6 @@ bool IsHeld(const std::string& name) {
 }
 
 }  // namespace
-
-RunFacts BuildFacts(const fs::path& program, const fs::path& maps) {
-  constexpr std::string_view kLibraries[] = {"libcublas", "libcudart", "libcudnn", "libnccl"};
-  std::ifstream file(program, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  std::set<std::string> libraries;
-  std::ifstream lines(maps);
-  // "55d0c0000000-55d0c0001000 r-xp 00000000 08:01 1234   /usr/lib/libnccl.so.2.27.3"
-  for (std::string line; std::getline(lines, line);) {
-    const std::string name = line.substr(line.rfind('/') + 1);
-    for (const std::string_view known : kLibraries) {
-      if (line.find('/') != std::string::npos && name.starts_with(known)) libraries.insert(name);
-    }
-  }
-  return {{"zeroplan's program", fmt::format("{}, {} bytes", DigestText(bytes), bytes.size())},
-          {"libraries", fmt::format("{}", fmt::join(libraries, ", "))}};
-}
 
 RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                        const std::string& data) {

@@ -2,7 +2,6 @@
 // resume with its checkpoint.
 #pragma once
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -12,12 +11,6 @@
 #include "executor/train/run_agreement.h"
 
 namespace zeroplan {
-
-// What this process runs: "zeroplan's program", a digest of its file, and "libraries", the versions
-// of those that compute and communicate on GPUs, as their files are called. `maps`: a file as
-// /proc/self/maps.
-RunFacts BuildFacts(const std::filesystem::path& program = "/proc/self/exe",
-                    const std::filesystem::path& maps = "/proc/self/maps");
 
 // What a resume may change only where --allow-change names it: other samples would be trained on,
 // or held-out ones.

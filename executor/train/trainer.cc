@@ -157,14 +157,17 @@ class Run {
       demand.saves += (options_.steps - 1) / every - done / every;
     }
     demand.keep = options_.keep;
+    const int here = options_.backend == Backend::kCpu ? program_.setup.batch.world_size
+                                                       : group_.place().local_world_size;
+    demand.swap_bytes =
+        program_.arena_bytes[static_cast<size_t>(Space::kFile)] * static_cast<uint64_t>(here);
+    demand.swap_dir = options_.swap_dir;
     CheckSaveRoom(options_.save_dir, demand);
   }
 
   std::unique_ptr<CheckpointSource> OpenCheckpoint() {
     // First of all: what ranks do next depends on it.
-    RunFacts facts = BuildFacts();
-    facts.emplace_back("--resume", options_.resume ? "given" : "not given");
-    AgreeOnFacts(group_, facts);
+    AgreeAtStart(group_, {{"--resume", options_.resume ? "given" : "not given"}});
     if (!options_.resume) {
       // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
       if (first() && !options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {

@@ -66,6 +66,13 @@ TEST_CASE("save room: too little is refused with both numbers") {
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   SaveDemand demand{.shard_bytes = {free / 4}, .final_bytes = 0, .saves = 2, .keep = 2};
   CHECK_NOTHROW(CheckSaveRoom(dir.path(), demand));
+  demand.swap_bytes = free;
+  demand.swap_dir = "/proc";  // another disk
+  CHECK_NOTHROW(CheckSaveRoom(dir.path(), demand));
+  demand.swap_dir = dir.path();
+  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); }),
+                 ", swap files on the same disk "));
+  demand.swap_bytes = 0;
   demand.shard_bytes = {free / 2, free / 2};
   const std::string message = ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); });
   CHECK(Contains(message, "--save " + dir.path() + ": the run needs up to "));

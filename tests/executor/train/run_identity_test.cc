@@ -2,17 +2,10 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
-#include <fstream>
-
-#include "executor/checkpoint/checkpoint_meta.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::map<std::string, std::string> Saved(const RunFacts& facts) {
   return {facts.begin(), facts.end()};
@@ -63,26 +56,6 @@ TEST_CASE("run identity: a schedule without a length of its own has the run's") 
   CHECK(CompareWithCheckpoint(DecidingFacts(setup, 200, true, "abc"),
                               Saved(DecidingFacts(setup, 100, true, "abc")), {}, "s")
             .empty());
-}
-
-TEST_CASE("run identity: another program or library is another fact") {
-  const TempDir dir;
-  const fs::path program = fs::path(dir.path()) / "program", maps = fs::path(dir.path()) / "maps";
-  std::ofstream(program) << "code";
-  std::ofstream(maps) << "55d0-55d1 r-xp 0 08:01 12   /opt/zeroplan\n"
-                         "7f00-7f01 r-xp 0 08:01 13   /usr/lib/libnccl.so.2.27.3\n"
-                         "7f01-7f02 rw-p 0 08:01 13   /usr/lib/libnccl.so.2.27.3\n"
-                         "7f02-7f03 rw-p 0 00:00 0\n"
-                         "7f03-7f04 r-xp 0 08:01 14   /usr/lib/x86/libcublasLt.so.13.1.0.3\n"
-                         "7f05-7f06 r-xp 0 08:01 15   /usr/lib/libc.so.6\n";
-  const RunFacts facts = BuildFacts(program, maps);
-  REQUIRE(facts.size() == 2);
-  CHECK(facts[0].second == DigestText("code") + ", 4 bytes");
-  CHECK(facts[1].second == "libcublasLt.so.13.1.0.3, libnccl.so.2.27.3");
-  std::ofstream(program) << "coda";
-  CHECK(BuildFacts(program, maps)[0].second != facts[0].second);
-  CHECK(BuildFacts() == BuildFacts());
-  CHECK(BuildFacts()[0].second.size() > 20);
 }
 
 TEST_CASE("run identity: other samples need --allow-change") {
