@@ -160,13 +160,13 @@ ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, con
   if (choice.damaged.empty()) {
     LogWarning("--resume: taking {}, the newest checkpoint in {}", taken, checkpoints.string());
   } else {
+    const bool one = choice.damaged.size() == 1;
     LogWarning(
-        "--resume: taking {}, the newest intact checkpoint: {}. {} {} as {}: nothing "
-        "deletes {}. --strict-resume refuses instead",
+        "--resume: taking {}, the newest intact checkpoint: {}. {} {}, and this run does not "
+        "delete "
+        "{}. --strict-resume refuses instead",
         taken, Loss(choice.damaged, *choice.source), fmt::join(choice.damaged, ", "),
-        choice.damaged.size() == 1 ? "stays" : "stay",
-        choice.damaged.size() == 1 ? "it is" : "they are",
-        choice.damaged.size() == 1 ? "it" : "them");
+        one ? "stays as it is" : "stay as they are", one ? "it" : "them");
   }
   return choice;
 }
