@@ -153,15 +153,16 @@ ProcessPlace TorchrunPlace(const Environment& environment, const char* mark) {
   return place;
 }
 
-// "1234.0;tcp://10.0.0.1,192.168.0.1:4567" and "1234.0;tcp://10.0.0.1:4567;tcp://192.168.0.1:4567"
-// -> "10.0.0.1,192.168.0.1"; "" if there is no such address.
+// "1234.0;tcp://10.0.0.1,192.168.0.1:4567;tcp6://[fd00::2]:48653" and, as older versions write it,
+// "1234.0;tcp://10.0.0.1:4567;tcp://192.168.0.1:4567" -> "10.0.0.1,192.168.0.1,fd00::2" and
+// "10.0.0.1,192.168.0.1"; "" if there is no such address.
 std::string HostsOfUri(std::string_view uri) {
   std::string hosts;
   while (!uri.empty()) {
     const size_t end = std::min(uri.find(';'), uri.size());
     std::string_view part = uri.substr(0, end);
     uri.remove_prefix(std::min(end + 1, uri.size()));
-    for (const std::string_view scheme : {"tcp://", "tcp4://"}) {
+    for (const std::string_view scheme : {"tcp://", "tcp4://", "tcp6://"}) {
       if (!part.starts_with(scheme)) continue;
       part.remove_prefix(scheme.size());
       part = part.substr(0, part.rfind(':'));
@@ -169,6 +170,7 @@ std::string HostsOfUri(std::string_view uri) {
       break;
     }
   }
+  std::erase_if(hosts, [](char c) { return c == '[' || c == ']'; });
   return hosts;
 }
 

@@ -122,6 +122,13 @@ TEST_CASE("Open MPI on two hosts, as versions 1.4, 4 and 5 set it") {
   CheckPlace(With(With(rank_0, of_4), with_mpirun), 0, 4, 0, 2, "10.153.72.131,172.17.0.1");
   CheckPlace(With(With(rank_1, of_4), elsewhere), 1, 4, 1, 2, "10.153.72.131,172.17.0.1");
   CHECK(PlaceOf(With(rank_1, of_4))->secret == "3a07553f5dca58b5-21784eac1fc85294");
+  // As 4.1.4 of Debian 12 sets it where there is IPv6.
+  CheckPlace(With(rank_1, {{"OMPI_MCA_orte_hnp_uri",
+                            "1833435136.0;tcp://192.0.2.2:52889;tcp6://[fd00::2]:48653"},
+                           {"PMIX_NAMESPACE", "1833435137"},
+                           {"PMIX_SERVER_URI41", "1833435136.0;tcp4://127.0.0.1:35861"},
+                           {"PMIX_HOSTNAME", "vm"}}),
+             1, 4, 1, 2, "192.0.2.2,fd00::2");
   // mpirun on a login node: nobody is told where rank 0 is.
   CheckRefused(With(With(rank_0, of_4), elsewhere), "MASTER_ADDR", "mpirun -x MASTER_ADDR=gpu07");
   CheckPlace(With(With(With(rank_0, of_4), elsewhere), {{"MASTER_ADDR", "gpu07"}}), 0, 4, 0, 2,
