@@ -131,6 +131,7 @@ void MetricsFile::Start(const RunFacts& facts) {
 
 void MetricsFile::Step(const StepReport& report) {
   const StepState& state = report.state;
+  const std::optional<SlowRank>& slow = report.slowest;
   const Json line = {{"event", "step"},
                      {"step", report.step},
                      {"loss", Number(state.loss_sum)},
@@ -144,7 +145,10 @@ void MetricsFile::Step(const StepReport& report) {
                      {"tokens_per_second", report.tokens_per_second},
                      {"mfu", OrNull(report.mfu)},
                      {"exposed_comm_seconds", OrNull(report.times.exposed_comm_seconds)},
-                     {"exposed_offload_seconds", OrNull(report.times.exposed_offload_seconds)}};
+                     {"exposed_offload_seconds", OrNull(report.times.exposed_offload_seconds)},
+                     {"slowest_rank", slow ? Json(slow->rank) : Json(nullptr)},
+                     {"slowest_rank_seconds", slow ? Json(slow->seconds) : Json(nullptr)},
+                     {"slowest_rank_share", slow ? Json(slow->share) : Json(nullptr)}};
   WriteLine(line.dump());
 }
 

@@ -1,6 +1,7 @@
 #include "executor/collectives/in_process.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -57,11 +58,18 @@ void Communicator::CheckSameCall(int rank) const {
 
 void Communicator::Run(int rank, const CommCall& call, ThreadPool* pool) {
   slots_[static_cast<size_t>(rank)].call = call;
-  barrier_.Wait();
+  Meet(rank);
   CheckSameCall(rank);
   for (size_t i = 0; i < call.segments.size(); ++i) RunSegment(rank, i, pool);
   // Nobody may touch its buffers while another rank still reads or writes them.
+  Meet(rank);
+}
+
+void Communicator::Meet(int rank) {
+  const auto begin = std::chrono::steady_clock::now();
   barrier_.Wait();
+  slots_[static_cast<size_t>(rank)].waited_seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/program/program.h"
@@ -50,6 +51,11 @@ class Communicator {
   // another rank failed.
   void Run(int rank, const CommCall& call, ThreadPool* pool);
 
+  // What the rank's calls waited for other ranks since this was last asked. From its thread.
+  double TakeWaitedSeconds(int rank) {
+    return std::exchange(slots_[static_cast<size_t>(rank)].waited_seconds, 0);
+  }
+
   // Lets every waiting rank go, now and later. Never blocks.
   void Abort(std::exception_ptr cause) noexcept { barrier_.Abort(std::move(cause)); }
   // Why the group was aborted; null: it was not.
@@ -62,7 +68,10 @@ class Communicator {
     // Addresses of one segment on every rank: kept here so that a call allocates nothing.
     std::vector<const std::byte*> sources;
     std::vector<std::byte*> targets;
+    double waited_seconds = 0;
   };
+
+  void Meet(int rank);
 
   void CheckSameCall(int rank) const;
   void RunSegment(int rank, size_t index, ThreadPool* pool);

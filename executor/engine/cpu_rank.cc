@@ -80,6 +80,12 @@ void CpuRank::Execute(Section section, size_t index, int repetition) {
   if (record_trace_) spans_.push_back({section, static_cast<int32_t>(index), begin, Seconds()});
 }
 
+StepTimes CpuRank::Finish() {
+  StepTimes times;
+  times.waited_for_others_seconds = communicator_->TakeWaitedSeconds(rank_);
+  return times;
+}
+
 // One that waits in a collective, or has ended its part, waits for whoever has not.
 Standing CpuRank::standing() const {
   const Doing doing = place_.get().doing;

@@ -30,6 +30,7 @@ class CpuRank final : public RankRunner {
 
   void Abort(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
 
+  StepTimes Finish() override;
   Standing standing() const override;
   void Interrupt(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
 

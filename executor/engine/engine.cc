@@ -1,6 +1,7 @@
 #include "executor/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -47,6 +48,7 @@ Engine::Engine(const Program& program, const EngineOptions& options)
       options_(options),
       ranks_(MakeRanks(program_, options_)),
       abandoned_(static_cast<size_t>(ranks_->count()), 0) {
+  own_seconds_.resize(abandoned_.size());
   if (options_.watch != nullptr) options_.watch->Observe(ranks_.get());
 }
 
@@ -91,6 +93,7 @@ void Engine::Save(std::span<StateSink* const> sinks) {
 StepState Engine::Step(const FillBatch& fill) {
   const int64_t grad_accum = program_.setup.batch.grad_accum;
   ranks_->OnEvery([&](RankRunner& rank, int index) {
+    const auto begin = std::chrono::steady_clock::now();
     ForEachStepSection(grad_accum, [&](Section section, When kind, int64_t m) {
       if (section == Section::kMicroStep) {
         rank.FillTokens(fill, m);
@@ -107,6 +110,12 @@ StepState Engine::Step(const FillBatch& fill) {
     });
     const StepTimes times = rank.Finish();
     if (index == 0) step_times_ = times;
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::optional<double>& own = own_seconds_[static_cast<size_t>(index)];
+    own.reset();
+    if (const auto& waited = times.waited_for_others_seconds)
+      own = std::max(0.0, seconds - *waited);
   });
   return state();
 }

@@ -60,8 +60,12 @@ struct HighWater {
 
 // What of the last step the compute stream spent waiting; empty where a backend cannot tell.
 struct StepTimes {
-  std::optional<double> exposed_comm_seconds;     // for gathers and reductions
-  std::optional<double> exposed_offload_seconds;  // for copies, host kernels and the disk
+  std::optional<double> exposed_comm_seconds;  // for gathers and reductions
+  std::optional<double>
+      exposed_offload_seconds;  // for copies, host kernels and the disk, and for their issue
+  // Of which the rank stood still for others: in collectives, on a GPU those that compute waits
+  // for.
+  std::optional<double> waited_for_others_seconds;
 };
 
 struct ExecutedInstruction {
@@ -117,6 +121,9 @@ class Engine {
 
   StepState state() const;
   StepTimes LastStepTimes() const;
+  // Of each local rank, what the last step took without waiting for others; empty where a backend
+  // cannot tell.
+  std::vector<std::optional<double>> LastOwnSeconds() const { return own_seconds_; }
   // Memory in use on this process's GPU, by anyone; empty on the CPU.
   std::optional<uint64_t> DeviceUsedBytes() const;
   HighWater high_water() const;
@@ -147,6 +154,7 @@ class Engine {
   const EngineOptions options_;
   std::atomic<bool> stop_requested_ = false;
   StepTimes step_times_;  // of the first local rank
+  std::vector<std::optional<double>> own_seconds_;
   const std::unique_ptr<LocalRanks> ranks_;
   std::vector<uint8_t> abandoned_;  // by local rank, each its own thread's
 };

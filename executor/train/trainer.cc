@@ -394,6 +394,12 @@ class Run {
     step.tokens_per_second = static_cast<double>(step.tokens) / seconds;
     step.mfu = Mfu(step.tokens_per_second);
     step.times = engine_.LastStepTimes();
+    step.slowest = stragglers_.Note(engine_.LastOwnSeconds(), group_);
+    if (first() && step.slowest) {
+      if (const auto warning = stragglers_.Warning(*step.slowest, SteadyClock::now())) {
+        LogWarning("{}", *warning);
+      }
+    }
     if (step_seconds_.size() == 1 || done_ % kDeviceUseEvery == 0) LookAtDevice();
     step.device_used_bytes = report_.device_used_bytes;
     report_.last_loss = state.loss_sum;
@@ -555,6 +561,7 @@ class Run {
   int64_t saved_at_ = -1;                  // by this process
   std::filesystem::path last_checkpoint_;  // that the run was resumed from, or saved
   BadSteps bad_steps_;
+  Stragglers stragglers_;
   bool some_rank_failed_ = false;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;  // of this process; under failure_mutex_

@@ -13,6 +13,7 @@
 #include "executor/checkpoint/hf_export.h"
 #include "executor/engine/engine.h"
 #include "executor/process/process_group.h"
+#include "executor/train/stragglers.h"
 
 namespace zeroplan {
 
@@ -59,6 +60,8 @@ struct StepReport {
   // Absent: the backend cannot know.
   std::optional<double> mfu;  // strict, see core/model/model_flops.h
   StepTimes times;            // this rank's
+  // Each so many steps, over these (executor/train/stragglers.h).
+  std::optional<SlowRank> slowest;
   // Of this rank's device, by anyone; the highest seen so far, asked for now and then.
   std::optional<uint64_t> device_used_bytes;
 };

@@ -99,6 +99,13 @@ TEST_CASE("metrics, planned memory and final weights") {
   CHECK(lines.back()["device_used_bytes"].is_null());
   const auto losses = LossesByStep(work.path("m.jsonl"));
   CHECK(losses.at(kTrainSteps) < 0.7 * losses.at(1));
+  for (const Json& line : lines) {
+    if (line["event"] != "step") continue;
+    const bool looked = line["step"] == 16;
+    CHECK(line["slowest_rank"].is_number() == looked);
+    CHECK(line["slowest_rank_seconds"].is_number() == looked);
+    CHECK((looked ? line["slowest_rank_share"] >= 1 : line["slowest_rank_share"].is_null()));
+  }
   CHECK(fs::exists(work.path("out/model.safetensors")));
   const Json trace = Json::parse(ReadWhole(work.path("t.json")));
   CHECK(trace["traceEvents"].size() > 1000);

@@ -244,6 +244,7 @@ void CudaRank::IssueAll(Section section, When kind, int repetition) {
   for (size_t i = 0; i < instructions.size(); ++i) {
     if (!RunsIn(instructions[i], section, kind)) continue;
     place_.Set(Doing::kRuns, section, i, repetition);
+    NoteIssue(instructions[i]);
     if (OnHost(instructions[i].stream)) {
       host_->Issue(section, i);
     } else if (const int32_t run = runs == nullptr ? LaunchRuns::kNone : runs->RunOf(i);
@@ -254,6 +255,21 @@ void CudaRank::IssueAll(Section section, When kind, int repetition) {
                          [&](size_t launch) { IssueOnGpu(section, launch); });
     }
     NoteExecuted(section, i, repetition, resolved_.section(section)[i]);
+  }
+  if (!graphs_->capturing()) clock_->EndIssue(stream(Stream::kCompute));
+}
+
+// The copies, events and host work of offload, as long as nothing else comes between.
+void CudaRank::NoteIssue(const Instruction& instruction) {
+  const bool nothing =
+      std::holds_alternative<Alloc>(instruction.op) || std::holds_alternative<Free>(instruction.op);
+  if (nothing || graphs_->capturing()) return;
+  const Stream s = instruction.stream;
+  const bool offload = OnHost(s) || s == Stream::kHostToDevice || s == Stream::kDeviceToHost;
+  if (offload) {
+    clock_->BeginIssue(stream(Stream::kCompute));
+  } else {
+    clock_->EndIssue(stream(Stream::kCompute));
   }
 }
 
@@ -362,7 +378,12 @@ StepTimes CudaRank::Finish() {
   ZEROPLAN_CUDA(cudaEventRecord(finished_.get(), stream(Stream::kCompute)));
   Poll(finished_.get());
   host_->RethrowFailure();
-  return clock_->Settle();
+  StepTimes times = clock_->Settle();
+  // What is replayed as a whole does not tell its waits.
+  if (!graphs_->ReplaysWhole(Section::kMicroStep)) {
+    times.waited_for_others_seconds = times.exposed_comm_seconds;
+  }
+  return times;
 }
 
 void CudaRank::AwaitTokens() {

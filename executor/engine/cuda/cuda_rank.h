@@ -67,6 +67,7 @@ class CudaRank final : public RankRunner {
  private:
   void Prepare();
   void IssueAll(Section section, When kind, int repetition);
+  void NoteIssue(const Instruction& instruction);
   void IssueOnGpu(Section section, size_t index);
   void Dispatch(const Instruction& instruction, const ResolvedInstruction& resolved);
   void Launch(const LaunchKernel& launch, const ResolvedInstruction& resolved, Stream stream);

@@ -3,6 +3,12 @@
 #include <utility>
 
 namespace zeroplan {
+namespace {
+
+// Issuing that takes less leaves no gap worth two events on the stream.
+constexpr std::chrono::microseconds kWorthAMark(20);
+
+}  // namespace
 
 StepClock::StepClock(cudaStream_t stream, bool record_trace)
     : record_trace_(record_trace), origin_(MakeEvent(true)) {
@@ -34,6 +40,22 @@ void StepClock::BeginWait(cudaStream_t stream, Cause cause) {
 }
 
 void StepClock::EndWait(cudaStream_t stream) { waits_.back().end = Mark(stream); }
+
+void StepClock::BeginIssue(cudaStream_t stream) {
+  if (issue_begin_) return;
+  issue_begin_ = Mark(stream);
+  issue_host_begin_ = Host::now();
+}
+
+void StepClock::EndIssue(cudaStream_t stream) {
+  if (!issue_begin_) return;
+  const size_t begin = *std::exchange(issue_begin_, std::nullopt);
+  if (Host::now() - issue_host_begin_ < kWorthAMark) {
+    free_.push_back(begin);
+    return;
+  }
+  waits_.push_back({begin, Mark(stream), Cause::kOffload});
+}
 
 void StepClock::BeginSpan(cudaStream_t stream, Section section, int32_t index) {
   const size_t begin = Mark(stream);
@@ -73,7 +95,7 @@ StepTimes StepClock::Settle() {
     free_.insert(free_.end(), {span.begin, span.end});
   }
   pending_ = std::move(unfinished);
-  return {comm, offload};
+  return {.exposed_comm_seconds = comm, .exposed_offload_seconds = offload};
 }
 
 }  // namespace zeroplan

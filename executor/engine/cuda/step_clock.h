@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/program/chrome_trace.h"
@@ -27,6 +28,12 @@ class StepClock {
   // Around a wait on `stream`; what lies between is the time it waited.
   void BeginWait(cudaStream_t stream, Cause cause);
   void EndWait(cudaStream_t stream);
+
+  // Around what the issuing thread does for offload between two instructions of `stream`: where it
+  // blocks in that, `stream` runs dry, and what it then lacks is time it waited, too. Begun twice
+  // is begun once; ended without a begin is nothing.
+  void BeginIssue(cudaStream_t stream);
+  void EndIssue(cudaStream_t stream);
 
   // ---- spans of a trace ----
   bool traces() const { return record_trace_; }
@@ -64,6 +71,8 @@ class StepClock {
   std::vector<CudaEvent> events_;
   std::vector<size_t> free_;  // of events_
   std::vector<Wait> waits_;
+  std::optional<size_t> issue_begin_;  // into events_
+  Host::time_point issue_host_begin_;
   std::vector<Span> pending_;
   mutable std::mutex mutex_;  // of spans_
   std::vector<TraceSpan> spans_;
