@@ -32,7 +32,7 @@ std::vector<Standing> LocalRanks::Standings() const {
     standings.push_back(rank->standing());
     if (called_.load(std::memory_order_relaxed)) continue;
     standings.back().doing = "is between two calls of the engine (progress, metrics, files)";
-    standings.back().holds_up = true;
+    standings.back().holds_up = standings.back().outside = true;
   }
   return standings;
 }

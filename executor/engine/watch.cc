@@ -131,9 +131,13 @@ std::string Watch::Tell(Clock::time_point now) {
   if (watched_ == nullptr) {
     culprits = "; the ranks of this process are being set up";
   } else {
-    const std::vector<Standing> standings = watched_->Standings();
+    std::vector<Standing> standings = watched_->Standings();
     for (size_t i = 0; i < standings.size(); ++i) {
-      const Standing& standing = standings[i];
+      Standing& standing = standings[i];
+      if (standing.outside && !alone() && meets_.load()) {
+        standing.doing = "meets the other processes, between two calls of the engine";
+        standing.holds_up = false;
+      }
       const double still = i < movers_.size() ? SecondsBetween(movers_[i].since, now) : 0;
       const std::string text =
           fmt::format("rank {} {}, for {:.1f} s", standing.rank, standing.doing, still);

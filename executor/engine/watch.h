@@ -29,6 +29,7 @@ struct Standing {
   int rank = 0;
   std::string doing;      // "waits for its GPU; ..."
   bool holds_up = false;  // by itself: it waits for no GPU and no other rank
+  bool outside = false;   // nothing of it runs: it is where its caller is
 };
 
 // Who is watched. Every call comes from the watch's thread.
@@ -73,6 +74,18 @@ class Watch {
   // Nothing is expected.
   void Rest() { Expect({}, Seconds(0)); }
 
+  // While one lives, the ranks' caller may wait for other processes.
+  class Meeting {
+   public:
+    explicit Meeting(Watch& watch) : watch_(watch) { watch_.meets_.store(true); }
+    ~Meeting() { watch_.meets_.store(false); }
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+   private:
+    Watch& watch_;
+  };
+
   // Null: nobody. They must stay until the next call.
   void Observe(Watched* watched);
 
@@ -98,6 +111,7 @@ class Watch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopping_ = false;
+  std::atomic<bool> meets_{false};
   Watched* watched_ = nullptr;
   std::string what_;
   Seconds limit_{0};

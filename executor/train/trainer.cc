@@ -278,9 +278,15 @@ class Run {
         seconds > 0 ? std::chrono::seconds(static_cast<int64_t>(seconds) + 1) : kForEver, purpose);
   }
 
+  // Every rank's text, by rank.
+  std::vector<std::string> Gather(const std::string& mine) {
+    const Watch::Meeting meeting(watch_);
+    return group_.AllGather(mine);
+  }
+
   void Start() {
     const std::string predicted =
-        group_.AllGather(fmt::format("{}", options_.predicted_step_seconds.value_or(0))).front();
+        Gather(fmt::format("{}", options_.predicted_step_seconds.value_or(0))).front();
     step_limit_.Predict(std::strtod(predicted.c_str(), nullptr));
     engine_.Init();
     if (checkpoint_) {
@@ -308,6 +314,7 @@ class Run {
               seed_);
     }
     bad_steps_.Start(engine_.state());
+    SetMeetingLimit(step_limit_.still_seconds(), "training");
     watch_.Rest();
   }
 
@@ -338,7 +345,7 @@ class Run {
   // Between steps: whether any rank was asked to stop or has failed. All ranks call it at once.
   void LookForReasonToLeave() {
     const char mine = HasFailed() ? 'f' : StopRequested() ? 's' : '-';
-    for (const std::string& of_rank : group_.AllGather(std::string(1, mine))) {
+    for (const std::string& of_rank : Gather(std::string(1, mine))) {
       some_rank_failed_ = some_rank_failed_ || of_rank == "f";
       report_.interrupted = report_.interrupted || of_rank == "s";
     }
@@ -394,7 +401,10 @@ class Run {
     step.tokens_per_second = static_cast<double>(step.tokens) / seconds;
     step.mfu = Mfu(step.tokens_per_second);
     step.times = engine_.LastStepTimes();
-    step.slowest = stragglers_.Note(engine_.LastOwnSeconds(), group_);
+    {
+      const Watch::Meeting meeting(watch_);
+      step.slowest = stragglers_.Note(engine_.LastOwnSeconds(), group_);
+    }
     if (first() && step.slowest) {
       if (const auto warning = stragglers_.Warning(*step.slowest, SteadyClock::now())) {
         LogWarning("{}", *warning);
@@ -522,8 +532,12 @@ class Run {
       engine_.Save(sinks);
       return engine_.state();
     };
-    last_checkpoint_ = SaveTogether(group_, save, meta, write);
+    {
+      const Watch::Meeting meeting(watch_);
+      last_checkpoint_ = SaveTogether(group_, save, meta, write);
+    }
     saved_at_ = done_;
+    SetMeetingLimit(step_limit_.still_seconds(), "training");
     Tell([&] { observer_.OnSaved(done_, last_checkpoint_); });
   }
 

@@ -196,6 +196,24 @@ TEST_CASE("watch: of several processes the one that holds the others up speaks f
   CHECK(Has(holds, "rank 1 holds it up: it waits for its GPU"));
 }
 
+TEST_CASE("watch: a caller that meets other processes does not hold them up") {
+  for (const bool meets : {false, true}) {
+    OneOfTwo group;
+    Outcome outcome;
+    MadeUp ranks;
+    ranks.standings = {{1, "is between two calls of the engine", true, true}};
+    Watch watch(outcome.Options(&group));
+    std::optional<Watch::Meeting> meeting;
+    if (meets) meeting.emplace(watch);
+    watch.Observe(&ranks);
+    watch.Expect("batch 0", Watch::Seconds(0.05));
+    REQUIRE(group.failed.Await());
+    REQUIRE(outcome.ended.Await());
+    CHECK(Has(group.failed_with, meets ? "; rank 1 meets the other processes"
+                                       : "rank 1 holds it up: it is between two calls"));
+  }
+}
+
 TEST_CASE("watch: what a library finds wrong fails the run at once") {
   OneOfTwo group;
   Outcome outcome;
