@@ -286,6 +286,23 @@ class Ranks {
         if (!child.status) kill(child.pid, SIGKILL);
       }
     }
+    // A stopped process hears of nothing, so it would only use the others' patience up.
+    if (now - failed_at_ > std::min(options_.patience, options_.kill_after)) {
+      for (const Child& child : children_) {
+        if (child.status || !IsStopped(child.pid)) continue;
+        Say(fmt::format("zeroplan: rank {} is stopped (SIGSTOP); ending it\n", child.rank));
+        kill(child.pid, SIGKILL);
+      }
+    }
+  }
+
+  // Whether a signal has stopped the process: state T of /proc/PID/stat, behind "(name) ".
+  static bool IsStopped(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string text;
+    std::getline(file, text);
+    const size_t name_end = text.rfind(") ");
+    return name_end != std::string::npos && name_end + 2 < text.size() && text[name_end + 2] == 'T';
   }
 
   bool AllEnded() const {

@@ -14,7 +14,8 @@ struct LaunchOptions {
   int ranks = 2;
   // Of every rank, besides this process's and what tells a rank its place.
   std::vector<std::pair<std::string, std::string>> environment;
-  // From the first rank's failure until the others get SIGTERM, and from that until SIGKILL.
+  // From the first rank's failure until the others get SIGTERM, and from that until SIGKILL; one
+  // that is stopped (SIGSTOP) gets that kill_after after the failure.
   std::chrono::milliseconds patience{30'000};
   std::chrono::milliseconds kill_after{5'000};
 };

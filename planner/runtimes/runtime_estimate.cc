@@ -89,6 +89,12 @@ const RuntimeMargins& MarginsOf(OtherRuntime runtime) {
   return runtime == OtherRuntime::kFsdp2 ? kFsdp2Margins : kDeepSpeedMargins;
 }
 
+double ReservedWithMargin(OtherRuntime runtime, const RuntimeFootprint& footprint) {
+  const RuntimeMargins& margins = MarginsOf(runtime);
+  return static_cast<double>(footprint.ReservedBytes()) /
+         (1 - std::max(margins.reserved, margins.device));
+}
+
 RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
                                 const Cluster& cluster, const std::vector<TrainSetup>& setups,
                                 TorchCompile compile, const TorchMachine* machine) {
@@ -117,6 +123,9 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
         choice.empties_cache = true;
         choice.segments_given_back = limited.segments_given_back;
       }
+    } else if (capacity.gpu_bytes) {
+      choice.tight = ReservedWithMargin(runtime, free) + static_cast<double>(free.context_bytes) >
+                     static_cast<double>(*capacity.gpu_bytes);
     }
     const uint64_t host = free.HostBytes() * static_cast<uint64_t>(cluster.ranks_per_node());
     if (capacity.host_bytes && host > *capacity.host_bytes) {

@@ -41,6 +41,8 @@ struct RuntimeChoice {
   // It fits, but the allocator has to give segments back to the driver and ask again while it runs.
   bool empties_cache = false;
   uint64_t segments_given_back = 0;  // then, in every step (runtime_footprint.h)
+  // It fits, but with the margin of error of reserved memory it would not.
+  bool tight = false;
 
   bool fits() const { return why_not.empty(); }
 };
@@ -63,6 +65,8 @@ RuntimeEstimate EstimateRuntime(OtherRuntime runtime, const ModelSpec& model,
 // How far predictions were off beside measured runs (docs/runtimes.md), and as words.
 const RuntimeMargins& MarginsOf(OtherRuntime runtime);
 std::string RuntimeMarginText(OtherRuntime runtime);
+// What the allocator may come to reserve, bytes: the prediction is too little by its margin.
+double ReservedWithMargin(OtherRuntime runtime, const RuntimeFootprint& footprint);
 // A table of at most 100 columns; one choice alone also gets its classes by phase.
 std::string RuntimeText(const RuntimeEstimate& estimate);
 // Schema "zeroplan.runtime-estimate/1" (docs/runtimes.md).

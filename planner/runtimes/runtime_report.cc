@@ -45,6 +45,7 @@ std::string ChoiceRow(const RuntimeChoice& choice, const RuntimeEstimate& estima
       Gigabytes(footprint.DeviceBytes()), Gigabytes(host), StepText(choice), TokensText(choice),
       !choice.fits()         ? "no"
       : choice.empties_cache ? "yes*"
+      : choice.tight         ? "tight"
                              : "yes");
 }
 
@@ -138,6 +139,7 @@ Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
           {"step_parts", TimeJson(choice)},
           {"tokens_per_second_of_gpu", choice.time ? Json(TokensPerSecond(choice)) : Json(nullptr)},
           {"fits", choice.fits()},
+          {"tight", choice.tight},
           {"empties_cache", choice.empties_cache},
           {"why_not", choice.fits() ? Json(nullptr) : Json(choice.why_not)}};
 }
@@ -183,16 +185,20 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
     text += StepParts(estimate.choices.front());
   }
   text += '\n';
-  bool empties = false;
+  bool empties = false, tight = false;
   for (const RuntimeChoice& choice : estimate.choices) {
     if (!choice.fits())
       text += Wrap(fmt::format("{}: {}.", SetupLabel(choice.setup), choice.why_not), 2);
     empties = empties || (choice.fits() && choice.empties_cache);
+    tight = tight || (choice.fits() && choice.tight);
   }
   if (empties) {
     text +=
         "* fits because PyTorch gives cached memory back and asks again, which costs time in "
         "every step.\n";
+  }
+  if (tight) {
+    text += "tight: it fits as predicted, but not with the margin of error of reserved memory.\n";
   }
   text += Wrap(RuntimeMarginText(estimate.runtime), 2);
   return text;

@@ -189,7 +189,6 @@ class RuntimeSearcher {
         sweep_(sweep) {
     ZEROPLAN_CHECK(!inputs.setups.empty(), "nothing to search");
     const RuntimeMargins& margins = MarginsOf(inputs.runtime);
-    reserved_margin_ = std::max(margins.reserved, margins.device);
     // Where that was not measured, the device's stands for it.
     allocated_margin_ = margins.allocated > 0 ? margins.allocated : margins.device;
   }
@@ -387,13 +386,12 @@ class RuntimeSearcher {
     const RuntimeFootprint& footprint = choice.footprint;
     const auto room =
         static_cast<double>(*capacity_.gpu_bytes) - static_cast<double>(footprint.context_bytes);
-    const auto within = [room](uint64_t bytes, double margin) {
-      return static_cast<double>(bytes) * (1 + margin) <= room;
-    };
-    if (!within(TensorBytes(footprint), allocated_margin_)) return MemoryRoom::kAtRisk;
+    // What was measured is the prediction over 1 less its error.
+    if (static_cast<double>(TensorBytes(footprint)) / (1 - allocated_margin_) > room) {
+      return MemoryRoom::kAtRisk;
+    }
     if (choice.empties_cache) return MemoryRoom::kEmptiesCache;
-    return within(footprint.ReservedBytes(), reserved_margin_) ? MemoryRoom::kAmple
-                                                               : MemoryRoom::kTight;
+    return choice.tight ? MemoryRoom::kTight : MemoryRoom::kAmple;
   }
 
   // Of those judged from `first` on that are as good as the best of them, as far as the model
@@ -432,7 +430,7 @@ class RuntimeSearcher {
   const Capacity capacity_;
   const TorchMachine machine_, alone_;
   const bool sweep_;
-  double reserved_margin_ = 0, allocated_margin_ = 0;
+  double allocated_margin_ = 0;
   double best_ = 0;  // merit, of the stage that is searched
   std::deque<RuntimeJudged> judged_;
   std::map<const TrainSetup*, size_t> judged_at_;

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -147,7 +148,8 @@ int Run(const std::vector<std::string>& words) {
     if (words.size() > 4 && words[1] == "launch") {
       LaunchOptions options;
       options.ranks = std::stoi(words[2]);
-      options.patience = options.kill_after = milliseconds(std::stoi(words[3]));
+      options.patience = milliseconds(std::stoi(words[3]));
+      options.kill_after = std::min(options.patience, milliseconds(1'000));
       options.arguments = {words[0]};
       options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
       return Launch(options).exit_code;

@@ -206,6 +206,16 @@ TEST_CASE("a rank without a word is lost") {
   CHECK(Clock::now() - begin < std::chrono::seconds(15));
 }
 
+TEST_CASE("a stopped rank does not use up the launcher's patience") {
+  const auto begin = Clock::now();
+  Launched run(3, kPatienceMs, {"freeze", "1"});
+  const int code = run.End();
+  CAPTURE(run.text());
+  CHECK(code == 4);
+  CHECK(run.Count("rank 1 is stopped (SIGSTOP); ending it") == 1);
+  CHECK(Clock::now() - begin < std::chrono::milliseconds(kPatienceMs) - std::chrono::seconds(5));
+}
+
 TEST_CASE("ranks stuck in a call end themselves after a failure") {
   Launched run(3, kPatienceMs, {"stuck", "2"});
   const int code = run.End();

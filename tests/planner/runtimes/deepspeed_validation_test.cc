@@ -62,7 +62,7 @@ TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
     CHECK(device.Add(used, row.device_used) < 0.12);
   }
   CHECK(ran == kDeepSpeedMargins.runs);
-  CHECK(allocated.count == 76);
+  CHECK(allocated.count == 79);
   CHECK(allocated.mean() < 0.04);
   // What estimate says of itself.
   CHECK(allocated.worst == doctest::Approx(kDeepSpeedMargins.allocated).epsilon(0.01).scale(0));
@@ -82,15 +82,14 @@ TEST_CASE("DeepSpeedFootprint: what ran fits its limit, what ran out of memory d
       CHECK(row.predicted.ReservedBytes() <= *row.run.limit_bytes);
     }
   }
-  CHECK(limited == 40);
-  CHECK(failed == 1);
+  CHECK(limited == 44);
+  CHECK(failed == 2);
 }
 
 // The tutorial's 10B on one GPU of 32 GB by stage 2 with the optimizer on the CPU.
 TEST_CASE("DeepSpeedFootprint: the tutorial's 10B does not initialise in 32 GB") {
   for (const DeepSpeedRow& row : LoadDeepSpeedRows()) {
-    if (!row.out_of_memory) continue;
-    CHECK(row.run.model.name == "gpt2-10b");
+    if (!row.out_of_memory || row.run.model.name != "gpt2-10b") continue;
     CHECK(row.predicted.out_of_memory == TorchPhase::kInit);
     // Parameters and their flat copy.
     CHECK(row.predicted.peaks[0].allocated_bytes >= 4 * row.run.model.ParamCount());
@@ -120,7 +119,7 @@ TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit")
     errors.Add(Gib(left_out.predicted.StepReservedBytes()) + context, left_out.device_used);
     CHECK(std::abs(context - Gib(left_out.predicted.context_bytes)) < 0.1);
   }
-  CHECK(errors.count == 65);
+  CHECK(errors.count == 67);
   CHECK(errors.worst < 0.091);
 }
 

@@ -125,7 +125,7 @@ TEST_CASE("SearchRuntime: room for the margins of error comes before speed") {
     tensors = std::max(tensors, peak.allocated_bytes);
   }
   const auto context = static_cast<double>(best.choice.footprint.context_bytes);
-  CHECK(static_cast<double>(tensors) * (1 + kDeepSpeedMargins.allocated) + context <= capacity);
+  CHECK(static_cast<double>(tensors) / (1 - kDeepSpeedMargins.allocated) + context <= capacity);
   CHECK(best.choice.fits());
   RuntimeJudged judged = best;
   const auto merit = [&judged](MemoryRoom room) {
@@ -148,7 +148,7 @@ TEST_CASE("SearchRuntime: beside measured runs of one scenario it chooses what i
   };
   const std::vector<DeepSpeedRow> rows = LoadDeepSpeedRows();
   for (const Measured& measured : {Measured{"gpt3-1.3b", 2, 22.35, 902.1},
-                                   {"gpt2-xl", 2, 37.25, 1143.0},
+                                   {"gpt2-xl", 2, 37.25, 1110.5},
                                    {"gpt3-2.7b", 1, 37.25, 4340.3}}) {
     CAPTURE(measured.model);
     Scenario scenario(OtherRuntime::kDeepSpeed, LoadModel(measured.model), measured.gpus, 0, 96);
