@@ -107,7 +107,7 @@ void Watch::Look(Clock::time_point now) {
   NoteMoves(now);
   if (watched_ != nullptr) {
     if (const std::string problem = watched_->Problem(); !problem.empty()) {
-      return Fail(fmt::format("{}: {}", what_, problem));
+      return Fail(what_.empty() ? problem : fmt::format("{}: {}", what_, problem));
     }
   }
   if (!told_) {

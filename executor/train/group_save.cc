@@ -34,13 +34,15 @@ constexpr std::chrono::milliseconds kPause(500);
 constexpr char kDone = '+';
 constexpr char kFailed = '!';
 
-bool Appears(const fs::path& path) {
+// Throws once the run has failed: then nobody waits for a disk.
+bool Appears(const fs::path& path, const ProcessGroup& group) {
   const auto until = std::chrono::steady_clock::now() + kShowLimit;
   std::error_code error;
   for (;;) {
     // Listing the parent makes a client of NFS look afresh.
     fs::directory_iterator look(path.parent_path(), error);
     if (fs::exists(path, error)) return true;
+    group.ThrowIfFailed();
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -142,11 +144,12 @@ std::string WriteAndDescribe(const GroupSave& save, const fs::path& staging,
 }
 
 // What other hosts wrote has to be here before it is called a checkpoint.
-void CheckFiles(const fs::path& staging, const std::vector<CheckpointFile>& files) {
+void CheckFiles(const ProcessGroup& group, const fs::path& staging,
+                const std::vector<CheckpointFile>& files) {
   for (const CheckpointFile& file : files) {
     const fs::path path = staging / file.name;
     std::error_code error;
-    const uint64_t bytes = Appears(path) ? fs::file_size(path, error) : 0;
+    const uint64_t bytes = Appears(path, group) ? fs::file_size(path, error) : 0;
     if (bytes == file.bytes && !error) continue;
     ThrowRuntime(
         "{}: rank 0 sees {} bytes of the {} that its rank wrote; --save needs a disk that "
@@ -158,7 +161,7 @@ void CheckFiles(const fs::path& staging, const std::vector<CheckpointFile>& file
 }  // namespace
 
 void NeedShared(const ProcessGroup& group, const fs::path& path) {
-  if (group.rank() == 0 || Appears(path)) return;
+  if (group.rank() == 0 || Appears(path, group)) return;
   ThrowUsage(
       "--save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
       "hosts of the run share",
@@ -201,7 +204,7 @@ std::optional<fs::path> SaveOnce(ProcessGroup& group, const GroupSave& save, Che
   meta.files = ReadDescriptions(*files);
   const auto folder = exchange([&] {
     if (!first) return std::string();
-    CheckFiles(staging->front(), meta.files);
+    CheckFiles(group, staging->front(), meta.files);
     const fs::path committed =
         CommitCheckpoint(save.save_dir, staging->front(), meta, save.keep, save.spared, save.hook);
     made.Keep();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/spread_failure.h"
@@ -71,6 +72,20 @@ bool NothingUnfinished(const fs::path& dir) {
     if (entry.path().filename().string().starts_with(kStagingPrefix)) return false;
   }
   return true;
+}
+
+TEST_CASE("nobody waits for a folder once the run has failed") {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::string> errors = AsRanks(2, [](TcpGroup& group) {
+    if (group.rank() == 0) {
+      group.Fail("no more");
+      group.ThrowIfFailed();
+    }
+    NeedShared(group, "/nowhere/that/any/disk/has");
+  });
+  CHECK(errors[1] == "rank 0: no more");
+  // A disk that is slow to show a folder is waited for longer.
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
 }
 
 TEST_CASE("ranks save together what one process reads, at every way of sharding") {
