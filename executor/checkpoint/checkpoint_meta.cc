@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/hex.h"
 #include "core/base/json_source.h"
 #include "core/families/families.h"
 #include "core/model/model_fields.h"
@@ -21,13 +22,7 @@ using Json = nlohmann::ordered_json;
 
 static_assert(std::is_trivially_copyable_v<StepState>, "saved as its bytes");
 
-std::string HexState(const StepState& state) {
-  std::string text;
-  for (const std::byte byte : std::as_bytes(std::span(&state, 1))) {
-    text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  }
-  return text;
-}
+std::string HexState(const StepState& state) { return BytesToHex(&state, sizeof state); }
 
 constexpr size_t kHashDigits = 16;
 

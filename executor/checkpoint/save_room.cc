@@ -113,9 +113,12 @@ void CheckSaveFolder(const fs::path& save_dir) {
   }
 }
 
+uint64_t SaveDemand::checkpoint_bytes() const {
+  return std::accumulate(shard_bytes.begin(), shard_bytes.end(), uint64_t{0});
+}
+
 uint64_t SaveBytes(const SaveDemand& demand, int existing) {
-  const auto checkpoint =
-      std::accumulate(demand.shard_bytes.begin(), demand.shard_bytes.end(), uint64_t{0});
+  const uint64_t checkpoint = demand.checkpoint_bytes();
   const int64_t keep = std::max(demand.keep, 1);
   const int64_t in_all = existing + demand.saves;
   const auto more = [&](int64_t most) {
@@ -127,8 +130,6 @@ uint64_t SaveBytes(const SaveDemand& demand, int existing) {
 }
 
 void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
-  const auto checkpoint =
-      std::accumulate(demand.shard_bytes.begin(), demand.shard_bytes.end(), uint64_t{0});
   rlimit file_size{};
   const uint64_t largest =
       demand.shard_bytes.empty()
@@ -155,8 +156,8 @@ void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
       "{} "
       "and one being written lie there), the weights at the end {}{}; free the room, name another "
       "folder, or keep fewer",
-      save_dir.string(), FormatBytes(needed), FormatBytes(free), FormatBytes(checkpoint),
-      demand.keep, FormatBytes(demand.final_bytes),
+      save_dir.string(), FormatBytes(needed), FormatBytes(free),
+      FormatBytes(demand.checkpoint_bytes()), demand.keep, FormatBytes(demand.final_bytes),
       swap == 0 ? "" : fmt::format(", swap files on the same disk {}", FormatBytes(swap)));
 }
 

@@ -28,6 +28,8 @@ struct SaveDemand {
   // What this host's ranks will take for swap files in `swap_dir`, which may be the same disk.
   uint64_t swap_bytes = 0;
   std::filesystem::path swap_dir;
+
+  uint64_t checkpoint_bytes() const;  // of all its shards
 };
 
 // Bytes that the run takes at most beyond what lies there: `existing` checkpoints that are whole.

@@ -18,6 +18,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/hex.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
 #include "executor/process/open_files.h"
@@ -47,11 +48,8 @@ struct Child {
 };
 
 std::string RandomToken() {
-  std::string token;
-  for (const char byte : RandomBytes(32)) {
-    token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  }
-  return token;
+  const std::string bytes = RandomBytes(32);
+  return BytesToHex(bytes.data(), bytes.size());
 }
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {

@@ -10,6 +10,7 @@
 
 #include "core/base/unique_fd.h"
 #include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
 
@@ -20,31 +21,14 @@ namespace fs = std::filesystem;
 
 constexpr int kSteps = 300;
 
-class Folder {
+class Folder : public Workspace {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_restarts_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    std::ofstream(root_ / "config.json")
-        << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
   std::string Train(const std::string& more) const {
-    return "train --backend cpu --model " + path("config.json") + " --data " +
-           SourcePath("LICENSE") + " --threads 1 --stage 2 --gpus 2 --lr 3e-3 --steps " +
-           std::to_string(kSteps) + " " + more;
+    return Workspace::Train("--backend cpu --stage 2 --gpus 2 " + more, kSteps);
   }
   std::string Weights(const std::string& run) const {
     return ReadWhole(path(run + "/model.safetensors"));
   }
-
- private:
-  fs::path root_;
 };
 
 // A process of zeroplan's and what it prints.

@@ -8,6 +8,7 @@
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
+#include "tests/has.h"
 #include "tests/run_metrics.h"
 
 namespace zeroplan {
@@ -22,12 +23,6 @@ void FlipByteInMiddle(const fs::path& path) {
   const int byte = file.get();
   file.seekp(at);
   file.put(static_cast<char>(byte ^ 1));
-}
-
-bool Has(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'", part, "' is not in: ", text);
-  return found;
 }
 
 TEST_CASE("train: a resume from a damaged checkpoint goes on from the one before, bit by bit") {

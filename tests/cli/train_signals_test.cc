@@ -15,18 +15,13 @@
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
+#include "tests/has.h"
 #include "tests/run_metrics.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool Has(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'", part, "' is not in: ", text);
-  return found;
-}
 
 // zeroplan in the background; `before`: what its shell does first.
 class Started {

@@ -16,45 +16,43 @@ using std::chrono::seconds;
 constexpr int kEndless = 1'000'000;  // steps
 constexpr seconds kStartLimit{60};
 
+// A run whose rank `victim` gets `signal` after its first step, and which has to have ended within
+// `limit`, all its ranks with it. What it printed.
+std::string OutputAfter(int signal, size_t victim, const std::string& choice, seconds limit) {
+  const TrainingFolder folder;
+  GpuTraining run(folder.Train("signalled", choice, kEndless), folder.path("log"));
+  const bool started = run.AwaitOutput("step ", kStartLimit);
+  CAPTURE(run.output());
+  REQUIRE(started);
+  const std::vector<pid_t> ranks = run.Ranks();
+  REQUIRE(ranks.size() == 2);
+  kill(ranks[victim], signal);
+  const int code = run.Wait(limit);
+  CAPTURE(run.output());
+  CHECK(code == static_cast<int>(ExitCode::kRuntime));
+  for (const pid_t rank : ranks) CHECK(kill(rank, 0) != 0);  // none lives on
+  return run.output();
+}
+
 TEST_CASE("one rank's death ends the run everywhere within 30 s, named") {
   for (const size_t victim : {size_t{0}, size_t{1}}) {
     CAPTURE(victim);
-    const TrainingFolder folder;
-    GpuTraining run(folder.Train("killed", "--gpus 2 --stage 3 --micro-batch 4", kEndless),
-                    folder.path("log"));
-    const bool started = run.AwaitOutput("step ", kStartLimit);
-    CAPTURE(run.output());
-    REQUIRE(started);
-    const std::vector<pid_t> ranks = run.Ranks();
-    REQUIRE(ranks.size() == 2);
-    kill(ranks[victim], SIGKILL);
-    const int code = run.Wait(seconds(30));
-    CAPTURE(run.output());
-    CHECK(code == static_cast<int>(ExitCode::kRuntime));
-    CHECK(run.output().find("rank " + std::to_string(victim)) != std::string::npos);
-    CHECK(run.output().find("bug in zeroplan") == std::string::npos);
-    for (const pid_t rank : ranks) CHECK(kill(rank, 0) != 0);  // none lives on
+    const std::string output =
+        OutputAfter(SIGKILL, victim, "--gpus 2 --stage 3 --micro-batch 4", seconds(30));
+    CAPTURE(output);
+    CHECK(output.find("rank " + std::to_string(victim)) != std::string::npos);
+    CHECK(output.find("bug in zeroplan") == std::string::npos);
   }
 }
 
 TEST_CASE("a stopped rank ends the run everywhere, named") {
   for (const size_t victim : {size_t{0}, size_t{1}}) {
     CAPTURE(victim);
-    const TrainingFolder folder;
-    GpuTraining run(folder.Train("stopped", "--gpus 2 --stage 2 --micro-batch 4", kEndless),
-                    folder.path("log"));
-    const bool started = run.AwaitOutput("step ", kStartLimit);
-    CAPTURE(run.output());
-    REQUIRE(started);
-    const std::vector<pid_t> ranks = run.Ranks();
-    REQUIRE(ranks.size() == 2);
-    kill(ranks[victim], SIGSTOP);
-    // 20 s of silence, then the launcher's patience with the rank that does not end.
-    const int code = run.Wait(seconds(75));
-    CAPTURE(run.output());
-    CHECK(code == static_cast<int>(ExitCode::kRuntime));
-    CHECK(run.output().find("rank " + std::to_string(victim) + ": lost") != std::string::npos);
-    for (const pid_t rank : ranks) CHECK(kill(rank, 0) != 0);
+    // 20 s of silence, then the limit of ranks that are stuck, then the launcher's patience.
+    const std::string output =
+        OutputAfter(SIGSTOP, victim, "--gpus 2 --stage 2 --micro-batch 4", seconds(75));
+    CAPTURE(output);
+    CHECK(output.find("rank " + std::to_string(victim) + ": lost") != std::string::npos);
   }
 }
 

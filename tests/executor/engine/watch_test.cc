@@ -12,6 +12,7 @@
 #include "executor/train/step_limit.h"
 #include "tests/error_of.h"
 #include "tests/executor/engine/small_training.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -73,10 +74,10 @@ struct Outcome {
   }
 };
 
-bool Has(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'", part, "' is not in: ", text);
-  return found;
+EngineOptions WatchedBy(Watch& watch) {
+  EngineOptions options;
+  options.watch = &watch;
+  return options;
 }
 
 TEST_CASE("watch: a rank that is stuck is named, the others are let go, then the process ends") {
@@ -85,9 +86,8 @@ TEST_CASE("watch: a rank that is stuck is named, the others are let go, then the
     const Program program = Lower(small_training::SmallModel(), small_training::Setup(stage, 3, 2));
     Outcome outcome;
     Watch watch(outcome.Options());
-    EngineOptions options;
+    EngineOptions options = WatchedBy(watch);
     options.threads_per_rank = 1;
-    options.watch = &watch;
     Engine engine(program, options);
     engine.Init();
     const small_training::CountingBatch batch{3};
@@ -121,9 +121,7 @@ TEST_CASE("watch: what ends in time, or has no limit, is let be") {
   Outcome outcome;
   {
     Watch watch(outcome.Options());
-    EngineOptions options;
-    options.watch = &watch;
-    Engine engine(program, options);
+    Engine engine(program, WatchedBy(watch));
     engine.Init();
     for (int step = 0; step < 5; ++step) {
       watch.Expect("step", Watch::Seconds(20));
@@ -142,9 +140,7 @@ TEST_CASE("watch: a limit that renews is one of standing still") {
   const Program program = Lower(small_training::SmallModel(), small_training::Setup(0, 1, 1));
   Outcome outcome;
   Watch watch(outcome.Options());
-  EngineOptions options;
-  options.watch = &watch;
-  Engine engine(program, options);
+  Engine engine(program, WatchedBy(watch));
   engine.Init();
   watch.Expect("many steps", Watch::Seconds(0.3), /*renews=*/true);
   const auto begin = std::chrono::steady_clock::now();

@@ -11,17 +11,12 @@
 #include "tests/agreement/memory_state.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool Has(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'", part, "' is not in: ", text);
-  return found;
-}
 
 // Every element of every state, as saved in `folder`.
 std::vector<float> SavedState(const Program& program, const std::string& folder) {

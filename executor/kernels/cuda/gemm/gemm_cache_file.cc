@@ -107,14 +107,6 @@ void WriteGemmCache(const std::string& path, const std::string& gpu_name,
   }
 }
 
-std::string BytesToHex(const void* bytes, std::size_t count) {
-  std::string hex;
-  for (std::size_t i = 0; i < count; ++i) {
-    hex += fmt::format("{:02x}", static_cast<const unsigned char*>(bytes)[i]);
-  }
-  return hex;
-}
-
 bool HexToBytes(const std::string& hex, void* bytes, std::size_t count) {
   const auto digit = [](char c) {
     if (c >= '0' && c <= '9') return c - '0';

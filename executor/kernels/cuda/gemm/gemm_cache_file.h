@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "core/base/hex.h"
+
 namespace zeroplan {
 
 struct TunedProduct {
@@ -41,7 +43,6 @@ GemmCacheContent ReadGemmCache(const std::string& path, const std::string& gpu_n
 void WriteGemmCache(const std::string& path, const std::string& gpu_name,
                     std::size_t cublaslt_version, const GemmCacheContent& content);
 
-std::string BytesToHex(const void* bytes, std::size_t count);
 // False unless `hex` is exactly `count` bytes.
 bool HexToBytes(const std::string& hex, void* bytes, std::size_t count);
 
