@@ -100,6 +100,12 @@ void RunEstimate(const EstimateOptions& options) {
   }
   const TrainSetup& setup = inputs.setups.front();
   inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
+  if (common.async_save == AsyncSave::kOn) {
+    inputs.lower.async_save = true;
+    assumptions.notes.push_back(
+        "Host memory counts a copy of the states, from which saves are written beside the steps "
+        "(--async-save on).");
+  }
   NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
   NoteIdleSums(inputs.setups, assumptions);
@@ -131,6 +137,7 @@ void RegisterEstimate(Command& app) {
   AddBatchOptions(command, options->common.batch);
   AddChoiceOptions(command, options->common, /*all_default=*/true);
   AddDeterministicOption(command, options->common);
+  AddAsyncSaveOption(command, options->common);
   AddGoalOptions(command, options->common.goal);
   AddRuntimeOptions(command, options->runtime, "Whose memory and time are estimated");
   command.Value({"Output", "--format", "table|json|csv",

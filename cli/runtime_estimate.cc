@@ -145,6 +145,10 @@ void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const Comm
   if (common.deterministic) {
     ThrowUsage("--deterministic: not modelled with {}; leave it out", asked);
   }
+  if (common.async_save) {
+    ThrowUsage("--async-save: is of zeroplan's own saves, not modelled with {}; leave it out",
+               asked);
+  }
   if (runtime != OtherRuntime::kFsdp2) return;
   if (!common.config.empty()) {
     ThrowUsage(

@@ -161,6 +161,20 @@ void AddDeterministicOption(Command& command, CommonOptions& options) {
                options.deterministic);
 }
 
+void AddAsyncSaveOption(Command& command, CommonOptions& options, bool searched) {
+  const std::string help =
+      "Count the host memory of saves beside the steps: a copy of the rank's states, 12 bytes for "
+      "each of its parameters (default off)";
+  if (searched) {
+    command.Value(
+        {"Run", "--async-save", "on|off|auto", help + "; auto: where the answer's hosts have it"},
+        options.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
+  } else {
+    command.Value({"Run", "--async-save", "on|off", help}, options.async_save,
+                  WordIn<AsyncSave>({"on", "off"}));
+  }
+}
+
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
   // Disks that nobody named are not searched.

@@ -52,6 +52,9 @@ struct ChoiceOptions {
   Option<int> checkpoint_every;
 };
 
+// Whether saves are written beside the steps, from a copy of the states in host memory.
+enum class AsyncSave : uint8_t { kOn, kOff, kAuto };
+
 struct CommonOptions {
   ModelOptions model;
   HardwareOptions hardware;
@@ -61,6 +64,7 @@ struct CommonOptions {
   GoalOptions goal;
   std::string config;
   bool deterministic = false;
+  Option<AsyncSave> async_save;
 };
 
 enum class OutputFormat : uint8_t { kText, kJson };
@@ -77,6 +81,9 @@ void AddReserveOptions(Command& command, const char* group, ClusterOptions& opti
 void AddBatchOptions(Command& command, BatchOptions& options, bool searched = false);
 // --deterministic, of what is planned for a GPU.
 void AddDeterministicOption(Command& command, CommonOptions& options);
+// --async-save, of what is planned: whether the memory of a copy to save from counts. `searched`:
+// "auto" is a choice too (plan).
+void AddAsyncSaveOption(Command& command, CommonOptions& options, bool searched = false);
 // The run's length and price.
 void AddGoalOptions(Command& command, GoalOptions& options);
 // ZeRO, offload, recompute, and --config. `all_default`: "all" is the default of stage and offloads

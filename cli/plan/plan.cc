@@ -23,6 +23,7 @@
 #include "core/base/units.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
+#include "core/program/save_copy.h"
 #include "planner/advice/advice.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
@@ -219,6 +220,31 @@ Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher
   }
 }
 
+// What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
+// its hosts have the memory.
+std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
+  LowerOptions lower = plan.lower;
+  lower.async_save = true;
+  const Program program = Lower(plan.model, plan.setup, lower);
+  const std::string copy =
+      FormatBytes(SaveCopyBytes(program) * static_cast<uint64_t>(at.cluster.ranks_per_node()));
+  if (asked == AsyncSave::kAuto) {
+    const ChoiceEstimate with = EstimateProgram(program, at.cluster, at.costs);
+    if (!with.fits) {
+      return fmt::format(
+          "Saves: steps wait for them, as a copy of {} does not fit (--async-save auto): {}.", copy,
+          with.why_not);
+    }
+    plan.lower = lower;
+    plan.choice = with;
+  }
+  return fmt::format(
+      "Saves: written beside the steps, from a copy of {} of host memory on each host, of {} in "
+      "all (--async-save {}).",
+      copy, FormatBytes(plan.choice.footprint.host.total()),
+      asked == AsyncSave::kAuto ? "auto" : "on");
+}
+
 void RunPlan(PlanOptions options) {
   ApplyConfigFor(options);
   if (const std::optional<OtherRuntime> runtime = RuntimeOf(options)) {
@@ -252,6 +278,10 @@ void RunPlan(PlanOptions options) {
                 assumptions);
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
   NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  if (const auto asked = options.common.async_save.value_or(AsyncSave::kOff);
+      asked != AsyncSave::kOff) {
+    assumptions.notes.push_back(SettleAsyncSave(asked, at, plan));
+  }
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {
     const Program program = Lower(plan.model, plan.setup, plan.lower);
@@ -282,6 +312,7 @@ void RegisterPlan(Command& app) {
   AddBatchOptions(command, options->common.batch, /*searched=*/true);
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
   AddDeterministicOption(command, options->common);
+  AddAsyncSaveOption(command, options->common, /*searched=*/true);
   OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
                         "Finds the largest that fits: GPT-2 shape (without a model; the default), "
                         "sequence or micro-batch (of the model), and plans it"};

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/program/save_copy.h"
 #include "hwprofiles/control_group.h"
 #include "hwprofiles/detect.h"
 #include "planner/estimate/choices.h"
@@ -99,6 +100,16 @@ Footprint OnThisCpu(const Program& program) {
   return OnCpuBackend(FootprintOf(program, ThisHost(program, ranks)), ranks);
 }
 
+[[noreturn]] void ThrowShort(const Program& program, const Shortage& shortage,
+                             const HostRoom& available, const std::string& fix) {
+  const int ranks = program.setup.batch.world_size;
+  throw Error(
+      ExitCode::kNothingFits,
+      fmt::format("host memory short by {}: {} rank{} of this plan need {}, {} {} free; {}",
+                  FormatBytes(shortage.short_by()), ranks, ranks == 1 ? "" : "s",
+                  FormatBytes(shortage.needs), available.whose, FormatBytes(shortage.has), fix));
+}
+
 }  // namespace
 
 void CheckFitsHost(const Program& program, const LowerOptions& lower, const ChoiceOrigin& origin,
@@ -106,6 +117,18 @@ void CheckFitsHost(const Program& program, const LowerOptions& lower, const Choi
   const std::optional<Shortage> shortage = HostShortage(OnThisCpu(program), available.bytes);
   if (!shortage) return;
   std::string fix = NothingSmaller(origin);
+  if (lower.async_save) {
+    LowerOptions waiting = lower;
+    waiting.async_save = false;
+    const Footprint footprint =
+        OnThisCpu(Lower(program.model, program.layout.tensors, program.setup, waiting));
+    if (!HostShortage(footprint, available.bytes)) {
+      ThrowShort(program, *shortage, available,
+                 fmt::format("{}--async-save off, so that steps wait for saves, fits with {}",
+                             origin.kind == ChoiceOrigin::Kind::kPlan ? "plan again with " : "",
+                             FormatBytes(footprint.host.total())));
+    }
+  }
   for (const Change& change : Changes(program.setup, origin)) {
     TrainSetup setup = program.setup;
     change.apply(setup);
@@ -115,12 +138,14 @@ void CheckFitsHost(const Program& program, const LowerOptions& lower, const Choi
     fix = Proposal(origin, change, setup, footprint.host.total());
     break;
   }
-  const int ranks = program.setup.batch.world_size;
-  throw Error(
-      ExitCode::kNothingFits,
-      fmt::format("host memory short by {}: {} rank{} of this plan need {}, {} {} free; {}",
-                  FormatBytes(shortage->short_by()), ranks, ranks == 1 ? "" : "s",
-                  FormatBytes(shortage->needs), available.whose, FormatBytes(shortage->has), fix));
+  ThrowShort(program, *shortage, available, fix);
+}
+
+bool FitsHost(const Program& program, Backend backend, int ranks, const HostRoom& available) {
+  const Footprint footprint = backend == Backend::kCpu
+                                  ? OnThisCpu(program)
+                                  : FootprintOf(program, ThisHost(program, ranks));
+  return !HostShortage(footprint, available.bytes);
 }
 
 void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
@@ -128,7 +153,7 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
   const std::optional<Shortage> shortage =
       HostShortage(FootprintOf(program, ThisHost(program, ranks)), available.bytes);
   if (!shortage) return;
-  const char* fix = "";
+  std::string fix;
   switch (origin.kind) {
     case ChoiceOrigin::Kind::kOptions:
       fix = "offload less (--offload-ratio) or to nvme, or use more hosts";
@@ -140,6 +165,11 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
       fix =
           "plan again with --host-memory, with less offload (--offload-ratio) or nvme, or for more "
           "hosts";
+  }
+  if (SavesFromCopy(program)) {
+    fix = fmt::format("{}--async-save off, of {} less a rank, or {}",
+                      origin.kind == ChoiceOrigin::Kind::kPlan ? "plan again with " : "",
+                      FormatBytes(SaveCopyBytes(program)), fix);
   }
   throw Error(
       ExitCode::kNothingFits,

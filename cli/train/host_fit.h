@@ -34,6 +34,10 @@ void CheckFitsHost(const Program& program, const LowerOptions& lower, const Choi
 void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, int ranks,
                           const HostRoom& available);
 
+// Whether what `ranks` ranks here need of host memory is there, arenas of the CPU backend included
+// where it is `program`'s run.
+bool FitsHost(const Program& program, Backend backend, int ranks, const HostRoom& available);
+
 // Memory that this machine can give to a process now: the least of what /proc/meminfo says
 // (MemAvailable; where there is none, all it has), of what the process's control groups leave
 // (hwprofiles/control_group.h), and of what the machine or the control group has without

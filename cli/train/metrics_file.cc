@@ -156,10 +156,23 @@ void MetricsFile::Validation(int64_t step, double loss) {
   WriteLine(Json{{"event", "validation"}, {"step", step}, {"loss", Number(loss)}}.dump());
 }
 
+void MetricsFile::Saved(const SaveReport& report) {
+  WriteLine(Json{{"event", "saved"},
+                 {"step", report.step},
+                 {"folder", report.folder.filename().string()},
+                 {"beside", report.beside},
+                 {"stall_seconds", report.stall_seconds},
+                 {"waited_seconds", report.waited_seconds},
+                 {"write_seconds", report.write_seconds}}
+                .dump());
+}
+
 void MetricsFile::End(const RunReport& report, const Program& program) {
   const Json line = {{"event", "end"},
                      {"steps", report.steps},
                      {"skipped_steps", report.skipped_steps},
+                     {"saves", report.saves},
+                     {"saves_waited_for", report.saves_waited_for},
                      {"high_water_bytes", BySpace(report.high_water.touched_bytes)},
                      {"planned_arena_bytes", BySpace(program.arena_bytes)},
                      {"device_used_bytes", OrNull(report.device_used_bytes)},

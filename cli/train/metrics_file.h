@@ -37,6 +37,7 @@ class MetricsFile {
   void Start(const RunFacts& facts);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
+  void Saved(const SaveReport& report);
   void End(const RunReport& report, const Program& program);
 
  private:

@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "executor/train/bad_steps.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -112,8 +113,14 @@ void Progress::OnValidation(int64_t step, double loss) {
   Line(fmt::format("step {}  validation loss {:.4f}", step, loss));
 }
 
-void Progress::OnSaved(int64_t step, const std::filesystem::path& folder) {
-  Line(fmt::format("step {}  saved {}", step, folder.string()));
+void Progress::OnSaved(const SaveReport& report) {
+  if (metrics_ != nullptr) metrics_->Saved(report);
+  std::string text = fmt::format("step {}  saved {}", report.step, report.folder.string());
+  if (report.beside) {
+    text += fmt::format("  (written in {} beside the steps, which stood still for {})",
+                        FormatSeconds(report.write_seconds), FormatSeconds(report.stall_seconds));
+  }
+  Line(text);
 }
 
 void Progress::OnEnd(const RunReport& report) {

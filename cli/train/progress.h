@@ -25,7 +25,7 @@ class Progress : public TrainObserver {
   void OnStart(int64_t first_step, uint64_t train_samples) override;
   void OnStep(const StepReport& report) override;
   void OnValidation(int64_t step, double loss) override;
-  void OnSaved(int64_t step, const std::filesystem::path& folder) override;
+  void OnSaved(const SaveReport& report) override;
   void OnEnd(const RunReport& report) override;
 
  private:

@@ -13,14 +13,17 @@
 #include "cli/train/train_command.h"
 #include "cli/train/train_ranks.h"
 #include "cli/train/train_work.h"
+#include "core/base/cache_folder.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "core/program/save_copy.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/process/stop_signals.h"
+#include "executor/tokenizer/training_data.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/trainer.h"
 #include "planner/runs/run_prediction.h"
@@ -51,6 +54,43 @@ ChoiceOrigin OriginOf(const TrainCommand& command, const TrainWork& work) {
   return {};
 }
 
+// Where it was left open, saves are written beside the steps if every host has room for the copy.
+void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, const HostRoom& host,
+                     Program& program) {
+  const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
+  const bool beside = SavesFromCopy(program);
+  bool fits = !work.async_save_if_fits || FitsHost(program, backend, place.local_world_size, host);
+  if (group != nullptr) {
+    const std::vector<std::string> all = group->AllGather(!beside ? "waits"
+                                                          : fits  ? "fits"
+                                                                  : "does not fit");
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if ((all[rank] == "waits") != !beside) {
+        ThrowUsage(
+            "--save-every, --async-save: here steps wait for saves, and on rank {} they do not, or "
+            "the other way round; give all ranks the same options",
+            rank);
+      }
+      fits = fits && all[rank] != "does not fit";
+    }
+  }
+  if (!beside) return;
+  const std::string copy = FormatBytes(SaveCopyBytes(program));
+  if (fits) {
+    LogInfo(
+        "Saves: written beside the steps, from a copy of the states of {} of host memory a rank; "
+        "with --async-save off the steps wait instead.",
+        copy);
+    return;
+  }
+  work.lower.async_save = false;
+  program = LowerWork(work);
+  LogInfo(
+      "Saves: steps wait for them, as a copy of the states, {} of host memory a rank, does not fit "
+      "here (--async-save auto).",
+      copy);
+}
+
 // The one rank a process that has a GPU, or all ranks of a CPU run.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    ProcessGroup* group) {
@@ -62,10 +102,11 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   // A schedule without a length of its own ends with the run.
   ScheduleConfig& schedule = work.setup.optimizer.schedule;
   if (schedule.total_steps == 0) schedule.total_steps = options.steps;
-  const Program program = LowerWork(work);
-  VerifyOrThrow(program);
+  Program program = LowerWork(work);
   // The ranks of a host look before any of them takes memory: Train meets first.
   const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
+  SettleAsyncSave(work, backend, group, host, program);
+  VerifyOrThrow(program);
   if (on_gpu) {
     CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
   } else {
@@ -96,6 +137,8 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (!command.metrics.empty() && place.rank == 0) {
     metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
   }
+  options.data = DataForModel(command.data, work.companions_folder(), work.model.vocab,
+                              CacheFolder(), command.threads.value_or(0));
   Progress progress(facts, options.steps, metrics.get());
   return Train(program, options, progress);
 }

@@ -102,6 +102,11 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value(
       {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
       options.save_every, count);
+  command.Value({run, "--async-save", "on|off|auto",
+                 "Those are written beside the steps, from a copy of the states in host memory: 12 "
+                 "bytes for each of a rank's parameters (default auto: where that fits; a plan "
+                 "says whether it was counted)"},
+                options.common.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
   command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
   command.Value(
@@ -128,7 +133,8 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 void AddTrainOptions(Command& command, TrainCommand& options) {
   AddModelOptions(command, options.common.model);
   command.List({"Data", "--data", "PATH",
-                "Text files or folders (bytes are tokens), or token files (.bin, .u16, .u32)"},
+                "Text files or folders (by the tokenizer.json in --model; without one bytes are "
+                "tokens), or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.data);
   command.Flag("Data", "--no-shuffle", "Take samples in the stream's order; no validation part",
                options.no_shuffle);

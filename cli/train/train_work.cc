@@ -103,6 +103,41 @@ TrainWork WorkOfWeights(const TrainCommand& command) {
   return work;
 }
 
+// Saves that steps could go on beside: one at the end has none.
+bool SavesBetweenSteps(const TrainCommand& command) {
+  return !command.save.empty() && command.save_every.has_value();
+}
+
+void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
+  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kAuto);
+  if (asked == AsyncSave::kOn && !SavesBetweenSteps(command)) {
+    ThrowUsage(
+        "--async-save: on has no effect without saves between steps; add --save DIR and "
+        "--save-every STEPS, or leave it out");
+  }
+  work.lower.async_save = SavesBetweenSteps(command) && asked != AsyncSave::kOff;
+  work.async_save_if_fits = work.lower.async_save && asked == AsyncSave::kAuto;
+}
+
+// The program is the planned one: what its memory was counted with stays.
+void CheckAsyncSaveOfPlan(const TrainCommand& command, const PlanFile& plan,
+                          Assumptions& assumptions) {
+  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kAuto);
+  const bool planned = plan.lower.async_save;
+  if (asked == (planned ? AsyncSave::kOff : AsyncSave::kOn)) {
+    ThrowUsage(
+        "--async-save: {} is not allowed: {} was planned {} the memory of a copy to save "
+        "from; leave the option out, or plan again with --async-save {}",
+        planned ? "off" : "on", command.plan, planned ? "with" : "without", planned ? "off" : "on");
+  }
+  if (!planned && SavesBetweenSteps(command)) {
+    assumptions.notes.push_back(
+        fmt::format("Saves: steps wait for them; {} was planned without the memory of a copy to "
+                    "save from ('plan --async-save auto' counts it).",
+                    command.plan));
+  }
+}
+
 TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& assumptions) {
   TrainWork work = WorkOfWeights(command);
   work.plan = ResolvePlan(command.plan, command.common, assumptions);
@@ -119,6 +154,7 @@ TrainWork WorkOfPlan(const TrainCommand& command, Backend backend, Assumptions& 
     }
   }
   work.lower = plan.lower;
+  CheckAsyncSaveOfPlan(command, plan, assumptions);
   if (!plan.lower.checkpoints && !command.save.empty()) {
     ThrowUsage("--save: {} was planned without checkpoints; leave the option out, or plan again",
                command.plan);
@@ -154,6 +190,7 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
   }
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
+  ResolveAsyncSave(command, work);
   return work;
 }
 
@@ -221,7 +258,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   HfExportOptions& final_weights = options.final_weights;
   final_weights.dtype = command.save_dtype.value_or(final_weights.dtype);
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
-  final_weights.source = work.weights_folder.empty() ? work.model_folder : work.weights_folder;
+  final_weights.source = work.companions_folder();
   options.validate_every = command.validate_every.value_or(0);
   options.max_bad_steps = command.max_bad_steps.value_or(options.max_bad_steps);
   if (command.step_timeout) options.step_timeout = *command.step_timeout;

@@ -17,8 +17,13 @@ struct TrainWork {
   ModelSpec model;
   std::string model_folder;    // --model, if that is a folder; else empty
   std::string weights_folder;  // whose weights the run starts from; empty: fresh ones
+  // Whose tokenizer, and what else lies beside weights, is the model's; empty: none.
+  const std::string& companions_folder() const {
+    return weights_folder.empty() ? model_folder : weights_folder;
+  }
   TrainSetup setup;
   LowerOptions lower;
+  bool async_save_if_fits = false;  // lower.async_save is to go where the copy finds no room
   std::optional<PlanFile> plan;
   HardwareProfile hardware;        // what defaults and predictions are taken from
   bool hardware_is_known = false;  // named or found; else the default, which may be another machine

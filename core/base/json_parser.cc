@@ -1,10 +1,12 @@
 // ParseJsonText: a recursive descent parser for Hjson. Linear in the size of the text.
+#include <charconv>
 #include <cstring>
-#include <map>
 #include <optional>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/utf8.h"
 
 namespace zeroplan {
 namespace {
@@ -13,10 +15,17 @@ constexpr int kMaxDepth = 64;
 constexpr size_t kShown = 60;  // bytes of a key or value that a message quotes
 constexpr const char* kPunctuation = ",:{}[]";
 
+// Where each key of an object stands.
+using KeyLines = std::unordered_map<std::string, int>;
+
 std::string_view Trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
+}
+
+bool IsDigits(std::string_view text) {
+  return text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 // A number, true, false, null or a Python spelling of those; nullopt if it is anything else.
@@ -25,6 +34,12 @@ std::optional<JsonScalar> BareLiteral(std::string_view text) {
   if (text == "False") return JsonScalar(false);
   if (text == "None") return JsonScalar();
   if (text.empty() || std::strchr("-0123456789tfn", text.front()) == nullptr) return std::nullopt;
+  // Most literals of large files, without the library.
+  if (text.size() < 19 && text.front() != '0' && IsDigits(text)) {
+    uint64_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return JsonScalar(JsonScalar::Value(value));
+  }
   return ParseJsonScalar(text);
 }
 
@@ -144,7 +159,7 @@ class Parser {
     JsonNode node;
     node.kind = JsonNode::Kind::kObject;
     node.line = line_;
-    std::map<std::string, int, std::less<>> lines;
+    KeyLines lines;
     for (; !AtEnd(); SkipSpace()) {
       if (Peek() == '}') Fail("unexpected '}}': no brace is open here; remove it");
       ParseMember(0, '\0', &node, &lines);
@@ -156,7 +171,7 @@ class Parser {
     JsonNode node;
     node.kind = JsonNode::Kind::kObject;
     node.line = line_;
-    std::map<std::string, int, std::less<>> lines;
+    KeyLines lines;
     Advance();
     for (SkipSpace(); Peek() != '}'; SkipSpace()) {
       if (AtEnd()) FailOpen("object", node.line, '}');
@@ -167,8 +182,7 @@ class Parser {
   }
 
   // One `key: value` and what separates it from the next. `lines`: where each key so far stands.
-  void ParseMember(int depth, char close, JsonNode* node,
-                   std::map<std::string, int, std::less<>>* lines) {
+  void ParseMember(int depth, char close, JsonNode* node, KeyLines* lines) {
     const int key_line = line_;
     std::string key = ParseKey();
     const auto [first, is_new] = lines->emplace(key, key_line);
@@ -247,6 +261,17 @@ class Parser {
   std::string ParseQuotedString() {
     const char quote = Peek();
     const size_t start = at_++;
+    // Most strings need no decoding.
+    size_t plain = at_;
+    while (plain < text_.size() && text_[plain] != quote && text_[plain] != '\\' &&
+           static_cast<unsigned char>(text_[plain]) >= 0x20) {
+      ++plain;
+    }
+    const std::string_view inside = text_.substr(at_, plain - at_);
+    if (plain < text_.size() && text_[plain] == quote && IsValidUtf8(inside)) {
+      at_ = plain + 1;
+      return std::string(inside);
+    }
     std::string literal = "\"";
     while (!AtEnd() && Peek() != quote) {
       const char c = Peek();

@@ -1,5 +1,6 @@
 // Pass 7: sections save and load. States travel as fp32 through host memory, a chunk at a time;
-// what lies in host memory goes straight.
+// what lies in host memory goes straight. With async_save all of them are copied to host memory of
+// their own first, which files are written from.
 #include <algorithm>
 
 #include "core/lowering/emitter.h"
@@ -18,32 +19,71 @@ struct Context {
   Emitter& emit;
   SlotRing& slots;
   uint64_t chunk;
+  const ParamLayout& layout;
+  std::vector<BufferId> copies;  // by unit; empty: files are written from where the states are
 };
+
+// A buffer a unit: the rank's masters, then its first, then its second moments.
+std::vector<BufferId> AddSaveCopies(Program& p) {
+  std::vector<BufferId> copies;
+  for (size_t u = 0; u < p.layout.units.size(); ++u) {
+    const uint64_t bytes = 3 * p.layout.units[u].shard_elements * DtypeBytes(Dtype::kF32);
+    const BufferId id = AddBuffer(p, "save_copy", Role::kStaging, Dtype::kF32, bytes);
+    Buffer& buffer = p.buffers[id];
+    buffer.unit = static_cast<int32_t>(u);
+    buffer.space = Space::kPageable;
+    buffer.persistent = true;
+    copies.push_back(id);
+  }
+  return copies;
+}
+
+// Writes `count` elements from `at` on of a piece, which host memory holds at `from`.
+void WriteState(Context& c, const Ref& from, const StatePiece& piece, StateKind kind, uint64_t at,
+                uint64_t count) {
+  Ref source = from;
+  if (!c.copies.empty()) {
+    const auto unit = static_cast<size_t>(piece.unit);
+    const uint64_t before = static_cast<uint64_t>(kind) * c.layout.units[unit].shard_elements;
+    source = {c.copies[unit], (before + piece.begin + at) * 4, count * 4, 0};
+    c.emit.CopyTo(from, source);
+  }
+  c.emit.Checkpoint(true, source, piece.unit, kind, piece.begin + at, count);
+}
 
 void MoveState(Context& c, bool save, size_t index, StateKind kind) {
   const StatePiece& piece = c.homes.pieces()[index];
   const Ref state = c.homes.StateRef(index, kind);
   if (!piece.on_device()) {
-    c.emit.Checkpoint(save, state, piece.unit, kind, piece.begin, piece.count);
+    if (save) {
+      WriteState(c, state, piece, kind, 0, piece.count);
+    } else {
+      c.emit.Checkpoint(false, state, piece.unit, kind, piece.begin, piece.count);
+    }
     return;
   }
   for (uint64_t at = 0; at < piece.count; at += c.chunk) {
     const uint64_t count = std::min(c.chunk, piece.count - at);
     const Ref device{state.buffer, state.offset + at * 4, count * 4, state.rank_stride};
     const Ref slot = c.slots.Next(count * 4);
-    if (save) c.emit.CopyTo(device, slot);
-    c.emit.Checkpoint(save, slot, piece.unit, kind, piece.begin + at, count);
-    if (!save) c.emit.CopyTo(slot, device);
+    if (save) {
+      c.emit.CopyTo(device, slot);
+      WriteState(c, slot, piece, kind, at, count);
+    } else {
+      c.emit.Checkpoint(false, slot, piece.unit, kind, piece.begin + at, count);
+      c.emit.CopyTo(slot, device);
+    }
   }
 }
 
-void BuildSection(Program& p, const StateHomes& homes, bool save, uint64_t chunk) {
+void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy, uint64_t chunk) {
   const Section section = save ? Section::kSave : Section::kLoad;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
   // Transient: the slots live in this section only.
   SlotRing slots(p, {"checkpoint_slot", Role::kStaging, Dtype::kF32, Space::kPinned, false}, 2);
-  Context c{homes, emit, slots, chunk};
+  Context c{homes, emit, slots, chunk, p.layout, {}};
+  if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
@@ -69,8 +109,8 @@ Program InsertCheckpoint(Program p, const LowerOptions& options) {
   for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
   const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const StateHomes homes(p);
-  if (homes.has_adam()) BuildSection(p, homes, true, chunk);
-  BuildSection(p, homes, false, chunk);
+  if (homes.has_adam()) BuildSection(p, homes, true, options.async_save, chunk);
+  BuildSection(p, homes, false, false, chunk);
   return p;
 }
 

@@ -27,6 +27,10 @@ struct LowerOptions {
   // Sections save and load, and their staging slots in pinned memory. A run that never saves nor
   // loads can do without.
   bool checkpoints = true;
+  // Saves are copied to pageable host memory first, 12 bytes for each of a rank's elements, and
+  // written from there while the next steps run (core/program/save_copy.h). At stage 0, where one
+  // rank writes, every rank has the copy. False: steps wait for a save. Needs `checkpoints`.
+  bool async_save = false;
   // Elements that a checkpoint staging slot holds.
   uint64_t checkpoint_chunk_elements = 1u << 24;
 };

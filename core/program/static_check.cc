@@ -4,6 +4,7 @@
 
 #include "core/base/units.h"
 #include "core/program/format.h"
+#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
@@ -104,6 +105,18 @@ void CheckBuffers(const Program& program, Violations& violations) {
                      fmt::format("{} lies at {}, not a multiple of {}", BufferName(buffer),
                                  buffer.offset, align));
     }
+  });
+}
+
+void CheckSaveCopies(const Program& program, Violations& violations) {
+  ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
+    if (site.section == Section::kSave || std::holds_alternative<Alloc>(instruction.op)) return;
+    ForEachAccess(program, instruction, [&](const Ref& ref, ArgMode) {
+      const Buffer& buffer = program.buffers[ref.buffer];
+      if (!IsSaveCopy(buffer)) return;
+      violations.Add("save_copy", site,
+                     fmt::format("a save may be written from {} meanwhile", BufferName(buffer)));
+    });
   });
 }
 

@@ -16,6 +16,10 @@ void CheckLayout(const Program& program, Violations& violations);
 // Buffers within their arenas and aligned: "out_of_bounds", "misaligned".
 void CheckBuffers(const Program& program, Violations& violations);
 
+// What a save is written from is touched by section save alone, as files are written from it while
+// other sections run ("save_copy").
+void CheckSaveCopies(const Program& program, Violations& violations);
+
 // Each instruction by itself: ranges within buffers, sizes that belong together, the stream and the
 // memory spaces it may use: "out_of_bounds", "misaligned", "size_mismatch", "wrong_space",
 // "stream_mismatch", "collective_order", "shard_cover". `reaches` false: not yet what it can reach

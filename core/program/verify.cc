@@ -52,6 +52,7 @@ std::vector<Violation> Verify(const Program& program, int limit) {
   if (!CheckWellFormed(program, violations)) return violations.Take();
   CheckLayout(program, violations);
   CheckBuffers(program, violations);
+  CheckSaveCopies(program, violations);
   CheckInstructions(program, violations);
   CheckEvents(program, violations);
   // A rank touches its own arenas only, at places linear in its number: if the first and the last

@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
 
 #include "core/base/durable_file.h"
 #include "core/base/error.h"
@@ -38,6 +42,51 @@ CheckpointListing Describe(const fs::path& folder) {
   } catch (const Error&) {  // of its meta.json
   }
   return listing;
+}
+
+// "process 123 on HOST", as the holder of a lock writes it.
+std::string Holder(int pid) {
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
+  return fmt::format("process {} on {}", pid, host);
+}
+
+// Whether `holder` is a process of this host that has been killed, or has ended.
+bool IsDying(const std::string& holder) {
+  int pid = 0;
+  if (std::sscanf(holder.c_str(), "process %d on ", &pid) != 1 || holder != Holder(pid)) {
+    return false;
+  }
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  if (!std::getline(file, stat)) return true;
+  // "123 (NAME) STATE ...", of its first thread.
+  const size_t end = stat.rfind(')');
+  const char state = end + 2 < stat.size() ? stat[end + 2] : '?';
+  return state == 'Z' || state == 'X';
+}
+
+std::string ReadHolder(int fd) {
+  char text[256] = {};
+  const ssize_t bytes = ::pread(fd, text, sizeof text - 1, 0);
+  return bytes > 0 ? std::string(text, static_cast<size_t>(bytes)) : "";
+}
+
+// flock's errno, 0 if it is taken.
+int TakeLock(int fd, const fs::path& save_dir) {
+  const auto until = std::chrono::steady_clock::now() + SaveLock::kDyingLimit;
+  for (bool said = false;;) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    const int error = errno;
+    const std::string holder = ReadHolder(fd);
+    const bool late = std::chrono::steady_clock::now() > until;
+    if (error != EWOULDBLOCK || late || !IsDying(holder)) return error;
+    if (!std::exchange(said, true)) {
+      LogInfo("--save {}: waits for {}, which was killed and has not quite ended",
+              save_dir.string(), Printable(holder));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 }  // namespace
@@ -94,26 +143,19 @@ SaveLock::SaveLock(const fs::path& save_dir) {
   constexpr mode_t kMode = 0644;
   file_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kMode));
   if (!file_) ThrowRuntime("{}: cannot open: {}", path.string(), std::strerror(errno));
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) {
+  if (const int error = TakeLock(file_.get(), save_dir); error != 0) {
+    if (error != EWOULDBLOCK) {
       ThrowUsage(
           "--save {}: the file system cannot lock ({}: {}), so that two runs could write into one "
           "another's checkpoints; mount it with locks (Lustre: -o flock), or name another folder",
-          save_dir.string(), path.string(), std::strerror(errno));
+          save_dir.string(), path.string(), std::strerror(error));
     }
-    char holder[256] = {};
-    const ssize_t bytes = ::pread(file_.get(), holder, sizeof holder - 1, 0);
-    ThrowUsage(
-        "--save {}: another run saves here{}; wait for its end, or name another folder",
-        save_dir.string(),
-        bytes > 0
-            ? fmt::format(" ({})", Printable(std::string_view(holder, static_cast<size_t>(bytes))))
-            : "");
+    const std::string holder = ReadHolder(file_.get());
+    ThrowUsage("--save {}: another run saves here{}; wait for its end, or name another folder",
+               save_dir.string(), holder.empty() ? "" : fmt::format(" ({})", Printable(holder)));
   }
   // For the message of whoever comes next.
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  const std::string me = fmt::format("process {} on {}", ::getpid(), host);
+  const std::string me = Holder(::getpid());
   if (::ftruncate(file_.get(), 0) != 0 ||
       ::pwrite(file_.get(), me.data(), me.size(), 0) != static_cast<ssize_t>(me.size())) {
     LogWarning("{}: cannot write: {}", path.string(), std::strerror(errno));

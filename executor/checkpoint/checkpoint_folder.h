@@ -10,6 +10,7 @@
 // never written to.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -48,10 +49,14 @@ std::optional<std::string> ReadLatest(const std::filesystem::path& save_dir);
 // other's checkpoints.
 class SaveLock {
  public:
-  // Makes the folder where it is missing. Throws Error(kUsage) naming the run that holds the lock,
+  // Makes the folder where it is missing. A process of this host that holds the lock and was killed
+  // is waited for, kDyingLimit at most: a thread of it may be in the midst of an fsync, which no
+  // signal ends. Throws Error(kUsage) naming the run that holds the lock,
   // Error(kRuntime) where the folder cannot be written, and Error(kUsage) where the file system has
   // no locks.
   explicit SaveLock(const std::filesystem::path& save_dir);
+
+  static constexpr std::chrono::seconds kDyingLimit{30};
 
  private:
   UniqueFd file_;

@@ -1,6 +1,7 @@
 #include "executor/checkpoint/checkpoint_meta.h"
 
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -67,8 +68,13 @@ class Reader {
     out = static_cast<T>(value.get<uint64_t>());
   }
   void Float(std::string_view key, float& out) const {
-    if (!Get(key).is_number()) Fail(key, "a number");
-    out = Get(key).get<float>();
+    // Past float's range it would become infinite, which JSON cannot write.
+    const Json& value = Get(key);
+    if (!value.is_number() ||
+        !(std::abs(value.get<double>()) <= std::numeric_limits<float>::max())) {
+      Fail(key, "a number");
+    }
+    out = value.get<float>();
   }
   void Bool(std::string_view key, bool& out) const {
     if (!Get(key).is_boolean()) Fail(key, "true or false");

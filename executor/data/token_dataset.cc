@@ -7,32 +7,13 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "executor/data/files_below.h"
 #include "executor/data/token_file.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kByteTokens = 256;
-
-// The regular files below `folder`, at any depth, in byte order of their paths. Linked files count,
-// linked folders are not entered: they could lead in circles.
-std::vector<fs::path> FilesBelow(const fs::path& folder) {
-  std::vector<fs::path> files;
-  std::error_code error;
-  auto entry = fs::recursive_directory_iterator(folder, error);
-  while (!error && entry != fs::recursive_directory_iterator()) {
-    std::error_code gone;  // a dangling link is no file
-    if (entry->is_regular_file(gone)) files.push_back(entry->path());
-    entry.increment(error);
-  }
-  if (error) ThrowUsage("{}: cannot list the folder: {}", folder.string(), error.message());
-  if (files.empty()) ThrowUsage("{}: the folder holds no files", folder.string());
-  std::sort(files.begin(), files.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-  return files;
-}
 
 // Tokens that one look takes: few enough to stay in the cache, enough for vectors.
 constexpr size_t kLookTokens = 4096;
@@ -96,14 +77,7 @@ bool LooksLikeUint32(std::span<const std::byte> bytes, int64_t vocab) {
 TokenDataset TokenDataset::Open(std::span<const std::string> paths) {
   if (paths.empty()) ThrowUsage("--data: no file or folder given");
   TokenDataset data;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-      for (const fs::path& file : FilesBelow(path)) data.Add(file);
-    } else {
-      data.Add(path);
-    }
-  }
+  for (const fs::path& file : DataFiles(paths)) data.Add(file);
   if (data.pieces_.empty()) {
     ThrowUsage("{}{}: no tokens, every file is empty", paths[0], paths.size() > 1 ? ", ..." : "");
   }

@@ -20,6 +20,9 @@
 
 namespace zeroplan {
 
+// Of text that is read byte by byte.
+inline constexpr int64_t kByteTokens = 256;
+
 // Thread-safe once SetVocab has been called. The files must not be cut short while it is open.
 class TokenDataset {
  public:

@@ -13,9 +13,11 @@
 namespace zeroplan {
 namespace {
 
+static_assert(sizeof(TokenFileOrigin::digest) == 8 * sizeof(int32_t));
 static_assert(std::endian::native == std::endian::little, "token files are read in place");
 
 constexpr uint64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+constexpr int32_t kMost16 = std::numeric_limits<uint16_t>::max();
 constexpr size_t kChunkTokens = size_t{1} << 18;
 
 // Of a file that has no header.
@@ -43,7 +45,7 @@ bool IsTokenFile(const std::filesystem::path& path) {
 
 TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& path) {
   const auto bytes = file.bytes();
-  std::array<int32_t, 3> header{};
+  std::array<int32_t, 13> header{};
   if (bytes.size() >= sizeof header) std::memcpy(header.data(), bytes.data(), sizeof header);
   // As bare tokens the magic numbers would start with tokens 55,432 and 55,713, past GPT-2's
   // 50,257, or be tokens past 20 million.
@@ -68,11 +70,22 @@ TokenFileExtent FindTokens(const MappedFile& file, const std::filesystem::path& 
         "again",
         path.string(), header[2], 8 * kind->token_bytes, expected, bytes.size());
   }
-  return {kTokenFileHeaderBytes, static_cast<uint64_t>(header[2]), kind->token_bytes, true};
+  TokenFileExtent extent = {kTokenFileHeaderBytes, static_cast<uint64_t>(header[2]),
+                            kind->token_bytes, true, std::nullopt};
+  if (header[3] == kTokenFileOriginMark) {
+    TokenFileOrigin& origin = extent.origin.emplace();
+    std::memcpy(origin.digest.data(), &header[4], origin.digest.size());
+    origin.vocab = header[12];
+  }
+  return extent;
 }
 
-TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook)
+TokenFileWriter::TokenFileWriter(const std::filesystem::path& path, IoHook* hook,
+                                 std::optional<TokenFileOrigin> origin)
     : hook_(hook),
+      origin_(origin),
+      kind_(origin && origin->vocab > kMost16 + 1 ? kTokenFiles32 : kTokenFiles16),
+      end_(origin ? origin->vocab : kMost16 + 1),
       temporary_(path.extension() == ".bin"
                      ? path
                      : throw Error(ExitCode::kUsage,
@@ -87,14 +100,16 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
   }
   while (!tokens.empty()) {
     const auto chunk = tokens.first(std::min(tokens.size(), kChunkTokens));
-    buffer_.resize(chunk.size());
-    for (size_t i = 0; i < chunk.size(); ++i) {
-      ZEROPLAN_CHECK(chunk[i] >= 0 && chunk[i] <= std::numeric_limits<uint16_t>::max(), "token {}",
-                     chunk[i]);
-      buffer_[i] = static_cast<uint16_t>(chunk[i]);
+    for (const int32_t token : chunk) {
+      ZEROPLAN_CHECK(token >= 0 && token < end_, "token {}", token);
     }
-    file_.WriteAt(kTokenFileHeaderBytes + count_ * sizeof(uint16_t),
-                  std::as_bytes(std::span(buffer_)));
+    const uint64_t at = kTokenFileHeaderBytes + count_ * kind_.token_bytes;
+    if (kind_.token_bytes == sizeof(int32_t)) {
+      file_.WriteAt(at, std::as_bytes(chunk));
+    } else {
+      buffer_.assign(chunk.begin(), chunk.end());
+      file_.WriteAt(at, std::as_bytes(std::span(buffer_)));
+    }
     count_ += chunk.size();
     tokens = tokens.subspan(chunk.size());
   }
@@ -102,9 +117,14 @@ void TokenFileWriter::Append(std::span<const int32_t> tokens) {
 
 void TokenFileWriter::Finish() {
   std::array<int32_t, kTokenFileHeaderBytes / sizeof(int32_t)> header{};
-  header[0] = kTokenFiles16.magic;
-  header[1] = kTokenFiles16.version;
+  header[0] = kind_.magic;
+  header[1] = kind_.version;
   header[2] = static_cast<int32_t>(count_);
+  if (origin_) {
+    header[3] = kTokenFileOriginMark;
+    std::memcpy(&header[4], origin_->digest.data(), origin_->digest.size());
+    header[12] = origin_->vocab;
+  }
   file_.WriteAt(0, std::as_bytes(std::span(header)));
   file_.Finish();
   temporary_.Commit(hook_);

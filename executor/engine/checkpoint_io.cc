@@ -58,6 +58,7 @@ void RunCheckpointIo(const Program& program, const FileIo& io, int rank,
     ReadShard(program.layout, io, rank, fresh ? nullptr : binding.source, host);
     return;
   }
+  if (binding.later) return;
   // Where every rank holds everything, one copy is enough.
   if (program.layout.world_size == 1 && rank != 0) return;
   ZEROPLAN_CHECK(binding.sink != nullptr, "nothing to save to");

@@ -23,6 +23,7 @@ struct CheckpointBinding {
   const StateSource* source = nullptr;
   bool with_optimizer = true;  // false: Adam states read as 0
   StateSink* sink = nullptr;
+  bool later = false;  // nothing is written: RankRunner::WriteSaveCopy does
 };
 
 // Runs a checkpoint's FileIo on its staging memory, io.count floats. REQUIRES: `binding` has the

@@ -1,13 +1,13 @@
 #include "executor/engine/cpu_rank.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <variant>
 
 #include "core/base/error.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
+#include "executor/kernels/copy_bytes.h"
 #include "hwprofiles/detect.h"
 
 namespace zeroplan {
@@ -120,7 +120,7 @@ void CpuRank::Communicate(const Collective& collective, const ResolvedInstructio
 }
 
 void CpuRank::Move(const Copy& copy, const ResolvedInstruction& resolved) {
-  std::memcpy(resolved.dst, resolved.src, resolved.bytes);
+  CopyBytes(pool_, resolved.dst, resolved.src, resolved.bytes);
   NoteTraffic(copy, resolved);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
 #include "executor/engine/watch.h"
@@ -73,7 +74,7 @@ void Engine::Load(const StateSource& source, bool with_optimizer, const StepStat
     rank.Drain();
     if (state != nullptr) rank.host_state() = *state;
     rank.host_state().spike_factor = static_cast<float>(options_.spike_factor);
-    rank.BindCheckpoint({&source, with_optimizer, nullptr});
+    rank.BindCheckpoint({&source, with_optimizer, nullptr, false});
     rank.Complete(Section::kLoad);
     rank.BindCheckpoint({});
   });
@@ -84,10 +85,24 @@ void Engine::Save(std::span<StateSink* const> sinks) {
                  sinks.size(), local_rank_count());
   ranks_->OnEvery([&](RankRunner& rank, int index) {
     rank.Drain();
-    rank.BindCheckpoint({nullptr, true, sinks[static_cast<size_t>(index)]});
+    rank.BindCheckpoint({nullptr, true, sinks[static_cast<size_t>(index)], false});
     rank.Complete(Section::kSave);
     rank.BindCheckpoint({});
   });
+}
+
+void Engine::SaveToCopy() {
+  ZEROPLAN_CHECK(SavesFromCopy(program_), "the program has no copy to save from");
+  ranks_->OnEvery([&](RankRunner& rank, int) {
+    rank.Drain();
+    rank.BindCheckpoint({nullptr, true, nullptr, true});
+    rank.Complete(Section::kSave);
+    rank.BindCheckpoint({});
+  });
+}
+
+void Engine::WriteSaveCopy(int index, StateSink& sink) const {
+  ranks_->all()[static_cast<size_t>(index)]->WriteSaveCopy(sink);
 }
 
 StepState Engine::Step(const FillBatch& fill) {

@@ -102,6 +102,13 @@ class Engine {
   // Runs section save: the shards of this process's ranks go to `sinks`, one a local rank, in
   // order. At stage 0 only rank 0 has anything to write.
   void Save(std::span<StateSink* const> sinks);
+  // The two halves of a save of a program that has a copy for it (core/program/save_copy.h). The
+  // first runs section save, but for its files: the copy holds the states as they are now, until
+  // the next call of either Save.
+  void SaveToCopy();
+  // The second hands what the local rank `index` (from 0) has there to `sink`. From any thread,
+  // one at a time for each rank, beside steps and whatever else does not save.
+  void WriteSaveCopy(int index, StateSink& sink) const;
 
   // One optimizer step: grad_accum micro-steps and the update. Returns the state after it (the same
   // on every rank); loss_sum is the mean loss over ranks and micro-steps.

@@ -1,8 +1,10 @@
 #include "executor/engine/rank_runner.h"
 
 #include <utility>
+#include <variant>
 
 #include "core/base/error.h"
+#include "core/program/save_copy.h"
 #include "executor/device/poison.h"
 #include "executor/kernels/convert.h"
 
@@ -28,6 +30,19 @@ void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
   const std::span<int32_t> input = inputs();
   fill(rank_, micro_step, input, {input.data() + input.size(), input.size()});
   place_.Turn(Doing::kRuns);
+}
+
+void RankRunner::WriteSaveCopy(StateSink& sink) const {
+  for (const Instruction& instruction : program_.section(Section::kSave)) {
+    const auto* io = std::get_if<FileIo>(&instruction.op);
+    if (io == nullptr || io->target != FileTarget::kCheckpoint) continue;
+    const Buffer& buffer = program_.buffers[io->host.buffer];
+    ZEROPLAN_CHECK(IsSaveCopy(buffer), "{} is no copy to save from", BufferName(buffer));
+    std::byte* begin =
+        bases()[static_cast<size_t>(buffer.space)] + buffer.offset + io->host.begin(rank_);
+    RunCheckpointIo(program_, *io, rank_, {nullptr, true, &sink, false},
+                    {reinterpret_cast<float*>(begin), io->count});
+  }
 }
 
 std::string RankRunner::InstructionText(const Standpoint& at) const {

@@ -66,6 +66,8 @@ class RankRunner {
 
   // Where the accesses to checkpoints go.
   void BindCheckpoint(const CheckpointBinding& binding) { files().Bind(binding); }
+  // What section save has left in the copy that the program saves from; any thread.
+  void WriteSaveCopy(StateSink& sink) const;
   // Writes a batch's inputs and targets, B*T each, once those of the micro-step before were taken.
   void FillTokens(const FillBatch& fill, int64_t micro_step);
   std::span<int32_t> inputs();

@@ -69,6 +69,13 @@ void Watch::Observe(Watched* watched) {
   movers_.clear();
 }
 
+void Watch::ObserveBeside(WatchedBeside* beside, Seconds limit) {
+  const std::lock_guard lock(mutex_);
+  beside_ = beside;
+  beside_limit_ = limit;
+  beside_mover_ = {0, Clock::now()};
+}
+
 void Watch::Serve() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, options_.look_every, [this] { return stopping_; })) {
@@ -78,6 +85,7 @@ void Watch::Serve() {
       began_ += gap;
       told_at_ += gap;
       failed_at_ += gap;
+      beside_mover_.since += gap;
       for (Mover& mover : movers_) mover.since += gap;
     }
     last_look_ = now;
@@ -95,6 +103,18 @@ void Watch::NoteMoves(Clock::time_point now) {
   }
 }
 
+void Watch::LookBeside(Clock::time_point now) {
+  if (beside_ == nullptr || beside_limit_.count() <= 0) return;
+  const uint64_t moves = beside_->moves();
+  const std::string doing = beside_->Doing();
+  if (doing.empty() || moves != beside_mover_.moves) beside_mover_ = {moves, now};
+  if (now - beside_mover_.since < beside_limit_) return;
+  const std::string late = fmt::format("{}, for {:.1f} s without getting anywhere", doing,
+                                       SecondsBetween(beside_mover_.since, now));
+  options_.write(fmt::format("zeroplan: {}; --step-timeout 0 waits for ever\n", late));
+  Fail(late);
+}
+
 void Watch::Look(Clock::time_point now) {
   if (failed_) {
     if (now - failed_at_ < grace()) return;
@@ -110,6 +130,7 @@ void Watch::Look(Clock::time_point now) {
       return Fail(what_.empty() ? problem : fmt::format("{}: {}", what_, problem));
     }
   }
+  if (LookBeside(now); failed_) return;
   if (!told_) {
     if (limit_.count() <= 0 || now - began_ < limit_) return;
     told_ = true;

@@ -47,6 +47,18 @@ class Watched {
   ~Watched() = default;
 };
 
+// What a process does beside its ranks. Every call comes from the watch's thread.
+class WatchedBeside {
+ public:
+  // "saving step 40: rank 3 writes FILE"; empty: nothing is under way, or it waits for others.
+  virtual std::string Doing() const = 0;
+  // Changes whenever it gets anywhere.
+  virtual uint64_t moves() const = 0;
+
+ protected:
+  ~WatchedBeside() = default;
+};
+
 struct WatchOptions {
   ProcessGroup* group = nullptr;  // null: this process is all; outlives the watch
   std::chrono::milliseconds look_every{200};
@@ -88,6 +100,9 @@ class Watch {
 
   // Null: nobody. They must stay until the next call.
   void Observe(Watched* watched);
+  // Beside what is expected, this may not stand still for `limit`; 0: it may. Null: nobody. It must
+  // stay until the next call.
+  void ObserveBeside(WatchedBeside* beside, Seconds limit);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -103,6 +118,8 @@ class Watch {
   void Serve();
   void Look(Clock::time_point now);
   void NoteMoves(Clock::time_point now);
+  // Fails the run if what is beside has stood still for too long.
+  void LookBeside(Clock::time_point now);
   // Writes what the ranks are at. Returns what the run fails with.
   std::string Tell(Clock::time_point now);
   void Fail(const std::string& message);
@@ -113,6 +130,9 @@ class Watch {
   bool stopping_ = false;
   std::atomic<bool> meets_{false};
   Watched* watched_ = nullptr;
+  WatchedBeside* beside_ = nullptr;
+  Seconds beside_limit_{0};
+  Mover beside_mover_;
   std::string what_;
   Seconds limit_{0};
   bool renews_ = false;

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "executor/process/sha256.h"
+#include "core/base/sha256.h"
 
 namespace zeroplan {
 namespace {

@@ -37,7 +37,11 @@ const std::vector<uint64_t>& Poller::Wait(std::chrono::milliseconds limit) {
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                static_cast<int>(limit.count()));
   ready_.clear();
-  for (int i = 0; i < count; ++i) ready_.push_back(events[static_cast<size_t>(i)].data.u64);
+  for (int i = 0; i < count; ++i) {
+    // A copy: epoll_event is packed on x86, and a reference to a member of it is misaligned.
+    const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+    ready_.push_back(tag);
+  }
   return ready_;
 }
 

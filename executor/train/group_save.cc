@@ -1,180 +1,28 @@
 #include "executor/train/group_save.h"
 
-#include <unistd.h>
-
-#include <chrono>
-#include <deque>
-#include <memory>
+#include <functional>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/log.h"
-#include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/checkpoint/checkpoint_writer.h"
-#include "executor/checkpoint/nothing_sink.h"
-#include "executor/checkpoint/shard_writer.h"
+#include "executor/train/save_parts.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
 
-// How long a network file system may take to show what another host has made.
-constexpr std::chrono::seconds kShowLimit(10);
-constexpr std::chrono::milliseconds kLookAgain(100);
-
-// A save that met a TransientIoError is made anew, after a pause that grows by as much each time.
-constexpr int kAttempts = 3;
-constexpr std::chrono::milliseconds kPause(500);
 // What begins a rank's part.
 constexpr char kDone = '+';
 constexpr char kFailed = '!';
-
-// Throws once the run has failed: then nobody waits for a disk.
-bool Appears(const fs::path& path, const ProcessGroup& group) {
-  const auto until = std::chrono::steady_clock::now() + kShowLimit;
-  std::error_code error;
-  for (;;) {
-    // Listing the parent makes a client of NFS look afresh.
-    fs::directory_iterator look(path.parent_path(), error);
-    if (fs::exists(path, error)) return true;
-    group.ThrowIfFailed();
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(kLookAgain);
-  }
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "this host";
-}
-
-// Of rank 0's unfinished save.
-class Staging {
- public:
-  explicit Staging(IoHook* hook) : hook_(hook) {}
-  ~Staging() {
-    std::error_code ignored;
-    if (!folder_.empty()) fs::remove_all(folder_, ignored);
-  }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-
-  const fs::path& Make(const fs::path& save_dir, int64_t step) {
-    return folder_ = StageCheckpoint(save_dir, step, hook_);
-  }
-  void Keep() { folder_.clear(); }
-
- private:
-  IoHook* hook_;
-  fs::path folder_;
-};
-
-std::string DescribeFiles(const std::vector<std::unique_ptr<ShardWriter>>& shards) {
-  std::ostringstream text;
-  for (const auto& shard : shards) {
-    const CheckpointFile file = shard->Describe();
-    text << file.name << ' ' << file.bytes << ' ' << file.header_hash << ' '
-         << file.checksums.size();
-    for (const uint64_t checksum : file.checksums) text << ' ' << checksum;
-    text << '\n';
-  }
-  return text.str();
-}
-
-std::vector<CheckpointFile> ReadDescriptions(const std::vector<std::string>& of_ranks) {
-  std::vector<CheckpointFile> files;
-  for (const std::string& text : of_ranks) {
-    std::istringstream lines(text);
-    size_t checksums = 0;
-    for (CheckpointFile file; lines >> file.name >> file.bytes >> file.header_hash >> checksums;) {
-      file.checksums.assign(checksums, 0);
-      for (uint64_t& checksum : file.checksums) lines >> checksum;
-      files.push_back(file);
-    }
-  }
-  return files;
-}
-
-// Keeps a TransientIoError to itself until the engine is through: what a rank throws in the midst
-// of saving would end the run.
-class PatientSink : public StateSink {
- public:
-  explicit PatientSink(StateSink& sink) : sink_(sink) {}
-  void Write(const TensorRange& range, std::span<const float> values) override {
-    if (failure_) return;
-    try {
-      sink_.Write(range, values);
-    } catch (const TransientIoError& error) {
-      failure_ = error;
-    }
-  }
-  void ThrowIfFailed() const {
-    if (failure_) throw *failure_;
-  }
-
- private:
-  StateSink& sink_;
-  std::optional<TransientIoError> failure_;
-};
-
-std::string WriteAndDescribe(const GroupSave& save, const fs::path& staging,
-                             const WriteShards& write, StepState& state) {
-  NothingSink nothing;
-  std::vector<std::unique_ptr<ShardWriter>> shards;
-  std::deque<PatientSink> patient;
-  std::vector<StateSink*> sinks;
-  for (int i = 0; i < save.local_rank_count; ++i) {
-    const int rank = save.first_local_rank + i;
-    if (rank < static_cast<int>(save.layout->world_size)) {
-      shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, rank, save.hook));
-      sinks.push_back(&patient.emplace_back(*shards.back()));
-    } else {
-      sinks.push_back(&nothing);
-    }
-  }
-  state = write(sinks);
-  for (const PatientSink& sink : patient) sink.ThrowIfFailed();
-  for (const auto& shard : shards) shard->Finish();
-  return DescribeFiles(shards);
-}
-
-// What other hosts wrote has to be here before it is called a checkpoint.
-void CheckFiles(const ProcessGroup& group, const fs::path& staging,
-                const std::vector<CheckpointFile>& files) {
-  for (const CheckpointFile& file : files) {
-    const fs::path path = staging / file.name;
-    std::error_code error;
-    const uint64_t bytes = Appears(path, group) ? fs::file_size(path, error) : 0;
-    if (bytes == file.bytes && !error) continue;
-    ThrowRuntime(
-        "{}: rank 0 sees {} bytes of the {} that its rank wrote; --save needs a disk that "
-        "all hosts of the run share",
-        path.string(), error ? 0 : bytes, file.bytes);
-  }
-}
-
-}  // namespace
-
-void NeedShared(const ProcessGroup& group, const fs::path& path) {
-  if (group.rank() == 0 || Appears(path, group)) return;
-  ThrowUsage(
-      "--save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
-      "hosts of the run share",
-      group.rank(), HostName(), path.string());
-}
-
-namespace {
 
 // One attempt. Nothing if a rank met what another attempt may not meet: `problem` says what.
 std::optional<fs::path> SaveOnce(ProcessGroup& group, const GroupSave& save, CheckpointMeta meta,
                                  const WriteShards& write, std::string& problem) {
   const bool first = group.rank() == 0;
-  Staging made(save.hook);
+  Staging made(save);
   // Every rank's part, by rank, once all have theirs.
   const auto exchange =
       [&](const std::function<std::string()>& part) -> std::optional<std::vector<std::string>> {
@@ -194,22 +42,18 @@ std::optional<fs::path> SaveOnce(ProcessGroup& group, const GroupSave& save, Che
     for (std::string& text : all) text.erase(0, 1);
     return all;
   };
-  const auto staging = exchange(
-      [&] { return first ? made.Make(save.save_dir, meta.step).string() : std::string(); });
+  const auto staging =
+      exchange([&] { return first ? made.Make(meta.step).string() : std::string(); });
   if (!staging) return std::nullopt;
   NeedShared(group, staging->front());
-  const auto files =
-      exchange([&] { return WriteAndDescribe(save, staging->front(), write, meta.state); });
+  const auto files = exchange([&] {
+    return WriteShardFiles(save, staging->front(),
+                           [&](std::span<StateSink* const> sinks) { meta.state = write(sinks); });
+  });
   if (!files) return std::nullopt;
   meta.files = ReadDescriptions(*files);
-  const auto folder = exchange([&] {
-    if (!first) return std::string();
-    CheckFiles(group, staging->front(), meta.files);
-    const fs::path committed =
-        CommitCheckpoint(save.save_dir, staging->front(), meta, save.keep, save.spared, save.hook);
-    made.Keep();
-    return committed.string();
-  });
+  const auto folder =
+      exchange([&] { return first ? made.Commit(group, meta).string() : std::string(); });
   if (!folder) return std::nullopt;
   return folder->front();
 }
@@ -220,13 +64,10 @@ fs::path SaveTogether(ProcessGroup& group, const GroupSave& save, const Checkpoi
                       const WriteShards& write) {
   std::string problem;
   for (int attempt = 1;; ++attempt) {
+    std::this_thread::sleep_for(PauseBeforeSave(attempt));
     if (const auto folder = SaveOnce(group, save, meta, write, problem)) return *folder;
-    if (attempt == kAttempts) ThrowRuntime("{}", problem);
-    if (group.rank() == 0) {
-      LogWarning("step {} could not be saved: {}; saving it again ({} of {})", meta.step, problem,
-                 attempt + 1, kAttempts);
-    }
-    std::this_thread::sleep_for(kPause * attempt);
+    if (attempt == kSaveAttempts) ThrowRuntime("{}", problem);
+    if (group.rank() == 0) WarnOfNewSave(meta.step, problem, attempt + 1);
   }
 }
 

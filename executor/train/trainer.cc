@@ -25,11 +25,12 @@
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/train/bad_steps.h"
-#include "executor/train/group_save.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_identity.h"
+#include "executor/train/run_limits.h"
+#include "executor/train/run_saves.h"
 #include "executor/train/step_limit.h"
 
 namespace zeroplan {
@@ -41,8 +42,6 @@ constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
 
 // Asking a GPU's driver for its memory takes a while: not at every step.
 constexpr int64_t kDeviceUseEvery = 16;
-
-constexpr std::chrono::hours kForEver(24 * 365);
 
 using SteadyClock = std::chrono::steady_clock;
 double SecondsSince(SteadyClock::time_point begin) {
@@ -69,7 +68,7 @@ class SilentObserver : public TrainObserver {
   void OnStart(int64_t, uint64_t) override {}
   void OnStep(const StepReport&) override {}
   void OnValidation(int64_t, double) override {}
-  void OnSaved(int64_t, const std::filesystem::path&) override {}
+  void OnSaved(const SaveReport&) override {}
   void OnEnd(const RunReport&) override {}
 };
 
@@ -91,10 +90,23 @@ class Run {
         agreed_(Agree()),
         step_limit_(options.step_timeout),
         watch_({.group = &group}),
+        limits_(watch_, group, step_limit_),
         engine_(program, MakeEngineOptions()),
+        saves_({program_, options_, group_, engine_, watch_, limits_}, damaged_,
+               [this](const SaveReport& save) { Tell([&] { observer_.OnSaved(save); }); }),
         bad_steps_(program.setup.precision, options.max_bad_steps) {}
 
   RunReport Execute() {
+    try {
+      return Go();
+    } catch (...) {
+      saves_.FinishAlone();
+      throw;
+    }
+  }
+
+ private:
+  RunReport Go() {
     Start();
     if (first() && options_.shuffle && sampler_.validation_batches() == 0) {
       LogInfo("too little data to hold back a global batch: no validation part");
@@ -104,11 +116,13 @@ class Run {
     if (!leaving() && sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
     if (some_rank_failed_) EndFailed();
     if (!options_.save_dir.empty()) SaveFinal();
-    ExpectMoves("the last update");
+    limits_.ExpectMoves("the last update");
     engine_.Drain();  // which may still fail
     watch_.Rest();
     if (first() && !options_.trace_file.empty()) WriteTrace();
     report_.steps = done_;
+    report_.saves = saves_.count();
+    report_.saves_waited_for = saves_.waited_for();
     report_.skipped_steps = engine_.state().skipped_steps;
     report_.high_water = engine_.high_water();
     LookAtDevice();
@@ -118,7 +132,6 @@ class Run {
     return report_;
   }
 
- private:
   bool first() const { return group_.rank() == 0; }
 
   // Ids outside the vocabulary are found here, each rank looking at its part, and not after hours.
@@ -249,7 +262,7 @@ class Run {
   }
 
   EngineOptions MakeEngineOptions() {
-    ExpectMoves("setting up");
+    limits_.ExpectMoves("setting up");
     EngineOptions engine;
     engine.watch = &watch_;
     if (step_limit_.still_seconds() <= 0) engine.communicator_seconds = 0;
@@ -265,19 +278,6 @@ class Run {
     return engine;
   }
 
-  // Set-up, loading and saving take as long as they take, as long as they get on.
-  void ExpectMoves(std::string what) {
-    const double still = step_limit_.still_seconds();
-    SetMeetingLimit(still, what);
-    watch_.Expect(std::move(what), Watch::Seconds(still), /*renews=*/true);
-  }
-
-  // How long ranks wait for one another in the control channel; 0: for ever.
-  void SetMeetingLimit(double seconds, const std::string& purpose) {
-    group_.SetDeadline(
-        seconds > 0 ? std::chrono::seconds(static_cast<int64_t>(seconds) + 1) : kForEver, purpose);
-  }
-
   // Every rank's text, by rank.
   std::vector<std::string> Gather(const std::string& mine) {
     const Watch::Meeting meeting(watch_);
@@ -290,7 +290,7 @@ class Run {
     step_limit_.Predict(std::strtod(predicted.c_str(), nullptr));
     engine_.Init();
     if (checkpoint_) {
-      ExpectMoves("loading the checkpoint");
+      limits_.ExpectMoves("loading the checkpoint");
       const CheckpointMeta& meta = checkpoint_->meta();
       StepState state = meta.state;
       // The gradient's scale depends on the batch, which a resumed run may cut differently.
@@ -299,11 +299,11 @@ class Run {
       engine_.Load(*checkpoint_, true, &state);
       done_ = meta.step;
       consumed_ = meta.samples_consumed;
-      last_checkpoint_ = checkpoint_->folder();
-      if (first()) LogInfo("resumed from {} at step {}", last_checkpoint_.string(), done_);
+      saves_.ResumedFrom(checkpoint_->folder());
+      if (first()) LogInfo("resumed from {} at step {}", saves_.last_checkpoint().string(), done_);
       checkpoint_.reset();
     } else if (weights_) {
-      ExpectMoves("loading weights");
+      limits_.ExpectMoves("loading weights");
       engine_.Load(*weights_, false, nullptr);
       if (first()) {
         LogInfo("weights: read from {} ({})", options_.init_from.string(), weights_->Describe());
@@ -314,7 +314,7 @@ class Run {
               seed_);
     }
     bad_steps_.Start(engine_.state());
-    SetMeetingLimit(step_limit_.still_seconds(), "training");
+    limits_.SetMeeting(step_limit_.still_seconds(), "training");
     watch_.Rest();
   }
 
@@ -353,9 +353,10 @@ class Run {
 
   // The state is whole on every rank.
   [[noreturn]] void EndFailed() {
-    if (!options_.save_dir.empty() && bad_steps_.any_taken() && saved_at_ != done_) {
+    if (!options_.save_dir.empty()) {
       try {
-        Save();
+        saves_.Finish();
+        if (bad_steps_.any_taken() && saves_.saved_at() != done_) saves_.Save(Meta());
       } catch (const Error& error) {
         LogWarning("not saved before the run ends: {}", error.what());
         if (!failure_) throw;  // the others wait for this rank's part of the checkpoint
@@ -410,6 +411,7 @@ class Run {
         LogWarning("{}", *warning);
       }
     }
+    saves_.Look(seconds);
     if (step_seconds_.size() == 1 || done_ % kDeviceUseEvery == 0) LookAtDevice();
     step.device_used_bytes = report_.device_used_bytes;
     report_.last_loss = state.loss_sum;
@@ -420,7 +422,7 @@ class Run {
     if (done_ >= options_.steps || leaving()) return;
     if (options_.validate_every > 0 && done_ % options_.validate_every == 0) Validate();
     if (leaving() || options_.save_every == 0 || done_ % options_.save_every != 0) return;
-    Save();
+    saves_.SaveBetweenSteps(Meta());
     LookForReasonToLeave();
   }
 
@@ -466,18 +468,22 @@ class Run {
   // What there is to go on from. Weights of which no step was good are not worth a checkpoint.
   std::string SaveBeforeDivergence() {
     std::string failed;
-    if (!options_.save_dir.empty() && bad_steps_.any_taken() && saved_at_ != done_) {
+    if (!options_.save_dir.empty()) {
       try {
-        Save();
-        return fmt::format("What was trained before them is saved in {}",
-                           last_checkpoint_.string());
+        saves_.Finish();
+        if (bad_steps_.any_taken() && saves_.saved_at() != done_) {
+          saves_.Save(Meta());
+          return fmt::format("What was trained before them is saved in {}",
+                             saves_.last_checkpoint().string());
+        }
       } catch (const Error& error) {
         failed = fmt::format("It could not be saved ({})", error.what());
       }
     }
-    const std::string last = last_checkpoint_.empty() ? "nothing was saved"
-                                                      : fmt::format("the last checkpoint is {}",
-                                                                    last_checkpoint_.string());
+    const std::string last =
+        saves_.last_checkpoint().empty()
+            ? "nothing was saved"
+            : fmt::format("the last checkpoint is {}", saves_.last_checkpoint().string());
     if (!failed.empty()) return failed + "; " + last;
     if (options_.save_dir.empty()) return "Nothing was saved (no --save)";
     return "No step of this run was good; " + last;
@@ -487,13 +493,14 @@ class Run {
   void Validate() {
     const int64_t batches = std::min(options_.validation_batches, sampler_.validation_batches());
     if (batches == 0) return;
-    SetMeetingLimit(step_limit_.seconds(), fmt::format("the validation after step {}", done_));
+    limits_.SetMeeting(step_limit_.seconds(), fmt::format("the validation after step {}", done_));
     double sum = 0;
     for (int64_t b = 0; b < batches; ++b) {
       watch_.Expect(fmt::format("batch {} of the validation after step {}", b, done_),
                     Watch::Seconds(step_limit_.seconds()));
       LookForReasonToLeave();
       if (leaving()) return;
+      saves_.Look(0);
       sum += engine_.Evaluate(
           [this, b](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
             try {
@@ -511,8 +518,7 @@ class Run {
     Tell([&] { observer_.OnValidation(done_, *report_.validation_loss); });
   }
 
-  void Save() {
-    ExpectMoves(fmt::format("saving step {}", done_));
+  CheckpointMeta Meta() const {
     CheckpointMeta meta;
     meta.step = done_;
     meta.samples_consumed = consumed_;
@@ -521,31 +527,15 @@ class Run {
     meta.model = program_.model;
     meta.train_tokens = sampler_.train_tokens();
     for (const auto& [name, value] : facts_) meta.run[name] = value;
-    GroupSave save;
-    save.save_dir = options_.save_dir;
-    save.layout = &program_.layout;
-    save.keep = options_.keep;
-    save.spared = damaged_;
-    save.first_local_rank = engine_.first_local_rank();
-    save.local_rank_count = engine_.local_rank_count();
-    const auto write = [this](std::span<StateSink* const> sinks) {
-      engine_.Save(sinks);
-      return engine_.state();
-    };
-    {
-      const Watch::Meeting meeting(watch_);
-      last_checkpoint_ = SaveTogether(group_, save, meta, write);
-    }
-    saved_at_ = done_;
-    SetMeetingLimit(step_limit_.still_seconds(), "training");
-    Tell([&] { observer_.OnSaved(done_, last_checkpoint_); });
+    return meta;
   }
 
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.
   void SaveFinal() {
-    if (saved_at_ != done_) Save();
+    saves_.Finish();
+    if (saves_.saved_at() != done_) saves_.Save(Meta());
     watch_.Rest();
-    SetMeetingLimit(0, "writing the weights");
+    limits_.SetMeeting(0, "writing the weights");
     if (!first()) return;  // the others wait at the end
     const auto source =
         CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
@@ -568,12 +558,12 @@ class Run {
   const bool agreed_;
   StepLimit step_limit_;
   Watch watch_;
+  const RunLimits limits_;
   Engine engine_;
+  RunSaves saves_;
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used
   int64_t validated_at_ = -1;
-  int64_t saved_at_ = -1;                  // by this process
-  std::filesystem::path last_checkpoint_;  // that the run was resumed from, or saved
   BadSteps bad_steps_;
   Stragglers stragglers_;
   bool some_rank_failed_ = false;

@@ -47,6 +47,7 @@ struct TrainOptions {
   int threads_per_rank = 0;                      // 0: cores / ranks
   std::string swap_dir;                          // where the NVMe choices keep their file
   std::filesystem::path trace_file;              // Chrome trace of the whole run; empty: none
+  IoHook* save_hook = nullptr;                   // tests: of checkpoints
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 };
@@ -66,10 +67,27 @@ struct StepReport {
   std::optional<uint64_t> device_used_bytes;
 };
 
+// One checkpoint, once it is complete.
+struct SaveReport {
+  int64_t step = 0;
+  std::filesystem::path folder;
+  // Written beside the steps that followed, from a copy in host memory. False: nothing went on.
+  bool beside = false;
+  // What the steps waited for it: for the copy, or for all of it.
+  double stall_seconds = 0;
+  // Of that, until what was still being written had ended: the next save was due, or the run over.
+  double waited_seconds = 0;
+  // To the commit, by rank 0's clock: from the end of the copy, where there is one.
+  double write_seconds = 0;
+};
+
 struct RunReport {
   int64_t steps = 0;          // optimizer steps in all, skipped ones included
   int64_t skipped_steps = 0;  // of them, those before a resume included
   bool interrupted = false;   // left early on request, after saving
+  int64_t saves = 0;          // of this process's run
+  // Of them, those that were due while the one before was still being written.
+  int64_t saves_waited_for = 0;
   double step_seconds_median = 0;
   double last_loss = 0;
   std::optional<double> validation_loss;
@@ -83,7 +101,7 @@ class TrainObserver {
   virtual void OnStart(int64_t first_step, uint64_t train_samples) = 0;
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnValidation(int64_t step, double loss) = 0;
-  virtual void OnSaved(int64_t step, const std::filesystem::path& folder) = 0;
+  virtual void OnSaved(const SaveReport& report) = 0;
   virtual void OnEnd(const RunReport& report) = 0;
 };
 
@@ -91,6 +109,12 @@ class TrainObserver {
 // with `interrupted`; nothing is validated before that save. Throws Error(kUsage) for data or
 // weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
 // row, Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
+//
+// A program that has a copy for it (core/program/save_copy.h) is saved in two parts: the states are
+// copied between two steps, and files are written, synced and committed beside those that follow
+// (executor/train/background_save.h). One save is under way at most: the next waits for it, and so
+// does the end of the run, whatever ends it but a failure of another rank. What fails of it ends
+// the run at the next step's end.
 //
 // Where a step, the set-up or a save gets nowhere, Error(kRuntime) says which rank holds it up; a
 // process that is stuck all the same is ended with kRuntime (executor/engine/watch.h).

@@ -11,6 +11,7 @@
 #include "core/base/units.h"
 #include "core/model/param_table.h"
 #include "core/program/chrome_trace.h"
+#include "core/program/save_copy.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/compute_waits.h"
 #include "planner/explain/lanes.h"
@@ -74,7 +75,7 @@ std::string Choice(const Program& program, const ChoiceEstimate& choice, const C
   return text + '\n' + Wrap(sentence.substr(1), 2);
 }
 
-std::string Memory(const ChoiceEstimate& choice) {
+std::string Memory(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster) {
   std::vector<std::string> parts;
   for (const NamedBytes& part : GpuClasses(choice.footprint)) {
     if (part.bytes > 0) parts.push_back(fmt::format("{} {}", part.name, FormatBytes(part.bytes)));
@@ -82,7 +83,15 @@ std::string Memory(const ChoiceEstimate& choice) {
   return "\nMemory\n" + PhasePeaks(choice) +
          Wrap(fmt::format("  At the highest of these one GPU holds {}; in all {}.",
                           fmt::join(parts, ", "), FormatBytes(choice.footprint.gpu_total())),
-              2);
+              2) +
+         (SavesFromCopy(program)
+              ? Wrap(fmt::format(
+                         "  Of a host's memory {} are a copy of the states, from which saves "
+                         "are written beside the steps.",
+                         FormatBytes(SaveCopyBytes(program) *
+                                     static_cast<uint64_t>(cluster.ranks_per_node()))),
+                     2)
+              : "");
 }
 
 // What is less of a whole than this is left out, or summed up.
@@ -260,8 +269,8 @@ std::string Waits(const Program& program, const std::vector<Part>& parts) {
 std::string Explain(const Program& program, const ChoiceEstimate& choice, const Cluster& cluster,
                     const CostModel& costs) {
   const std::vector<Part> parts = PlayParts(program, costs);
-  return Choice(program, choice, cluster) + Memory(choice) + Times(program, parts) +
-         Lanes(program, parts) + Waits(program, parts);
+  return Choice(program, choice, cluster) + Memory(program, choice, cluster) +
+         Times(program, parts) + Lanes(program, parts) + Waits(program, parts);
 }
 
 }  // namespace zeroplan

@@ -15,6 +15,7 @@ struct PlanField {
   const char* key;
   int64_t min = 0;        // of whole numbers
   bool nullable = false;  // of strings: empty is written as null
+  bool optional = false;  // of flags: files from before it was there lack it, and mean false
 };
 
 // Calls visit(field, value); `T` is Cluster or const Cluster.
@@ -44,6 +45,7 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"logits_chunk_bytes", 1}, lower.logits_chunk_bytes);
   visit(PlanField{"flash_attention"}, lower.flash_attention);
   visit(PlanField{"checkpoints"}, lower.checkpoints);
+  visit(PlanField{.key = "async_save", .optional = true}, lower.async_save);
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
 }
 

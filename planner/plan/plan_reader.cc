@@ -140,7 +140,10 @@ class FieldReader {
   void operator()(const PlanField& field, std::optional<uint64_t>& value) {
     value = section_.BytesOrNull(field.key);
   }
-  void operator()(const PlanField& field, bool& value) { value = section_.Bool(field.key); }
+  void operator()(const PlanField& field, bool& value) {
+    if (field.optional && section_.json().Raw(field.key) == nullptr) return;
+    value = section_.Bool(field.key);
+  }
   void operator()(const PlanField& field, Backend& value) {
     const std::string name = section_.String(field.key);
     if (name != "cpu" && name != "cuda") section_.json().FailValue(field.key, "cpu or cuda");

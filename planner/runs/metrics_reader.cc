@@ -15,6 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Of values in each other, more than any event has. Json writes a value by recursion.
+constexpr int kMaxDepth = 64;
 // The first steps tune, touch pages and connect.
 constexpr int64_t kWarmUpSteps = 5;
 
@@ -24,6 +26,13 @@ OffloadDevice DeviceNamed(const std::string& name) {
     if (OffloadDeviceName(device) == name) return device;
   }
   ThrowUsage("\"{}\" is no device; use none, cpu or nvme", name);
+}
+
+Json ParseEvent(std::string_view line) {
+  return Json::parse(line, [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMaxDepth) ThrowUsage("values are nested more than {} deep", kMaxDepth);
+    return true;
+  });
 }
 
 // What a conversion would cut off or wrap around is an error.
@@ -38,6 +47,13 @@ T Whole(const Json& object, const char* key) {
                std::numeric_limits<T>::min(), std::numeric_limits<T>::max());
   }
   return value.get<T>();
+}
+
+// Seconds, bytes, tokens.
+double Amount(const Json& event, const char* key) {
+  const double value = event.at(key);
+  if (!(value >= 0)) ThrowUsage("{}: {} is not allowed; at least 0", key, value);
+  return value;
 }
 
 void TakeStart(const Json& event, MeasuredRun& run) {
@@ -96,10 +112,10 @@ struct Steps {
     const double step_seconds = event.at("step_seconds");
     if (!(step_seconds > 0)) ThrowUsage("step_seconds: {} is not allowed; above 0", step_seconds);
     seconds.push_back(step_seconds);
-    tokens_per_second.push_back(event.at("tokens_per_second"));
+    tokens_per_second.push_back(Amount(event, "tokens_per_second"));
     const auto known = [&](const char* key, std::vector<double>& values) {
       if (const auto found = event.find(key); found != event.end() && !found->is_null()) {
-        values.push_back(found->get<double>());
+        values.push_back(Amount(event, key));
       }
     };
     known("exposed_comm_seconds", exposed_comm);
@@ -143,7 +159,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
       break;
     }
     try {
-      const Json event = Json::parse(line);
+      const Json event = ParseEvent(line);
       const std::string kind = event.at("event");
       if (kind == "start") {
         run = {};
@@ -158,7 +174,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
         steps.Take(event);
       } else if (kind == "end") {
         const Json& used = event.at("device_used_bytes");
-        if (!used.is_null()) run.device_used_bytes = used.get<double>();
+        if (!used.is_null()) run.device_used_bytes = Amount(event, "device_used_bytes");
       }
     } catch (const Json::exception& error) {
       ThrowUsage("{}:{}: not a line of 'train --metrics': {}", source, number, error.what());

@@ -151,13 +151,11 @@ class Stage3 : public TorchRuntime {
         if (offload_param_) timer_->Copy(TorchClock::kComputeStream, /*to_device=*/false, 2 * size);
       }
     }
-    // _post_step
-    double persistent = 0;
+    // _post_step: what persists is gathered one parameter after the other.
     for (size_t i = 0; i < whole_.size(); ++i) {
-      if (Persists(i)) persistent += static_cast<double>(Bytes(i));
-    }
-    if (persistent > 0) {
-      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather, persistent);
+      if (!Persists(i)) continue;
+      timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
+                         static_cast<double>(Bytes(i)));
     }
   }
 

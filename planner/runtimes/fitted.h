@@ -22,7 +22,7 @@ struct RuntimeMargins {
   double chosen_median, chosen_worst;
 };
 inline constexpr RuntimeMargins kDeepSpeedMargins{80,     0.043, 0.095, 0.090,  0.0746, 46,
-                                                  0.0574, 0.239, 34,    0.0419, 0.464};
+                                                  0.0574, 0.221, 34,    0.0419, 0.464};
 inline constexpr RuntimeMargins kFsdp2Margins{33,     0.0037, 0.0395, 0.0897, 0.0557, 20,
                                               0.0551, 0.0993, 13,     0.0631, 0.195};
 

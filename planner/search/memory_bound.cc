@@ -45,6 +45,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
     const double piece = 0.9 * facts.largest_layer / (t.stage == 0 ? 1 : t.ranks);
     in_host += 4 * std::min(piece, static_cast<double>(options.checkpoint_chunk_elements));
   }
+  if (options.checkpoints && options.async_save) in_host += 12 * t.shard();
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
   // Stage 0 gathers nothing.

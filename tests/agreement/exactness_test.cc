@@ -55,11 +55,13 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
 }
 
 void CheckCell(const testing::Cell& cell, bool flash_attention = true,
-               const ModelSpec& model = testing::TinyModel()) {
+               const ModelSpec& model = testing::TinyModel(), bool async_save = false) {
   CAPTURE(cell.name);
+  CAPTURE(async_save);
   CAPTURE(model.family->name());
   LowerOptions lower = SmallChunks();
   lower.flash_attention = flash_attention;
+  lower.async_save = async_save;
   const Program program = Lower(model, cell.setup, lower);
   const MemoryReport memory = WalkMemory(program);
   EngineOptions options;
@@ -112,6 +114,12 @@ TEST_CASE("memory, instructions and traffic are the plan's: fp16") {
 }
 TEST_CASE("memory, instructions and traffic are the plan's: fp32") {
   for (const auto& cell : testing::AllCells({1, 2, 3}, {Dtype::kF32})) CheckCell(cell);
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: with a copy to save from") {
+  for (const auto& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) {
+    CheckCell(cell, true, testing::TinyModel(), /*async_save=*/true);
+  }
 }
 
 TEST_CASE("memory, instructions and traffic are the plan's: families of llama's kind") {

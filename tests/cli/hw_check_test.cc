@@ -117,6 +117,28 @@ TEST_CASE("metrics whose whole numbers are none are errors") {
   }
 }
 
+TEST_CASE("metrics of negative amounts, or nested without end, are errors") {
+  const std::string good = MadeUpMetrics(5, {1, 2, 3, 4});
+  const auto refused = [&](const char* key, const std::string& value, const char* line) {
+    CAPTURE(key);
+    std::string bad = good;
+    const size_t at = bad.find(fmt::format("\"{}\":", key)) + std::string_view(key).size() + 3;
+    bad.replace(at, bad.find_first_of(",}", at) - at, value);
+    const std::string message = ErrorOf(ExitCode::kUsage, [&] { ReadMetrics(bad, "run.jsonl"); });
+    CAPTURE(message.substr(0, 200));
+    CHECK(message.starts_with(line));
+    return message;
+  };
+  for (const char* key : {"tokens_per_second", "exposed_comm_seconds", "step_seconds"}) {
+    CHECK(Has(refused(key, "-1", "run.jsonl:2: "), key));
+  }
+  CHECK(Has(refused("device_used_bytes", "-1", "run.jsonl:14: "), "device_used_bytes"));
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const char* key : {"stage", "backend"}) {
+    CHECK(Has(refused(key, deep, "run.jsonl:1: "), "nested more than 64 deep"));
+  }
+}
+
 TEST_CASE("hw check sets predictions beside a run") {
   const TempDir folder;
   const std::string file = folder.path() + "/run.jsonl";

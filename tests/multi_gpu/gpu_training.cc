@@ -11,6 +11,10 @@
 #include <fstream>
 #include <thread>
 
+#include "core/families/load_model.h"
+#include "core/model/param_table.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/checkpoint_source.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
@@ -25,16 +29,37 @@ constexpr auto kTurn = std::chrono::milliseconds(20);
 
 }  // namespace
 
-TrainingFolder::TrainingFolder() {
+TrainingFolder::TrainingFolder(TrainedModel model) {
   std::ofstream(path("config.json"))
-      << R"({"model_type":"gpt2","n_layer":3,"n_embd":64,"n_head":2,"n_positions":64,"vocab_size":256})";
+      << (model == TrainedModel::kSmall
+              ? R"({"model_type":"gpt2","n_layer":3,"n_embd":64,"n_head":2,"n_positions":64,"vocab_size":256})"
+              : R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":512,"intermediate_size":1408,)"
+                R"("num_attention_heads":4,"num_key_value_heads":2,"head_dim":128,"vocab_size":256,)"
+                R"("max_position_embeddings":1024,"rms_norm_eps":1e-5,"tie_word_embeddings":false})");
+  std::ofstream data(path("data.txt"));
+  for (int i = 0; i < 10; ++i) data << ReadWhole(SourcePath("LICENSE"));
 }
 
 std::string TrainingFolder::Train(const std::string& name, const std::string& more,
                                   int steps) const {
-  return "train --backend cuda --model " + path("config.json") + " --data " +
-         SourcePath("LICENSE") + " --lr 1e-3 --steps " + std::to_string(steps) + " --metrics " +
+  const bool has_config = more.find("--config ") != std::string::npos;  // which gives the rate
+  return "train --backend cuda --model " + path("config.json") + " --data " + path("data.txt") +
+         (has_config ? "" : " --lr 1e-3") + " --steps " + std::to_string(steps) + " --metrics " +
          path(name + ".jsonl") + " " + more;
+}
+
+std::string TrainingFolder::SaveOptions(const std::string& name) const {
+  return " --save " + path(name) + " --save-every " + std::to_string(kSavedStep) + " --keep 100";
+}
+
+ModelSpec TrainingFolder::model() const { return LoadModel(path("config.json")); }
+
+testing::FirstMoments TrainingFolder::Moments(const std::string& name) const {
+  const ModelSpec spec = model();
+  const std::vector<ParamTensor> tensors = BuildParamTable(spec);
+  const auto saved = CheckpointSource::Open(
+      path(name) + "/checkpoints/" + StepFolderName(kSavedStep), spec, tensors);
+  return testing::ReadFirstMoments(saved, tensors);
 }
 
 std::map<int, double> TrainingFolder::Losses(const std::string& name) const {
@@ -46,21 +71,20 @@ Json TrainingFolder::LastLine(const std::string& name) const {
   return lines.empty() ? Json() : lines.back();
 }
 
-std::map<int, double> StageZeroAlone(const TrainingFolder& folder, const std::string& dtype,
-                                     int steps) {
+Curve StageZeroAlone(const TrainingFolder& folder, const std::string& dtype, int steps) {
   const std::string name = dtype + "-reference";
-  GpuTraining run(
-      folder.Train(
-          name, "--gpus 1 --micro-batch " + std::to_string(kReferenceBatch) + " --dtype " + dtype,
-          steps),
-      folder.path(name + ".log"));
+  GpuTraining run(folder.Train(name,
+                               "--gpus 1 --micro-batch " + std::to_string(kReferenceBatch) +
+                                   " --dtype " + dtype + folder.SaveOptions(name),
+                               steps),
+                  folder.path(name + ".log"));
   const int code = run.Wait(std::chrono::seconds(120));
   CAPTURE(run.output());
   REQUIRE(code == 0);
-  const std::map<int, double> losses = folder.Losses(name);
-  REQUIRE(losses.size() == static_cast<size_t>(steps));
-  REQUIRE(losses.at(steps) < 0.8 * losses.at(1));  // or equal curves would say little
-  return losses;
+  const Curve curve{folder.Losses(name), folder.Moments(name)};
+  REQUIRE(curve.losses.size() == static_cast<size_t>(steps));
+  REQUIRE(curve.losses.at(steps) < 0.8 * curve.losses.at(1));  // or equal curves would say little
+  return curve;
 }
 
 double Farthest(const std::map<int, double>& got, const std::map<int, double>& want) {

@@ -9,18 +9,30 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_spec.h"
 #include "tests/executor/device/temp_dir.h"
+#include "tests/first_moments.h"
 
 namespace zeroplan {
 
-// A folder of its own with config.json of a GPT-2 of 3 layers; removed at the end.
+enum class TrainedModel {
+  kSmall,  // a GPT-2 of 3 layers, 64 tokens a sequence
+  kLong,   // a Llama of 2 layers with heads of 128 that share keys, 1024 tokens a sequence
+};
+
+// A folder of its own with the model's config.json and data; removed at the end.
 class TrainingFolder {
  public:
-  TrainingFolder();
+  explicit TrainingFolder(TrainedModel model = TrainedModel::kSmall);
 
   std::string path(const std::string& name) const { return root_.path() + "/" + name; }
   // `train` with what all runs share and `more`; metrics go to NAME.jsonl.
   std::string Train(const std::string& name, const std::string& more, int steps) const;
+  // The options that have Train's run keep a checkpoint every kSavedStep steps, for Moments.
+  std::string SaveOptions(const std::string& name) const;
+  // AdamW's first moments after step kSavedStep.
+  testing::FirstMoments Moments(const std::string& name) const;
+  ModelSpec model() const;
   // Loss by step, of all runs that appended to NAME.jsonl. A step told twice with two losses is a
   // failed CHECK.
   std::map<int, double> Losses(const std::string& name) const;
@@ -57,11 +69,20 @@ class GpuTraining {
   bool ended_ = false;
 };
 
+// A checkpoint is kept of these steps and every multiple. Not the first: the second begins while
+// the first one's update is under way.
+inline constexpr int kSavedStep = 2;
+
+// What runs are compared by.
+struct Curve {
+  std::map<int, double> losses;  // by step
+  testing::FirstMoments moments;
+};
+
 // Samples of a step of StageZeroAlone's.
 inline constexpr int kReferenceBatch = 8;
-// Losses of `steps` steps at stage 0 on one GPU, which must have learned something.
-std::map<int, double> StageZeroAlone(const TrainingFolder& folder, const std::string& dtype,
-                                     int steps);
+// `steps` steps at stage 0 on one GPU, which must have learned something.
+Curve StageZeroAlone(const TrainingFolder& folder, const std::string& dtype, int steps);
 // The largest relative difference of a step's losses; infinite where steps or numbers are missing.
 double Farthest(const std::map<int, double>& got, const std::map<int, double>& want);
 

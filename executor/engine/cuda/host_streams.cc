@@ -1,11 +1,11 @@
 #include "executor/engine/cuda/host_streams.h"
 
-#include <cstring>
 #include <variant>
 
 #include "core/base/error.h"
 #include "executor/collectives/barrier.h"
 #include "executor/engine/cuda/patience.h"
+#include "executor/kernels/copy_bytes.h"
 
 namespace zeroplan {
 
@@ -65,7 +65,9 @@ void HostStreams::Dispatch(const Instruction& instruction, const ResolvedInstruc
                         context_, launch.scalars});
                  },
                  [&](const Collective&) { ZEROPLAN_CHECK(false, "a collective on the host"); },
-                 [&](const Copy&) { std::memcpy(resolved.dst, resolved.src, resolved.bytes); },
+                 [&](const Copy&) {
+                   CopyBytes(*context_.pool, resolved.dst, resolved.src, resolved.bytes);
+                 },
                  [&](const FileIo& io) { files_.Run(io, resolved); },
                  [](const Alloc&) {},
                  [](const Free&) {},

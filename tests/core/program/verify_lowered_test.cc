@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/lowering/lower.h"
+#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"
@@ -27,13 +28,14 @@ constexpr Case kCases[] = {
 };
 
 Program LowerCase(const Case& c, int ranks = 3, int64_t grad_accum = 3,
-                  RecomputeConfig recompute = kNoRecompute) {
+                  RecomputeConfig recompute = kNoRecompute, bool async_save = false) {
   TrainSetup setup = testing::BaseSetup(c.stage, ranks, Dtype::kBF16, grad_accum, recompute);
   testing::SetOffload(setup, c.offload);
   LowerOptions options;
   options.backend = Backend::kCuda;
   options.logits_chunk_bytes = 400;
   options.checkpoint_chunk_elements = 700;
+  options.async_save = async_save;
   return Lower(testing::TinyModel(2), setup, options);
 }
 
@@ -71,6 +73,30 @@ TEST_CASE("verify: lowered programs pass") {
         ExpectClean(
             LowerCase(c, ranks, grad_accum, grad_accum == 2 ? FullRecompute() : kNoRecompute));
       }
+    }
+  }
+}
+
+TEST_CASE("verify: saves from a copy pass, whatever the states' home, and steps may not touch it") {
+  for (const Case& c : kCases) {
+    for (const int ranks : {1, 3}) {
+      CAPTURE(c.stage);
+      CAPTURE(std::string(testing::OffloadLabel(c.offload)));
+      Program program = LowerCase(c, ranks, 2, kNoRecompute, /*async_save=*/true);
+      CHECK(SavesFromCopy(program));
+      CHECK_FALSE(SavesFromCopy(LowerCase(c, ranks, 2)));
+      uint64_t elements = 0;
+      for (const Unit& unit : program.layout.units) elements += unit.shard_elements;
+      CHECK(SaveCopyBytes(program) == 12 * elements);
+      ExpectClean(program);
+      // An update that writes there while files are written from it.
+      const std::vector<Instruction>& save = program.section(Section::kSave);
+      const size_t copy = Find<Copy>(program, Section::kSave, [&](const Copy& one) {
+        return IsSaveCopy(program.buffers[one.dst.buffer]);
+      });
+      REQUIRE(copy < save.size());
+      program.section(Section::kOptimizerStep).push_back(save[copy]);
+      Expect(program, "save_copy");
     }
   }
 }

@@ -1,8 +1,13 @@
 // Checkpoints that something has happened to: an error names the file and the way out.
 #include <doctest/doctest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/state_checksum.h"
@@ -95,6 +100,11 @@ TEST_CASE("damaged checkpoint: the file is named, and the one to fall back to") 
       {"negative step",
        [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"step\": 2", "\"step\": -2"); },
        "step: must be a non-negative integer"},
+      {"number past float's range",
+       [&](const fs::path& f) {
+         ReplaceInMeta(f / meta, "\"init_std\": 0.", "\"init_std\": 1e300, \"unused\": 0.");
+       },
+       "init_std: must be a number"},
       {"key gone", [&](const fs::path& f) { ReplaceInMeta(f / meta, "\"seed\"", "\"sead\""); },
        "seed: missing"},
       {"path as file name",
@@ -270,6 +280,35 @@ TEST_CASE("a folder that a run saves into is refused to another") {
   }
   const SaveLock next(dir.path());
   CHECK(OpenCheckpoint(dir.path()).meta().step == 1);
+}
+
+TEST_CASE("a folder whose run was killed is waited for while a thread of it has not ended") {
+  const FastTempDir dir;
+  int pipe[2];
+  REQUIRE(::pipe(pipe) == 0);
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    static const SaveLock lock(dir.path());
+    std::thread([] {
+      // As one that is in the midst of an fsync, when its process is killed.
+      std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      _exit(0);
+    }).detach();
+    CHECK(write(pipe[1], "x", 1) == 1);
+    syscall(SYS_exit, 0);  // the first thread alone: for others the process is a zombie
+  }
+  char ready = 0;
+  REQUIRE(read(pipe[0], &ready, 1) == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  {
+    const SaveLock next(dir.path());
+    const auto message = ErrorOf(ExitCode::kUsage, [&] { SaveLock(dir.path()); });
+    CHECK(Contains(message, "process " + std::to_string(getpid())));
+  }
+  CHECK(waitpid(pid, nullptr, 0) == pid);
+  close(pipe[0]);
+  close(pipe[1]);
 }
 
 TEST_CASE("checkpoint of another model: the difference is named, no other is offered") {

@@ -1,5 +1,5 @@
-// Fused attention at a training size, where whole references would take too long: sampled queries
-// in double. Legend: B micro-batch, T sequence, C hidden, H heads, D = C/H.
+// Fused attention: small shapes as a whole, training sizes by samples. Legend: B micro-batch, T
+// sequence, H heads of queries, G of keys and values, D head size.
 #include <algorithm>
 #include <utility>
 
@@ -8,123 +8,30 @@
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "tests/executor/cuda/gpu_runner.h"
 #include "tests/executor/kernels/attention_reference.h"
+#include "tests/executor/kernels/sampled_attention.h"
 
 namespace zeroplan::kernel_test {
 namespace {
 
-constexpr int64_t kB = 16, kT = 1024, kH = 25, kD = 64, kC = kH * kD;
-
-// Numbers from a short table: 79 million normal ones would take longer than the test.
-Tensor Make(Rng& rng, int64_t n, double std) {
-  std::vector<double> table(8191);
-  for (double& v : table) v = rng.Normal(std);
-  Tensor t(Dtype::kBF16, n);
-  for (int64_t i = 0; i < n; ++i) t.Set(i, table[static_cast<size_t>((i + i / 8191) % 8191)]);
-  return t;
-}
-
-double At(const Tensor& qkv, int64_t b, int64_t t, int part, int64_t h, int64_t d) {
-  return qkv[(b * kT + t) * 3 * kC + part * kC + h * kD + d];
-}
-
-// The probabilities of a query; their lse.
-Doubles Probabilities(const Tensor& qkv, int64_t b, int64_t h, int64_t q, double* lse) {
-  Doubles p(static_cast<size_t>(q + 1));
-  double sum = 0;
-  for (int64_t k = 0; k <= q; ++k) {
-    double score = 0;
-    for (int64_t d = 0; d < kD; ++d) score += At(qkv, b, q, 0, h, d) * At(qkv, b, k, 1, h, d);
-    sum += p[static_cast<size_t>(k)] = std::exp(score / std::sqrt(double{kD}));
-  }
-  for (double& value : p) value /= sum;
-  *lse = std::log(sum);
-  return p;
-}
-
-TEST_CASE("gpu attention: GPT-2 1.6B's shape, sampled queries") {
+TEST_CASE("gpu attention: sizes that models train at, sampled queries and keys") {
   ZEROPLAN_TEST_RNG(rng);
-  Bench bench(1);
-  const KernelDims dims = {kB, kT, kH, kH, kD};
-  Tensor qkv = Make(rng, kB * kT * 3 * kC, 1.0), out(Dtype::kBF16, kB * kT * kC);
-  Tensor lse(Dtype::kF32, kB * kH * kT), dout = Make(rng, kB * kT * kC, 1.0);
-  Tensor dqkv(Dtype::kBF16, kB * kT * 3 * kC);
-  bench.Run(KernelId::kAttentionForward, dims, {&qkv, &out, &lse});
-  bench.Run(KernelId::kAttentionBackward, dims, {&dout, &qkv, &out, &lse, &dqkv});
-  for (int sample = 0; sample < 60; ++sample) {
-    const int64_t b = rng.Below(kB), h = rng.Below(kH);
-    const int64_t q = sample == 0 ? 0 : sample == 1 ? kT - 1 : rng.Below(kT);
-    CAPTURE(b);
-    CAPTURE(h);
-    CAPTURE(q);
-    double want_lse = 0;
-    const Doubles p = Probabilities(qkv, b, h, q, &want_lse);
-    // Scores are sums of 64 terms near 1 in fp32, about |8| before the logarithm.
-    CHECK(Close(lse[(b * kH + h) * kT + q], want_lse, Dtype::kF32, 1e-4));
-    Doubles dp(p.size());
-    double delta = 0, out_gap = 0, dq_gap = 0, dq_bound = 0;
-    for (int64_t d = 0; d < kD; ++d) {
-      double want = 0, weight = 0;
-      for (size_t k = 0; k < p.size(); ++k) {
-        const double v = At(qkv, b, static_cast<int64_t>(k), 2, h, d);
-        want += p[k] * v;
-        weight += p[k] * std::abs(v);
-        dp[k] += v * dout[(b * kT + q) * kC + h * kD + d];
-      }
-      // Probabilities are rounded to bf16 before they weigh the values.
-      const double gap = std::abs(out[(b * kT + q) * kC + h * kD + d] - want) -
-                         RoundOff(Dtype::kBF16) * (std::abs(want) + weight) - 1e-5;
-      out_gap = std::max(out_gap, gap);
+  std::string why;
+  const bool has_library = SdpaLibrary::Open(&why) != nullptr;
+  WARN(has_library);
+  // GPT-2 1.6B; Llama 3.1 8B with fewer heads; a length that is no multiple of a tile.
+  for (const AttentionShape& s :
+       {AttentionShape{16, 1024, 25, 25, 64}, AttentionShape{2, 4096, 8, 2, 128},
+        AttentionShape{2, 2000, 8, 4, 128}}) {
+    CAPTURE(FormatDims(KernelId::kAttentionForward, s.dims(), {}));
+    for (const bool backward : {false, true}) {
+      const uint64_t bytes =
+          backward
+              ? KernelInfo(KernelId::kAttentionBackward).workspace_bytes(s.dims(), Backend::kCuda)
+              : 0;
+      const SdpaParts parts = TestLaunch().attention->Find(s, Dtype::kBF16, backward, bytes, false);
+      CHECK((parts.plan != nullptr) == has_library);
     }
-    CHECK_MESSAGE(out_gap <= 0, "out is off by " << out_gap << " more than rounding");
-    for (size_t k = 0; k < p.size(); ++k) delta += p[k] * dp[k];
-    // dS and the saved out are rounded to bf16 (delta = dout . out: up to D such roundings).
-    double delta_slack = 0;
-    for (int64_t d = 0; d < kD; ++d) {
-      const int64_t i = (b * kT + q) * kC + h * kD + d;
-      delta_slack += RoundOff(Dtype::kBF16) * 2 * std::abs(out[i] * dout[i]);
-    }
-    for (int64_t d = 0; d < kD; ++d) {
-      double want = 0, bound = 0;
-      for (size_t k = 0; k < p.size(); ++k) {
-        const double key = At(qkv, b, static_cast<int64_t>(k), 1, h, d) / std::sqrt(double{kD});
-        want += p[k] * (dp[k] - delta) * key;
-        bound += p[k] * (2 * RoundOff(Dtype::kBF16) * std::abs(dp[k] - delta) + delta_slack) *
-                 std::abs(key);
-      }
-      const double got = dqkv[(b * kT + q) * 3 * kC + h * kD + d];
-      const double allowed = bound + RoundOff(Dtype::kBF16) * std::abs(want) + 1e-5;
-      if (std::abs(got - want) - allowed > dq_gap) {
-        dq_gap = std::abs(got - want) - allowed;
-        dq_bound = allowed;
-      }
-    }
-    CHECK_MESSAGE(dq_gap <= 0, "dq is off by " << dq_gap << " more than the allowed " << dq_bound);
-  }
-
-  // dv of a key: the queries behind it, weighed by their probabilities.
-  for (int sample = 0; sample < 6; ++sample) {
-    const int64_t b = rng.Below(kB), h = rng.Below(kH), key = kT - 1 - rng.Below(60);
-    CAPTURE(b);
-    CAPTURE(h);
-    CAPTURE(key);
-    Doubles want(kD), bound(kD);
-    for (int64_t q = key; q < kT; ++q) {
-      double unused = 0;
-      const double p = Probabilities(qkv, b, h, q, &unused)[static_cast<size_t>(key)];
-      for (int64_t d = 0; d < kD; ++d) {
-        const double term = p * dout[(b * kT + q) * kC + h * kD + d];
-        want[static_cast<size_t>(d)] += term;
-        bound[static_cast<size_t>(d)] += std::abs(term);
-      }
-    }
-    double worst = 0;
-    for (int64_t d = 0; d < kD; ++d) {
-      const auto i = static_cast<size_t>(d);
-      const double gap = std::abs(At(dqkv, b, key, 2, h, d) - want[i]) -
-                         RoundOff(Dtype::kBF16) * (std::abs(want[i]) + bound[i]) - 1e-5;
-      worst = std::max(worst, gap);
-    }
-    CHECK_MESSAGE(worst <= 0, "dv is off by " << worst << " more than rounding");
+    SampledAttention(s, rng).CheckSamples(rng);
   }
 }
 

@@ -1,10 +1,9 @@
-// The CUDA engine beside the CPU one on the same programs, one rank: same losses, same norms, no
-// byte outside the plan.
+// The CUDA engine beside the CPU one on the same programs, one rank: same losses, norms and
+// gradients (what a lost one would change: tests/executor/engine/lost_gradient_test.cc), no byte
+// outside the plan.
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 
 #include "tests/executor/device/temp_dir.h"
 #include "tests/executor/engine/small_training.h"
@@ -105,7 +104,8 @@ LowerOptions CudaLowering(const Choice& choice) {
   return lower;
 }
 
-void CheckAlike(const Outcome& outcome, const Outcome& control, double tolerance) {
+void CheckAlike(const Outcome& outcome, const Outcome& control, Dtype dtype) {
+  const double tolerance = Tolerance(dtype);
   for (size_t step = 0; step < kSteps; ++step) {
     CAPTURE(step);
     CHECK(outcome.steps[step].loss_sum ==
@@ -117,6 +117,7 @@ void CheckAlike(const Outcome& outcome, const Outcome& control, double tolerance
     CHECK(outcome.steps[step].skip == 0);
   }
   CHECK(outcome.eval_loss == doctest::Approx(control.eval_loss).epsilon(tolerance));
+  CHECK(testing::FarthestTensor(outcome.moments, control.moments) < MomentTolerance(dtype));
 }
 
 TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
@@ -132,7 +133,7 @@ TEST_CASE("cuda engine: every choice trains as on the CPU, within its plan") {
       const Outcome control = Train(setup, options, lower);
       options.backend = Backend::kCuda;
       const Outcome outcome = Train(setup, options, lower);
-      CheckAlike(outcome, control, Tolerance(dtype));
+      CheckAlike(outcome, control, dtype);
       CHECK(outcome.touched == control.touched);
     }
   }
@@ -206,26 +207,6 @@ TEST_CASE("cuda engine: nothing above the touched bytes is written") {
   }
 }
 
-// Keeps what is saved in memory, by state and tensor.
-class MemoryState : public StateSource, public StateSink {
- public:
-  void Write(const TensorRange& range, std::span<const float> values) override {
-    const std::lock_guard lock(mutex_);
-    std::vector<float>& all = states_[{range.state, range.tensor}];
-    if (all.size() < range.begin + range.count) all.resize(range.begin + range.count);
-    std::copy(values.begin(), values.begin() + static_cast<int64_t>(range.count),
-              all.begin() + static_cast<int64_t>(range.begin));
-  }
-  void Read(const TensorRange& range, std::span<float> out) const override {
-    const std::vector<float>& all = states_.at({range.state, range.tensor});
-    std::copy_n(all.begin() + static_cast<int64_t>(range.begin), range.count, out.begin());
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::pair<StateKind, int>, std::vector<float>> states_;
-};
-
 TEST_CASE("cuda engine: a saved run goes on with the same bits") {
   const TempDir dir;
   for (const Choice& choice : kChoices) {
@@ -236,7 +217,7 @@ TEST_CASE("cuda engine: a saved run goes on with the same bits") {
     options.backend = Backend::kCuda;
     options.deterministic = true;
     options.swap_dir = dir.path();
-    MemoryState saved;
+    testing::MemoryState saved(program.layout);
     StepState at_save, expected;
     {
       Engine engine(program, options);

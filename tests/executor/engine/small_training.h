@@ -9,6 +9,8 @@
 #include "core/lowering/lower.h"
 #include "core/program/verify.h"
 #include "executor/engine/engine.h"
+#include "tests/agreement/memory_state.h"
+#include "tests/first_moments.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan::small_training {
@@ -51,26 +53,39 @@ struct CountingBatch {
   }
 };
 
+// How far the first moments of runs that do the same lie apart at most (FarthestTensor): fp32 adds
+// in other orders; 16 bits round each activation and gradient at other places, grown by kSteps
+// steps.
+inline double MomentTolerance(Dtype dtype) { return dtype == Dtype::kF32 ? 1e-3 : 0.2; }
+
 struct Outcome {
   std::vector<StepState> steps;
   double eval_loss = 0;
   std::array<uint64_t, kSpaces> touched{}, planned{};
+  testing::FirstMoments moments;  // after the last step
 };
 
-inline Outcome Train(const TrainSetup& setup, EngineOptions options = {},
-                     const LowerOptions& lower = {}) {
-  const Program program = Lower(SmallModel(), setup, lower);
-  VerifyOrThrow(program);
+inline Outcome Train(const Program& program, EngineOptions options = {}) {
   options.threads_per_rank = 1;
   Engine engine(program, options);
   engine.Init();
-  const CountingBatch batch{setup.batch.world_size};
+  const CountingBatch batch{program.setup.batch.world_size};
   Outcome outcome;
   for (int step = 0; step < kSteps; ++step) outcome.steps.push_back(engine.Step(batch));
   outcome.eval_loss = engine.Evaluate(batch);
   outcome.touched = engine.high_water().touched_bytes;
   outcome.planned = program.arena_bytes;
+  testing::MemoryState saved(program.layout);
+  const std::vector<StateSink*> sinks(static_cast<size_t>(engine.local_rank_count()), &saved);
+  engine.Save(sinks);
+  outcome.moments = testing::ReadFirstMoments(saved, *program.layout.tensors);
   return outcome;
+}
+inline Outcome Train(const TrainSetup& setup, const EngineOptions& options = {},
+                     const LowerOptions& lower = {}) {
+  const Program program = Lower(SmallModel(), setup, lower);
+  VerifyOrThrow(program);
+  return Train(program, options);
 }
 
 }  // namespace zeroplan::small_training

@@ -58,20 +58,32 @@ class OneOfTwo : public SingleProcess {
 };
 
 // What the watch wrote and whether it ended the process.
-struct Outcome {
-  std::string written;
+class Outcome {
+ public:
   Flag ended;
 
+  // The watch may still be writing.
+  std::string written() const {
+    const std::lock_guard lock(mutex_);
+    return written_;
+  }
   WatchOptions Options(ProcessGroup* group = nullptr) {
     WatchOptions options;
     options.group = group;
     options.look_every = milliseconds(10);
     options.patience = milliseconds(400);
     options.grace = options.grace_alone = milliseconds(100);
-    options.write = [this](std::string_view text) { written += text; };
+    options.write = [this](std::string_view text) {
+      const std::lock_guard lock(mutex_);
+      written_ += text;
+    };
     options.end = [this] { ended.Raise(); };
     return options;
   }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string written_;
 };
 
 EngineOptions WatchedBy(Watch& watch) {
@@ -107,11 +119,11 @@ TEST_CASE("watch: a rank that is stuck is named, the others are let go, then the
     CHECK(Has(message, "rank 1 holds it up: it reads the batch of micro-step 1"));
     CHECK_FALSE(message.find("rank 0 holds") != std::string::npos);
     // Every rank said what it waits for: instruction, section, stream, number of the collective.
-    CHECK(Has(outcome.written, "rank 0 waits for the others in its collective"));
-    CHECK(Has(outcome.written, "of section "));
-    CHECK(Has(outcome.written, stage == 0 ? "reduce   [only|last] all_reduce" : "micro-step 1"));
-    CHECK(Has(outcome.written, "rank 2 waits for the others"));
-    CHECK(Has(outcome.written, "did not end within"));
+    CHECK(Has(outcome.written(), "rank 0 waits for the others in its collective"));
+    CHECK(Has(outcome.written(), "of section "));
+    CHECK(Has(outcome.written(), stage == 0 ? "reduce   [only|last] all_reduce" : "micro-step 1"));
+    CHECK(Has(outcome.written(), "rank 2 waits for the others"));
+    CHECK(Has(outcome.written(), "did not end within"));
     CHECK(ErrorOf(ExitCode::kRuntime, [&] { engine.Step(batch); }) == message);
   }
 }
@@ -133,7 +145,7 @@ TEST_CASE("watch: what ends in time, or has no limit, is let be") {
     watch.Rest();
     std::this_thread::sleep_for(milliseconds(100));
   }
-  CHECK(outcome.written.empty());
+  CHECK(outcome.written().empty());
 }
 
 TEST_CASE("watch: a limit that renews is one of standing still") {
@@ -147,10 +159,10 @@ TEST_CASE("watch: a limit that renews is one of standing still") {
   while (std::chrono::steady_clock::now() - begin < milliseconds(900)) {
     engine.Step(small_training::CountingBatch{1});
   }
-  CHECK(outcome.written.empty());
+  CHECK(outcome.written().empty());
   REQUIRE(outcome.ended.Await());  // nobody is in the engine now
-  CHECK(Has(outcome.written, "many steps has taken 0.3 s without getting anywhere"));
-  CHECK(Has(outcome.written, "rank 0 is between two calls of the engine"));
+  CHECK(Has(outcome.written(), "many steps has taken 0.3 s without getting anywhere"));
+  CHECK(Has(outcome.written(), "rank 0 is between two calls of the engine"));
 }
 
 // Ranks as the test says.

@@ -2,6 +2,7 @@
 // differences. Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head
 // size.
 #include "tests/executor/kernels/attention_reference.h"
+#include "tests/executor/kernels/sampled_attention.h"
 
 namespace zeroplan::kernel_test {
 namespace {
@@ -49,6 +50,11 @@ TEST_CASE("attention forward with scores far apart") {
   // Scores up to about 150 carry an error of 150 * 8 * 2^-24 into the exponent; values reach 25.
   CheckAllClose(out, Attention(s, qkv.values(), &want_lse), 2e-3, "out");
   CheckAllClose(lse, want_lse, 1e-4, "lse");
+}
+
+TEST_CASE("attention of a few hundred tokens, sampled queries and keys") {
+  ZEROPLAN_TEST_RNG(rng);
+  SampledAttention({2, 512, 4, 2, 128}, rng).CheckSamples(rng);
 }
 
 TEST_CASE("attention backward against finite differences") {

@@ -7,18 +7,10 @@
 #include <string>
 
 #include "executor/process/slurm_lists.h"
+#include "tests/executor/process/place_of.h"
 
 namespace zeroplan {
 namespace {
-
-using Variables = std::map<std::string, std::string>;
-
-std::optional<ProcessPlace> PlaceOf(const Variables& variables) {
-  return PlaceFromEnvironment([&](const char* name) -> const char* {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  });
-}
 
 void CheckPlace(const Variables& variables, int rank, int world_size, int local_rank,
                 int local_world_size, const std::string& address) {

@@ -25,14 +25,16 @@ class Recorder : public TrainObserver {
     if (on_step) on_step(report);
   }
   void OnValidation(int64_t step, double) override { validated.push_back(step); }
-  void OnSaved(int64_t step, const std::filesystem::path&) override {
-    saved.push_back(step);
-    if (on_saved) on_saved(step);
+  void OnSaved(const SaveReport& report) override {
+    saved.push_back(report.step);
+    saves.push_back(report);
+    if (on_saved) on_saved(report.step);
   }
   void OnEnd(const RunReport&) override {}
 
   std::vector<StepReport> steps;
   std::vector<int64_t> validated, saved;
+  std::vector<SaveReport> saves;
   std::function<void(const StepReport&)> on_step;
   std::function<void(int64_t)> on_saved;
 };
@@ -72,7 +74,7 @@ class TrainFixture {
     }
   }
 
-  Program Lowered(int stage, bool offload, double lr = 1e-2) const {
+  Program Lowered(int stage, bool offload, double lr = 1e-2, bool async_save = false) const {
     TrainSetup setup;
     setup.zero.stage = stage;
     setup.zero.param_persistence_threshold = 100;
@@ -81,7 +83,9 @@ class TrainFixture {
     setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
     setup.batch = {.micro_batch = 1, .grad_accum = 1, .world_size = kRanks, .seq_len = kSeqLen};
     setup.optimizer.lr = lr;
-    return Lower(LoadModel(path("config.json")), setup, {});
+    LowerOptions lower;
+    lower.async_save = async_save;
+    return Lower(LoadModel(path("config.json")), setup, lower);
   }
 
   TrainOptions Options(const std::string& data, int64_t steps, const std::string& save) const {

@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4) and its keyed form HMAC (RFC 2104), for proofs that a process knows a
-// secret.
+// SHA-256 (FIPS 180-4) and its keyed form HMAC (RFC 2104), for proofs that a process knows a secret
+// and for names and digests that must not collide.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-#include "executor/process/sha256.h"
+#include "core/base/sha256.h"
 
 #include <bit>
 

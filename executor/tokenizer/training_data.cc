@@ -1,0 +1,121 @@
+#include "executor/tokenizer/training_data.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/hex.h"
+#include "core/base/log.h"
+#include "core/base/sha256.h"
+#include "core/base/unique_fd.h"
+#include "executor/data/files_below.h"
+#include "executor/data/mapped_file.h"
+#include "executor/data/token_dataset.h"
+#include "executor/data/token_file.h"
+#include "executor/tokenizer/tokenize_files.h"
+#include "executor/tokenizer/tokenizer.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The name of what these texts become. Other paths to the same files make another name, no harm.
+std::string NameOf(const Tokenizer& tokenizer, int32_t end_of_text,
+                   std::span<const fs::path> files) {
+  std::string facts = fmt::format("{} {}\n", AsText(tokenizer.digest()), end_of_text);
+  for (const fs::path& file : files) {
+    struct stat status {};
+    if (stat(file.c_str(), &status) != 0) {
+      ThrowUsage("{}: cannot be looked at ({})", file.string(), std::strerror(errno));
+    }
+    facts += fmt::format("{}\n{} {}.{:09}\n", fs::absolute(file).string(), status.st_size,
+                         status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+  }
+  const Sha256Digest digest = Sha256(facts);
+  return BytesToHex(digest.data(), 16) + ".bin";
+}
+
+// Held until it is closed, also by the end of the process.
+UniqueFd LockBeside(const fs::path& file) {
+  const std::string path = file.string() + ".lock";
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  int failed = lock ? 0 : errno;
+  while (failed == 0 && flock(lock.get(), LOCK_EX) != 0) failed = errno == EINTR ? 0 : errno;
+  if (failed != 0) {
+    ThrowRuntime("{}: cannot be locked ({}); ZEROPLAN_CACHE_DIR names another folder", path,
+                 std::strerror(failed));
+  }
+  return lock;
+}
+
+bool IsWhole(const fs::path& file, const Tokenizer& tokenizer) {
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) return false;
+  try {
+    CheckOrigin(FindTokens(MappedFile::Open(file), file), file, tokenizer);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> DataForModel(std::span<const std::string> data,
+                                      const fs::path& model_folder, int64_t vocab,
+                                      const fs::path& cache_folder, int threads) {
+  const std::vector<std::string> as_it_is(data.begin(), data.end());
+  std::error_code ignored;
+  const fs::path tokenizer_file = model_folder / "tokenizer.json";
+  if (model_folder.empty() || !fs::exists(tokenizer_file, ignored)) return as_it_is;
+  const std::vector<fs::path> files = DataFiles(data);
+  if (std::any_of(files.begin(), files.end(), IsTokenFile)) {
+    CheckDataOrigin(data, model_folder);
+    return as_it_is;
+  }
+  if (vocab == kByteTokens) return as_it_is;
+
+  const auto by_hand = [&](const char* more) {
+    return fmt::format("zeroplan data tokenize {} --tokenizer {}{} -o tokens.bin",
+                       fmt::join(as_it_is, " "), model_folder.string(), more);
+  };
+  const Tokenizer tokenizer = Tokenizer::FromFile(tokenizer_file);
+  const std::optional<int32_t> end_of_text = EndOfText(model_folder, tokenizer);
+  if (!end_of_text) {
+    ThrowUsage(
+        "{}: no tokenizer_config.json there names an eos_token, which ends each text; make a token "
+        "file that says it, and train with that: {}",
+        model_folder.string(), by_hand(" --end-of-text TOKEN"));
+  }
+  if (cache_folder.empty()) {
+    ThrowUsage(
+        "{}: there is no folder to keep the tokens of text in (HOME is not set); set "
+        "ZEROPLAN_CACHE_DIR, or make a token file and train with that: {}",
+        as_it_is[0], by_hand(""));
+  }
+  const fs::path folder = cache_folder / "tokens";
+  fs::create_directories(folder, ignored);
+  const std::string name = NameOf(tokenizer, *end_of_text, files);
+  const fs::path output = folder / name;
+  const UniqueFd lock = LockBeside(output);
+  if (!IsWhole(output, tokenizer)) {
+    const TokenizedFiles done = TokenizeFiles(tokenizer, data, *end_of_text, output, threads);
+    if (NameOf(tokenizer, *end_of_text, files) != name) {
+      fs::remove(output, ignored);
+      ThrowUsage("{}: changed while it was read; wait for whoever writes there", as_it_is[0]);
+    }
+    LogInfo("Tokens: {} of {} file{}, by {}, kept in {}.", done.tokens, done.documents,
+            done.documents == 1 ? "" : "s", tokenizer_file.string(), output.string());
+  }
+  return {output.string()};
+}
+
+}  // namespace zeroplan

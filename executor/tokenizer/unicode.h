@@ -1,0 +1,103 @@
+// Properties of code points, as of the Unicode version that the PyPI package `tokenizers` 0.23.3
+// has. The ids of a text depend on them, so that they are not left to whichever version of a
+// library a machine has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace zeroplan {
+
+// The general categories, ordered so that those of one major class follow each other.
+enum class Category : uint8_t {
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
+  kCc,
+  kCf,
+  kCs,
+  kCo,
+  kCn,
+};
+inline constexpr int kCategories = 30;
+// "Lu", "Ll", ... in the order above.
+extern const std::string_view kCategoryNames[kCategories];
+
+inline constexpr char32_t kCodePoints = 0x110000;
+
+// A byte for each code point, in pages of 256 that are shared where they are equal.
+class CodePointBytes {
+ public:
+  // One byte for each code point.
+  explicit CodePointBytes(std::span<const uint8_t> values);
+  uint8_t operator[](char32_t code_point) const {
+    return bytes_[(size_t{pages_[code_point >> 8]} << 8) + (code_point & 255)];
+  }
+
+ private:
+  std::vector<uint16_t> pages_;
+  std::vector<uint8_t> bytes_;
+};
+
+Category CategoryOf(char32_t code_point);
+
+// What the patterns of tokenizers distinguish: letters (\p{L}), numbers (\p{N}), white space (\s)
+// and the rest.
+enum class TextClass : uint8_t { kOther, kLetter, kNumber, kSpace };
+// TextClass of each code point.
+const CodePointBytes& TextClasses();
+
+// A sorted list of ranges, both ends included, that neither touch nor overlap.
+struct CodePointRange {
+  char32_t first = 0;
+  char32_t last = 0;
+  friend bool operator==(const CodePointRange&, const CodePointRange&) = default;
+};
+using CodePointSet = std::vector<CodePointRange>;
+
+CodePointSet Normalized(CodePointSet ranges);
+CodePointSet Complement(const CodePointSet& set);  // REQUIRES: normalized
+CodePointSet Intersection(const CodePointSet& a, const CodePointSet& b);
+bool Contains(std::span<const CodePointRange> set, char32_t code_point);
+
+// \s of Oniguruma and of Rust's regex and char::is_whitespace alike: the property White_Space.
+std::span<const CodePointRange> WhiteSpace();
+// \w of Oniguruma.
+const CodePointSet& WordCharacters();
+// \w of Rust's regex, which the pre-tokenizer Whitespace and added tokens with single_word use.
+bool IsRustWordCharacter(char32_t code_point);
+// Rust's char::is_numeric, which the pre-tokenizer Digits uses.
+bool IsRustNumeric(char32_t code_point);
+// What the pre-tokenizer Punctuation splits at.
+bool IsPunctuation(char32_t code_point);
+// Not known to the Unicode version (9) of the normalizers NFC, NFD, NFKC and NFKD: left as it is.
+bool IsInertInNormalization(char32_t code_point);
+// The code points of a category ("Lu") or of a major class ("L"); empty: there is none of that
+// name.
+CodePointSet CategorySet(std::string_view name);
+
+}  // namespace zeroplan

@@ -1,0 +1,81 @@
+// The checkpoints of a run: those that its steps wait for, and those that are written beside them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/program/program.h"
+#include "executor/checkpoint/checkpoint_meta.h"
+#include "executor/engine/engine.h"
+#include "executor/engine/watch.h"
+#include "executor/process/process_group.h"
+#include "executor/train/background_save.h"
+#include "executor/train/run_limits.h"
+#include "executor/train/trainer.h"
+
+namespace zeroplan {
+
+// All ranks call it at the same points of the run. What it throws ends the run.
+class RunSaves {
+ public:
+  // What it works with; all outlive it.
+  struct Parts {
+    const Program& program;
+    const TrainOptions& options;
+    ProcessGroup& group;
+    Engine& engine;
+    Watch& watch;
+    const RunLimits& limits;
+  };
+  // `spared`: as CommitCheckpoint. `tell` is called with each checkpoint that is complete.
+  RunSaves(const Parts& parts, const std::vector<std::string>& spared,
+           std::function<void(const SaveReport&)> tell);
+  // Gives up what is under way.
+  ~RunSaves();
+  RunSaves(const RunSaves&) = delete;
+  RunSaves& operator=(const RunSaves&) = delete;
+
+  // `meta` is of now, without state and files.
+  // Returns once all of it is saved, and what was under way before it.
+  void Save(const CheckpointMeta& meta);
+  // Returns once the next step may begin: the rest goes on beside it, if the program has a copy to
+  // save from.
+  void SaveBetweenSteps(const CheckpointMeta& meta);
+  // Between two steps, of about `step_seconds` each: how the save beside them gets on.
+  void Look(double step_seconds);
+  // Waits for the save that is under way, if one is.
+  void Finish();
+  // The same for a run that has failed, where no other rank's part is missing. Says what fails.
+  void FinishAlone();
+
+  // The step of the last complete checkpoint of this process; -1: none.
+  int64_t saved_at() const { return saved_at_; }
+  // That checkpoint, or the one that the run was resumed from; empty: none.
+  const std::filesystem::path& last_checkpoint() const { return last_checkpoint_; }
+  void ResumedFrom(const std::filesystem::path& checkpoint) { last_checkpoint_ = checkpoint; }
+  int64_t count() const { return count_; }
+  int64_t waited_for() const { return waited_for_; }
+
+ private:
+  // Copies the states, and leaves the rest to the background. REQUIRES: no save is under way.
+  void Begin(CheckpointMeta meta);
+  void SaveWaiting(const CheckpointMeta& meta);
+  void NoteSaved(const std::filesystem::path& folder);
+  bool first() const { return parts_.group.rank() == 0; }
+
+  const Parts parts_;
+  GroupSave save_;
+  const std::function<void(const SaveReport&)> tell_;
+  std::unique_ptr<BackgroundSave> beside_;  // null: steps wait
+  SaveReport report_;                       // of the save under way, or the last
+  std::chrono::steady_clock::time_point copied_at_;
+  int64_t saved_at_ = -1, count_ = 0, waited_for_ = 0;
+  std::filesystem::path last_checkpoint_;
+};
+
+}  // namespace zeroplan

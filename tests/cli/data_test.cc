@@ -1,0 +1,107 @@
+// zeroplan data, and generate with the tokenizer of a model's folder.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/executor/tokenizer/tokenizer_folder.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("data tokenize, train, generate: text in and out with a model's tokenizer") {
+  const Workspace work;
+  const std::string model = work.path("model");
+  fs::create_directory(model);
+  std::ofstream(model + "/config.json")
+      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":512})";
+  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
+  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const std::string out = work.path("tokens.bin");
+  const std::string texts = SourcePath("LICENSE");
+
+  const RunResult made =
+      RunZeroplan("data tokenize " + texts + " --tokenizer " + model + " -o " + out);
+  CAPTURE(made.err);
+  REQUIRE(made.exit_code == 0);
+  CHECK(Has(made.out, "tokens of 16 bits, 1 documents"));
+  const RunResult shown =
+      RunZeroplan("data show " + out + " --tokenizer " + model + " --count 1000000");
+  std::ifstream file(texts);
+  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  CHECK((shown.out == all + "<|eot_id|>\n"));
+
+  const std::string train = "train --data " + out + " --threads 1 --steps 2 --model " + model +
+                            " --save " + work.path("out");
+  const RunResult trained = RunZeroplan(train);
+  CAPTURE(trained.err);
+  REQUIRE(trained.exit_code == 0);
+
+  // The same without a step in between, from tokens that are kept.
+  const std::string from_text = "train --data " + texts + " --threads 1 --steps 2 --model " +
+                                model + " --save " + work.path("out3");
+  for (const char* said : {"kept in ", ""}) {
+    fs::remove_all(work.path("out3"));
+    const RunResult run =
+        RunZeroplan(from_text, "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
+    CAPTURE(run.err);
+    REQUIRE(run.exit_code == 0);
+    CHECK(Has(run.err, "kept in ") == (*said != '\0'));
+    CHECK((ReadWhole(work.path("out3/model.safetensors")) ==
+           ReadWhole(work.path("out/model.safetensors"))));
+  }
+
+  const RunResult text = RunZeroplan("generate " + work.path("out") +
+                                     " --prompt 'Permission is' --tokens 5 --temperature 0");
+  CAPTURE(text.err);
+  CHECK(text.exit_code == 0);
+  CHECK(text.out.starts_with("Permission is"));
+  CHECK_FALSE(Has(text.out, "<|begin_of_text|>"));
+
+  // Tokens of another tokenizer, and another model's tokenizer.
+  fs::copy_file(TokenizerFixture("qwen2"), model + "/tokenizer.json",
+                fs::copy_options::overwrite_existing);
+  const RunResult refused = RunZeroplan(train + "2");
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "tokens.bin: made with another tokenizer"));
+  fs::create_directory(work.path("tiny"));
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(SourcePath(std::string("tests/fixtures/gpt2_tiny/") + name),
+                  work.path(std::string("tiny/") + name));
+  }
+  fs::copy_file(TokenizerFixture("gpt2"), work.path("tiny/tokenizer.json"));
+  const RunResult other = RunZeroplan("generate " + work.path("tiny") + " --prompt a");
+  CHECK(other.exit_code == 2);
+  CHECK(Has(other.err, "it is another model's"));
+}
+
+TEST_CASE("data tokenize: what it needs is asked for by name") {
+  const Workspace work;
+  const std::string tokenize =
+      "data tokenize " + SourcePath("LICENSE") + " -o " + work.path("x.bin") + " ";
+  struct Case {
+    std::string more;
+    const char* said;
+  };
+  for (const Case& c :
+       {Case{"--tokenizer " + TokenizerFixture("gpt2"), "--end-of-text"},
+        Case{"--tokenizer " + TokenizerFixture("gpt2") + " --end-of-text nobody", "nobody"},
+        Case{"--tokenizer " + work.path("none"), "none"},
+        Case{"--end-of-text '</s>'", "--tokenizer"}, Case{"--threads 2", "--tokenizer"}}) {
+    CAPTURE(c.more);
+    const RunResult run = RunZeroplan(tokenize + c.more);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, c.said));
+    CHECK_FALSE(fs::exists(work.path("x.bin")));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
