@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "executor/process/handshake.h"
@@ -76,8 +77,14 @@ class Caller {
       why_ = why;
       return std::nullopt;
     }
-    why_ = "whoever listens there does not answer as rank 0 does";
-    return SayHello(Connection(std::move(fd), Connection::kMaxHello));
+    const std::string earlier = std::exchange(why_, kNoRankZero);
+    auto connection = SayHello(Connection(std::move(fd), Connection::kMaxHello));
+    // An attempt that the meeting's end cuts short says less than one before it that was whole.
+    if (!connection && was_answered_ && why_ == kNoRankZero && Clock::now() >= until_) {
+      why_ = earlier;
+    }
+    was_answered_ = was_answered_ || why_ != kNoRankZero;
+    return connection;
   }
 
   // Nothing if the connection ended before rank 0 knew us: whoever listened there was not it, or
@@ -140,11 +147,14 @@ class Caller {
     }
   }
 
+  static constexpr const char* kNoRankZero = "whoever listens there does not answer as rank 0 does";
+
   const ProcessPlace& place_;
   const MeetOptions& options_;
   const SteadyTime until_;
   const Prover prover_;
   std::string why_ = "nobody listens";
+  bool was_answered_ = false;  // by somebody who went on after a greeting
 };
 
 }  // namespace

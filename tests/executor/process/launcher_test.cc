@@ -259,7 +259,7 @@ TEST_CASE("one stop asks every rank once, however it comes") {
   }
 }
 
-TEST_CASE("a stop while the ranks meet ends them within a second") {
+TEST_CASE("a stop while the ranks meet ends them, not the meeting's limit") {
   for (const int absent : {0, 2}) {
     for (const int signal : {SIGINT, SIGTERM}) {
       CAPTURE(absent);
@@ -271,7 +271,7 @@ TEST_CASE("a stop while the ranks meet ends them within a second") {
       const int code = run.End();
       CAPTURE(run.text());
       CHECK(code == 130);
-      CHECK(Clock::now() - begin < std::chrono::seconds(1));
+      CHECK(Clock::now() - begin < std::chrono::seconds(10));
     }
   }
 }
