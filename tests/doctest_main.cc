@@ -1,5 +1,6 @@
 // Runs a folder's tests. What a test case writes to stderr is shown only if it fails: tests of what
 // goes wrong make hundreds of warnings, among which a failure would not be found.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -26,7 +27,9 @@ class HeldStderr : public doctest::IReporter {
     std::fflush(stderr);
     held_ = std::tmpfile();
     if (held_ == nullptr) return;
-    stderr_ = dup(STDERR_FILENO);
+    // Not for the processes that tests start.
+    fcntl(fileno(held_), F_SETFD, FD_CLOEXEC);
+    stderr_ = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
     dup2(fileno(held_), STDERR_FILENO);
   }
   void test_case_end(const doctest::CurrentTestCaseStats& stats) override {

@@ -20,6 +20,7 @@
 #include "core/program/save_copy.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
+#include "executor/process/host_agent.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/process/stop_signals.h"
@@ -165,11 +166,18 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
 
 void RunTrain(const TrainCommand& command) {
   TakeRunSignals();
+  if (IsHostAgent()) {
+    const StopSignalsBlocked blocked;
+    return LaunchHostPart();
+  }
   CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend = ChooseBackend(command);
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
   const std::optional<RestartOptions> restarts = FindRestarts(command, place);
+  if (auto hosts = FindHosts(command, place)) {
+    return LaunchOnHosts(std::move(*hosts), restarts.value_or(RestartOptions{}));
+  }
   std::optional<InterruptScope> interrupts;
   RunReport report;
   if (place) {

@@ -155,6 +155,19 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
                  "launcher's)"},
                 options.common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
+  command.Text({"Run",
+                "--hosts",
+                "HOST:GPUS,...",
+                "Start ranks on these hosts by ssh, such as node1:8,node2:8: same folder, program "
+                "and files on all",
+                {"--hostfile"}},
+               options.hosts);
+  command.Text({"Run", "--hostfile", "FILE", "The same from a file: a line 'node1 slots=8' a host"},
+               options.hostfile);
+  command.Text({"Run", "--ssh", "COMMAND",
+                "In place of ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15; "
+                "host and what to run there are added"},
+               options.ssh);
   AddBatchOptions(command, options.common.batch);
   AddChoiceOptions(command, options.common, /*all_default=*/false);
 }

@@ -2,9 +2,14 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/process/host_agent.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
 #include "executor/process/rendezvous.h"
@@ -24,6 +29,9 @@ constexpr bool kHasCuda = false;
 // A rank whose GPU waits for one that has failed gets so long to notice by itself. Less than the
 // launcher's patience: the rank can say what it knows.
 constexpr std::chrono::seconds kStuckLimit(20);
+
+// It asks for no password, and notices within a minute that a host is gone.
+constexpr const char* kSsh = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15";
 
 }  // namespace
 
@@ -66,14 +74,75 @@ void LaunchRanks(int ranks, const RestartOptions& restarts) {
   const auto found = static_cast<int>(QueryGpus().size());
   if (found > 0 && found < ranks) {
     ThrowUsage(
-        "--gpus: {} is not allowed: this machine has {}; use at most {}, start one process for "
-        "each GPU of several hosts with torchrun, mpirun or srun, or use --backend cpu",
+        "--gpus: {} is not allowed: this machine has {}; use at most {}, start ranks on several "
+        "hosts with --hosts, torchrun, mpirun or srun, or use --backend cpu",
         ranks, found, found);
   }
   LaunchOptions options;
   options.ranks = ranks;
   options.arguments = OwnArguments();
   const int exit_code = LaunchWithRestarts(std::move(options), restarts);
+  if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
+}
+
+std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
+                                     const std::optional<ProcessPlace>& place) {
+  const bool from_file = !command.hostfile.empty();
+  if (command.hosts.empty() && !from_file) {
+    if (!command.ssh.empty()) ThrowUsage("--ssh: there are no --hosts to reach by it; add them");
+    return std::nullopt;
+  }
+  if (std::getenv(kRestartVariable) != nullptr) return std::nullopt;  // one of their ranks
+  const char* option = from_file ? "--hostfile" : "--hosts";
+  if (place) {
+    ThrowUsage(
+        "{}: a launcher started this process as rank {} of {}; leave the option out, or start "
+        "zeroplan once, without the launcher",
+        option, place->rank, place->world_size);
+  }
+  RemoteHosts remote;
+  remote.hosts = from_file ? ReadHostFile(command.hostfile) : ParseHosts(command.hosts, option);
+  const int ranks = RanksOf(remote.hosts);
+  if (command.backend == BackendChoice::kCpu) {
+    ThrowUsage("{}: --backend cpu runs all ranks as threads of one process; leave one of them out",
+               option);
+  }
+  const Option<int>& given = command.common.cluster.gpus;
+  if (given && *given != ranks) {
+    ThrowUsage("--gpus: {} is not the {} of {}; leave the option out", *given, ranks, option);
+  }
+  if (command.rendezvous_timeout) {
+    remote.start_limit = std::chrono::seconds(*command.rendezvous_timeout);
+  }
+  std::istringstream words(command.ssh.empty() ? kSsh : command.ssh);
+  for (std::string word; words >> word;) remote.remote_shell.push_back(word);
+  if (remote.remote_shell.empty()) ThrowUsage("--ssh: names no command; use for example ssh");
+  return remote;
+}
+
+void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts) {
+  LaunchOptions options;
+  options.ranks = RanksOf(hosts.hosts);
+  options.hosts = std::move(hosts);
+  options.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  options.arguments = OwnArguments();
+  const int exit_code = LaunchWithRestarts(std::move(options), restarts);
+  if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
+}
+
+void LaunchHostPart() {
+  LaunchOptions options;
+  options.arguments = OwnArguments();
+  const int exit_code = RunHostAgent(std::move(options), [](int ranks) {
+    if (!kHasCuda) {
+      ThrowUsage("--hosts: this host's zeroplan has no cuda; configure it with -DZEROPLAN_CUDA=ON");
+    }
+    const auto found = static_cast<int>(QueryGpus().size());
+    if (found < ranks) {
+      ThrowUsage("--hosts: {} ranks are not allowed, as this host's driver shows {} GPU{}", ranks,
+                 found, found == 1 ? "" : "s");
+    }
+  });
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
 }
 

@@ -7,6 +7,7 @@
 
 #include "cli/train/train_command.h"
 #include "core/program/program.h"
+#include "executor/process/launcher.h"
 #include "executor/process/process_group.h"
 #include "executor/process/restarts.h"
 
@@ -25,6 +26,20 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
 // if they failed: they have said why. With `restarts`, failed ranks are started again (restarts.h).
 // REQUIRES: one thread.
 void LaunchRanks(int ranks, const RestartOptions& restarts = {});
+
+// What --hosts or --hostfile, and --ssh, ask for; nothing without them. Throws Error(kUsage) for
+// hosts that are none, for --backend cpu, where --gpus differs from their ranks, and below another
+// launcher (`place`).
+std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
+                                     const std::optional<ProcessPlace>& place);
+
+// As LaunchRanks, on several hosts (host_launcher.h). Nothing is resolved here: this host may be
+// one without a GPU.
+void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts);
+
+// This host's part of that, in a process that another host's zeroplan started (host_agent.h).
+// Throws as LaunchRanks.
+void LaunchHostPart();
 
 // What --restarts asks for: nothing without the option, and in a process that was started on its
 // account. Throws Error(kUsage) without --save, below another launcher (`place`), and where a

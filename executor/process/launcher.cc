@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -21,9 +22,12 @@
 #include "core/base/hex.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
+#include "executor/process/host_launcher.h"
 #include "executor/process/open_files.h"
+#include "executor/process/pipe_lines.h"
 #include "executor/process/secret.h"
 #include "executor/process/signal_file.h"
+#include "executor/process/stop_signals.h"
 #include "executor/process/tcp_sockets.h"
 
 extern char** environ;
@@ -42,8 +46,7 @@ constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its ran
 struct Child {
   int rank = 0;
   pid_t pid = -1;
-  UniqueFd output;      // closed for rank 0
-  std::string partial;  // of the line under way
+  PipeLines output;  // closed for rank 0
   std::optional<int> status;
 };
 
@@ -64,9 +67,14 @@ class Ranks {
  public:
   explicit Ranks(const LaunchOptions& options)
       : options_(options),
+        part_(options.part),
+        first_rank_(part_ == nullptr ? 0 : part_->first_rank),
+        world_size_(part_ == nullptr ? options.ranks : part_->world_size),
         arguments_(options.arguments),
-        token_(RandomToken()),
-        listener_(Listen("127.0.0.1", false, port_)) {
+        token_(part_ == nullptr ? RandomToken() : part_->secret),
+        port_(part_ == nullptr ? 0 : part_->port),
+        listener_(part_ == nullptr ? Listen("127.0.0.1", false, port_)
+                                   : std::move(part_->listener)) {
     getrlimit(RLIMIT_NOFILE, &files_of_ranks_);
     NeedOpenFiles(options.ranks + kFilesToSpare, "the outputs of the ranks");
     try {
@@ -86,14 +94,28 @@ class Ranks {
     for (;;) {
       if (Poll()) Reap();
       for (const int signal : signals_.TakeStops()) Forward(signal);
+      if (part_ != nullptr && !TakeOrders()) {
+        KillAll(SIGKILL);
+        LaunchEnd end;
+        end.exit_code = static_cast<int>(ExitCode::kRuntime);
+        end.failure = "the launcher is gone";
+        return end;
+      }
       const auto now = Clock::now();
       SayWhoFailed(now);
       if (AllEnded()) {
         if (all_ended == Clock::time_point()) all_ended = now;
         const bool silent = std::none_of(children_.begin(), children_.end(),
-                                         [](const Child& c) { return bool{c.output}; });
+                                         [](const Child& c) { return c.output.open(); });
         if (silent || now - all_ended > kOutputLimit) {
-          return {Result(), first_failed_ ? WhoFailed() : "", stops_ > 0};
+          LaunchEnd end;
+          end.exit_code = Result();
+          end.stopped = stops_ > 0;
+          if (first_failed_) {
+            end.failure = WhoFailed();
+            end.killed = WIFSIGNALED(StatusOf(*first_failed_));
+          }
+          return end;
         }
       } else {
         EndStragglers(now);
@@ -109,34 +131,38 @@ class Ranks {
       std::erase_if(environment, [&](const auto& e) { return e.starts_with(name + "="); });
       environment.push_back(name + "=" + value);
     };
-    set("ZEROPLAN_RANK", std::to_string(rank));
-    set("ZEROPLAN_WORLD_SIZE", std::to_string(options_.ranks));
+    set("ZEROPLAN_RANK", std::to_string(first_rank_ + rank));
+    set("ZEROPLAN_WORLD_SIZE", std::to_string(world_size_));
     set("ZEROPLAN_LOCAL_RANK", std::to_string(rank));
     set("ZEROPLAN_LOCAL_WORLD_SIZE", std::to_string(options_.ranks));
-    set("ZEROPLAN_ADDRESS", "127.0.0.1");
+    set("ZEROPLAN_ADDRESS", part_ == nullptr ? "127.0.0.1" : part_->address);
     set("ZEROPLAN_PORT", std::to_string(port_));
     set("ZEROPLAN_RUN_TOKEN", token_);
-    set("ZEROPLAN_LISTEN_FD", rank == 0 ? std::to_string(listener_.get()) : "");
+    set("ZEROPLAN_LISTEN_FD", IsRankZero(rank) ? std::to_string(listener_.get()) : "");
     for (const auto& [name, value] : options_.environment) set(name, value);
     return environment;
   }
+
+  // `rank` is the place among this host's ranks, here and below.
+  bool IsRankZero(int rank) const { return first_rank_ + rank == 0; }
 
   void Start(int rank) {
     std::vector<std::string> environment = EnvironmentOf(rank);
     const std::vector<char*> argv = Pointers(arguments_), envp = Pointers(environment);
     int ends[2] = {-1, -1};
-    if (rank != 0 && pipe2(ends, O_CLOEXEC) != 0) {
-      ThrowRuntime("rank {}: cannot make a pipe: {}", rank, std::strerror(errno));
+    if (!IsRankZero(rank) && pipe2(ends, O_CLOEXEC) != 0) {
+      ThrowRuntime("rank {}: cannot make a pipe: {}", first_rank_ + rank, std::strerror(errno));
     }
     Child child;
     child.rank = rank;
-    child.output = UniqueFd(ends[0]);
+    child.output = PipeLines(UniqueFd(ends[0]));
     const UniqueFd write_end(ends[1]);
     const pid_t parent = getpid();
     child.pid = fork();
-    if (child.pid < 0) ThrowRuntime("rank {}: cannot fork: {}", rank, std::strerror(errno));
+    if (child.pid < 0) {
+      ThrowRuntime("rank {}: cannot fork: {}", first_rank_ + rank, std::strerror(errno));
+    }
     if (child.pid == 0) Become(rank, parent, write_end.get(), argv, envp);
-    if (child.output) fcntl(child.output.get(), F_SETFL, O_NONBLOCK);
     children_.push_back(std::move(child));
   }
 
@@ -145,11 +171,12 @@ class Ranks {
                            const std::vector<char*>& envp) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(static_cast<int>(ExitCode::kRuntime));
-    if (rank == 0) {
-      fcntl(listener_.get(), F_SETFD, 0);
-    } else {
+    if (IsRankZero(rank)) fcntl(listener_.get(), F_SETFD, 0);
+    if (!IsRankZero(rank) || part_ != nullptr) {
       const int null = open("/dev/null", O_RDONLY);
       if (null >= 0) dup2(null, STDIN_FILENO);
+    }
+    if (!IsRankZero(rank)) {
       dup2(output, STDOUT_FILENO);
       dup2(output, STDERR_FILENO);
     }
@@ -164,18 +191,41 @@ class Ranks {
 
   // Waits for something to happen and passes on what ranks said. True if one may have ended.
   bool Poll() {
-    std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0}};
+    // A file of -1 is passed over.
+    std::vector<pollfd> polled = {{signals_.fd(), POLLIN, 0},
+                                  {part_ == nullptr ? -1 : part_->orders, POLLIN, 0}};
+    const size_t first = polled.size();
     std::vector<size_t> of;
     for (size_t c = 0; c < children_.size(); ++c) {
-      if (!children_[c].output) continue;
-      polled.push_back({children_[c].output.get(), POLLIN, 0});
+      if (!children_[c].output.open()) continue;
+      polled.push_back({children_[c].output.fd(), POLLIN, 0});
       of.push_back(c);
     }
     const int ready = poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
     for (size_t i = 0; ready > 0 && i < of.size(); ++i) {
-      if (polled[i + 1].revents != 0) PassOn(children_[of[i]]);
+      if (polled[first + i].revents != 0) PassOn(children_[of[i]]);
     }
+    has_orders_ = ready > 0 && polled[1].revents != 0;
     return ready <= 0 || polled[0].revents != 0;
+  }
+
+  // Does what the launcher says. False if it is gone.
+  bool TakeOrders() {
+    if (!has_orders_) return true;
+    char buffer[256];
+    const ssize_t got = read(part_->orders, buffer, sizeof buffer);
+    if (got < 0) return errno == EINTR || errno == EAGAIN;
+    if (got == 0) return false;
+    orders_.append(buffer, static_cast<size_t>(got));
+    for (size_t end; (end = orders_.find('\n')) != std::string::npos; orders_.erase(0, end + 1)) {
+      int signal = 0;
+      if (std::sscanf(orders_.c_str(), "stop %d", &signal) == 1 &&
+          std::find(std::begin(kStopSignals), std::end(kStopSignals), signal) !=
+              std::end(kStopSignals)) {
+        Forward(signal);
+      }
+    }
+    return true;
   }
 
   void Forward(int signal) {
@@ -188,29 +238,12 @@ class Ranks {
 
   // Whole lines, each after its rank's name.
   void PassOn(Child& child) {
-    if (!child.output) return;
-    char buffer[1 << 14];
-    ssize_t got = 0;
-    while ((got = read(child.output.get(), buffer, sizeof buffer)) > 0) {
-      child.partial.append(buffer, static_cast<size_t>(got));
-    }
-    const bool over = got == 0 || (errno != EAGAIN && errno != EINTR);
-    if (over) {
-      child.output.Close();
-      if (!child.partial.empty()) child.partial += '\n';
-    }
-    const size_t whole = child.partial.rfind('\n');
-    if (whole == std::string::npos) return;
     std::string text;
-    for (size_t begin = 0; begin <= whole;) {
-      const size_t end = child.partial.find('\n', begin);
-      const std::string line = child.partial.substr(begin, end - begin);
+    for (const std::string& line : child.output.Read()) {
       // What ended the run is said by many in the same words: once is enough.
       const bool said = line.starts_with("zeroplan: ") && !last_words_.insert(line).second;
-      if (!said) text += fmt::format("rank {}: {}\n", child.rank, line);
-      begin = end + 1;
+      if (!said) text += fmt::format("rank {}: {}\n", first_rank_ + child.rank, line);
     }
-    child.partial.erase(0, whole + 1);
     Say(text);
   }
 
@@ -244,14 +277,14 @@ class Ranks {
     const milliseconds limit = std::min(kReapLimit, options_.patience);
     if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ <= limit) return;
     said_who_ = true;
-    Say(fmt::format("zeroplan: {}\n", WhoFailed()));
+    if (part_ == nullptr) Say(fmt::format("zeroplan: {}\n", WhoFailed()));
   }
 
   // REQUIRES: a rank has failed.
   std::string WhoFailed() const {
     const int status = StatusOf(*first_failed_);
     const std::string who =
-        options_.ranks == 1 ? "the process" : fmt::format("rank {}", *first_failed_);
+        world_size_ == 1 ? "the process" : fmt::format("rank {}", first_rank_ + *first_failed_);
     if (WIFEXITED(status))
       return fmt::format("{} ended with exit code {}", who, WEXITSTATUS(status));
     return fmt::format("{} was killed by signal {} ({})", who, WTERMSIG(status),
@@ -273,9 +306,9 @@ class Ranks {
       for (const Child& child : children_) {
         if (child.status) continue;
         Say(fmt::format("zeroplan: rank {} has not ended {} s after rank {} failed; ending it\n",
-                        child.rank,
+                        first_rank_ + child.rank,
                         std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count(),
-                        *first_failed_));
+                        first_rank_ + *first_failed_));
         kill(child.pid, SIGTERM);
       }
     }
@@ -288,7 +321,8 @@ class Ranks {
     if (now - failed_at_ > std::min(options_.patience, options_.kill_after)) {
       for (const Child& child : children_) {
         if (child.status || !IsStopped(child.pid)) continue;
-        Say(fmt::format("zeroplan: rank {} is stopped (SIGSTOP); ending it\n", child.rank));
+        Say(fmt::format("zeroplan: rank {} is stopped (SIGSTOP); ending it\n",
+                        first_rank_ + child.rank));
         kill(child.pid, SIGKILL);
       }
     }
@@ -332,9 +366,11 @@ class Ranks {
   }
 
   const LaunchOptions& options_;
+  HostPart* const part_;
+  const int first_rank_, world_size_;
   std::vector<std::string> arguments_;
   const std::string token_;
-  int port_ = 0;
+  int port_;
   UniqueFd listener_;
   SignalFile signals_;
   rlimit files_of_ranks_{};
@@ -343,6 +379,8 @@ class Ranks {
   int stops_ = 0, last_stop_ = 0;
   std::optional<int> first_failed_;
   bool said_who_ = false;
+  bool has_orders_ = false;
+  std::string orders_;  // of the line under way
   Clock::time_point failed_at_;
   bool terminated_ = false;
 };
@@ -360,6 +398,7 @@ std::vector<std::string> OwnArguments() {
 LaunchEnd Launch(const LaunchOptions& options) {
   ZEROPLAN_CHECK(options.ranks >= 1 && !options.arguments.empty(), "{} ranks", options.ranks);
   std::fflush(nullptr);  // nothing of ours may be printed by a child
+  if (options.hosts) return LaunchOnHosts(options);
   return Ranks(options).Watch();
 }
 

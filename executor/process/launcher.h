@@ -2,11 +2,37 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/unique_fd.h"
+#include "executor/process/host_list.h"
+
 namespace zeroplan {
+
+// This host's part of a run that zeroplan started on several hosts (host_launcher.h).
+struct HostPart {
+  int first_rank = 0;   // of this host
+  int world_size = 0;   // ranks of all hosts
+  std::string address;  // of rank 0's host, for the others
+  int port = 0;         // where rank 0 listens
+  std::string secret;   // of the run
+  UniqueFd listener;    // rank 0's host: listens there
+  // Whence stop signals come, a line each ("stop 2"). Its end is the ranks' end: nobody is left
+  // who could stop them.
+  int orders = -1;
+};
+
+// Hosts that a run is started on, this one among them or not.
+struct RemoteHosts {
+  std::vector<HostShare> hosts;
+  // Followed by a host's name and one argument for its shell, it runs that there.
+  std::vector<std::string> remote_shell;
+  // For all hosts to be ready: their programs started, their GPUs counted.
+  std::chrono::milliseconds start_limit{120'000};
+};
 
 struct LaunchOptions {
   std::string program = "/proc/self/exe";
@@ -18,12 +44,17 @@ struct LaunchOptions {
   // that is stopped (SIGSTOP) gets that kill_after after the failure.
   std::chrono::milliseconds patience{30'000};
   std::chrono::milliseconds kill_after{5'000};
+  HostPart* part = nullptr;  // null: the ranks are the whole run
+  // Ranks on other hosts: `ranks` counts all of them, and `program` is where it lies there too.
+  std::optional<RemoteHosts> hosts;
 };
 
 struct LaunchEnd {
   int exit_code = 0;     // see Launch
   std::string failure;   // "rank 2 was killed by signal 9 (Killed)"; "" if no rank failed
+  bool killed = false;   // that rank, by a signal
   bool stopped = false;  // a stop signal came
+  bool started = true;   // false: a host was not ready, and no rank ran
 };
 
 // This process's own arguments, the program's name first.
@@ -38,7 +69,8 @@ std::vector<std::string> OwnArguments();
 // The exit code is 0 if that of all ranks is, 130 if they were interrupted, else the first failed
 // rank's exit code (kRuntime if a signal killed it, with a line that says so), or 128 + signal if
 // an impatient user ended them by a second signal. Throws Error(kRuntime) if a rank cannot be
-// started; those that were are killed. REQUIRES: other threads block SIGINT and SIGTERM
+// started; those that were are killed. With `part`, rank 0 has no stdin, and who failed is not
+// printed: the caller passes it on. REQUIRES: other threads block SIGINT and SIGTERM
 // (stop_signals.h); meanwhile this one does, and SIGCHLD.
 LaunchEnd Launch(const LaunchOptions& options);
 

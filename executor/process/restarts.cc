@@ -13,7 +13,8 @@ int LaunchWithRestarts(LaunchOptions options, const RestartOptions& restarts) {
   for (int attempt = 0;; ++attempt) {
     options.environment = {{kRestartVariable, std::to_string(attempt)}};
     const LaunchEnd end = Launch(options);
-    const bool worth_it = end.exit_code == static_cast<int>(ExitCode::kRuntime) && !end.stopped;
+    const bool worth_it =
+        end.exit_code == static_cast<int>(ExitCode::kRuntime) && end.started && !end.stopped;
     if (!worth_it || restarts.restarts == 0) return end.exit_code;
     if (attempt == restarts.restarts) {
       WriteStderr(fmt::format("zeroplan: {}; all {} restarts are used up (--restarts)\n",

@@ -2,6 +2,7 @@
 //
 //   zeroplan_process_child launch RANKS PATIENCE_MS rank BEHAVIOUR [RANK]
 //   zeroplan_process_child relaunch RANKS RESTARTS rank BEHAVIOUR [RANK]
+//   zeroplan_process_child hosts HOSTS SHELL rank BEHAVIOUR [RANK]    SHELL in place of ssh
 //
 // Each behaviour is one way for rank RANK to end and for the others to hear of it.
 #include <signal.h>
@@ -10,11 +11,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "executor/process/host_agent.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
 #include "executor/process/restarts.h"
@@ -131,6 +134,10 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
     return 0;
   }
   if (me && behaviour == "leave") return 0;
+  if (behaviour == "wait") {  // until another fails
+    fmt::print(stderr, "ready\n");
+    while (!group.failed()) std::this_thread::sleep_for(milliseconds(10));
+  }
   if (behaviour == "deaf" || behaviour == "asleep") {  // its launcher has to end it
     if (me) _exit(static_cast<int>(ExitCode::kUsage));
     if (behaviour == "asleep") signal(SIGTERM, SIG_DFL);
@@ -143,6 +150,14 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
 
 int Run(const std::vector<std::string>& words) {
   try {
+    if (IsHostAgent()) {
+      LaunchOptions options;
+      options.arguments = words;
+      options.patience = options.kill_after = milliseconds(5'000);
+      return RunHostAgent(options, [](int ranks) {
+        if (ranks > 4) ThrowUsage("--hosts: {} ranks, and this host has 4 GPUs", ranks);
+      });
+    }
     const std::string now = fmt::format("{}", Clock::now().time_since_epoch().count());
     setenv("SWARM_STARTED", now.c_str(), /*overwrite=*/0);
     if (words.size() > 4 && words[1] == "launch") {
@@ -161,6 +176,15 @@ int Run(const std::vector<std::string>& words) {
       options.arguments = {words[0]};
       options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
       return LaunchWithRestarts(options, {std::stoi(words[3]), [] { return "step 7"; }});
+    }
+    if (words.size() > 5 && words[1] == "hosts") {
+      LaunchOptions options;
+      options.hosts = RemoteHosts{ParseHosts(words[2], "--hosts"), {words[3]}, milliseconds(3'000)};
+      options.ranks = RanksOf(options.hosts->hosts);
+      options.program = std::filesystem::read_symlink("/proc/self/exe").string();
+      options.arguments = {words[0]};
+      options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
+      return Launch(options).exit_code;
     }
     ZEROPLAN_CHECK(words.size() > 2 && words[1] == "rank", "usage: see main.cc");
     const bool resumes = words.back() == "--resume";

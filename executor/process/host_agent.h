@@ -1,0 +1,40 @@
+// On each host of a run that zeroplan starts on several (host_launcher.h): the process that starts
+// the host's ranks and answers for them.
+//
+// Launcher and agent talk in lines over the agent's stdin and stdout, which the remote shell
+// carries; rank 0's own output goes through the same stdout, so that the agent's lines are marked.
+//
+//   launcher: secret HEX                 agent: ready PORT      rank 0's, on its host; else 0
+//   launcher: start ADDRESS PORT         ...
+//   launcher: stop SIGNAL                agent: end CODE KILLED STOPPED FAILURE
+//
+// When its stdin ends, the launcher or the connection is gone, and the agent kills its ranks.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "executor/process/launcher.h"
+
+namespace zeroplan {
+
+// In an agent's environment: "FIRST_RANK RANKS WORLD_SIZE ADDRESS", ADDRESS being rank 0's host.
+inline constexpr const char* kHostPartVariable = "ZEROPLAN_HOST_PART";
+// Before each line of an agent on stdout.
+inline constexpr std::string_view kAgentMark = "\x01zeroplan ";
+
+// Whether this process is an agent: the launcher set kHostPartVariable.
+bool IsHostAgent();
+
+// Runs this host's ranks to their end and returns the exit code. `options` has program and
+// arguments; `check` is called with the number of ranks before the launcher hears that the host is
+// ready, and throws if it cannot have as many. Throws Error(kRuntime) if rank 0's port is taken, or
+// the launcher is gone before the start. REQUIRES: IsHostAgent(), and as Launch.
+int RunHostAgent(LaunchOptions options, const std::function<void(int ranks)>& check);
+
+// "end ..." as in the head of this file, both ways.
+std::string WriteLaunchEnd(const LaunchEnd& end);
+std::optional<LaunchEnd> ReadLaunchEnd(const std::string& line);
+
+}  // namespace zeroplan
