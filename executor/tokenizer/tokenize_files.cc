@@ -97,6 +97,7 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::st
     for (const std::vector<int32_t>& ids : tokenizer.EncodeMany(texts, false, threads)) {
       writer.Append(ids);
       writer.Append({&end_of_text, 1});
+      writer.EndDocument();
     }
     done.documents += texts.size();
     for (const std::string_view text : texts) done.bytes += text.size();

@@ -39,6 +39,8 @@ TEST_CASE("tokenize files: documents end with the end-of-text token, and come ba
   const TokenFileExtent extent = FindTokens(MappedFile::Open(out), out);
   REQUIRE(extent.origin.has_value());
   CHECK((*extent.origin == OriginOf(tokenizer)));
+  CHECK(extent.documents == 2);
+  CHECK_FALSE(extent.mask_offset.has_value());
 
   // Another tokenizer is refused, by name.
   const Tokenizer other = Tokenizer::FromFile(TokenizerFixture("smollm2"));
