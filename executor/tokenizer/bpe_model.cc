@@ -62,6 +62,11 @@ const std::string* BpeModel::Token(int32_t id) const {
   return &token;
 }
 
+bool BpeModel::IsFallbackByte(int32_t id) const {
+  return byte_fallback_ &&
+         std::find(fallback_ids_.begin(), fallback_ids_.end(), id) != fallback_ids_.end();
+}
+
 int32_t BpeModel::CharacterId(char32_t code_point) const {
   if (code_point < 0x80) return ascii_ids_[code_point];
   const auto at = character_ids_.find(code_point);

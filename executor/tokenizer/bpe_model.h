@@ -79,6 +79,9 @@ class BpeModel {
   // nullptr: no token has that id.
   const std::string* Token(int32_t id) const;
 
+  // Whether it is the token of a byte that no other token has: "<0x0A>".
+  bool IsFallbackByte(int32_t id) const;
+
   // Of all that decides ids.
   Sha256Digest Digest() const;
 

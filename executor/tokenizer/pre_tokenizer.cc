@@ -36,6 +36,7 @@ void CutText::Reset(std::string_view text, bool at_start) {
   text_ = text;
   at_start_ = at_start;
   pieces_.clear();
+  borders_.clear();
   if (!text.empty()) pieces_.push_back({0, text.size()});
 }
 

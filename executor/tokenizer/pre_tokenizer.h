@@ -1,8 +1,10 @@
 // The "pre_tokenizer" of a tokenizer.json: cuts a text into the pieces that merges stay within.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,6 +19,11 @@ class CutText {
  public:
   // One piece, all of `text`, which must outlive its use. `at_start`: it is where the input starts.
   void Reset(std::string_view text, bool at_start);
+
+  // Positions in the text that are to move along where it is changed, rising. After Reset; empty
+  // unless somebody asks.
+  void set_borders(std::vector<size_t> borders) { borders_ = std::move(borders); }
+  const std::vector<size_t>& borders() const { return borders_; }
 
   std::string_view text() const { return text_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
@@ -34,17 +41,30 @@ class CutText {
     pieces_.swap(scratch_);
   }
   // Replaces each piece by what `change(piece, is_first, out)` appends; is_first: the piece is
-  // where the input starts.
+  // where the input starts. REQUIRES: of a piece's start it makes the start of what it makes of the
+  // piece.
   template <typename Change>
   void ChangeEach(Change change) {
     std::string changed;
     changed.reserve(text_.size() + text_.size() / 2);
     const bool starts = at_start_ && !pieces_.empty() && pieces_[0].begin == 0;
+    auto border = borders_.begin();
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const size_t begin = changed.size();
+      for (; border != borders_.end() && *border < pieces_[i].end; ++border) {
+        if (*border <= pieces_[i].begin) {
+          *border = begin;
+          continue;
+        }
+        change(text_.substr(pieces_[i].begin, *border - pieces_[i].begin), starts && i == 0,
+               &changed);
+        *border = changed.size();
+        changed.resize(begin);
+      }
       change(at(pieces_[i]), starts && i == 0, &changed);
       pieces_[i] = {begin, changed.size()};
     }
+    std::fill(border, borders_.end(), changed.size());
     storage_.swap(changed);
     text_ = storage_;
     at_start_ = starts;
@@ -55,6 +75,7 @@ class CutText {
   std::string storage_;
   bool at_start_ = false;
   std::vector<Piece> pieces_, scratch_;
+  std::vector<size_t> borders_;
   std::vector<Part> parts_;
 };
 

@@ -32,6 +32,37 @@ struct Room {
   std::string normalized;
 };
 
+// Which bytes of a text are to be marked, and what marks there are so far.
+struct Marking {
+  std::vector<size_t> borders;  // begin, end, begin, ...: rising
+  std::vector<uint8_t>* marks;  // one a token
+
+  // The next token, of bytes [begin, end).
+  void Mark(size_t begin, size_t end) {
+    bool is = false;
+    for (size_t i = 0; i < borders.size() && !is; i += 2) {
+      is = std::max(begin, borders[i]) < std::min(end, borders[i + 1]);
+    }
+    marks->push_back(is ? 1 : 0);
+  }
+
+  // The same of a part of the text.
+  Marking Within(size_t begin, size_t end) const {
+    Marking part{{}, marks};
+    for (size_t i = 0; i < borders.size(); i += 2) {
+      const size_t first = std::max(begin, borders[i]);
+      const size_t last = std::min(end, borders[i + 1]);
+      if (first < last) part.borders.insert(part.borders.end(), {first - begin, last - begin});
+    }
+    return part;
+  }
+
+  template <typename Move>
+  void MoveBorders(Move move) {
+    for (size_t& border : borders) border = move(border);
+  }
+};
+
 // Hands rooms out and takes them back: as many as threads ever encoded at once.
 class Rooms {
  public:
@@ -95,27 +126,102 @@ struct Tokenizer::Parts {
   Sha256Digest digest{};
   mutable Rooms rooms;
 
-  void EncodeSection(std::string_view text, bool at_start, Room* room,
+  std::vector<int32_t> Encode(std::string_view text, Marking* marking) const;
+  // `marking`: nullptr if nobody asks.
+  void EncodeSection(std::string_view text, bool at_start, Room* room, Marking* marking,
                      std::vector<int32_t>* ids) const;
+  void MarkPiece(const CutText& cut, const Piece& piece, std::span<const int32_t> ids,
+                 Marking* marking) const;
+  // The bytes of the text that the model was given for a token.
+  size_t LengthOf(int32_t id) const;
   // nullptr: nothing of that token is shown.
   const std::string* Shown(int32_t id, bool skip_special_tokens) const;
 };
 
+std::vector<int32_t> Tokenizer::Parts::Encode(std::string_view text, Marking* marking) const {
+  std::vector<int32_t> ids;
+  ids.reserve(text.size() / 3 + 16);
+  std::unique_ptr<Room> room = rooms.Take();
+  for (const AddedTokens::Section& section : added.Find(text, false)) {
+    if (section.id) {
+      ids.push_back(*section.id);
+      if (marking != nullptr) marking->Mark(section.begin, section.end);
+      continue;
+    }
+    std::optional<Marking> inner;
+    if (marking != nullptr) inner = marking->Within(section.begin, section.end);
+    EncodeSection(text.substr(section.begin, section.end - section.begin), section.begin == 0,
+                  room.get(), inner ? &*inner : nullptr, &ids);
+  }
+  rooms.Give(std::move(room));
+  return ids;
+}
+
 void Tokenizer::Parts::EncodeSection(std::string_view text, bool at_start, Room* room,
-                                     std::vector<int32_t>* ids) const {
+                                     Marking* marking, std::vector<int32_t>* ids) const {
+  const std::string_view given = text;
   text = normalizer.Apply(text, &room->normalized);
+  if (marking != nullptr && (text.data() != given.data() || text.size() != given.size())) {
+    marking->MoveBorders([&](size_t border) {
+      std::string buffer;
+      const std::string_view start = normalizer.Apply(given.substr(0, border), &buffer);
+      const size_t most = std::min(start.size(), text.size());
+      return static_cast<size_t>(
+          std::mismatch(start.begin(), start.begin() + static_cast<ptrdiff_t>(most), text.begin())
+              .first -
+          start.begin());
+    });
+  }
   for (const AddedTokens::Section& section : added.Find(text, true)) {
     if (section.id) {
       ids->push_back(*section.id);
+      if (marking != nullptr) marking->Mark(section.begin, section.end);
       continue;
     }
     CutText& cut = room->cut;
     cut.Reset(text.substr(section.begin, section.end - section.begin),
               at_start && section.begin == 0);
+    if (marking == nullptr) {
+      pre_tokenizer.Run(as_bytes, &cut);
+      for (const Piece& piece : cut.pieces()) {
+        model.Encode(cut.at(piece), as_bytes, &room->model, ids);
+      }
+      continue;
+    }
+    Marking inner = marking->Within(section.begin, section.end);
+    cut.set_borders(inner.borders);
     pre_tokenizer.Run(as_bytes, &cut);
-    for (const Piece& piece : cut.pieces())
+    inner.borders = cut.borders();
+    for (const Piece& piece : cut.pieces()) {
+      const size_t before = ids->size();
       model.Encode(cut.at(piece), as_bytes, &room->model, ids);
+      MarkPiece(cut, piece, std::span(*ids).subspan(before), &inner);
+    }
   }
+}
+
+void Tokenizer::Parts::MarkPiece(const CutText& cut, const Piece& piece,
+                                 std::span<const int32_t> ids, Marking* marking) const {
+  size_t length = 0;
+  for (const int32_t id : ids) length += LengthOf(id);
+  const bool known = length == cut.at(piece).size();  // not of what unk_token stands for
+  size_t at = piece.begin;
+  for (const int32_t id : ids) {
+    const size_t end = known ? at + LengthOf(id) : piece.end;
+    marking->Mark(at, end);
+    if (known) at = end;
+  }
+}
+
+size_t Tokenizer::Parts::LengthOf(int32_t id) const {
+  const std::string* token = model.Token(id);
+  if (token == nullptr) return 0;
+  if (as_bytes) {  // each character spells a byte
+    return static_cast<size_t>(std::count_if(token->begin(), token->end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    }));
+  }
+  return model.IsFallbackByte(id) ? 1 : token->size();
 }
 
 const std::string* Tokenizer::Parts::Shown(int32_t id, bool skip_special_tokens) const {
@@ -182,21 +288,25 @@ std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special_t
     replaced = ReplaceInvalidUtf8(text);
     text = replaced;
   }
-  const PostProcessor& around = parts_->post_processor;
-  std::vector<int32_t> ids;
-  ids.reserve(text.size() / 3 + 16);
-  if (add_special_tokens) ids = around.before;
-  std::unique_ptr<Room> room = parts_->rooms.Take();
-  for (const AddedTokens::Section& section : parts_->added.Find(text, false)) {
-    if (section.id) {
-      ids.push_back(*section.id);
-    } else {
-      parts_->EncodeSection(text.substr(section.begin, section.end - section.begin),
-                            section.begin == 0, room.get(), &ids);
-    }
+  std::vector<int32_t> ids = parts_->Encode(text, nullptr);
+  if (add_special_tokens) {
+    const PostProcessor& around = parts_->post_processor;
+    ids.insert(ids.begin(), around.before.begin(), around.before.end());
+    ids.insert(ids.end(), around.behind.begin(), around.behind.end());
   }
-  parts_->rooms.Give(std::move(room));
-  if (add_special_tokens) ids.insert(ids.end(), around.behind.begin(), around.behind.end());
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::EncodeMarked(std::string_view text, std::span<const TextSpan> spans,
+                                             std::vector<uint8_t>* marked) const {
+  marked->clear();
+  Marking marking{{}, marked};
+  for (const TextSpan& span : spans) {
+    marking.borders.push_back(span.begin);
+    marking.borders.push_back(span.end);
+  }
+  std::vector<int32_t> ids = parts_->Encode(text, &marking);
+  ZEROPLAN_CHECK(ids.size() == marked->size(), "{} ids, {} marks", ids.size(), marked->size());
   return ids;
 }
 

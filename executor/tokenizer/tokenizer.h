@@ -20,6 +20,13 @@
 
 namespace zeroplan {
 
+// Bytes [begin, end) of a text.
+struct TextSpan {
+  size_t begin = 0;
+  size_t end = 0;
+  friend bool operator==(const TextSpan&, const TextSpan&) = default;
+};
+
 // Thread-safe. Copies share what was read.
 class Tokenizer {
  public:
@@ -35,6 +42,12 @@ class Tokenizer {
   // Error(kUsage) for a character that neither the vocabulary nor the file's unk_token covers, and
   // for a regular expression that gives up.
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const;
+  // The same without tokens around the text, and for each id 1 if it has something of one of
+  // `spans`, else 0. A token that lies across a span's border has: as in transformers' assistant
+  // masks. What a normalizer puts together across a border counts as behind it. REQUIRES: `text` is
+  // well-formed UTF-8; spans rise, do not overlap, and lie within it.
+  std::vector<int32_t> EncodeMarked(std::string_view text, std::span<const TextSpan> spans,
+                                    std::vector<uint8_t>* marked) const;
   // The ids of each text, in order, made by `threads` threads (0: one a processor).
   std::vector<std::vector<int32_t>> EncodeMany(std::span<const std::string_view> texts,
                                                bool add_special_tokens, int threads) const;
