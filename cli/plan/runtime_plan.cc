@@ -71,6 +71,7 @@ void Refuse(const PlanOptions& options, OtherRuntime runtime) {
 
 RuntimeKeys KeysOf(const PlanOptions& options, const TrainSetup& base) {
   RuntimeKeys keys;
+  keys.selective = FormatOf(options) == ConfigFormat::kTorchtitan;
   if (options.common.config.empty()) return keys;
   ZeroConfig& zero = keys.others.emplace(base.zero);
   if (zero.reduce_bucket_elements != kAuto) keys.reduce_buckets = {zero.reduce_bucket_elements};

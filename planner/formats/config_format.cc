@@ -56,7 +56,7 @@ std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
   const bool mixed = precision.dtype != Dtype::kF32;
   Reasons reasons;
   AddFsdp2Limits(setup.zero, reasons);
-  reasons.Add(setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
+  reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
   reasons.Add(setup.recompute.every > 1,
               fmt::format("recompute of {} layers at a time", setup.recompute.every));
   if (titan) {

@@ -59,6 +59,17 @@ std::string Parallelism(const TrainSetup& setup) {
       setup.batch.world_size, setup.zero.stage == 3 ? "always" : "never");
 }
 
+// early_stop: as torch.utils.checkpoint does by itself; torchtitan's default is not to.
+std::string Recompute(RecomputeKind kind) {
+  const std::string_view mode = kind == RecomputeKind::kNone   ? "none"
+                                : kind == RecomputeKind::kFull ? "full"
+                                                               : "selective";
+  std::string text = fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", mode);
+  if (kind == RecomputeKind::kSelective) text += "selective_ac_option = \"op\"\n";
+  if (kind != RecomputeKind::kNone) text += "early_stop = true\n";
+  return text;
+}
+
 std::string Compile(TorchCompile compile) {
   std::string text = fmt::format("\n[compile]\nenable = {}\n", compile.layers);
   if (compile.layers) {
@@ -77,8 +88,7 @@ std::string Toml(const FormatRequest& request, const Flavor* flavor) {
         fmt::format("\n[model]\nname = \"{}\"\nflavor = \"{}\"\n", flavor->name, flavor->flavor);
   }
   text += Training(setup) + Parallelism(setup);
-  text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n",
-                      setup.recompute.kind == RecomputeKind::kFull ? "full" : "none");
+  text += Recompute(setup.recompute.kind);
   text += Compile(request.compile);
   text += "\n[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n";
   if (setup.deterministic) text += "\n[debug]\ndeterministic = true\n";

@@ -290,7 +290,7 @@ class Fsdp2 : public TorchRuntime {
   bool in_backward_ = false, has_states_ = false;
 };
 
-void Refuse(const TrainSetup& setup) {
+void Refuse(const TrainSetup& setup, const ModelSpec& model) {
   const ZeroConfig& zero = setup.zero;
   if (setup.precision.dtype != Dtype::kBF16) {
     ThrowUsage("--runtime fsdp2: its memory is modelled for bf16, not {}; give --dtype bf16",
@@ -318,17 +318,27 @@ void Refuse(const TrainSetup& setup) {
         "out",
         zero.offload_optimizer.ratio);
   }
-  if (setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1) {
+  if (setup.recompute.every > 1) {
     ThrowUsage(
-        "--runtime fsdp2: recompute is modelled for none and for every layer "
-        "(torch.utils.checkpoint); give --checkpointing none or full, --checkpoint-every 1");
+        "--runtime fsdp2: recompute is modelled for none, every layer (torch.utils.checkpoint) and "
+        "every second product (torchtitan's); give --checkpoint-every 1");
+  }
+  if (setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model)) {
+    ThrowUsage(
+        "--runtime fsdp2: --checkpointing selective stands for torchtitan's, which keeps every "
+        "second product without a bias, and {} has biases; give none or full",
+        model.name);
   }
 }
 
 }  // namespace
 
+bool CanSaveProducts(const ModelSpec& model) {
+  return !TorchModel(model).gpt2_style && !model.qkv_bias && !model.out_bias && !model.mlp_bias;
+}
+
 RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
-  Refuse(run.setup);
+  Refuse(run.setup, run.model);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
   const TorchModel model(run.model);

@@ -16,6 +16,8 @@ namespace zeroplan {
 //   stage 3: reshard_after_forward; stage 2: not
 //   optimizer and parameters on the CPU together: CPUOffloadPolicy
 //   fp32_reduction: reduce_dtype fp32, else the parameters' 16 bit
+//   recompute: none; full, torch.utils.checkpoint around every layer; selective, torchtitan's
+//     per-op policy within it (TorchRun::saves_products)
 // Other ZeRO keys have no meaning for it.
 struct Fsdp2Run {
   ModelSpec model;
@@ -24,6 +26,10 @@ struct Fsdp2Run {
   bool compiled = false, compiled_loss = false;
   std::optional<uint64_t> limit_bytes;  // as DeepSpeedRun's
 };
+
+// Whether that policy is modelled: of products with a bias (aten.addmm) it keeps none, which is
+// not.
+bool CanSaveProducts(const ModelSpec& model);
 
 // Rank 0's memory with PyTorch 2.11, torch.optim.AdamW(fused=True) and clip_grad_norm_. Throws
 // Error(kUsage) for what is not modelled, naming the option. `timer`, if given, is played along.

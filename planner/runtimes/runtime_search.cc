@@ -13,6 +13,7 @@
 #include "core/config/reader_defaults.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
+#include "planner/runtimes/fsdp2.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -97,7 +98,11 @@ std::vector<BatchPair> Batches(const SearchSpace& space) {
   return kept;
 }
 
-bool Modelled(const RecomputeConfig& recompute) {
+bool Modelled(OtherRuntime runtime, const ModelSpec& model, const RecomputeConfig& recompute,
+              const RuntimeKeys& keys) {
+  if (recompute.kind == RecomputeKind::kSelective) {
+    return runtime == OtherRuntime::kFsdp2 && keys.selective && CanSaveProducts(model);
+  }
   return recompute == kNoRecompute || recompute == FullRecompute();
 }
 
@@ -481,7 +486,7 @@ std::vector<TrainSetup> RuntimeSetups(OtherRuntime runtime, const ModelSpec& mod
           setup.recompute = recompute;
           if (!CanRun(setup.zero)) {
             cannot_run = setup;
-          } else if (CanDo(runtime, stage, offloads) && Modelled(recompute)) {
+          } else if (CanDo(runtime, stage, offloads) && Modelled(runtime, model, recompute, keys)) {
             add(setup);
           } else if (cannot.empty()) {
             add_batches(setup, cannot);

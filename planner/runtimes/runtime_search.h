@@ -22,13 +22,16 @@ struct RuntimeKeys {
   std::vector<bool> overlap_comm = {true};
   // All others: a config's; unset: DeepSpeed's defaults.
   std::optional<ZeroConfig> others;
+  // FSDP2: whether selective recompute is a choice. torchtitan has it, transformers and accelerate
+  // do not.
+  bool selective = false;
 };
 
 // Every choice of `space` for `runtime`, in full. Of `space` count stages, offloads (none and the
 // CPU; DeepSpeed's shares below 1 at stage 3 alone and there by fifths, FSDP2's all or nothing),
-// recompute (none and every layer) and batches, for the first number of GPUs. `base`: what the
-// space leaves open. Where the runtime can do nothing that the space asks for: one choice that it
-// asks for, so that judging it throws what says why.
+// recompute (none and every layer; selective with that key) and batches, for the first number of
+// GPUs. `base`: what the space leaves open. Where the runtime can do nothing that the space asks
+// for: one choice that it asks for, so that judging it throws what says why.
 std::vector<TrainSetup> RuntimeSetups(OtherRuntime runtime, const ModelSpec& model,
                                       const SearchSpace& space, const TrainSetup& base,
                                       const RuntimeKeys& keys);

@@ -96,6 +96,22 @@ Tensor TorchStep::Linear(int module, TorchOp op, int64_t columns, Saved* saved) 
   return out;
 }
 
+TorchStep::Saved TorchStep::KeptByCheckpoint(Saved saved) const {
+  Saved kept;
+  if (!run_.saves_products) return kept;
+  kept.attention = std::move(saved.attention);
+  kept.log_sum_exp = std::move(saved.log_sum_exp);
+  kept.saved_q = std::move(saved.saved_q);
+  kept.saved_v = std::move(saved.saved_v);
+  kept.saved_up = std::move(saved.saved_up);
+  kept.saved_down = std::move(saved.saved_down);
+  return kept;
+}
+
+Tensor TorchStep::LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved) {
+  return *kept ? std::move(*kept) : Linear(module, op, columns, saved);
+}
+
 void TorchStep::ParamGradients(int module) {
   const std::vector<int>& params = model_.modules[static_cast<size_t>(module)].params;
   std::vector<Tensor> grads;
@@ -152,6 +168,15 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   const auto drop = [keep](Tensor* tensor) {
     if (!keep) tensor->Reset();
   };
+  // What a selective checkpoint keeps to take again.
+  const bool saves = run_.saves_products && !keep;
+  const auto drop_or_save = [&drop, saves](Tensor* tensor, Tensor* to) {
+    if (saves) {
+      *to = std::move(*tensor);
+    } else {
+      drop(tensor);
+    }
+  };
   if (!run_.module_graphs) timer_->EnterGraph();
   saved->norm1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1_stats);
   int next = 1;
@@ -161,9 +186,10 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
     drop_input(&saved->norm1, {columns});
   } else {
     // Queries and keys are kept as rotated; what they were made of goes.
-    Tensor q = Linear(Module(layer, next++), TorchOp::kQkv, q_columns_, saved);
+    Tensor q = LinearOr(&saved->saved_q, Module(layer, next++), TorchOp::kQkv, q_columns_, saved);
     Tensor k = Linear(Module(layer, next++), TorchOp::kKey, kv_columns_, saved);
-    saved->qkv = Linear(Module(layer, next++), TorchOp::kKey, kv_columns_, saved);
+    saved->qkv =
+        LinearOr(&saved->saved_v, Module(layer, next++), TorchOp::kKey, kv_columns_, saved);
     drop_input(&saved->norm1, {q_columns_, kv_columns_});
     timer_->Forward(TorchOp::kRotary);
     saved->rotated = Rows(q_columns_ + kv_columns_);
@@ -175,22 +201,26 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
       }
       saved->unnormed_q = std::move(q);
       saved->unnormed_k = std::move(k);
+    } else if (saves) {
+      saved->saved_q = std::move(q);
     }
   }
-  timer_->Forward(TorchOp::kAttention);
-  saved->attention = Rows(q_columns_);
-  saved->log_sum_exp = New(4 * batch_heads);
-  drop(&saved->qkv);
+  if (!saved->attention) {  // else a selective checkpoint has it
+    timer_->Forward(TorchOp::kAttention);
+    saved->attention = Rows(q_columns_);
+    saved->log_sum_exp = New(4 * batch_heads);
+  }
+  drop_or_save(&saved->qkv, &saved->saved_v);
   drop(&saved->rotated);
-  drop(&saved->unnormed_q);
+  if (saved->unnormed_q) drop_or_save(&saved->unnormed_q, &saved->saved_q);
   drop(&saved->unnormed_k);
   Tensor projected = Linear(Module(layer, next++), TorchOp::kOutProj, hidden_, saved);
-  drop(&saved->attention);
+  if (!saves) drop(&saved->attention);
   timer_->Forward(TorchOp::kAdd1);
   saved->middle = Rows(hidden_);
   projected.Reset();
   saved->norm2 = Norm(Module(layer, next++), TorchOp::kNorm2, &saved->norm2_stats);
-  saved->up = Linear(Module(layer, next++), TorchOp::kUp, ffn_, saved);
+  saved->up = LinearOr(&saved->saved_up, Module(layer, next++), TorchOp::kUp, ffn_, saved);
   if (model_.gpt2_style) {
     drop_input(&saved->norm2, {ffn_});
     saved->activated = Rows(ffn_);
@@ -204,14 +234,15 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
     if (!keep || (run_.compiled && !run_.module_graphs)) saved->silu.Reset();
   }
   timer_->Forward(TorchOp::kActivation);
-  drop(&saved->up);
+  drop_or_save(&saved->up, &saved->saved_up);
   drop(&saved->gated);
   // A checkpoint's second forward pass ends with the last tensor that backward wants
   // (torch/utils/checkpoint.py, set_checkpoint_early_stop; compiled, nothing asks for more).
   timer_->Skip(again);
-  const Tensor projected_back = Linear(Module(layer, next), TorchOp::kDown, hidden_, saved);
+  Tensor projected_back = Linear(Module(layer, next), TorchOp::kDown, hidden_, saved);
   timer_->Forward(TorchOp::kAdd2);
   timer_->Skip(false);
+  if (saves && !run_.compiled) saved->saved_down = std::move(projected_back);
   drop_input(&saved->activated, {hidden_});
   if (!keep) saved->weights.clear();
   return Rows(hidden_);
@@ -236,7 +267,7 @@ void TorchStep::Forward() {
   for (int layer = 0; layer < model_.spec.layers; ++layer) {
     Saved saved;
     residuals_.push_back(Block(layer, &saved, !run_.recompute));
-    saved_.push_back(run_.recompute ? Saved{} : std::move(saved));
+    saved_.push_back(run_.recompute ? KeptByCheckpoint(std::move(saved)) : std::move(saved));
   }
   final_norm_ = Norm(model_.final_norm(), TorchOp::kFinalNorm, &final_stats_);
   hooks_->BeforeForward(model_.head());

@@ -59,6 +59,11 @@ struct TorchRun {
   // torch.utils.checkpoint around every layer, not reentrant: a layer keeps its input alone and
   // runs again within backward.
   bool recompute = false;
+  // With recompute, of layers without biases: the outputs of every other product, from the first
+  // on, and of attention are kept too, and not made again. So does torchtitan (torchtitan/
+  // distributed/activation_checkpoint.py of 0.2.2, selective_ac_option = "op"). In eager code that
+  // is the last product's output too, which nothing wants; compiled code leaves it out.
+  bool saves_products = false;
   // Layers under torch.compile: SwiGLU keeps its two inputs alone.
   bool compiled = false;
   // The loss under torch.compile: it keeps 16-bit logits, and its backward makes their gradient
@@ -95,6 +100,8 @@ class TorchStep {
     Tensor unnormed_q, unnormed_k;  // inputs of the norms of queries and keys
     Tensor up, gated, silu, activated;
     std::vector<Tensor> weights;  // with KeepsSmaller
+    // Outputs of products with saves_products, until they are taken again.
+    Tensor saved_q, saved_v, saved_up, saved_down;
   };
 
   Tensor New(int64_t bytes, TorchClass kind = TorchClass::kActivations);
@@ -103,6 +110,10 @@ class TorchStep {
   // A linear module of a layer. Adds to `saved` the weight that it keeps, if it does.
   Tensor Linear(int module, TorchOp op, int64_t columns, Saved* saved);
   bool KeepsWeight(int64_t columns) const;
+  // The same of a product that is in `kept` since the checkpoint's first pass, if it is.
+  Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved);
+  // Of what a layer's first pass made, what its checkpoint keeps.
+  Saved KeptByCheckpoint(Saved saved) const;
   // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
   Tensor LinearBackward(int module, TorchOp op, int64_t inputs);
   Tensor Norm(int module, TorchOp op, Tensor* stats);

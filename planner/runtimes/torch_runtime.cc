@@ -10,7 +10,8 @@ TorchRun TorchRunOf(const TrainSetup& setup, bool compiled, bool compiled_loss) 
   TorchRun run;
   run.micro_batch = setup.batch.micro_batch;
   run.seq_len = setup.batch.seq_len;
-  run.recompute = setup.recompute.kind == RecomputeKind::kFull;
+  run.recompute = setup.recompute.kind != RecomputeKind::kNone;
+  run.saves_products = setup.recompute.kind == RecomputeKind::kSelective;
   run.compiled = compiled;
   run.compiled_loss = compiled_loss;
   return run;

@@ -305,13 +305,18 @@ TEST_CASE("formats: torchtitan") {
         "[parallelism]\ndata_parallel_replicate_degree = 1\ndata_parallel_shard_degree = 8\n"
         "fsdp_reshard_after_forward = \"always\"\ntensor_parallel_degree = 1\n"
         "pipeline_parallel_degree = 1\ncontext_parallel_degree = 1\n\n"
-        "[activation_checkpoint]\nmode = \"full\"\n\n"
+        "[activation_checkpoint]\nmode = \"full\"\nearly_stop = true\n\n"
         "[compile]\nenable = true\ncomponents = [\"model\"]\n\n"
         "[optimizer]\nname = \"AdamW\"\nimplementation = \"fused\"\n\n"
         "[debug]\ndeterministic = true\n");
   CHECK(written.Command() ==
         "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file run.toml");
   CHECK(written.notes.size() == 3);
+
+  request.setup.recompute = kSelectiveRecompute;
+  CHECK(Has(WriteFormat(request).files.at(0).text,
+            "[activation_checkpoint]\nmode = \"selective\"\nselective_ac_option = \"op\"\n"
+            "early_stop = true\n\n"));
 
   FormatRequest other = ForFsdp2(ConfigFormat::kTorchtitan, 2);
   other.model = LoadModel("gpt2-xl");
@@ -367,7 +372,7 @@ TEST_CASE("formats: what each cannot say is named") {
             s.zero.offload_param.device = OffloadDevice::kCpu;
           }) == "offload of 0.5 of the optimizer");
     CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) { s.recompute = kSelectiveRecompute; }) ==
-          "selective recompute");
+          (format == ConfigFormat::kTorchtitan ? "" : "selective recompute"));
     CHECK(cannot(ForFsdp2(format), [](TrainSetup& s) { s.recompute = FullRecompute(2); }) ==
           "recompute of 2 layers at a time");
   }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <numeric>
 
+#include "core/base/error.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/fitted.h"
 #include "tests/planner/runtimes/runtime_rows.h"
@@ -55,6 +56,70 @@ TEST_CASE("Fsdp2Footprint: each measured run's memory") {
   CHECK(reserved.worst == doctest::Approx(kFsdp2Margins.reserved).epsilon(0.01).scale(0));
   CHECK(device.worst == doctest::Approx(kFsdp2Margins.device).epsilon(0.01).scale(0));
   CHECK(host.worst == doctest::Approx(kFsdp2Margins.host).epsilon(0.01).scale(0));
+}
+
+TrainSetup Selective(int gpus) {
+  TrainSetup setup;
+  setup.zero.stage = 3;
+  setup.precision.dtype = Dtype::kBF16;
+  setup.precision.fp32_reduction = true;
+  setup.recompute = kSelectiveRecompute;
+  setup.batch.world_size = gpus;
+  setup.batch.micro_batch = 2;
+  setup.batch.seq_len = 8192;
+  return setup;
+}
+
+// pytorch/torchtitan, benchmarks/llama3_h100_202412_torchtitan.md: peak of reserved memory, GiB, of
+// its per-op selective checkpointing. Nothing was fitted to them.
+TEST_CASE("Fsdp2Footprint: torchtitan's published memory") {
+  const ModelSpec model = LoadModel("llama3.1-8b");
+  const auto reserved = [&](int gpus, bool compiled) {
+    Fsdp2Run run;
+    run.model = model;
+    run.setup = Selective(gpus);
+    run.compiled = compiled;
+    return Gib(Fsdp2Footprint(run).StepReservedBytes());
+  };
+  CHECK(reserved(8, false) == doctest::Approx(82.4).epsilon(0.02));
+  CHECK(reserved(128, true) == doctest::Approx(62.0).epsilon(0.02));
+}
+
+TEST_CASE("Fsdp2Footprint: selective recompute keeps every second product and attention") {
+  const ModelSpec model = LoadModel("llama3.1-8b");
+  const auto activations = [&](const RecomputeConfig& recompute, bool compiled) {
+    Fsdp2Run run;
+    run.model = model;
+    run.setup = Selective(8);
+    run.setup.recompute = recompute;
+    run.compiled = compiled;
+    // At the peak the last layer's backward has just begun: of the others all is kept.
+    const RuntimeFootprint footprint = Fsdp2Footprint(run);
+    const TorchPeak& peak = footprint.peaks[static_cast<size_t>(TorchPhase::kForwardBackward)];
+    return static_cast<double>(peak.class_bytes[static_cast<size_t>(TorchClass::kActivations)]);
+  };
+  const double tokens = 2 * 8192;
+  // Queries, values, attention, up (and down) in 16 bit, a fp32 sum a head.
+  const double kept = 2 * (4096 + 1024 + 4096 + 14336) + 4 * 32;
+  const double full = activations(FullRecompute(), false);
+  for (const bool compiled : {false, true}) {
+    CAPTURE(compiled);
+    const double layer = tokens * (kept + (compiled ? 0 : 2 * 4096));
+    const double more = activations(kSelectiveRecompute, compiled) - full;
+    CHECK(more > 31 * layer * 0.999);
+    CHECK(more < 32 * layer * 1.001);
+  }
+}
+
+TEST_CASE("Fsdp2Footprint: selective recompute of products with biases is refused") {
+  for (const char* name : {"gpt2", "qwen2.5-1.5b"}) {
+    Fsdp2Run run;
+    run.model = LoadModel(name);
+    run.setup = Selective(8);
+    run.setup.batch.seq_len = 1024;
+    CHECK_THROWS_WITH_AS(Fsdp2Footprint(run), doctest::Contains("has biases; give none or full"),
+                         Error);
+  }
 }
 
 TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole parameters") {

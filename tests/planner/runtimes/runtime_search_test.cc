@@ -207,6 +207,20 @@ TEST_CASE("RuntimeSetups: what DeepSpeed and FSDP2 have, and what is fixed") {
     CHECK(setup.zero.stage >= 2);
     CHECK(setup.zero.offload_optimizer.device == setup.zero.offload_param.device);
   }
+  // Selective recompute is torchtitan's, of layers without biases.
+  const auto selective = [](Scenario& scenario, bool asked) {
+    scenario.space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
+    RuntimeKeys keys;
+    keys.selective = asked;
+    scenario.MakeSetups(keys);
+    return std::any_of(
+        scenario.inputs.setups.begin(), scenario.inputs.setups.end(),
+        [](const TrainSetup& s) { return s.recompute.kind == RecomputeKind::kSelective; });
+  };
+  Scenario llama(OtherRuntime::kFsdp2, LoadModel("llama3.2-1b"), 2, 80 * kGB, 16);
+  CHECK(selective(llama, true));
+  CHECK_FALSE(selective(llama, false));
+  CHECK_FALSE(selective(fsdp2, true));
   // A config's keys stay, but for what it leaves open.
   RuntimeKeys keys;
   keys.others = ReaderZeroDefaults(2);
