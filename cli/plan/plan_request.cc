@@ -60,7 +60,9 @@ void PlanRequest::CheckDeepSpeedCan(ConfigFormat format) const {
     }
     const ScheduleConfig& schedule = inputs_.base.optimizer.schedule;
     std::string fix = "allow another choice";
-    if (schedule.kind != ScheduleKind::kConstant && schedule.total_steps == 0) {
+    if (schedule.kind == ScheduleKind::kOfRun) {
+      fix = fmt::format("take _zeroplan.lr_schedule out of {}", options_.config);
+    } else if (schedule.kind != ScheduleKind::kConstant && schedule.total_steps == 0) {
       fix = fmt::format("set scheduler.params.total_num_steps in {} to the run's optimizer steps",
                         options_.config);
     } else if (inputs_.base.deterministic) {

@@ -153,7 +153,11 @@ void MetricsFile::Step(const StepReport& report) {
 }
 
 void MetricsFile::Validation(int64_t step, double loss) {
-  WriteLine(Json{{"event", "validation"}, {"step", step}, {"loss", Number(loss)}}.dump());
+  WriteLine(Json{{"event", "validation"},
+                 {"step", step},
+                 {"loss", Number(loss)},
+                 {"perplexity", Number(std::exp(loss))}}
+                .dump());
 }
 
 void MetricsFile::Saved(const SaveReport& report) {

@@ -52,8 +52,8 @@ std::string StepText(const StepReport& report, int64_t steps,
   return text;
 }
 
-Progress::Progress(const RunFacts& facts, int64_t steps, MetricsFile* metrics)
-    : facts_(facts), steps_(steps), metrics_(metrics), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(const RunFacts& facts, MetricsFile* metrics)
+    : facts_(facts), metrics_(metrics), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Progress::Line(const std::string& text) {
   if (bar_shown_) std::fputs("\r\033[K", stderr);
@@ -67,20 +67,21 @@ std::string Progress::TextOf(const StepReport& report) const {
       facts_.prediction ? std::optional(facts_.prediction->footprint.gpu_total()) : std::nullopt);
 }
 
-void Progress::OnStart(int64_t first_step, uint64_t train_samples) {
+void Progress::OnStart(const StartReport& report) {
+  steps_ = report.steps;
   if (metrics_ != nullptr) metrics_->Start(facts_);
   const BatchSpec& batch = facts_.program.setup.batch;
   Line(fmt::format(
       "training {} ({} parameters) on {} rank{}: {} sequences of {} tokens a step, {} samples "
       "an epoch",
       facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
-      batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.seq_len, train_samples));
+      batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.seq_len, report.train_samples));
   Line(fmt::format("planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
                    FormatBytes(facts_.memory.arena(Space::kDevice)),
                    FormatBytes(facts_.memory.arena(Space::kPinned)),
                    FormatBytes(facts_.memory.arena(Space::kPageable)),
                    FormatBytes(facts_.memory.arena(Space::kFile))));
-  first_step_ = first_step;
+  first_step_ = report.done;
   begin_ = std::chrono::steady_clock::now();
 }
 
@@ -110,7 +111,11 @@ void Progress::OnStep(const StepReport& report) {
 
 void Progress::OnValidation(int64_t step, double loss) {
   if (metrics_ != nullptr) metrics_->Validation(step, loss);
-  Line(fmt::format("step {}  validation loss {:.4f}", step, loss));
+  std::string text = fmt::format("step {}  validation loss {:.4f}", step, loss);
+  if (const double perplexity = std::exp(loss); std::isfinite(perplexity)) {
+    text += fmt::format("  perplexity {:.4g}", perplexity);
+  }
+  Line(text);
 }
 
 void Progress::OnSaved(const SaveReport& report) {

@@ -20,9 +20,9 @@ std::string StepText(const StepReport& report, int64_t steps,
 class Progress : public TrainObserver {
  public:
   // `metrics` may be null; all that is referred to outlives the object.
-  Progress(const RunFacts& facts, int64_t steps, MetricsFile* metrics);
+  Progress(const RunFacts& facts, MetricsFile* metrics);
 
-  void OnStart(int64_t first_step, uint64_t train_samples) override;
+  void OnStart(const StartReport& report) override;
   void OnStep(const StepReport& report) override;
   void OnValidation(int64_t step, double loss) override;
   void OnSaved(const SaveReport& report) override;
@@ -35,7 +35,7 @@ class Progress : public TrainObserver {
   void HoldAgainstPrediction(const RunReport& report);
 
   const RunFacts& facts_;
-  const int64_t steps_;
+  int64_t steps_ = 0;  // of the whole run
   MetricsFile* metrics_;
   const bool terminal_;
   bool bar_shown_ = false;

@@ -100,9 +100,6 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   TrainOptions options = ResolveTrainOptions(command, work);
   options.backend = backend;
   options.group = group;
-  // A schedule without a length of its own ends with the run.
-  ScheduleConfig& schedule = work.setup.optimizer.schedule;
-  if (schedule.total_steps == 0) schedule.total_steps = options.steps;
   Program program = LowerWork(work);
   // The ranks of a host look before any of them takes memory: Train meets first.
   const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
@@ -140,7 +137,12 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   }
   options.data = DataForModel(command.data, work.companions_folder(), work.model.vocab,
                               CacheFolder(), command.threads.value_or(0));
-  Progress progress(facts, options.steps, metrics.get());
+  if (!command.validation_data.empty()) {
+    options.validation_data =
+        DataForModel(command.validation_data, work.companions_folder(), work.model.vocab,
+                     CacheFolder(), command.threads.value_or(0));
+  }
+  Progress progress(facts, metrics.get());
   return Train(program, options, progress);
 }
 

@@ -18,6 +18,15 @@ struct TrainCommand {
   Option<BackendChoice> backend;
   Option<int64_t> steps, save_every, validate_every, max_bad_steps;
   Option<double> skip_loss_spike, step_timeout;
+  Option<double> epochs;
+  Option<DecayShape> lr_schedule;
+  Option<double> warmup_ratio;
+  Option<int64_t> warmup_steps;
+  Option<double> min_lr, max_grad_norm, weight_decay;
+  std::vector<std::string> validation_data;
+  Option<int64_t> validation_batches, patience;
+  Option<bool> best_weights;  // --final-weights best
+  bool keep_best = false;
   Option<uint64_t> seed;
   Option<int> threads, keep;
   Option<int> rendezvous_timeout;  // seconds

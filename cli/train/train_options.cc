@@ -18,6 +18,35 @@ double ParseLearningRate(const std::string& text, std::string_view option) {
   return rate;
 }
 
+// A finite number from 0 on.
+double ParseAmount(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= 0 && value < 1e9)) {
+    ThrowUsage("{}: {} is not allowed; use a number of at least 0", option, text);
+  }
+  return value;
+}
+
+double ParseEpochs(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double epochs = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(epochs > 0 && epochs <= 1e6)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3 or 0.5", option, text);
+  }
+  return epochs;
+}
+
+double ParseShare(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double share = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(share >= 0 && share <= 1)) {
+    ThrowUsage("{}: {} is not allowed; use a share of the steps from 0 to 1, such as 0.03", option,
+               text);
+  }
+  return share;
+}
+
 double ParseSpikeFactor(const std::string& text, std::string_view option) {
   char* end = nullptr;
   const double factor = std::strtod(text.c_str(), &end);
@@ -34,6 +63,37 @@ double ParseTimeout(const std::string& text, std::string_view option) {
     ThrowUsage("{}: {} is not allowed; use seconds, such as 600, or 0 for no limit", option, text);
   }
   return seconds;
+}
+
+// What --plan and --config decide otherwise.
+void AddRateOptions(Command& command, TrainCommand& options) {
+  const char* run = "Run";
+  const std::vector<std::string_view> deciders = {"--plan", "--config"};
+  command.Value({run, "--lr", "RATE",
+                 "Learning rate (default 1e-3; --config or --plan decides otherwise)", deciders},
+                options.lr, ParseLearningRate);
+  command.Value(
+      {run, "--lr-schedule", "constant|linear|cosine",
+       "Its way from the warm-up's end to the run's (default constant); linear and cosine "
+       "fall to --min-lr",
+       deciders},
+      options.lr_schedule, WordIn<DecayShape>({"constant", "linear", "cosine"}));
+  command.Value(
+      {run, "--warmup-ratio", "SHARE",
+       "The rate rises from 0 over this share of the steps, rounded up (default 0)", deciders},
+      options.warmup_ratio, ParseShare);
+  command.Value({run, "--warmup-steps", "COUNT", "In place of it: over so many steps", deciders},
+                options.warmup_steps, WholeIn<int64_t>(0, kMaxBatch));
+  command.Value({run, "--min-lr", "RATE", "Where linear and cosine end (default 0)", deciders},
+                options.min_lr, ParseAmount);
+  command.Value({run, "--weight-decay", "RATE",
+                 "Of matrices and embeddings, not of biases and norms (default 0)", deciders},
+                options.weight_decay, ParseAmount);
+  command.Value({run, "--max-grad-norm", "NORM",
+                 "Gradients whose norm over all of them is larger are scaled down to it (default "
+                 "1; 0: none are)",
+                 deciders},
+                options.max_grad_norm, ParseAmount);
 }
 
 void AddRunOptions(Command& command, TrainCommand& options) {
@@ -56,12 +116,11 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value(
       {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},
       options.steps, count);
-  command.Value({run,
-                 "--lr",
-                 "RATE",
-                 "Constant learning rate (default 1e-3; --config or --plan decides otherwise)",
-                 {"--plan", "--config"}},
-                options.lr, ParseLearningRate);
+  command.Value(
+      {run, "--epochs", "NUMBER",
+       "In place of --steps: as many as train on each sample so often, fractions allowed"},
+      options.epochs, ParseEpochs);
+  AddRateOptions(command, options);
   command.Value({run, "--max-bad-steps", "COUNT",
                  "A step whose loss or gradients are not finite is skipped: so many in a row, one "
                  "more ends the run, saved (default 5; 0: the first does)"},
@@ -109,6 +168,18 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                 options.common.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
   command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
+  command.Flag(run, "--keep-best",
+               "With --validate-every: save where the validation loss is lower than ever; that "
+               "checkpoint stays besides, and the file 'best' names it",
+               options.keep_best);
+  command.Value({run, "--final-weights", "last|best",
+                 "Which of the run's weights --save ends with (default last); best needs "
+                 "--keep-best"},
+                options.best_weights, WordIn<bool>({"last", "best"}));
+  command.Value({run, "--patience", "COUNT",
+                 "With --validate-every: the run ends after so many validations in a row whose "
+                 "loss is not the lowest (default: it does not)"},
+                options.patience, WholeIn<int64_t>(1, kMaxBatch));
   command.Value(
       {run, "--restarts", "COUNT",
        "Start again, with --resume, after a process was killed or failed while running, "
@@ -136,7 +207,12 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "Text files or folders (by the tokenizer.json in --model; without one bytes are "
                 "tokens), or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.data);
-  command.Flag("Data", "--no-shuffle", "Take samples in the stream's order; no validation part",
+  command.List({"Data", "--validation-data", "PATH",
+                "The same, to validate with (default: the last 5 % of --data, which is not trained "
+                "on then)"},
+               /*required=*/false, 0, options.validation_data);
+  command.Flag("Data", "--no-shuffle",
+               "Take samples in the stream's order, and hold back none for validation",
                options.no_shuffle);
   command.Text({"Plan", "--plan", "FILE",
                 "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the "
@@ -147,6 +223,10 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   command.Value({seen, "--validate-every", "STEPS",
                  "Validation loss every so many steps (default: at the end)"},
                 options.validate_every, WholeIn<int64_t>(1, kMaxBatch));
+  command.Value({seen, "--validation-batches", "COUNT",
+                 "At most so many micro-batches a rank each time (default: all of "
+                 "--validation-data, or 16 of what --data holds back)"},
+                options.validation_batches, WholeIn<int64_t>(1, kMaxBatch));
   command.Text({seen, "--metrics", "FILE.jsonl", "Write one JSON object a step"}, options.metrics);
   command.Text({seen, "--trace", "FILE.json",
                 "Write a Chrome trace of the run (chrome://tracing); keep runs short"},

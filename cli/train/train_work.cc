@@ -17,6 +17,38 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 
+// What no config decides.
+void SetRates(const TrainCommand& command, OptimizerConfig& optimizer) {
+  optimizer.lr = command.lr.value_or(optimizer.lr);
+  optimizer.weight_decay = command.weight_decay.value_or(optimizer.weight_decay);
+  optimizer.gradient_clipping = command.max_grad_norm.value_or(optimizer.gradient_clipping);
+  if (command.warmup_ratio && command.warmup_steps) {
+    ThrowUsage("--warmup-ratio {} and --warmup-steps {} are both given; leave one out",
+               command.warmup_ratio.text, command.warmup_steps.text);
+  }
+  RunScheduleConfig run;
+  run.shape = command.lr_schedule.value_or(DecayShape::kConstant);
+  run.warmup_share = command.warmup_ratio.value_or(0);
+  run.warmup_steps = command.warmup_steps.value_or(0);
+  if (command.min_lr) {
+    if (run.shape == DecayShape::kConstant) {
+      ThrowUsage(
+          "--min-lr: {} has no effect on a constant rate; add --lr-schedule linear or cosine",
+          command.min_lr.text);
+    }
+    if (*command.min_lr > optimizer.lr) {
+      ThrowUsage(
+          "--min-lr: {} is above the rate {} that it is to fall from; use less, or a larger "
+          "--lr",
+          command.min_lr.text, optimizer.lr);
+    }
+    run.min_ratio = *command.min_lr / optimizer.lr;
+  }
+  if (run == RunScheduleConfig{}) return;
+  optimizer.schedule.kind = ScheduleKind::kOfRun;
+  optimizer.schedule.of_run = run;
+}
+
 // The one choice of the command line.
 TrainSetup ResolveChoice(const TrainCommand& command, const ModelSpec& model,
                          const HardwareProfile& hardware, Backend backend, int ranks,
@@ -37,7 +69,7 @@ TrainSetup ResolveChoice(const TrainCommand& command, const ModelSpec& model,
         setups.size());
   }
   TrainSetup setup = setups.front();
-  setup.optimizer.lr = command.lr.value_or(setup.optimizer.lr);
+  SetRates(command, setup.optimizer);
   return setup;
 }
 
@@ -105,7 +137,7 @@ TrainWork WorkOfWeights(const TrainCommand& command) {
 
 // Saves that steps could go on beside: one at the end has none.
 bool SavesBetweenSteps(const TrainCommand& command) {
-  return !command.save.empty() && command.save_every.has_value();
+  return !command.save.empty() && (command.save_every.has_value() || command.keep_best);
 }
 
 void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
@@ -113,7 +145,7 @@ void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
   if (asked == AsyncSave::kOn && !SavesBetweenSteps(command)) {
     ThrowUsage(
         "--async-save: on has no effect without saves between steps; add --save DIR and "
-        "--save-every STEPS, or leave it out");
+        "--save-every STEPS or --keep-best, or leave it out");
   }
   work.lower.async_save = SavesBetweenSteps(command) && asked != AsyncSave::kOff;
   work.async_save_if_fits = work.lower.async_save && asked == AsyncSave::kAuto;
@@ -237,6 +269,11 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   TrainOptions options;
   options.data = command.data;
   options.steps = command.steps.value_or(100);
+  if (command.steps && command.epochs) {
+    ThrowUsage("--steps {} and --epochs {} are both given; leave one out", command.steps.text,
+               command.epochs.text);
+  }
+  if (command.epochs) options.epochs = *command.epochs;
   options.seed = command.seed;
   options.shuffle = !command.no_shuffle;
   options.save_dir = command.save;
@@ -253,6 +290,22 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   };
   needs_save("--save-every", command.save_every.text);
   needs_save("--keep", command.keep.text);
+  needs_save("--final-weights", command.best_weights.text);
+  if (command.keep_best && command.save.empty()) ThrowUsage("--keep-best: needs --save DIR");
+  const auto needs_validation = [&](bool given, const char* option) {
+    if (given && !command.validate_every) {
+      ThrowUsage("{}: needs --validate-every STEPS, which makes the losses that it goes by",
+                 option);
+    }
+  };
+  needs_validation(command.keep_best, "--keep-best");
+  needs_validation(command.patience.has_value(), "--patience");
+  options.keep_best = command.keep_best;
+  options.best_weights = command.best_weights.value_or(false);
+  if (options.best_weights && !command.keep_best) {
+    ThrowUsage("--final-weights: best needs --keep-best, which keeps that checkpoint");
+  }
+  options.patience = command.patience.value_or(0);
   needs_save("--save-dtype", command.save_dtype.text);
   needs_save("--max-shard-size", command.max_shard_size.text);
   HfExportOptions& final_weights = options.final_weights;
@@ -260,6 +313,7 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
   final_weights.source = work.companions_folder();
   options.validate_every = command.validate_every.value_or(0);
+  if (command.validation_batches) options.validation_batches = *command.validation_batches;
   options.max_bad_steps = command.max_bad_steps.value_or(options.max_bad_steps);
   if (command.step_timeout) options.step_timeout = *command.step_timeout;
   options.skip_loss_spike = command.skip_loss_spike.value_or(0);

@@ -65,6 +65,11 @@ void ResetSchedule(OptimizerConfig* optimizer) {
   }
   if (given.kind == ScheduleKind::kOneCycle) out.one_cycle = given.one_cycle;
   if (given.kind == ScheduleKind::kRangeTest) out.range_test = given.range_test;
+  if (given.kind == ScheduleKind::kOfRun) {
+    out.of_run = given.of_run;  // the length is the run's
+    if (out.of_run.warmup_share > 0) out.of_run.warmup_steps = 0;
+    if (out.of_run.shape == DecayShape::kConstant) out.of_run.min_ratio = 0;
+  }
   given = out;
 }
 

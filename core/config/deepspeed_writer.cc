@@ -184,8 +184,20 @@ const char* PutSchedule(const ScheduleConfig& schedule, KeyWriter* params) {
       params->Put("lr_range_test_step_rate", test.step_rate);
       params->Put("lr_range_test_staircase", test.staircase);
       return "LRRangeTest";
+    case ScheduleKind::kOfRun:  // AddRunSchedule
+      return "";
   }
   return "";
+}
+
+void AddRunSchedule(const ScheduleConfig& schedule, Json* out) {
+  if (schedule.kind != ScheduleKind::kOfRun) return;
+  const RunScheduleConfig& run = schedule.of_run;
+  Json& own = (*out)["_zeroplan"];
+  own["lr_schedule"] = DecayShapeName(run.shape);
+  if (run.warmup_share > 0) own["warmup_ratio"] = run.warmup_share;
+  if (run.warmup_share == 0 && run.warmup_steps > 0) own["warmup_num_steps"] = run.warmup_steps;
+  if (run.min_ratio > 0) own["min_lr_ratio"] = run.min_ratio;
 }
 
 void AddRecompute(const RecomputeConfig& recompute, int64_t layers, Json* out) {
@@ -229,6 +241,7 @@ std::string WriteConfig(const TrainSetup& given, int64_t layers) {
   KeyWriter params;
   const std::string schedule = PutSchedule(setup.optimizer.schedule, &params);
   if (!schedule.empty()) out["scheduler"] = {{"type", schedule}, {"params", params.Take()}};
+  AddRunSchedule(setup.optimizer.schedule, &out);
   AddRecompute(setup.recompute, layers, &out);
   if (setup.deterministic) out["_zeroplan"]["deterministic"] = true;
   return out.dump(2) + "\n";
@@ -255,6 +268,7 @@ std::string DeepSpeedCannot(const TrainSetup& setup) {
   // Its checkpointing has no such thing: it would keep all activations, more than was planned.
   if (setup.recompute.kind == RecomputeKind::kSelective) add("selective recompute");
   if (setup.deterministic) add("deterministic runs");
+  if (schedule.kind == ScheduleKind::kOfRun) add("a schedule of zeroplan's own");
   const double floor = precision.min_loss_scale;
   if (precision.dtype == Dtype::kF16 &&
       (floor != std::floor(floor) || floor > 9e15 || (floor < 1 && precision.loss_scale == 0))) {

@@ -137,8 +137,9 @@ void AddPrecision(const TrainSetup& setup, Table* table) {
 }
 
 void AddSchedule(const ScheduleConfig& schedule, Table* table) {
-  constexpr const char* kNames[] = {"constant",       "WarmupLR", "WarmupDecayLR",
-                                    "WarmupCosineLR", "OneCycle", "LRRangeTest"};
+  constexpr const char* kNames[] = {
+      "constant", "WarmupLR",    "WarmupDecayLR",        "WarmupCosineLR",
+      "OneCycle", "LRRangeTest", "_zeroplan.lr_schedule"};
   const ScheduleKind kind = schedule.kind;
   table->Add("scheduler.type", kNames[static_cast<size_t>(kind)]);
   const bool decays = kind == ScheduleKind::kWarmupDecay || kind == ScheduleKind::kWarmupCosine;
@@ -158,6 +159,13 @@ void AddSchedule(const ScheduleConfig& schedule, Table* table) {
   if (kind == ScheduleKind::kWarmupCosine) {
     table->Add("scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio);
     table->Add("scheduler.params.cos_min_ratio", schedule.cos_min_ratio);
+  }
+  if (kind == ScheduleKind::kOfRun) {
+    const RunScheduleConfig& run = schedule.of_run;
+    table->Add("_zeroplan.lr_schedule", std::string(DecayShapeName(run.shape)));
+    if (run.warmup_share > 0) table->Add("_zeroplan.warmup_ratio", run.warmup_share);
+    if (run.warmup_share == 0) table->Add("_zeroplan.warmup_num_steps", run.warmup_steps);
+    table->Add("_zeroplan.min_lr_ratio", run.min_ratio);
   }
   if (kind == ScheduleKind::kOneCycle) {
     const OneCycleConfig& cycle = schedule.one_cycle;

@@ -160,6 +160,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
   const bool selective = kind.has_value();
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
+  ReadRunSchedule(state, &own);
   // Whose config it is. That of another runtime has none of DeepSpeed's keys.
   const std::optional<std::string> runtime = own.String("runtime");
   const bool deepspeed = runtime && runtime->starts_with("deepspeed");

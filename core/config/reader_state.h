@@ -71,8 +71,10 @@ void ReadZero(ReaderState* state);           // zero_optimization and its offloa
 void ReadCommunication(ReaderState* state);  // dtype and scaling of gradients on their way
 void ReadOptimizer(ReaderState* state);      // optimizer, gradient_clipping
 void ReadScheduler(ReaderState* state);      // scheduler; needs the optimizer's lr
-void ReadRecompute(ReaderState* state);      // activation_checkpointing
-void ReadOtherKeys(ReaderState* state);      // everything that does not steer a run
+// The keys of "_zeroplan" that say a schedule which DeepSpeed has not (RunScheduleConfig).
+void ReadRunSchedule(ReaderState* state, JsonSection* own);
+void ReadRecompute(ReaderState* state);  // activation_checkpointing
+void ReadOtherKeys(ReaderState* state);  // everything that does not steer a run
 
 // "fp32", "fp16" or "bf16"; an open key is the fallback.
 Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback);

@@ -17,6 +17,11 @@ std::string_view OffloadDeviceName(OffloadDevice device) {
   return "unknown";
 }
 
+std::string_view DecayShapeName(DecayShape shape) {
+  constexpr std::string_view kNames[] = {"constant", "linear", "cosine"};
+  return kNames[static_cast<size_t>(shape)];
+}
+
 std::string_view RecomputeName(const RecomputeConfig& recompute) {
   switch (recompute.kind) {
     case RecomputeKind::kNone:

@@ -136,7 +136,23 @@ enum class ScheduleKind : uint8_t {
   kWarmupDecay,
   kWarmupCosine,
   kOneCycle,
-  kRangeTest
+  kRangeTest,
+  kOfRun  // of `train` itself, see RunScheduleConfig; no DeepSpeed config says it
+};
+
+enum class DecayShape : uint8_t { kConstant, kLinear, kCosine };
+std::string_view DecayShapeName(DecayShape shape);  // "constant", "linear", "cosine"
+
+// What `train --lr-schedule` makes: a warm-up as a share of the run, then lr itself, or a decay
+// over the rest of it. The formulas are those of transformers' get_constant_schedule_with_warmup,
+// get_linear_schedule_with_warmup and get_cosine_with_min_lr_schedule_with_warmup.
+struct RunScheduleConfig {
+  DecayShape shape = DecayShape::kConstant;
+  // Share of the run's steps, rounded up; warmup_steps is made of it once their number is known.
+  double warmup_share = 0;
+  int64_t warmup_steps = 0;
+  double min_ratio = 0;  // a decay ends at this times lr
+  bool operator==(const RunScheduleConfig&) const = default;
 };
 
 // DeepSpeed's OneCycle: up from min_lr to max_lr, down again, then a decay below min_lr.
@@ -173,6 +189,7 @@ struct ScheduleConfig {
   double warmup_min_ratio = 0;  // cosine: lr starts at this times lr
   OneCycleConfig one_cycle;
   RangeTestConfig range_test;
+  RunScheduleConfig of_run;
   bool operator==(const ScheduleConfig&) const = default;
 };
 

@@ -89,6 +89,21 @@ int TakeLock(int fd, const fs::path& save_dir) {
   }
 }
 
+// The step folder that a file names; nullopt: there is no such file.
+std::optional<std::string> ReadName(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return std::nullopt;
+  std::string name = ReadTextFile(file);
+  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) {
+    name.pop_back();
+  }
+  if (!IsStepFolderName(name)) {
+    ThrowUsage("{}: '{}' is not the name of a checkpoint such as {}", file.string(),
+               Printable(name), StepFolderName(123));
+  }
+  return name;
+}
+
 }  // namespace
 
 fs::path CheckpointsFolder(const fs::path& save_dir) { return save_dir / "checkpoints"; }
@@ -123,18 +138,11 @@ std::vector<CheckpointListing> ListCheckpoints(const fs::path& save_dir) {
 }
 
 std::optional<std::string> ReadLatest(const fs::path& save_dir) {
-  const fs::path file = CheckpointsFolder(save_dir) / "latest";
-  std::error_code error;
-  if (!fs::exists(file, error)) return std::nullopt;
-  std::string name = ReadTextFile(file);
-  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) {
-    name.pop_back();
-  }
-  if (!IsStepFolderName(name)) {
-    ThrowUsage("{}: '{}' is not the name of a checkpoint such as {}", file.string(),
-               Printable(name), StepFolderName(123));
-  }
-  return name;
+  return ReadName(CheckpointsFolder(save_dir) / "latest");
+}
+
+std::optional<std::string> ReadBest(const fs::path& save_dir) {
+  return ReadName(CheckpointsFolder(save_dir) / "best");
 }
 
 SaveLock::SaveLock(const fs::path& save_dir) {

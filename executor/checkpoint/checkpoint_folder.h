@@ -3,6 +3,7 @@
 //     DIR/checkpoints/step-00000123/rank-0000.safetensors ...   one file a shard
 //                                   meta.json
 //     DIR/checkpoints/latest      the name of the folder to resume from
+//     DIR/checkpoints/best        with --keep-best: the one with the lowest validation loss
 //     DIR/checkpoints/.lock       whose run saves here
 //     DIR/checkpoints/.tmp-...    unfinished saves and deletions
 //
@@ -44,6 +45,9 @@ std::vector<CheckpointListing> ListCheckpoints(const std::filesystem::path& save
 // What DIR/checkpoints/latest names; nullopt if there is no such file. Throws Error(kUsage) if it
 // holds no folder name.
 std::optional<std::string> ReadLatest(const std::filesystem::path& save_dir);
+
+// The same of DIR/checkpoints/best.
+std::optional<std::string> ReadBest(const std::filesystem::path& save_dir);
 
 // Keeps other runs from saving into a folder while it lives: two would put their files into each
 // other's checkpoints.

@@ -76,6 +76,11 @@ class Reader {
     }
     out = value.get<float>();
   }
+  void Double(std::string_view key, double& out) const {
+    const Json& value = Get(key);
+    if (!value.is_number() || !std::isfinite(value.get<double>())) Fail(key, "a number");
+    out = value.get<double>();
+  }
   void Bool(std::string_view key, bool& out) const {
     if (!Get(key).is_boolean()) Fail(key, "true or false");
     out = Get(key).get<bool>();
@@ -196,17 +201,24 @@ std::string FormatCheckpointMeta(const CheckpointMeta& meta) {
   }
   Json run = Json::object();
   for (const auto& [key, value] : meta.run) run[key] = value;
-  const Json json = {{"schema", kCheckpointSchema},
-                     {"serial", meta.serial},
-                     {"step", meta.step},
-                     {"samples_consumed", meta.samples_consumed},
-                     {"seed", meta.seed},
-                     {"world_size", meta.world_size},
-                     {"train_tokens", meta.train_tokens},
-                     {"state", HexState(meta.state)},
-                     {"model", ModelJson(meta.model)},
-                     {"run", run},
-                     {"files", files}};
+  Json json = {{"schema", kCheckpointSchema},
+               {"serial", meta.serial},
+               {"step", meta.step},
+               {"samples_consumed", meta.samples_consumed},
+               {"seed", meta.seed},
+               {"world_size", meta.world_size},
+               {"train_tokens", meta.train_tokens},
+               {"state", HexState(meta.state)},
+               {"model", ModelJson(meta.model)},
+               {"run", run}};
+  if (const auto& v = meta.validation) {
+    json["validation"] = {{"data", v->data}, {"step", v->step}, {"worse", v->worse}};
+    if (v->any_finite) {
+      json["validation"]["best_step"] = v->best_step;
+      json["validation"]["best_loss"] = v->best_loss;
+    }
+  }
+  json["files"] = files;
   // Names may come from paths that are not UTF-8.
   return SealJson(json.dump(2, ' ', false, Json::error_handler_t::replace));
 }
@@ -247,6 +259,18 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
   const Json& run = reader.Object("run");
   const Reader run_reader(run, path);
   for (const auto& [key, value] : run.items()) run_reader.String(key.c_str(), meta.run[key]);
+  if (reader.Has("validation")) {
+    ValidationRecord& record = meta.validation.emplace();
+    const Reader validation(reader.Object("validation"), path);
+    validation.String("data", record.data);
+    validation.Unsigned("step", record.step);
+    validation.Unsigned("worse", record.worse);
+    record.any_finite = validation.Has("best_loss");
+    if (record.any_finite) {
+      validation.Unsigned("best_step", record.best_step);
+      validation.Double("best_loss", record.best_loss);
+    }
+  }
   for (const Json& item : reader.Array("files")) {
     const Reader file_reader(item, path);
     CheckpointFile& file = meta.files.emplace_back();

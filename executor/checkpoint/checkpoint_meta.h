@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,16 @@ struct CheckpointFile {
   std::vector<uint64_t> checksums;
 };
 
+// The run's validations so far: what "best" means, and how long ago it was.
+struct ValidationRecord {
+  std::string data;         // what was validated with; losses on other data do not compare
+  int64_t step = 0;         // of the last one
+  int64_t best_step = 0;    // of the lowest loss
+  double best_loss = 0;     // finite
+  int64_t worse = 0;        // validations since that one, or since the start
+  bool any_finite = false;  // else best_step and best_loss mean nothing
+};
+
 struct CheckpointMeta {
   // What the trainer fills in.
   int64_t step = 0;               // optimizer steps taken
@@ -32,7 +43,11 @@ struct CheckpointMeta {
   StepState state;                // kept bit by bit
   ModelSpec model;
   uint64_t train_tokens = 0;  // of the data, from its begin; the others are held back. 0: none are
-  std::map<std::string, std::string> run;  // what decides its numbers (run_identity.h)
+  std::map<std::string, std::string> run;      // what decides its numbers (run_identity.h)
+  std::optional<ValidationRecord> validation;  // absent: there was none so far
+
+  // `best` is to name this checkpoint. Not written.
+  bool is_best = false;
 
   // What the writer fills in.
   uint64_t serial = 0;  // saves into the same folder so far: larger is newer, whatever the step

@@ -90,16 +90,29 @@ fs::path CommitCheckpoint(const fs::path& save_dir, const fs::path& staging, Che
   fs::path folder = FreeStepFolder(checkpoints, meta.step);
   RenamePath(staging, folder, hook);
   SyncFolder(checkpoints, hook);
+  if (meta.is_best) NameBest(save_dir, folder.filename().string(), hook);
   WriteFileAtomically(checkpoints / "latest", folder.filename().string() + "\n", hook);
 
+  std::string best;
+  try {
+    best = ReadBest(save_dir).value_or("");
+  } catch (const Error& damage) {
+    LogWarning("{}; nothing is deleted", damage.what());
+    return folder;
+  }
   int kept = 1;  // the new one
   for (const CheckpointListing& old : before) {
     const std::string name = old.folder.filename().string();
     const bool damaged =
         !old.is_whole || std::find(spared.begin(), spared.end(), name) != spared.end();
-    if (!damaged && ++kept > std::max(keep, 1)) DeleteCheckpoint(old.folder, hook);
+    if (damaged || ++kept <= std::max(keep, 1) || name == best) continue;
+    DeleteCheckpoint(old.folder, hook);
   }
   return folder;
+}
+
+void NameBest(const fs::path& save_dir, const std::string& folder, IoHook* hook) {
+  WriteFileAtomically(CheckpointsFolder(save_dir) / "best", folder + "\n", hook);
 }
 
 }  // namespace zeroplan

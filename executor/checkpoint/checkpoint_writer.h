@@ -2,8 +2,9 @@
 // resume from.
 //
 // The order of things: files are written and synced in .tmp-step-N, the folder is synced and
-// renamed to step-N, `latest` is replaced by rename, and only then older checkpoints go. See
-// checkpoint_folder.h for the names.
+// renamed to step-N, `best` (where this is it) and then `latest` are replaced by rename, and only
+// then older checkpoints go. So a run that goes on from `latest` finds what was best until then,
+// whatever `best` names by now. See checkpoint_folder.h for the names.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,15 @@ std::filesystem::path StageCheckpoint(const std::filesystem::path& save_dir, int
 //
 // `keep` complete checkpoints stay, the new one among them; at least 1. 2 leaves something to fall
 // back to when a disk loses a file. What is damaged does not count, and is not deleted: what lacks
-// files, and `spared`, the names of step folders that are known to be. Failing to delete is a
-// warning, not an error.
+// files, and `spared`, the names of step folders that are known to be. What `best` names stays
+// besides. Failing to delete is a warning, not an error.
 std::filesystem::path CommitCheckpoint(const std::filesystem::path& save_dir,
                                        const std::filesystem::path& staging, CheckpointMeta meta,
                                        int keep, const std::vector<std::string>& spared,
                                        IoHook* hook = nullptr);
+
+// Has `best` name a complete checkpoint, a folder of `save_dir`.
+void NameBest(const std::filesystem::path& save_dir, const std::string& folder,
+              IoHook* hook = nullptr);
 
 }  // namespace zeroplan

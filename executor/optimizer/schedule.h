@@ -61,6 +61,18 @@ ZEROPLAN_HOST_DEVICE inline double RangeTest(const RangeTestConfig& test, int64_
   return test.min_lr * (1 + test.step_rate * interval);
 }
 
+// n steps of N taken, w of them the warm-up's; as a share of lr.
+ZEROPLAN_HOST_DEVICE inline double OfRun(const RunScheduleConfig& run, double n, double total) {
+  const auto warmup = static_cast<double>(run.warmup_steps);
+  if (n < warmup) return n / warmup;
+  if (run.shape == DecayShape::kConstant) return 1;
+  const double progress = std::min(1.0, (n - warmup) / std::max(1.0, total - warmup));
+  const double share = run.shape == DecayShape::kLinear
+                           ? 1 - progress
+                           : (1 + std::cos(std::numbers::pi * progress)) / 2;
+  return Between(run.min_ratio, 1, share);
+}
+
 }  // namespace lr_schedule
 
 // The learning rate of the optimizer step that comes after `steps_taken` (n) others; n = 0 first.
@@ -76,6 +88,9 @@ ZEROPLAN_HOST_DEVICE inline double RangeTest(const RangeTestConfig& test, int64_
 //   OneCycle:    min_lr + (max_lr - min_lr) * c(n), c from 0 to 1 over first_steps, back over
 //                second_steps, straight or in stairs; then min_lr / (1 + decay_rate * past /
 //                decay_steps)
+//   of the run:  lr * n / w over the warm-up's w steps, so that the first has rate 0; then lr, or
+//                lr * (r + (1 - r) * c), r = min_ratio, c falling from 1 to 0 at n = N =
+//                total_steps, along a line or half a cosine
 //   LRRangeTest: min_lr * (1 + step_rate * n / step_size), the quotient rounded down if staircase
 // Like DeepSpeed, a warm-up counts as at least 2 steps. tests/deepspeed compares all of them with
 // DeepSpeed's own classes.
@@ -103,6 +118,8 @@ ZEROPLAN_HOST_DEVICE inline double LearningRate(const OptimizerConfig& optimizer
       return OneCycle(schedule.one_cycle, steps_taken);
     case ScheduleKind::kRangeTest:
       return RangeTest(schedule.range_test, steps_taken);
+    case ScheduleKind::kOfRun:
+      return optimizer.lr * OfRun(schedule.of_run, static_cast<double>(steps_taken), total);
   }
   return optimizer.lr;
 }

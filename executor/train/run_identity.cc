@@ -9,6 +9,14 @@
 namespace zeroplan {
 namespace {
 
+std::string OfRunText(const RunScheduleConfig& run, int64_t total) {
+  const std::string warmup =
+      run.warmup_steps > 0 ? fmt::format("warm-up in {} steps, then ", run.warmup_steps) : "";
+  if (run.shape == DecayShape::kConstant) return warmup + "constant";
+  return fmt::format("{}{} to {} of the rate at step {}", warmup,
+                     run.shape == DecayShape::kLinear ? "linear" : "cosine", run.min_ratio, total);
+}
+
 std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
   const OneCycleConfig& cycle = s.one_cycle;
   const RangeTestConfig& range = s.range_test;
@@ -35,6 +43,8 @@ std::string ScheduleText(const ScheduleConfig& s, int64_t steps) {
     case ScheduleKind::kRangeTest:
       return fmt::format("range test from {}, {} every {} steps{}", range.min_lr, range.step_rate,
                          range.step_size, range.staircase ? ", in stairs" : "");
+    case ScheduleKind::kOfRun:
+      return OfRunText(s.of_run, total);
   }
   ZEROPLAN_CHECK(false);
 }

@@ -17,7 +17,6 @@
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/save_room.h"
-#include "executor/checkpoint/shard_writer.h"
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_dataset.h"
 #include "executor/engine/watch.h"
@@ -25,13 +24,19 @@
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/train/bad_steps.h"
+#include "executor/train/best_validation.h"
+#include "executor/train/divergence.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_identity.h"
+#include "executor/train/run_length.h"
 #include "executor/train/run_limits.h"
 #include "executor/train/run_saves.h"
+#include "executor/train/run_start.h"
+#include "executor/train/run_surroundings.h"
 #include "executor/train/step_limit.h"
+#include "executor/train/validation_data.h"
 
 namespace zeroplan {
 namespace {
@@ -59,18 +64,9 @@ SamplerOptions MakeSamplerOptions(const Program& program, const TrainOptions& op
   sampler.shuffle = options.shuffle;
   sampler.seed = seed;
   sampler.train_tokens = train_tokens;
+  if (!options.validation_data.empty()) sampler.validation_fraction = 0;
   return sampler;
 }
-
-// Of the ranks above 0.
-class SilentObserver : public TrainObserver {
- public:
-  void OnStart(int64_t, uint64_t) override {}
-  void OnStep(const StepReport&) override {}
-  void OnValidation(int64_t, double) override {}
-  void OnSaved(const SaveReport&) override {}
-  void OnEnd(const RunReport&) override {}
-};
 
 class Run {
  public:
@@ -80,18 +76,22 @@ class Run {
         options_(options),
         group_(group),
         observer_(observer),
-        lock_(LockSaveFolder()),
-        checkpoint_(OpenCheckpoint()),
-        seed_(ChooseSeed()),
-        weights_(OpenWeights()),
+        lock_(LockSaveFolder(options, group)),
+        checkpoint_(OpenCheckpoint(program, options, group, damaged_)),
+        seed_(ChooseSeed(options, checkpoint_.get())),
+        weights_(checkpoint_ ? nullptr : OpenWeights(program, options)),
         data_(OpenData()),
-        facts_(DecidingFacts(program.setup, options.steps, options.shuffle, data_.Digest())),
+        digest_(data_.Digest()),
         sampler_(data_, MakeSamplerOptions(program, options, seed_, TrainTokensSoFar())),
+        steps_(DecideSteps()),
+        facts_(DecidingFacts(program_.setup, steps_, options.shuffle, digest_)),
+        validation_(program.setup, program.model.vocab, options, group.rank(), sampler_),
+        best_(validation_.Identity()),
         agreed_(Agree()),
         step_limit_(options.step_timeout),
         watch_({.group = &group}),
         limits_(watch_, group, step_limit_),
-        engine_(program, MakeEngineOptions()),
+        engine_(program_, MakeEngineOptions()),
         saves_({program_, options_, group_, engine_, watch_, limits_}, damaged_,
                [this](const SaveReport& save) { Tell([&] { observer_.OnSaved(save); }); }),
         bad_steps_(program.setup.precision, options.max_bad_steps) {}
@@ -108,18 +108,20 @@ class Run {
  private:
   RunReport Go() {
     Start();
-    if (first() && options_.shuffle && sampler_.validation_batches() == 0) {
-      LogInfo("too little data to hold back a global batch: no validation part");
-    }
-    observer_.OnStart(done_, sampler_.train_samples());
-    while (done_ < options_.steps && !leaving()) OneStep();
-    if (!leaving() && sampler_.validation_batches() > 0 && validated_at_ != done_) Validate();
+    if (first()) SayValidation();
+    observer_.OnStart({done_, steps_, sampler_.train_samples()});
+    if (watches_best() && ValidationIsDue() && !best_.NotedAt(done_)) ValidateAndKeep();
+    EndWithoutPatience();
+    while (done_ < steps_ && !leaving() && !report_.out_of_patience) OneStep();
+    if (!leaving() && !best_.NotedAt(done_)) Validate();
     if (some_rank_failed_) EndFailed();
     if (!options_.save_dir.empty()) SaveFinal();
     limits_.ExpectMoves("the last update");
     engine_.Drain();  // which may still fail
     watch_.Rest();
-    if (first() && !options_.trace_file.empty()) WriteTrace();
+    if (first() && !options_.trace_file.empty()) {
+      WriteSpans(program_, engine_, options_.trace_file);
+    }
     report_.steps = done_;
     report_.saves = saves_.count();
     report_.saves_waited_for = saves_.waited_for();
@@ -150,94 +152,32 @@ class Run {
     return data;
   }
 
-  std::optional<SaveLock> LockSaveFolder() const {
-    if (!first() || options_.save_dir.empty()) return std::nullopt;
-    std::optional<SaveLock> lock(std::in_place, options_.save_dir);
-    CheckSaveFolder(options_.save_dir);
-    return lock;
-  }
-
-  // Room for all that is still to be saved.
-  void CheckRoom() const {
-    SaveDemand demand;
-    demand.shard_bytes = ShardFileBytes(program_.layout);
-    demand.final_bytes = HfWeightsBytes(*program_.layout.tensors, options_.final_weights.dtype);
-    const int64_t done = checkpoint_ ? checkpoint_->meta().step : 0;
-    const int64_t every = options_.save_every;
-    // At the end, and at the multiples of `every` before it.
-    demand.saves = 1;
-    if (every > 0 && options_.steps > done) {
-      demand.saves += (options_.steps - 1) / every - done / every;
-    }
-    demand.keep = options_.keep;
-    const int here = options_.backend == Backend::kCpu ? program_.setup.batch.world_size
-                                                       : group_.place().local_world_size;
-    demand.swap_bytes =
-        program_.arena_bytes[static_cast<size_t>(Space::kFile)] * static_cast<uint64_t>(here);
-    demand.swap_dir = options_.swap_dir;
-    CheckSaveRoom(options_.save_dir, demand);
-  }
-
-  std::unique_ptr<CheckpointSource> OpenCheckpoint() {
-    // First of all: what ranks do next depends on it.
-    AgreeAtStart(group_, {{"--resume", options_.resume ? "given" : "not given"}});
-    if (!options_.resume) {
-      // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
-      if (first() && !options_.save_dir.empty() && HasCheckpoint(options_.save_dir)) {
-        ThrowUsage(
-            "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume "
-            "or choose another folder",
-            options_.save_dir.string());
-      }
-      return nullptr;
-    }
-    if (options_.save_dir.empty()) {
-      ThrowUsage("--resume needs --save DIR, the folder of the run to continue");
-    }
-    ResumeChoice choice = ChooseCheckpoint(group_, options_.save_dir, program_.model,
-                                           *program_.layout.tensors, options_.strict_resume);
-    if (choice.source == nullptr && first()) {
-      LogInfo("no checkpoint in {} yet: starting afresh", options_.save_dir.string());
-    }
-    damaged_ = std::move(choice.damaged);
-    return std::move(choice.source);
-  }
-
-  // Before the engine takes memory: what does not fit the model is found at once.
-  std::unique_ptr<HfWeightsSource> OpenWeights() const {
-    const std::filesystem::path& folder = options_.init_from;
-    if (checkpoint_ || folder.empty()) return nullptr;
-    if (std::error_code ignored; std::filesystem::equivalent(folder, options_.save_dir, ignored)) {
-      ThrowUsage(
-          "--save {}: the run starts from the weights in this folder, and its own would replace "
-          "them; choose another folder",
-          options_.save_dir.string());
-    }
-    return std::make_unique<HfWeightsSource>(folder, program_.model, *program_.layout.tensors);
-  }
-
-  uint64_t ChooseSeed() const {
-    if (!checkpoint_) return options_.seed.value_or(1);
-    const uint64_t saved = checkpoint_->meta().seed;
-    if (options_.seed && *options_.seed != saved) {
-      ThrowUsage(
-          "--seed {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
-          "leave --seed out",
-          *options_.seed, checkpoint_->folder().string(), saved);
-    }
-    return saved;
-  }
-
   // Before the engine, whose own meeting of the ranks would not say what is wrong.
   bool Agree() {
-    if (first() && !options_.save_dir.empty()) CheckRoom();
+    if (first() && !options_.save_dir.empty()) {
+      CheckRunRoom(program_, options_, steps_, checkpoint_ ? checkpoint_->meta().step : 0,
+                   group_.place().local_world_size);
+    }
+    if (first() && checkpoint_) {
+      for (const RunChange& change : ChangesBy(facts_)) LogWarning("{}", change.sentence);
+    }
+    if (watches_best() && validation_.batches() == 0) {
+      ThrowUsage(
+          "{}: there is nothing to validate with: the data is too little to hold back a global "
+          "batch, or --no-shuffle holds back none; give --validation-data",
+          options_.keep_best ? "--keep-best" : "--patience");
+    }
     RunFacts facts = {{"program", FormatFingerprint(Fingerprint(program_))},
                       {"--seed", std::to_string(seed_)},
-                      {"--steps", std::to_string(options_.steps)},
+                      {"--steps", std::to_string(steps_)},
                       {"--init-from", options_.init_from.string()},
                       {"--save", options_.save_dir.string()},
                       {"--save-every", std::to_string(options_.save_every)},
                       {"--validate-every", std::to_string(options_.validate_every)},
+                      {"--validation-data", validation_.Identity()},
+                      {"--validation-batches", std::to_string(validation_.batches())},
+                      {"--keep-best", options_.keep_best ? "given" : "not given"},
+                      {"--patience", std::to_string(options_.patience)},
                       {"--max-bad-steps", std::to_string(options_.max_bad_steps)},
                       {"--skip-loss-spike", fmt::format("{}", options_.skip_loss_spike)}};
     facts.insert(facts.end(), facts_.begin(), facts_.end());
@@ -245,20 +185,48 @@ class Run {
     return true;
   }
 
-  // What an earlier part of the run trained on, so that what it held back stays so. Says what a
-  // resume changes.
+  // What a resume changes. Throws for what it may not.
+  std::vector<RunChange> ChangesBy(const RunFacts& facts) const {
+    return CompareWithCheckpoint(facts, checkpoint_->meta().run, options_.allow_change,
+                                 checkpoint_->folder().string());
+  }
+
+  // What an earlier part of the run trained on, so that what it held back stays so.
   std::optional<uint64_t> TrainTokensSoFar() const {
     if (!checkpoint_) return std::nullopt;
     const CheckpointMeta& meta = checkpoint_->meta();
     bool other_samples = false;
-    for (const RunChange& change : CompareWithCheckpoint(facts_, meta.run, options_.allow_change,
-                                                         checkpoint_->folder().string())) {
-      if (first()) LogWarning("{}", change.sentence);
+    // The run's length is not known yet: what hangs on it is looked at later.
+    for (const RunChange& change :
+         ChangesBy(DecidingFacts(program_.setup, 0, options_.shuffle, digest_))) {
       other_samples = other_samples || change.name == "data" || change.name == "order";
     }
     if (other_samples) return std::nullopt;  // held back anew
     const auto length = static_cast<uint64_t>(program_.setup.batch.seq_len);
     return meta.train_tokens > 0 ? meta.train_tokens : (data_.size() - 1) / length * length;
+  }
+
+  // Settles the schedule, too.
+  int64_t DecideSteps() {
+    int64_t steps = options_.steps;
+    if (options_.epochs) {
+      EpochCount count;
+      count.epochs = *options_.epochs;
+      count.train_samples = sampler_.train_samples();
+      count.global_batch = program_.setup.batch.global_batch();
+      if (checkpoint_) {
+        count.done = checkpoint_->meta().step;
+        count.consumed = checkpoint_->meta().samples_consumed;
+      }
+      steps = StepsOfEpochs(count);
+      if (first()) {
+        LogInfo("--epochs {}: of {} samples, in batches of {}: {} steps", count.epochs,
+                count.train_samples, count.global_batch, steps);
+      }
+    }
+    ScheduleConfig& schedule = program_.setup.optimizer.schedule;
+    schedule = ScheduleOfRun(schedule, steps);
+    return steps;
   }
 
   EngineOptions MakeEngineOptions() {
@@ -300,6 +268,10 @@ class Run {
       done_ = meta.step;
       consumed_ = meta.samples_consumed;
       saves_.ResumedFrom(checkpoint_->folder());
+      if (meta.validation) {
+        ResumeBest(best_, *meta.validation, options_, first(),
+                   [this](const std::string& mine) { return Gather(mine).front(); });
+      }
       if (first()) LogInfo("resumed from {} at step {}", saves_.last_checkpoint().string(), done_);
       checkpoint_.reset();
     } else if (weights_) {
@@ -417,11 +389,12 @@ class Run {
     report_.last_loss = state.loss_sum;
     bad_steps_.Note(state);
     Tell([&] { observer_.OnStep(step); });
-    if (bad_steps_.too_many()) EndDiverged(state);
+    if (bad_steps_.too_many()) EndDiverged(done_, state, bad_steps_, options_, saves_, Meta());
     if (state.stop_requested > 0) LookForReasonToLeave();
-    if (done_ >= options_.steps || leaving()) return;
-    if (options_.validate_every > 0 && done_ % options_.validate_every == 0) Validate();
-    if (leaving() || options_.save_every == 0 || done_ % options_.save_every != 0) return;
+    if (done_ >= steps_ || leaving()) return;
+    if (ValidationIsDue()) ValidateAndKeep();
+    if (leaving() || report_.out_of_patience || saved_best_at_ == done_) return;
+    if (options_.save_every == 0 || done_ % options_.save_every != 0) return;
     saves_.SaveBetweenSteps(Meta());
     LookForReasonToLeave();
   }
@@ -443,55 +416,24 @@ class Run {
     if (used) report_.device_used_bytes = std::max(report_.device_used_bytes.value_or(0), *used);
   }
 
-  void WriteTrace() {
-    ChromeTrace trace(program_);
-    for (int i = 0; i < engine_.local_rank_count(); ++i) {
-      const int rank = engine_.first_local_rank() + i;
-      trace.BeginProcess(fmt::format("rank {}", rank));
-      for (const TraceSpan& span : engine_.SpanTrace(rank)) trace.Add(span);
-    }
-    WriteTraceFile(options_.trace_file, trace, "--trace");
+  // ---- validation ----
+
+  bool watches_best() const { return options_.keep_best || options_.patience > 0; }
+  bool ValidationIsDue() const {
+    return options_.validate_every > 0 && done_ > 0 && done_ % options_.validate_every == 0;
   }
 
-  // Skipped steps changed nothing, so what was trained before them is whole.
-  [[noreturn]] void EndDiverged(const StepState& state) {
-    throw Error(ExitCode::kDiverged,
-                fmt::format("training diverged at step {}: {} bad step{} in a row, the last with "
-                            "{} (loss {}, gradient norm {}); bad steps change nothing. {}. Lower "
-                            "the learning rate or lengthen its warm-up, or look at these steps' "
-                            "data",
-                            done_, bad_steps_.in_a_row(), bad_steps_.in_a_row() == 1 ? "" : "s",
-                            SkipReasonText(state.skip), state.loss_sum, state.grad_norm,
-                            SaveBeforeDivergence()));
-  }
-
-  // What there is to go on from. Weights of which no step was good are not worth a checkpoint.
-  std::string SaveBeforeDivergence() {
-    std::string failed;
-    if (!options_.save_dir.empty()) {
-      try {
-        saves_.Finish();
-        if (bad_steps_.any_taken() && saves_.saved_at() != done_) {
-          saves_.Save(Meta());
-          return fmt::format("What was trained before them is saved in {}",
-                             saves_.last_checkpoint().string());
-        }
-      } catch (const Error& error) {
-        failed = fmt::format("It could not be saved ({})", error.what());
-      }
+  void SayValidation() const {
+    if (const std::string text = validation_.Describe(); !text.empty()) {
+      LogInfo("{}", text);
+    } else if (options_.shuffle && validation_.batches() == 0) {
+      LogInfo("too little data to hold back a global batch: no validation part");
     }
-    const std::string last =
-        saves_.last_checkpoint().empty()
-            ? "nothing was saved"
-            : fmt::format("the last checkpoint is {}", saves_.last_checkpoint().string());
-    if (!failed.empty()) return failed + "; " + last;
-    if (options_.save_dir.empty()) return "Nothing was saved (no --save)";
-    return "No step of this run was good; " + last;
   }
 
   // Left where a rank is asked to stop.
   void Validate() {
-    const int64_t batches = std::min(options_.validation_batches, sampler_.validation_batches());
+    const int64_t batches = validation_.batches();
     if (batches == 0) return;
     limits_.SetMeeting(step_limit_.seconds(), fmt::format("the validation after step {}", done_));
     double sum = 0;
@@ -504,7 +446,7 @@ class Run {
       sum += engine_.Evaluate(
           [this, b](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
             try {
-              sampler_.FillValidation(b, rank, inputs, targets);
+              validation_.Fill(b, rank, inputs, targets);
             } catch (...) {
               KeepFailure(std::current_exception());
               FillWithAnything(inputs, targets);
@@ -513,9 +455,34 @@ class Run {
     }
     LookForReasonToLeave();
     if (leaving()) return;
-    report_.validation_loss = sum / static_cast<double>(batches);
-    validated_at_ = done_;
+    // What follows hangs on it: rank 0's counts, to the bit.
+    const std::string loss =
+        Gather(fmt::format("{:a}", sum / static_cast<double>(batches))).front();
+    report_.validation_loss = std::strtod(loss.c_str(), nullptr);
+    best_.Note(done_, *report_.validation_loss);
     Tell([&] { observer_.OnValidation(done_, *report_.validation_loss); });
+  }
+
+  void EndWithoutPatience() {
+    if (options_.patience == 0 || best_.worse() < options_.patience) return;
+    report_.out_of_patience = true;
+    if (first()) {
+      LogInfo(
+          "--patience {}: the run ends after step {}, as no loss of so many validations was "
+          "the lowest",
+          options_.patience, done_);
+    }
+  }
+
+  // Between two steps.
+  void ValidateAndKeep() {
+    Validate();
+    if (leaving() || !best_.NotedAt(done_)) return;
+    EndWithoutPatience();
+    if (!options_.keep_best || !best_.IsAt(done_)) return;
+    saves_.SaveBetweenSteps(Meta());
+    saved_best_at_ = done_;
+    LookForReasonToLeave();
   }
 
   CheckpointMeta Meta() const {
@@ -526,6 +493,8 @@ class Run {
     meta.world_size = program_.setup.batch.world_size;
     meta.model = program_.model;
     meta.train_tokens = sampler_.train_tokens();
+    meta.validation = best_.record();
+    meta.is_best = options_.keep_best && best_.IsAt(done_);
     for (const auto& [name, value] : facts_) meta.run[name] = value;
     return meta;
   }
@@ -537,13 +506,13 @@ class Run {
     watch_.Rest();
     limits_.SetMeeting(0, "writing the weights");
     if (!first()) return;  // the others wait at the end
-    const auto source =
-        CheckpointSource::Open(options_.save_dir, program_.model, *program_.layout.tensors);
+    const auto source = CheckpointSource::Open(FinalCheckpoint(options_, best_.record()),
+                                               program_.model, *program_.layout.tensors);
     WriteHfWeights(options_.save_dir, program_.model, *program_.layout.tensors, source,
                    options_.final_weights);
   }
 
-  const Program& program_;
+  Program program_;  // with the schedule of this run's length
   const TrainOptions& options_;
   ProcessGroup& group_;
   TrainObserver& observer_;
@@ -553,8 +522,12 @@ class Run {
   const uint64_t seed_;
   std::unique_ptr<HfWeightsSource> weights_;
   TokenDataset data_;
-  const RunFacts facts_;
+  const std::string digest_;  // of data_
   BatchSampler sampler_;
+  const int64_t steps_;  // of the whole run
+  const RunFacts facts_;
+  const ValidationData validation_;
+  BestValidation best_;
   const bool agreed_;
   StepLimit step_limit_;
   Watch watch_;
@@ -563,7 +536,7 @@ class Run {
   RunSaves saves_;
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used
-  int64_t validated_at_ = -1;
+  int64_t saved_best_at_ = -1;
   BadSteps bad_steps_;
   Stragglers stragglers_;
   bool some_rank_failed_ = false;
@@ -577,10 +550,11 @@ class Run {
 
 RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer) {
   if (options.data.empty()) ThrowUsage("--data: name at least one text file, folder or token file");
-  if (options.steps < 1) ThrowUsage("--steps {}: must be at least 1", options.steps);
+  if (!options.epochs && options.steps < 1)
+    ThrowUsage("--steps {}: must be at least 1", options.steps);
   SingleProcess alone;
   ProcessGroup& group = options.group != nullptr ? *options.group : alone;
-  SilentObserver silent;
+  SilentObserver silent;  // of the ranks above 0
   TrainObserver& heard = group.rank() == 0 ? observer : silent;
   return SpreadFailure(group, [&] { return Run(program, options, group, heard).Execute(); });
 }

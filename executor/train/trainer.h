@@ -22,6 +22,7 @@ struct TrainOptions {
   ProcessGroup* group = nullptr;    // of one rank a process; null: this process is all
   std::vector<std::string> data;    // text files or folders, or token files
   int64_t steps = 100;              // optimizer steps in all, those before a resume included
+  std::optional<double> epochs;     // in place of steps: what StepsOfEpochs makes of it
   std::optional<uint64_t> seed;     // of weights and data order; default 1, or the checkpoint's
   bool shuffle = true;              // false: samples in the stream's order, no validation part
   std::filesystem::path save_dir;   // checkpoints and final weights; empty: nothing is saved
@@ -32,8 +33,17 @@ struct TrainOptions {
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
-  int64_t validate_every = 0;             // steps; 0: at the end only
-  int64_t validation_batches = 16;        // at most so many a time
+  // As `data`; empty: the tail of that, which is then not trained on.
+  std::vector<std::string> validation_data;
+  int64_t validate_every = 0;  // steps; 0: at the end only
+  // At most so many a time; unset: all of validation_data, or 16 of what is held back.
+  std::optional<int64_t> validation_batches;
+  // The checkpoint with the lowest validation loss is kept: each validation whose loss is lower
+  // than all before saves one, and `best` names it (executor/checkpoint/checkpoint_folder.h).
+  bool keep_best = false;
+  bool best_weights = false;  // the weights at the end are that one's
+  // So many validations in a row whose loss is not below the lowest end the run. 0: none do.
+  int64_t patience = 0;
   // Steps whose gradients or loss are not finite are skipped: so many in a row, one more ends the
   // run. 0: the first does.
   int64_t max_bad_steps = 5;
@@ -82,23 +92,30 @@ struct SaveReport {
 };
 
 struct RunReport {
-  int64_t steps = 0;          // optimizer steps in all, skipped ones included
-  int64_t skipped_steps = 0;  // of them, those before a resume included
-  bool interrupted = false;   // left early on request, after saving
-  int64_t saves = 0;          // of this process's run
+  int64_t steps = 0;             // optimizer steps in all, skipped ones included
+  int64_t skipped_steps = 0;     // of them, those before a resume included
+  bool interrupted = false;      // left early on request, after saving
+  bool out_of_patience = false;  // left early, see TrainOptions::patience
+  int64_t saves = 0;             // of this process's run
   // Of them, those that were due while the one before was still being written.
   int64_t saves_waited_for = 0;
   double step_seconds_median = 0;
   double last_loss = 0;
-  std::optional<double> validation_loss;
+  std::optional<double> validation_loss;      // the last
   HighWater high_water;                       // over this process's ranks
   std::optional<uint64_t> device_used_bytes;  // of this rank's device; the highest seen
+};
+
+struct StartReport {
+  int64_t done = 0;            // steps before a resume
+  int64_t steps = 0;           // of the whole run
+  uint64_t train_samples = 0;  // of an epoch
 };
 
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  virtual void OnStart(int64_t first_step, uint64_t train_samples) = 0;
+  virtual void OnStart(const StartReport& report) = 0;
   virtual void OnStep(const StepReport& report) = 0;
   virtual void OnValidation(int64_t step, double loss) = 0;
   virtual void OnSaved(const SaveReport& report) = 0;

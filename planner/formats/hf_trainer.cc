@@ -120,6 +120,12 @@ void AddSchedule(const FormatRequest& request, Arguments& arguments,
       notes.emplace_back(
           "The schedule has no arguments: its numbers stay in the file, and are the learning "
           "rate.");
+      return;
+    case ScheduleKind::kOfRun:
+      notes.emplace_back(
+          "The schedule is the Trainer's own kind: give --lr_scheduler_type (constant_with_warmup, "
+          "linear or cosine_with_min_lr), --warmup_ratio and --lr_scheduler_kwargs as "
+          "_zeroplan.lr_schedule has them.");
   }
 }
 

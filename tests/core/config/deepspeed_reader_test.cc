@@ -280,6 +280,22 @@ TEST_CASE("reader: deterministic runs are zeroplan's own key") {
                        Error);
 }
 
+TEST_CASE("reader: a schedule of the run is zeroplan's own key") {
+  auto read = [](const char* text) { return Read(text, {}); };
+  const ScheduleConfig schedule =
+      read(R"({"_zeroplan": {"lr_schedule": "cosine", "warmup_ratio": 0.03, "min_lr_ratio": 0.1}})")
+          .setup.optimizer.schedule;
+  CHECK(schedule.kind == ScheduleKind::kOfRun);
+  CHECK(schedule.of_run == RunScheduleConfig{DecayShape::kCosine, 0.03, 0, 0.1});
+  CHECK_THROWS_WITH_AS(read(R"({"_zeroplan": {"lr_schedule": "square"}})"),
+                       doctest::Contains("ds.json:1: _zeroplan.lr_schedule: \"square\" is not "
+                                         "allowed; use \"constant\", \"linear\" or \"cosine\""),
+                       Error);
+  CHECK_THROWS_WITH_AS(
+      read(R"({"_zeroplan": {"lr_schedule": "linear"}, "scheduler": {"type": "WarmupLR"}})"),
+      doctest::Contains("_zeroplan.lr_schedule: does not go with a scheduler"), Error);
+}
+
 TEST_CASE("reader: selective recompute is zeroplan's own key") {
   auto read = [](const char* text) { return Read(text, {}); };
   const ReadResult selective = read(R"({"_zeroplan": {"checkpointing": "selective"}})");

@@ -69,7 +69,7 @@ class RandomSetup {
   }
 
   void Schedule(ScheduleConfig* schedule) {
-    schedule->kind = static_cast<ScheduleKind>(random_() % 6);
+    schedule->kind = static_cast<ScheduleKind>(random_() % 7);
     schedule->warmup_min_lr = Flip() ? 0 : Real(0, 1e-4);
     schedule->warmup_max_lr = Real(0, 1e-2);
     schedule->warmup_steps = Count(0, 3000);
@@ -79,6 +79,8 @@ class RandomSetup {
     schedule->warmup_min_ratio = Real(0, 1);
     schedule->one_cycle = {Real(0, 1),  Real(0, 1),  Count(1, 5000), Count(0, 5000),
                            Count(0, 9), Count(0, 9), Count(0, 99),   Real(0, 1)};
+    schedule->of_run = {static_cast<DecayShape>(random_() % 3), Flip() ? 0 : Real(0, 1),
+                        Count(0, 3000), Flip() ? 0 : Real(0, 1)};
     schedule->range_test = {Real(0, 1), Count(1, 5000), Real(0, 3), Flip()};
   }
 

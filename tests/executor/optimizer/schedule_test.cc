@@ -114,5 +114,34 @@ TEST_CASE("a warm-up of 0 or 1 steps counts as 2") {
   CHECK(LearningRate(config, 2) == Approx(0.9));
 }
 
+// transformers' get_constant_schedule_with_warmup, get_linear_schedule_with_warmup and
+// get_cosine_with_min_lr_schedule_with_warmup; 4 steps of warm-up, 12 in all.
+TEST_CASE("of the run: warm-up, then constant, linear or cosine") {
+  OptimizerConfig config = Config(ScheduleKind::kOfRun, false);
+  RunScheduleConfig& run = config.schedule.of_run;
+  run.warmup_steps = 4;
+  for (const DecayShape shape : {DecayShape::kConstant, DecayShape::kLinear, DecayShape::kCosine}) {
+    run.shape = shape;
+    CHECK(LearningRate(config, 0) == 0);
+    CHECK(LearningRate(config, 3) == Approx(0.375));
+    CHECK(LearningRate(config, 4) == Approx(0.5));
+  }
+  run.shape = DecayShape::kConstant;
+  CHECK(LearningRate(config, 50) == 0.5);
+  run.shape = DecayShape::kLinear;
+  CHECK(LearningRate(config, 6) == Approx(0.375));  // (12 - 6) / (12 - 4)
+  CHECK(LearningRate(config, 12) == 0);
+  CHECK(LearningRate(config, 40) == 0);
+  run.shape = DecayShape::kCosine;
+  CHECK(LearningRate(config, 6) == Approx(0.25 * (1 + std::sqrt(0.5))));  // cos(pi / 4)
+  CHECK(LearningRate(config, 8) == Approx(0.25));
+  run.min_ratio = 0.2;
+  CHECK(LearningRate(config, 8) == Approx(0.3));
+  CHECK(LearningRate(config, 12) == Approx(0.1));
+  run = {.shape = DecayShape::kLinear};  // no warm-up: the first step has the whole rate
+  CHECK(LearningRate(config, 0) == 0.5);
+  CHECK(LearningRate(config, 3) == Approx(0.375));
+}
+
 }  // namespace
 }  // namespace zeroplan

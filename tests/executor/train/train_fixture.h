@@ -19,12 +19,15 @@ namespace zeroplan {
 
 class Recorder : public TrainObserver {
  public:
-  void OnStart(int64_t, uint64_t) override {}
+  void OnStart(const StartReport& report) override { start = report; }
   void OnStep(const StepReport& report) override {
     steps.push_back(report);
     if (on_step) on_step(report);
   }
-  void OnValidation(int64_t step, double) override { validated.push_back(step); }
+  void OnValidation(int64_t step, double loss) override {
+    validated.push_back(step);
+    validation_losses.push_back(loss);
+  }
   void OnSaved(const SaveReport& report) override {
     saved.push_back(report.step);
     saves.push_back(report);
@@ -32,6 +35,8 @@ class Recorder : public TrainObserver {
   }
   void OnEnd(const RunReport&) override {}
 
+  StartReport start;
+  std::vector<double> validation_losses;
   std::vector<StepReport> steps;
   std::vector<int64_t> validated, saved;
   std::vector<SaveReport> saves;
