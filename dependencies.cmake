@@ -9,7 +9,9 @@ set(zeroplan_dependencies
   "Eigen3 3.4 libeigen3-dev"
   "doctest 2.4 doctest-dev"
   "pcre2 10.40 libpcre2-dev pcre2.h pcre2-8"
-  "utf8proc 2.7 libutf8proc-dev utf8proc.h utf8proc")
+  "utf8proc 2.7 libutf8proc-dev utf8proc.h utf8proc"
+  "zlib 1.2 zlib1g-dev zlib.h z"
+  "zstd 1.4 libzstd-dev zstd.h zstd")
 
 # Sets NAME_FOUND and makes zeroplan::NAME from a header, which says its version, and a library. With
 # REQUIRED in ARGN it is an error if there is none or an older one.

@@ -7,7 +7,9 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/executor_commands.h"
+#include "cli/train/text_choices.h"
 #include "core/base/error.h"
+#include "executor/data/files_below.h"
 #include "executor/data/token_file.h"
 #include "executor/tokenizer/tokenize_files.h"
 #include "executor/tokenizer/tokenizer.h"
@@ -15,18 +17,20 @@
 namespace zeroplan {
 namespace {
 
-struct TokenizeOptions {
+struct TokenizeCommand {
   std::vector<std::string> texts;
   std::string output, tokenizer, end_of_text;
+  TextChoiceOptions records;
   Option<int> threads;
 };
 
-struct ShowOptions {
+struct ShowCommand {
   std::string file, tokenizer;
   Option<int64_t> from, count;
+  bool mask = false;
 };
 
-int32_t EndToken(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+int32_t EndToken(const TokenizeCommand& options, const Tokenizer& tokenizer) {
   if (options.end_of_text.empty()) {
     if (const std::optional<int32_t> id = EndOfText(options.tokenizer, tokenizer)) return *id;
     ThrowUsage(
@@ -42,24 +46,33 @@ int32_t EndToken(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   return *id;
 }
 
-void RunTokenize(const TokenizeOptions& options) {
-  if (options.tokenizer.empty()) {
-    if (!options.end_of_text.empty()) {
+void RunTokenize(const TokenizeCommand& command) {
+  if (command.tokenizer.empty()) {
+    if (!command.end_of_text.empty()) {
       ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
     }
-    if (options.threads) {
+    if (!command.records.text_field.empty() || command.records.train_on) {
+      ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too",
+                 command.records.train_on ? "--train-on" : "--text-field");
+    }
+    if (command.threads) {
       ThrowUsage("--threads: bytes are copied, not encoded; give --tokenizer too");
     }
-    const uint64_t tokens = TokenizeText(options.texts, options.output);
-    WriteOutput("", fmt::format("{}: {} tokens\n", options.output, tokens));
+    for (const std::filesystem::path& file : DataFiles(command.texts)) RefuseAsBytes(file);
+    const uint64_t tokens = TokenizeText(command.texts, command.output);
+    WriteOutput("", fmt::format("{}: {} tokens\n", command.output, tokens));
     return;
   }
-  const Tokenizer tokenizer = Tokenizer::FromFile(options.tokenizer);
-  const TokenizedFiles done = TokenizeFiles(tokenizer, options.texts, EndToken(options, tokenizer),
-                                            options.output, options.threads.value_or(0));
+  const Tokenizer tokenizer = Tokenizer::FromFile(command.tokenizer);
+  if (!command.end_of_text.empty()) EndToken(command, tokenizer);  // a wrong one is refused first
+  TokenizeOptions options;
+  options.model = command.tokenizer;
+  options.end_of_text = [&] { return EndToken(command, tokenizer); };
+  options.choices = command.records.Choices();
+  options.threads = command.threads.value_or(0);
+  const TokenizedFiles done = TokenizeFiles(tokenizer, command.texts, options, command.output);
   WriteOutput("",
-              fmt::format("{}: {} tokens of {} bits, {} documents, {:.2f} bytes of text a token\n",
-                          options.output, done.tokens, 8 * done.token_bytes, done.documents,
+              fmt::format("{}: {}, {:.2f} bytes of input a token\n", command.output, Summary(done),
                           static_cast<double>(done.bytes) / static_cast<double>(done.tokens)));
 }
 
@@ -68,30 +81,38 @@ void AddTokenize(Command& group) {
       "tokenize", "Turns text into tokens, in llm.c's file format: bytes, or a model's own");
   tokenize.Footer(
       "Examples:\n  zeroplan data tokenize book.txt essays/ -o corpus.bin\n"
-      "  zeroplan data tokenize essays/ --tokenizer models/smollm2 -o corpus.bin");
-  auto options = std::make_shared<TokenizeOptions>();
-  tokenize.Required("texts", "TEXT", "Text files, or folders of them, in this order",
+      "  zeroplan data tokenize essays/ --tokenizer models/smollm2 -o corpus.bin\n"
+      "  zeroplan data tokenize chats.jsonl.gz --tokenizer models/smollm2 -o chats.bin");
+  auto options = std::make_shared<TokenizeCommand>();
+  tokenize.Required("texts", "TEXT",
+                    "Text files, or folders of them, in this order; with --tokenizer also records, "
+                    "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
+                    "completion, or a list of messages; and all of these as .gz or .zst",
                     options->texts);
   tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
                     options->output);
   tokenize.Text(
       {kNoGroup, "--tokenizer", "DIR",
-       "Model folder with tokenizer.json, or that file: its tokens, each file ending with "
-       "the end-of-text token (default: byte-level tokens, 256 of them)"},
+       "Model folder with tokenizer.json, or that file: its tokens, each text ending with "
+       "the end-of-text token, conversations in the folder's chat template (default: byte-level "
+       "tokens, 256 of them)"},
       options->tokenizer);
   tokenize.Text(
       {kNoGroup, "--end-of-text", "TOKEN",
-       "Token behind each file (default: eos_token of the folder's tokenizer_config.json)"},
+       "Token behind each text that is no conversation (default: eos_token of the folder's "
+       "tokenizer_config.json)"},
       options->end_of_text);
-  tokenize.Value({kNoGroup, "--threads", "COUNT", "Files encoded at once (default: processors)"},
-                 options->threads, WholeIn<int>(1, 1024));
+  AddTextChoices(tokenize, kNoGroup, options->records);
+  tokenize.Value(
+      {kNoGroup, "--threads", "COUNT", "Documents encoded at once (default: processors)"},
+      options->threads, WholeIn<int>(1, 1024));
   tokenize.Run([options] { RunTokenize(*options); });
 }
 
 void AddShow(Command& group) {
-  Command show = group.Add("show", "Prints the text of a token file");
+  Command show = group.Add("show", "Prints the text of a token file, documents apart");
   show.Footer("Example:\n  zeroplan data show corpus.bin --tokenizer models/smollm2 --count 100");
-  auto options = std::make_shared<ShowOptions>();
+  auto options = std::make_shared<ShowCommand>();
   show.Required("file", "FILE", "Token file", options->file);
   show.Required(
       "--tokenizer", "DIR",
@@ -102,12 +123,14 @@ void AddShow(Command& group) {
              WholeIn<int64_t>(0, INT64_MAX));
   show.Value({kNoGroup, "--count", "COUNT", "Tokens to show (default 1000)"}, options->count,
              WholeIn<int64_t>(1, 1'000'000'000));
+  show.Flag(kNoGroup, "--mask", "Put what counts in the loss between [[ and ]]", options->mask);
   show.Run([options] {
     const Tokenizer tokenizer = Tokenizer::FromFile(options->tokenizer);
-    WriteOutput(
-        "", TokensAsText(tokenizer, options->file, static_cast<uint64_t>(options->from.value_or(0)),
-                         static_cast<uint64_t>(options->count.value_or(1000))) +
-                "\n");
+    ShowOptions what;
+    what.begin = static_cast<uint64_t>(options->from.value_or(0));
+    what.count = static_cast<uint64_t>(options->count.value_or(1000));
+    what.mask = options->mask;
+    WriteOutput("", TokensAsText(tokenizer, options->file, what) + "\n");
   });
 }
 

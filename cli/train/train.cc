@@ -135,13 +135,12 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (!command.metrics.empty() && place.rank == 0) {
     metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
   }
-  options.data = DataForModel(command.data, work.companions_folder(), work.model.vocab,
-                              CacheFolder(), command.threads.value_or(0));
-  if (!command.validation_data.empty()) {
-    options.validation_data =
-        DataForModel(command.validation_data, work.companions_folder(), work.model.vocab,
-                     CacheFolder(), command.threads.value_or(0));
-  }
+  const auto tokens = [&](const std::vector<std::string>& data) {
+    return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
+                        command.threads.value_or(0), command.records.Choices());
+  };
+  options.data = tokens(command.data);
+  if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
   Progress progress(facts, metrics.get());
   return Train(program, options, progress);
 }

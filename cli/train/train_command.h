@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/common/common_options.h"
+#include "cli/train/text_choices.h"
 
 namespace zeroplan {
 
@@ -15,6 +16,7 @@ struct TrainCommand {
   CommonOptions common;
   std::string plan;
   std::vector<std::string> data;
+  TextChoiceOptions records;
   Option<BackendChoice> backend;
   Option<int64_t> steps, save_every, validate_every, max_bad_steps;
   Option<double> skip_loss_spike, step_timeout;

@@ -205,12 +205,14 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   AddModelOptions(command, options.common.model);
   command.List({"Data", "--data", "PATH",
                 "Text files or folders (by the tokenizer.json in --model; without one bytes are "
-                "tokens), or token files (.bin, .u16, .u32)"},
+                "tokens), records a line (.jsonl: a text, prompt and completion, or messages), all "
+                "of these as .gz or .zst, or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.data);
   command.List({"Data", "--validation-data", "PATH",
                 "The same, to validate with (default: the last 5 % of --data, which is not trained "
                 "on then)"},
                /*required=*/false, 0, options.validation_data);
+  AddTextChoices(command, "Data", options.records);
   command.Flag("Data", "--no-shuffle",
                "Take samples in the stream's order, and hold back none for validation",
                options.no_shuffle);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,23 +32,57 @@ void CheckDataOrigin(std::span<const std::string> data, const std::filesystem::p
 // names one that the tokenizer does not have.
 std::optional<int32_t> EndOfText(const std::filesystem::path& path, const Tokenizer& tokenizer);
 
+// How documents are taken.
+struct TextChoices {
+  std::string text_field;     // of records: the member that holds the text; "": what there is
+  bool train_on_all = false;  // all tokens count in the loss, not the answers alone
+};
+
+struct TokenizeOptions {
+  // The model's folder, or its tokenizer.json: beside that is the chat template.
+  std::filesystem::path model;
+  // The token that ends a text. Asked for once, and only if there is what is no conversation.
+  std::function<int32_t()> end_of_text;
+  TextChoices choices;
+  int threads = 0;  // 0: one a processor
+  IoHook* hook = nullptr;
+};
+
 struct TokenizedFiles {
   uint64_t documents = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of text files, and of records as they are written
   uint64_t tokens = 0;
+  uint64_t counted = 0;      // tokens that count in the loss
+  uint64_t uncounted = 0;    // documents of which no token does
+  bool prints_date = false;  // the chat template has a date in what it makes
   uint32_t token_bytes = 0;  // 2 or 4
 };
-// Each file, also each one below a folder, is a document: its ids, then `end_of_text`. Made by
-// `threads` threads (0: one a processor), some files at a time: what memory it takes is a multiple
-// of the largest file. Throws Error(kUsage) naming what is not there, is empty altogether, or is a
-// token file already.
-TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::string> paths,
-                             int32_t end_of_text, const std::filesystem::path& output, int threads,
-                             IoHook* hook = nullptr);
+// "1200 tokens of 16 bits (300 count in the loss), 12 documents".
+std::string Summary(const TokenizedFiles& done);
 
+// Throws Error(kUsage) for a file whose bytes are no text to train on: compressed ones, tables.
+void RefuseAsBytes(const std::filesystem::path& path);
+
+// Each text file and each record (DocumentSource), also in files below a folder, is a document of
+// `output`, with its loss mask (DocumentEncoder). Some documents at a time are in memory: what it
+// takes is a multiple of the largest one, a text file being one. Where stderr is a terminal, it
+// shows how far it is. Throws Error(kUsage) naming file and line of what cannot be read, is empty
+// altogether, is a token file already, or is a conversation where the model has no chat template;
+// and if no token counts.
+TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::string> paths,
+                             const TokenizeOptions& options, const std::filesystem::path& output);
+
+// How a file of tokens is shown.
+struct ShowOptions {
+  uint64_t begin = 0;
+  uint64_t count = 0;
+  // What counts in the loss is between "[[" and "]]".
+  bool mask = false;
+};
 // The text of tokens [begin, begin + count) of a token file, cut at its end, special tokens
-// included. Throws as CheckOrigin.
+// included. Where the file says where documents begin, each begins with a line of its own: "--
+// document 3, token 120 --". Throws as CheckOrigin.
 std::string TokensAsText(const Tokenizer& tokenizer, const std::filesystem::path& path,
-                         uint64_t begin, uint64_t count);
+                         const ShowOptions& options);
 
 }  // namespace zeroplan

@@ -1,11 +1,8 @@
 #include "executor/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
@@ -14,6 +11,7 @@
 #include "executor/tokenizer/bpe_model.h"
 #include "executor/tokenizer/decoder.h"
 #include "executor/tokenizer/normalizer.h"
+#include "executor/tokenizer/parallel_each.h"
 #include "executor/tokenizer/post_processor.h"
 #include "executor/tokenizer/pre_tokenizer.h"
 
@@ -314,29 +312,8 @@ std::vector<std::vector<int32_t>> Tokenizer::EncodeMany(std::span<const std::str
                                                         bool add_special_tokens,
                                                         int threads) const {
   std::vector<std::vector<int32_t>> all(texts.size());
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto work = [&] {
-    try {
-      for (size_t i = next++; i < texts.size(); i = next++) {
-        all[i] = Encode(texts[i], add_special_tokens);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failure) failure = std::current_exception();
-      next = texts.size();
-    }
-  };
-  size_t count = threads > 0 ? static_cast<size_t>(threads)
-                             : std::max<size_t>(1, std::thread::hardware_concurrency());
-  count = std::min(count, texts.size());
-  {
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < count; ++i) others.emplace_back(work);
-    work();
-  }
-  if (failure) std::rethrow_exception(failure);
+  ParallelEach(texts.size(), threads,
+               [&](size_t i) { all[i] = Encode(texts[i], add_special_tokens); });
   return all;
 }
 

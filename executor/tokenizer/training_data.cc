@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hex.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/base/sha256.h"
 #include "core/base/unique_fd.h"
@@ -19,6 +20,7 @@
 #include "executor/data/mapped_file.h"
 #include "executor/data/token_dataset.h"
 #include "executor/data/token_file.h"
+#include "executor/text/document_source.h"
 #include "executor/tokenizer/tokenize_files.h"
 #include "executor/tokenizer/tokenizer.h"
 
@@ -27,11 +29,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name of what these texts become. Other paths to the same files make another name, no harm.
-std::string NameOf(const Tokenizer& tokenizer, int32_t end_of_text,
-                   std::span<const fs::path> files) {
-  std::string facts = fmt::format("{} {}\n", AsText(tokenizer.digest()), end_of_text);
-  for (const fs::path& file : files) {
+// What these texts become depends on.
+struct Facts {
+  const Tokenizer& tokenizer;
+  std::optional<int32_t> end_of_text;
+  const fs::path& model_folder;
+  const TextChoices& choices;
+  std::span<const fs::path> files;
+};
+
+// The name of what they become. Other paths to the same files make another name, no harm.
+std::string NameOf(const Facts& about) {
+  // The number is that of what is made of the same files: it rises when that changes.
+  std::string facts = fmt::format("2 {} {} {} {}:{}\n", AsText(about.tokenizer.digest()),
+                                  about.end_of_text.value_or(-1), about.choices.train_on_all,
+                                  about.choices.text_field.size(), about.choices.text_field);
+  const bool records = std::any_of(about.files.begin(), about.files.end(), [](const fs::path& f) {
+    return FileKindOf(f) == FileKind::kRecords;
+  });
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
+    std::error_code ignored;
+    const fs::path file = about.model_folder / name;
+    if (records && fs::exists(file, ignored)) facts += AsText(Sha256(ReadTextFile(file)));
+  }
+  for (const fs::path& file : about.files) {
     struct stat status {};
     if (stat(file.c_str(), &status) != 0) {
       ThrowUsage("{}: cannot be looked at ({})", file.string(), std::strerror(errno));
@@ -71,30 +92,33 @@ bool IsWhole(const fs::path& file, const Tokenizer& tokenizer) {
 
 std::vector<std::string> DataForModel(std::span<const std::string> data,
                                       const fs::path& model_folder, int64_t vocab,
-                                      const fs::path& cache_folder, int threads) {
+                                      const fs::path& cache_folder, int threads,
+                                      const TextChoices& choices) {
   const std::vector<std::string> as_it_is(data.begin(), data.end());
   std::error_code ignored;
   const fs::path tokenizer_file = model_folder / "tokenizer.json";
-  if (model_folder.empty() || !fs::exists(tokenizer_file, ignored)) return as_it_is;
   const std::vector<fs::path> files = DataFiles(data);
-  if (std::any_of(files.begin(), files.end(), IsTokenFile)) {
-    CheckDataOrigin(data, model_folder);
+  const bool has_tokenizer = !model_folder.empty() && fs::exists(tokenizer_file, ignored);
+  const bool has_tokens = std::any_of(files.begin(), files.end(), IsTokenFile);
+  if (!has_tokenizer || has_tokens || vocab == kByteTokens) {
+    if (has_tokenizer && has_tokens) CheckDataOrigin(data, model_folder);
+    if (!choices.text_field.empty() || choices.train_on_all) {
+      ThrowUsage("{}: there are no records to be turned into tokens here, {}; leave it out",
+                 choices.train_on_all ? "--train-on" : "--text-field",
+                 has_tokens ? "these are tokens already" : "the model has bytes as tokens");
+    }
+    for (const fs::path& file : files) RefuseAsBytes(file);
     return as_it_is;
   }
-  if (vocab == kByteTokens) return as_it_is;
 
   const auto by_hand = [&](const char* more) {
-    return fmt::format("zeroplan data tokenize {} --tokenizer {}{} -o tokens.bin",
-                       fmt::join(as_it_is, " "), model_folder.string(), more);
+    return fmt::format("zeroplan data tokenize {} --tokenizer {}{}{}{} -o tokens.bin",
+                       fmt::join(as_it_is, " "), model_folder.string(),
+                       choices.text_field.empty() ? "" : " --text-field " + choices.text_field,
+                       choices.train_on_all ? " --train-on all" : "", more);
   };
   const Tokenizer tokenizer = Tokenizer::FromFile(tokenizer_file);
   const std::optional<int32_t> end_of_text = EndOfText(model_folder, tokenizer);
-  if (!end_of_text) {
-    ThrowUsage(
-        "{}: no tokenizer_config.json there names an eos_token, which ends each text; make a token "
-        "file that says it, and train with that: {}",
-        model_folder.string(), by_hand(" --end-of-text TOKEN"));
-  }
   if (cache_folder.empty()) {
     ThrowUsage(
         "{}: there is no folder to keep the tokens of text in (HOME is not set); set "
@@ -103,17 +127,29 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
   }
   const fs::path folder = cache_folder / "tokens";
   fs::create_directories(folder, ignored);
-  const std::string name = NameOf(tokenizer, *end_of_text, files);
+  const Facts facts = {tokenizer, end_of_text, model_folder, choices, files};
+  const std::string name = NameOf(facts);
   const fs::path output = folder / name;
   const UniqueFd lock = LockBeside(output);
   if (!IsWhole(output, tokenizer)) {
-    const TokenizedFiles done = TokenizeFiles(tokenizer, data, *end_of_text, output, threads);
-    if (NameOf(tokenizer, *end_of_text, files) != name) {
+    TokenizeOptions options;
+    options.model = model_folder;
+    options.choices = choices;
+    options.threads = threads;
+    options.end_of_text = [&] {
+      if (end_of_text) return *end_of_text;
+      ThrowUsage(
+          "{}: no tokenizer_config.json there names an eos_token, which ends each text; make a "
+          "token file that says it, and train with that: {}",
+          model_folder.string(), by_hand(" --end-of-text TOKEN"));
+    };
+    const TokenizedFiles done = TokenizeFiles(tokenizer, data, options, output);
+    if (NameOf(facts) != name) {
       fs::remove(output, ignored);
       ThrowUsage("{}: changed while it was read; wait for whoever writes there", as_it_is[0]);
     }
-    LogInfo("Tokens: {} of {} file{}, by {}, kept in {}.", done.tokens, done.documents,
-            done.documents == 1 ? "" : "s", tokenizer_file.string(), output.string());
+    LogInfo("Tokens: {}, by {}, kept in {}.", Summary(done), tokenizer_file.string(),
+            output.string());
   }
   return {output.string()};
 }

@@ -7,23 +7,28 @@
 #include <string>
 #include <vector>
 
+#include "executor/tokenizer/tokenize_files.h"
+
 namespace zeroplan {
 
 // `data` (files, and folders of them, as TokenDataset takes them) for the model of `model_folder`.
 //
-// Text becomes a file of the tokens of the folder's tokenizer.json, each file a document that ends
-// with its eos_token (TokenizeFiles, with `threads`). It is kept in `cache_folder` under a name
-// made of the tokenizer's digest, and of each file's path, size and time of change: nothing is done
-// twice, and of processes that ask at once one does it. A line says where the file is. Nobody
-// deletes it.
+// Text and records become a file of the tokens of the folder's tokenizer.json, with its chat
+// template and eos_token (TokenizeFiles, with `choices` and `threads`). It is kept in
+// `cache_folder` under a name made of the tokenizer's digest, the choices, for records also the
+// folder's chat template and tokenizer_config.json, and of each file's path, size and time of
+// change: nothing is done twice, and of processes that ask at once one does it. A line says where
+// the file is. Nobody deletes it.
 //
 // `data` itself is returned where the folder is empty or has no tokenizer.json, where the model's
 // `vocab` is 256, so that bytes are its tokens, and where there are token files in it. Throws
 // Error(kUsage) for token files of another tokenizer (CheckOrigin), for text that nothing says the
-// end of, or that changes while it is read, and without a cache folder (""), with the way out in
-// each; Error(kRuntime) if the file cannot be written.
+// end of, or that changes while it is read, without a cache folder (""), with the way out in each,
+// for choices that would change nothing; also for compressed files and tables whose bytes would be
+// the tokens. Error(kRuntime) if the file cannot be written.
 std::vector<std::string> DataForModel(std::span<const std::string> data,
                                       const std::filesystem::path& model_folder, int64_t vocab,
-                                      const std::filesystem::path& cache_folder, int threads);
+                                      const std::filesystem::path& cache_folder, int threads,
+                                      const TextChoices& choices = {});
 
 }  // namespace zeroplan

@@ -31,12 +31,12 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
       RunZeroplan("data tokenize " + texts + " --tokenizer " + model + " -o " + out);
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
-  CHECK(Has(made.out, "tokens of 16 bits, 1 documents"));
+  CHECK(Has(made.out, "tokens of 16 bits, 1 document, "));
   const RunResult shown =
       RunZeroplan("data show " + out + " --tokenizer " + model + " --count 1000000");
   std::ifstream file(texts);
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  CHECK((shown.out == all + "<|eot_id|>\n"));
+  CHECK((shown.out == "-- document 1, token 0 --\n" + all + "<|eot_id|>\n"));
 
   const std::string train = "train --data " + out + " --threads 1 --steps 2 --model " + model +
                             " --save " + work.path("out");
@@ -82,6 +82,49 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
   CHECK(Has(other.err, "it is another model's"));
 }
 
+TEST_CASE("data tokenize, show, train: conversations in the model's chat template") {
+  const Workspace work;
+  const std::string model = work.path("model");
+  fs::create_directory(model);
+  std::ofstream(model + "/config.json")
+      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":8,"vocab_size":600})";
+  fs::copy_file(TokenizerFixture("qwen2"), model + "/tokenizer.json");
+  std::ofstream(model + "/chat_template.jinja")
+      << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+  const std::string chats = work.path("chats.jsonl"), out = work.path("chats.bin");
+  std::ofstream file(chats);
+  for (int i = 0; i < 40; ++i) {
+    file << R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": ")"
+         << i << "\"}]}\n";
+  }
+  file.close();
+  const std::string tokenize = "data tokenize " + chats + " --tokenizer " + model + " -o " + out;
+  const RunResult made = RunZeroplan(tokenize);
+  CAPTURE(made.err);
+  REQUIRE(made.exit_code == 0);
+  CHECK(Has(made.out, " count in the loss), 40 documents"));
+  const RunResult shown = RunZeroplan("data show " + out + " --mask --tokenizer " + model);
+  CHECK(Has(shown.out, "-- document 3, token "));
+  CHECK(Has(shown.out, "<|im_start|>user\nHi<|im_end|>\n"));
+  CHECK(Has(shown.out, "[[2<|im_end|>]]\n"));
+  const RunResult all = RunZeroplan(tokenize + " --train-on all");
+  CHECK(all.exit_code == 0);
+  CHECK(all.out.find("count in the loss") == std::string::npos);
+
+  const std::string train = "train --data " + chats + " --threads 1 --steps 2 --model " + model;
+  const std::string cache = "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache");
+  const RunResult trained = RunZeroplan(train, cache);
+  CAPTURE(trained.err);
+  CHECK(trained.exit_code == 0);
+  CHECK(Has(trained.err, "count in the loss), 40 documents, by "));
+  CHECK(Has(RunZeroplan(train + " --train-on all", cache).err, "40 documents, by "));
+
+  std::ofstream(chats, std::ios::app) << "{\"text\": \"a\"}\n";
+  const RunResult refused = RunZeroplan(train, cache);
+  CHECK(refused.exit_code == 2);
+  CHECK(Has(refused.err, "chats.jsonl:41: messages is missing"));
+}
+
 TEST_CASE("data tokenize: what it needs is asked for by name") {
   const Workspace work;
   const std::string tokenize =
@@ -94,7 +137,10 @@ TEST_CASE("data tokenize: what it needs is asked for by name") {
        {Case{"--tokenizer " + TokenizerFixture("gpt2"), "--end-of-text"},
         Case{"--tokenizer " + TokenizerFixture("gpt2") + " --end-of-text nobody", "nobody"},
         Case{"--tokenizer " + work.path("none"), "none"},
-        Case{"--end-of-text '</s>'", "--tokenizer"}, Case{"--threads 2", "--tokenizer"}}) {
+        Case{"--end-of-text '</s>'", "--tokenizer"}, Case{"--threads 2", "--tokenizer"},
+        Case{"--text-field body", "--text-field: files are taken byte by byte"},
+        Case{"--train-on all", "--train-on: files are taken byte by byte"},
+        Case{"--tokenizer " + TokenizerFixture("gpt2") + " --train-on some", "answers"}}) {
     CAPTURE(c.more);
     const RunResult run = RunZeroplan(tokenize + c.more);
     CHECK(run.exit_code == 2);

@@ -17,6 +17,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+TokenizeOptions EndingWith(int32_t end_of_text, int threads) {
+  TokenizeOptions options;
+  options.end_of_text = [=] { return end_of_text; };
+  options.threads = threads;
+  return options;
+}
+
+std::string Show(const Tokenizer& tokenizer, const std::string& file, uint64_t begin,
+                 uint64_t count, bool mask = false) {
+  return TokensAsText(tokenizer, file, {begin, count, mask});
+}
+
 TEST_CASE("tokenize files: documents end with the end-of-text token, and come back as text") {
   const TokenizerFolder folder;
   fs::create_directory(folder.path("texts"));
@@ -27,15 +39,17 @@ TEST_CASE("tokenize files: documents end with the end-of-text token, and come ba
   const int32_t end = *tokenizer.TokenId("<|endoftext|>");
   const std::vector<std::string> paths = {folder.path("texts")};
   const std::string out = folder.path("out.bin");
-  const TokenizedFiles done = TokenizeFiles(tokenizer, paths, end, out, 2);
+  const TokenizedFiles done = TokenizeFiles(tokenizer, paths, EndingWith(end, 2), out);
   CHECK(done.documents == 2);
   CHECK(done.token_bytes == 2);
   CHECK(done.tokens == tokenizer.Encode("the first\n", false).size() +
                            tokenizer.Encode("second\xff", false).size() + 2);
-  const std::string text = "the first\n<|endoftext|>second\xEF\xBF\xBD<|endoftext|>";
-  CHECK(TokensAsText(tokenizer, out, 0, 1000) == text);
-  CHECK(TokensAsText(tokenizer, out, done.tokens - 1, 1000) == "<|endoftext|>");
-  CHECK(TokensAsText(tokenizer, out, done.tokens, 1).empty());
+  const std::string text =
+      "-- document 1, token 0 --\nthe first\n<|endoftext|>\n-- document 2, token 7 --\n"
+      "second\xEF\xBF\xBD<|endoftext|>";
+  CHECK(Show(tokenizer, out, 0, 1000) == text);
+  CHECK(Show(tokenizer, out, done.tokens - 1, 1000) == "<|endoftext|>");
+  CHECK(Show(tokenizer, out, done.tokens, 1).empty());
   const TokenFileExtent extent = FindTokens(MappedFile::Open(out), out);
   REQUIRE(extent.origin.has_value());
   CHECK((*extent.origin == OriginOf(tokenizer)));
@@ -44,7 +58,7 @@ TEST_CASE("tokenize files: documents end with the end-of-text token, and come ba
 
   // Another tokenizer is refused, by name.
   const Tokenizer other = Tokenizer::FromFile(TokenizerFixture("smollm2"));
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { TokensAsText(other, out, 0, 1); }),
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Show(other, out, 0, 1); }),
             "made with another tokenizer"));
   fs::create_directory(folder.path("model"));
   const std::vector<std::string> data = {out};
@@ -58,12 +72,14 @@ TEST_CASE("tokenize files: documents end with the end-of-text token, and come ba
   CHECK(Has(message, out));
   CHECK(Has(message, "made with another tokenizer"));
 
-  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { TokenizeFiles(tokenizer, data, end, out, 1); }),
-            "is a token file already"));
+  CHECK(Has(
+      ErrorOf(ExitCode::kUsage, [&] { TokenizeFiles(tokenizer, data, EndingWith(end, 1), out); }),
+      "is a token file already"));
   const std::vector<std::string> empty = {folder.path("texts/none")};
-  CHECK(Has(ErrorOf(ExitCode::kUsage,
-                    [&] { TokenizeFiles(tokenizer, empty, end, folder.path("x.bin"), 1); }),
-            "no text in it"));
+  CHECK(Has(
+      ErrorOf(ExitCode::kUsage,
+              [&] { TokenizeFiles(tokenizer, empty, EndingWith(end, 1), folder.path("x.bin")); }),
+      "no text in it"));
   CHECK_FALSE(fs::exists(folder.path("x.bin")));
 }
 
@@ -79,10 +95,10 @@ TEST_CASE("tokenize files: a vocabulary past 65,536 takes 32 bits a token") {
   folder.Write("text", "cab");
   const std::vector<std::string> paths = {folder.path("text")};
   const std::string out = folder.path("out.bin");
-  const TokenizedFiles done = TokenizeFiles(tokenizer, paths, 25, out, 1);
+  const TokenizedFiles done = TokenizeFiles(tokenizer, paths, EndingWith(25, 1), out);
   CHECK(done.token_bytes == 4);
   CHECK(FindTokens(MappedFile::Open(out), out).token_bytes == 4);
-  CHECK(TokensAsText(tokenizer, out, 0, 10) == "cabz");
+  CHECK(Show(tokenizer, out, 0, 10) == "-- document 1, token 0 --\ncabz");
 }
 
 TEST_CASE("tokenize files: the end-of-text token is the one that tokenizer_config.json names") {

@@ -44,7 +44,11 @@ TEST_CASE("training data: text becomes the model's tokens, once") {
   const std::vector<std::string> made = folder.Data();
   REQUIRE(made.size() == 1);
   const Tokenizer tokenizer = Tokenizer::FromFile(TokenizerFixture("gpt2"));
-  CHECK(TokensAsText(tokenizer, made[0], 0, 1000) == "one text\n<|endoftext|>");
+  const std::string head = "-- document 1, token 0 --\n";
+  const auto text = [&](const std::vector<std::string>& data) {
+    return TokensAsText(tokenizer, data[0], {0, 1000});
+  };
+  CHECK(text(made) == head + "one text\n<|endoftext|>");
   const auto written = fs::last_write_time(made[0]);
   CHECK(folder.Data() == made);
   CHECK(fs::last_write_time(made[0]) == written);
@@ -52,11 +56,11 @@ TEST_CASE("training data: text becomes the model's tokens, once") {
   folder.Write("text", "another text\n");
   const std::vector<std::string> anew = folder.Data();
   CHECK(anew != made);
-  CHECK(TokensAsText(tokenizer, anew[0], 0, 1000) == "another text\n<|endoftext|>");
+  CHECK(text(anew) == head + "another text\n<|endoftext|>");
 
   fs::resize_file(anew[0], 100);  // a damaged file is made again
   CHECK(folder.Data() == anew);
-  CHECK(TokensAsText(tokenizer, anew[0], 0, 1000) == "another text\n<|endoftext|>");
+  CHECK(text(anew) == head + "another text\n<|endoftext|>");
 }
 
 TEST_CASE("training data: of several that ask at once one makes the file") {
