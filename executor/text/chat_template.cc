@@ -117,6 +117,8 @@ struct ChatTemplate::Parts {
   }
 
   void FindEndOfTurn(const Tokenizer& tokenizer);
+  std::optional<std::pair<size_t, int32_t>> TokenAt(std::string_view text,
+                                                    const Tokenizer& tokenizer) const;
 };
 
 // The token that follows what the assistant says, with nothing but white space between.
@@ -131,24 +133,33 @@ void ChatTemplate::Parts::FindEndOfTurn(const Tokenizer& tokenizer) {
   const std::string& all = rendering.text.bytes;
   const std::vector<TextSpan> spans = SpansOf(rendering.text.marks, 0);
   if (spans.empty()) return;
-  const std::string_view tail = std::string_view(all).substr(SpaceEnd(all, spans.back().end));
-  const AddedToken* found = nullptr;
+  // Several may follow one another: all of them, of which the last ends the turn.
+  const size_t begin = SpaceEnd(all, spans.back().end);
+  size_t end = begin;
+  while (const std::optional<std::pair<size_t, int32_t>> token =
+             TokenAt(std::string_view(all).substr(end), tokenizer)) {
+    end += token->first;
+    end_of_turn_id = token->second;
+  }
+  if (end > begin) end_of_turn = all.substr(begin, end - begin);
+}
+
+// Bytes and id of the special text that `text` starts with.
+std::optional<std::pair<size_t, int32_t>> ChatTemplate::Parts::TokenAt(
+    std::string_view text, const Tokenizer& tokenizer) const {
+  std::optional<std::pair<size_t, int32_t>> found;
   for (const AddedToken& token : tokenizer.added_tokens()) {
-    if (tail.starts_with(token.content) &&
-        (found == nullptr || token.content.size() > found->content.size())) {
-      found = &token;
+    if (text.starts_with(token.content) && (!found || token.content.size() > found->first)) {
+      found = {token.content.size(), token.id};
     }
   }
-  if (found != nullptr) {
-    end_of_turn = found->content;
-    end_of_turn_id = found->id;
-    return;
-  }
+  if (found) return found;
   for (const auto& [name, special] : specials) {
-    if (name != "eos_token" || special.empty() || !tail.starts_with(special)) continue;
-    end_of_turn = special;
-    end_of_turn_id = tokenizer.TokenId(special);
+    if (name != "eos_token" || special.empty() || !text.starts_with(special)) continue;
+    if (const std::optional<int32_t> id = tokenizer.TokenId(special))
+      return {{special.size(), *id}};
   }
+  return std::nullopt;
 }
 
 ChatTemplate ChatTemplate::FromText(std::string_view text, const std::string& source,

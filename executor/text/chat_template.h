@@ -55,8 +55,8 @@ class ChatTemplate {
   Rendered Render(std::span<const ChatMessage> messages, bool generation_prompt,
                   std::string_view where, size_t first_counted = 0) const;
 
-  // The token that ends the assistant's turns, as text ("<|im_end|>"), and its id; nullopt if there
-  // is none that tells.
+  // What ends the assistant's turns: the special tokens that stand behind its words, as text
+  // ("<|im_end|>"), and the id of the last of them; nullopt if there is none.
   const std::optional<std::string>& end_of_turn() const;
   std::optional<int32_t> end_of_turn_id() const;
   // Whether it prints a date. That is "26 Jul 2024", so that data stay the same from day to day,

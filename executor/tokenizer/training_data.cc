@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -88,6 +89,44 @@ bool IsWhole(const fs::path& file, const Tokenizer& tokenizer) {
   }
 }
 
+bool HasWeights(const fs::path& folder) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "model.safetensors" || name == "model.safetensors.index.json" ||
+        name.starts_with("model-00001-of-")) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Throws if the folder's weights were trained with a tokenizer that it does not have as
+// tokenizer.json. What zeroplan saved, with its checkpoints, may have been trained on bytes.
+void RefuseWithoutTokenizer(const fs::path& folder, int64_t vocab, const fs::path& text) {
+  std::error_code ignored;
+  const fs::path* sign = nullptr;
+  static const std::array<fs::path, 6> kOfTokenizers = {
+      "tokenizer.model",        "vocab.json", "merges.txt", "tekken.json", "tokenizer_config.json",
+      "special_tokens_map.json"};
+  for (const fs::path& name : kOfTokenizers) {
+    if (sign == nullptr && fs::exists(folder / name, ignored)) sign = &name;
+  }
+  if (sign == nullptr && (!HasWeights(folder) || fs::exists(folder / "checkpoints", ignored))) {
+    return;
+  }
+  ThrowUsage(
+      "{}: text for the model in {}, whose {} tokens are no bytes, and there is no tokenizer.json "
+      "in that folder{}; or, to train on bytes all the same, make them tokens first: zeroplan data "
+      "tokenize {} -o tokens.bin",
+      text.string(), folder.string(), vocab,
+      sign != nullptr ? fmt::format(" ({} is not read): transformers writes it, as "
+                                    "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+                                    sign->string())
+                      : ": put the one there that the model was published with",
+      text.string());
+}
+
 }  // namespace
 
 std::vector<std::string> DataForModel(std::span<const std::string> data,
@@ -107,7 +146,12 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
                  choices.train_on_all ? "--train-on" : "--text-field",
                  has_tokens ? "these are tokens already" : "the model has bytes as tokens");
     }
-    for (const fs::path& file : files) RefuseAsBytes(file);
+    for (const fs::path& file : files) {
+      RefuseAsBytes(file);
+      if (!has_tokenizer && !model_folder.empty() && vocab != kByteTokens && !IsTokenFile(file)) {
+        RefuseWithoutTokenizer(model_folder, vocab, file);
+      }
+    }
     return as_it_is;
   }
 

@@ -22,7 +22,9 @@ namespace zeroplan {
 //
 // `data` itself is returned where the folder is empty or has no tokenizer.json, where the model's
 // `vocab` is 256, so that bytes are its tokens, and where there are token files in it. Throws
-// Error(kUsage) for token files of another tokenizer (CheckOrigin), for text that nothing says the
+// Error(kUsage) for token files of another tokenizer (CheckOrigin), for text where the folder has
+// weights with other tokens than bytes and no tokenizer.json (unless checkpoints lie there: that
+// run may have been trained on bytes), for text that nothing says the
 // end of, or that changes while it is read, without a cache folder (""), with the way out in each,
 // for choices that would change nothing; also for compressed files and tables whose bytes would be
 // the tokens. Error(kRuntime) if the file cannot be written.

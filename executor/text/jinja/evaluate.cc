@@ -7,9 +7,9 @@
 namespace zeroplan::jinja {
 namespace {
 
-constexpr int64_t kMostSteps = 10'000'000;
+constexpr uint64_t kMostSteps = 10'000'000;
 constexpr size_t kMostBytes = size_t{256} << 20;
-constexpr int kMostDepth = 100;
+constexpr int kMostDepth = 1000;  // of blocks and expressions in one another, macros included
 
 using EKind = Expression::Kind;
 using SKind = Statement::Kind;
@@ -41,8 +41,35 @@ class Renderer {
     std::vector<Dict>* scopes_;
   };
 
-  void Step(int line) {
-    if (++steps_ > kMostSteps) throw TemplateError(line, "the template does not come to an end");
+  // Within the blocks or expressions of another.
+  class Deeper {
+   public:
+    Deeper(Renderer* renderer, int line) : depth_(&renderer->depth_) {
+      if (++*depth_ > kMostDepth) {
+        --*depth_;
+        throw TemplateError(line, "the template is nested too deep, or calls itself without end");
+      }
+    }
+    ~Deeper() { --*depth_; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+
+   private:
+    int* depth_;
+  };
+
+  void Step(int line, uint64_t steps = 1) {
+    steps_ += steps;
+    if (steps_ > kMostSteps) throw TemplateError(line, "the template does not come to an end");
+  }
+
+  // What a value costs that was made.
+  void Charge(const Value& value, int line) {
+    if (value.text() != nullptr) Step(line, value.text()->bytes.size() / 256);
+    if (value.list() != nullptr) Step(line, value.list()->size() / 16);
+    if (value.depth() > Value::kMostDepth) {
+      throw TemplateError(line, "values are nested too deep, or have a namespace in them");
+    }
   }
 
   const Value* Lookup(std::string_view name) const {
@@ -56,6 +83,7 @@ class Renderer {
   // --- Statements
 
   Flow RunBlock(const Block& block, Text* out) {
+    const Deeper deeper(this, block.empty() ? 0 : block[0].line);
     for (const Statement& statement : block) {
       const Flow flow = RunStatement(statement, out);
       if (out->bytes.size() > kMostBytes) {
@@ -126,6 +154,9 @@ class Renderer {
     if (target == nullptr || target->space() == nullptr) {
       throw TemplateError(statement.line, statement.names[0] + " is no namespace");
     }
+    if (value.depth() >= Value::kMostDepth) {
+      throw TemplateError(statement.line, "a namespace keeps what is nested too deep");
+    }
     Set(target->space()->members.get(), statement.names[1], std::move(value));
   }
 
@@ -183,7 +214,14 @@ class Renderer {
   // --- Expressions
 
   Value Evaluate(const Expression& e) {
+    const Deeper deeper(this, e.line);
     Step(e.line);
+    Value value = Compute(e);
+    Charge(value, e.line);
+    return value;
+  }
+
+  Value Compute(const Expression& e) {
     const auto child = [&](size_t i) { return Evaluate(e.children[i]); };
     switch (e.kind) {
       case EKind::kName: {
@@ -296,7 +334,6 @@ class Renderer {
         throw TemplateError(line, macro.names[0] + " takes no such argument: " + named.key);
       }
     }
-    if (++depth_ > kMostDepth) throw TemplateError(line, "macros call one another without end");
     const size_t hidden = std::exchange(hidden_below_, scopes_.size());
     const bool keeps = std::exchange(records_, false);
     Text text;
@@ -315,7 +352,6 @@ class Renderer {
     }
     records_ = keeps;
     hidden_below_ = hidden;
-    --depth_;
     return text;
   }
 
@@ -325,6 +361,11 @@ class Renderer {
       throw Refusal(line, values[0].text()->bytes);
     }
     if (name == "namespace" && values.empty()) {
+      for (const Member& member : arguments.named) {
+        if (member.value.depth() >= Value::kMostDepth) {
+          throw TemplateError(line, "a namespace keeps what is nested too deep");
+        }
+      }
       return Namespace{std::make_shared<Dict>(arguments.named)};
     }
     if (name == "dict" && values.empty()) return Dict(arguments.named);
@@ -352,7 +393,7 @@ class Renderer {
   std::vector<std::pair<size_t, size_t>> generations_;
   size_t hidden_below_ = 0;  // scopes from 2 on that the macro that runs does not see
   bool records_ = true;      // what is printed is the output itself
-  int64_t steps_ = 0;
+  uint64_t steps_ = 0;
   int depth_ = 0;
 };
 

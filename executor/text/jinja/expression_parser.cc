@@ -7,7 +7,8 @@
 namespace zeroplan::jinja {
 namespace {
 
-constexpr int kMostDepth = 100;
+constexpr int kMostDepth = 100;      // of parentheses and the like
+constexpr int kMostTreeDepth = 500;  // of "1 + 1 + 1 + ...", too
 
 using Kind = Expression::Kind;
 
@@ -19,10 +20,23 @@ Expression Node(Kind kind, int line, std::string text = {}) {
   return node;
 }
 
+// `node` has a part of that depth.
+void Deepen(Expression* node, int depth) {
+  node->depth = std::max(node->depth, depth + 1);
+  if (node->depth > kMostTreeDepth) {
+    throw TemplateError(node->line, "an expression is nested too deep");
+  }
+}
+
+void AddChild(Expression* node, Expression child) {
+  Deepen(node, child.depth);
+  node->children.push_back(std::move(child));
+}
+
 template <typename... Children>
 Expression Over(Kind kind, int line, std::string text, Children... children) {
   Expression node = Node(kind, line, std::move(text));
-  (node.children.push_back(std::move(children)), ...);
+  (AddChild(&node, std::move(children)), ...);
   return node;
 }
 
@@ -94,7 +108,7 @@ Expression ExpressionParser::Full() {
     const int line = Next().line;
     Expression condition = Or();
     value = Over(Kind::kChoice, line, "", std::move(condition), std::move(value));
-    if (TakeName("else")) value.children.push_back(Full());
+    if (TakeName("else")) AddChild(&value, Full());
   }
   return value;
 }
@@ -105,7 +119,7 @@ Expression ExpressionParser::FullOrTuple() {
   Expression tuple = Over(Kind::kList, first.line, "", std::move(first));
   while (TakeSign(",")) {
     if (Peek().kind == Token::Kind::kEnd || IsSign(")")) break;
-    tuple.children.push_back(Full());
+    AddChild(&tuple, Full());
   }
   return tuple;
 }
@@ -238,7 +252,7 @@ Expression ExpressionParser::Primary() {
 Expression ExpressionParser::ListOf(std::string_view close) {
   Expression list = Node(Kind::kList, Peek().line);
   while (!TakeSign(close)) {
-    list.children.push_back(Full());
+    AddChild(&list, Full());
     if (!IsSign(close)) NeedSign(",");
   }
   return list;
@@ -247,9 +261,9 @@ Expression ExpressionParser::ListOf(std::string_view close) {
 Expression ExpressionParser::DictOf() {
   Expression dict = Node(Kind::kDict, Peek().line);
   while (!TakeSign("}")) {
-    dict.children.push_back(Full());
+    AddChild(&dict, Full());
     NeedSign(":");
-    dict.children.push_back(Full());
+    AddChild(&dict, Full());
     if (!IsSign("}")) NeedSign(",");
   }
   return dict;
@@ -326,7 +340,7 @@ Expression ExpressionParser::Test(Expression value) {
              (next.kind == Token::Kind::kName && next.text != "else" && next.text != "or" &&
               next.text != "and" && next.text != "if")) {
     if (next.text == "is") throw TemplateError(line, "chained tests are not supported");
-    test.children.push_back(Postfix(Primary()));
+    AddChild(&test, Postfix(Primary()));
   }
   return negated ? Over(Kind::kNot, line, "", std::move(test)) : test;
 }
@@ -338,11 +352,13 @@ void ExpressionParser::Arguments(Expression* call) {
     if (Peek().kind == Token::Kind::kName && Peek(1).Is(Token::Kind::kSign, "=")) {
       std::string name = Next().text;
       Next();
-      call->named.push_back({std::move(name), Full()});
+      Expression value = Full();
+      Deepen(call, value.depth);
+      call->named.push_back({std::move(name), std::move(value)});
     } else if (!call->named.empty()) {
       FailHere();
     } else {
-      call->children.push_back(Full());
+      AddChild(call, Full());
     }
     if (!IsSign(")")) NeedSign(",");
   }

@@ -35,6 +35,7 @@ struct Expression {
 
   Kind kind = Kind::kNone;
   int line = 1;
+  int depth = 1;  // of the tree that it is
   std::string text;
   int64_t number = 0;
   std::vector<Expression> children;

@@ -23,7 +23,15 @@ Text Text::Part(size_t begin, size_t end) const {
   return part;
 }
 
-Value::Value(Dict dict) : value_(std::make_shared<const Dict>(std::move(dict))) {}
+Value::Value(List list) : depth_(1) {
+  for (const Value& element : list) depth_ = std::max(depth_, element.depth_ + 1);
+  value_ = std::make_shared<const List>(std::move(list));
+}
+
+Value::Value(Dict dict) : depth_(1) {
+  for (const Member& member : dict) depth_ = std::max(depth_, member.value.depth_ + 1);
+  value_ = std::make_shared<const Dict>(std::move(dict));
+}
 
 std::optional<int64_t> Value::number() const {
   if (const auto* number = std::get_if<int64_t>(&value_)) return *number;

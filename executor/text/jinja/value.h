@@ -59,10 +59,10 @@ class Value {
   Value(bool flag) : value_(flag) {}
   Value(int64_t number) : value_(number) {}
   Value(Text text) : value_(std::make_shared<const Text>(std::move(text))) {}
-  Value(List list) : value_(std::make_shared<const List>(std::move(list))) {}
+  Value(List list);
   Value(Dict dict);
   Value(Function function) : value_(std::move(function)) {}
-  Value(Namespace space) : value_(std::move(space)) {}
+  Value(Namespace space) : value_(std::move(space)), depth_(kNamespaceDepth) {}
   Value(const char*) = delete;  // it would be taken for true
   static Value Of(std::string_view text) { return Text{std::string(text), {}}; }
 
@@ -80,6 +80,11 @@ class Value {
   std::optional<int64_t> number() const;
   bool is_plain_number() const { return std::holds_alternative<int64_t>(value_); }
 
+  // How deep lists and mappings lie in one another. Past kMostDepth nobody may keep a value: it
+  // would be taken apart recursively. That goes for a namespace within anything, too.
+  int depth() const { return depth_; }
+  static constexpr int kMostDepth = 100;
+
   // Python's bool(value).
   bool IsTrue() const;
   // "a text", "a list": for messages.
@@ -88,6 +93,8 @@ class Value {
   friend bool operator==(const Value& a, const Value& b);
 
  private:
+  static constexpr int kNamespaceDepth = kMostDepth;
+
   template <typename T>
   const T* Pointer() const {
     const auto* held = std::get_if<std::shared_ptr<const T>>(&value_);
@@ -97,6 +104,7 @@ class Value {
   std::variant<Undefined, None, bool, int64_t, std::shared_ptr<const Text>,
                std::shared_ptr<const List>, std::shared_ptr<const Dict>, Function, Namespace>
       value_;
+  int depth_ = 0;
 };
 
 struct Member {

@@ -59,6 +59,15 @@ TEST_CASE("chat template: the assistant's content and the token that ends its tu
   CHECK(Parts(turns) == std::vector<std::string>{"Yo </s>", " </s>"});
 }
 
+TEST_CASE("chat template: several tokens may end a turn") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  const ChatTemplate chat = ChatTemplate::FromText(
+      "{% for m in messages %}{{ m.content }}<|im_end|><|endoftext|>\n{% endfor %}", "f", {}, qwen);
+  CHECK(chat.end_of_turn() == "<|im_end|><|endoftext|>");
+  CHECK(chat.end_of_turn_id() == qwen.TokenId("<|endoftext|>"));
+  CHECK(Parts(chat.Render(kTalk, false, "here")).back() == "<|im_end|><|endoftext|>");
+}
+
 TEST_CASE("chat template: generation blocks say what counts") {
   const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
   const ChatTemplate chat = ChatTemplate::FromText(

@@ -109,6 +109,15 @@ TEST_CASE("jinja: what is not known is an error with its line") {
   CHECK(Has(ErrorOf("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), "without end"));
   CHECK(Has(ErrorOf("{{ " + std::string(5000, '(') + std::string(5000, ')') + " }}"),
             "nested too deep"));
+  std::string sum = "1", doubled = "{% set x = 'ab' %}", nested = "{% set x = [1] %}";
+  for (int i = 0; i < 2000; ++i) sum += " + 1";
+  for (int i = 0; i < 40; ++i) doubled += "{% set x = x ~ x %}";
+  for (int i = 0; i < 200; ++i) nested += "{% set x = [x] %}";
+  CHECK(Has(ErrorOf("{{ " + sum + " }}"), "nested too deep"));
+  CHECK(Has(ErrorOf(doubled), "does not come to an end"));
+  CHECK(Has(ErrorOf(nested), "nested too deep"));
+  CHECK(Has(ErrorOf("{% set n = namespace() %}{% set n.n = n %}"), "nested too deep"));
+  CHECK(Has(ErrorOf("{% set n = namespace() %}{% set n.n = [n] %}"), "namespace in them"));
   CHECK_THROWS_AS(Print("{{ raise_exception('no') }}"), Refusal);
   // What is not reached does not matter.
   CHECK(Print("{% if tools %}{{ tools | wordwrap }}{% endif %}a") == "a");

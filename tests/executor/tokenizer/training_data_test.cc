@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/data/token_dataset.h"
+#include "executor/data/token_file.h"
 #include "executor/tokenizer/tokenize_files.h"
 #include "executor/tokenizer/tokenizer.h"
 #include "tests/error_of.h"
@@ -106,6 +107,29 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
                 fs::copy_options::overwrite_existing);
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(tokens, model, kVocab, cache, 1); }),
             "made with another tokenizer"));
+}
+
+TEST_CASE("training data: text for published weights needs their tokenizer") {
+  const ModelAndText folder;
+  const std::string model = folder.path("weights");
+  fs::create_directory(model);
+  const auto data = [&](int64_t vocab) {
+    return DataForModel(folder.text(), model, vocab, folder.path("cache"), 1);
+  };
+  CHECK(data(kVocab) == folder.text());  // fresh weights
+  folder.Write("weights/model.safetensors", "x");
+  const auto refused = [&] { return ErrorOf(ExitCode::kUsage, [&] { data(kVocab); }); };
+  CHECK(Has(refused(), "no tokenizer.json in that folder: put the one there"));
+  CHECK(Has(refused(), "zeroplan data tokenize " + folder.path("text") + " -o tokens.bin"));
+  CHECK(data(kByteTokens) == folder.text());
+  folder.Write("bytes.bin", "");
+  WriteTokenFile(folder.path("bytes.bin"), std::vector{1, 2, 3});
+  const std::vector<std::string> tokens = {folder.path("bytes.bin")};
+  CHECK(DataForModel(tokens, model, kVocab, folder.path("cache"), 1) == tokens);
+  fs::create_directory(model + "/checkpoints");  // of a run that was trained on bytes
+  CHECK(data(kVocab) == folder.text());
+  folder.Write("weights/vocab.json", "{}");
+  CHECK(Has(refused(), "(vocab.json is not read)"));
 }
 
 }  // namespace

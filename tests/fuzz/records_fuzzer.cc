@@ -1,0 +1,50 @@
+// Files of texts and records. The first byte says what the file is called. Reading throws Error or
+// gives documents; a record's texts are well-formed, whatever form it is read as.
+#include <array>
+#include <string>
+
+#include "core/base/utf8.h"
+#include "executor/text/document_source.h"
+#include "executor/text/records.h"
+#include "tests/fuzz/need.h"
+#include "tests/fuzz/scratch_files.h"
+
+namespace zeroplan {
+namespace {
+
+void Use(const RawDocument& document) {
+  Need(!document.where.empty());
+  if (!document.format) return;
+  using Kind = RecordFormat::Kind;
+  for (const Kind kind : {document.format->kind, Kind::kText, Kind::kCompletion, Kind::kChat,
+                          Kind::kChatCompletion}) {
+    Record record;
+    const RecordFormat format = {kind, document.format->field};
+    if (!Accepts([&] { record = ReadRecord(document.bytes(), format, document.where); })) continue;
+    Need(IsValidUtf8(record.text) && IsValidUtf8(record.completion));
+    Need(format.is_chat() == !record.messages.empty());
+    Need(record.first_counted <= record.messages.size());
+    for (const ChatMessage& message : record.messages) {
+      Need(IsValidUtf8(message.role) && IsValidUtf8(message.content));
+      for (const auto& [name, text] : message.others) Need(IsValidUtf8(name) && IsValidUtf8(text));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace zeroplan;
+  static const ScratchFiles files;
+  if (size == 0) return 0;
+  constexpr std::array kNames = {"in.jsonl", "in.json.gz", "in.ndjson.zst",
+                                 "in.txt",   "in.gz",      "in.zst"};
+  const auto path = files.Write(kNames[data[0] % kNames.size()],
+                                {reinterpret_cast<const char*>(data) + 1, size - 1});
+  Accepts([&] {
+    DocumentSource source({path}, data[0] >= 128 ? "body" : "");
+    for (RawDocument document; source.Next(&document);) Use(document);
+  });
+  return 0;
+}
