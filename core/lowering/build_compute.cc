@@ -75,7 +75,9 @@ void ForwardBackward(GraphBuilder& builder, ModelGraph& graph) {
 Program BuildCompute(Program p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
   const int64_t batch = p.setup.batch.micro_batch;
-  const auto token_bytes = static_cast<uint64_t>(2 * batch * p.setup.batch.seq_len) * 4;
+  p.document_borders = train && options.document_borders;
+  const int64_t tables = p.document_borders ? 3 : 2;
+  const auto token_bytes = static_cast<uint64_t>(tables * batch * p.setup.batch.seq_len) * 4;
   p.state_buffer =
       AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,

@@ -36,7 +36,8 @@ void Emitter::Push(Op op, Stream stream) {
 }
 
 void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
-                     std::initializer_list<Ref> args, Stream stream, const KernelScalars& scalars) {
+                     std::initializer_list<Ref> args, Stream stream, const KernelScalars& scalars,
+                     const Ref& starts) {
   const KernelRow& row = KernelInfo(kernel);
   LaunchKernel launch{kernel};
   launch.flags = flags;
@@ -52,7 +53,9 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
     bytes = AttentionWorkspaceBytes(dims, program_.setup.deterministic);
   }
   if (bytes > 0) {
-    ZEROPLAN_CHECK(static_cast<int>(args.size()) + 1 == row.args.size(), "{}", row.name);
+    ZEROPLAN_CHECK(static_cast<int>(args.size()) < row.args.size() &&
+                       row.args[args.size()] == ArgMode::kScratch,
+                   "{}", row.name);
     BufferId id = kNoBuffer;
     if (row.shares_workspace && program_.matmul_workspace != kNoBuffer) {
       id = program_.matmul_workspace;
@@ -67,6 +70,12 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
       }
     }
     program_.refs.push_back({id, 0, bytes, 0});
+    ++launch.arg_count;
+  }
+  if (!starts.null()) {
+    ZEROPLAN_CHECK(row.starts >= launch.arg_count, "{} knows no starts", row.name);
+    for (; launch.arg_count < row.starts; ++launch.arg_count) program_.refs.push_back({});
+    program_.refs.push_back(starts);
     ++launch.arg_count;
   }
   Push(launch, stream);

@@ -36,10 +36,11 @@ class Emitter {
     return *this;
   }
 
-  // Adds the workspace argument where the backend's library needs one.
+  // Adds the workspace argument where the backend's library needs one, and the row's `starts` where
+  // that is not null.
   void Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
               std::initializer_list<Ref> args, Stream stream = Stream::kCompute,
-              const KernelScalars& scalars = {});
+              const KernelScalars& scalars = {}, const Ref& starts = {});
   void Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments, Stream stream,
                bool scalar = false);
   // On the copy stream that fits the two spaces.

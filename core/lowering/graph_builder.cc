@@ -94,12 +94,19 @@ Ref GraphBuilder::Inputs() const {
   return {program_.tokens_buffer, 0, bytes, 0};
 }
 
+Ref GraphBuilder::Starts() const {
+  if (!program_.document_borders) return {};
+  const auto bytes = static_cast<uint64_t>(batch_ * seq_) * DtypeBytes(Dtype::kI32);
+  return {program_.tokens_buffer, 2 * bytes, bytes, 0};
+}
+
 // ---- embedding ----
 
 Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
   const Value x_MC = Activation(label, batch_ * seq_, Tensor(tokens).shape[1]);
   emit_.Launch(KernelId::kEmbedForward, {batch_, seq_, x_MC.cols, program_.model.vocab}, kNoFlags,
-               {Inputs(), Param(tokens), Param(positions), All(x_MC)});
+               {Inputs(), Param(tokens), Param(positions), All(x_MC)}, Stream::kCompute, {},
+               Starts());
   return x_MC;
 }
 
@@ -111,7 +118,8 @@ void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_
                  {dtokens_VpC});
   }
   emit_.Launch(KernelId::kEmbedBackward, {batch_, seq_, dx_MC.cols, program_.model.vocab}, kNoFlags,
-               {Inputs(), All(dx_MC), dtokens_VpC, Grad(positions)});
+               {Inputs(), All(dx_MC), dtokens_VpC, Grad(positions)}, Stream::kCompute, {},
+               Starts());
 }
 
 // ---- norms ----
@@ -257,7 +265,8 @@ Rotary GraphBuilder::RotaryForward(const Value& qkv_MN, int norm, BufferId table
   Rotary rotary{.norm = norm, .qkv_MN = qkv_MN, .out_MN = qkv_MN, .table_TD = table_TD};
   const KernelDims dims = RotaryDims();
   if (norm == kNoParam) {
-    emit_.Launch(KernelId::kRotaryForward, dims, kNoFlags, {All(qkv_MN), All(table_TD)});
+    emit_.Launch(KernelId::kRotaryForward, dims, kNoFlags, {All(qkv_MN), All(table_TD)},
+                 Stream::kCompute, {}, Starts());
     return rotary;
   }
   rotary.out_MN = Activation(label, qkv_MN.rows, qkv_MN.cols);
@@ -265,19 +274,21 @@ Rotary GraphBuilder::RotaryForward(const Value& qkv_MN, int norm, BufferId table
                               Dtype::kF32);
   emit_.Launch(KernelId::kQkNormRotaryForward, dims, kNoFlags,
                {All(qkv_MN), Param(norm), All(table_TD), All(rotary.out_MN), All(rotary.rstd)},
-               Stream::kCompute, {program_.model.layer_norm_eps});
+               Stream::kCompute, {program_.model.layer_norm_eps}, Starts());
   return rotary;
 }
 
 void GraphBuilder::RotaryBackward(const Rotary& rotary, const Value& dqkv_MN) {
   const KernelDims dims = RotaryDims();
   if (rotary.norm == kNoParam) {
-    emit_.Launch(KernelId::kRotaryBackward, dims, kNoFlags, {All(dqkv_MN), All(rotary.table_TD)});
+    emit_.Launch(KernelId::kRotaryBackward, dims, kNoFlags, {All(dqkv_MN), All(rotary.table_TD)},
+                 Stream::kCompute, {}, Starts());
     return;
   }
   emit_.Launch(KernelId::kQkNormRotaryBackward, dims, kNoFlags,
                {All(dqkv_MN), All(rotary.qkv_MN), Param(rotary.norm), All(rotary.rstd),
-                All(rotary.table_TD), Grad(rotary.norm)});
+                All(rotary.table_TD), Grad(rotary.norm)},
+               Stream::kCompute, {}, Starts());
 }
 
 // ---- attention ----
@@ -301,7 +312,8 @@ Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
     attention.saved = AddActivation("probs", lines * static_cast<uint64_t>(seq_), dtype_);
   }
   emit_.Launch(flash_attention_ ? KernelId::kAttentionForward : KernelId::kUnfusedAttentionForward,
-               dims, kNoFlags, {All(qkv_MN), All(attention.out_MHD), All(attention.saved)});
+               dims, kNoFlags, {All(qkv_MN), All(attention.out_MHD), All(attention.saved)},
+               Stream::kCompute, {}, Starts());
   return attention;
 }
 
@@ -312,7 +324,8 @@ Value GraphBuilder::AttentionBackward(const Attention& attention, const Value& d
   if (flash_attention_) {
     emit_.Launch(KernelId::kAttentionBackward, dims, kNoFlags,
                  {All(dout_MHD), All(attention.qkv_MN), All(attention.out_MHD),
-                  All(attention.saved), All(dqkv_MN)});
+                  All(attention.saved), All(dqkv_MN)},
+                 Stream::kCompute, {}, Starts());
   } else {
     const Value dprobs_BHTT = Gradient("d_probs", program_.model.heads * seq_);
     emit_.Launch(KernelId::kUnfusedAttentionBackward, dims, kNoFlags,

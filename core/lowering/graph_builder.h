@@ -167,6 +167,8 @@ class GraphBuilder {
     return value.buffer == kNoBuffer ? Ref{} : Whole(program_, value.buffer);
   }
   Ref Inputs() const;
+  // Where each position's document starts; null: rows are whole texts.
+  Ref Starts() const;
   // Of the head's products: rows [begin, begin + rows) of a value.
   Ref Rows(const Value& value, int64_t begin, int64_t rows) const;
 

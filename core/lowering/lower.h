@@ -31,6 +31,10 @@ struct LowerOptions {
   // written from there while the next steps run (core/program/save_copy.h). At stage 0, where one
   // rank writes, every rank has the copy. False: steps wait for a save. Needs `checkpoints`.
   bool async_save = false;
+  // Rows of packed documents: batches say where each position's document starts, 4 bytes a
+  // position, attention does not look past it and positions count from there. False: a row is one
+  // text.
+  bool document_borders = false;
   // Elements that a checkpoint staging slot holds.
   uint64_t checkpoint_chunk_elements = 1u << 24;
 };

@@ -132,6 +132,7 @@ uint64_t Fingerprint(const Program& p) {
   for (const uint64_t bytes : p.persistent_bytes) hash.Add(bytes);
   hash.Add(p.event_count, p.state_buffer, p.state_host_buffer, p.tokens_buffer,
            p.tokens_host_buffer, p.logits_host_buffer, p.matmul_workspace);
+  if (p.document_borders) hash.Add(p.document_borders);
   return hash.Finish();
 }
 

@@ -21,6 +21,7 @@ class InstructionCheck {
   }
 
   void operator()(const LaunchKernel& launch) const {
+    CheckStarts(launch);
     if (stream_ == Stream::kHostToDevice || stream_ == Stream::kDeviceToHost ||
         stream_ == Stream::kStorage) {
       Add("stream_mismatch", "kernels run on compute, gather, reduce or host");
@@ -108,6 +109,25 @@ class InstructionCheck {
   void operator()(const WaitEvent&) const {}
 
  private:
+  // Where documents start is the third of a batch's tables, and heeded by all kernels or none.
+  void CheckStarts(const LaunchKernel& launch) const {
+    const int index = KernelInfo(launch.kernel).starts;
+    if (index < 0 || stream_ == Stream::kHost) return;
+    const bool has =
+        index < launch.arg_count && !program_.args(launch)[static_cast<size_t>(index)].null();
+    if (has != program_.document_borders) {
+      Add("malformed", has ? "the program's batches do not say where documents start"
+                           : "it crosses the borders of the program's documents");
+    }
+    if (!has || !program_.document_borders) return;
+    const uint64_t table = program_.buffers[program_.tokens_buffer].bytes / 3;
+    const Ref& starts = program_.args(launch)[static_cast<size_t>(index)];
+    if (starts.buffer != program_.tokens_buffer || starts.offset != 2 * table ||
+        starts.bytes != table) {
+      Add("malformed", fmt::format("{} does not say where documents start", Name(starts)));
+    }
+  }
+
   Space SpaceOf(const Ref& ref) const { return program_.buffers[ref.buffer].space; }
   static bool IsHost(Space space) { return space == Space::kPinned || space == Space::kPageable; }
   std::string Name(const Ref& ref) const { return FormatRef(program_, ref); }

@@ -144,7 +144,7 @@ double Bytes(const LaunchShape& launch, size_t index) {
 
 // The table is not read through: a row of wte for each row of x.
 double EmbedForwardBytes(const LaunchShape& launch) {
-  return Bytes(launch, 0) + Bytes(launch, 2) + 2 * Bytes(launch, 3);
+  return Bytes(launch, 0) + Bytes(launch, 2) + 2 * Bytes(launch, 3) + Bytes(launch, 4);
 }
 
 // The named rows of dwte alone are read and written.
@@ -152,7 +152,8 @@ double EmbedBackwardBytes(const LaunchShape& launch) {
   const double rows =
       Product(launch.dims, 3) * static_cast<double>(DtypeBytes(launch.args[2].dtype));
   const bool adds = (launch.flags & kAccumulate) != 0;
-  return Bytes(launch, 0) + Bytes(launch, 1) + 2 * rows + (adds ? 2 : 1) * Bytes(launch, 3);
+  return Bytes(launch, 0) + Bytes(launch, 1) + 2 * rows + (adds ? 2 : 1) * Bytes(launch, 3) +
+         Bytes(launch, 5);
 }
 
 // The row that is named, not all of x.
@@ -181,7 +182,7 @@ double QueryKeyShare(const KernelDims& d) {
 
 // In place, and the value heads stay as they are.
 double RotaryBytes(const LaunchShape& launch) {
-  return 2 * QueryKeyShare(launch.dims) * Bytes(launch, 0) + Bytes(launch, 1);
+  return 2 * QueryKeyShare(launch.dims) * Bytes(launch, 0) + Bytes(launch, 1) + Bytes(launch, 2);
 }
 
 // As above, with the forward's input beside it; the workspace is written, then read.
@@ -189,7 +190,7 @@ double QkNormRotaryBackwardBytes(const LaunchShape& launch) {
   const double heads = QueryKeyShare(launch.dims) * (2 * Bytes(launch, 0) + Bytes(launch, 1));
   const bool adds = (launch.flags & kAccumulate) != 0;
   return heads + Bytes(launch, 2) + Bytes(launch, 3) + Bytes(launch, 4) +
-         (adds ? 2 : 1) * Bytes(launch, 5) + 2 * Bytes(launch, 6);
+         (adds ? 2 : 1) * Bytes(launch, 5) + 2 * Bytes(launch, 6) + Bytes(launch, 7);
 }
 
 // A bias gradient is one more read of dy.

@@ -134,8 +134,10 @@ uint64_t NoWorkspace(const KernelDims& dims, Backend backend);
 
 struct KernelRow {
   KernelId id = KernelId::kCount;
-  std::string_view name;                    // "matmul_forward"
-  ShortList<ArgMode, kMaxKernelArgs> args;  // the workspace (kScratch) last, where there is one
+  std::string_view name;  // "matmul_forward"
+  // The workspace (kScratch) last where there is one, but for `starts`.
+  ShortList<ArgMode, kMaxKernelArgs> args;
+  int starts = -1;  // the argument that says where documents start, the last; -1: it has none
   ShortList<std::string_view, kMaxKernelDims> dims;    // their names
   ShortList<KernelScalar, kMaxKernelScalars> scalars;  // of LaunchKernel::scalars
   // Floating-point operations of the mathematics (multiply-add = 2); causal attention counts half.

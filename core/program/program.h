@@ -247,9 +247,13 @@ struct Program {
 
   BufferId state_buffer = kNoBuffer;       // StepState on the device
   BufferId state_host_buffer = kNoBuffer;  // its pinned copy
-  BufferId tokens_buffer = kNoBuffer;      // I32 [2, B, T] on the device
-  BufferId tokens_host_buffer =
-      kNoBuffer;  // I32 [2, B, T]: inputs, then targets; the data loader fills it
+  // Batches say where documents start, which kernels then heed (LowerOptions::document_borders).
+  bool document_borders = false;
+  // I32 [2, B, T], with document_borders [3, B, T]: inputs, targets (negative: does not count), and
+  // where in its row each position's document starts. On the device, and where the data loader
+  // fills it.
+  BufferId tokens_buffer = kNoBuffer;
+  BufferId tokens_host_buffer = kNoBuffer;
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
   BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
 

@@ -57,12 +57,14 @@ void Forward(const KernelCall& call, const AttentionDims& s, int64_t b, int64_t 
   float *q_tile = scratch.Floats(kQueryTile * D), *out_QD = scratch.Floats(kQueryTile * D);
   float *k_tile = scratch.Floats(kKeyTile * D), *v_tile = scratch.Floats(kKeyTile * D);
   RowState state[kQueryTile];
+  const VisibleKeys visible(Arg(call, 4), b, s.T);
+  const int64_t first = visible.First(q0);
 
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
   const FloatMatrix q_QD =
       ScaledHeadRows(qkv_BTN, query + q0 * stride, stride, rows, D, scale, q_tile);
   ZeroFloats(out_QD, rows * D);
-  for (int64_t k0 = 0; k0 < q0 + rows; k0 += kKeyTile) {
+  for (int64_t k0 = first; k0 < q0 + rows; k0 += kKeyTile) {
     const int64_t keys = std::min(kKeyTile, q0 + rows - k0);
     FloatMatrix k_SD = HeadRows(qkv_BTN, key + k0 * stride, stride, keys, D, k_tile);
     const FloatMatrix v_SD = HeadRows(qkv_BTN, value + k0 * stride, stride, keys, D, v_tile);
@@ -71,11 +73,11 @@ void Forward(const KernelCall& call, const AttentionDims& s, int64_t b, int64_t 
     TileGemm(rows, keys, D, 1.0f, q_QD, k_SD, scores_QS, keys, pack, kPackFloats / 2);
     for (int64_t r = 0; r < rows; ++r) {
       float* scores_S = scores_QS + r * keys;
-      const int64_t visible = std::clamp<int64_t>(q0 + r + 1 - k0, 0, keys);
-      ZeroFloats(scores_S + visible, keys - visible);
-      if (visible == 0) continue;
-      const float correction = UpdateRow(scores_S, visible, state[r]);
-      if (k0 == 0 || correction == 1.0f) continue;
+      const VisibleKeys::Range seen = visible.Within(q0 + r, k0, keys);
+      ZeroHidden(scores_S, seen, keys);
+      if (seen.begin == seen.end) continue;
+      const float correction = UpdateRow(scores_S + seen.begin, seen.end - seen.begin, state[r]);
+      if (k0 == first || correction == 1.0f) continue;
       float* out_D = out_QD + r * D;
       simd::VectorLoop(D, [&](int64_t i, auto part) {
         Store(out_D + i, Load(out_D + i, part) * correction, part);

@@ -64,15 +64,17 @@ void Deltas(const KernelArg& dout, const KernelArg& out, const AttentionDims& di
 
 // p: scores -> probabilities, ds: dp -> ds, for the queries [q0, q0 + rows) and keys [k0, k0 +
 // keys).
-void SoftmaxBackward(const Head& head, int64_t q0, int64_t rows, int64_t k0, int64_t keys,
-                     Buffers& buffers) {
+void SoftmaxBackward(const Head& head, const VisibleKeys& visible, int64_t q0, int64_t rows,
+                     int64_t k0, int64_t keys, Buffers& buffers) {
   for (int64_t r = 0; r < rows; ++r) {
     float *p_S = buffers.p_QS + r * keys, *ds_S = buffers.ds_QS + r * keys;
-    const int64_t visible = std::clamp<int64_t>(q0 + r + 1 - k0, 0, keys);
-    ZeroFloats(p_S + visible, keys - visible);
-    ZeroFloats(ds_S + visible, keys - visible);
+    const VisibleKeys::Range seen = visible.Within(q0 + r, k0, keys);
+    ZeroHidden(p_S, seen, keys);
+    ZeroHidden(ds_S, seen, keys);
+    p_S += seen.begin;
+    ds_S += seen.begin;
     const float lse = head.lse_T[q0 + r], delta = head.delta_T[q0 + r];
-    simd::VectorLoop(visible, [&](int64_t i, auto part) {
+    simd::VectorLoop(seen.end - seen.begin, [&](int64_t i, auto part) {
       const VecF p = simd::Exp(Load(p_S + i, part) - lse);
       Store(p_S + i, p, part);
       Store(ds_S + i, p * (Load(ds_S + i, part) - delta), part);
@@ -91,6 +93,7 @@ void Backward(const KernelCall& call, const AttentionDims& dims, int64_t b, int6
   const int64_t token = b * T * stride;
   const int64_t key = token + dims.KeyColumn(g), value = token + dims.ValueColumn(g);
   Buffers buffers(scratch, R, T, D);
+  const VisibleKeys visible(Arg(call, 6), b, T);
   const float scale = 1.0f / std::sqrt(static_cast<float>(D));
   const auto gemm = [&](int64_t m, int64_t n, int64_t k, const FloatMatrix& x, const FloatMatrix& y,
                         float* to) {
@@ -118,6 +121,7 @@ void Backward(const KernelCall& call, const AttentionDims& dims, int64_t b, int6
     for (int64_t r = 0; r < R; ++r) {
       const Head head = head_at(r);
       for (int64_t q0 = k0 / kQueryTile * kQueryTile; q0 < T; q0 += kQueryTile) {
+        if (visible.First(q0) >= k0 + keys) break;  // nor do those behind see these keys
         const int64_t rows = std::min(kQueryTile, T - q0);
         const FloatMatrix q_QD = ScaledHeadRows(qkv_BTN, head.query + q0 * stride, stride, rows, D,
                                                 scale, buffers.q_tile);
@@ -128,7 +132,7 @@ void Backward(const KernelCall& call, const AttentionDims& dims, int64_t b, int6
         ZeroFloats(buffers.ds_QS, rows * keys);
         gemm(rows, keys, D, q_QD, transpose(k_SD), buffers.p_QS);
         gemm(rows, keys, D, dout_QD, transpose(v_SD), buffers.ds_QS);
-        SoftmaxBackward(head, q0, rows, k0, keys, buffers);
+        SoftmaxBackward(head, visible, q0, rows, k0, keys, buffers);
         gemm(keys, D, rows, transpose(p_QS), dout_QD, buffers.dv_SD);
         gemm(keys, D, rows, transpose(ds_QS), q_QD, buffers.dk_SD);
         gemm(rows, D, keys, ds_QS, k_SD, head.dq_TD + q0 * D);

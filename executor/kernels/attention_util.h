@@ -8,6 +8,30 @@
 
 namespace zeroplan::cpu {
 
+// Which keys the queries of a sequence see: those from the start of their document up to
+// themselves.
+class VisibleKeys {
+ public:
+  // Of sequence b; `starts_BT` may be absent: a sequence is one document.
+  VisibleKeys(const KernelArg& starts_BT, int64_t b, int64_t T)
+      : starts_T_(Present(starts_BT) ? starts_BT.as<const int32_t>() + b * T : nullptr) {}
+
+  // The first key that query q sees. Rises with q.
+  int64_t First(int64_t q) const { return starts_T_ == nullptr ? 0 : starts_T_[q]; }
+
+  // Of the keys [k0, k0 + keys) query q sees [begin, end), counted from k0; begin == end: none.
+  struct Range {
+    int64_t begin, end;
+  };
+  Range Within(int64_t q, int64_t k0, int64_t keys) const {
+    const int64_t end = std::clamp<int64_t>(q + 1 - k0, 0, keys);
+    return {std::clamp<int64_t>(First(q) - k0, 0, end), end};
+  }
+
+ private:
+  const int32_t* starts_T_;
+};
+
 // Rows of queries and of keys that one tile of scores covers. Few queries, since half of the scores
 // on the diagonal are thrown away, and one full height of the micro-kernel.
 inline constexpr int64_t kQueryTile = kColumnAlign;
@@ -57,6 +81,12 @@ inline void WriteHeadRows(const KernelArg& arg, int64_t first, int64_t stride, i
 
 inline void ZeroFloats(float* data, int64_t n) {
   std::memset(data, 0, static_cast<size_t>(n) * sizeof(float));
+}
+
+// What a query does not see, of a row of n.
+inline void ZeroHidden(float* row_S, const VisibleKeys::Range& seen, int64_t n) {
+  ZeroFloats(row_S, seen.begin);
+  ZeroFloats(row_S + seen.end, n - seen.end);
 }
 
 }  // namespace zeroplan::cpu

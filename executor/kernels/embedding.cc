@@ -29,18 +29,21 @@ void AddTo(float* sum_n, const KernelArg& arg, int64_t first, int64_t n, float* 
   });
 }
 
-// The positions of each token in order: first[token] and next[position], -1 ends.
-struct TokenLists {
+// Which rows of x are of each row of a table, in order: first[table row] and next[row of x], -1
+// ends.
+struct RowLists {
   int32_t* first;
   int32_t* next;
 };
 
-// Lists for the tokens [v0, v1).
-void BuildLists(const int32_t* tokens, int64_t n, int64_t v0, int64_t v1, const TokenLists& lists) {
+// Lists for the table's rows [v0, v1), where row i of n is of table row row_of(i).
+template <typename RowOf>
+void BuildLists(int64_t n, int64_t v0, int64_t v1, const RowLists& lists, RowOf&& row_of) {
   std::fill(lists.first, lists.first + (v1 - v0), -1);
   for (int64_t i = n - 1; i >= 0; --i) {
-    if (tokens[i] < v0 || tokens[i] >= v1) continue;
-    int32_t& first = lists.first[tokens[i] - v0];
+    const int64_t v = row_of(i);
+    if (v < v0 || v >= v1) continue;
+    int32_t& first = lists.first[v - v0];
     lists.next[i] = first;
     first = static_cast<int32_t>(i);
   }
@@ -52,17 +55,57 @@ void ForEachColumnBlock(int64_t begin, int64_t end, int64_t C, Fn&& fn) {
   ForEachBlock(begin * kColumnUnit, std::min(end * kColumnUnit, C), fn);
 }
 
+// dtable_VC (+)= the rows of dx_NC that are of each of its rows. Each thread has its own columns of
+// all rows, so sums need no locks and keep the order of rows. A 16-bit row is read and rounded
+// once, however many are added. Without `add` rows that have none become 0; with it they stay.
+template <typename RowOf>
+void AddRows(ThreadPool& pool, int64_t N, int64_t C, int64_t V, const KernelArg& dx_NC,
+             const KernelArg& dtable_VC, bool add, RowOf&& row_of) {
+  const int64_t column_units = (C + kColumnUnit - 1) / kColumnUnit;
+  Scratch scratch(pool, 0);
+  RowLists lists;
+  lists.next = static_cast<int32_t*>(scratch.Bytes(N * 4));
+  const int64_t range = std::min(V, scratch.FloatsLeft());
+  ZEROPLAN_CHECK(range > 0, "no scratch for {} rows", N);
+  lists.first = static_cast<int32_t*>(scratch.Bytes(range * 4));
+  for (int64_t v0 = 0; v0 < V; v0 += range) {
+    const int64_t v1 = std::min(V, v0 + range);
+    BuildLists(N, v0, v1, lists, row_of);
+    pool.ParallelFor(column_units, 1, [&](int64_t begin, int64_t end, int) {
+      alignas(64) float row_buffer[kBlock], sum_buffer[kBlock];
+      for (int64_t v = v0; v < v1; ++v) {
+        if (add && lists.first[v - v0] < 0) continue;
+        ForEachColumnBlock(begin, end, C, [&](int64_t first, int64_t count) {
+          float* sum = WriteBlock(dtable_VC, v * C + first, sum_buffer);
+          if (!add) {
+            std::fill(sum, sum + count, 0.0f);
+          } else if (sum == sum_buffer) {
+            ReadBlock(dtable_VC, v * C + first, count, sum_buffer);
+          }
+          for (int64_t i = lists.first[v - v0]; i >= 0; i = lists.next[i]) {
+            AddTo(sum, dx_NC, i * C + first, count, row_buffer);
+          }
+          CommitBlock(dtable_VC, v * C + first, count, sum_buffer);
+        });
+      }
+    });
+  }
+}
+
 }  // namespace
 
 void EmbedForward(const KernelCall& call) {
   const int64_t B = call.dims[0], T = call.dims[1], C = call.dims[2], V = call.dims[3];
   const auto* tokens_BT = Arg(call, 0).as<const int32_t>();
   const KernelArg &wte_VpC = Arg(call, 1), &wpe_TC = Arg(call, 2), &x_BTC = Arg(call, 3);
+  const KernelArg& starts = Arg(call, 4);
+  const auto* starts_BT = Present(starts) ? starts.as<const int32_t>() : nullptr;
   CheckTokens(tokens_BT, B * T, V);
   call.context.pool->ParallelFor(B * T, kRowGrain, [&](int64_t begin, int64_t end, int) {
     alignas(64) float wte_buffer[kBlock], wpe_buffer[kBlock] = {}, x_buffer[kBlock];
     for (int64_t row = begin; row < end; ++row) {
-      const int64_t wte_row = tokens_BT[row] * C, wpe_row = row % T * C;
+      const int64_t start = starts_BT == nullptr ? 0 : starts_BT[row];
+      const int64_t wte_row = tokens_BT[row] * C, wpe_row = (row % T - start) * C;
       ForEachBlock(0, C, [&](int64_t first, int64_t count) {
         const float* wte = ReadBlock(wte_VpC, wte_row + first, count, wte_buffer);
         const float* wpe = Present(wpe_TC) ? ReadBlock(wpe_TC, wpe_row + first, count, wpe_buffer)
@@ -77,8 +120,6 @@ void EmbedForward(const KernelCall& call) {
   });
 }
 
-// Each thread has its own columns of all rows, so sums need no locks and keep token order. A 16-bit
-// dwte row is read and rounded once, however often its token comes.
 void EmbedBackward(const KernelCall& call) {
   const int64_t B = call.dims[0], T = call.dims[1], C = call.dims[2], V = call.dims[3];
   const auto* tokens_BT = Arg(call, 0).as<const int32_t>();
@@ -86,34 +127,15 @@ void EmbedBackward(const KernelCall& call) {
   const bool accumulate = call.has(kAccumulate);
   ThreadPool& pool = *call.context.pool;
   CheckTokens(tokens_BT, B * T, V);
-  const int64_t column_units = (C + kColumnUnit - 1) / kColumnUnit;
-
-  Scratch scratch(pool, 0);
-  TokenLists lists;
-  lists.next = static_cast<int32_t*>(scratch.Bytes(B * T * 4));
-  const int64_t range = std::min(V, scratch.FloatsLeft());
-  ZEROPLAN_CHECK(range > 0, "no scratch for {} tokens", B * T);
-  lists.first = static_cast<int32_t*>(scratch.Bytes(range * 4));
-  for (int64_t v0 = 0; v0 < V; v0 += range) {
-    const int64_t v1 = std::min(V, v0 + range);
-    BuildLists(tokens_BT, B * T, v0, v1, lists);
-    pool.ParallelFor(column_units, 1, [&](int64_t begin, int64_t end, int) {
-      alignas(64) float row_buffer[kBlock], sum_buffer[kBlock];
-      for (int64_t v = v0; v < v1; ++v) {
-        if (lists.first[v - v0] < 0) continue;
-        ForEachColumnBlock(begin, end, C, [&](int64_t first, int64_t count) {
-          float* sum = WriteBlock(dwte_VpC, v * C + first, sum_buffer);
-          if (sum == sum_buffer) ReadBlock(dwte_VpC, v * C + first, count, sum_buffer);
-          for (int64_t i = lists.first[v - v0]; i >= 0; i = lists.next[i]) {
-            AddTo(sum, dx_BTC, i * C + first, count, row_buffer);
-          }
-          CommitBlock(dwte_VpC, v * C + first, count, sum_buffer);
-        });
-      }
-    });
-  }
+  AddRows(pool, B * T, C, V, dx_BTC, dwte_VpC, true, [&](int64_t i) { return tokens_BT[i]; });
 
   if (!Present(dwpe_TC)) return;
+  if (const KernelArg& starts = Arg(call, 5); Present(starts)) {
+    const auto* starts_BT = starts.as<const int32_t>();
+    AddRows(pool, B * T, C, T, dx_BTC, dwpe_TC, accumulate,
+            [&](int64_t i) { return i % T - starts_BT[i]; });
+    return;
+  }
   pool.ParallelFor(T, kRowGrain, [&](int64_t begin, int64_t end, int) {
     alignas(64) float row_buffer[kBlock], sum_buffer[kBlock];
     for (int64_t t = begin; t < end; ++t) {

@@ -25,6 +25,20 @@ struct Shape {
   int64_t head(int64_t m, int64_t h) const { return (m * (H + 2 * G) + h) * D; }
 };
 
+// Where row m's position has its angles in table_TD; `starts_BT` may be absent.
+class Positions {
+ public:
+  Positions(const KernelArg& starts_BT, const Shape& s)
+      : starts_M_(Present(starts_BT) ? starts_BT.as<const int32_t>() : nullptr), T_(s.T), D_(s.D) {}
+  int64_t Angles(int64_t m) const {
+    return (m % T_ - (starts_M_ == nullptr ? 0 : starts_M_[m])) * D_;
+  }
+
+ private:
+  const int32_t* starts_M_;
+  int64_t T_, D_;
+};
+
 // y = x turned by the angles of `table_D` or, with sign -1, back. y may be x.
 void Rotate(const float* x_D, const float* table_D, int64_t half, float sign, float* y_D) {
   simd::VectorLoop(half, [&](int64_t i, auto part) {
@@ -39,6 +53,7 @@ void RotateInPlace(const KernelCall& call, float sign) {
   const Shape s(call);
   const KernelArg& qkv_MN = Arg(call, 0);
   const auto* table_TD = Arg(call, 1).as<const float>();
+  const Positions positions(Arg(call, 2), s);
   ThreadPool& pool = *call.context.pool;
   pool.ParallelFor(s.M, kRowGrain, [&](int64_t begin, int64_t end, int worker) {
     float* buffer = Scratch(pool, worker).Floats(s.D);
@@ -46,7 +61,7 @@ void RotateInPlace(const KernelCall& call, float sign) {
       for (int64_t h = 0; h < s.rotated(); ++h) {
         const float* x_D = ReadBlock(qkv_MN, s.head(m, h), s.D, buffer);
         float* y_D = WriteBlock(qkv_MN, s.head(m, h), buffer);
-        Rotate(x_D, table_TD + m % s.T * s.D, s.D / 2, sign, y_D);
+        Rotate(x_D, table_TD + positions.Angles(m), s.D / 2, sign, y_D);
         CommitBlock(qkv_MN, s.head(m, h), s.D, buffer);
       }
     }
@@ -92,6 +107,7 @@ void QkNormRotaryForward(const KernelCall& call) {
   const KernelArg &qkv_MN = Arg(call, 0), &out_MN = Arg(call, 3);
   const auto* table_TD = Arg(call, 2).as<const float>();
   auto* rstd = Arg(call, 4).as<float>();
+  const Positions positions(Arg(call, 5), s);
   const float eps = call.scalars[0];
   ZEROPLAN_CHECK(eps > 0, "RMS norm without an epsilon");
   ThreadPool& pool = *call.context.pool;
@@ -108,7 +124,7 @@ void QkNormRotaryForward(const KernelCall& call) {
         simd::VectorLoop(s.D, [&](int64_t i, auto part) {
           Store(y_D + i, Load(x_D + i, part) * inverse * Load(w_D + i, part), part);
         });
-        Rotate(y_D, table_TD + m % s.T * s.D, s.D / 2, 1.0f, y_D);
+        Rotate(y_D, table_TD + positions.Angles(m), s.D / 2, 1.0f, y_D);
         CommitBlock(out_MN, s.head(m, h), s.D, y_buffer);
         rstd[m * s.rotated() + h] = inverse;
       }
@@ -125,6 +141,7 @@ void QkNormRotaryBackward(const KernelCall& call) {
   const KernelArg &dqkv_MN = Arg(call, 0), &qkv_MN = Arg(call, 1);
   const auto* rstd = Arg(call, 3).as<const float>();
   const auto* table_TD = Arg(call, 4).as<const float>();
+  const Positions positions(Arg(call, 7), s);
   ThreadPool& pool = *call.context.pool;
   const FixedCut cut = CutRows(pool, s.M, 2 * s.D);
   const int64_t partial_floats = PartialFloats(cut, 2 * s.D);
@@ -143,7 +160,7 @@ void QkNormRotaryBackward(const KernelCall& call) {
           const float* x_D = ReadBlock(qkv_MN, s.head(m, h), s.D, x_buffer);
           const float* dy_D = ReadBlock(dqkv_MN, s.head(m, h), s.D, d_buffer);
           float* dx_D = WriteBlock(dqkv_MN, s.head(m, h), d_buffer);
-          Rotate(dy_D, table_TD + m % s.T * s.D, s.D / 2, -1.0f, dx_D);
+          Rotate(dy_D, table_TD + positions.Angles(m), s.D / 2, -1.0f, dx_D);
           RmsNormGradient(dx_D, x_D, w_2D + w_at, rstd[m * s.rotated() + h], s.D, dx_D,
                           dw_2D + w_at);
           CommitBlock(dqkv_MN, s.head(m, h), s.D, d_buffer);

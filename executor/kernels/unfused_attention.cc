@@ -1,7 +1,8 @@
 // Causal attention with the probabilities in memory, as a GPU without a fused kernel does it by
 // batched matrix products: the CPU's share in rehearsing such a plan. What is rounded to the
 // arguments' dtype is what that GPU rounds: the probabilities before they weigh the values, the
-// scores' gradients before they become those of queries and keys.
+// scores' gradients before they become those of queries and keys. Borders of documents are zeros in
+// the probabilities, and so in the scores' gradients: the backward pass need not know them.
 //
 // With p = softmax(q k^T / sqrt(D)), o = p v: dv = p^T do; dp = do v^T; ds = p (dp - sum_S p dp);
 // dq = ds k / sqrt(D); dk = ds^T q / sqrt(D).
@@ -94,7 +95,8 @@ void WriteProbsRow(const KernelArg& arg, const Head& head, int64_t q, const floa
               static_cast<size_t>(head.T - n) * DtypeBytes(arg.dtype));
 }
 
-void ForwardTile(const KernelCall& call, const Head& head, int64_t q0, Scratch scratch) {
+void ForwardTile(const KernelCall& call, const Head& head, const VisibleKeys& visible, int64_t q0,
+                 Scratch scratch) {
   const KernelArg &qkv_BTN = Arg(call, 0), &out_BTHD = Arg(call, 1), &probs_BHTT = Arg(call, 2);
   const int64_t rows = std::min(kQueryTile, head.T - q0), K = q0 + rows, D = head.D;
   const int64_t stride = head.stride;
@@ -111,7 +113,9 @@ void ForwardTile(const KernelCall& call, const Head& head, int64_t q0, Scratch s
   });
   for (int64_t r = 0; r < rows; ++r) {
     float* row = scores_QK + r * K;
-    SoftmaxRow(row, q0 + r + 1);
+    const int64_t first = visible.First(q0 + r);
+    ZeroFloats(row, first);
+    SoftmaxRow(row + first, q0 + r + 1 - first);
     WriteProbsRow(probs_BHTT, head, q0 + r, row, q0 + r + 1);
   }
   ZeroFloats(out_QD, rows * D);
@@ -210,7 +214,7 @@ void ForEachTile(const KernelCall& call, const AttentionDims& dims, int64_t head
 void UnfusedAttentionForward(const KernelCall& call) {
   const AttentionDims dims = AttentionDimsOf(call);
   ForEachTile(call, dims, dims.H, [&](int64_t b, int64_t h, int64_t q0, Scratch scratch) {
-    ForwardTile(call, Head(dims, b, h), q0, scratch);
+    ForwardTile(call, Head(dims, b, h), VisibleKeys(Arg(call, 4), b, dims.T), q0, scratch);
   });
 }
 

@@ -46,6 +46,7 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"flash_attention"}, lower.flash_attention);
   visit(PlanField{"checkpoints"}, lower.checkpoints);
   visit(PlanField{.key = "async_save", .optional = true}, lower.async_save);
+  visit(PlanField{.key = "document_borders", .optional = true}, lower.document_borders);
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
 }
 

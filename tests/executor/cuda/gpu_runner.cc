@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -83,13 +84,15 @@ void RunOnGpu(const KernelCall& host, KernelFn fn) {
   const KernelRow& row = KernelInfo(host.id);
   std::vector<KernelArg> host_args(host.args.begin(), host.args.end());
   const uint64_t scratch_bytes = row.workspace_bytes(host.dims, Backend::kCuda);
+  const auto scratch_at = static_cast<size_t>(
+      std::find(row.args.begin(), row.args.end(), ArgMode::kScratch) - row.args.begin());
   if (scratch_bytes > 0) {
-    host_args.resize(static_cast<size_t>(row.args.size()));
-    host_args.back() = {nullptr, scratch_bytes, Dtype::kU8};
+    host_args.resize(std::max(host_args.size(), scratch_at + 1));
+    host_args[scratch_at] = {nullptr, scratch_bytes, Dtype::kU8};
   }
   const size_t count = host_args.size();
   const bool has_scratch = scratch_bytes > 0;
-  const auto is_scratch = [&](size_t i) { return has_scratch && i + 1 == count; };
+  const auto is_scratch = [&](size_t i) { return has_scratch && i == scratch_at; };
   const auto present = [&](size_t i) { return host_args[i].data != nullptr || is_scratch(i); };
 
   std::vector<uint64_t> offsets(count);
