@@ -38,6 +38,8 @@ Json SkipReasonName(int32_t reason) {
       return "loss_spike";
     case kGradientSpike:
       return "gradient_spike";
+    case kNothingCounts:
+      return "nothing_counts";
     default:
       return nullptr;
   }

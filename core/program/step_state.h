@@ -13,25 +13,38 @@ enum SkipReason : int32_t {
   kLossNotFinite = 2,  // with gradients that are
   kLossSpike = 3,
   kGradientSpike = 4,
-  kAbandoned = 5,  // a rank could not take part: its stop_requested is no number
+  kAbandoned = 5,      // a rank could not take part: its stop_requested is no number
+  kNothingCounts = 6,  // no target of the global batch counts in the loss
 };
 
 // A running median is over so many steps.
 inline constexpr int kSpikeWindow = 5;
 
+// StepState::stop_requested on its way to kStepScalars: what a rank has to tell all others, in one
+// double that is summed over ranks. Whole numbers are ranks that ask to stop; below them, in units
+// of 2^-36, are the targets of the step that do not count (those below 0). Sums are exact up to
+// 2^36 targets and 2^17 ranks. NaN: the rank could not take part.
+inline constexpr double kUncountedTarget = 1.0 / (1ull << 36);
+constexpr double StepVote(bool stop, int64_t uncounted_targets) {
+  return (stop ? 1 : 0) + static_cast<double>(uncounted_targets) * kUncountedTarget;
+}
+
 struct StepState {
   // Set before a step by kStepScalars (previous step) or at start.
   double grad_norm_sq = 0;    // this rank's, then all ranks' sum of squares of scaled gradients
-  double stop_requested = 0;  // summed over ranks with the norm: > 0 means all leave after this
-                              // step; NaN: and it is void
+  double stop_requested = 0;  // a StepVote, summed over ranks with the norm. After the step what it
+                              // says of stops: > 0 means all leave after this step; NaN: and it
+                              // is void
   double loss_sum =
-      0;  // mean loss of each micro-step, summed over micro-steps (and ranks, when reduced)
+      0;  // of each micro-step the losses over its B*T targets, 0 for those that do not count,
+          // divided by B*T; summed over micro-steps (and ranks, when reduced). After the step: the
+          // mean over all targets of the global batch that count
   int64_t step = 0;        // optimizer steps taken; a skipped step does not count
   int64_t good_steps = 0;  // since the loss scale last changed
   float loss_scale = 1;
-  float grad_scale =
-      1;  // what dlogits are multiplied with: loss_scale / (tokens of all ranks and micro-steps)
-  float lr = 0;           // used by the step being taken
+  float grad_scale = 1;  // what dlogits are multiplied with: loss_scale / (targets of all ranks and
+                         // micro-steps, whether they count or not)
+  float lr = 0;          // used by the step being taken
   float grad_factor = 1;  // gradient multiplier in AdamW: unscale and clip together
   float grad_norm = 0;    // unscaled global norm, before clipping
   float bias_correction1 = 1, bias_correction2 = 1;  // 1 - beta^t of the step being taken

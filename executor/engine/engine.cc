@@ -16,6 +16,11 @@ namespace zeroplan {
 namespace {
 
 std::unique_ptr<LocalRanks> MakeRanks(const Program& program, const EngineOptions& options) {
+  if (options.backend == Backend::kCuda && program.document_borders) {
+    ThrowUsage(
+        "--packing documents: attention within documents runs on the CPU backend only so far; on "
+        "GPUs use --packing off or --packing stream");
+  }
   switch (options.backend) {
     case Backend::kCpu:
       return MakeCpuRanks(program, options);
@@ -116,11 +121,11 @@ StepState Engine::Step(const FillBatch& fill) {
         return;
       }
       // One rank of the process asks; the step's reduction of the scalars tells the others.
+      const bool abandons = std::exchange(abandoned_[static_cast<size_t>(index)], uint8_t{0}) != 0;
+      const int64_t uncounted = rank.TakeUncounted();
       rank.host_state().stop_requested =
-          std::exchange(abandoned_[static_cast<size_t>(index)], uint8_t{0}) != 0
-              ? std::numeric_limits<double>::quiet_NaN()
-          : index == 0 && stop_requested_.load() ? 1
-                                                 : 0;
+          abandons ? std::numeric_limits<double>::quiet_NaN()
+                   : StepVote(index == 0 && stop_requested_.load(), uncounted);
       rank.Run(section);
     });
     const StepTimes times = rank.Finish();
@@ -135,17 +140,22 @@ StepState Engine::Step(const FillBatch& fill) {
   return state();
 }
 
-double Engine::Evaluate(const FillBatch& fill) {
+double Engine::Evaluate(const FillBatch& fill, int64_t* counted) {
   double loss_sum = 0;
+  const BatchSpec& batch = program_.setup.batch;
+  std::atomic<int64_t> all = local_rank_count() * batch.micro_batch * batch.seq_len;
   ranks_->OnEvery([&](RankRunner& rank, int index) {
     rank.Drain();
     const StepState before = rank.host_state();
+    rank.TakeUncounted();
     rank.FillTokens(fill, 0);
+    all -= rank.TakeUncounted();
     rank.Complete(Section::kEval);
     if (index == 0) loss_sum = rank.host_state().loss_sum;
     rank.host_state() = before;
   });
-  return loss_sum / program_.setup.batch.world_size;
+  if (counted != nullptr) *counted = all.load();
+  return loss_sum / batch.world_size;
 }
 
 std::vector<float> Engine::Logits(std::span<const int32_t> tokens, int32_t position) {

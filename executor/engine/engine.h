@@ -3,14 +3,18 @@
 // while steps run.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/program/chrome_trace.h"
@@ -74,10 +78,37 @@ struct ExecutedInstruction {
   int32_t repetition;  // micro-step number within the optimizer step, else 0
 };
 
-// Writes inputs and targets (I32, B*T each) of micro-step `micro_step` of the coming optimizer
-// step. Called on the rank's own thread.
-using FillBatch = std::function<void(int rank, int64_t micro_step, std::span<int32_t> inputs,
-                                     std::span<int32_t> targets)>;
+// Writes the batch of micro-step `micro_step` of the coming optimizer step, I32 and B*T each:
+// inputs; targets, below 0 where a position does not count in the loss; and for a program with
+// document_borders where in its row each position's document starts (else `starts` is empty).
+// Called on the rank's own thread. Made of anything that can be called so, or without `starts`:
+// then each row is one document.
+class FillBatch {
+ public:
+  using Tokens = std::span<int32_t>;
+
+  template <typename Fill>
+    requires(!std::same_as<std::remove_cvref_t<Fill>, FillBatch>)
+  FillBatch(Fill fill) {  // NOLINT: implicit
+    if constexpr (std::is_invocable_v<Fill&, int, int64_t, Tokens, Tokens, Tokens>) {
+      fill_ = std::move(fill);
+    } else {
+      fill_ = [fill = std::move(fill)](int rank, int64_t micro_step, Tokens inputs, Tokens targets,
+                                       Tokens starts) mutable {
+        fill(rank, micro_step, inputs, targets);
+        std::fill(starts.begin(), starts.end(), 0);
+      };
+    }
+  }
+
+  void operator()(int rank, int64_t micro_step, Tokens inputs, Tokens targets,
+                  Tokens starts = {}) const {
+    fill_(rank, micro_step, inputs, targets, starts);
+  }
+
+ private:
+  std::function<void(int, int64_t, Tokens, Tokens, Tokens)> fill_;
+};
 
 class Engine {
  public:
@@ -111,10 +142,13 @@ class Engine {
   void WriteSaveCopy(int index, StateSink& sink) const;
 
   // One optimizer step: grad_accum micro-steps and the update. Returns the state after it (the same
-  // on every rank); loss_sum is the mean loss over ranks and micro-steps.
+  // on every rank); loss_sum is the mean loss over the targets of all ranks and micro-steps that
+  // count, and so is what the gradient is of. Where none does, the step changes nothing
+  // (StepState::skip is kNothingCounts).
   StepState Step(const FillBatch& fill);
-  // Mean loss of one batch per rank, without gradients.
-  double Evaluate(const FillBatch& fill);
+  // Loss of one batch per rank, without gradients: the mean over all B*T targets of all ranks, with
+  // 0 for those that do not count. `counted` becomes the number of this process's that do.
+  double Evaluate(const FillBatch& fill, int64_t* counted = nullptr);
   // Logits (fp32, padded vocabulary) of row `position` of a one-sequence batch. REQUIRES: the
   // program has a generate section.
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position);

@@ -1,5 +1,6 @@
 #include "executor/engine/rank_runner.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -28,7 +29,11 @@ void RankRunner::FillTokens(const FillBatch& fill, int64_t micro_step) {
   AwaitTokens();
   place_.Set(Doing::kReadsBatch, Section::kMicroStep, 0, static_cast<int>(micro_step));
   const std::span<int32_t> input = inputs();
-  fill(rank_, micro_step, input, {input.data() + input.size(), input.size()});
+  const std::span<int32_t> target = {input.data() + input.size(), input.size()};
+  const std::span<int32_t> starts = {target.data() + target.size(),
+                                     program_.document_borders ? input.size() : 0};
+  fill(rank_, micro_step, input, target, starts);
+  uncounted_ += std::count_if(target.begin(), target.end(), [](int32_t t) { return t < 0; });
   place_.Turn(Doing::kRuns);
 }
 
@@ -78,7 +83,8 @@ std::string RankRunner::PlaceText() const {
 
 std::span<int32_t> RankRunner::inputs() {
   const std::span<std::byte> bytes = HostBytes(program_.tokens_host_buffer);
-  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t) / 2};
+  const size_t tables = program_.document_borders ? 3 : 2;
+  return {reinterpret_cast<int32_t*>(bytes.data()), bytes.size() / sizeof(int32_t) / tables};
 }
 
 StepState& RankRunner::host_state() {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/program/chrome_trace.h"
@@ -70,6 +71,8 @@ class RankRunner {
   void WriteSaveCopy(StateSink& sink) const;
   // Writes a batch's inputs and targets, B*T each, once those of the micro-step before were taken.
   void FillTokens(const FillBatch& fill, int64_t micro_step);
+  // Targets filled since the last call that do not count (those below 0).
+  int64_t TakeUncounted() { return std::exchange(uncounted_, 0); }
   std::span<int32_t> inputs();
   // The host's copy of the step state.
   StepState& host_state();
@@ -128,6 +131,7 @@ class RankRunner {
   std::span<std::byte> HostBytes(BufferId id);
 
   bool carries_work_ = false;  // a step ran, and no drain since
+  int64_t uncounted_ = 0;
   std::array<uint64_t, kSpaces> touched_bytes_{};
   Engine::Traffic traffic_;  // but for the bytes of files
   std::vector<ExecutedInstruction> executed_;

@@ -25,9 +25,16 @@ static_assert(std::is_trivially_copyable_v<StepSettings>);
 // Added to the norm that clipping divides by, as DeepSpeed and PyTorch do.
 inline constexpr double kClipEps = 1e-6;
 
-// What the loss's gradient is multiplied with: the mean over all tokens of a global batch, scaled.
+// Positions of a global batch.
+ZEROPLAN_HOST_DEVICE inline int64_t BatchTargets(const BatchSpec& batch) {
+  return batch.global_batch() * batch.seq_len;
+}
+
+// What the loss's gradient is multiplied with: the mean over all positions of a global batch,
+// scaled. Where some do not count, SettleStep makes of it the mean over those that do: their number
+// is known once all micro-steps and ranks have been.
 ZEROPLAN_HOST_DEVICE inline float GradScale(const BatchSpec& batch, float loss_scale) {
-  const auto tokens = static_cast<double>(batch.global_batch() * batch.seq_len);
+  const auto tokens = static_cast<double>(BatchTargets(batch));
   return static_cast<float>(static_cast<double>(loss_scale) / tokens);
 }
 inline float GradScale(const TrainSetup& setup, float loss_scale) {
@@ -45,10 +52,12 @@ ZEROPLAN_HOST_DEVICE inline float RunningMedian(const float (&recent)[kSpikeWind
   return sorted[0] > 0 ? sorted[kSpikeWindow / 2] : 0;
 }
 
-// What is wrong with a step of this mean loss and gradient norm.
+// What is wrong with a step of this mean loss and gradient norm, over the share of its targets that
+// counts.
 ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, double loss,
-                                                      double norm) {
+                                                      double norm, double counted_share) {
   if (std::isnan(state.stop_requested)) return kAbandoned;
+  if (counted_share <= 0) return kNothingCounts;
   if (!std::isfinite(norm)) return kGradientsNotFinite;
   if (!std::isfinite(loss)) return kLossNotFinite;
   const auto spikes = [&](double value, const float(&recent)[kSpikeWindow]) {
@@ -64,16 +73,30 @@ ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, do
 // The state before the first step.
 StepState InitialStepState(const TrainSetup& setup);
 
-// Takes a state whose sums (grad_norm_sq, loss_sum) run over all ranks and micro-steps, and settles
-// the step: mean loss, true norm, whether to skip and why, clipping, learning rate, bias
+// Takes the targets that do not count out of a step's votes (see StepVote): of the targets of
+// `batch`, the share that counts. 1 where a rank could not take part.
+ZEROPLAN_HOST_DEVICE inline double TakeCountedShare(const BatchSpec& batch, StepState& state) {
+  if (std::isnan(state.stop_requested)) return 1;
+  const double stops = std::floor(state.stop_requested);
+  const double uncounted = (state.stop_requested - stops) / kUncountedTarget;
+  state.stop_requested = stops;
+  const auto all = static_cast<double>(BatchTargets(batch));
+  return (all - uncounted) / all;
+}
+
+// Takes a state whose sums (grad_norm_sq, loss_sum, votes) run over all ranks and micro-steps, and
+// settles the step: mean loss, true norm, whether to skip and why, clipping, learning rate, bias
 // corrections. Then loss_scale and grad_scale become those of the next step.
 ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepState& state) {
   const OptimizerConfig& optimizer = settings.optimizer;
   state.loss_sum /= static_cast<double>(settings.batch.world_size * settings.batch.grad_accum);
-  const double scale = static_cast<double>(state.loss_scale);  // of the gradients at hand
+  const double share = TakeCountedShare(settings.batch, state);
+  if (share > 0) state.loss_sum /= share;
+  // Of the gradients at hand: theirs is the mean over all targets.
+  const double scale = static_cast<double>(state.loss_scale) * (share > 0 ? share : 1);
   const double norm = std::sqrt(state.grad_norm_sq) / scale;
   state.grad_norm = static_cast<float>(norm);
-  state.skip = FindSkipReason(state, state.loss_sum, norm);
+  state.skip = FindSkipReason(state, state.loss_sum, norm, share);
   if (state.skip != kTaken) {
     if (state.skip != kAbandoned) ++state.skipped_steps;
   } else {

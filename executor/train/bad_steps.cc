@@ -18,6 +18,8 @@ std::string SkipReasonText(int32_t reason) {
       return "a gradient norm above --skip-loss-spike times its running median";
     case kAbandoned:
       return "data that a rank could not read";
+    case kNothingCounts:
+      return "no token that counts in the loss";
   }
   return "an unknown reason";
 }
@@ -29,6 +31,7 @@ void BadSteps::Note(const StepState& state) {
     any_taken_ = true;
     return;
   }
+  if (state.skip == kNothingCounts) return;  // which says nothing of the training
   const bool dynamic = precision_.dtype == Dtype::kF16 && precision_.loss_scale <= 0;
   const bool curable = dynamic && state.skip == kGradientsNotFinite &&
                        static_cast<double>(scale) > precision_.min_loss_scale;

@@ -55,13 +55,15 @@ void CheckTrace(const Program& program, const std::vector<ExecutedInstruction>& 
 }
 
 void CheckCell(const testing::Cell& cell, bool flash_attention = true,
-               const ModelSpec& model = testing::TinyModel(), bool async_save = false) {
+               const ModelSpec& model = testing::TinyModel(), bool async_save = false,
+               bool document_borders = false) {
   CAPTURE(cell.name);
   CAPTURE(async_save);
   CAPTURE(model.family->name());
   LowerOptions lower = SmallChunks();
   lower.flash_attention = flash_attention;
   lower.async_save = async_save;
+  lower.document_borders = document_borders;
   const Program program = Lower(model, cell.setup, lower);
   const MemoryReport memory = WalkMemory(program);
   EngineOptions options;
@@ -119,6 +121,17 @@ TEST_CASE("memory, instructions and traffic are the plan's: fp32") {
 TEST_CASE("memory, instructions and traffic are the plan's: with a copy to save from") {
   for (const auto& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) {
     CheckCell(cell, true, testing::TinyModel(), /*async_save=*/true);
+  }
+}
+
+TEST_CASE("memory, instructions and traffic are the plan's: borders of documents") {
+  for (const ModelSpec& model :
+       {testing::TinyModel(), testing::TinyLlama(Llama()), testing::TinyLlama(Qwen3())}) {
+    for (const bool flash_attention : {true, false}) {
+      for (const auto& cell : testing::SomeCells({Dtype::kBF16})) {
+        CheckCell(cell, flash_attention, model, false, /*document_borders=*/true);
+      }
+    }
   }
 }
 

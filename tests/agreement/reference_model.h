@@ -27,8 +27,8 @@ class ReferenceModel {
  public:
   explicit ReferenceModel(const ModelSpec& spec) : spec_(spec), C_(spec.hidden), F_(spec.ffn) {}
 
-  // Mean loss over all tokens; where `grads` is given, also the gradients of that mean (set, not
-  // added to). Padded rows of wte get none.
+  // Mean loss over all tokens whose target is not negative; where `grads` is given, also the
+  // gradients of that mean (set, not added to). Padded rows of wte get none.
   double Loss(const Tensors& weights, const std::vector<Sequence>& sequences,
               Tensors* grads = nullptr) const {
     if (grads != nullptr) {
@@ -36,7 +36,9 @@ class ReferenceModel {
       for (const Values& w : weights) grads->emplace_back(w.size(), 0.0);
     }
     double tokens = 0, loss = 0;
-    for (const Sequence& s : sequences) tokens += static_cast<double>(s.inputs.size());
+    for (const Sequence& s : sequences) {
+      for (const int32_t target : s.targets) tokens += target >= 0 ? 1 : 0;
+    }
     for (const Sequence& s : sequences) loss += Run(weights, s, 1 / tokens, grads);
     return loss / tokens;
   }
@@ -248,6 +250,10 @@ class ReferenceModel {
     Values d = Head(w, f.final.y_TC);  // logits, and in place their gradients
     double loss = 0;
     for (size_t t = 0; t < length; ++t) {
+      if (s.targets[t] < 0) {
+        for (size_t j = 0; j < v; ++j) d[t * v + j] = 0;
+        continue;
+      }
       const auto target = static_cast<size_t>(s.targets[t]);
       double total = 0;
       for (size_t j = 0; j < v; ++j) total += std::exp(d[t * v + j]);

@@ -40,6 +40,63 @@ TEST_CASE("initial state") {
   CHECK(InitialStepState(fixed).loss_scale == 128);
 }
 
+// Of 192 targets 144 do not count: the mean over the others is 4 times that over all.
+TEST_CASE("loss and gradients are means over the targets that count, whoever has them") {
+  for (const Dtype dtype : {Dtype::kF32, Dtype::kF16}) {
+    TrainSetup setup = Setup(dtype);
+    setup.optimizer.gradient_clipping = 3;
+    for (const int stops : {0, 1, 4}) {
+      StepState state = InitialStepState(setup);
+      const double scale = state.loss_scale;
+      state.loss_sum = 24;  // over 4 ranks and 3 micro-steps
+      state.grad_norm_sq = 16 * scale * scale;
+      // As the ranks' votes add up.
+      for (const int uncounted : {0, 48, 48, 48}) {
+        state.stop_requested += StepVote(uncounted >= 48 && stops > 0, uncounted);
+      }
+      if (stops == 4) state.stop_requested += StepVote(true, 0);
+      SettleStep(setup, state);
+      CHECK(state.stop_requested == (stops == 0 ? 0 : stops == 1 ? 3 : 4));
+      CHECK(state.skip == kTaken);
+      CHECK(state.loss_sum == 8);
+      CHECK(state.grad_norm == 16);
+      CHECK(state.grad_factor == Approx(4 * (3.0 / 16) / scale));
+      // What the next step's kernels multiply with does not know its batch.
+      CHECK(state.grad_scale == Approx(scale / kTokens));
+    }
+  }
+}
+
+TEST_CASE("a step of which no target counts changes nothing and is no bad one") {
+  const TrainSetup setup = Setup(Dtype::kF16);
+  StepState state = InitialStepState(setup);
+  const StepState before = state;
+  for (int rank = 0; rank < 4; ++rank) state.stop_requested += StepVote(false, 48);
+  SettleStep(setup, state);
+  CHECK(state.skip == kNothingCounts);
+  CHECK(state.loss_sum == 0);
+  CHECK(state.stop_requested == 0);
+  CHECK(state.step == 0);
+  CHECK(state.skipped_steps == 1);
+  CHECK(state.loss_scale == before.loss_scale);
+  CHECK(state.good_steps == before.good_steps);
+  CHECK(state.hysteresis_left == before.hysteresis_left);
+  CHECK(state.recent_loss[0] == 0);
+}
+
+// Sums of the largest batches are exact.
+TEST_CASE("votes of many ranks and targets add up exactly") {
+  TrainSetup setup = Setup(Dtype::kBF16);
+  setup.batch = {.micro_batch = 16, .grad_accum = 64, .world_size = 1024, .seq_len = 32768};
+  const int64_t of_rank = 16 * 64 * 32768;
+  StepState state = InitialStepState(setup);
+  state.loss_sum = 1024 * 64;
+  for (int rank = 0; rank < 1024; ++rank) state.stop_requested += StepVote(true, of_rank - 1);
+  SettleStep(setup, state);
+  CHECK(state.stop_requested == 1024);
+  CHECK(state.loss_sum == static_cast<double>(of_rank));  // 1024 targets count
+}
+
 TEST_CASE("two good steps in fp32: mean loss, norm, clipping, bias corrections") {
   const TrainSetup setup = Setup(Dtype::kF32);
   StepState state = InitialStepState(setup);
