@@ -106,6 +106,7 @@ void RunEstimate(const EstimateOptions& options) {
         "Host memory counts a copy of the states, from which saves are written beside the steps "
         "(--async-save on).");
   }
+  ApplyPacking(common, inputs.lower, assumptions);
   NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
   NoteDisk(inputs, common, hardware, assumptions);
   NoteIdleSums(inputs.setups, assumptions);
@@ -138,6 +139,7 @@ void RegisterEstimate(Command& app) {
   AddChoiceOptions(command, options->common, /*all_default=*/true);
   AddDeterministicOption(command, options->common);
   AddAsyncSaveOption(command, options->common);
+  AddPackingOption(command, options->common);
   AddGoalOptions(command, options->common.goal);
   AddRuntimeOptions(command, options->runtime, "Whose memory and time are estimated");
   command.Value({"Output", "--format", "table|json|csv",

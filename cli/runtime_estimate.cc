@@ -149,6 +149,11 @@ void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const Comm
     ThrowUsage("--async-save: is of zeroplan's own saves, not modelled with {}; leave it out",
                asked);
   }
+  if (common.packing == Packing::kDocuments) {
+    ThrowUsage(
+        "--packing: documents is of zeroplan's own training, not modelled with {}; leave it out",
+        asked);
+  }
   if (runtime != OtherRuntime::kFsdp2) return;
   if (!common.config.empty()) {
     ThrowUsage(

@@ -175,6 +175,15 @@ void AddAsyncSaveOption(Command& command, CommonOptions& options, bool searched)
   }
 }
 
+void AddPackingOption(Command& command, CommonOptions& options) {
+  command.Value(
+      {"Run", "--packing", "stream|documents|off",
+       "How 'train' is to pack documents: with 'documents' batches say where each starts, "
+       "4 bytes a position, which runs on the CPU backend only so far (default stream; "
+       "off takes the same memory)"},
+      options.packing, WordIn<Packing>({"stream", "documents", "off"}));
+}
+
 void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default, bool searched) {
   const char* group = "ZeRO, offload and recompute";
   // Disks that nobody named are not searched.

@@ -8,6 +8,7 @@
 
 #include "cli/common/command.h"
 #include "core/base/dtype.h"
+#include "core/config/packing.h"
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
@@ -65,6 +66,7 @@ struct CommonOptions {
   std::string config;
   bool deterministic = false;
   Option<AsyncSave> async_save;
+  Option<Packing> packing;
 };
 
 enum class OutputFormat : uint8_t { kText, kJson };
@@ -84,6 +86,8 @@ void AddDeterministicOption(Command& command, CommonOptions& options);
 // --async-save, of what is planned: whether the memory of a copy to save from counts. `searched`:
 // "auto" is a choice too (plan).
 void AddAsyncSaveOption(Command& command, CommonOptions& options, bool searched = false);
+// --packing, of what is planned: whether batches say where documents start.
+void AddPackingOption(Command& command, CommonOptions& options);
 // The run's length and price.
 void AddGoalOptions(Command& command, GoalOptions& options);
 // ZeRO, offload, recompute, and --config. `all_default`: "all" is the default of stage and offloads

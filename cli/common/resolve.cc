@@ -363,6 +363,14 @@ LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfi
   return lower;
 }
 
+void ApplyPacking(const CommonOptions& options, LowerOptions& lower, Assumptions& assumptions) {
+  lower.document_borders = options.packing == Packing::kDocuments;
+  if (!lower.document_borders) return;
+  assumptions.notes.push_back(
+      "Batches say where each position's document starts (--packing documents); 'train' runs that "
+      "on the CPU backend only so far, on GPUs with off or stream.");
+}
+
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
                    const HardwareProfile& hardware, bool ordered_program,
                    Assumptions& assumptions) {

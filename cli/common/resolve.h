@@ -46,6 +46,8 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
 // How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
 // scores where no other kernel takes its heads.
+// Of --packing: with documents the program has their borders, and a note says where that runs.
+void ApplyPacking(const CommonOptions& options, LowerOptions& lower, Assumptions& assumptions);
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
 // Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,

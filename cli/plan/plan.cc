@@ -313,6 +313,7 @@ void RegisterPlan(Command& app) {
   AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
   AddDeterministicOption(command, options->common);
   AddAsyncSaveOption(command, options->common, /*searched=*/true);
+  AddPackingOption(command, options->common);
   OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
                         "Finds the largest that fits: GPT-2 shape (without a model; the default), "
                         "sequence or micro-batch (of the model), and plans it"};

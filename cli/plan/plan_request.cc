@@ -39,6 +39,7 @@ PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
   }
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = options_.async_save == AsyncSave::kOn;
+  ApplyPacking(options_, inputs_.lower, assumptions);
   if (!options.deepspeed_file.empty()) {
     ForDeepSpeed(FormatOf(options));
   }

@@ -8,6 +8,7 @@
 #include "cli/common/resolve.h"
 #include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
+#include "cli/train/packing_choice.h"
 #include "cli/train/progress.h"
 #include "cli/train/run_signals.h"
 #include "cli/train/train_command.h"
@@ -100,6 +101,12 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   TrainOptions options = ResolveTrainOptions(command, work);
   options.backend = backend;
   options.group = group;
+  const auto tokens = [&](const std::vector<std::string>& data) {
+    return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
+                        command.threads.value_or(0), command.records.Choices());
+  };
+  options.data = tokens(command.data);
+  options.packing = SettlePacking(command, backend, options.data, work);
   Program program = LowerWork(work);
   // The ranks of a host look before any of them takes memory: Train meets first.
   const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
@@ -135,11 +142,6 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (!command.metrics.empty() && place.rank == 0) {
     metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
   }
-  const auto tokens = [&](const std::vector<std::string>& data) {
-    return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
-                        command.threads.value_or(0), command.records.Choices());
-  };
-  options.data = tokens(command.data);
   if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
   Progress progress(facts, metrics.get());
   return Train(program, options, progress);

@@ -213,6 +213,11 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "on then)"},
                /*required=*/false, 0, options.validation_data);
   AddTextChoices(command, "Data", options.records);
+  command.Value({"Data", "--packing", "stream|documents|off",
+                 "stream: windows over all tokens. documents: whole documents, several a sequence, "
+                 "that do not see each other (CPU backend). off: one document a sequence, padded "
+                 "(default: stream; for conversations documents, on GPUs off)"},
+                options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
   command.Flag("Data", "--no-shuffle",
                "Take samples in the stream's order, and hold back none for validation",
                options.no_shuffle);

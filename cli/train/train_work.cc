@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "cli/train/packing_choice.h"
 #include "cli/train/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
@@ -247,6 +248,7 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
           ? WorkOfConfig(command, profile, backend,
                          ranks.value_or(command.common.cluster.gpus.value_or(1)), assumptions)
           : WorkOfPlan(command, backend, assumptions);
+  CheckPackingAsked(command, work, backend);
   work.hardware = std::move(profile);
   work.gpu_memory_limit = gpu_memory;
   work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();

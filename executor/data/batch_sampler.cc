@@ -18,10 +18,26 @@ BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& optio
   if (!(o.validation_fraction >= 0 && o.validation_fraction < 1)) {
     ThrowUsage("validation fraction {}: must be at least 0 and less than 1", o.validation_fraction);
   }
-  const uint64_t samples = (data.size() - 1) / static_cast<uint64_t>(o.seq_len);
+  if (!data.any_counts()) {
+    ThrowUsage(
+        "{}: by its loss mask none of its {} tokens counts; make the file again with 'zeroplan "
+        "data "
+        "tokenize'",
+        o.option, data.size());
+  }
+  if (o.packing == Packing::kStream) {
+    SplitStream();
+  } else {
+    SplitDocuments();
+  }
+}
+
+void BatchSampler::SplitStream() {
+  const SamplerOptions& o = options_;
+  const uint64_t samples = (data_.size() - 1) / static_cast<uint64_t>(o.seq_len);
   if (samples == 0) {
-    ThrowUsage("--data: {} tokens, but one sample of sequence length {} needs {}", data.size(),
-               o.seq_len, o.seq_len + 1);
+    ThrowUsage("{}: {} tokens, but one sample of sequence length {} needs {}", o.option,
+               data_.size(), o.seq_len, o.seq_len + 1);
   }
   const auto batch = static_cast<uint64_t>(o.global_batch());
   const auto length = static_cast<uint64_t>(o.seq_len);
@@ -30,7 +46,7 @@ BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& optio
     train_samples_ = train_tokens_ / length;
     if (train_samples_ == 0 || train_samples_ > samples) {
       ThrowUsage("--data: {} tokens are trained on, of {}, with sequences of {}: that is no sample",
-                 train_tokens_, data.size(), length);
+                 train_tokens_, data_.size(), length);
     }
     first_validation_ = std::min(samples, (train_tokens_ + length - 1) / length);
     validation_samples_ = (samples - first_validation_) / batch * batch;
@@ -44,6 +60,30 @@ BatchSampler::BatchSampler(const TokenDataset& data, const SamplerOptions& optio
   if (validation_samples_ > 0) train_tokens_ = train_samples_ * length;
 }
 
+void BatchSampler::SplitDocuments() {
+  const SamplerOptions& o = options_;
+  const PackedOptions packed = {o.seq_len, o.packing, o.cut_long};
+  const auto batch = static_cast<uint64_t>(o.global_batch());
+  uint64_t border = data_.size();
+  if (o.shuffle) {
+    border = o.train_tokens ? std::min(*o.train_tokens, data_.size())
+                            : HoldBackDocuments(data_, packed, o.validation_fraction, batch);
+  }
+  train_sequences_ = PackedSequences(data_, 0, border, packed);
+  train_samples_ = train_sequences_.size();
+  if (train_samples_ == 0) {
+    ThrowUsage(
+        "{}: none of its {} documents has two tokens, an input and its target; use other data, or "
+        "--packing stream",
+        o.option, data_.documents());
+  }
+  if (border < data_.size()) {
+    validation_sequences_ = PackedSequences(data_, border, data_.size(), packed);
+    validation_samples_ = validation_sequences_.size() / batch * batch;
+    train_tokens_ = border;
+  }
+}
+
 int64_t BatchSampler::validation_batches() const {
   return static_cast<int64_t>(validation_samples_) / (options_.micro_batch * options_.world_size);
 }
@@ -55,40 +95,110 @@ uint64_t BatchSampler::SampleAt(uint64_t position) const {
 }
 
 void BatchSampler::FillTrain(uint64_t samples_consumed, int rank, int64_t micro_step,
-                             std::span<int32_t> inputs, std::span<int32_t> targets) const {
+                             std::span<int32_t> inputs, std::span<int32_t> targets,
+                             std::span<int32_t> starts) const {
   const SamplerOptions& o = options_;
   ZEROPLAN_CHECK(micro_step >= 0 && micro_step < o.grad_accum, "micro-step {} of {}", micro_step,
                  o.grad_accum);
   const auto first = static_cast<uint64_t>((micro_step * o.world_size + rank) * o.micro_batch);
   for (int64_t i = 0; i < o.micro_batch; ++i) {
-    FillRow(SampleAt(samples_consumed + first + static_cast<uint64_t>(i)), i, inputs, targets);
+    const uint64_t sample = SampleAt(samples_consumed + first + static_cast<uint64_t>(i));
+    const Row row = RowOf(i, inputs, targets, starts);
+    if (o.packing == Packing::kStream) {
+      FillFromStream(sample, row);
+    } else {
+      FillFromDocuments(train_sequences_.at(sample), row);
+    }
   }
 }
 
 void BatchSampler::FillValidation(int64_t batch, int rank, std::span<int32_t> inputs,
-                                  std::span<int32_t> targets) const {
+                                  std::span<int32_t> targets, std::span<int32_t> starts) const {
   const SamplerOptions& o = options_;
   ZEROPLAN_CHECK(batch >= 0 && batch < validation_batches(), "validation batch {} of {}", batch,
                  validation_batches());
   const auto first = static_cast<uint64_t>((batch * o.world_size + rank) * o.micro_batch);
   for (int64_t i = 0; i < o.micro_batch; ++i) {
-    FillRow(first_validation_ + first + static_cast<uint64_t>(i), i, inputs, targets);
+    const uint64_t sample = first + static_cast<uint64_t>(i);
+    const Row row = RowOf(i, inputs, targets, starts);
+    if (o.packing == Packing::kStream) {
+      FillFromStream(first_validation_ + sample, row);
+    } else {
+      FillFromDocuments(validation_sequences_.at(sample), row);
+    }
   }
 }
 
-void BatchSampler::FillRow(uint64_t sample, int64_t row, std::span<int32_t> inputs,
-                           std::span<int32_t> targets) const {
+BatchSampler::Row BatchSampler::RowOf(int64_t row, std::span<int32_t> inputs,
+                                      std::span<int32_t> targets, std::span<int32_t> starts) const {
   const auto length = static_cast<size_t>(options_.seq_len);
   const size_t at = static_cast<size_t>(row) * length;
   const auto expected = static_cast<size_t>(options_.micro_batch) * length;
-  ZEROPLAN_CHECK(inputs.size() == expected && targets.size() == expected, "{} and {} tokens",
-                 inputs.size(), targets.size());
-  const auto row_inputs = inputs.subspan(at, length);
-  const auto row_targets = targets.subspan(at, length);
-  data_.Read(sample * length, row_inputs);
+  ZEROPLAN_CHECK(inputs.size() == expected && targets.size() == expected &&
+                     (starts.empty() || starts.size() == expected),
+                 "{}, {} and {} tokens", inputs.size(), targets.size(), starts.size());
+  return {inputs.subspan(at, length), targets.subspan(at, length),
+          starts.empty() ? starts : starts.subspan(at, length)};
+}
+
+void BatchSampler::FillFromStream(uint64_t sample, const Row& row) const {
+  const size_t length = row.inputs.size();
+  data_.Read(sample * length, row.inputs);
   // The targets are the inputs moved by one and a single new token.
-  std::copy(row_inputs.begin() + 1, row_inputs.end(), row_targets.begin());
-  data_.Read(sample * length + length, row_targets.last(1));
+  std::copy(row.inputs.begin() + 1, row.inputs.end(), row.targets.begin());
+  data_.Read(sample * length + length, row.targets.last(1));
+  data_.MaskTargets(sample * length + 1, row.targets);
+  std::fill(row.starts.begin(), row.starts.end(), 0);
+}
+
+void BatchSampler::FillFromDocuments(std::span<const PackedSequences::Piece> pieces,
+                                     const Row& row) const {
+  size_t at = 0;
+  for (const PackedSequences::Piece& piece : pieces) {
+    const std::span<int32_t> inputs = row.inputs.subspan(at, piece.pairs);
+    const std::span<int32_t> targets = row.targets.subspan(at, piece.pairs);
+    data_.Read(piece.begin, inputs);
+    std::copy(inputs.begin() + 1, inputs.end(), targets.begin());
+    data_.Read(piece.begin + piece.pairs, targets.last(1));
+    data_.MaskTargets(piece.begin + 1, targets);
+    if (!row.starts.empty()) {
+      std::fill_n(row.starts.begin() + static_cast<ptrdiff_t>(at), inputs.size(),
+                  static_cast<int32_t>(at));
+    }
+    at += inputs.size();
+  }
+  const auto empty = static_cast<ptrdiff_t>(at);
+  std::fill(row.inputs.begin() + empty, row.inputs.end(), 0);
+  std::fill(row.targets.begin() + empty, row.targets.end(), -1);
+  if (!row.starts.empty()) {
+    std::fill(row.starts.begin() + empty, row.starts.end(), static_cast<int32_t>(at));
+  }
+}
+
+std::string DescribePacking(const BatchSampler& sampler, Packing packing) {
+  if (packing == Packing::kStream) return "";
+  const PackedSequences &train = sampler.train_sequences(),
+                        &validation = sampler.validation_sequences();
+  const auto T = static_cast<uint64_t>(sampler.options().seq_len);
+  const uint64_t positions = train.size() * T;
+  std::string text = fmt::format(
+      "--packing {}: {} documents in {} sequences of {} an epoch, {:.1f} % of their positions "
+      "padding",
+      PackingName(packing), train.documents(), train.size(), T,
+      100 * static_cast<double>(positions - train.pairs()) / static_cast<double>(positions));
+  if (validation.size() > 0) {
+    text += fmt::format("; {} documents are held back for validation", validation.documents());
+  }
+  if (const uint64_t cut = train.cut() + validation.cut(); cut > 0) {
+    const uint64_t left_out = train.left_out() + validation.left_out();
+    text += fmt::format("; documents longer than a sequence: {}, ", cut);
+    text += left_out > 0 ? fmt::format("whose last {} tokens are left out", left_out)
+                         : "cut into pieces that do not see each other";
+  }
+  if (const uint64_t alone = train.too_short() + validation.too_short(); alone > 0) {
+    text += fmt::format("; documents of a single token, left out: {}", alone);
+  }
+  return text;
 }
 
 }  // namespace zeroplan

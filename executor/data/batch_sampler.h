@@ -1,7 +1,12 @@
 // Which tokens each rank trains on at each micro-step.
 //
-// Sample k is tokens [k*T, k*T + T] of the stream, T = seq_len: inputs are the first T, targets the
-// last T. Samples share no input token, and there are (tokens - 1) / T of them.
+// A sample is a row of T = seq_len positions. With Packing::kStream sample k is tokens [k*T, k*T +
+// T] of the stream: inputs are the first T, targets the last T. Samples share no input token, and
+// there are (tokens - 1) / T of them. Else samples are whole documents (packed_sequences.h), and no
+// target is of another document than its input. Positions without a document have input 0 and
+// target -1.
+//
+// A target that does not count in the loss, by the data's mask, is -1.
 //
 // Training samples have positions 0, 1, 2, ... without end. Row i of micro-step m on rank r, when
 // `samples_consumed` positions have been used before this optimizer step, takes position
@@ -16,7 +21,11 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 
+#include "core/config/packing.h"
+#include "executor/data/packed_sequences.h"
 #include "executor/data/token_dataset.h"
 
 namespace zeroplan {
@@ -36,8 +45,13 @@ struct SamplerOptions {
   // rank count. Data of fewer than two global batches has no validation part at all.
   double validation_fraction = 0.05;
   // Tokens from the stream's begin that are trained on, as an earlier part of the run had them: no
-  // other batch or sequence length puts one of the rest among them. In place of the fraction.
+  // other batch or sequence length puts one of the rest among them. In place of the fraction. Of
+  // documents those that begin there.
   std::optional<uint64_t> train_tokens;
+  Packing packing = Packing::kStream;
+  // Documents that are longer than a sequence: in pieces, or cut off behind the first T pairs.
+  bool cut_long = true;
+  std::string_view option = "--data";  // what errors call the data
 
   int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
 };
@@ -46,9 +60,11 @@ struct SamplerOptions {
 class BatchSampler {
  public:
   // REQUIRES: `data` outlives the sampler. Throws Error(kUsage) naming the tokens there are and the
-  // tokens needed if the data is less than one sample, and for options out of range.
+  // tokens needed if the data is less than one sample, for options out of range, and if no token
+  // counts in the loss.
   BatchSampler(const TokenDataset& data, const SamplerOptions& options);
 
+  const SamplerOptions& options() const { return options_; }
   // Samples of an epoch, at least 1.
   uint64_t train_samples() const { return train_samples_; }
   // A multiple of the global batch; 0: no validation part.
@@ -60,26 +76,43 @@ class BatchSampler {
 
   // The sample at a training position.
   uint64_t SampleAt(uint64_t position) const;
+  // What documents became, and of all of them; empty for a stream.
+  const PackedSequences& train_sequences() const { return train_sequences_; }
+  const PackedSequences& validation_sequences() const { return validation_sequences_; }
 
-  // Fills micro_batch rows of seq_len tokens each. Throws Error(kUsage) for a token outside the
-  // vocabulary. REQUIRES: 0 <= rank < world_size, 0 <= micro_step < grad_accum, spans of
-  // micro_batch * seq_len tokens.
+  // Fills micro_batch rows of seq_len tokens each, and unless `starts` is empty where in its row
+  // each position's document starts. Throws Error(kUsage) for a token outside the vocabulary.
+  // REQUIRES: 0
+  // <= rank < world_size, 0 <= micro_step < grad_accum, spans of micro_batch * seq_len tokens.
   void FillTrain(uint64_t samples_consumed, int rank, int64_t micro_step, std::span<int32_t> inputs,
-                 std::span<int32_t> targets) const;
+                 std::span<int32_t> targets, std::span<int32_t> starts = {}) const;
   // The same for batch 0 .. validation_batches() - 1 of the validation part, in the stream's order.
   void FillValidation(int64_t batch, int rank, std::span<int32_t> inputs,
-                      std::span<int32_t> targets) const;
+                      std::span<int32_t> targets, std::span<int32_t> starts = {}) const;
 
  private:
-  void FillRow(uint64_t sample, int64_t row, std::span<int32_t> inputs,
-               std::span<int32_t> targets) const;
+  struct Row {
+    std::span<int32_t> inputs, targets, starts;  // seq_len each; starts may be empty
+  };
+  // Row `row` of a batch.
+  Row RowOf(int64_t row, std::span<int32_t> inputs, std::span<int32_t> targets,
+            std::span<int32_t> starts) const;
+  void SplitStream();
+  void SplitDocuments();
+  void FillFromStream(uint64_t sample, const Row& row) const;
+  void FillFromDocuments(std::span<const PackedSequences::Piece> pieces, const Row& row) const;
 
   const TokenDataset& data_;
   SamplerOptions options_;
   uint64_t train_samples_ = 0;
   uint64_t validation_samples_ = 0;
-  uint64_t first_validation_ = 0;  // sample
+  uint64_t first_validation_ = 0;  // sample of the stream
   uint64_t train_tokens_ = 0;
+  PackedSequences train_sequences_, validation_sequences_;  // of documents
 };
+
+// What documents became, for the user: "312 documents in 96 sequences of 1024 an epoch, 3.1 % of
+// their positions padding; ...". Empty for a stream.
+std::string DescribePacking(const BatchSampler& sampler, Packing packing);
 
 }  // namespace zeroplan

@@ -103,6 +103,16 @@ void TokenDataset::Add(const fs::path& path) {
   piece.count = extent.count;
   piece.token_bytes = extent.token_bytes;
   piece.is_bare = !is_text && !extent.has_header;
+  const std::byte* file = piece.file.bytes().data();
+  if (extent.documents > 0) {
+    piece.documents = extent.documents;
+    piece.document_begins = file + extent.documents_offset;
+  }
+  if (extent.mask_offset) {
+    piece.mask = file + *extent.mask_offset;
+    has_mask_ = true;
+  }
+  documents_ += piece.documents;
   size_ += extent.count;
   pieces_.push_back(std::move(piece));
 }
@@ -220,19 +230,60 @@ std::string TokenDataset::Digest() const {
   for (const Piece& piece : pieces_) {
     const std::array<uint64_t, 2> shape = {piece.count, piece.token_bytes};
     add(std::as_bytes(std::span(shape)));
-    const uint64_t bytes = piece.count * piece.token_bytes;
     const double share = static_cast<double>(piece.count) / static_cast<double>(size_);
     const auto blocks = 2 + static_cast<uint64_t>(share * static_cast<double>(kBlocks));
-    if (bytes <= blocks * kBlockBytes) {
-      add({piece.data, bytes});
-      continue;
-    }
-    const uint64_t last = std::max<uint64_t>(1, blocks - 1);
-    for (uint64_t b = 0; b < blocks; ++b) {
-      add({piece.data + (bytes - kBlockBytes) * b / last, kBlockBytes});
-    }
+    const auto add_part = [&](const std::byte* data, uint64_t bytes) {
+      if (bytes <= blocks * kBlockBytes) return add({data, bytes});
+      const uint64_t last = std::max<uint64_t>(1, blocks - 1);
+      for (uint64_t b = 0; b < blocks; ++b) {
+        add({data + (bytes - kBlockBytes) * b / last, kBlockBytes});
+      }
+    };
+    add_part(piece.data, piece.count * piece.token_bytes);
+    if (piece.document_begins != nullptr) add_part(piece.document_begins, 8 * piece.documents);
+    if (piece.mask != nullptr) add_part(piece.mask, (piece.count + 7) / 8);
   }
   return fmt::format("{:016x}, {} tokens", hash, size_);
+}
+
+bool TokenDataset::any_counts() const {
+  return std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& piece) {
+    if (piece.mask == nullptr) return true;
+    const std::span<const std::byte> mask(piece.mask, (piece.count + 7) / 8);
+    return std::any_of(mask.begin(), mask.end(), [](std::byte b) { return b != std::byte{0}; });
+  });
+}
+
+uint64_t TokenDataset::FirstDocumentFrom(const Piece& piece, uint64_t position) {
+  if (position <= piece.begin) return 0;
+  uint64_t low = 0, high = piece.documents;
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (piece.begin + DocumentBegin(piece, middle) < position) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+void TokenDataset::MaskTargets(uint64_t begin, std::span<int32_t> targets) const {
+  if (!has_mask_) return;
+  ZEROPLAN_CHECK(begin <= size_ && targets.size() <= size_ - begin, "tokens {} + {} of {}", begin,
+                 targets.size(), size_);
+  for (size_t i = targets.empty() ? 0 : PieceAt(begin); !targets.empty(); ++i) {
+    const Piece& piece = pieces_[i];
+    const uint64_t first = begin - piece.begin;
+    const size_t count = std::min<uint64_t>(targets.size(), piece.count - first);
+    for (size_t k = 0; piece.mask != nullptr && k < count; ++k) {
+      const uint64_t token = first + k;
+      const auto bits = std::to_integer<unsigned>(piece.mask[token / 8]);
+      if ((bits >> token % 8 & 1) == 0) targets[k] = -1;
+    }
+    targets = targets.subspan(count);
+    begin += count;
+  }
 }
 
 void TokenDataset::Read(uint64_t begin, std::span<int32_t> out) const {

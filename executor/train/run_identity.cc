@@ -62,6 +62,12 @@ std::string PrecisionText(const PrecisionConfig& p) {
                             p.consecutive_hysteresis ? " refilled" : "", p.min_loss_scale));
 }
 
+std::string OrderText(bool shuffle, Packing packing) {
+  const std::string order = shuffle ? "shuffled" : "the stream's (--no-shuffle)";
+  if (packing == Packing::kStream) return order;
+  return fmt::format("{}, --packing {}", order, PackingName(packing));
+}
+
 bool IsHeld(const std::string& name) {
   return std::find(std::begin(kHeldFacts), std::end(kHeldFacts), name) != std::end(kHeldFacts);
 }
@@ -69,10 +75,10 @@ bool IsHeld(const std::string& name) {
 }  // namespace
 
 RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                       const std::string& data) {
+                       const std::string& data, Packing packing) {
   const OptimizerConfig& o = setup.optimizer;
   return {{"data", data},
-          {"order", shuffle ? "shuffled" : "the stream's (--no-shuffle)"},
+          {"order", OrderText(shuffle, packing)},
           {"seq-len", std::to_string(setup.batch.seq_len)},
           {"global batch", fmt::format("{} sequences", setup.batch.global_batch())},
           {"lr", fmt::format("{}", o.lr)},

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/config/packing.h"
 #include "core/config/zero_config.h"
 #include "executor/train/run_agreement.h"
 
@@ -21,7 +22,7 @@ inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
 // content. What merely says how the work is cut (micro-batch, ranks, stage, offload, recompute) is
 // not among them.
 RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                       const std::string& data);
+                       const std::string& data, Packing packing = Packing::kStream);
 
 struct RunChange {
   std::string name;

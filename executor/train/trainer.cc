@@ -29,6 +29,7 @@
 #include "executor/train/interrupt.h"
 #include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
+#include "executor/train/run_batches.h"
 #include "executor/train/run_identity.h"
 #include "executor/train/run_length.h"
 #include "executor/train/run_limits.h"
@@ -53,21 +54,6 @@ double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-SamplerOptions MakeSamplerOptions(const Program& program, const TrainOptions& options,
-                                  uint64_t seed, std::optional<uint64_t> train_tokens) {
-  const BatchSpec& batch = program.setup.batch;
-  SamplerOptions sampler;
-  sampler.seq_len = batch.seq_len;
-  sampler.micro_batch = batch.micro_batch;
-  sampler.grad_accum = batch.grad_accum;
-  sampler.world_size = batch.world_size;
-  sampler.shuffle = options.shuffle;
-  sampler.seed = seed;
-  sampler.train_tokens = train_tokens;
-  if (!options.validation_data.empty()) sampler.validation_fraction = 0;
-  return sampler;
-}
-
 class Run {
  public:
   Run(const Program& program, const TrainOptions& options, ProcessGroup& group,
@@ -82,9 +68,9 @@ class Run {
         weights_(checkpoint_ ? nullptr : OpenWeights(program, options)),
         data_(OpenData()),
         digest_(data_.Digest()),
-        sampler_(data_, MakeSamplerOptions(program, options, seed_, TrainTokensSoFar())),
+        sampler_(data_, SamplerOptionsOf(program, options, data_, seed_, TrainTokensSoFar())),
         steps_(DecideSteps()),
-        facts_(DecidingFacts(program_.setup, steps_, options.shuffle, digest_)),
+        facts_(FactsOf(steps_)),
         validation_(program.setup, program.model.vocab, options, group.rank(), sampler_),
         best_(validation_.Identity()),
         agreed_(Agree()),
@@ -108,6 +94,7 @@ class Run {
  private:
   RunReport Go() {
     Start();
+    if (first()) SayPacking();
     if (first()) SayValidation();
     observer_.OnStart({done_, steps_, sampler_.train_samples()});
     if (watches_best() && ValidationIsDue() && !best_.NotedAt(done_)) ValidateAndKeep();
@@ -135,6 +122,11 @@ class Run {
   }
 
   bool first() const { return group_.rank() == 0; }
+
+  void SayPacking() const {
+    const std::string text = DescribePacking(sampler_, options_.packing);
+    if (!text.empty()) LogInfo("{}", text);
+  }
 
   // Ids outside the vocabulary are found here, each rank looking at its part, and not after hours.
   TokenDataset OpenData() const {
@@ -185,6 +177,11 @@ class Run {
     return true;
   }
 
+  // What decides the numbers of a run of so many steps.
+  RunFacts FactsOf(int64_t steps) const {
+    return DecidingFacts(program_.setup, steps, options_.shuffle, digest_, options_.packing);
+  }
+
   // What a resume changes. Throws for what it may not.
   std::vector<RunChange> ChangesBy(const RunFacts& facts) const {
     return CompareWithCheckpoint(facts, checkpoint_->meta().run, options_.allow_change,
@@ -197,13 +194,14 @@ class Run {
     const CheckpointMeta& meta = checkpoint_->meta();
     bool other_samples = false;
     // The run's length is not known yet: what hangs on it is looked at later.
-    for (const RunChange& change :
-         ChangesBy(DecidingFacts(program_.setup, 0, options_.shuffle, digest_))) {
+    for (const RunChange& change : ChangesBy(FactsOf(0))) {
       other_samples = other_samples || change.name == "data" || change.name == "order";
     }
     if (other_samples) return std::nullopt;  // held back anew
     const auto length = static_cast<uint64_t>(program_.setup.batch.seq_len);
-    return meta.train_tokens > 0 ? meta.train_tokens : (data_.size() - 1) / length * length;
+    if (meta.train_tokens > 0) return meta.train_tokens;
+    return options_.packing == Packing::kStream ? (data_.size() - 1) / length * length
+                                                : data_.size();
   }
 
   // Settles the schedule, too.
@@ -347,13 +345,14 @@ class Run {
     if (StopRequested() || HasFailed()) engine_.RequestStop();
     watch_.Expect(fmt::format("step {}", done_ + 1), Watch::Seconds(step_limit_.seconds()));
     const SteadyClock::time_point begin = SteadyClock::now();
-    const StepState state = engine_.Step(
-        [this](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets) {
+    const StepState state =
+        engine_.Step([this](int rank, int64_t m, std::span<int32_t> inputs,
+                            std::span<int32_t> targets, std::span<int32_t> starts) {
           try {
-            sampler_.FillTrain(consumed_, rank, m, inputs, targets);
+            sampler_.FillTrain(consumed_, rank, m, inputs, targets, starts);
           } catch (...) {
             KeepFailure(std::current_exception());
-            FillWithAnything(inputs, targets);
+            FillWithAnything(inputs, targets, starts);
             engine_.AbandonStep(rank);
           }
         });
@@ -399,11 +398,6 @@ class Run {
     LookForReasonToLeave();
   }
 
-  static void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets) {
-    std::fill(inputs.begin(), inputs.end(), 0);
-    std::fill(targets.begin(), targets.end(), 0);
-  }
-
   std::optional<double> Mfu(double tokens_per_second) const {
     if (!options_.dense_peak_flops) return std::nullopt;
     const BatchSpec& batch = program_.setup.batch;
@@ -437,28 +431,37 @@ class Run {
     if (batches == 0) return;
     limits_.SetMeeting(step_limit_.seconds(), fmt::format("the validation after step {}", done_));
     double sum = 0;
+    int64_t counted = 0;  // of this process's ranks
     for (int64_t b = 0; b < batches; ++b) {
       watch_.Expect(fmt::format("batch {} of the validation after step {}", b, done_),
                     Watch::Seconds(step_limit_.seconds()));
       LookForReasonToLeave();
       if (leaving()) return;
       saves_.Look(0);
+      int64_t of_batch = 0;
       sum += engine_.Evaluate(
-          [this, b](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets) {
+          [this, b](int rank, int64_t, std::span<int32_t> inputs, std::span<int32_t> targets,
+                    std::span<int32_t> starts) {
             try {
-              validation_.Fill(b, rank, inputs, targets);
+              validation_.Fill(b, rank, inputs, targets, starts);
             } catch (...) {
               KeepFailure(std::current_exception());
-              FillWithAnything(inputs, targets);
+              FillWithAnything(inputs, targets, starts);
             }
-          });
+          },
+          &of_batch);
+      counted += of_batch;
     }
     LookForReasonToLeave();
     if (leaving()) return;
-    // What follows hangs on it: rank 0's counts, to the bit.
-    const std::string loss =
-        Gather(fmt::format("{:a}", sum / static_cast<double>(batches))).front();
-    report_.validation_loss = std::strtod(loss.c_str(), nullptr);
+    // What follows hangs on it: rank 0's sum counts, to the bit.
+    const std::optional<double> loss =
+        MeanOfCounted(program_.setup.batch, batches, Gather(CountedSum(sum, counted)));
+    if (!loss) {
+      if (first()) LogWarning("no token of the validation part counts: no validation loss");
+      return;
+    }
+    report_.validation_loss = *loss;
     best_.Note(done_, *report_.validation_loss);
     Tell([&] { observer_.OnValidation(done_, *report_.validation_loss); });
   }
@@ -549,6 +552,9 @@ class Run {
 }  // namespace
 
 RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer) {
+  ZEROPLAN_CHECK(program.document_borders == (options.packing == Packing::kDocuments),
+                 "--packing {}, of a program {} borders of documents", PackingName(options.packing),
+                 program.document_borders ? "with" : "without");
   if (options.data.empty()) ThrowUsage("--data: name at least one text file, folder or token file");
   if (!options.epochs && options.steps < 1)
     ThrowUsage("--steps {}: must be at least 1", options.steps);

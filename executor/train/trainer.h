@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/config/packing.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/hf_export.h"
@@ -24,12 +25,14 @@ struct TrainOptions {
   int64_t steps = 100;              // optimizer steps in all, those before a resume included
   std::optional<double> epochs;     // in place of steps: what StepsOfEpochs makes of it
   std::optional<uint64_t> seed;     // of weights and data order; default 1, or the checkpoint's
-  bool shuffle = true;              // false: samples in the stream's order, no validation part
-  std::filesystem::path save_dir;   // checkpoints and final weights; empty: nothing is saved
-  int64_t save_every = 0;           // steps; 0: at the end only
-  bool resume = false;              // from save_dir's latest checkpoint; fresh if there is none
-  bool strict_resume = false;       // refuse if that is damaged, rather than take an older one
-  int keep = 2;                     // checkpoints that stay, see CommitCheckpoint
+  // Of documents; kDocuments: the program has document_borders.
+  Packing packing = Packing::kStream;
+  bool shuffle = true;             // false: samples in the stream's order, no validation part
+  std::filesystem::path save_dir;  // checkpoints and final weights; empty: nothing is saved
+  int64_t save_every = 0;          // steps; 0: at the end only
+  bool resume = false;             // from save_dir's latest checkpoint; fresh if there is none
+  bool strict_resume = false;      // refuse if that is damaged, rather than take an older one
+  int keep = 2;                    // checkpoints that stay, see CommitCheckpoint
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
@@ -65,9 +68,9 @@ struct TrainOptions {
 struct StepReport {
   int64_t step = 0;    // 1 for the first
   StepState state;     // after the step; `skip` says whether it changed anything
-  int64_t tokens = 0;  // of this step, all ranks
+  int64_t tokens = 0;  // positions of this step, all ranks: padding and what does not count too
   double step_seconds = 0;
-  double tokens_per_second = 0;
+  double tokens_per_second = 0;  // of the same
   // Absent: the backend cannot know.
   std::optional<double> mfu;  // strict, see core/model/model_flops.h
   StepTimes times;            // this rank's

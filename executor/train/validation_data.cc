@@ -27,22 +27,27 @@ ValidationData::ValidationData(const TrainSetup& setup, int64_t vocab, const Tra
   const int ranks = setup.batch.world_size;
   data.CheckVocab(rank, ranks, std::numeric_limits<uint64_t>::max());
   const BatchSpec& batch = setup.batch;
-  const auto length = static_cast<uint64_t>(batch.seq_len);
-  const uint64_t samples = (data.size() - 1) / length;
-  if (samples < static_cast<uint64_t>(rows_)) {
-    ThrowUsage(
-        "--validation-data: {} tokens, but a batch of {} sequences of {} tokens needs {}; use more "
-        "data, or a smaller --micro-batch or --seq-len",
-        data.size(), rows_, length, static_cast<uint64_t>(rows_) * length + 1);
-  }
   SamplerOptions sampler;
+  sampler.option = "--validation-data";
   sampler.seq_len = batch.seq_len;
   sampler.micro_batch = batch.micro_batch;
   sampler.world_size = batch.world_size;
   sampler.shuffle = false;
+  sampler.packing = options.packing;
+  sampler.cut_long = !data.has_mask();
   own_.emplace(std::move(data), sampler);
-  batches_ = std::min<int64_t>(most.value_or(std::numeric_limits<int64_t>::max()),
-                               static_cast<int64_t>(samples) / rows_);
+  const auto samples = static_cast<int64_t>(own_->sampler.train_samples());
+  if (samples < rows_) {
+    const std::string more = "use more data, or a smaller --micro-batch or --seq-len";
+    if (options.packing == Packing::kStream) {
+      ThrowUsage(
+          "--validation-data: {} tokens, but a batch of {} sequences of {} tokens needs {}; {}",
+          own_->data.size(), rows_, batch.seq_len, rows_ * batch.seq_len + 1, more);
+    }
+    ThrowUsage("--validation-data: {} documents fill {} of the {} sequences of a batch; {}",
+               own_->data.documents(), samples, rows_, more);
+  }
+  batches_ = std::min(most.value_or(std::numeric_limits<int64_t>::max()), samples / rows_);
 }
 
 std::string ValidationData::Describe() const {
@@ -58,10 +63,10 @@ std::string ValidationData::Identity() const {
 }
 
 void ValidationData::Fill(int64_t batch, int rank, std::span<int32_t> inputs,
-                          std::span<int32_t> targets) const {
-  if (!own_) return training_.FillValidation(batch, rank, inputs, targets);
+                          std::span<int32_t> targets, std::span<int32_t> starts) const {
+  if (!own_) return training_.FillValidation(batch, rank, inputs, targets, starts);
   ZEROPLAN_CHECK(batch >= 0 && batch < batches_, "validation batch {} of {}", batch, batches_);
-  own_->sampler.FillTrain(static_cast<uint64_t>(batch * rows_), rank, 0, inputs, targets);
+  own_->sampler.FillTrain(static_cast<uint64_t>(batch * rows_), rank, 0, inputs, targets, starts);
 }
 
 }  // namespace zeroplan

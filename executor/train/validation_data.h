@@ -17,9 +17,9 @@ namespace zeroplan {
 class ValidationData {
  public:
   // `training` holds back nothing where options.validation_data names files; it outlives the
-  // object. Token ids of the files are held against the vocabulary, each rank looking at its part.
-  // Throws Error(kUsage) naming --validation-data if the files are less than one batch of all
-  // ranks, and as TokenDataset.
+  // object. Files are packed as options.packing says. Token ids of the files are held against the
+  // vocabulary, each rank looking at its part. Throws Error(kUsage) naming --validation-data if the
+  // files are less than one batch of all ranks, and as TokenDataset.
   ValidationData(const TrainSetup& setup, int64_t vocab, const TrainOptions& options, int rank,
                  const BatchSampler& training);
   ValidationData(const ValidationData&) = delete;
@@ -34,7 +34,8 @@ class ValidationData {
   std::string Identity() const;
 
   // Batch 0 .. batches() - 1, in the stream's order. Thread-safe; throws as BatchSampler.
-  void Fill(int64_t batch, int rank, std::span<int32_t> inputs, std::span<int32_t> targets) const;
+  void Fill(int64_t batch, int rank, std::span<int32_t> inputs, std::span<int32_t> targets,
+            std::span<int32_t> starts) const;
 
  private:
   // Files alone.

@@ -1,0 +1,145 @@
+// --packing as a user gives it: what train makes of conversations, what plans count, what is
+// refused.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/train/packing_choice.h"
+#include "executor/data/token_file.h"
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/run_metrics.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::json;
+
+// Documents of bytes, of which with `conversations` every other eight do not count.
+std::string WriteDocuments(const Workspace& work, const std::string& name, bool conversations) {
+  TokenFileWriter writer(work.path(name));
+  for (int d = 0; d < 120; ++d) {
+    std::vector<int32_t> tokens;
+    std::vector<uint8_t> counted;
+    for (int i = 0; i < 4 + d % 41; ++i) {
+      tokens.push_back((i * 5 + d) % 256);
+      counted.push_back(!conversations || i / 8 % 2 == 1 || i == 3);
+    }
+    writer.Append(tokens, counted);
+    writer.EndDocument();
+  }
+  writer.Finish();
+  return work.path(name);
+}
+
+std::string TrainOn(const Workspace& work, const std::string& data, const std::string& more) {
+  return "train --model " + work.path("config.json") + " --data " + data +
+         " --threads 1 --steps 4 --micro-batch 2 --lr 3e-3 --backend cpu " + more;
+}
+
+TEST_CASE("train --packing: conversations are packed by default, texts are a stream") {
+  const Workspace work;
+  const std::string chats = WriteDocuments(work, "chats.bin", true);
+  const std::string texts = WriteDocuments(work, "texts.bin", false);
+  const auto run = [&](const std::string& data, const std::string& more) {
+    const std::string metrics = work.path("m.jsonl");
+    const RunResult result = RunZeroplan(TrainOn(work, data, more + " --metrics " + metrics));
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+    for (const Json& line : ReadMetricsLines(metrics)) {
+      if (line["event"] != "end") continue;
+      CHECK(line["high_water_bytes"] == line["planned_arena_bytes"]);
+    }
+    return result.err;
+  };
+  const std::string packed = run(chats, "--gpus 2 --stage 3");
+  CHECK(Has(packed, "Packing: documents, as the data is conversations"));
+  CHECK(Has(packed, "--packing documents: "));
+  CHECK(Has(packed, "% of their positions padding"));
+  CHECK(Has(packed, "tokens are left out"));
+  CHECK(Has(run(chats, "--packing off"), "--packing off: "));
+  CHECK_FALSE(Has(run(chats, "--packing stream"), "--packing"));
+  CHECK_FALSE(Has(run(texts, ""), "acking"));
+  CHECK(Has(run(texts, "--packing documents"), "cut into pieces that do not see each other"));
+}
+
+TEST_CASE("train --packing: what the backend or the plan cannot have is refused before any work") {
+  const Workspace work;
+  const std::string chats = WriteDocuments(work, "chats.bin", true);
+  const auto refuse = [&](const std::string& arguments, const std::string& what) {
+    const RunResult result = RunZeroplan(arguments);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(Has(result.err, what));
+  };
+  refuse(TrainOn(work, chats, "--packing pages"), "--packing");
+  const auto plan = [&](const std::string& name, const std::string& more) {
+    const std::string file = work.path(name);
+    const RunResult result =
+        RunZeroplan("plan --model " + work.path("config.json") +
+                    " --gpus 1 --gpu-memory 8GB --stage 0 --offload-optimizer none --micro-batch 2 "
+                    "--checkpointing none --grad-accum 1 --plan-out " +
+                    file + " " + more);
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return " --plan " + file;
+  };
+  const std::string plain = plan("plain.json", ""),
+                    packed = plan("packed.json", "--packing documents");
+  const std::string common = "train --data " + chats + " --threads 1 --steps 3 --backend cpu";
+  refuse(common + plain + " --packing documents", "was planned without --packing documents");
+  refuse(common + packed + " --packing off", "was planned with --packing documents");
+  const RunResult ran = RunZeroplan(common + packed);
+  CAPTURE(ran.err);
+  CHECK(ran.exit_code == 0);
+  CHECK(Has(ran.err, "--packing documents: "));
+  const RunResult padded = RunZeroplan(common + plain);
+  CHECK(padded.exit_code == 0);
+  CHECK(Has(padded.err, "was planned without --packing documents"));
+  CHECK(Has(padded.err, "--packing off: "));
+}
+
+TEST_CASE("train --packing documents is refused on GPUs, whoever asks for it") {
+  const auto error = [](const TrainCommand& command, const TrainWork& work) {
+    return ErrorOf(ExitCode::kUsage, [&] { CheckPackingAsked(command, work, Backend::kCuda); });
+  };
+  TrainCommand command;
+  TrainWork work;
+  for (const Packing packing : {Packing::kStream, Packing::kOff}) {
+    command.common.packing.emplace(packing);
+    CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCuda));
+  }
+  command.common.packing.emplace(Packing::kDocuments);
+  CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCpu));
+  CHECK(Has(error(command, work), "--packing: documents is not allowed"));
+  CHECK(Has(error(command, work), "on GPUs use off (one document a sequence, padded) or stream"));
+  command.common.packing.reset();
+  command.plan = "plan.json";
+  work.plan.emplace().lower.document_borders = true;
+  CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCpu));
+  CHECK(Has(error(command, work), "documents (of plan.json) is not allowed"));
+}
+
+TEST_CASE("estimate --packing counts where documents start: 4 bytes a position") {
+  const auto bytes = [](const std::string& more) {
+    const RunResult result = RunZeroplan(
+        "estimate --model gpt2 --gpus 1 --stage 0 --micro-batch 8 --seq-len 1024 "
+        "--offload-optimizer "
+        "none --dtype fp32 --format json " +
+        more);
+    REQUIRE(result.exit_code == 0);
+    return Json::parse(result.out)["choices"][0]["host_bytes"]["pinned"].get<int64_t>();
+  };
+  CHECK(bytes("--packing documents") - bytes("") == 4 * 8 * 1024);
+  CHECK(bytes("--packing off") == bytes("--packing stream"));
+  const RunResult other =
+      RunZeroplan("estimate --model gpt2 --gpus 1 --runtime fsdp2 --packing documents");
+  CHECK(other.exit_code == 2);
+}
+
+}  // namespace
+}  // namespace zeroplan
