@@ -227,7 +227,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                options.plan);
   AddRunOptions(command, options);
   const char* seen = "What you see";
-  command.Value({seen, "--validate-every", "STEPS",
+  command.Value({seen, "--eval-every,--validate-every", "STEPS",
                  "Validation loss every so many steps (default: at the end)"},
                 options.validate_every, WholeIn<int64_t>(1, kMaxBatch));
   command.Value({seen, "--validation-batches", "COUNT",

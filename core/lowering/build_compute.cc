@@ -1,5 +1,7 @@
 // Pass 1: what every stage computes, over whole parameters and gradients that persist.
 #include <cstddef>
+#include <utility>
+#include <vector>
 
 #include "core/config/setup_facts.h"
 #include "core/lowering/model_graph.h"
@@ -43,6 +45,27 @@ void CopyTokens(Program& p, Section section) {
   emit.CopyTo(Whole(p, p.tokens_host_buffer), Whole(p, p.tokens_buffer), Stream::kCompute);
 }
 
+// A buffer a layer; what is in them before the first prompt is nothing.
+std::vector<BufferId> AddCaches(Program& p) {
+  const ModelSpec& model = p.model;
+  const Dtype dtype = p.setup.precision.dtype;
+  const auto bytes =
+      static_cast<uint64_t>(p.setup.batch.seq_len * 2 * model.KvHeads() * model.HeadSize()) *
+      DtypeBytes(dtype);
+  std::vector<BufferId> caches;
+  Emitter emit(p, p.section(Section::kInit));
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const BufferId id =
+        AddPersistent(p, "keys_values", Role::kKeysValues, dtype, bytes, Space::kDevice);
+    p.buffers[id].memory_class = MemoryClass::kActivations;
+    p.buffers[id].layer = static_cast<int32_t>(layer);
+    emit.Tag(Phase::kInit, static_cast<int>(layer));
+    emit.Launch(KernelId::kFill, {static_cast<int64_t>(bytes)}, kNoFlags, {Whole(p, id)});
+    caches.push_back(id);
+  }
+  return caches;
+}
+
 // The embedding and all layers; returns the last one's output.
 Value Forward(GraphBuilder& builder, ModelGraph& graph) {
   builder.At(Phase::kForward, kEmbeddingLayer);
@@ -70,6 +93,26 @@ void ForwardBackward(GraphBuilder& builder, ModelGraph& graph) {
   graph.EmbedBackward(dx_MC);
 }
 
+void CopyPosition(Program& p, Section section) {
+  Emitter emit(p, p.section(section));
+  const uint64_t at = offsetof(StepState, position);
+  emit.Tag(Phase::kForward, -2);
+  emit.CopyTo({p.state_host_buffer, at, 4, 0}, {p.state_buffer, at, 4, 0});
+}
+
+// One token, the first of the host's, at StepState::position.
+void BuildDecode(Program& p, std::vector<BufferId> caches, const LowerOptions& options) {
+  Emitter emit(p, p.section(Section::kDecode));
+  emit.Tag(Phase::kForward, -2);
+  emit.CopyTo({p.tokens_host_buffer, 0, 4, 0}, {p.tokens_buffer, 0, 4, 0}, Stream::kCompute);
+  CopyPosition(p, Section::kDecode);
+  GraphBuilder builder(p, Section::kDecode, 1, options);
+  builder.KeepKeysValues(std::move(caches));
+  const auto graph = p.model.family->MakeGraph(builder);
+  const Value x_1C = Forward(builder, *graph);
+  builder.RowLogits(graph->Final(x_1C), graph->head(), p.logits_host_buffer);
+}
+
 }  // namespace
 
 Program BuildCompute(Program p, const LowerOptions& options) {
@@ -92,15 +135,16 @@ Program BuildCompute(Program p, const LowerOptions& options) {
     p.logits_host_buffer = AddPersistent(
         p, "logits", Role::kStaging, dtype,
         static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(dtype), Space::kPinned);
+    std::vector<BufferId> caches;
+    if (options.keep_keys_values) caches = AddCaches(p);
     CopyTokens(p, Section::kGenerate);
-    Emitter emit(p, p.section(Section::kGenerate));
-    const uint64_t at = offsetof(StepState, position);
-    emit.Tag(Phase::kForward, -2);
-    emit.CopyTo({p.state_host_buffer, at, 4, 0}, {p.state_buffer, at, 4, 0});
+    CopyPosition(p, Section::kGenerate);
     GraphBuilder builder(p, Section::kGenerate, batch, options);
+    builder.KeepKeysValues(caches);
     const auto graph = p.model.family->MakeGraph(builder);
     const Value row_1C = builder.SelectRow(Forward(builder, *graph), "row");
     builder.RowLogits(graph->Final(row_1C), graph->head(), p.logits_host_buffer);
+    if (options.keep_keys_values) BuildDecode(p, std::move(caches), options);
     return p;
   }
   p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);

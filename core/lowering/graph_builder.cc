@@ -10,8 +10,9 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
                            const LowerOptions& options)
     : program_(program),
       emit_(program, program.section(section)),
+      decodes_(section == Section::kDecode),
       batch_(batch),
-      seq_(program.setup.batch.seq_len),
+      seq_(decodes_ ? 1 : program.setup.batch.seq_len),
       dtype_(program.setup.precision.dtype),
       logits_chunk_bytes_(options.logits_chunk_bytes),
       flash_attention_(options.flash_attention),
@@ -104,6 +105,12 @@ Ref GraphBuilder::Starts() const {
 
 Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
   const Value x_MC = Activation(label, batch_ * seq_, Tensor(tokens).shape[1]);
+  if (decodes_) {
+    emit_.Launch(
+        KernelId::kEmbedToken, {x_MC.cols, program_.model.vocab}, kNoFlags,
+        {Inputs(), Param(tokens), Param(positions), All(program_.state_buffer), All(x_MC)});
+    return x_MC;
+  }
   emit_.Launch(KernelId::kEmbedForward, {batch_, seq_, x_MC.cols, program_.model.vocab}, kNoFlags,
                {Inputs(), Param(tokens), Param(positions), All(x_MC)}, Stream::kCompute, {},
                Starts());
@@ -253,11 +260,16 @@ BufferId GraphBuilder::RotaryTable() {
   const int64_t head_size = model.HeadSize();
   const BufferId table =
       AddActivation("rotary", static_cast<uint64_t>(seq_ * head_size), Dtype::kF32);
-  emit_.Launch(KernelId::kRotaryTable,
-               {seq_, head_size, static_cast<int64_t>(model.rope_scaling), model.rope_positions},
-               kNoFlags, {All(table)}, Stream::kCompute,
-               {model.rope_theta, model.rope_factor, model.rope_low, model.rope_high,
-                model.rope_attention_factor});
+  const auto scaling = static_cast<int64_t>(model.rope_scaling);
+  const KernelScalars scalars = {model.rope_theta, model.rope_factor, model.rope_low,
+                                 model.rope_high, model.rope_attention_factor};
+  if (decodes_) {
+    emit_.Launch(KernelId::kRotaryRow, {head_size, scaling, model.rope_positions}, kNoFlags,
+                 {All(program_.state_buffer), All(table)}, Stream::kCompute, scalars);
+  } else {
+    emit_.Launch(KernelId::kRotaryTable, {seq_, head_size, scaling, model.rope_positions}, kNoFlags,
+                 {All(table)}, Stream::kCompute, scalars);
+  }
   return table;
 }
 
@@ -305,6 +317,16 @@ Attention GraphBuilder::AttentionForward(const Value& qkv_MN, Label label) {
                  qkv_MN.cols, H, G, D);
   Attention attention{.qkv_MN = qkv_MN};
   attention.out_MHD = Activation(label, qkv_MN.rows, H * D);
+  if (!caches_.empty()) {
+    const Ref cache = All(caches_[static_cast<size_t>(layer_)]);
+    const KernelDims of_cache = {program_.setup.batch.seq_len, H, G, D};
+    if (decodes_) {
+      emit_.Launch(KernelId::kAttendToken, of_cache, kNoFlags,
+                   {All(qkv_MN), All(program_.state_buffer), cache, All(attention.out_MHD)});
+      return attention;
+    }
+    emit_.Launch(KernelId::kKeepKeysValues, of_cache, kNoFlags, {All(qkv_MN), cache});
+  }
   const auto lines = static_cast<uint64_t>(qkv_MN.rows * H);
   if (flash_attention_) {
     attention.saved = AddActivation("lse", lines, Dtype::kF32);

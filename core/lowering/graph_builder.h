@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "core/lowering/emitter.h"
@@ -82,6 +83,10 @@ class GraphBuilder {
   GraphBuilder(Program& program, Section section, int64_t batch, const LowerOptions& options);
 
   const ModelSpec& model() const { return program_.model; }
+
+  // Of generation: each layer's keys and values go to its buffer of `caches` (Role::kKeysValues),
+  // and in section decode, of one token, those before it are found there. REQUIRES: one sequence.
+  void KeepKeysValues(std::vector<BufferId> caches) { caches_ = std::move(caches); }
 
   // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
   void At(Phase phase, int layer);
@@ -174,6 +179,7 @@ class GraphBuilder {
 
   Program& program_;
   Emitter emit_;
+  const bool decodes_;  // section decode: a sequence is one token, at StepState::position
   const int64_t batch_, seq_;
   const Dtype dtype_;
   const uint64_t logits_chunk_bytes_;
@@ -184,6 +190,7 @@ class GraphBuilder {
   std::vector<int> home_layer_;
   std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit
+  std::vector<BufferId> caches_;          // by layer; empty: nothing is kept
   Phase phase_ = Phase::kForward;
   int layer_ = kEmbeddingLayer;
 };

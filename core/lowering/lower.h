@@ -8,8 +8,8 @@
 
 namespace zeroplan {
 
-// kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load and
-// generate, with parameters only (fp32, one rank, stage 0).
+// kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load,
+// generate and, with keep_keys_values, decode, with parameters only (fp32, one rank, stage 0).
 enum class Purpose : uint8_t { kTrain, kGenerate };
 
 struct LowerOptions {
@@ -24,6 +24,10 @@ struct LowerOptions {
   // while a layer's backward runs as many bytes again hold their gradient. Evaluation and
   // generation hold them for one layer at a time.
   bool flash_attention = true;
+  // kGenerate: the keys and values of all tokens stay in memory, 2*G*D elements of the compute
+  // dtype for each token and layer, and section decode takes one token more. False: each token is a
+  // whole pass of generate.
+  bool keep_keys_values = false;
   // Sections save and load, and their staging slots in pinned memory. A run that never saves nor
   // loads can do without.
   bool checkpoints = true;

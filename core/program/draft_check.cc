@@ -122,6 +122,7 @@ bool HasPhase(Section section, Phase phase) {
       return phase == Phase::kStep;
     case Section::kEval:
     case Section::kGenerate:
+    case Section::kDecode:
       return phase == Phase::kForward;
     case Section::kSave:
       return phase == Phase::kSave;

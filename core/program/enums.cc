@@ -83,6 +83,8 @@ std::string_view RoleName(Role role) {
       return "activation_grad";
     case Role::kLogits:
       return "logits";
+    case Role::kKeysValues:
+      return "keys_values";
     case Role::kLoss:
       return "loss";
     case Role::kWorkspace:
@@ -131,6 +133,8 @@ std::string_view SectionName(Section section) {
       return "save";
     case Section::kLoad:
       return "load";
+    case Section::kDecode:
+      return "decode";
   }
   return "?";
 }

@@ -157,6 +157,25 @@ double EmbedBackwardBytes(const LaunchShape& launch) {
 }
 
 // The row that is named, not all of x.
+// The row of each table that is read, and the one that is written.
+double EmbedTokenBytes(const LaunchShape& launch) {
+  return Bytes(launch, 4) * (launch.args[2].bytes > 0 ? 3 : 2);
+}
+double RotaryRowFlops(const KernelDims& dims) {
+  const auto [D, scaling, original_positions] = FirstDims<3>(dims);
+  return RotaryTableFlops({1, D, scaling, original_positions});
+}
+// What is kept is read and written.
+double KeepKeysValuesBytes(const LaunchShape& launch) { return 2 * Bytes(launch, 1); }
+// Of a whole cache: two products of T rows, and the softmax's exponentials.
+double AttendTokenFlops(const KernelDims& dims) {
+  const auto [T, H, G, D] = FirstDims<4>(dims);
+  return static_cast<double>(H) * static_cast<double>(T) * (4 * static_cast<double>(D) + 4);
+}
+// A whole cache is read; a row of it is written.
+double AttendTokenBytes(const LaunchShape& launch) {
+  return Bytes(launch, 0) + Bytes(launch, 2) + Bytes(launch, 3);
+}
 double SelectRowBytes(const LaunchShape& launch) { return 2 * Bytes(launch, 2); }
 
 // The logits once in, once out: a row stays on the chip from its maximum and sum to its gradient,

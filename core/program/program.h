@@ -57,6 +57,7 @@ enum class Role : uint8_t {
   kActivation,
   kActivationGrad,
   kLogits,
+  kKeysValues,  // of a layer's tokens so far: [T, 2*G*D]
   kLoss,
   kWorkspace,
   kReduceScratch,
@@ -119,9 +120,10 @@ enum class Section : uint8_t {
   kEval,
   kGenerate,
   kSave,
-  kLoad
+  kLoad,
+  kDecode  // one token after those whose keys and values generate or decode left
 };
-inline constexpr int kSections = 8;
+inline constexpr int kSections = 9;
 std::string_view SectionName(Section section);
 
 // Which micro-steps an instruction belongs to: a set of step kinds. With grad_accum 1 the only

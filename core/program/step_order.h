@@ -11,8 +11,8 @@
 namespace zeroplan {
 
 // Sections that run between two steps, each after `drain`.
-inline constexpr std::array kSectionsBetweenSteps = {Section::kEval, Section::kGenerate,
-                                                     Section::kSave, Section::kLoad};
+inline constexpr std::array kSectionsBetweenSteps = {
+    Section::kEval, Section::kGenerate, Section::kDecode, Section::kSave, Section::kLoad};
 
 // The kinds of micro-step that a step of so many has, a set of When.
 constexpr uint8_t MicroStepKinds(int64_t grad_accum) {

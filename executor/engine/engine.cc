@@ -181,6 +181,23 @@ std::vector<float> Engine::Logits(std::span<const int32_t> tokens, int32_t posit
   return logits;
 }
 
+std::vector<float> Engine::Decode(int32_t token, int32_t position) {
+  ZEROPLAN_CHECK(!program_.section(Section::kDecode).empty(), "the program has no decode section");
+  ZEROPLAN_CHECK(position >= 0 && position < program_.setup.batch.seq_len, "position {} of {}",
+                 position, program_.setup.batch.seq_len);
+  std::vector<float> logits;
+  ranks_->OnEvery([&](RankRunner& rank, int index) {
+    rank.Drain();
+    rank.inputs()[0] = token;
+    const StepState before = rank.host_state();
+    rank.host_state().position = position;
+    rank.Complete(Section::kDecode);
+    rank.host_state() = before;
+    if (index == 0) logits = rank.LogitsRow();
+  });
+  return logits;
+}
+
 void Engine::Drain() {
   ranks_->OnEvery([](RankRunner& rank, int) { rank.Drain(); });
 }

@@ -153,6 +153,11 @@ class Engine {
   // program has a generate section.
   std::vector<float> Logits(std::span<const int32_t> tokens, int32_t position);
 
+  // The same of `token` at `position`, whose keys and values join those before it, which Logits and
+  // Decode have left since Load for positions 0 to position - 1. REQUIRES: the program has a decode
+  // section, 0 <= position < sequence length.
+  std::vector<float> Decode(int32_t token, int32_t position);
+
   // From within Step's `fill`, by a rank that cannot fill its batch (and leaves tokens there that
   // are valid): the step under way changes nothing on any rank, and ends on all with
   // StepState::skip kAbandoned. The engine stays usable.

@@ -2,6 +2,7 @@
 #include "executor/kernels/column_sums.h"
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/gemm.h"
+#include "executor/kernels/row_product.h"
 
 namespace zeroplan::cpu {
 
@@ -9,8 +10,13 @@ void MatmulForward(const KernelCall& call) {
   const auto [M, K, N] = FirstDims<3>(call.dims);
   const KernelArg &a_MK = Arg(call, 0), &w = Arg(call, 1), &y_MN = Arg(call, 4);
   const bool transposed = call.has(kTransposed);
+  const KernelArg &bias = Arg(call, 2), &residual = Arg(call, 3);
+  if (IsRowProduct(M, a_MK, w, bias, residual, y_MN)) {
+    RowProduct(*call.context.pool, N, K, a_MK, w, transposed, bias, residual, y_MN);
+    return;
+  }
   ParallelGemm(*call.context.pool, M, N, K, {a_MK, K}, {w, transposed ? K : N, transposed}, y_MN,
-               {.bias = Arg(call, 2), .residual = Arg(call, 3)});
+               {.bias = bias, .residual = residual});
 }
 
 void MatmulBackwardData(const KernelCall& call) {

@@ -68,35 +68,52 @@ void RotateInPlace(const KernelCall& call, float sign) {
   });
 }
 
+RotaryShape ShapeOf(const KernelCall& call, int64_t D, int64_t scaling,
+                    int64_t original_positions) {
+  const auto [theta, factor, low, high, attention_factor] = call.scalars;
+  return {.D = D,
+          .scaling = static_cast<RotaryScaling>(scaling),
+          .original_positions = original_positions,
+          .theta = theta,
+          .factor = factor,
+          .low = low,
+          .high = high};
+}
+
+// Rows [begin, end) of the table, the first of them at `row_D`.
+void FillRows(const RotaryShape& shape, double times, int64_t begin, int64_t end, Scratch scratch,
+              float* row_D) {
+  const int64_t half = shape.D / 2;
+  auto* frequencies =
+      static_cast<double*>(scratch.Bytes(half * static_cast<int64_t>(sizeof(double))));
+  for (int64_t i = 0; i < half; ++i) frequencies[i] = RotaryFrequency(shape, i);
+  for (int64_t t = begin; t < end; ++t, row_D += shape.D) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(t) * frequencies[i];
+      row_D[i] = static_cast<float>(std::cos(angle) * times);
+      row_D[half + i] = static_cast<float>(std::sin(angle) * times);
+    }
+  }
+}
+
 }  // namespace
 
 void RotaryTable(const KernelCall& call) {
   const auto [T, D, scaling, original_positions] = FirstDims<4>(call.dims);
-  const auto [theta, factor, low, high, attention_factor] = call.scalars;
-  const RotaryShape shape{.D = D,
-                          .scaling = static_cast<RotaryScaling>(scaling),
-                          .original_positions = original_positions,
-                          .theta = theta,
-                          .factor = factor,
-                          .low = low,
-                          .high = high};
+  const RotaryShape shape = ShapeOf(call, D, scaling, original_positions);
   auto* table_TD = Arg(call, 0).as<float>();
   ThreadPool& pool = *call.context.pool;
-  const double times = static_cast<double>(attention_factor);
-  const int64_t half = D / 2;
   pool.ParallelFor(T, 64, [&](int64_t begin, int64_t end, int worker) {
-    auto* frequencies = static_cast<double*>(
-        Scratch(pool, worker).Bytes(half * static_cast<int64_t>(sizeof(double))));
-    for (int64_t i = 0; i < half; ++i) frequencies[i] = RotaryFrequency(shape, i);
-    for (int64_t t = begin; t < end; ++t) {
-      float* row_D = table_TD + t * shape.D;
-      for (int64_t i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(t) * frequencies[i];
-        row_D[i] = static_cast<float>(std::cos(angle) * times);
-        row_D[half + i] = static_cast<float>(std::sin(angle) * times);
-      }
-    }
+    FillRows(shape, static_cast<double>(call.scalars[4]), begin, end, Scratch(pool, worker),
+             table_TD + begin * shape.D);
   });
+}
+
+void RotaryRow(const KernelCall& call) {
+  const auto [D, scaling, original_positions] = FirstDims<3>(call.dims);
+  const int64_t position = Arg(call, 0).as<const StepState>()->position;
+  FillRows(ShapeOf(call, D, scaling, original_positions), static_cast<double>(call.scalars[4]),
+           position, position + 1, Scratch(*call.context.pool, 0), Arg(call, 1).as<float>());
 }
 
 void RotaryForward(const KernelCall& call) { RotateInPlace(call, 1.0f); }

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <random>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/families/load_model.h"
@@ -16,12 +15,17 @@ namespace {
 
 constexpr int32_t kLineFeed = 10;
 
-Program LowerGenerator(const ModelSpec& model, int64_t context) {
+// A pass over a whole context costs about as much as so many-th of its tokens one by one: rows that
+// share a product's matrix are that much cheaper than single ones.
+constexpr size_t kRowsOfAToken = 16;
+
+Program LowerGenerator(const ModelSpec& model, int64_t context, bool keep_keys_values) {
   TrainSetup setup;
   setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
   setup.batch = {1, 1, 1, context};
   LowerOptions options;
   options.purpose = Purpose::kGenerate;
+  options.keep_keys_values = keep_keys_values;
   return Lower(model, setup, options);
 }
 
@@ -32,63 +36,78 @@ EngineOptions MakeEngineOptions(int threads) {
   return options;
 }
 
-int32_t Draw(const std::vector<float>& logits, const SamplingOptions& sampling,
-             std::mt19937_64& random) {
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto at = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
-  const auto likelier = [&](int32_t a, int32_t b) {
-    return at(a) != at(b) ? at(a) > at(b) : a < b;
-  };
-  if (sampling.temperature <= 0) return *std::min_element(order.begin(), order.end(), likelier);
-  const size_t kept = sampling.top_k > 0
-                          ? std::min(order.size(), static_cast<size_t>(sampling.top_k))
-                          : order.size();
-  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(kept), order.end(),
-                    likelier);
-  std::vector<double> weights(kept);
-  for (size_t i = 0; i < kept; ++i) {
-    weights[i] = std::exp(static_cast<double>(at(order[i]) - at(order[0])) / sampling.temperature);
-  }
-  std::discrete_distribution<size_t> draw(weights.begin(), weights.end());
-  return order[draw(random)];
-}
-
 }  // namespace
 
 struct TextGenerator::Impl {
-  Impl(const std::filesystem::path& from, int64_t wanted_context, int threads)
+  Impl(const std::filesystem::path& from, const GeneratorOptions& options)
       : folder(from),
         model(LoadModel(folder.string())),
-        context(wanted_context > 0 ? std::min(wanted_context, model.positions) : model.positions),
-        program(LowerGenerator(model, context)),
-        engine(program, MakeEngineOptions(threads)) {
+        context(options.context > 0 ? std::min(options.context, model.positions) : model.positions),
+        keeps(options.keep_keys_values),
+        program(LowerGenerator(model, context, keeps)),
+        engine(program, MakeEngineOptions(options.threads)) {
     engine.Init();
     engine.Load(HfWeightsSource(folder, model, *program.layout.tensors), false, nullptr);
   }
+
+  // Of the token after `tokens`, which are all in the vocabulary.
+  std::vector<float> Logits(const std::vector<int32_t>& tokens) {
+    const size_t used = std::min(tokens.size(), static_cast<size_t>(context));
+    const std::span<const int32_t> window(tokens.data() + tokens.size() - used, used);
+    const auto differs = std::mismatch(kept.begin(), kept.end(), window.begin(), window.end());
+    // The last token's own row is what is asked for.
+    const size_t same =
+        keeps ? std::min(static_cast<size_t>(differs.first - kept.begin()), used - 1) : 0;
+    kept.assign(window.begin(), window.end());
+    if (!keeps || (used - same) * kRowsOfAToken > static_cast<size_t>(context)) {
+      return engine.Logits(window, static_cast<int32_t>(used) - 1);
+    }
+    std::vector<float> logits;
+    for (size_t i = same; i < used; ++i) {
+      logits = engine.Decode(window[i], static_cast<int32_t>(i));
+    }
+    return logits;
+  }
+
   std::filesystem::path folder;
   ModelSpec model;
   int64_t context;
+  bool keeps;
   Program program;
   Engine engine;
+  std::vector<int32_t> kept;  // whose keys and values are in memory, by position
 };
 
-TextGenerator::TextGenerator(const std::filesystem::path& folder, int64_t context, int threads)
-    : impl_(std::make_unique<Impl>(folder, context, threads)) {}
+TextGenerator::TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options)
+    : impl_(std::make_unique<Impl>(folder, options)) {}
 TextGenerator::~TextGenerator() = default;
 
 const ModelSpec& TextGenerator::model() const { return impl_->model; }
 
+int64_t TextGenerator::context() const { return impl_->context; }
+
+uint64_t TextGenerator::planned_bytes() const {
+  uint64_t bytes = 0;
+  for (const uint64_t of_space : impl_->program.arena_bytes) bytes += of_space;
+  return bytes;
+}
+
+uint64_t TextGenerator::key_value_bytes() const {
+  uint64_t bytes = 0;
+  for (const Buffer& buffer : impl_->program.buffers) {
+    if (buffer.role == Role::kKeysValues) bytes += buffer.bytes;
+  }
+  return bytes;
+}
+
 std::vector<float> TextGenerator::NextLogits(const std::vector<int32_t>& tokens) {
   if (tokens.empty()) ThrowUsage("the prompt is empty: give at least one token");
-  const size_t used = std::min(tokens.size(), static_cast<size_t>(impl_->context));
   for (int32_t token : tokens) {
     if (token < 0 || token >= impl_->model.vocab) {
       ThrowUsage("token {} is outside the model's vocabulary of {}", token, impl_->model.vocab);
     }
   }
-  const std::span<const int32_t> window(tokens.data() + tokens.size() - used, used);
-  std::vector<float> logits = impl_->engine.Logits(window, static_cast<int32_t>(used) - 1);
+  std::vector<float> logits = impl_->Logits(tokens);
   logits.resize(static_cast<size_t>(impl_->model.vocab));
   const auto finite =
       std::count_if(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
@@ -101,15 +120,20 @@ std::vector<float> TextGenerator::NextLogits(const std::vector<int32_t>& tokens)
   return logits;
 }
 
-void TextGenerator::Generate(std::vector<int32_t>& tokens, int64_t count,
-                             const SamplingOptions& sampling,
-                             const std::function<void(int32_t)>& on_token) {
+TextGenerator::Ended TextGenerator::Generate(std::vector<int32_t>& tokens, int64_t count,
+                                             const SamplingOptions& sampling,
+                                             const std::vector<int32_t>& stop_tokens,
+                                             const std::function<bool(int32_t)>& on_token) {
   std::mt19937_64 random(sampling.seed);
   if (tokens.empty()) tokens.push_back(kLineFeed);
   for (int64_t i = 0; i < count; ++i) {
-    tokens.push_back(Draw(NextLogits(tokens), sampling, random));
-    on_token(tokens.back());
+    tokens.push_back(DrawToken(NextLogits(tokens), sampling, random));
+    if (std::find(stop_tokens.begin(), stop_tokens.end(), tokens.back()) != stop_tokens.end()) {
+      return Ended::kStopToken;
+    }
+    if (!on_token(tokens.back())) return Ended::kByCaller;
   }
+  return Ended::kCount;
 }
 
 }  // namespace zeroplan

@@ -1,4 +1,6 @@
-// Text from a trained byte-level (or any) model, one token at a time.
+// Text from a trained model, one token at a time. What is planned for it is a program as any other:
+// one pass over the prompt leaves the keys and values of its tokens in memory (section generate),
+// and each token after it is one row through the layers (section decode).
 #pragma once
 
 #include <cstdint>
@@ -8,32 +10,45 @@
 #include <vector>
 
 #include "core/model/model_spec.h"
+#include "executor/train/sampling.h"
 
 namespace zeroplan {
 
-struct SamplingOptions {
-  double temperature = 0.8;  // 0: always the likeliest token
-  int top_k = 40;            // only the likeliest so many; 0: all
-  uint64_t seed = 1;
+struct GeneratorOptions {
+  // Tokens that are looked at, at most: the rows of the key-value cache. Of a longer text each
+  // token is a pass over the last so many. 0: all the model has positions for.
+  int64_t context = 0;
+  int threads = 0;  // 0: one a core
+  // False: each token is a pass over all before it. For comparison.
+  bool keep_keys_values = true;
 };
 
 class TextGenerator {
  public:
-  // Loads `folder` (config.json and safetensors). `context` tokens at most are looked at (0:
-  // all the model has positions for). Throws as HfWeightsSource.
-  TextGenerator(const std::filesystem::path& folder, int64_t context, int threads);
+  // Loads `folder` (config.json and safetensors). Throws as HfWeightsSource.
+  TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options);
   ~TextGenerator();
   TextGenerator(const TextGenerator&) = delete;
   TextGenerator& operator=(const TextGenerator&) = delete;
 
   const ModelSpec& model() const;
-  // Logits of the token after `tokens` (the last `context` of them); real vocabulary. Throws
+  int64_t context() const;
+  // As planned, to the byte: of all, and of the keys and values among it.
+  uint64_t planned_bytes() const;
+  uint64_t key_value_bytes() const;
+
+  // Logits of the token after `tokens` (the last `context` of them); real vocabulary. What was
+  // kept of the tokens that the last call had at the front too is not computed again. Throws
   // Error(kUsage) naming the folder if one is no finite number: its weights hold such.
   std::vector<float> NextLogits(const std::vector<int32_t>& tokens);
-  // Appends `count` tokens to `tokens`, calling `on_token` for each. An empty prompt starts from
-  // token 10 (a line feed in byte-level text).
-  void Generate(std::vector<int32_t>& tokens, int64_t count, const SamplingOptions& sampling,
-                const std::function<void(int32_t)>& on_token);
+
+  enum class Ended { kCount, kStopToken, kByCaller };
+  // Appends up to `count` tokens to `tokens`, calling `on_token` for each, until that returns
+  // false or one of `stop_tokens` comes, which is appended without a call. An empty prompt starts
+  // from token 10 (a line feed in byte-level text).
+  Ended Generate(std::vector<int32_t>& tokens, int64_t count, const SamplingOptions& sampling,
+                 const std::vector<int32_t>& stop_tokens,
+                 const std::function<bool(int32_t)>& on_token);
 
  private:
   struct Impl;

@@ -15,6 +15,7 @@
 
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
+#include "core/program/verify.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/engine/engine.h"
 #include "tests/paths.h"
@@ -95,16 +96,18 @@ struct Model {
   Engine engine;
 
   Model(const TrainSetup& setup, const fs::path& from, Backend backend = Backend::kCpu,
-        Purpose purpose = Purpose::kTrain)
-      : program(Lower(LoadModel(from.string()), setup, LoweringFor(backend, purpose))),
+        Purpose purpose = Purpose::kTrain, bool keep_keys_values = false)
+      : program(Lower(LoadModel(from.string()), setup,
+                      LoweringFor(backend, purpose, keep_keys_values))),
         engine(program, OptionsFor(backend)) {
     engine.Init();
     engine.Load(HfWeightsSource(from, program.model, *program.layout.tensors), false, nullptr);
   }
 
  private:
-  static LowerOptions LoweringFor(Backend backend, Purpose purpose) {
+  static LowerOptions LoweringFor(Backend backend, Purpose purpose, bool keep_keys_values) {
     LowerOptions options;
+    options.keep_keys_values = keep_keys_values;
     options.backend = backend;
     options.purpose = purpose;
     return options;
@@ -153,6 +156,36 @@ inline constexpr double kExactBound = 1e-5;
 
 inline void CheckExactLogits(const Fixture& fixture, Backend backend) {
   CheckLogits(fixture, {.backend = backend}, kExactBound);
+}
+
+// The same of tokens one by one, behind prompts of every length, the empty one too. Sums are cut
+// otherwise than in a whole pass; there are no more of them.
+inline void CheckDecodedLogits(const Fixture& fixture, Backend backend) {
+  TrainSetup setup = Setup(fixture, {.backend = backend});
+  setup.batch.micro_batch = 1;
+  Model model(setup, fixture.folder, backend, Purpose::kGenerate, true);
+  VerifyOrThrow(model.program);
+  const auto vocab = static_cast<size_t>(model.program.model.vocab);
+  const std::vector<int32_t> tokens = fixture.expected["tokens"][0][0];
+  for (int32_t prompt = 0; prompt < kLength; ++prompt) {
+    CAPTURE(prompt);
+    if (prompt > 0) {
+      model.engine.Logits(std::span(tokens).first(static_cast<size_t>(prompt)), prompt - 1);
+    }
+    for (int32_t t = prompt; t < kLength; ++t) {
+      CAPTURE(t);
+      const std::vector<double> expected = fixture.expected["logits"][static_cast<size_t>(t)];
+      const std::vector<float> logits = model.engine.Decode(tokens[static_cast<size_t>(t)], t);
+      double worst = 0, largest = 0;
+      for (size_t v = 0; v < vocab; ++v) {
+        worst = std::max(worst, std::abs(static_cast<double>(logits[v]) - expected[v]));
+        largest = std::max(largest, std::abs(expected[v]));
+      }
+      CHECK(worst < kExactBound * largest);
+    }
+  }
+  // What is touched is what was planned, the caches among it.
+  CHECK(model.engine.high_water().touched_bytes[0] == model.program.arena_bytes[0]);
 }
 
 inline void CheckExactLoss(const Fixture& fixture, const Run& run) {

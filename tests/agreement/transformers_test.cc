@@ -20,6 +20,13 @@ TEST_CASE("transformers: logits of every position") {
   }
 }
 
+TEST_CASE("transformers: logits of tokens one by one, by keys and values that are kept") {
+  for (const Fixture& fixture : Fixtures()) {
+    CAPTURE(fixture.folder.string());
+    CheckDecodedLogits(fixture, Backend::kCpu);
+  }
+}
+
 TEST_CASE("transformers: loss") {
   for (const Fixture& fixture : Fixtures()) {
     CAPTURE(fixture.folder.string());

@@ -19,6 +19,13 @@ TEST_CASE("cuda: transformers' logits of every position") {
   }
 }
 
+TEST_CASE("cuda: transformers' logits of tokens one by one, by keys and values that are kept") {
+  for (const Fixture& fixture : Fixtures()) {
+    CAPTURE(fixture.folder.string());
+    CheckDecodedLogits(fixture, Backend::kCuda);
+  }
+}
+
 TEST_CASE("cuda: transformers' loss") {
   for (const Fixture& fixture : Fixtures()) {
     CAPTURE(fixture.folder.string());

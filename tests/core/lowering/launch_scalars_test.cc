@@ -37,7 +37,10 @@ TEST_CASE("launches: every layer norm has the model's epsilon") {
   setup.recompute = kNoRecompute;
   LowerOptions options;
   options.purpose = Purpose::kGenerate;
-  CheckEpsilons(Lower(model, setup, options), Section::kGenerate, 7);
+  options.keep_keys_values = true;
+  const Program generate = Lower(model, setup, options);
+  CheckEpsilons(generate, Section::kGenerate, 7);
+  CheckEpsilons(generate, Section::kDecode, 7);
 }
 
 }  // namespace

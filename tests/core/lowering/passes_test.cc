@@ -68,7 +68,10 @@ TEST_CASE("every pass leaves a sound program where collectives are unlike the de
 TEST_CASE("every pass leaves a sound program for generation") {
   LowerOptions options;
   options.purpose = Purpose::kGenerate;
-  CheckEveryPass({{"generate", testing::BaseSetup(0, 1, Dtype::kF32, 1, kNoRecompute)}}, options);
+  for (const bool keep : {false, true}) {
+    options.keep_keys_values = keep;
+    CheckEveryPass({{"generate", testing::BaseSetup(0, 1, Dtype::kF32, 1, kNoRecompute)}}, options);
+  }
 }
 
 TEST_CASE("docs/architecture.md lists the passes in order") {

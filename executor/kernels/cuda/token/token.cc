@@ -1,0 +1,56 @@
+#include "executor/kernels/cuda/token/token.h"
+
+#include "executor/kernels/cuda/cuda_kernels.h"
+#include "executor/kernels/cuda/launch_util.h"
+
+namespace zeroplan::cuda {
+namespace {
+
+CacheShape ShapeOf(const KernelCall& call) {
+  const auto [T, H, G, D] = FirstDims<4>(call.dims);
+  ZEROPLAN_CHECK(G > 0 && H % G == 0, "{} heads of queries, {} of keys", H, G);
+  return {T, H, G, D};
+}
+
+const StepState* State(const KernelCall& call, size_t arg) {
+  return Arg(call, arg).as<const StepState>();
+}
+
+}  // namespace
+
+void EmbedToken(const KernelCall& call) {
+  const auto [C, V] = FirstDims<2>(call.dims);
+  const KernelArg& wpe = Arg(call, 2);
+  const int64_t positions =
+      wpe.data == nullptr ? 0 : static_cast<int64_t>(wpe.bytes / DtypeBytes(wpe.dtype)) / C;
+  LaunchEmbedToken(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2), positions,
+                   State(call, 3), Floats(call, 4), C, V, LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void RotaryRow(const KernelCall& call) {
+  const auto [D, scaling, original_positions] = FirstDims<3>(call.dims);
+  const auto [theta, factor, low, high, attention_factor] = call.scalars;
+  LaunchRotaryRow({.D = D,
+                   .scaling = static_cast<RotaryScaling>(scaling),
+                   .original_positions = original_positions,
+                   .theta = theta,
+                   .factor = factor,
+                   .low = low,
+                   .high = high},
+                  attention_factor, State(call, 0), Arg(call, 1).as<float>(), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void KeepKeysValues(const KernelCall& call) {
+  LaunchKeepKeysValues(ShapeOf(call), Floats(call, 0), Floats(call, 1), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+void AttendToken(const KernelCall& call) {
+  LaunchAttendToken(ShapeOf(call), Floats(call, 0), State(call, 1), Floats(call, 2),
+                    Floats(call, 3), LaunchStream(call));
+  CheckLaunched(call);
+}
+
+}  // namespace zeroplan::cuda

@@ -1,0 +1,79 @@
+// zeroplan generate: conversations through a chat template, stop texts, and the cache's no effect.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/executor/tokenizer/tokenizer_folder.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A trained folder with a tokenizer.
+std::string TrainedModel(const Workspace& work) {
+  const std::string model = work.path("model"), out = work.path("out");
+  fs::create_directory(model);
+  std::ofstream(model + "/config.json")
+      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":512})";
+  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
+  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const RunResult trained =
+      RunZeroplan("train --data " + SourcePath("LICENSE") +
+                      " --threads 1 --epochs 2 --lr 1e-2 "
+                      "--seq-len 32 --model " +
+                      model + " --save " + out,
+                  "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache"));
+  CAPTURE(trained.err);
+  REQUIRE(trained.exit_code == 0);
+  CHECK(Has(trained.err, "--epochs 2: of "));
+  CHECK(Has(trained.err, "perplexity "));
+  return out;
+}
+
+TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
+  const Workspace work;
+  const std::string out = TrainedModel(work);
+  const std::string greedy = "generate " + out + " --temperature 0 ";
+  const RunResult text = RunZeroplan(greedy + "--prompt 'Permission is' --tokens 30");
+  CAPTURE(text.err);
+  REQUIRE(text.exit_code == 0);
+  CHECK(Has(text.err, "planned memory: "));
+  CHECK(RunZeroplan(greedy + "--prompt 'Permission is' --tokens 30 --no-cache").out == text.out);
+  // Up to the first letter that comes behind the prompt for the second time.
+  const std::string made = text.out.substr(std::string("Permission is").size());
+  REQUIRE(made.size() > 8);
+  const std::string stop = made.substr(4, 3);
+  const RunResult stopped =
+      RunZeroplan(greedy + "--prompt 'Permission is' --tokens 30 --stop '" + stop + "'");
+  CHECK(stopped.out == "Permission is" + made.substr(0, made.find(stop)) + "\n");
+
+  const RunResult none = RunZeroplan(greedy + "--chat --prompt hello");
+  CHECK(none.exit_code == 2);
+  CHECK(Has(none.err, "--chat: " + out + " has no chat_template.jinja"));
+  std::ofstream(out + "/chat_template.jinja")
+      << "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+         "{% if add_generation_prompt %}assistant:{% endif %}";
+  const RunResult reply = RunZeroplan(greedy + "--chat --system brief --prompt hello --tokens 6");
+  CAPTURE(reply.err);
+  CHECK(reply.exit_code == 0);
+  // The same prompt by hand; a conversation prints the reply alone.
+  const RunResult by_hand =
+      RunZeroplan(greedy + "--tokens 6 --prompt 'system: brief\nuser: hello\nassistant:'");
+  CHECK(by_hand.out == "system: brief\nuser: hello\nassistant:" + reply.out);
+
+  const RunResult system = RunZeroplan(greedy + "--system brief");
+  CHECK(system.exit_code == 2);
+  CHECK(Has(system.err, "--system: says how a conversation begins; add --chat"));
+  const RunResult share = RunZeroplan(greedy + "--top-p 0");
+  CHECK(Has(share.err, "--top-p: 0 is not allowed; use a number above 0, up to 1"));
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""The same 50 steps by transformers' Trainer and by `zeroplan train`, in fp32.
+
+    python3 tests/transformers_parity/compare_trainer.py build/release/zeroplan-executor
+
+Both start from the folder that transformers wrote, and go over the same tokens in the same order
+(--no-shuffle; a sequential sampler there), 2 sequences a micro-batch and 2 micro-batches a step,
+with the same schedule, warm-up share, weight decay and clipping. Losses of every step, gradient
+norms and learning rates are compared, and the loss on a validation file.
+
+Losses are to agree within 1e-4 of themselves: both round to 24 bits, in other orders, gradients
+differ by about 1e-6 of themselves, and Adam's first steps go by the sign even of a gradient near
+zero. Rates: 1e-6 (they are printed in fp32). Exit code 1 beyond that; 77 where a package is missing.
+"""
+import json
+import pathlib
+import sys
+import tempfile
+
+from models import SKIP, corpus, families, make_model, run, torch, transformers
+
+try:
+    import accelerate  # noqa: F401  (the Trainer asks for it)
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(SKIP)
+
+STEPS, LENGTH, ROWS, MICRO_STEPS = 50, 32, 2, 2
+RATE, WARMUP, DECAY, NORM, BETA2 = 1e-3, 0.1, 0.1, 1.0, 0.999
+BOUND = 1e-4
+
+
+class Samples(torch.utils.data.Dataset):
+    """Sample k is tokens [k*LENGTH, k*LENGTH + LENGTH], as zeroplan cuts the stream; the Trainer's
+    model shifts the labels itself, so a sample has its last target as its last token."""
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def __len__(self):
+        return (len(self.ids) - 1) // LENGTH
+
+    def __getitem__(self, k):
+        row = torch.tensor(self.ids[k * LENGTH:k * LENGTH + LENGTH + 1])
+        return {"input_ids": row, "labels": row}
+
+
+class InOrder(transformers.Trainer):
+    def _get_train_sampler(self, *_):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+class Record(transformers.TrainerCallback):
+    def __init__(self):
+        self.steps, self.validation = [], None
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" in logs:
+            self.steps.append(logs)
+        if "eval_loss" in logs:
+            self.validation = logs["eval_loss"]
+
+
+def leave_norms_out_of_decay(model):
+    """The Trainer decays no norms; up to 4.4x it knew only those of Llama among the RMS norms."""
+    known = transformers.pytorch_utils.ALL_LAYERNORM_LAYERS
+    for kind in {type(module) for module in model.modules()}:
+        if kind.__name__.endswith("RMSNorm") and kind not in known:
+            known.append(kind)
+
+
+def by_trainer(folder, shape, work, train_ids, validation_ids):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
+    leave_norms_out_of_decay(model)
+    record = Record()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(work / "trainer"), per_device_train_batch_size=ROWS,
+        per_device_eval_batch_size=ROWS, gradient_accumulation_steps=MICRO_STEPS, max_steps=STEPS,
+        learning_rate=RATE, warmup_ratio=WARMUP, weight_decay=DECAY, max_grad_norm=NORM,
+        adam_beta2=BETA2, adam_epsilon=1e-8, logging_steps=1, logging_nan_inf_filter=False,
+        save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True,
+        dataloader_drop_last=True, **shape)
+    trainer = InOrder(model=model, args=arguments, train_dataset=Samples(train_ids),
+                      eval_dataset=Samples(validation_ids), callbacks=[record])
+    # One log a step, as given: rounded to four digits it is of no use here.
+    trainer.log = lambda logs, *_: record.on_log(None, None, None, logs=logs)
+    losses = []
+    step = trainer.training_step
+
+    def keep(*parts):
+        loss = step(*parts)
+        losses.append(loss.item())
+        return loss
+
+    trainer.training_step = keep
+    trainer.train()
+    trainer.evaluate()
+    # A training_step returns its micro-batch's share of the step's mean loss.
+    whole = [sum(losses[i:i + MICRO_STEPS]) for i in range(0, len(losses), MICRO_STEPS)]
+    return whole, record
+
+
+def by_zeroplan(program, folder, options, work, name):
+    metrics = work / f"{name}.jsonl"
+    run(program, "train", "--model", folder, "--data", work / "train.txt", "--validation-data",
+        work / "validation.txt", "--no-shuffle", "--seq-len", LENGTH, "--micro-batch", ROWS,
+        "--grad-accum", MICRO_STEPS, "--steps", STEPS, "--lr", RATE, "--warmup-ratio", WARMUP,
+        "--weight-decay", DECAY, "--max-grad-norm", NORM, "--metrics", metrics, "--threads", 2,
+        *options, cache=work / "cache")
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [line for line in lines if line["event"] == "step"]
+    return steps, [line for line in lines if line["event"] == "validation"][-1]
+
+
+def relative(a, b):
+    return abs(a - b) / max(abs(a), abs(b), 1e-30)
+
+
+def main():
+    program = sys.argv[1]
+    shapes = {
+        "gpt2": (dict(lr_scheduler_type="linear"), ["--lr-schedule", "linear"]),
+        "llama": (dict(lr_scheduler_type="cosine_with_min_lr",
+                       lr_scheduler_kwargs=dict(min_lr=RATE / 10)),
+                  ["--lr-schedule", "cosine", "--min-lr", RATE / 10]),
+        "qwen2": (dict(lr_scheduler_type="constant_with_warmup"), []),
+    }
+    failed = False
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        text = "\n".join(corpus())
+        (work / "train.txt").write_text(text[:40_000])
+        (work / "validation.txt").write_text(text[50_000:54_000])
+        for family, (shape, options) in shapes.items():
+            folder = work / family
+            make_model(families()[family], folder)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            ids = [tokenizer((work / f"{part}.txt").read_text())["input_ids"]
+                   + [tokenizer.eos_token_id] for part in ("train", "validation")]
+            rows = (len(ids[1]) - 1) // LENGTH // ROWS * ROWS  # zeroplan's are whole batches
+            losses, record = by_trainer(folder, shape, work, ids[0],
+                                        ids[1][:rows * LENGTH + 1])
+            steps, validation = by_zeroplan(program, folder, options, work, family)
+            assert len(losses) == len(steps) == STEPS == len(record.steps)
+            loss = max(relative(a, step["loss"]) for a, step in zip(losses, steps))
+            # What the Trainer logs is the rate of the step that comes next.
+            rates = [0.0 if WARMUP else RATE] + [log["learning_rate"] for log in record.steps]
+            rate = max(abs(a - step["lr"]) / RATE for a, step in zip(rates, steps))
+            held = relative(record.validation, validation["loss"])
+            good = loss < BOUND and rate < 1e-6 and held < BOUND
+            failed = failed or not good
+            print(f"{family}: {losses[0]:.4f} -> {losses[-1]:.4f}; largest relative difference of "
+                  f"losses {loss:.1e}, of the validation loss {held:.1e}; of rates {rate:.1e} "
+                  f"of the largest: {'agree' if good else 'DIFFER'}")
+    sys.exit(1 if failed else 0)
+
+
+main()

@@ -1,0 +1,76 @@
+"""Small random models of several families with tokenizers of their own, as folders that
+transformers writes, and the program that is compared with it."""
+import os
+import pathlib
+import subprocess
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+SKIP = 77
+try:
+    import tokenizers
+    import torch
+    import transformers
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(SKIP)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VOCAB = 400
+POSITIONS = 128
+END = "<|endoftext|>"
+SHAPE = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=POSITIONS,
+             initializer_range=0.1)
+
+
+def families():
+    """By name, each of another kind: learned positions, grouped heads, biases, a tied head."""
+    made = {
+        "gpt2": transformers.GPT2Config(
+            vocab_size=VOCAB, n_embd=48, n_layer=2, n_head=4, n_positions=POSITIONS,
+            attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, initializer_range=0.1),
+        "llama": transformers.LlamaConfig(**SHAPE),
+        "qwen2": transformers.Qwen2Config(**SHAPE, tie_word_embeddings=True),
+        "mistral": transformers.MistralConfig(**SHAPE, sliding_window=None),
+    }
+    for config in made.values():
+        config.bos_token_id = config.eos_token_id = 0
+        config.use_cache = True
+    return made
+
+
+def corpus():
+    """Prose of the repository, a few hundred KB."""
+    return [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
+
+
+def make_tokenizer(folder):
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = tokenizers.decoders.ByteLevel()
+    model.train_from_iterator(corpus(), tokenizers.trainers.BpeTrainer(
+        vocab_size=VOCAB, special_tokens=[END], show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, eos_token=END, bos_token=END,
+        clean_up_tokenization_spaces=False).save_pretrained(folder)
+
+
+def make_model(config, folder, seed=1):
+    torch.manual_seed(seed)
+    model = transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32)
+    model.save_pretrained(folder, safe_serialization=True)
+    make_tokenizer(folder)
+
+
+def run(program, *arguments, cache):
+    """Its stdout; ends this script where it fails."""
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True,
+                          env={**os.environ, "ZEROPLAN_CACHE_DIR": str(cache)}, check=False)
+    if done.returncode != 0:
+        print(done.stderr)
+        sys.exit(f"{' '.join(map(str, arguments))}: exit code {done.returncode}")
+    return done.stdout
