@@ -84,11 +84,13 @@ void AddTokenize(Command& group) {
       "  zeroplan data tokenize essays/ --tokenizer models/smollm2 -o corpus.bin\n"
       "  zeroplan data tokenize chats.jsonl.gz --tokenizer models/smollm2 -o chats.bin");
   auto options = std::make_shared<TokenizeCommand>();
-  tokenize.Required("texts", "TEXT",
-                    "Text files, or folders of them, in this order; with --tokenizer also records, "
-                    "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
-                    "completion, or a list of messages; and all of these as .gz or .zst",
-                    options->texts);
+  tokenize.Required(
+      "texts", "TEXT",
+      "Text files, or folders of them, in this order; with --tokenizer also records, "
+      "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
+      "completion, or a list of messages; all of these as .gz or .zst; and .parquet tables of "
+      "records, in builds with Arrow",
+      options->texts);
   tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
                     options->output);
   tokenize.Text(

@@ -49,9 +49,10 @@ DocumentSource::DocumentSource(std::vector<fs::path> files, std::string text_fie
 bool DocumentSource::Next(RawDocument* document) {
   for (;;) {
     *document = {};
-    if (lines_ != nullptr) {
-      if (NextLine(document)) return true;
+    if (lines_ != nullptr || table_ != nullptr) {
+      if (lines_ != nullptr ? NextLine(document) : NextRow(document)) return true;
       lines_.reset();
+      table_.reset();
       before_ += SizeOf(files_[next_ - 1]);
     }
     if (next_ == files_.size()) return false;
@@ -63,10 +64,9 @@ bool DocumentSource::Next(RawDocument* document) {
         }
         ThrowUsage("{}: is a compressed token file; decompress it", path.string());
       case FileKind::kParquet:
-        ThrowUsage(
-            "{}: Parquet is not read; write the table as lines of JSON, as Python's "
-            "pandas.read_parquet(FILE).to_json(NEW, orient=\"records\", lines=True) does",
-            path.string());
+        table_ = TableReader::Open(path, text_field_);
+        format_.reset();
+        break;
       case FileKind::kRecords:
         lines_ = std::make_unique<LineReader>(path);
         format_.reset();
@@ -95,12 +95,22 @@ bool DocumentSource::NextLine(RawDocument* document) {
     std::string& line = document->line;
     if (lines_->number() == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    document->where = fmt::format("{}:{}", path.string(), lines_->number());
-    if (!format_) format_ = RecognizeRecord(line, document->where, text_field_);
-    document->format = format_;
+    Settle(fmt::format("{}:{}", path.string(), lines_->number()), document);
     return true;
   }
   return false;
+}
+
+bool DocumentSource::NextRow(RawDocument* document) {
+  if (!table_->Next(&document->line)) return false;
+  Settle(fmt::format("{}: row {}", files_[next_ - 1].string(), table_->number()), document);
+  return true;
+}
+
+void DocumentSource::Settle(std::string where, RawDocument* document) {
+  if (!format_) format_ = RecognizeRecord(document->line, where, text_field_);
+  document->where = std::move(where);
+  document->format = format_;
 }
 
 uint64_t DocumentSource::position() const {

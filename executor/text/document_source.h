@@ -1,4 +1,5 @@
-// Documents of training data, one after the other: text files, and the lines of files of records.
+// Documents of training data, one after the other: text files, the lines of files of records, and
+// the rows of tables.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "executor/data/mapped_file.h"
 #include "executor/text/line_reader.h"
 #include "executor/text/records.h"
+#include "executor/text/table_reader.h"
 
 namespace zeroplan {
 
@@ -22,7 +24,7 @@ FileKind FileKindOf(const std::filesystem::path& path);
 
 // One document as it was found.
 struct RawDocument {
-  std::string where;                   // "chats.jsonl:7"; a text file's path
+  std::string where;                   // "chats.jsonl:7", "t.parquet: row 7"; a text file's path
   std::optional<RecordFormat> format;  // of a record; nullopt: text
   std::string line;                    // a record, or the text of a compressed file
   MappedFile file;                     // a text file
@@ -47,13 +49,17 @@ class DocumentSource {
  private:
   bool OpenText(const std::filesystem::path& path, RawDocument* document);
   bool NextLine(RawDocument* document);
+  bool NextRow(RawDocument* document);
+  // Where the record is from, and what form the file has.
+  void Settle(std::string where, RawDocument* document);
 
   std::vector<std::filesystem::path> files_;
   std::string text_field_;
   size_t next_ = 0;
   uint64_t before_ = 0;  // bytes of files that are done
   uint64_t size_ = 0;
-  std::unique_ptr<LineReader> lines_;  // of the file before next_
+  std::unique_ptr<LineReader> lines_;  // of the file before next_, or
+  std::unique_ptr<TableReader> table_;
   std::optional<RecordFormat> format_;
 };
 

@@ -46,7 +46,7 @@ std::string NameOf(const Facts& about) {
                                   about.end_of_text.value_or(-1), about.choices.train_on_all,
                                   about.choices.text_field.size(), about.choices.text_field);
   const bool records = std::any_of(about.files.begin(), about.files.end(), [](const fs::path& f) {
-    return FileKindOf(f) == FileKind::kRecords;
+    return FileKindOf(f) != FileKind::kText;
   });
   for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
     std::error_code ignored;

@@ -88,8 +88,25 @@ TEST_CASE("document source: what cannot be read is refused by name") {
   CHECK(Has(refused("c.gz", Gzip(text) + text), "no sound gzip file"));
   CHECK(Has(refused("d.bin.gz", Gzip(text)), "compressed token file"));
   CHECK(Has(refused("d.bin", text), "is a token file already"));
-  CHECK(Has(refused("e.parquet", "PAR1"), "to_json"));
+  CHECK(Has(refused("e.parquet", "PAR1"), "Parquet"));
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { All({folder.path("none.jsonl")}); }), "cannot open"));
+}
+
+// tests/fixtures/chats.parquet: five conversations in row groups of two, as pyarrow writes them,
+// and a column of numbers.
+TEST_CASE("document source: tables, where there is Arrow; else the way out") {
+  const std::string table = SourcePath("tests/fixtures/chats.parquet");
+#ifdef ZEROPLAN_WITH_ARROW
+  const std::vector<std::string> rows = All({table});
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[4] ==
+        "chats.parquet: row 5 {\"messages\":[{\"role\":\"user\",\"content\":\"Question 4 é\"},"
+        "{\"role\":\"assistant\",\"content\":\"Answer 4\"}],\"id\":null}");
+#else
+  const std::string message = ErrorOf(ExitCode::kUsage, [&] { All({table}); });
+  CHECK(Has(message, "chats.parquet: Parquet needs Arrow"));
+  CHECK(Has(message, "to_json"));
+#endif
 }
 
 TEST_CASE("records: what a line holds, as the first one says") {
