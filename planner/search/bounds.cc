@@ -1,6 +1,7 @@
 #include "planner/search/bounds.h"
 
 #include <algorithm>
+#include <variant>
 
 namespace zeroplan {
 
@@ -24,6 +25,9 @@ Bounds::LoweredCompute Bounds::LowerCompute(const TrainSetup& setup, int64_t lay
   LoweredCompute bound;
   for (const Instruction& instruction : program.section(Section::kMicroStep)) {
     if (instruction.stream != Stream::kCompute) continue;
+    // Zeroes a gradient that is added to, which micro-steps that add to the one before's do not.
+    const auto* launch = std::get_if<LaunchKernel>(&instruction.op);
+    if (launch != nullptr && launch->kernel == KernelId::kFill) continue;
     const bool forward = instruction.phase == Phase::kForward || instruction.layer >= layers;
     (forward ? bound.forward : bound.backward) += costs.CostOf(program, instruction).work;
   }
