@@ -1,5 +1,6 @@
 // zeroplan checkpoint: what a run's folder holds, and whether it is what was saved.
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/app.h"
@@ -7,6 +8,8 @@
 #include "cli/executor_commands.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/checkpoint_verify.h"
 
 namespace zeroplan {
@@ -25,6 +28,21 @@ void PrintLine(const CheckpointReport& report, const char* sound) {
   WriteOutput("", line);
 }
 
+// What --keep-best has kept; nothing where there is none.
+void PrintBest(const std::string& path) {
+  try {
+    const std::optional<std::string> best = ReadBest(path);
+    if (!best) return;
+    const auto& validation = ReadCheckpointMeta(CheckpointsFolder(path) / *best).validation;
+    WriteOutput("", fmt::format("best is {}{}\n", *best,
+                                validation && validation->any_finite
+                                    ? fmt::format(", validation loss {:.4f}", validation->best_loss)
+                                    : ""));
+  } catch (const Error& damage) {
+    WriteOutput("", fmt::format("best: {}\n", damage.what()));
+  }
+}
+
 void Look(const std::string& path, bool with_data) {
   const FolderReport report =
       LookAtCheckpoints(path, with_data, [&](const CheckpointReport& checkpoint) {
@@ -34,6 +52,7 @@ void Look(const std::string& path, bool with_data) {
   if (report.taken != nullptr) {
     WriteOutput("", fmt::format("--resume takes {}\n", report.taken->folder.filename().string()));
   }
+  PrintBest(path);
   const size_t all = report.checkpoints.size();
   if (report.damaged > 0) {
     ThrowUsage("{}: {} of {} checkpoint{} {} damaged{}", path, report.damaged, all,

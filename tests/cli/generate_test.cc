@@ -58,12 +58,13 @@ TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   CHECK(none.exit_code == 2);
   CHECK(Has(none.err, "--chat: " + out + " has no chat_template.jinja"));
   std::ofstream(out + "/chat_template.jinja")
-      << "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+      << "<|begin_of_text|>{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
          "{% if add_generation_prompt %}assistant:{% endif %}";
   const RunResult reply = RunZeroplan(greedy + "--chat --system brief --prompt hello --tokens 6");
   CAPTURE(reply.err);
   CHECK(reply.exit_code == 0);
-  // The same prompt by hand; a conversation prints the reply alone.
+  // The same prompt by hand, before which the tokenizer puts its first token; a conversation prints
+  // the reply alone.
   const RunResult by_hand =
       RunZeroplan(greedy + "--tokens 6 --prompt 'system: brief\nuser: hello\nassistant:'");
   CHECK(by_hand.out == "system: brief\nuser: hello\nassistant:" + reply.out);

@@ -47,23 +47,23 @@ def corpus():
     return [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
 
 
-def make_tokenizer(folder):
+def make_tokenizer(folder, template):
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = tokenizers.decoders.ByteLevel()
     model.train_from_iterator(corpus(), tokenizers.trainers.BpeTrainer(
-        vocab_size=VOCAB, special_tokens=[END], show_progress=False,
+        vocab_size=VOCAB, special_tokens=[END, "<|im_start|>", "<|im_end|>"], show_progress=False,
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet()))
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=model, eos_token=END, bos_token=END,
-        clean_up_tokenization_spaces=False).save_pretrained(folder)
+        clean_up_tokenization_spaces=False, chat_template=template).save_pretrained(folder)
 
 
-def make_model(config, folder, seed=1):
+def make_model(config, folder, template=None, seed=1):
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32)
     model.save_pretrained(folder, safe_serialization=True)
-    make_tokenizer(folder)
+    make_tokenizer(folder, template)
 
 
 def run(program, *arguments, cache):

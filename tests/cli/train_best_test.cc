@@ -1,0 +1,70 @@
+// zeroplan train as people fine-tune: epochs, schedules, validation files, the best checkpoint.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+std::string Base(const Workspace& work) {
+  return "train --model " + work.path("config.json") + " --data " + SourcePath("LICENSE") +
+         " --threads 1 --lr 3e-3 --micro-batch 4 ";
+}
+
+TEST_CASE("train: epochs, warm-up, a validation file, the best checkpoint and its weights") {
+  const Workspace work;
+  const std::string out = work.path("out"), metrics = work.path("m.jsonl");
+  const RunResult run = RunZeroplan(
+      Base(work) +
+      "--epochs 0.5 --lr-schedule cosine --warmup-ratio 0.1 --min-lr 1e-4 "
+      "--weight-decay 0.1 --max-grad-norm 0.5 --validation-data " +
+      SourcePath("README.md") +
+      " --validation-batches 3 --eval-every 10 --keep-best --final-weights best --save " + out +
+      " --metrics " + metrics);
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "--epochs 0.5: of "));
+  CHECK(Has(run.err, "--validation-data: 12 of "));
+  CHECK(Has(run.err, "  perplexity "));
+  CHECK(Has(run.err, "weights: those of step-"));
+  const RunResult list = RunZeroplan("checkpoint list " + out);
+  CHECK(list.exit_code == 0);
+  CHECK(Has(list.out, "best is step-"));
+  CHECK(Has(list.out, ", validation loss "));
+  // The schedule is in the record of the program, and read again from there.
+  const RunResult check = RunZeroplan("hw check " + metrics);
+  CHECK_FALSE(Has(check.err, "bug in zeroplan"));
+}
+
+TEST_CASE("train: options that contradict each other, or miss what they need") {
+  const Workspace work;
+  struct Case {
+    const char* options;
+    const char* said;
+  };
+  for (const Case& c : {Case{"--steps 3 --epochs 1", "--steps 3 and --epochs 1 are both given"},
+                        Case{"--epochs 0", "--epochs: 0 is not allowed"},
+                        Case{"--warmup-ratio 1.5", "--warmup-ratio: 1.5 is not allowed"},
+                        Case{"--warmup-ratio 0.1 --warmup-steps 2", "are both given"},
+                        Case{"--min-lr 1e-4", "--min-lr: 1e-4 has no effect on a constant rate"},
+                        Case{"--lr-schedule linear --min-lr 1", "is above the rate"},
+                        Case{"--patience 2", "--patience: needs --validate-every"},
+                        Case{"--keep-best", "--keep-best: needs --save"},
+                        Case{"--keep-best --save x", "--keep-best: needs --validate-every"},
+                        Case{"--save x --final-weights best", "best needs --keep-best"},
+                        Case{"--lr-schedule square", "--lr-schedule: square is not allowed"}}) {
+    const RunResult run = RunZeroplan(Base(work) + c.options);
+    CAPTURE(c.options);
+    CAPTURE(run.err);
+    CHECK(run.exit_code == 2);
+    CHECK(Has(run.err, c.said));
+  }
+}
+
+}  // namespace
+}  // namespace zeroplan
