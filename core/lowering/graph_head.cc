@@ -16,7 +16,19 @@ int64_t LogitsChunkRows(int64_t rows, int64_t most_rows) {
   return tiled <= most_rows ? tiled : equal;
 }
 
+int64_t LogitsChunkRows(int64_t rows, uint64_t row_bytes, uint64_t chunk_bytes) {
+  return LogitsChunkRows(
+      rows, std::clamp<int64_t>(static_cast<int64_t>(chunk_bytes / row_bytes), 1, rows));
+}
+
 }  // namespace
+
+uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
+                          const LowerOptions& options) {
+  const uint64_t row_bytes = static_cast<uint64_t>(model.padded_vocab) * DtypeBytes(dtype);
+  return row_bytes *
+         static_cast<uint64_t>(LogitsChunkRows(rows, row_bytes, options.logits_chunk_bytes));
+}
 
 Ref GraphBuilder::Rows(const Value& value, int64_t begin, int64_t rows) const {
   const uint64_t row_bytes = static_cast<uint64_t>(value.cols) * DtypeBytes(dtype_);
@@ -27,9 +39,7 @@ Ref GraphBuilder::Rows(const Value& value, int64_t begin, int64_t rows) const {
 Value GraphBuilder::HeadLoss(const Value& y_MC, int head, bool train) {
   const int64_t all_rows = y_MC.rows, hidden = In(head), padded_vocab = Out(head);
   const auto row_bytes = static_cast<uint64_t>(padded_vocab) * DtypeBytes(dtype_);
-  const auto most_rows =
-      std::clamp<int64_t>(static_cast<int64_t>(logits_chunk_bytes_ / row_bytes), 1, all_rows);
-  const int64_t chunk = LogitsChunkRows(all_rows, most_rows);
+  const int64_t chunk = LogitsChunkRows(all_rows, row_bytes, logits_chunk_bytes_);
   const Value logits{AddBuffer(program_, "logits", Role::kLogits, dtype_,
                                static_cast<uint64_t>(chunk) * row_bytes),
                      chunk, padded_vocab};

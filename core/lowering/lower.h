@@ -48,6 +48,11 @@ Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
                      const TrainSetup& setup, const LowerOptions& options);
 
+// Bytes of the chunk of logits in a program for batches of `rows` tokens a rank. More rows may have
+// smaller chunks: two where one no longer suffices.
+uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
+                          const LowerOptions& options);
+
 // Runs all passes of kPasses (core/lowering/passes.h). REQUIRES: ValidateModelSpec and
 // ValidateSetup passed.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});

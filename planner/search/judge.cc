@@ -100,6 +100,11 @@ MemoryTotals Judge::Needs(const Group& group, int64_t micro_batch, MemoryTotals 
   return totals;
 }
 
+uint64_t Judge::LogitsOf(int64_t micro_batch) const {
+  return LogitsChunkBytes(in_.model, in_.base.precision.dtype, micro_batch * in_.base.batch.seq_len,
+                          in_.lower);
+}
+
 double Judge::Tokens(const Candidate& candidate, const BatchPair& batch) const {
   return static_cast<double>(batch.micro_batch) * static_cast<double>(batch.grad_accum) *
          candidate.gpus * static_cast<double>(in_.base.batch.seq_len);
@@ -144,6 +149,12 @@ std::vector<Item> Judge::Open(const Question& question, bool cut) {
       const ComputeBound& compute = ComputeOf(group, pairs[i].micro_batch);
       const MemoryBound memory = Bounds::Memory(group.bound, compute);
       if (cut && !Fits(Needs(group, pairs[i].micro_batch, memory), capacity)) {
+        MemoryBound without_logits = memory;
+        without_logits.gpu_bytes -= std::min(memory.gpu_bytes, LogitsOf(pairs[i].micro_batch));
+        if (Fits(Needs(group, pairs[i].micro_batch, without_logits), capacity)) {
+          ++stats.cut_by_memory;  // a larger micro-batch may have smaller chunks of logits
+          continue;
+        }
         stats.cut_by_memory += pairs.size() - i;  // nor does any larger micro-batch
         break;
       }
@@ -234,7 +245,11 @@ bool Judge::TooLarge(const Question& question, const Item& item) const {
     if (micro_batch > item.batch.micro_batch) break;
     // Gradients that are summed over micro-steps take memory that others do not.
     if (std::get<2>(at->first) != ProgramAccum(item.batch.grad_accum)) continue;
-    if (!Fits(Needs(group, micro_batch, at->second.live), capacity)) return true;
+    MemoryTotals least = at->second.live;
+    const uint64_t smaller = LogitsOf(item.batch.micro_batch);
+    least.gpu_bytes -=
+        std::min(least.gpu_bytes, LogitsOf(micro_batch) - std::min(LogitsOf(micro_batch), smaller));
+    if (!Fits(Needs(group, micro_batch, least), capacity)) return true;
   }
   return false;
 }

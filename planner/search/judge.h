@@ -89,7 +89,8 @@ class Judge {
   // What a program says of a choice, for any accumulation of its kind.
   struct Judged {
     MemoryTotals totals;
-    MemoryTotals live;  // without placement's gaps on the GPU; never falls as the micro-batch grows
+    MemoryTotals
+        live;  // without placement's gaps on the GPU; as the micro-batch grows, only logits shrink
     StepParts parts;
   };
   struct Group {
@@ -109,6 +110,7 @@ class Judge {
   Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
                 const ComputeBound& compute, const MemoryBound& memory) const;
   double Tokens(const Candidate& candidate, const BatchPair& batch) const;
+  uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
   std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
   const Judged& JudgedOf(uint32_t group, const BatchPair& batch);
   std::optional<Found> FoundOf(const Question& question, uint32_t group, const BatchPair& batch,
