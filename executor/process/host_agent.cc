@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "executor/process/pipe_lines.h"
 #include "executor/process/tcp_sockets.h"
 
 namespace zeroplan {
@@ -27,13 +28,7 @@ std::string ReadLine() {
 }
 
 void WriteLine(const std::string& text) {
-  std::string line = std::string(kAgentMark) + text + "\n";
-  for (size_t at = 0; at < line.size();) {
-    const ssize_t written = write(STDOUT_FILENO, line.data() + at, line.size() - at);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // whoever it was for is gone, which stdin says too
-    at += static_cast<size_t>(written);
-  }
+  WriteWhole(STDOUT_FILENO, std::string(kAgentMark) + text + "\n");
 }
 
 // Where rank 0 is to listen: as for ranks of any launcher (launch_environment.h); 0: anywhere.

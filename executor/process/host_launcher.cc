@@ -39,14 +39,6 @@ constexpr milliseconds kTurn(200);
 constexpr milliseconds kOutputLimit(1'000);   // for a pipe that outlives its shell
 constexpr milliseconds kAgentMargin(10'000);  // beyond an agent's own limits for its ranks
 
-void Write(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno != EINTR && errno != EAGAIN) return;
-    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 struct Host {
   HostShare share;
   int first_rank = 0;
@@ -220,7 +212,7 @@ class Hosts {
         text += line + "\n";
       }
     }
-    Write(STDOUT_FILENO, text);
+    WriteWhole(STDOUT_FILENO, text);
     for (std::string& line : host.errors.Read()) {
       if (line.ends_with('\r')) line.pop_back();  // ssh's own lines
       const size_t prefix = RankPrefix(line);
@@ -244,7 +236,7 @@ class Hosts {
 
   template <typename... Args>
   static void Say(fmt::format_string<Args...> format, Args&&... args) {
-    Write(STDERR_FILENO, fmt::format(format, std::forward<Args>(args)...));
+    WriteWhole(STDERR_FILENO, fmt::format(format, std::forward<Args>(args)...));
   }
 
   // How a host ended. REQUIRES: its shell has.

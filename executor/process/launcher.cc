@@ -247,13 +247,7 @@ class Ranks {
     Say(text);
   }
 
-  static void Say(std::string_view text) {
-    while (!text.empty()) {
-      const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-      if (written < 0 && errno != EINTR && errno != EAGAIN) return;
-      if (written > 0) text.remove_prefix(static_cast<size_t>(written));
-    }
-  }
+  static void Say(std::string_view text) { WriteWhole(STDERR_FILENO, text); }
 
   void Reap() {
     for (Child& child : children_) {

@@ -8,6 +8,14 @@
 
 namespace zeroplan {
 
+void WriteWhole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 PipeLines::PipeLines(UniqueFd pipe) : pipe_(std::move(pipe)) {
   if (pipe_) fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
 }

@@ -1,12 +1,16 @@
-// What another process writes to a pipe, line by line.
+// What another process writes to a pipe, line by line, and passing it on.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/unique_fd.h"
 
 namespace zeroplan {
+
+// Writes all of it, however often that takes; what can no longer be written is lost.
+void WriteWhole(int fd, std::string_view text);
 
 class PipeLines {
  public:
