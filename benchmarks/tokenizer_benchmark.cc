@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -18,22 +17,12 @@
 #include "core/base/hash.h"
 #include "core/base/median.h"
 #include "executor/tokenizer/tokenizer.h"
+#include "tests/tokenizer_parity/sized_texts.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kPasses = 5;
-
-std::vector<std::string_view> Split(std::string_view all) {
-  std::vector<std::string_view> texts;
-  for (size_t at = 0; at < all.size();) {
-    uint64_t size = 0;
-    std::memcpy(&size, all.data() + at, sizeof size);
-    texts.push_back(all.substr(at + sizeof size, size));
-    at += sizeof size + size;
-  }
-  return texts;
-}
 
 void Run(int argc, char** argv) {
   using Clock = std::chrono::steady_clock;
@@ -45,7 +34,7 @@ void Run(int argc, char** argv) {
   std::printf("loaded in %.3f s\n", seconds(begin));
   std::ifstream file(argv[2], std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::vector<std::string_view> texts = Split(all);
+  const std::vector<std::string_view> texts = SplitSizedTexts(all);
   size_t bytes = 0;
   for (const std::string_view text : texts) bytes += text.size();
   std::vector<int> threads;

@@ -3,7 +3,7 @@
 #include "executor/kernels/column_sums.h"
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/rms_norm.h"
-#include "executor/kernels/rotary_frequency.h"
+#include "executor/kernels/rotary_shape.h"
 
 namespace zeroplan::cpu {
 namespace {
@@ -68,18 +68,6 @@ void RotateInPlace(const KernelCall& call, float sign) {
   });
 }
 
-RotaryShape ShapeOf(const KernelCall& call, int64_t D, int64_t scaling,
-                    int64_t original_positions) {
-  const auto [theta, factor, low, high, attention_factor] = call.scalars;
-  return {.D = D,
-          .scaling = static_cast<RotaryScaling>(scaling),
-          .original_positions = original_positions,
-          .theta = theta,
-          .factor = factor,
-          .low = low,
-          .high = high};
-}
-
 // Rows [begin, end) of the table, the first of them at `row_D`.
 void FillRows(const RotaryShape& shape, double times, int64_t begin, int64_t end, Scratch scratch,
               float* row_D) {
@@ -100,7 +88,7 @@ void FillRows(const RotaryShape& shape, double times, int64_t begin, int64_t end
 
 void RotaryTable(const KernelCall& call) {
   const auto [T, D, scaling, original_positions] = FirstDims<4>(call.dims);
-  const RotaryShape shape = ShapeOf(call, D, scaling, original_positions);
+  const RotaryShape shape = RotaryShapeOf(call, D, scaling, original_positions);
   auto* table_TD = Arg(call, 0).as<float>();
   ThreadPool& pool = *call.context.pool;
   pool.ParallelFor(T, 64, [&](int64_t begin, int64_t end, int worker) {
@@ -112,8 +100,9 @@ void RotaryTable(const KernelCall& call) {
 void RotaryRow(const KernelCall& call) {
   const auto [D, scaling, original_positions] = FirstDims<3>(call.dims);
   const int64_t position = Arg(call, 0).as<const StepState>()->position;
-  FillRows(ShapeOf(call, D, scaling, original_positions), static_cast<double>(call.scalars[4]),
-           position, position + 1, Scratch(*call.context.pool, 0), Arg(call, 1).as<float>());
+  FillRows(RotaryShapeOf(call, D, scaling, original_positions),
+           static_cast<double>(call.scalars[4]), position, position + 1,
+           Scratch(*call.context.pool, 0), Arg(call, 1).as<float>());
 }
 
 void RotaryForward(const KernelCall& call) { RotateInPlace(call, 1.0f); }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "executor/process/launch_environment.h"
 #include "executor/process/pipe_lines.h"
 #include "executor/process/tcp_sockets.h"
 
@@ -29,22 +30,6 @@ std::string ReadLine() {
 
 void WriteLine(const std::string& text) {
   WriteWhole(STDOUT_FILENO, std::string(kAgentMark) + text + "\n");
-}
-
-// Where rank 0 is to listen: as for ranks of any launcher (launch_environment.h); 0: anywhere.
-int WantedPort() {
-  for (const char* name : {"ZEROPLAN_PORT", "MASTER_PORT"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == '\0') continue;
-    const int port = std::atoi(value);
-    if (port < 1 || port > 65535) {
-      ThrowUsage(
-          "{}: '{}' in the environment is not allowed; it has to be a number from 1 to 65535", name,
-          value);
-    }
-    return port;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -68,7 +53,8 @@ int RunHostAgent(LaunchOptions options, const std::function<void(int ranks)>& ch
   check(options.ranks);
   int port = 0;
   if (part.first_rank == 0) {
-    port = WantedPort();
+    const auto lookup = [](const char* name) { return std::getenv(name); };
+    port = PortFromEnvironment(lookup).value_or(0);
     part.listener = Listen(part.address, part.world_size > options.ranks, port);
   }
   WriteLine(fmt::format("ready {}", port));

@@ -104,10 +104,14 @@ int PortOfJob(const std::string& job) {
   return kDefaultPort + static_cast<int>(digits % kPortsByJob);
 }
 
+std::optional<int> GivenPort(const Environment& environment) {
+  const auto port = environment.Number("ZEROPLAN_PORT", 1, 65535);
+  return port ? port : environment.Number("MASTER_PORT", 1, 65535);
+}
+
 int Port(const Environment& environment, const std::string& job) {
-  if (const auto port = environment.Number("ZEROPLAN_PORT", 1, 65535)) return *port;
-  if (const auto port = environment.Number("MASTER_PORT", 1, 65535)) return *port;
-  return PortOfJob(job);
+  const std::optional<int> given = GivenPort(environment);
+  return given ? *given : PortOfJob(job);
 }
 
 void NeedAddress(const ProcessPlace& place, const char* name, const char* launcher) {
@@ -288,6 +292,10 @@ ProcessPlace SlurmPlace(const Environment& environment) {
 }
 
 }  // namespace
+
+std::optional<int> PortFromEnvironment(const EnvironmentLookup& lookup) {
+  return GivenPort(Environment(lookup));
+}
 
 std::optional<ProcessPlace> PlaceFromEnvironment(const EnvironmentLookup& lookup) {
   const Environment environment(lookup);

@@ -32,6 +32,9 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 // naming variable, value and fix for what is half set, malformed or contradictory.
 std::optional<ProcessPlace> PlaceFromEnvironment(const EnvironmentLookup& lookup);
 
+// The port that ZEROPLAN_PORT or MASTER_PORT sets for rank 0. Throws Error(kUsage) if it is none.
+std::optional<int> PortFromEnvironment(const EnvironmentLookup& lookup);
+
 inline constexpr int kDefaultPort = 29610;
 
 }  // namespace zeroplan

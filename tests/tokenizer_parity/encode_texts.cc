@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -13,22 +12,10 @@
 
 #include "core/base/error.h"
 #include "executor/tokenizer/tokenizer.h"
+#include "tests/tokenizer_parity/sized_texts.h"
 
 namespace zeroplan {
 namespace {
-
-std::vector<std::string> ReadTexts(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string all{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::vector<std::string> texts;
-  for (size_t at = 0; at < all.size();) {
-    uint64_t size = 0;
-    std::memcpy(&size, all.data() + at, sizeof size);
-    texts.push_back(all.substr(at + sizeof size, size));
-    at += sizeof size + size;
-  }
-  return texts;
-}
 
 void Write(std::ofstream& out, uint64_t count, const void* data, size_t bytes) {
   out.write(reinterpret_cast<const char*>(&count), sizeof count);
@@ -43,12 +30,15 @@ void Run(char** arguments) {
   auto begin = Clock::now();
   const Tokenizer tokenizer = Tokenizer::FromFile(arguments[1]);
   std::printf("load %.3f s", seconds(begin));
-  const std::vector<std::string> texts = ReadTexts(arguments[2]);
+  std::ifstream texts_file(arguments[2], std::ios::binary);
+  const std::string all{std::istreambuf_iterator<char>(texts_file),
+                        std::istreambuf_iterator<char>()};
+  const std::vector<std::string_view> texts = SplitSizedTexts(all);
   std::ofstream ids_file(arguments[3], std::ios::binary);
   std::ofstream decoded_file(arguments[4], std::ios::binary);
   double encoding = 0;
   double bytes = 0;
-  for (const std::string& text : texts) {
+  for (const std::string_view text : texts) {
     begin = Clock::now();
     const std::vector<int32_t> ids = tokenizer.Encode(text, true);
     encoding += seconds(begin);

@@ -17,7 +17,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/spread_failure.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/process/thread_ranks.h"
+#include "tests/executor/process/forked_ranks.h"
 
 namespace zeroplan {
 namespace {
@@ -320,44 +320,20 @@ TEST_CASE("death at any step of a background save leaves the checkpoint before o
 
 // As processes, by fork(); `victim` dies at the `at`-th step of its second save. Whether it did.
 bool DiesAlone(const FastTempDir& dir, const ParamLayout& layout, int victim, int at) {
-  int port = 0;
-  UniqueFd listener = Listen("127.0.0.1", false, port);
-  pid_t pids[2];
-  for (int rank = 0; rank < 2; ++rank) {
-    pids[rank] = fork();
-    REQUIRE(pids[rank] >= 0);
-    if (pids[rank] != 0) continue;
-    int code = 1;
-    try {
-      ProcessPlace place = PlaceOf(rank, 2, port);
-      if (rank == 0) {
-        place.listen_fd = listener.Release();
-      } else {
-        listener.Close();
-      }
-      TcpGroup group(place, Quick());
-      {
-        Rank before(group, dir.path(), layout);
-        before.SaveAndWait(4);
-      }
-      Dying hook(at);
-      Rank dying(group, dir.path(), layout, rank == victim ? &hook : nullptr);
-      dying.Begin(8);
-      dying.Steps();
-      group.Barrier();
-      code = 0;
-    } catch (const Error& error) {
-      const std::string expected = "rank " + std::to_string(victim) + ": lost (connection closed)";
-      code = error.what() == expected ? 4 : 2;
-    } catch (...) {
+  const auto ends = AsForkedRanks(victim, [&](TcpGroup& group) {
+    {
+      Rank before(group, dir.path(), layout);
+      before.SaveAndWait(4);
     }
-    _exit(code);
-  }
-  listener.Close();
+    Dying hook(at);
+    Rank dying(group, dir.path(), layout, group.rank() == victim ? &hook : nullptr);
+    dying.Begin(8);
+    dying.Steps();
+    group.Barrier();
+  });
   int codes[2];
   for (int rank = 0; rank < 2; ++rank) {
-    int status = 0;
-    waitpid(pids[rank], &status, 0);
+    const int status = ends[static_cast<size_t>(rank)];
     codes[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   const bool died = codes[victim] == 9;

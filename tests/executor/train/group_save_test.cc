@@ -14,7 +14,7 @@
 #include "executor/process/spread_failure.h"
 #include "executor/train/run_agreement.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/process/thread_ranks.h"
+#include "tests/executor/process/forked_ranks.h"
 
 namespace zeroplan {
 namespace {
@@ -208,43 +208,18 @@ TEST_CASE("save: after a failed fsync all of it is written anew, by every rank")
   }
 }
 
-// As processes, by fork() before any thread is there.
 TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
   for (const int victim : {0, 1}) {
     CAPTURE(victim);
     const FastTempDir dir;
     const ParamLayout layout = SmallLayout(2, 2);
-    int port = 0;
-    UniqueFd listener = Listen("127.0.0.1", false, port);
-    pid_t pids[2];
+    const auto ends = AsForkedRanks(victim, [&](TcpGroup& group) {
+      SaveAsRank(group, dir.path(), layout, 4);
+      AtFile hook("rank-", /*die=*/true);
+      SaveAsRank(group, dir.path(), layout, 8, group.rank() == victim ? &hook : nullptr);
+    });
     for (int rank = 0; rank < 2; ++rank) {
-      pids[rank] = fork();
-      REQUIRE(pids[rank] >= 0);
-      if (pids[rank] != 0) continue;
-      int code = 1;
-      try {
-        ProcessPlace place = PlaceOf(rank, 2, port);
-        if (rank == 0) {
-          place.listen_fd = listener.Release();
-        } else {
-          listener.Close();
-        }
-        TcpGroup group(place, Quick());
-        SaveAsRank(group, dir.path(), layout, 4);
-        AtFile hook("rank-", /*die=*/true);
-        SaveAsRank(group, dir.path(), layout, 8, rank == victim ? &hook : nullptr);
-      } catch (const Error& error) {
-        const std::string expected =
-            "rank " + std::to_string(victim) + ": lost (connection closed)";
-        code = error.what() == expected ? 4 : 2;
-      } catch (...) {
-      }
-      _exit(code);
-    }
-    listener.Close();
-    for (int rank = 0; rank < 2; ++rank) {
-      int status = 0;
-      waitpid(pids[rank], &status, 0);
+      const int status = ends[static_cast<size_t>(rank)];
       if (rank == victim) {
         CHECK(WIFSIGNALED(status));
       } else {

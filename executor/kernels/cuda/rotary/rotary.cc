@@ -5,6 +5,7 @@
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/rotary_shape.h"
 
 namespace zeroplan::cuda {
 namespace {
@@ -26,15 +27,8 @@ void Rotate(const KernelCall& call, float sign) {
 
 void RotaryTable(const KernelCall& call) {
   const auto [T, D, scaling, original_positions] = FirstDims<4>(call.dims);
-  const auto [theta, factor, low, high, attention_factor] = call.scalars;
-  LaunchRotaryTable({.D = D,
-                     .scaling = static_cast<RotaryScaling>(scaling),
-                     .original_positions = original_positions,
-                     .theta = theta,
-                     .factor = factor,
-                     .low = low,
-                     .high = high},
-                    attention_factor, Arg(call, 0).as<float>(), T, LaunchStream(call));
+  LaunchRotaryTable(RotaryShapeOf(call, D, scaling, original_positions), call.scalars[4],
+                    Arg(call, 0).as<float>(), T, LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -2,6 +2,7 @@
 
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
+#include "executor/kernels/rotary_shape.h"
 
 namespace zeroplan::cuda {
 namespace {
@@ -30,15 +31,8 @@ void EmbedToken(const KernelCall& call) {
 
 void RotaryRow(const KernelCall& call) {
   const auto [D, scaling, original_positions] = FirstDims<3>(call.dims);
-  const auto [theta, factor, low, high, attention_factor] = call.scalars;
-  LaunchRotaryRow({.D = D,
-                   .scaling = static_cast<RotaryScaling>(scaling),
-                   .original_positions = original_positions,
-                   .theta = theta,
-                   .factor = factor,
-                   .low = low,
-                   .high = high},
-                  attention_factor, State(call, 0), Arg(call, 1).as<float>(), LaunchStream(call));
+  LaunchRotaryRow(RotaryShapeOf(call, D, scaling, original_positions), call.scalars[4],
+                  State(call, 0), Arg(call, 1).as<float>(), LaunchStream(call));
   CheckLaunched(call);
 }
 
