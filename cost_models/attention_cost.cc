@@ -27,6 +27,11 @@ constexpr double kBackwardFlops = 2.5;  // five products for the forward's two
 // last queries walk over all keys, and a share of the gradients of the scores, half of the square
 // written and read. Fitted to 20 launches on an H200 (tests/attention_rows.h).
 constexpr double kOrderedSecondsOfToken = 8e-9, kOrderedShare = 0.32;
+// Within documents, each of which fills its row: medians of three shapes on an H200 (8 x 2048 with
+// 32 heads of 64, 8 of keys; 2 x 4096 with 32 of 128, 8 of keys; 16 x 1024 with 12 of 64),
+// cuDNN 9.14. Documents of a quarter to a sixteenth of a row took 0.27 to 1.2 of the usual kernels'
+// time; 267 of about 64 tokens in 16 x 1024 took 1.75 forward and 1.36 backward, which no plan has.
+constexpr double kDocumentsForward = 1.13, kDocumentsBackward = 1.10;
 // Plain kernels: what their products reach of the GPU's fp32 rate, for heads of at most 64, 128 and
 // 256 channels. Measured on an H200 (tests/attention_rows.h), but for 256 channels in 16 bits,
 // which are taken to be as much faster than fp32 as the others.
@@ -131,6 +136,7 @@ double AttentionCost::Seconds(AttentionLaunch launch) const {
   if (!path.fused()) return PlainSeconds(ShapeOf(launch.dims), launch.dtype, launch.backward);
   const AttentionShape part = ShapeOf(PartDims(launch.dims, path.part));
   double call = launch.backward ? BackwardSeconds(part) : ForwardSeconds(part);
+  if (launch.documents) call *= launch.backward ? kDocumentsBackward : kDocumentsForward;
   if (launch.backward && launch.deterministic) call += OrderedSeconds(part);
   return static_cast<double>(path.calls) * call;
 }

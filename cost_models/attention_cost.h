@@ -18,6 +18,9 @@
 // - Deterministic: the gradients of the scores are written by the main kernel and read by the one
 //   that makes dQ. It runs in as many calls as the workspace makes it (AttentionPathOf).
 //
+// Within documents: as if each filled its row, which is the most that attention can be, times what
+// cuDNN's kernels for ragged batches take longer for such rows.
+//
 // Plain kernels: the same causal half in tiles, at a share of the GPU's fp32 rate. The shares are
 // an H200's; those of other GPUs are taken to be the same.
 #pragma once

@@ -26,10 +26,17 @@ std::optional<GemmKind> ProductKind(CostKind cost) {
 }
 
 // See Key. A program for the CPU has no workspace: as if it were for the GPU.
+constexpr size_t kBackwardScratch = 5;  // of kAttentionBackward's arguments
 uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
   if (launch.kernel != KernelId::kAttentionBackward || !program.setup.deterministic) return 0;
   const bool has = program.backend == Backend::kCuda;
-  return has ? program.args(launch).back().bytes : AttentionWorkspaceBytes(launch.dims, true);
+  const auto args = program.args(launch);
+  return has ? args[kBackwardScratch].bytes : AttentionWorkspaceBytes(launch.dims, true);
+}
+
+bool WithinDocuments(const Program& program, const LaunchKernel& launch) {
+  const int at = KernelInfo(launch.kernel).starts;
+  return at >= 0 && at < launch.arg_count && !program.args(launch)[static_cast<size_t>(at)].null();
 }
 
 }  // namespace
@@ -57,6 +64,7 @@ uint64_t KernelCost::Hash(const Key& key) {
   for (const int64_t dim : key.dims) mix(static_cast<uint64_t>(dim));
   mix(key.bytes);
   mix(key.ordered_in);
+  mix(key.documents ? key.deterministic ? 2 : 1 : 0);
   return hash;
 }
 
@@ -83,8 +91,9 @@ KernelCost::Cost KernelCost::Of(const Program& program, const LaunchKernel& laun
             power_.Memory(seconds, bytes)};
   }
   const Dtype dtype = program.buffers[program.args(launch)[0].buffer].dtype;
-  const Key key = {launch.dims, static_cast<uint64_t>(bytes), cost, dtype,
-                   OrderedIn(program, launch)};
+  Key key = {launch.dims, static_cast<uint64_t>(bytes), cost, dtype, OrderedIn(program, launch)};
+  key.documents = WithinDocuments(program, launch);
+  key.deterministic = key.documents && program.setup.deterministic;
   size_t at = Hash(key) & (slots_.size() - 1);
   while (slots_[at].cost.seconds >= 0) {
     if (slots_[at].key == key) return WithSide(slots_[at].cost, side);
@@ -130,8 +139,9 @@ double KernelCost::Compute(const Key& key) const {
                       attention_.Seconds({.dims = key.dims,
                                           .dtype = key.dtype,
                                           .backward = key.cost == CostKind::kAttentionBackward,
-                                          .deterministic = key.ordered_in > 0,
-                                          .workspace_bytes = key.ordered_in}));
+                                          .deterministic = key.ordered_in > 0 || key.deterministic,
+                                          .workspace_bytes = key.ordered_in,
+                                          .documents = key.documents}));
     case CostKind::kUnfusedAttentionForward:
       return std::max(least, UnfusedAttentionSeconds(gemm_, memory_, key.dtype, shape, false));
     case CostKind::kUnfusedAttentionBackward:

@@ -48,7 +48,9 @@ class KernelCost {
     uint64_t bytes = 0;
     CostKind cost = CostKind::kMemory;
     Dtype dtype = Dtype::kU8;
-    uint64_t ordered_in = 0;  // workspace of a deterministic backward pass of attention
+    uint64_t ordered_in = 0;     // workspace of a deterministic backward pass of attention
+    bool documents = false;      // attention stays within them
+    bool deterministic = false;  // attention with documents, of a deterministic program
     bool operator==(const Key&) const = default;
   };
   struct Slot {

@@ -10,13 +10,15 @@ namespace {
 
 // Of a program that sets aside what deterministic ones do, or not.
 AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
-                         bool backward, const GpuProfile& gpu, bool ordered_program) {
+                         bool backward, const GpuProfile& gpu, bool ordered_program,
+                         bool documents = false) {
   AttentionLaunch launch;
   launch.dims = {setup.batch.micro_batch, tokens, model.heads, model.KvHeads(), model.HeadSize()};
   launch.dtype = setup.precision.dtype;
   launch.backward = backward;
   launch.compute_capability = ComputeCapability(gpu.architecture);
-  launch.deterministic = backward && setup.deterministic;
+  launch.documents = documents;
+  launch.deterministic = (backward || documents) && setup.deterministic;
   if (backward) {
     launch.workspace_bytes = AttentionWorkspaceBytes(launch.dims, ordered_program);
   }
@@ -33,6 +35,8 @@ int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const Gp
   return tokens;
 }
 
+constexpr const char* kWithoutDocuments = "Use --packing off or stream.";
+
 // What to change, as a sentence.
 std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
                 PlainReason reason, const GpuProfile& gpu, bool ordered_program) {
@@ -46,6 +50,7 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kDtype:
       return fmt::format("Use --dtype {}.", gpu.bf16 ? "bf16" : "fp16");
     case PlainReason::kHeadSteps:
+      if (launch.documents) return kWithoutDocuments;
       if (head < 8) return "Use a model whose heads have 8 channels.";
       return fmt::format("Use a model whose heads have {} or {} channels.", head / 8 * 8,
                          head / 8 * 8 + 8);
@@ -59,6 +64,10 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
       if (!ordered_program) return "Plan again with --deterministic, or leave it out.";
       return fmt::format("Leave --deterministic out, or use --seq-len {} or less.",
                          LongestOrdered(model, setup, gpu));
+    case PlainReason::kDocumentsGpu:
+      return kWithoutDocuments;
+    case PlainReason::kDocumentsOrdered:
+      return "Leave --deterministic out, or use --packing off or stream.";
   }
   return "";
 }
@@ -76,6 +85,14 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
 
 }  // namespace
 
+std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
+                                 const GpuProfile& gpu) {
+  const AttentionLaunch launch =
+      LaunchOf(model, setup, setup.batch.seq_len, true, gpu, setup.deterministic, true);
+  const AttentionPath path = AttentionPathOf(launch);
+  return path.fused() ? "" : PlainReasonText(launch, path.plain);
+}
+
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
                           const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program) {
   if (!lower.flash_attention) {
@@ -89,8 +106,10 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
         why);
   }
   const int64_t tokens = setup.batch.seq_len;
-  const AttentionLaunch forward = LaunchOf(model, setup, tokens, false, gpu, ordered_program);
-  const AttentionLaunch backward = LaunchOf(model, setup, tokens, true, gpu, ordered_program);
+  const auto launch_of = [&](bool backward) {
+    return LaunchOf(model, setup, tokens, backward, gpu, ordered_program, lower.document_borders);
+  };
+  const AttentionLaunch forward = launch_of(false), backward = launch_of(true);
   const AttentionPath forward_path = AttentionPathOf(forward);
   const AttentionPath backward_path = AttentionPathOf(backward);
   if (!forward_path.fused() || !backward_path.fused()) {

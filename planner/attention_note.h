@@ -20,4 +20,9 @@ inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup
   return AttentionNote(model, setup, lower, gpu, setup.deterministic);
 }
 
+// Why attention within packed documents would run on plain kernels on this GPU: "cuDNN takes packed
+// documents from compute capability 9.0 on, the GPU has 8.9"; "" where it would not.
+std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
+                                 const GpuProfile& gpu);
+
 }  // namespace zeroplan

@@ -179,8 +179,8 @@ void AddPackingOption(Command& command, CommonOptions& options) {
   command.Value(
       {"Run", "--packing", "stream|documents|off",
        "How 'train' is to pack documents: with 'documents' batches say where each starts, "
-       "4 bytes a position, which runs on the CPU backend only so far (default stream; "
-       "off takes the same memory)"},
+       "4 bytes a position, and attention keeps to each (default stream; off takes the same "
+       "memory)"},
       options.packing, WordIn<Packing>({"stream", "documents", "off"}));
 }
 

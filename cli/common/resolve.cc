@@ -367,8 +367,9 @@ void ApplyPacking(const CommonOptions& options, LowerOptions& lower, Assumptions
   lower.document_borders = options.packing == Packing::kDocuments;
   if (!lower.document_borders) return;
   assumptions.notes.push_back(
-      "Batches say where each position's document starts (--packing documents); 'train' runs that "
-      "on the CPU backend only so far, on GPUs with off or stream.");
+      "Attention is timed as over whole rows (--packing documents): within documents, less where "
+      "they "
+      "are long, more where they are a few dozen tokens.");
 }
 
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,

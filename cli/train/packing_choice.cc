@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/data/token_dataset.h"
+#include "planner/attention_note.h"
 
 namespace zeroplan {
 namespace {
@@ -13,16 +14,9 @@ bool PlannedWithBorders(const TrainWork& work) {
 
 }  // namespace
 
-void CheckPackingAsked(const TrainCommand& command, const TrainWork& work, Backend backend) {
+void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
   const Option<Packing>& asked = command.common.packing;
   const bool planned = PlannedWithBorders(work);
-  if (backend == Backend::kCuda && (asked == Packing::kDocuments || planned)) {
-    ThrowUsage(
-        "--packing: documents{} is not allowed: attention within documents runs on the CPU backend "
-        "only so far; on GPUs use off (one document a sequence, padded) or stream{}",
-        planned ? fmt::format(" (of {})", command.plan) : "",
-        planned ? ", and plan again without it" : "");
-  }
   if (!work.plan || !asked || (*asked == Packing::kDocuments) == planned) return;
   ThrowUsage(
       "--packing: {} is not allowed: {} was planned {} --packing documents; leave the option out, "
@@ -37,18 +31,19 @@ Packing SettlePacking(const TrainCommand& command, Backend backend,
     if (command.common.packing) return *command.common.packing;
     if (PlannedWithBorders(work)) return Packing::kDocuments;
     if (!TokenDataset::Open(data).has_mask()) return Packing::kStream;
-    if (backend == Backend::kCuda) {
-      LogInfo(
-          "Packing: off, one conversation a sequence, padded; attention within packed documents "
-          "runs on the CPU backend only so far.");
-      return Packing::kOff;
-    }
     if (work.plan) {
       LogInfo(
           "Packing: off, one conversation a sequence, padded; {} was planned without --packing "
           "documents.",
           command.plan);
       return Packing::kOff;
+    }
+    if (backend == Backend::kCuda) {
+      const std::string plain = PlainWithinDocuments(work.model, work.setup, work.hardware.gpu);
+      if (!plain.empty()) {
+        LogInfo("Packing: off, one conversation a sequence, padded, as {}.", plain);
+        return Packing::kOff;
+      }
     }
     LogInfo("Packing: documents, as the data is conversations; --packing off pads each instead.");
     return Packing::kDocuments;

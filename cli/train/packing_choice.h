@@ -9,12 +9,13 @@
 
 namespace zeroplan {
 
-// Throws Error(kUsage) for what --packing asks of a backend or a plan that cannot have it.
-void CheckPackingAsked(const TrainCommand& command, const TrainWork& work, Backend backend);
+// Throws Error(kUsage) for what --packing asks of a plan that cannot have it.
+void CheckPackingAsked(const TrainCommand& command, const TrainWork& work);
 
 // What the run does, and work.lower with it. What was not asked for is --packing documents where
 // `data` says which tokens count in the loss, as conversations do, and stream elsewhere; off for
-// conversations on a GPU, or where a plan has no borders of documents. A line says so.
+// conversations where attention within documents would run on a GPU's plain kernels, or where a
+// plan has no borders of documents. A line says so.
 // REQUIRES: CheckPackingAsked passed.
 Packing SettlePacking(const TrainCommand& command, Backend backend,
                       std::span<const std::string> data, TrainWork& work);

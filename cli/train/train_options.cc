@@ -215,8 +215,8 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   AddTextChoices(command, "Data", options.records);
   command.Value({"Data", "--packing", "stream|documents|off",
                  "stream: windows over all tokens. documents: whole documents, several a sequence, "
-                 "that do not see each other (CPU backend). off: one document a sequence, padded "
-                 "(default: stream; for conversations documents, on GPUs off)"},
+                 "that do not see each other. off: one document a sequence, padded (default: "
+                 "stream; for conversations documents, but off on GPUs before Hopper)"},
                 options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
   command.Flag("Data", "--no-shuffle",
                "Take samples in the stream's order, and hold back none for validation",

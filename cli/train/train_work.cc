@@ -248,7 +248,8 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
           ? WorkOfConfig(command, profile, backend,
                          ranks.value_or(command.common.cluster.gpus.value_or(1)), assumptions)
           : WorkOfPlan(command, backend, assumptions);
-  CheckPackingAsked(command, work, backend);
+  CheckPackingAsked(command, work);
+  work.lower.document_borders = command.common.packing == Packing::kDocuments;
   work.hardware = std::move(profile);
   work.gpu_memory_limit = gpu_memory;
   work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();

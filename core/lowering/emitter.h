@@ -52,6 +52,8 @@ class Emitter {
   void Release(BufferId buffer);  // an explicit Free (insert_lifetimes adds the others)
 
  private:
+  uint64_t AttentionBytes(KernelId kernel, const KernelDims& dims, bool documents,
+                          uint64_t row_bytes) const;
   void Push(Op op, Stream stream);
   Program& program_;
   std::vector<Instruction>& out_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -11,15 +12,25 @@ namespace zeroplan {
 namespace {
 
 constexpr int kLeastCapability = 80;
-constexpr int64_t kHeadSteps = 8;
+constexpr int kDocumentsCapability = 90;
+constexpr int64_t kHeadSteps = 8, kDocumentsHeadSteps = 16;
+constexpr uint64_t kAlign = 256;
+
+int64_t HeadSteps(const AttentionLaunch& launch) {
+  return launch.documents ? kDocumentsHeadSteps : kHeadSteps;
+}
 
 PlainReason WhyPlain(const AttentionLaunch& launch) {
   const auto [B, T, H, G, D] = FirstDims<5>(launch.dims);
   if (launch.compute_capability < kLeastCapability) return PlainReason::kGpu;
   if (launch.dtype != Dtype::kBF16 && launch.dtype != Dtype::kF16) return PlainReason::kDtype;
-  if (D % kHeadSteps != 0) return PlainReason::kHeadSteps;
-  if (D > MostFusedHead(launch.compute_capability, launch.backward)) return PlainReason::kHeadSize;
+  if (D % HeadSteps(launch) != 0) return PlainReason::kHeadSteps;
+  const bool backward = launch.backward || launch.documents;
+  if (D > MostFusedHead(launch.compute_capability, backward)) return PlainReason::kHeadSize;
   if (T == 1) return PlainReason::kLength;
+  if (!launch.documents) return PlainReason::kNone;
+  if (launch.compute_capability < kDocumentsCapability) return PlainReason::kDocumentsGpu;
+  if (launch.deterministic) return PlainReason::kDocumentsOrdered;
   return PlainReason::kNone;
 }
 
@@ -87,6 +98,44 @@ uint64_t FusedAttentionBackwardBytes(const KernelDims& dims, bool deterministic)
   return of_queries + 4 * rows + 256 + shared + lengths;
 }
 
+DocumentWorkspace DocumentWorkspaceOf(const KernelDims& dims, int64_t slots, bool backward) {
+  const auto [B, T, H, G, D] = FirstDims<5>(dims);
+  const auto rows = static_cast<uint64_t>(B * T), out_row = static_cast<uint64_t>(H * D);
+  const auto qkv_row = static_cast<uint64_t>((H + 2 * G) * D);
+  const auto n = static_cast<uint64_t>(slots);
+  const bool shared = G < H;
+  DocumentWorkspace at;
+  uint64_t end = 0;
+  const auto place = [&](uint64_t bytes) {
+    return std::exchange(end, end + AlignUp(bytes, kAlign));
+  };
+  const uint64_t offsets = (n + 1) * sizeof(int64_t);
+  at.qkv_offsets = place(offsets);
+  at.out_offsets = place(offsets);
+  at.lse_offsets = place(offsets);
+  at.key_offsets = place(offsets);
+  at.lengths = place(n * sizeof(int32_t));
+  uint64_t library = 2 * AlignUp(128 * (n + 1), kAlign) + 256;
+  if (backward) {
+    if (shared) {
+      const uint64_t keys = 2 * rows * static_cast<uint64_t>(G * D);
+      at.keys = place(keys);
+      at.values = place(keys);
+      at.dk = place(keys);
+      at.dv = place(keys);
+    }
+    library = 4 * ((rows - 1) * qkv_row + out_row) + 4 * rows * static_cast<uint64_t>(H) +
+              (shared ? 8 * rows * out_row : 0) + 448 * AlignUp(n + 1, 2) + 256;
+  }
+  at.library = end;
+  at.bytes = end + library;
+  return at;
+}
+
+uint64_t AttentionDocumentsBytes(const KernelDims& dims, bool backward) {
+  return DocumentWorkspaceOf(dims, dims[0] * dims[1], backward).bytes;
+}
+
 uint64_t AttentionWorkspaceBytes(const KernelDims& dims, bool deterministic) {
   const uint64_t usual = FusedAttentionBackwardBytes(dims, false);
   if (!deterministic) return usual;
@@ -108,11 +157,11 @@ std::string PlainReasonText(const AttentionLaunch& launch, PlainReason reason) {
     case PlainReason::kDtype:
       return fmt::format("cuDNN has none for {}", DtypeName(launch.dtype));
     case PlainReason::kHeadSteps:
-      return fmt::format("cuDNN takes heads in multiples of {} channels, these have {}", kHeadSteps,
-                         D);
+      return fmt::format("cuDNN takes heads in multiples of {} channels{}, these have {}",
+                         HeadSteps(launch), launch.documents ? " with packed documents" : "", D);
     case PlainReason::kHeadSize:
       return fmt::format("cuDNN takes heads of at most {} channels here, these have {}",
-                         MostFusedHead(capability, launch.backward), D);
+                         MostFusedHead(capability, launch.backward || launch.documents), D);
     case PlainReason::kLength:
       return "cuDNN takes no sequence of one token";
     case PlainReason::kWorkspace:
@@ -120,6 +169,12 @@ std::string PlainReasonText(const AttentionLaunch& launch, PlainReason reason) {
           "cuDNN's deterministic kernel writes the gradients of the scores, and those of one head "
           "at {} tokens are more than the workspace",
           T);
+    case PlainReason::kDocumentsGpu:
+      return fmt::format(
+          "cuDNN takes packed documents from compute capability {}.{} on, the GPU has {}.{}",
+          kDocumentsCapability / 10, kDocumentsCapability % 10, capability / 10, capability % 10);
+    case PlainReason::kDocumentsOrdered:
+      return "cuDNN's deterministic kernel takes many gigabytes for packed documents";
   }
   ZEROPLAN_CHECK(false, "no plain kernels here");
   return "";

@@ -22,17 +22,23 @@ struct AttentionLaunch {
   // The backward pass gives the same bits at every run, in this workspace.
   bool deterministic = false;
   uint64_t workspace_bytes = 0;
+  // Attention stays within documents (starts_BT of kernel_rows.inc). Then one program's forward and
+  // backward pass are both fused or both plain, for they keep lse in different orders: the pass
+  // does not matter, and `deterministic` is that of the program.
+  bool documents = false;
 };
 
 // Why cuDNN's kernels cannot have a launch.
 enum class PlainReason : uint8_t {
-  kNone,       // they can
-  kGpu,        // below compute capability 8.0
-  kDtype,      // neither bf16 nor fp16
-  kHeadSteps,  // D is no multiple of 8
-  kHeadSize,   // D is past MostFusedHead
-  kLength,     // one token
-  kWorkspace,  // deterministic, and the workspace does not hold one head of keys
+  kNone,              // they can
+  kGpu,               // below compute capability 8.0
+  kDtype,             // neither bf16 nor fp16
+  kHeadSteps,         // D is no multiple of 8, with documents of 16
+  kHeadSize,          // D is past MostFusedHead
+  kLength,            // one token
+  kWorkspace,         // deterministic, and the workspace does not hold one head of keys
+  kDocumentsGpu,      // with documents: below compute capability 9.0
+  kDocumentsOrdered,  // with documents: deterministic
 };
 
 // What one call takes: so many sequences and heads of keys, with the query heads that share these.
@@ -57,6 +63,29 @@ struct AttentionPath {
 // Sources: the support surface of NVIDIA's cudnn-frontend 1.32 (scaled dot product attention) for
 // cuDNN 9.10 and newer, and FusedAttentionBackwardBytes. Of GPUs Hopper alone was tried.
 AttentionPath AttentionPathOf(const AttentionLaunch& launch);
+
+// Where a fused launch with documents has what in its workspace, in bytes; each part at a multiple
+// of 256. cuDNN gets documents as the sequences of a ragged batch: `slots` of them, of which those
+// beyond the documents that there are have length 0.
+struct DocumentWorkspace {
+  // Offsets, in bytes from the workspace's begin. [slots + 1] int64: of each document's first
+  // element in rows of qkv, of out and of lse_MH, and of `keys`; the last is their end.
+  uint64_t qkv_offsets = 0, out_offsets = 0, lse_offsets = 0, key_offsets = 0;
+  uint64_t lengths = 0;  // [slots] int32
+  // Backward, where heads of keys are shared: these and their gradients in 16 bits, [M][G*D] each,
+  // copied from qkv and to dqkv. cuDNN's sums of every query head are as far apart as rows of keys
+  // are, so that among rows of qkv they would take several times the memory.
+  uint64_t keys = 0, values = 0, dk = 0, dv = 0;
+  uint64_t library = 0;  // offset of cuDNN's own, the rest
+  uint64_t bytes = 0;    // all
+};
+
+// What cuDNN takes of it was measured at 30 launches on an H200 with cuDNN 9.14, to the byte: dQ in
+// fp32 and as far apart as rows of qkv, row sums of dout*out in fp32, where heads are shared dK and
+// dV of every query head in fp32, and a few hundred bytes a slot.
+DocumentWorkspace DocumentWorkspaceOf(const KernelDims& dims, int64_t slots, bool backward);
+// What a program sets aside: enough for documents of one token each.
+uint64_t AttentionDocumentsBytes(const KernelDims& dims, bool backward);
 
 // Head size that cuDNN takes at most: 256 on Hopper and in the forward pass, else 128. (From 9.23
 // on it takes 256 backward on B200 too, which is not used.)

@@ -82,6 +82,10 @@ void BatchSampler::SplitDocuments() {
     validation_samples_ = validation_sequences_.size() / batch * batch;
     train_tokens_ = border;
   }
+  document_limits_ = train_sequences_.Limits();
+  if (validation_samples_ > 0) {
+    document_limits_ = DocumentLimits::Either(document_limits_, validation_sequences_.Limits());
+  }
 }
 
 int64_t BatchSampler::validation_batches() const {
@@ -171,7 +175,7 @@ void BatchSampler::FillFromDocuments(std::span<const PackedSequences::Piece> pie
   std::fill(row.inputs.begin() + empty, row.inputs.end(), 0);
   std::fill(row.targets.begin() + empty, row.targets.end(), -1);
   if (!row.starts.empty()) {
-    std::fill(row.starts.begin() + empty, row.starts.end(), static_cast<int32_t>(at));
+    FillPaddingStarts(row.starts, empty, document_limits_.longest);
   }
 }
 

@@ -79,6 +79,8 @@ class BatchSampler {
   // What documents became, and of all of them; empty for a stream.
   const PackedSequences& train_sequences() const { return train_sequences_; }
   const PackedSequences& validation_sequences() const { return validation_sequences_; }
+  // Of what FillTrain and FillValidation write as `starts`; of a stream, one document a row.
+  DocumentLimits document_limits() const { return document_limits_; }
 
   // Fills micro_batch rows of seq_len tokens each, and unless `starts` is empty where in its row
   // each position's document starts. Throws Error(kUsage) for a token outside the vocabulary.
@@ -109,6 +111,7 @@ class BatchSampler {
   uint64_t first_validation_ = 0;  // sample of the stream
   uint64_t train_tokens_ = 0;
   PackedSequences train_sequences_, validation_sequences_;  // of documents
+  DocumentLimits document_limits_{.most_in_row = 1};
 };
 
 // What documents became, for the user: "312 documents in 96 sequences of 1024 an epoch, 3.1 % of

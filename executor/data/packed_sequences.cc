@@ -107,7 +107,8 @@ Cut CutOf(uint64_t pairs, const PackedOptions& options) {
 }  // namespace
 
 PackedSequences::PackedSequences(const TokenDataset& data, uint64_t begin, uint64_t end,
-                                 const PackedOptions& options) {
+                                 const PackedOptions& options)
+    : seq_len_(options.seq_len) {
   const auto T = static_cast<uint64_t>(options.seq_len);
   ZEROPLAN_CHECK(options.packing != Packing::kStream && T > 0, "a stream is not packed");
   if (T >= kMostPairs || data.size() > kMostPosition) {
@@ -165,6 +166,21 @@ void PackedSequences::AddDocument(uint64_t begin, uint64_t end, const PackedOpti
   for (uint64_t done = 0; done < pairs; done += T) {
     pieces_.push_back({begin + done, std::min(T, pairs - done)});
   }
+}
+
+DocumentLimits PackedSequences::Limits() const {
+  DocumentLimits limits{.most_in_row = 1, .longest = pieces_.empty() ? seq_len_ : 1};
+  for (const Piece& piece : pieces_) {
+    limits.longest = std::max(limits.longest, static_cast<int64_t>(piece.pairs));
+  }
+  for (uint64_t k = 0; k < size(); ++k) {
+    int64_t padding = seq_len_;
+    for (const Piece& piece : at(k)) padding -= static_cast<int64_t>(piece.pairs);
+    const auto pieces = static_cast<int64_t>(at(k).size());
+    limits.most_in_row =
+        std::max(limits.most_in_row, pieces + (padding + limits.longest - 1) / limits.longest);
+  }
+  return limits;
 }
 
 uint64_t HoldBackDocuments(const TokenDataset& data, const PackedOptions& options, double share,

@@ -16,11 +16,6 @@ namespace zeroplan {
 namespace {
 
 std::unique_ptr<LocalRanks> MakeRanks(const Program& program, const EngineOptions& options) {
-  if (options.backend == Backend::kCuda && program.document_borders) {
-    ThrowUsage(
-        "--packing documents: attention within documents runs on the CPU backend only so far; on "
-        "GPUs use --packing off or --packing stream");
-  }
   switch (options.backend) {
     case Backend::kCpu:
       return MakeCpuRanks(program, options);

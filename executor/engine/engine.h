@@ -21,6 +21,7 @@
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/state_io.h"
+#include "executor/kernels/document_limits.h"
 
 namespace zeroplan {
 
@@ -40,6 +41,9 @@ struct EngineOptions {
   double communicator_seconds = 300;
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
+  // Of a program with document_borders, what every batch keeps to: kernels of a GPU take longer the
+  // more documents there might be. A batch beyond it ends the run with an error.
+  DocumentLimits documents;
   uint64_t seed = 1;
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
   // then they are anything.

@@ -19,9 +19,10 @@ SamplerOptions SamplerOptionsOf(const Program& program, const TrainOptions& opti
                                 const TokenDataset& data, uint64_t seed,
                                 std::optional<uint64_t> train_tokens);
 
-// A batch that is valid, of a step or validation that is to be void.
+// A batch that is valid, of a step or validation that is to be void: rows of `seq_len`, whose
+// documents are within `limits`.
 void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets,
-                      std::span<int32_t> starts);
+                      std::span<int32_t> starts, int64_t seq_len, const DocumentLimits& limits);
 
 // What a process has of a validation, as text: the sum of Engine::Evaluate's losses, to the bit,
 // and of the targets that count.

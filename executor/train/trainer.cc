@@ -227,6 +227,10 @@ class Run {
     return steps;
   }
 
+  DocumentLimits DocumentLimit() const {
+    return DocumentLimits::Either(sampler_.document_limits(), validation_.document_limits());
+  }
+
   EngineOptions MakeEngineOptions() {
     limits_.ExpectMoves("setting up");
     EngineOptions engine;
@@ -235,6 +239,7 @@ class Run {
     engine.backend = options_.backend;
     engine.group = options_.group;
     engine.deterministic = program_.setup.deterministic;
+    engine.documents = DocumentLimit();
     engine.seed = seed_;
     engine.fresh_weights = !checkpoint_ && !weights_;
     engine.spike_factor = options_.skip_loss_spike;
@@ -345,17 +350,17 @@ class Run {
     if (StopRequested() || HasFailed()) engine_.RequestStop();
     watch_.Expect(fmt::format("step {}", done_ + 1), Watch::Seconds(step_limit_.seconds()));
     const SteadyClock::time_point begin = SteadyClock::now();
-    const StepState state =
-        engine_.Step([this](int rank, int64_t m, std::span<int32_t> inputs,
-                            std::span<int32_t> targets, std::span<int32_t> starts) {
-          try {
-            sampler_.FillTrain(consumed_, rank, m, inputs, targets, starts);
-          } catch (...) {
-            KeepFailure(std::current_exception());
-            FillWithAnything(inputs, targets, starts);
-            engine_.AbandonStep(rank);
-          }
-        });
+    const StepState state = engine_.Step([this](int rank, int64_t m, std::span<int32_t> inputs,
+                                                std::span<int32_t> targets,
+                                                std::span<int32_t> starts) {
+      try {
+        sampler_.FillTrain(consumed_, rank, m, inputs, targets, starts);
+      } catch (...) {
+        KeepFailure(std::current_exception());
+        FillWithAnything(inputs, targets, starts, program_.setup.batch.seq_len, DocumentLimit());
+        engine_.AbandonStep(rank);
+      }
+    });
     if (state.skip == kAbandoned) {
       some_rank_failed_ = true;
       return;
@@ -446,7 +451,8 @@ class Run {
               validation_.Fill(b, rank, inputs, targets, starts);
             } catch (...) {
               KeepFailure(std::current_exception());
-              FillWithAnything(inputs, targets, starts);
+              FillWithAnything(inputs, targets, starts, program_.setup.batch.seq_len,
+                               DocumentLimit());
             }
           },
           &of_batch);

@@ -33,6 +33,10 @@ class ValidationData {
   // Tells what is validated with from other samples, however they are cut into batches.
   std::string Identity() const;
 
+  // As BatchSampler's, of what Fill writes.
+  DocumentLimits document_limits() const {
+    return own_ ? own_->sampler.document_limits() : training_.document_limits();
+  }
   // Batch 0 .. batches() - 1, in the stream's order. Thread-safe; throws as BatchSampler.
   void Fill(int64_t batch, int rank, std::span<int32_t> inputs, std::span<int32_t> targets,
             std::span<int32_t> starts) const;

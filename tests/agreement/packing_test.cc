@@ -6,145 +6,14 @@
 #include <random>
 #include <vector>
 
-#include "core/lowering/lower.h"
-#include "executor/engine/engine.h"
-#include "tests/agreement/memory_state.h"
-#include "tests/agreement/reference_step.h"
-#include "tests/core/families/llama/tiny_llama.h"
-#include "tests/core/lowering/matrix.h"
-#include "tests/first_moments.h"
+#include "tests/agreement/packed_training.h"
 
 namespace zeroplan {
 namespace {
 
+using namespace packed_training;
 using testing::BaseSetup;
 using testing::Offload;
-
-constexpr int64_t kT = 64;
-
-ModelSpec Gpt2Model() { return testing::TinyModel({.positions = kT}); }
-ModelSpec LlamaModel(const ModelFamily& family) {
-  ModelSpec model = testing::TinyLlama(family);
-  model.positions = kT;
-  return model;
-}
-
-// Of pairs of an input and its target; some of the latter do not count.
-std::vector<testing::Sequence> RandomDocuments(std::mt19937& random, int count) {
-  std::vector<testing::Sequence> documents;
-  for (int d = 0; d < count; ++d) {
-    const int64_t length = 1 + static_cast<int64_t>(random() % 40);
-    const int64_t prompt = static_cast<int64_t>(random() % static_cast<unsigned>(length));
-    testing::Sequence& document = documents.emplace_back();
-    auto token = static_cast<int32_t>(random() % 37);
-    for (int64_t t = 0; t < length; ++t) {
-      document.inputs.push_back(token);
-      token = static_cast<int32_t>(random() % 3 == 0 ? random() % 37 : (token * 7 + 3u) % 37);
-      document.targets.push_back(t < prompt ? -1 : token);
-    }
-  }
-  return documents;
-}
-
-// Rows of kT positions.
-struct Rows {
-  std::vector<int32_t> inputs, targets, starts;
-
-  int64_t count() const { return static_cast<int64_t>(inputs.size()) / kT; }
-  void Pad() {
-    const auto start = static_cast<int32_t>(inputs.size() % kT);
-    while (inputs.size() % kT != 0) {
-      inputs.push_back(0);
-      targets.push_back(-1);
-      starts.push_back(start);
-    }
-  }
-  void Add(const testing::Sequence& document) {
-    const auto start = static_cast<int32_t>(inputs.size() % kT);
-    inputs.insert(inputs.end(), document.inputs.begin(), document.inputs.end());
-    targets.insert(targets.end(), document.targets.begin(), document.targets.end());
-    starts.insert(starts.end(), document.inputs.size(), start);
-  }
-};
-
-// One behind the other, where they fit; then rows of padding alone up to a multiple of `rows`.
-Rows Packed(const std::vector<testing::Sequence>& documents, int64_t rows) {
-  Rows packed;
-  for (const testing::Sequence& document : documents) {
-    if (packed.inputs.size() % kT + document.inputs.size() > kT) packed.Pad();
-    packed.Add(document);
-  }
-  packed.Pad();
-  while (packed.count() % rows != 0) {
-    packed.Add({{0}, {-1}});
-    packed.Pad();
-  }
-  return packed;
-}
-Rows Separate(const std::vector<testing::Sequence>& documents) {
-  Rows separate;
-  for (const testing::Sequence& document : documents) {
-    separate.Add(document);
-    separate.Pad();
-  }
-  return separate;
-}
-
-FillBatch Cut(const Rows& rows, const Program& program) {
-  const BatchSpec batch = program.setup.batch;
-  REQUIRE(rows.count() == batch.global_batch());
-  return [&rows, batch](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets,
-                        std::span<int32_t> starts) {
-    const int64_t first = (m * batch.world_size + rank) * batch.micro_batch * kT;
-    const auto copy = [&](const std::vector<int32_t>& from, std::span<int32_t> to) {
-      std::copy_n(from.begin() + first, to.size(), to.begin());
-    };
-    copy(rows.inputs, inputs);
-    copy(rows.targets, targets);
-    copy(rows.starts, starts);
-  };
-}
-
-struct Outcome {
-  std::vector<StepState> steps;
-  testing::FirstMoments moments;
-  testing::Tensors weights;
-};
-
-// A step with each of `batches`, from random weights and no moments.
-Outcome Train(const ModelSpec& model, TrainSetup setup, bool document_borders,
-              const std::vector<Rows>& batches) {
-  setup.batch.seq_len = kT;
-  const BatchSpec& batch = setup.batch;
-  setup.batch.micro_batch = batches[0].count() / (batch.world_size * batch.grad_accum);
-  setup.optimizer.gradient_clipping = 0;
-  LowerOptions lower;
-  lower.document_borders = document_borders;
-  lower.logits_chunk_bytes = 5000;
-  const Program program = Lower(model, setup, lower);
-  EngineOptions options;
-  options.threads_per_rank = 1;
-  options.swap_dir = "/tmp";
-  Engine engine(program, options);
-  engine.Init();
-  const auto& table = *program.layout.tensors;
-  testing::MemoryState state(program.layout);
-  testing::RandomState start(table, 5);
-  for (auto* moments : {&start.m, &start.v}) {
-    for (testing::Values& values : *moments) values.assign(values.size(), 0);
-  }
-  start.WriteTo(state);
-  engine.Load(state, true, nullptr);
-  Outcome outcome;
-  for (const Rows& rows : batches) outcome.steps.push_back(engine.Step(Cut(rows, program)));
-  std::vector<StateSink*> sinks(static_cast<size_t>(batch.world_size), &state);
-  engine.Save(sinks);
-  outcome.moments = testing::ReadFirstMoments(state, table);
-  for (size_t t = 0; t < table.size(); ++t) {
-    outcome.weights.emplace_back(state.master(t).begin(), state.master(t).end());
-  }
-  return outcome;
-}
 
 // fp32's sums come in another order. In bf16 packed rows are to be as far from fp32's gradients as
 // separate ones are, by their rounding, and not farther.

@@ -7,10 +7,11 @@
 #include <vector>
 
 #include "cli/train/packing_choice.h"
+#include "core/families/load_model.h"
 #include "executor/data/token_file.h"
+#include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
-#include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
 
@@ -103,25 +104,25 @@ TEST_CASE("train --packing: what the backend or the plan cannot have is refused 
   CHECK(Has(padded.err, "--packing off: "));
 }
 
-TEST_CASE("train --packing documents is refused on GPUs, whoever asks for it") {
-  const auto error = [](const TrainCommand& command, const TrainWork& work) {
-    return ErrorOf(ExitCode::kUsage, [&] { CheckPackingAsked(command, work, Backend::kCuda); });
+// Attention within documents runs on plain kernels before Hopper, and where it is deterministic.
+TEST_CASE("train on a GPU packs conversations where its attention stays fused") {
+  const Workspace work;
+  const std::vector<std::string> chats = {WriteDocuments(work, "chats.bin", true)};
+  const auto settle = [&](const char* profile, bool deterministic) {
+    TrainCommand command;
+    TrainWork train;
+    train.model = LoadModel("llama3.2-1b");
+    train.setup.batch = {.micro_batch = 2, .seq_len = 2048};
+    train.setup.precision.dtype = Dtype::kBF16;
+    train.setup.deterministic = deterministic;
+    train.hardware = LoadProfile(profile);
+    const Packing packing = SettlePacking(command, Backend::kCuda, chats, train);
+    CHECK(train.lower.document_borders == (packing == Packing::kDocuments));
+    return packing;
   };
-  TrainCommand command;
-  TrainWork work;
-  for (const Packing packing : {Packing::kStream, Packing::kOff}) {
-    command.common.packing.emplace(packing);
-    CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCuda));
-  }
-  command.common.packing.emplace(Packing::kDocuments);
-  CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCpu));
-  CHECK(Has(error(command, work), "--packing: documents is not allowed"));
-  CHECK(Has(error(command, work), "on GPUs use off (one document a sequence, padded) or stream"));
-  command.common.packing.reset();
-  command.plan = "plan.json";
-  work.plan.emplace().lower.document_borders = true;
-  CHECK_NOTHROW(CheckPackingAsked(command, work, Backend::kCpu));
-  CHECK(Has(error(command, work), "documents (of plan.json) is not allowed"));
+  CHECK(settle("dgx-h100", false) == Packing::kDocuments);
+  CHECK(settle("dgx-h100", true) == Packing::kOff);
+  CHECK(settle("rtx4090", false) == Packing::kOff);
 }
 
 TEST_CASE("estimate --packing counts where documents start: 4 bytes a position") {

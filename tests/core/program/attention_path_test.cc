@@ -98,6 +98,50 @@ TEST_CASE("attention path: plain kernels take what their GPU's shared memory hol
   CHECK_FALSE(HasAttentionKernels(128, Dtype::kF32, 89));
 }
 
+// Measured on an H200 with cuDNN 9.14: what the library asked for with so many slots.
+TEST_CASE("attention path: within documents, cuDNN's workspace to the byte") {
+  struct Row {
+    KernelDims dims;
+    int64_t slots;
+    uint64_t forward, backward;  // 0: not measured
+  };
+  const KernelDims gpt2 = {16, 1024, 12, 12, 64};
+  for (const Row& row :
+       {Row{gpt2, 16, 4864, 151'783'552}, Row{gpt2, 25, 6912, 151'787'136},
+        Row{gpt2, 71, 18688, 151'807'744}, Row{gpt2, 568, 146'176, 152'030'848},
+        Row{gpt2, 267, 68864, 151'895'552}, Row{{8, 2048, 32, 8, 64}, 69, 18176, 0},
+        Row{{2, 4096, 32, 8, 128}, 258, 66816, 0}}) {
+    CAPTURE(row.slots);
+    for (const bool backward : {false, true}) {
+      const uint64_t want = backward ? row.backward : row.forward;
+      const DocumentWorkspace at = DocumentWorkspaceOf(row.dims, row.slots, backward);
+      if (want > 0) CHECK(at.bytes - at.library == want);
+      CHECK(at.library % 256 == 0);
+      CHECK(at.bytes <= AttentionDocumentsBytes(row.dims, backward));
+    }
+  }
+}
+
+// Both passes are fused or both are plain, for they keep lse in another order.
+TEST_CASE("attention path: within documents, both passes go the same way") {
+  const auto path = [](const KernelDims& dims, bool backward, bool deterministic, int capability) {
+    AttentionLaunch launch = Launch(dims, backward, deterministic);
+    launch.compute_capability = capability;
+    launch.documents = true;
+    return AttentionPathOf(launch).plain;
+  };
+  const KernelDims usual = {8, 2048, 32, 8, 64};
+  for (const bool backward : {false, true}) {
+    CHECK(path(usual, backward, false, 90) == PlainReason::kNone);
+    CHECK(path(usual, backward, false, 100) == PlainReason::kNone);
+    CHECK(path(usual, backward, false, 89) == PlainReason::kDocumentsGpu);
+    CHECK(path(usual, backward, true, 90) == PlainReason::kDocumentsOrdered);
+    CHECK(path({8, 2048, 32, 8, 72}, backward, false, 90) == PlainReason::kHeadSteps);
+    CHECK(path({8, 2048, 32, 8, 256}, backward, false, 90) == PlainReason::kNone);
+    CHECK(path({8, 2048, 32, 8, 256}, backward, false, 100) == PlainReason::kHeadSize);
+  }
+}
+
 TEST_CASE("attention path: deterministic launches go in the largest parts that fit") {
   // Llama 3.2 1B: 270,532,864 bytes for 8 sequences; 8 heads of keys of one need 285,475,072
   // deterministic, 4 need half of the 17,039,616 that are no squares, and of the 268,435,456.

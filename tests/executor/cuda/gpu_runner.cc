@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/program/attention_path.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #if __has_include("executor/kernels/cuda/gemm/gemm_plans.h")
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
@@ -55,6 +56,19 @@ int64_t FirstChanged(const char* begin, uint64_t bytes) {
   return -1;
 }
 
+// What a program sets aside for the launch.
+uint64_t ScratchBytes(const KernelCall& call) {
+  const KernelRow& row = KernelInfo(call.id);
+  const auto starts = static_cast<size_t>(row.starts);
+  const bool documents =
+      row.starts >= 0 && starts < call.args.size() && call.args[starts].data != nullptr;
+  const bool backward = call.id == KernelId::kAttentionBackward;
+  if (documents && (backward || call.id == KernelId::kAttentionForward)) {
+    return AttentionDocumentsBytes(call.dims, backward);
+  }
+  return row.workspace_bytes(call.dims, Backend::kCuda);
+}
+
 }  // namespace
 
 void CheckGpu(int error, const char* what) {
@@ -83,7 +97,7 @@ CudaLaunch& TestLaunch() {
 void RunOnGpu(const KernelCall& host, KernelFn fn) {
   const KernelRow& row = KernelInfo(host.id);
   std::vector<KernelArg> host_args(host.args.begin(), host.args.end());
-  const uint64_t scratch_bytes = row.workspace_bytes(host.dims, Backend::kCuda);
+  const uint64_t scratch_bytes = ScratchBytes(host);
   const auto scratch_at = static_cast<size_t>(
       std::find(row.args.begin(), row.args.end(), ArgMode::kScratch) - row.args.begin());
   if (scratch_bytes > 0) {

@@ -175,7 +175,7 @@ TEST_CASE("gpu causal softmax, forward and backward") {
       Tensor probs = scores, dprobs = Tensor::Random(rng, dtype, rows * T);
       const Tensor dp = dprobs;
       OnGpu probs_gpu(probs), dprobs_gpu(dprobs);
-      cuda::LaunchCausalSoftmax(probs_gpu.array(), rows, T, scale, stream);
+      cuda::LaunchCausalSoftmax(probs_gpu.array(), {}, rows, T, scale, stream);
       probs_gpu.Download("softmax");
       cuda::LaunchCausalSoftmaxBackward(probs_gpu.array(), dprobs_gpu.array(), rows, T, scale,
                                         stream);

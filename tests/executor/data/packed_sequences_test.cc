@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "executor/data/batch_sampler.h"
 #include "executor/data/token_file.h"
+#include "executor/train/run_batches.h"
 #include "tests/error_of.h"
 #include "tests/executor/device/temp_dir.h"
 
@@ -100,8 +102,7 @@ std::vector<std::pair<int32_t, int32_t>> CheckRow(const Documents& documents, co
     REQUIRE(start == t);
     size_t end = t;
     while (end < T && row.starts[end] == row.starts[t]) ++end;
-    const bool padding = end == T &&
-                         std::all_of(row.inputs.begin() + static_cast<ptrdiff_t>(t),
+    const bool padding = std::all_of(row.inputs.begin() + static_cast<ptrdiff_t>(t),
                                      row.inputs.end(), [](int32_t input) { return input == 0; }) &&
                          row.targets[t] == -1;
     if (padding) {
@@ -183,6 +184,45 @@ TEST_CASE("packing: every pair of a document once an epoch, in rows that cross n
         }
       }
     }
+  }
+}
+
+// What kernels are told of all batches: as many documents in a row and as long ones as there are.
+TEST_CASE("packing: the most documents of a row, and the longest, padding counted") {
+  std::mt19937 random(17);
+  for (const int longest : {6, 40, 300}) {
+    CAPTURE(longest);
+    const Documents documents(RandomLengths(random, 150, longest), 2);
+    const TokenDataset data = documents.Open();
+    SamplerOptions options = {.seq_len = 64, .micro_batch = 1, .packing = Packing::kDocuments};
+    options.validation_fraction = 0.2;
+    const BatchSampler sampler(data, options);
+    REQUIRE(sampler.validation_samples() > 0);
+    DocumentLimits found;
+    const auto look = [&](std::span<const int32_t> starts) {
+      std::vector<int64_t> lengths;
+      for (size_t t = 0; t < starts.size(); ++t) {
+        if (starts[t] == static_cast<int32_t>(t)) lengths.push_back(0);
+        ++lengths.back();
+      }
+      found = DocumentLimits::Either(
+          found, {static_cast<int64_t>(lengths.size()), *std::ranges::max_element(lengths)});
+    };
+    for (uint64_t k = 0; k < sampler.train_samples(); ++k) look(GlobalBatch(sampler, k).starts);
+    std::vector<int32_t> inputs(64), targets(64), starts(64);
+    for (int64_t b = 0; b < sampler.validation_batches(); ++b) {
+      sampler.FillValidation(b, 0, inputs, targets, starts);
+      look(starts);
+    }
+    const DocumentLimits limits = sampler.document_limits();
+    CHECK(found.longest == limits.longest);
+    CHECK(found.most_in_row <= limits.most_in_row);
+    CHECK(limits.most_in_row <= found.most_in_row + 1);  // of a row past the last whole batch
+    // A batch that stands in for one that cannot be read keeps to them too.
+    FillWithAnything(inputs, targets, starts, 64, limits);
+    look(starts);
+    CHECK(found.longest <= limits.longest);
+    CHECK(found.most_in_row <= limits.most_in_row);
   }
 }
 

@@ -119,15 +119,5 @@ TEST_CASE("a validation file is packed as the data is, and its loss is the same 
   CHECK(losses[2] == doctest::Approx(losses[3]).epsilon(1e-6));
 }
 
-// Before it takes any memory.
-TEST_CASE("an engine refuses borders of documents on a GPU") {
-  const Program program = Conversations().Lowered(Packing::kDocuments, 0, 1, 4);
-  EngineOptions options;
-  options.backend = Backend::kCuda;
-  CHECK(ErrorOf(ExitCode::kUsage, [&] {
-          Engine(program, options);
-        }).starts_with("--packing documents: attention within documents runs on the CPU"));
-}
-
 }  // namespace
 }  // namespace zeroplan

@@ -3,32 +3,48 @@
 // Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
 #include "executor/kernels/attention_call.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"
+#include "executor/kernels/cuda/attention/document_tables.h"
 #include "executor/kernels/cuda/attention/plain_attention.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
+#include "executor/kernels/cuda/library_check.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cuda {
 namespace {
 
-SdpaParts Find(const KernelCall& call, Dtype dtype, const KernelArg& workspace, bool backward) {
-  return call.context.cuda->attention->Find(AttentionDimsOf(call), dtype, backward,
-                                            Present(workspace) ? workspace.bytes : 0,
-                                            call.context.rank == 0);
-}
+// What decides a launch's kernels.
+struct Wanted {
+  Dtype dtype;
+  bool backward;
+  const KernelArg &workspace, &starts;
 
-// qkv_BTN -> out_BTHD lse_BHT [workspace]. Tensors of several dtypes are for the plain kernels.
-SdpaParts FindForward(const KernelCall& call) {
+  uint64_t bytes() const { return Present(workspace) ? workspace.bytes : 0; }
+};
+
+// qkv_BTN starts_BT? -> out_BTHD lse_BHT [workspace]. Tensors of several dtypes are for the plain
+// kernels.
+Wanted WantedForward(const KernelCall& call) {
   const bool alike = Arg(call, 0).dtype == Arg(call, 1).dtype;
-  return Find(call, alike ? Arg(call, 0).dtype : Dtype::kF32, Arg(call, 3), false);
+  return {alike ? Arg(call, 0).dtype : Dtype::kF32, false, Arg(call, 3), Arg(call, 4)};
 }
 
-// dout_BTHD qkv_BTN out_BTHD lse_BHT -> dqkv_BTN [workspace].
-SdpaParts FindBackward(const KernelCall& call) {
+// dout_BTHD qkv_BTN out_BTHD lse_BHT starts_BT? -> dqkv_BTN [workspace].
+Wanted WantedBackward(const KernelCall& call) {
   const Dtype dtype = Arg(call, 1).dtype;
   const bool alike =
       Arg(call, 0).dtype == dtype && Arg(call, 2).dtype == dtype && Arg(call, 4).dtype == dtype;
-  return Find(call, alike ? dtype : Dtype::kF32, Arg(call, 5), true);
+  return {alike ? dtype : Dtype::kF32, true, Arg(call, 5), Arg(call, 6)};
+}
+
+SdpaParts Find(const KernelCall& call, const Wanted& wanted) {
+  return call.context.cuda->attention->Find(AttentionDimsOf(call), wanted.dtype, wanted.backward,
+                                            wanted.bytes(), call.context.rank == 0);
+}
+
+SdpaDocuments FindDocuments(const KernelCall& call, const Wanted& wanted) {
+  return call.context.cuda->attention->FindDocuments(
+      AttentionDimsOf(call), wanted.dtype, wanted.backward, wanted.bytes(), call.context.rank == 0);
 }
 
 struct Tensors {
@@ -36,8 +52,8 @@ struct Tensors {
   const KernelArg &dout, &dqkv;  // of the backward pass
 };
 
-void Run(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
-         const KernelArg& workspace) {
+void RunParts(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
+              const KernelArg& workspace) {
   const AttentionDims dims = AttentionDimsOf(call);
   CudaLaunch& cuda = *call.context.cuda;
   const auto at = [](const KernelArg& arg, int64_t element) -> void* {
@@ -63,23 +79,107 @@ void Run(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
   }
 }
 
-}  // namespace
-
-void AttentionForward(const KernelCall& call) {
-  const SdpaParts parts = FindForward(call);
-  if (parts.plan == nullptr) return PlainAttentionForward(call);
-  Run(call, parts, {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent}, Arg(call, 3));
+// The columns of keys or values in rows of so many elements.
+struct KeyRows {
+  void* data;
+  int64_t row;
+};
+void CopyKeys(const KernelCall& call, const KeyRows& from, const KeyRows& to) {
+  const AttentionDims dims = AttentionDimsOf(call);
+  const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * 2; };
+  CheckRuntimeCall(
+      cudaMemcpy2DAsync(to.data, bytes(to.row), from.data, bytes(from.row), bytes(dims.G * dims.D),
+                        static_cast<size_t>(dims.B * dims.T), cudaMemcpyDeviceToDevice,
+                        call.context.cuda->stream),
+      "copying keys");
 }
 
-void AttentionBackward(const KernelCall& call) {
-  const SdpaParts parts = FindBackward(call);
-  if (parts.plan == nullptr) return PlainAttentionBackward(call);
-  Run(call, parts, {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
-      Arg(call, 5));
+void RunDocuments(const KernelCall& call, const SdpaDocuments& documents, const Wanted& wanted,
+                  const Tensors& t) {
+  const AttentionDims dims = AttentionDimsOf(call);
+  CudaLaunch& cuda = *call.context.cuda;
+  const DocumentWorkspace& at = documents.at;
+  LaunchDocumentTables({.starts_BT = wanted.starts.as<const int32_t>(),
+                        .dims = dims,
+                        .slots = documents.slots,
+                        .longest = documents.longest,
+                        .at = at},
+                       wanted.workspace.data, cuda.stream);
+  CheckKernelLaunch("finding documents");
+  const auto scratch = [&](uint64_t offset) {
+    return static_cast<void*>(wanted.workspace.as<char>() + offset);
+  };
+  const auto column = [](const KernelArg& arg, int64_t element) -> void* {
+    return Present(arg) ? ElementAt(arg, element) : nullptr;
+  };
+  SdpaPointers pointers{.q = t.qkv.data,
+                        .k = column(t.qkv, dims.KeyColumn(0)),
+                        .v = column(t.qkv, dims.ValueColumn(0)),
+                        .out = t.out.data,
+                        .lse = t.lse.data,
+                        .dout = t.dout.data,
+                        .dq = t.dqkv.data,
+                        .dk = column(t.dqkv, dims.KeyColumn(0)),
+                        .dv = column(t.dqkv, dims.ValueColumn(0)),
+                        .qkv_offsets = scratch(at.qkv_offsets),
+                        .out_offsets = scratch(at.out_offsets),
+                        .lse_offsets = scratch(at.lse_offsets),
+                        .lengths = scratch(at.lengths)};
+  SdpaLibrary& library = cuda.attention->library();
+  if (!wanted.backward || dims.G == dims.H) {
+    library.Run(*documents.plan, pointers, scratch(at.library), cuda.stream);
+    return;
+  }
+  const int64_t row = dims.QkvRow(), key_row = dims.G * dims.D;
+  const KeyRows keys{scratch(at.keys), key_row}, values{scratch(at.values), key_row};
+  const KeyRows dk{scratch(at.dk), key_row}, dv{scratch(at.dv), key_row};
+  CopyKeys(call, {pointers.k, row}, keys);
+  CopyKeys(call, {pointers.v, row}, values);
+  const KeyRows to_dk{pointers.dk, row}, to_dv{pointers.dv, row};
+  pointers.k = keys.data, pointers.v = values.data;
+  pointers.dk = dk.data, pointers.dv = dv.data;
+  pointers.key_offsets = scratch(at.key_offsets);
+  library.Run(*documents.plan, pointers, scratch(at.library), cuda.stream);
+  CopyKeys(call, dk, to_dk);
+  CopyKeys(call, dv, to_dv);
+}
+
+using PlainPass = void (*)(const KernelCall&);
+
+void Run(const KernelCall& call, const Wanted& wanted, const Tensors& tensors, PlainPass plain) {
+  if (Present(wanted.starts)) {
+    const SdpaDocuments documents = FindDocuments(call, wanted);
+    if (documents.plan == nullptr) return plain(call);
+    return RunDocuments(call, documents, wanted, tensors);
+  }
+  const SdpaParts parts = Find(call, wanted);
+  if (parts.plan == nullptr) return plain(call);
+  RunParts(call, parts, tensors, wanted.workspace);
 }
 
 // Building a plan compiles kernels, which takes seconds.
-void PrepareAttentionForward(const KernelCall& call) { FindForward(call); }
-void PrepareAttentionBackward(const KernelCall& call) { FindBackward(call); }
+void Prepare(const KernelCall& call, const Wanted& wanted) {
+  if (Present(wanted.starts)) {
+    FindDocuments(call, wanted);
+  } else {
+    Find(call, wanted);
+  }
+}
+
+}  // namespace
+
+void AttentionForward(const KernelCall& call) {
+  Run(call, WantedForward(call), {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent},
+      PlainAttentionForward);
+}
+
+void AttentionBackward(const KernelCall& call) {
+  Run(call, WantedBackward(call),
+      {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
+      PlainAttentionBackward);
+}
+
+void PrepareAttentionForward(const KernelCall& call) { Prepare(call, WantedForward(call)); }
+void PrepareAttentionBackward(const KernelCall& call) { Prepare(call, WantedBackward(call)); }
 
 }  // namespace zeroplan::cuda

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/log.h"
 #include "executor/kernels/cuda/library_check.h"
 
@@ -56,6 +58,66 @@ SdpaParts AttentionPlans::Find(const AttentionDims& dims, Dtype dtype, bool back
   }
   const Owned& owned = at->second;
   return {owned.plan.get(), owned.part};
+}
+
+SdpaDocuments AttentionPlans::FindDocuments(const AttentionDims& dims, Dtype dtype, bool backward,
+                                            uint64_t workspace_bytes, bool log) {
+  SdpaDocuments found;
+  const int64_t tokens = dims.B * dims.T;
+  found.slots = limits_.most_in_row == 0 ? tokens : std::min(tokens, dims.B * limits_.most_in_row);
+  // By whole tiles of the kernels, so that few sizes are met.
+  constexpr int64_t kTile = 128;
+  const int64_t longest = limits_.longest == 0 ? dims.T : limits_.longest;
+  found.longest = std::min(dims.T, (longest + kTile - 1) / kTile * kTile);
+  found.at = DocumentWorkspaceOf(KernelDimsOf(dims), found.slots, backward);
+  const SdpaShape shape{.dims = dims,
+                        .qkv_row = dims.QkvRow(),
+                        .out_row = dims.OutRow(),
+                        .dtype = dtype,
+                        .backward = backward,
+                        .documents = found.slots,
+                        .longest = found.longest};
+  const auto key = std::make_pair(shape, workspace_bytes);
+  auto at = document_plans_.find(key);
+  if (at == document_plans_.end()) {
+    at = document_plans_.emplace(key, BuildDocuments(shape, workspace_bytes, found.at.library, log))
+             .first;
+  }
+  found.plan = at->second.get();
+  return found;
+}
+
+std::unique_ptr<SdpaPlan> AttentionPlans::BuildDocuments(const SdpaShape& s,
+                                                         uint64_t workspace_bytes,
+                                                         uint64_t library_begin, bool log) {
+  const AttentionLaunch launch{.dims = KernelDimsOf(s.dims),
+                               .dtype = s.dtype,
+                               .backward = s.backward,
+                               .compute_capability = compute_capability_,
+                               .deterministic = deterministic_,
+                               .documents = true};
+  const AttentionPath path = AttentionPathOf(launch);
+  std::string why;
+  if (!path.fused()) {
+    why = PlainReasonText(launch, path.plain);
+  } else if (library_ == nullptr) {
+    why = "no cuDNN: " + no_library_;
+  } else {
+    const uint64_t room = workspace_bytes < library_begin ? 0 : workspace_bytes - library_begin;
+    SdpaLibrary::Built built = library_->Build(s, room, false);
+    if (built.plan == nullptr) {
+      // The other pass may have a plan, and would leave or expect lse in another order.
+      ThrowRuntime("{} within documents: cuDNN: {}; use --packing off or stream", Text(s),
+                   built.least_bytes > 0
+                       ? fmt::format("needs {} bytes of workspace, the launch has {}",
+                                     built.least_bytes, room)
+                       : built.why);
+    }
+    return std::move(built.plan);
+  }
+  Log(log, fmt::format("{} within documents runs on plain kernels, many times slower ({})", Text(s),
+                       why));
+  return nullptr;
 }
 
 // What a part needs is about its share; building a plan to know takes seconds, so it is not done

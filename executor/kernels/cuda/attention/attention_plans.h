@@ -8,6 +8,7 @@
 
 #include "core/program/attention_path.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
+#include "executor/kernels/document_limits.h"
 
 namespace zeroplan {
 
@@ -16,6 +17,14 @@ namespace zeroplan {
 struct SdpaParts {
   SdpaPlan* plan = nullptr;
   AttentionPart part;
+};
+
+// As SdpaParts, of a launch within documents: all in one part, with room for so many documents,
+// each of at most `longest` tokens, in a workspace that is laid out so.
+struct SdpaDocuments {
+  SdpaPlan* plan = nullptr;
+  int64_t slots = 0, longest = 0;
+  DocumentWorkspace at;
 };
 
 class AttentionPlans {
@@ -32,7 +41,16 @@ class AttentionPlans {
   SdpaParts Find(const AttentionDims& dims, Dtype dtype, bool backward, uint64_t workspace_bytes,
                  bool log);
 
-  // REQUIRES: Find returned a plan.
+  // The same for a launch whose batch says where documents start, of at most as many in a row and
+  // as long as LimitDocuments last said. Throws Error(kRuntime) if the library refuses what
+  // AttentionPathOf says that it takes.
+  SdpaDocuments FindDocuments(const AttentionDims& dims, Dtype dtype, bool backward,
+                              uint64_t workspace_bytes, bool log);
+  // Kernels take longer the more documents there might be in a batch, and the longer they might be.
+  // Without this: each token one, and one as long as its row.
+  void LimitDocuments(const DocumentLimits& limits) { limits_ = limits; }
+
+  // REQUIRES: Find or FindDocuments returned a plan.
   SdpaLibrary& library() { return *library_; }
   bool deterministic() const { return deterministic_; }
 
@@ -46,15 +64,19 @@ class AttentionPlans {
   // In parts smaller than `planned`, of which the library's favourite needs `favourite_bytes`.
   Owned BuildSmaller(const SdpaShape& shape, uint64_t workspace_bytes, const AttentionPart& planned,
                      uint64_t favourite_bytes);
+  std::unique_ptr<SdpaPlan> BuildDocuments(const SdpaShape& shape, uint64_t workspace_bytes,
+                                           uint64_t library_bytes, bool log);
   void Log(bool wanted, const std::string& text);
 
   bool deterministic_;
+  DocumentLimits limits_;
   int compute_capability_ = 0;
   std::string no_library_;  // why there is none
   std::unique_ptr<SdpaLibrary> library_;
   bool logged_ = false;
   // By shape and workspace. Destroyed before the library.
   std::map<std::pair<SdpaShape, uint64_t>, Owned> plans_;
+  std::map<std::pair<SdpaShape, uint64_t>, std::unique_ptr<SdpaPlan>> document_plans_;
 };
 
 }  // namespace zeroplan

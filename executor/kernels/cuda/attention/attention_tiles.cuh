@@ -14,6 +14,22 @@ namespace zeroplan::cuda {
 inline constexpr int kSide = 16;
 inline constexpr int kAttentionThreads = kSide * kSide;
 
+// The first key that each query of row b sees: where its document starts. Rises with the query.
+class VisibleKeys {
+ public:
+  // `starts_BT` null: a row is one document.
+  __device__ VisibleKeys(const int32_t* starts_BT, int64_t b, int64_t T)
+      : starts_T_(starts_BT == nullptr ? nullptr : starts_BT + b * T), T_(T) {}
+  // Queries beyond the row count as its last.
+  __device__ int First(int64_t query) const {
+    return starts_T_ == nullptr ? 0 : starts_T_[query < T_ ? query : T_ - 1];
+  }
+
+ private:
+  const int32_t* starts_T_;
+  int64_t T_;
+};
+
 template <int kMaxDim, int kTileRows>
 struct Tiles {
   static constexpr int kMaxD = kMaxDim, kTile = kTileRows;

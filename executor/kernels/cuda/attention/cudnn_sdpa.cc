@@ -83,7 +83,22 @@ namespace {
 namespace fe = cudnn_frontend;
 using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-enum TensorId : int64_t { kQ = 1, kK, kV, kOut, kLse, kDOut, kDQ, kDK, kDV };
+enum TensorId : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kOut,
+  kLse,
+  kDOut,
+  kDQ,
+  kDK,
+  kDV,
+  kQkvOffsets,
+  kOutOffsets,
+  kLseOffsets,
+  kKeyOffsets,
+  kLengths
+};
 
 // "" if cuDNN is there, else why not.
 std::string OpenLibrary() {
@@ -104,81 +119,125 @@ class Plan final : public SdpaPlan {
  public:
   std::shared_ptr<fe::graph::Graph> graph;
   int64_t index = 0;  // of the plan within the graph's
-  bool backward = false;
+  bool backward = false, ragged = false;
   std::unordered_map<int64_t, void*> pointers;  // by TensorId; kept, so that launches allocate none
 };
 
-// [B,heads,T,D] as it lies in memory where a token's row has `row` elements.
-struct HeadsOfRows {
-  int64_t heads, row;
-
-  std::vector<int64_t> dim(const AttentionDims& s) const { return {s.B, heads, s.T, s.D}; }
-  std::vector<int64_t> stride(const AttentionDims& s) const { return {s.T * row, s.D, row, 1}; }
-};
-
-TensorPtr HeadTensor(fe::graph::Graph& graph, const AttentionDims& s, TensorId id, const char* name,
-                     const HeadsOfRows& heads) {
-  return graph.tensor(fe::graph::Tensor_attributes()
-                          .set_name(name)
-                          .set_uid(id)
-                          .set_dim(heads.dim(s))
-                          .set_stride(heads.stride(s)));
-}
-
-void DescribeOutput(const TensorPtr& tensor, const AttentionDims& s, TensorId id,
-                    const HeadsOfRows& heads) {
-  tensor->set_output(true).set_uid(id).set_dim(heads.dim(s)).set_stride(heads.stride(s));
-}
-
-std::shared_ptr<fe::graph::Graph> MakeGraph(const SdpaShape& shape) {
-  const AttentionDims& s = shape.dims;
-  const HeadsOfRows query_rows{s.H, shape.qkv_row}, key_rows{s.G, shape.qkv_row};
-  const HeadsOfRows out_rows{s.H, shape.out_row};
-  auto graph = std::make_shared<fe::graph::Graph>();
-  graph
-      ->set_io_data_type(shape.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16
-                                                     : fe::DataType_t::HALF)
-      .set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.D));
-  const auto q = HeadTensor(*graph, s, kQ, "q", query_rows);
-  const auto k = HeadTensor(*graph, s, kK, "k", key_rows);
-  const auto v = HeadTensor(*graph, s, kV, "v", key_rows);
-  const std::vector<int64_t> lse_dim = {s.B, s.H, s.T, 1}, lse_stride = {s.H * s.T, s.T, 1, 1};
-  if (!shape.backward) {
-    auto [out, lse] = graph->sdpa(q, k, v,
-                                  fe::graph::SDPA_attributes()
-                                      .set_name("attention")
-                                      .set_generate_stats(true)
-                                      .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                                      .set_diagonal_band_right_bound(0)
-                                      .set_attn_scale(scale));
-    DescribeOutput(out, s, kOut, out_rows);
-    lse->set_output(true).set_uid(kLse).set_data_type(fe::DataType_t::FLOAT);
-    lse->set_dim(lse_dim).set_stride(lse_stride);
-    return graph;
+// Describes a launch to the library. Its sequences are the batch's, or the documents of a ragged
+// batch.
+class GraphMaker {
+ public:
+  explicit GraphMaker(const SdpaShape& shape) : shape_(shape), s_(shape.dims) {
+    (*graph_)
+        .set_io_data_type(shape.dtype == Dtype::kBF16 ? fe::DataType_t::BFLOAT16
+                                                      : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    if (!ragged()) return;
+    const int64_t ends = shape.documents + 1;
+    qkv_offsets_ = Index(kQkvOffsets, "qkv_offsets", ends, fe::DataType_t::INT64);
+    out_offsets_ = Index(kOutOffsets, "out_offsets", ends, fe::DataType_t::INT64);
+    lse_offsets_ = Index(kLseOffsets, "lse_offsets", ends, fe::DataType_t::INT64);
+    lengths_ = Index(kLengths, "lengths", shape.documents, fe::DataType_t::INT32);
+    if (shape.backward && s_.G < s_.H) {
+      key_offsets_ = Index(kKeyOffsets, "key_offsets", ends, fe::DataType_t::INT64);
+    }
   }
-  const auto out = HeadTensor(*graph, s, kOut, "out", out_rows);
-  const auto dout = HeadTensor(*graph, s, kDOut, "dout", out_rows);
-  const auto lse = graph->tensor(fe::graph::Tensor_attributes()
-                                     .set_name("lse")
-                                     .set_uid(kLse)
-                                     .set_dim(lse_dim)
-                                     .set_stride(lse_stride)
-                                     .set_data_type(fe::DataType_t::FLOAT));
-  auto [dq, dk, dv] =
-      graph->sdpa_backward(q, k, v, out, dout, lse,
-                           fe::graph::SDPA_backward_attributes()
-                               .set_name("attention_backward")
-                               .set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
-                               .set_diagonal_band_right_bound(0)
-                               .set_attn_scale(scale)
-                               .set_deterministic_algorithm(shape.deterministic));
-  DescribeOutput(dq, s, kDQ, query_rows);
-  DescribeOutput(dk, s, kDK, key_rows);
-  DescribeOutput(dv, s, kDV, key_rows);
-  return graph;
-}
+
+  std::shared_ptr<fe::graph::Graph> Make() {
+    const auto q = Input(kQ, "q", Queries());
+    const auto k = Input(kK, "k", Keys()), v = Input(kV, "v", Keys());
+    if (!shape_.backward) {
+      auto attributes = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
+      SetMask(attributes);
+      auto [out, lse] = graph_->sdpa(q, k, v, attributes);
+      Describe(*out, kOut, Outs());
+      DescribeLse(lse->set_output(true));
+      return graph_;
+    }
+    const auto out = Input(kOut, "out", Outs()), dout = Input(kDOut, "dout", Outs());
+    fe::graph::Tensor_attributes lse;
+    DescribeLse(lse.set_name("lse"));
+    auto attributes = fe::graph::SDPA_backward_attributes()
+                          .set_name("attention_backward")
+                          .set_deterministic_algorithm(shape_.deterministic);
+    SetMask(attributes);
+    if (ragged()) {
+      attributes.set_max_total_seq_len_q(s_.B * s_.T).set_max_total_seq_len_kv(s_.B * s_.T);
+    }
+    auto [dq, dk, dv] = graph_->sdpa_backward(q, k, v, out, dout, graph_->tensor(lse), attributes);
+    Describe(*dq, kDQ, Queries());
+    Describe(*dk, kDK, Keys());
+    Describe(*dv, kDV, Keys());
+    return graph_;
+  }
+
+ private:
+  // Heads of D elements in a token's row of so many; where documents begin in such rows.
+  struct HeadsOfRows {
+    int64_t heads, row;
+    TensorPtr offsets;
+  };
+
+  bool ragged() const { return shape_.documents > 0; }
+  int64_t sequences() const { return ragged() ? shape_.documents : s_.B; }
+  int64_t tokens() const { return ragged() ? shape_.longest : s_.T; }
+  HeadsOfRows Queries() const { return {s_.H, shape_.qkv_row, qkv_offsets_}; }
+  // Backward, shared heads: by themselves. The library sums up the gradients of every query head as
+  // far apart as rows of keys are, where these begin.
+  HeadsOfRows Keys() const {
+    return key_offsets_ == nullptr ? HeadsOfRows{s_.G, shape_.qkv_row, qkv_offsets_}
+                                   : HeadsOfRows{s_.G, s_.G * s_.D, key_offsets_};
+  }
+  HeadsOfRows Outs() const { return {s_.H, shape_.out_row, out_offsets_}; }
+
+  template <typename Attributes>
+  void SetMask(Attributes& attributes) const {
+    attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+        .set_diagonal_band_right_bound(0)
+        .set_attn_scale(1.0f / std::sqrt(static_cast<float>(s_.D)));
+    if (ragged()) {
+      attributes.set_padding_mask(true).set_seq_len_q(lengths_).set_seq_len_kv(lengths_);
+    }
+  }
+  TensorPtr Index(TensorId id, const char* name, int64_t n, fe::DataType_t type) {
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_name(name)
+                              .set_uid(id)
+                              .set_dim({n, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1})
+                              .set_data_type(type));
+  }
+  // [sequences, heads, tokens, D] as it lies in memory.
+  void Place(fe::graph::Tensor_attributes& tensor, TensorId id, const HeadsOfRows& rows) const {
+    tensor.set_uid(id)
+        .set_dim({sequences(), rows.heads, tokens(), s_.D})
+        .set_stride({tokens() * rows.row, s_.D, rows.row, 1});
+    if (rows.offsets != nullptr) tensor.set_ragged_offset(rows.offsets);
+  }
+  TensorPtr Input(TensorId id, const char* name, const HeadsOfRows& rows) {
+    fe::graph::Tensor_attributes tensor;
+    Place(tensor.set_name(name), id, rows);
+    return graph_->tensor(tensor);
+  }
+  void Describe(fe::graph::Tensor_attributes& output, TensorId id, const HeadsOfRows& rows) const {
+    Place(output.set_output(true), id, rows);
+  }
+  void DescribeLse(fe::graph::Tensor_attributes& lse) const {
+    const int64_t H = s_.H, T = tokens();
+    lse.set_uid(kLse).set_data_type(fe::DataType_t::FLOAT).set_dim({sequences(), H, T, 1});
+    if (ragged()) {
+      lse.set_stride({H * T, 1, H, 1}).set_ragged_offset(lse_offsets_);
+    } else {
+      lse.set_stride({H * T, T, 1, 1});
+    }
+  }
+
+  const SdpaShape& shape_;
+  const AttentionDims& s_;
+  std::shared_ptr<fe::graph::Graph> graph_ = std::make_shared<fe::graph::Graph>();
+  TensorPtr qkv_offsets_, out_offsets_, lse_offsets_, key_offsets_, lengths_;
+};
 
 class Library final : public SdpaLibrary {
  public:
@@ -208,6 +267,11 @@ class Library final : public SdpaLibrary {
       to[kDOut] = p.dout;
       to[kDQ] = p.dq, to[kDK] = p.dk, to[kDV] = p.dv;
     }
+    if (plan.ragged) {
+      to[kQkvOffsets] = p.qkv_offsets, to[kOutOffsets] = p.out_offsets;
+      to[kLseOffsets] = p.lse_offsets, to[kLengths] = p.lengths;
+      if (p.key_offsets != nullptr) to[kKeyOffsets] = p.key_offsets;
+    }
     fe::error_t status = plan.graph->execute_plan_at_index(handle_, to, workspace, plan.index);
     if (status.is_bad()) ThrowRuntime("cuDNN failed at attention: {}", status.get_message());
   }
@@ -221,7 +285,8 @@ class Library final : public SdpaLibrary {
 
   Built TryBuild(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) {
     auto plan = std::make_unique<Plan>();
-    plan->graph = MakeGraph(shape);
+    plan->graph = GraphMaker(shape).Make();
+    plan->ragged = shape.documents > 0;
     plan->backward = shape.backward;
     fe::graph::Graph& graph = *plan->graph;
     fe::error_t status = graph.validate();

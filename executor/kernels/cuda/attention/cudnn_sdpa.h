@@ -24,6 +24,9 @@ struct SdpaShape {
   Dtype dtype = Dtype::kBF16;  // of all tensors but lse
   bool backward = false;
   bool deterministic = false;  // backward: equal inputs give equal bits; needs more workspace
+  // Above 0: not B sequences of T tokens but up to so many documents in their B*T tokens, each of
+  // at most `longest`. Not deterministic.
+  int64_t documents = 0, longest = 0;
 
   auto operator<=>(const SdpaShape&) const = default;
 };
@@ -38,10 +41,16 @@ class SdpaPlan {
 // Where the first heads lie. Forward: queries, keys and values in qkv_BTN, out_BTHD, lse_BHT (fp32,
 // natural logarithm of the sums of exp of the scaled scores). Backward: those, dout_BTHD and the
 // gradients in dqkv_BTN.
+//
+// Of documents: lse is [B*T, H]; in the backward pass keys, values and their gradients, where query
+// heads share them, are [B*T, G*D] each; the arrays that DocumentWorkspace (core/program/attention_path.h) describes say where
+// documents are.
 struct SdpaPointers {
   void *q = nullptr, *k = nullptr, *v = nullptr;
   void *out = nullptr, *lse = nullptr, *dout = nullptr;
   void *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *qkv_offsets = nullptr, *out_offsets = nullptr, *lse_offsets = nullptr;
+  void *key_offsets = nullptr, *lengths = nullptr;
 };
 
 // A handle of the library for one rank; for one thread at a time.

@@ -27,14 +27,16 @@ void Check(const KernelCall& call, cudaError_t error) {
 }  // namespace
 
 void PlainAttentionForward(const KernelCall& call) {
-  Check(call, LaunchPlainAttentionForward(DimsOf(call), Floats(call, 0), Floats(call, 1),
-                                          Arg(call, 2).as<float>(), LaunchStream(call)));
+  Check(call,
+        LaunchPlainAttentionForward(DimsOf(call), Floats(call, 0), Arg(call, 4).as<const int32_t>(),
+                                    Floats(call, 1), Arg(call, 2).as<float>(), LaunchStream(call)));
 }
 
 void PlainAttentionBackward(const KernelCall& call) {
   Check(call, LaunchPlainAttentionBackward(DimsOf(call), Floats(call, 0), Floats(call, 1),
                                            Floats(call, 2), Arg(call, 3).as<const float>(),
-                                           Floats(call, 4), LaunchStream(call)));
+                                           Arg(call, 6).as<const int32_t>(), Floats(call, 4),
+                                           LaunchStream(call)));
 }
 
 }  // namespace zeroplan::cuda

@@ -19,15 +19,16 @@ void PlainAttentionForward(const KernelCall& call);
 void PlainAttentionBackward(const KernelCall& call);
 
 // Any T and float dtypes. REQUIRES: D <= kMostPlainHead. No scratch.
+// `starts_BT`: kernel_rows.inc's; null: rows are whole texts.
 cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
-                                        const FloatArray& out_BTHD, float* lse_BHT,
-                                        cudaStream_t stream);
+                                        const int32_t* starts_BT, const FloatArray& out_BTHD,
+                                        float* lse_BHT, cudaStream_t stream);
 
 // The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
 // two writers, so results are the same at every run.
 cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
                                          const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
-                                         const float* lse_BHT, const FloatArray& dqkv_BTN,
-                                         cudaStream_t stream);
+                                         const float* lse_BHT, const int32_t* starts_BT,
+                                         const FloatArray& dqkv_BTN, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

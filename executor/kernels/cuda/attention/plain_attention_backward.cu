@@ -11,6 +11,7 @@ struct Arrays {
   Runtime dout_BTHD, qkv_BTN, out_BTHD;
   const float* lse_BHT;
   Runtime dqkv_BTN;
+  const int32_t* starts_BT;
 };
 
 // lse[r] and delta[r] = sum_D dout * out of a tile's queries, whose dout is in shared memory; each
@@ -56,9 +57,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
   __syncthreads();
   LoadRowScalars<Tile>(arrays, head, q0, queries, dout, lse, delta);
 
+  const VisibleKeys visible(arrays.starts_BT, blockIdx.x / dims.H, dims.T);
   float4 dq[kRows][Tile::kGroups];
   Tile::Clear(dq);
-  for (int64_t k0 = 0; k0 <= q0; k0 += kTile) {
+  for (int64_t k0 = visible.First(q0) / kTile * kTile; k0 <= q0; k0 += kTile) {
     const int keys = head.RowsFrom(k0, kTile);
     __syncthreads();  // keys and ds of the last tile have been read; lse and delta are there
     Tile::Load(k, arrays.qkv_BTN, head.KeyAt(k0), stride, keys, head.D);
@@ -70,10 +72,12 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int r = ty + kSide * i;
+      const int64_t first = visible.First(q0 + r);
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        const bool visible = r < queries && k0 + tx + kSide * j <= q0 + r;
-        const float p = visible ? __expf(s[i][j] - lse[r]) : 0.0f;
+        const int64_t key = k0 + tx + kSide * j;
+        const bool seen = r < queries && key >= first && key <= q0 + r;
+        const float p = seen ? __expf(s[i][j] - lse[r]) : 0.0f;
         s[i][j] = p * (dp[i][j] - delta[r]);
       }
     }
@@ -106,6 +110,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t k0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
   const int keys = own.RowsFrom(k0, kTile);
+  const VisibleKeys visible(arrays.starts_BT, b, dims.T);
   Tile::Load(k, arrays.qkv_BTN, own.KeyAt(k0), own.stride, keys, own.D);
   Tile::Load(v, arrays.qkv_BTN, own.ValueAt(k0), own.stride, keys, own.D);
 
@@ -115,6 +120,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int64_t h = first_head; h < first_head + dims.Sharing(); ++h) {
     const HeadPlace head(dims, b, h);
     for (int64_t q0 = k0; q0 < head.T; q0 += kTile) {
+      if (visible.First(q0) >= k0 + kTile) break;  // nor do later queries see these keys
       const int queries = head.RowsFrom(q0, kTile);
       __syncthreads();  // queries, lse, delta and ds of the last tile have been read
       Tile::Load(q, arrays.qkv_BTN, head.QueryAt(q0), head.stride, queries, head.D, scale);
@@ -126,12 +132,14 @@ __global__ void __launch_bounds__(kAttentionThreads)
       Tile::Scores(v, dout, head.D, ds);
       __syncthreads();  // lse and delta are there
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int j = 0; j < kRows; ++j) {
+        const int r = tx + kSide * j;  // query
+        const int64_t first = visible.First(q0 + r);
 #pragma unroll
-        for (int j = 0; j < kRows; ++j) {
-          const int r = tx + kSide * j;  // query
-          const bool visible = r < queries && k0 + ty + kSide * i <= q0 + r;
-          const float p = visible ? __expf(s[i][j] - lse[r]) : 0.0f;
+        for (int i = 0; i < kRows; ++i) {
+          const int64_t key = k0 + ty + kSide * i;
+          const bool seen = r < queries && key >= first && key <= q0 + r;
+          const float p = seen ? __expf(s[i][j] - lse[r]) : 0.0f;
           s[i][j] = p;
           ds[i][j] = p * (ds[i][j] - delta[r]);
         }
@@ -156,11 +164,11 @@ __global__ void __launch_bounds__(kAttentionThreads)
 
 cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
                                          const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
-                                         const float* lse_BHT, const FloatArray& dqkv_BTN,
-                                         cudaStream_t stream) {
+                                         const float* lse_BHT, const int32_t* starts_BT,
+                                         const FloatArray& dqkv_BTN, cudaStream_t stream) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(dims.D));
   const Arrays arrays{Runtime(dout_BTHD), Runtime(qkv_BTN), Runtime(out_BTHD), lse_BHT,
-                      Runtime(dqkv_BTN)};
+                      Runtime(dqkv_BTN),  starts_BT};
   return WithTiles(dims.D, [&](auto tiles) {
     using Tile = decltype(tiles);
     constexpr int kShared =

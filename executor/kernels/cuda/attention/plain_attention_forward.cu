@@ -9,8 +9,8 @@ namespace {
 
 template <typename Tile>
 __global__ void __launch_bounds__(kAttentionThreads)
-    ForwardKernel(AttentionDims dims, Runtime qkv_BTN, Runtime out_BTHD, float* lse_BHT,
-                  float scale) {
+    ForwardKernel(AttentionDims dims, Runtime qkv_BTN, const int32_t* starts_BT, Runtime out_BTHD,
+                  float* lse_BHT, float scale) {
   constexpr int kTile = Tile::kTile, kRows = Tile::kRows;
   extern __shared__ float4 shared4[];
   float* q = reinterpret_cast<float*>(shared4);
@@ -24,15 +24,18 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t stride = head.stride;
   Tile::Load(q, qkv_BTN, head.QueryAt(q0), stride, queries, head.D, scale);
 
+  const VisibleKeys visible(starts_BT, blockIdx.x / dims.H, dims.T);
   float max[kRows], sum[kRows];
+  int first[kRows];  // key that a query sees
   float4 out[kRows][Tile::kGroups];
   Tile::Clear(out);
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     max[i] = -INFINITY;
     sum[i] = 0;
+    first[i] = visible.First(q0 + ty + kSide * i);
   }
-  for (int64_t k0 = 0; k0 <= q0; k0 += kTile) {
+  for (int64_t k0 = visible.First(q0) / kTile * kTile; k0 <= q0; k0 += kTile) {
     const int keys = head.RowsFrom(k0, kTile);
     __syncthreads();  // values and p of the last tile have been read
     Tile::Load(kv, qkv_BTN, head.KeyAt(k0), stride, keys, head.D);
@@ -41,24 +44,26 @@ __global__ void __launch_bounds__(kAttentionThreads)
     Tile::Scores(q, kv, head.D, s);
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      // Key k is visible to query q if k <= q; then it is below T too, for queries below T. A row
-      // beyond T sees what its place says and is never written.
+      // Key k is visible to query q if first <= k <= q; then it is below T too, for queries below
+      // T. A row beyond T sees what its place says and is never written.
       const int64_t query = q0 + ty + kSide * i;
       float most = max[i];
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        if (k0 + tx + kSide * j > query) s[i][j] = -INFINITY;
+        const int64_t key = k0 + tx + kSide * j;
+        if (key > query || key < first[i]) s[i][j] = -INFINITY;
         most = fmaxf(most, s[i][j]);
       }
-      // Finite: of each tile of keys that a block meets a query sees the first key.
+      // -INFINITY still where this tile and those before it lie before the query's document.
       most = HalfWarpMax(most);
+      const float shift = most == -INFINITY ? 0.0f : most;
       float row_sum = 0;
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
-        s[i][j] = __expf(s[i][j] - most);
+        s[i][j] = __expf(s[i][j] - shift);
         row_sum += s[i][j];
       }
-      const float correction = __expf(max[i] - most);  // 0 at first
+      const float correction = __expf(max[i] - shift);  // 0 at first
       sum[i] = sum[i] * correction + HalfWarpSum(row_sum);
       max[i] = most;
 #pragma unroll
@@ -88,8 +93,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
 }  // namespace
 
 cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
-                                        const FloatArray& out_BTHD, float* lse_BHT,
-                                        cudaStream_t stream) {
+                                        const int32_t* starts_BT, const FloatArray& out_BTHD,
+                                        float* lse_BHT, cudaStream_t stream) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(dims.D));
   return WithTiles(dims.D, [&](auto tiles) {
     using Tile = decltype(tiles);
@@ -99,7 +104,7 @@ cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatAr
     if (error != cudaSuccess) return error;
     const dim3 grid(static_cast<unsigned>(dims.B * dims.H), GridOf(dims.T, Tile::kTile));
     ForwardKernel<Tile><<<grid, kAttentionThreads, kShared, stream>>>(
-        dims, Runtime(qkv_BTN), Runtime(out_BTHD), lse_BHT, scale);
+        dims, Runtime(qkv_BTN), starts_BT, Runtime(out_BTHD), lse_BHT, scale);
     return cudaSuccess;
   });
 }

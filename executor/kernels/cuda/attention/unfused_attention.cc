@@ -113,7 +113,8 @@ void UnfusedAttentionForward(const KernelCall& call) {
   const AttentionDims s = AttentionDimsOf(call);
   RunAll(call, s, Scores);
   const KernelArg& probs = Arg(call, 2);
-  LaunchCausalSoftmax({probs.data, probs.dtype}, s.B * s.H * s.T, s.T, Scale(s), StreamOf(call));
+  LaunchCausalSoftmax({probs.data, probs.dtype}, {Arg(call, 4).as<const int32_t>(), s.H},
+                      s.B * s.H * s.T, s.T, Scale(s), StreamOf(call));
   CheckKernelLaunch("a softmax");
   RunAll(call, s, Outputs);
 }

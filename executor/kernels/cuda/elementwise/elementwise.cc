@@ -27,8 +27,9 @@ void SelectRow(const KernelCall& call) {
 
 void EmbedForward(const KernelCall& call) {
   const auto [B, T, C, V] = FirstDims<4>(call.dims);
-  LaunchEmbedForward(Arg(call, 0).as<const int32_t>(), Floats(call, 1), Floats(call, 2),
-                     Floats(call, 3), B * T, T, C, V, LaunchStream(call));
+  LaunchEmbedForward(Arg(call, 0).as<const int32_t>(), Arg(call, 4).as<const int32_t>(),
+                     Floats(call, 1), Floats(call, 2), Floats(call, 3), B * T, T, C, V,
+                     LaunchStream(call));
   CheckLaunched(call);
 }
 

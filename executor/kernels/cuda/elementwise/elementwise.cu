@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 // threadIdx.x and blockIdx.y go over the columns of a row, threadIdx.y over rows.
 template <int W, typename Array>
 __global__ void __launch_bounds__(kThreads)
-    EmbedKernel(const int32_t* tokens_M, Array wte, Array wpe, bool has_wpe, Array x_MC, int64_t M,
-                int64_t T, int64_t C, int64_t V) {
+    EmbedKernel(const int32_t* tokens_M, const int32_t* starts_M, Array wte, Array wpe,
+                bool has_wpe, Array x_MC, int64_t M, int64_t T, int64_t C, int64_t V) {
   const int64_t m = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (m >= M) return;
   const int64_t token = tokens_M[m];
@@ -74,7 +74,8 @@ __global__ void __launch_bounds__(kThreads)
   wte.Load(token * C + c, x);
   if (has_wpe) {
     float position[W];
-    wpe.Load(m % T * C + c, position);
+    const int64_t t = starts_M == nullptr ? m % T : m % T - starts_M[m];
+    wpe.Load(t * C + c, position);
 #pragma unroll
     for (int e = 0; e < W; ++e) x[e] += position[e];
   }
@@ -98,9 +99,9 @@ void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArr
                                                                 rows, C);
 }
 
-void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const FloatArray& wpe,
-                        const FloatArray& x_MC, int64_t M, int64_t T, int64_t C, int64_t V,
-                        cudaStream_t stream) {
+void LaunchEmbedForward(const int32_t* tokens_M, const int32_t* starts_M, const FloatArray& wte,
+                        const FloatArray& wpe, const FloatArray& x_MC, int64_t M, int64_t T,
+                        int64_t C, int64_t V, cudaStream_t stream) {
   const bool vectors = C % kVector == 0 && Aligned(wte.data) && Aligned(wpe.data) &&
                        Aligned(x_MC.data) && wte.dtype == x_MC.dtype &&
                        (wpe.data == nullptr || wte.dtype == wpe.dtype);
@@ -110,14 +111,14 @@ void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const Fl
   const dim3 grid(GridOf(M, block.y), GridOf(columns, x));
   const bool has_wpe = wpe.data != nullptr;
   if (!vectors) {
-    EmbedKernel<1><<<grid, block, 0, stream>>>(tokens_M, Runtime(wte), Runtime(wpe), has_wpe,
-                                               Runtime(x_MC), M, T, C, V);
+    EmbedKernel<1><<<grid, block, 0, stream>>>(tokens_M, starts_M, Runtime(wte), Runtime(wpe),
+                                               has_wpe, Runtime(x_MC), M, T, C, V);
     return;
   }
   WithFloatType(wte.dtype, [&](auto tag) {
     using A = Typed<typename decltype(tag)::type>;
-    EmbedKernel<kVector>
-        <<<grid, block, 0, stream>>>(tokens_M, A(wte), A(wpe), has_wpe, A(x_MC), M, T, C, V);
+    EmbedKernel<kVector><<<grid, block, 0, stream>>>(tokens_M, starts_M, A(wte), A(wpe), has_wpe,
+                                                     A(x_MC), M, T, C, V);
   });
 }
 

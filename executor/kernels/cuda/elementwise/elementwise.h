@@ -18,10 +18,11 @@ void LaunchConvert(const FloatArray& src_n, const FloatArray& dst_n, int64_t n, 
 // row = x[state->position]; `rows` of x. A position outside of x ends the launch with an error.
 void LaunchSelectRow(const FloatArray& x, const StepState* state, const FloatArray& row_C,
                      int64_t rows, int64_t C, cudaStream_t stream);
-// x[m] = wte[token of m] (+ wpe[m % T]). A token outside [0, V) ends the launch with an error.
-void LaunchEmbedForward(const int32_t* tokens_M, const FloatArray& wte, const FloatArray& wpe,
-                        const FloatArray& x_MC, int64_t M, int64_t T, int64_t C, int64_t V,
-                        cudaStream_t stream);
+// x[m] = wte[token of m] (+ wpe[m % T], or wpe[m % T - starts[m]] where starts is not null). A
+// token outside [0, V) ends the launch with an error.
+void LaunchEmbedForward(const int32_t* tokens_M, const int32_t* starts_M, const FloatArray& wte,
+                        const FloatArray& wpe, const FloatArray& x_MC, int64_t M, int64_t T,
+                        int64_t C, int64_t V, cudaStream_t stream);
 
 // GELU (tanh form) and its gradient: on activations, and on the fp32 sums of a matrix product where
 // the library has no such epilogue, or a slower one. Fastest where all are aligned to 16 bytes and

@@ -15,6 +15,7 @@ void EmbedBackward(const KernelCall& call) {
                  "sorting {} tokens needs {} bytes on this GPU, planned with {}", B * T, sort_bytes,
                  layout.sort_bytes);
   const cudaError_t error = LaunchEmbedBackward({.tokens_BT = Arg(call, 0).as<const int32_t>(),
+                                                 .starts_BT = Arg(call, 5).as<const int32_t>(),
                                                  .dx_BTC = Floats(call, 1),
                                                  .dwte_VpC = Floats(call, 2),
                                                  .dwpe_TC = Floats(call, 3),

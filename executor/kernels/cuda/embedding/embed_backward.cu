@@ -23,6 +23,15 @@ __global__ void __launch_bounds__(kThreads)
   values[i] = static_cast<int32_t>(i);
 }
 
+// As PairsKernel, with each position's place in its document for a key.
+__global__ void __launch_bounds__(kThreads)
+    PlacesKernel(const int32_t* starts, int32_t* keys, int32_t* values, int64_t n, int64_t T) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= n) return;
+  keys[i] = static_cast<int32_t>(i % T) - starts[i];
+  values[i] = static_cast<int32_t>(i);
+}
+
 struct Sorted {
   const int32_t *tokens, *positions;
   int64_t n, segment_rows, segments;
@@ -200,18 +209,84 @@ int BitsOf(int64_t V) {
   return bits;
 }
 
+// Adds the rows of dx to those of `table` that the sorted keys name.
 template <int W, typename Dx, typename Grad>
-void LaunchSums(const EmbedBackwardArgs& args, const Sorted& sorted, const Dx& dx, const Grad& dwte,
-                cudaStream_t stream) {
-  const dim3 grid(GridOf(sorted.segments, kSegmentsPerBlock), GridOf(args.C, 32 * W));
-  SegmentsKernel<W><<<grid, dim3(32, kSegmentsPerBlock), 0, stream>>>(sorted, dx, dwte, args.C);
-  const dim3 join(static_cast<unsigned>(sorted.segments), GridOf(args.C, 32 * kJoinColumns));
-  JoinKernel<<<join, dim3(32, kJoinRows), 0, stream>>>(sorted, Runtime(args.dwte_VpC), args.C);
-  if (args.dwpe_TC.data == nullptr) return;
-  const int64_t TC = args.T * args.C;
-  PositionsKernel<W><<<GridOf(TC, kThreads * W), kThreads, 0, stream>>>(
-      dx, Runtime(args.dwpe_TC), args.B, TC, args.add_to_dwpe);
+void AddRows(const Sorted& sorted, const Dx& dx, const Grad& table, const FloatArray& same_table,
+             int64_t C, cudaStream_t stream) {
+  const dim3 grid(GridOf(sorted.segments, kSegmentsPerBlock), GridOf(C, 32 * W));
+  SegmentsKernel<W><<<grid, dim3(32, kSegmentsPerBlock), 0, stream>>>(sorted, dx, table, C);
+  const dim3 join(static_cast<unsigned>(sorted.segments), GridOf(C, 32 * kJoinColumns));
+  JoinKernel<<<join, dim3(32, kJoinRows), 0, stream>>>(sorted, Runtime(same_table), C);
 }
+
+// Into `table` by keys that `sorted` has, whatever the dtypes.
+void AddSorted(const Sorted& sorted, const FloatArray& dx, const FloatArray& table, int64_t C,
+               cudaStream_t stream) {
+  if (C % kVector != 0 || !Aligned(dx.data) || !Aligned(table.data) ||
+      (table.dtype != dx.dtype && table.dtype != Dtype::kF32)) {
+    return AddRows<1>(sorted, Runtime(dx), Runtime(table), table, C, stream);
+  }
+  WithFloatType(dx.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (table.dtype == Dtype::kF32) {
+      AddRows<kVector>(sorted, Typed<T>(dx), Typed<float>(table), table, C, stream);
+    } else {
+      AddRows<kVector>(sorted, Typed<T>(dx), Typed<T>(table), table, C, stream);
+    }
+  });
+}
+
+// dwpe where every row is one text.
+void AddPositions(const EmbedBackwardArgs& args, cudaStream_t stream) {
+  const int64_t TC = args.T * args.C;
+  const FloatArray &dx = args.dx_BTC, &dwpe = args.dwpe_TC;
+  if (args.C % kVector != 0 || !Aligned(dx.data) || !Aligned(dwpe.data)) {
+    PositionsKernel<1><<<GridOf(TC, kThreads), kThreads, 0, stream>>>(Runtime(dx), Runtime(dwpe),
+                                                                      args.B, TC, args.add_to_dwpe);
+    return;
+  }
+  WithFloatType(dx.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    PositionsKernel<kVector><<<GridOf(TC, kThreads * kVector), kThreads, 0, stream>>>(
+        Typed<T>(dx), Runtime(dwpe), args.B, TC, args.add_to_dwpe);
+  });
+}
+
+// An EmbedScratch in memory.
+class SortScratch {
+ public:
+  SortScratch(void* begin, int64_t positions, int64_t C)
+      : layout_(EmbedScratchOf(positions, C)),
+        begin_(static_cast<char*>(begin)),
+        n_(positions),
+        keys_(Ints(layout_.keys[0]), Ints(layout_.keys[1])),
+        values_(Ints(layout_.values[0]), Ints(layout_.values[1])) {}
+
+  // To be filled, then sorted by.
+  int32_t* keys() { return keys_.Current(); }
+  int32_t* values() { return values_.Current(); }
+  cudaError_t Sort(int64_t keys_end, cudaStream_t stream) {
+    auto bytes = static_cast<size_t>(layout_.sort_bytes);
+    return cub::DeviceRadixSort::SortPairs(begin_ + layout_.sort, bytes, keys_, values_,
+                                           static_cast<int>(n_), 0, BitsOf(keys_end), stream);
+  }
+  Sorted sorted() {
+    return {keys(),
+            values(),
+            n_,
+            layout_.segment_rows,
+            layout_.segments,
+            reinterpret_cast<float*>(begin_ + layout_.partials)};
+  }
+
+ private:
+  int32_t* Ints(int64_t offset) const { return reinterpret_cast<int32_t*>(begin_ + offset); }
+
+  EmbedScratch layout_;
+  char* begin_;
+  int64_t n_;
+  cub::DoubleBuffer<int32_t> keys_, values_;
+};
 
 }  // namespace
 
@@ -225,34 +300,29 @@ size_t EmbedSortBytes(int64_t positions, int64_t V) {
 
 cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch, cudaStream_t stream) {
   const int64_t n = args.B * args.T;
-  const EmbedScratch layout = EmbedScratchOf(n, args.C);
-  const auto at = [&](int64_t offset) { return static_cast<char*>(scratch) + offset; };
-  const auto ints = [&](int64_t offset) { return reinterpret_cast<int32_t*>(at(offset)); };
-  cub::DoubleBuffer<int32_t> keys(ints(layout.keys[0]), ints(layout.keys[1]));
-  cub::DoubleBuffer<int32_t> values(ints(layout.values[0]), ints(layout.values[1]));
-  PairsKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(args.tokens_BT, keys.Current(),
-                                                            values.Current(), n, args.V);
-  auto sort_bytes = static_cast<size_t>(layout.sort_bytes);
-  const cudaError_t error = cub::DeviceRadixSort::SortPairs(
-      at(layout.sort), sort_bytes, keys, values, static_cast<int>(n), 0, BitsOf(args.V), stream);
-  if (error != cudaSuccess) return error;
-  const Sorted sorted{
-      keys.Current(),      values.Current(), n,
-      layout.segment_rows, layout.segments,  reinterpret_cast<float*>(at(layout.partials))};
-  const FloatArray &dx = args.dx_BTC, &dwte = args.dwte_VpC;
-  if (args.C % kVector == 0 && Aligned(dx.data) && Aligned(dwte.data) &&
-      Aligned(args.dwpe_TC.data) && (dwte.dtype == dx.dtype || dwte.dtype == Dtype::kF32)) {
-    WithFloatType(dx.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      if (dwte.dtype == Dtype::kF32) {
-        LaunchSums<kVector>(args, sorted, Typed<T>(dx), Typed<float>(dwte), stream);
-      } else {
-        LaunchSums<kVector>(args, sorted, Typed<T>(dx), Typed<T>(dwte), stream);
-      }
-    });
-  } else {
-    LaunchSums<1>(args, sorted, Runtime(dx), Runtime(dwte), stream);
+  SortScratch by_token(scratch, n, args.C);
+  PairsKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(args.tokens_BT, by_token.keys(),
+                                                            by_token.values(), n, args.V);
+  if (const cudaError_t error = by_token.Sort(args.V, stream); error != cudaSuccess) return error;
+  AddSorted(by_token.sorted(), args.dx_BTC, args.dwte_VpC, args.C, stream);
+  const FloatArray& dwpe = args.dwpe_TC;
+  if (dwpe.data == nullptr) return cudaSuccess;
+  if (args.starts_BT == nullptr) {
+    AddPositions(args, stream);
+    return cudaSuccess;
   }
+  if (!args.add_to_dwpe) {
+    const auto bytes = static_cast<size_t>(args.T * args.C) * DtypeBytes(dwpe.dtype);
+    if (const cudaError_t error = cudaMemsetAsync(dwpe.data, 0, bytes, stream);
+        error != cudaSuccess) {
+      return error;
+    }
+  }
+  SortScratch by_place(scratch, n, args.C);
+  PlacesKernel<<<GridOf(n, kThreads), kThreads, 0, stream>>>(args.starts_BT, by_place.keys(),
+                                                             by_place.values(), n, args.T);
+  if (const cudaError_t error = by_place.Sort(args.T, stream); error != cudaSuccess) return error;
+  AddSorted(by_place.sorted(), args.dx_BTC, dwpe, args.C, stream);
   return cudaSuccess;
 }
 

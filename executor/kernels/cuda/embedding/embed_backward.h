@@ -9,6 +9,7 @@ namespace zeroplan::cuda {
 
 struct EmbedBackwardArgs {
   const int32_t* tokens_BT;
+  const int32_t* starts_BT;  // where in its row each position's document starts; null: at 0
   FloatArray dx_BTC, dwte_VpC, dwpe_TC;
   bool add_to_dwpe;
   int64_t B, T, C, V;
@@ -17,9 +18,9 @@ struct EmbedBackwardArgs {
 // Bytes that the sort wants for itself on this GPU; EmbedScratch::sort_bytes must be as many.
 size_t EmbedSortBytes(int64_t positions, int64_t V);
 
-// dwte[token] += the rows of dx at the token's positions; dwpe[t] (+)= those of position t, if
-// there is a dwpe. fp32 sums in a fixed order. `scratch`: EmbedScratchOf(B * T, C).bytes. A token
-// outside [0, V) ends the launch with an error. Returns what the sort reports.
+// dwte[token] += the rows of dx at the token's positions; dwpe[t] (+)= those of position t of its
+// document, if there is a dwpe. fp32 sums in a fixed order. `scratch`: EmbedScratchOf(B * T,
+// C).bytes. A token outside [0, V) ends the launch with an error. Returns what the sort reports.
 cudaError_t LaunchEmbedBackward(const EmbedBackwardArgs& args, void* scratch, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -10,16 +10,22 @@
 namespace zeroplan::cuda {
 namespace {
 
-QkvRows RowsOf(const KernelCall& call) {
+// `starts`: the argument that says where documents start.
+QkvRows RowsOf(const KernelCall& call, size_t starts) {
   const auto [M, T, H, G, D] = FirstDims<5>(call.dims);
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   ZEROPLAN_CHECK(M <= kMost && T <= kMost && (H + 2 * G) * D <= kMost && D % 2 == 0,
                  "{}: M={} T={} H={} G={} D={}", KernelInfo(call.id).name, M, T, H, G, D);
-  return {M, static_cast<int>(T), static_cast<int>(H), static_cast<int>(G), static_cast<int>(D)};
+  return {M,
+          static_cast<int>(T),
+          static_cast<int>(H),
+          static_cast<int>(G),
+          static_cast<int>(D),
+          Arg(call, starts).as<const int32_t>()};
 }
 
 void Rotate(const KernelCall& call, float sign) {
-  LaunchRotary(RowsOf(call), Floats(call, 1), Floats(call, 0), sign, LaunchStream(call));
+  LaunchRotary(RowsOf(call, 2), Floats(call, 1), Floats(call, 0), sign, LaunchStream(call));
   CheckLaunched(call);
 }
 
@@ -38,7 +44,7 @@ void RotaryBackward(const KernelCall& call) { Rotate(call, -1.0f); }
 void QkNormRotaryForward(const KernelCall& call) {
   const float eps = call.scalars[0];
   ZEROPLAN_CHECK(eps > 0, "{} without an epsilon", KernelInfo(call.id).name);
-  LaunchQkNormRotaryForward(RowsOf(call),
+  LaunchQkNormRotaryForward(RowsOf(call, 5),
                             {.qkv_MN = Floats(call, 0),
                              .w_2D = Floats(call, 1),
                              .table_TD = Floats(call, 2),
@@ -50,7 +56,7 @@ void QkNormRotaryForward(const KernelCall& call) {
 }
 
 void QkNormRotaryBackward(const KernelCall& call) {
-  const QkvRows rows = RowsOf(call);
+  const QkvRows rows = RowsOf(call, 7);
   const auto floats = static_cast<uint64_t>(QkNormBackwardBlocks(rows.M) * 2 * rows.D);
   LaunchQkNormRotaryBackward(
       rows,

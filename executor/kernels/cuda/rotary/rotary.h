@@ -11,6 +11,8 @@ namespace zeroplan::cuda {
 struct QkvRows {
   int64_t M;
   int T, H, G, D;
+  // Where in its row of T each position's document starts; null: rows are whole texts.
+  const int32_t* starts_M = nullptr;
 
   ZEROPLAN_HOST_DEVICE int heads() const { return H + 2 * G; }
   ZEROPLAN_HOST_DEVICE int rotated() const { return H + G; }
@@ -19,7 +21,8 @@ struct QkvRows {
     return (m * heads() + head) * static_cast<int64_t>(D);
   }
   ZEROPLAN_HOST_DEVICE int64_t table_at(int64_t m) const {
-    return static_cast<int64_t>(static_cast<uint32_t>(m) % static_cast<uint32_t>(T)) * D;
+    const auto t = static_cast<int64_t>(static_cast<uint32_t>(m) % static_cast<uint32_t>(T));
+    return (starts_M == nullptr ? t : t - starts_M[m]) * D;
   }
 };
 
