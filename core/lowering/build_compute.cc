@@ -131,10 +131,9 @@ Program BuildCompute(Program p, const LowerOptions& options) {
       AddPersistent(p, "tokens", Role::kTokensHost, Dtype::kI32, token_bytes, Space::kPinned);
   AddUnitBuffers(p, train);
   if (!train) {
-    const Dtype dtype = p.setup.precision.dtype;
     p.logits_host_buffer = AddPersistent(
-        p, "logits", Role::kStaging, dtype,
-        static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(dtype), Space::kPinned);
+        p, "logits", Role::kStaging, Dtype::kF32,
+        static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(Dtype::kF32), Space::kPinned);
     std::vector<BufferId> caches;
     if (options.keep_keys_values) caches = AddCaches(p);
     CopyTokens(p, Section::kGenerate);

@@ -144,7 +144,7 @@ class GraphBuilder {
   Value HeadLoss(const Value& y_MC, int head, bool train);
   // The row StepState::position of `x_MC`.
   Value SelectRow(const Value& x_MC, Label label);
-  // Logits of one row, [Vp], to `logits_host`.
+  // Logits of one row, [Vp] in F32, to `logits_host`.
   void RowLogits(const Value& y_1C, int head, BufferId logits_host);
 
   // A gradient of `cols` columns for each row. Its maker writes it whole.

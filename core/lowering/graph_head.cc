@@ -90,8 +90,11 @@ Value GraphBuilder::SelectRow(const Value& x_MC, Label label) {
 }
 
 void GraphBuilder::RowLogits(const Value& y_1C, int head, BufferId logits_host) {
-  const Linear logits = LinearForward(y_1C, head, kNoParam, "logits");
-  emit_.CopyTo(All(logits.y_MN), All(logits_host));
+  const int64_t padded_vocab = Out(head);
+  const BufferId logits = AddActivation("logits", static_cast<uint64_t>(padded_vocab), Dtype::kF32);
+  emit_.Launch(KernelId::kMatmulForward, {1, y_1C.cols, padded_vocab}, Lies(head),
+               {All(y_1C), Param(head), Ref{}, Ref{}, All(logits)});
+  emit_.CopyTo(All(logits), All(logits_host));
 }
 
 }  // namespace zeroplan

@@ -76,18 +76,38 @@ void MoveState(Context& c, bool save, size_t index, StateKind kind) {
   }
 }
 
+// Parameters of a program that has no masters, a chunk at a time: rounded on the device.
+void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
+  const Ref param = c.homes.Param(piece);
+  const uint64_t size = param.bytes / piece.count;
+  for (uint64_t at = 0; at < piece.count; at += c.chunk) {
+    const uint64_t count = std::min(c.chunk, piece.count - at);
+    const Ref slot = c.slots.Next(count * 4), loaded = on_device.Next(count * 4);
+    c.emit.Checkpoint(false, slot, piece.unit, StateKind::kMaster, piece.begin + at, count);
+    c.emit.CopyTo(slot, loaded);
+    c.emit.Launch(
+        KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
+        {loaded, {param.buffer, param.offset + at * size, count * size, param.rank_stride}});
+  }
+}
+
 void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy, uint64_t chunk) {
   const Section section = save ? Section::kSave : Section::kLoad;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
   // Transient: the slots live in this section only.
   SlotRing slots(p, {"checkpoint_slot", Role::kStaging, Dtype::kF32, Space::kPinned, false}, 2);
+  SlotRing on_device(p, {"loaded", Role::kStaging, Dtype::kF32, Space::kDevice, false}, 2);
   Context c{homes, emit, slots, chunk, p.layout, {}};
   if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
     const StatePiece& piece = homes.pieces()[i];
+    if (!homes.HasMaster(piece)) {
+      LoadParam(c, on_device, piece);
+      continue;
+    }
     if (save) homes.Fetch(emit, i);
     for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
     if (save) continue;

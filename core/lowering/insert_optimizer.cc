@@ -28,6 +28,10 @@ void BuildInit(Program& p, const StateHomes& homes) {
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
     const StatePiece& piece = homes.pieces()[i];
     const Stream stream = StateHomes::KernelStream(piece);
+    if (!homes.HasMaster(piece)) {
+      fill(homes.Param(piece), stream);
+      continue;
+    }
     const Ref master = homes.StateRef(i, StateKind::kMaster);
     emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
     if (homes.has_adam()) {

@@ -62,7 +62,8 @@ class StatePlacer {
     const bool params_are_master = ParamsAreMaster(p_.buffers[params_[u]]);
     for (int k = 0; k < (trains_ ? 3 : 1); ++k) {
       const auto kind = static_cast<StateKind>(k);
-      if (kind != StateKind::kMaster || !params_are_master) {
+      // Who only generates loads parameters straight into their precision.
+      if (trains_ && !(kind == StateKind::kMaster && params_are_master)) {
         Add(kLabel[k], StateRole(kind, Home::kDevice), Dtype::kF32, OnDevice(u), u, Space::kDevice,
             MemoryClass::kOptimizer);
       }

@@ -69,6 +69,10 @@ bool StateHomes::MasterIsParam(const StatePiece& piece) const {
   return piece.on_device() && ParamsAreMaster(p_.buffers[params_[static_cast<size_t>(piece.unit)]]);
 }
 
+bool StateHomes::HasMaster(const StatePiece& piece) const {
+  return has_adam_ || MasterIsParam(piece);
+}
+
 Ref StateHomes::StepStateOf(const StatePiece& piece) const {
   return Whole(p_, piece.on_device() ? p_.state_buffer : p_.state_host_buffer);
 }

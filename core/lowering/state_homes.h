@@ -48,6 +48,8 @@ class StateHomes {
   // The states, once within reach. Master may be the parameter itself (fp32 on the device).
   Ref StateRef(size_t piece, StateKind kind) const;
   bool MasterIsParam(const StatePiece& piece) const;
+  // False where only parameters in 16 bit are kept: a program that generates.
+  bool HasMaster(const StatePiece& piece) const;
 
   // The reduced gradient of the piece, where its update reads it.
   Ref Grad(const StatePiece& piece) const;

@@ -78,7 +78,8 @@ class ObstacleFinder {
     const bool crosses =
         (SpaceOf(copy.src) == Space::kDevice) != (SpaceOf(copy.dst) == Space::kDevice);
     const auto every_step = [&](BufferId host) {
-      return host == program_.tokens_host_buffer || host == program_.state_host_buffer;
+      return host == program_.tokens_host_buffer || host == program_.state_host_buffer ||
+             host == program_.logits_host_buffer;
     };
     return crosses && !every_step(copy.src.buffer) && !every_step(copy.dst.buffer);
   }
@@ -100,6 +101,10 @@ std::optional<ReplayObstacle> FindReplayObstacle(const Program& program) {
     if (const Obstacle found = finder.In(section)) return found;
   }
   return std::nullopt;
+}
+
+std::optional<ReplayObstacle> FindReplayObstacle(const Program& program, Section section) {
+  return ObstacleFinder(program).In(section);
 }
 
 LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds) {
@@ -134,9 +139,10 @@ LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds
 }
 
 ReplayCount CountReplayed(const Program& program) {
-  const bool whole = !FindReplayObstacle(program);
+  const bool whole_steps = !FindReplayObstacle(program);
   ReplayCount count;
-  const auto add = [&](Section section, uint8_t kind) {
+  const auto add = [&](Section section, uint8_t kind, bool whole) {
+    if (program.section(section).empty()) return;
     if (!whole) {
       for (const auto& run : FindLaunchRuns(program, section, kind).runs) {
         ++count.graphs;
@@ -155,9 +161,10 @@ ReplayCount CountReplayed(const Program& program) {
   };
   const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
   for (const uint8_t kind : {kOnly, kFirst, kMiddle, kLast}) {
-    if ((kinds & kind) != 0) add(Section::kMicroStep, kind);
+    if ((kinds & kind) != 0) add(Section::kMicroStep, kind, whole_steps);
   }
-  add(Section::kOptimizerStep, kEvery);
+  add(Section::kOptimizerStep, kEvery, whole_steps);
+  add(Section::kDecode, kEvery, !FindReplayObstacle(program, Section::kDecode));
   return count;
 }
 

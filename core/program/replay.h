@@ -1,5 +1,5 @@
-// Whether the steps of a program can be run as graphs: each section captured once, as a GPU's
-// driver records it, and replayed from then on.
+// Whether the steps of a program, and its section decode, can be run as graphs: each section
+// captured once, as a GPU's driver records it, and replayed from then on.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,15 @@ enum class ReplayObstacle : uint8_t {
   kPageableCopy,  // the host must wait for the stream before the driver reads pageable memory
   kCarriedEvent,  // recorded in one repetition of a section, waited for in another: a graph can
                   // neither wait for events of another nor be waited for inside
-  kTimedCopy,     // between device and host, of more than tokens and step state: a step reports how
-                  // long compute waits for it, a graph does not
+  kTimedCopy,     // between device and host, of more than tokens, step state and logits: a step
+                  // reports how long compute waits for it, a graph does not
 };
 
 // The first obstacle in micro_step and optimizer_step, in list order; none if both can be replayed,
 // micro_step as one graph for each kind of micro-step.
 std::optional<ReplayObstacle> FindReplayObstacle(const Program& program);
+// The first in one section.
+std::optional<ReplayObstacle> FindReplayObstacle(const Program& program, Section section);
 
 // Where a section cannot be replayed as a whole, runs of launches can: two or more that follow one
 // another on their stream, in list order, with no copy, collective or event of that stream between

@@ -160,8 +160,8 @@ inline void CheckExactLogits(const Fixture& fixture, Backend backend) {
 
 // The same of tokens one by one, behind prompts of every length, the empty one too. Sums are cut
 // otherwise than in a whole pass; there are no more of them.
-inline void CheckDecodedLogits(const Fixture& fixture, Backend backend) {
-  TrainSetup setup = Setup(fixture, {.backend = backend});
+inline void CheckDecodedLogits(const Fixture& fixture, Backend backend, Dtype dtype, double bound) {
+  TrainSetup setup = Setup(fixture, {.backend = backend, .dtype = dtype});
   setup.batch.micro_batch = 1;
   Model model(setup, fixture.folder, backend, Purpose::kGenerate, true);
   VerifyOrThrow(model.program);
@@ -181,11 +181,15 @@ inline void CheckDecodedLogits(const Fixture& fixture, Backend backend) {
         worst = std::max(worst, std::abs(static_cast<double>(logits[v]) - expected[v]));
         largest = std::max(largest, std::abs(expected[v]));
       }
-      CHECK(worst < kExactBound * largest);
+      CHECK(worst < bound * largest);
     }
   }
   // What is touched is what was planned, the caches among it.
   CHECK(model.engine.high_water().touched_bytes[0] == model.program.arena_bytes[0]);
+}
+
+inline void CheckExactDecoding(const Fixture& fixture, Backend backend) {
+  CheckDecodedLogits(fixture, backend, Dtype::kF32, kExactBound);
 }
 
 inline void CheckExactLoss(const Fixture& fixture, const Run& run) {
@@ -235,6 +239,11 @@ inline constexpr double kNoiseFactor = 2;
 inline void CheckNoisyLogits(const Fixture& fixture, Backend backend) {
   const double noise = fixture.expected["bf16_noise"]["logits"];
   CheckLogits(fixture, {.backend = backend, .dtype = Dtype::kBF16}, kNoiseFactor * noise);
+}
+
+inline void CheckNoisyDecoding(const Fixture& fixture, Backend backend) {
+  const double noise = fixture.expected["bf16_noise"]["logits"];
+  CheckDecodedLogits(fixture, backend, Dtype::kBF16, kNoiseFactor * noise);
 }
 
 // REQUIRES: run.dtype is kBF16.

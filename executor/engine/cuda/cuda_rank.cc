@@ -225,7 +225,7 @@ void CudaRank::Issue(Section section, When kind, int repetition) {
   } else {
     IssueAll(section, kind, repetition);
   }
-  if (section == Section::kOptimizerStep) graphs_->CountStep();
+  graphs_->Count(section);
 }
 
 uint64_t CudaRank::CollectivesOf(Section section, When kind) {

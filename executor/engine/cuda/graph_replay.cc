@@ -4,7 +4,7 @@ namespace zeroplan {
 
 GraphReplay::Runs* GraphReplay::RunsOf(Section section, When kind) {
   // While a section is captured as a whole, its launches become nodes of that graph.
-  if (whole_ || !Replays(section)) return nullptr;
+  if (IsWhole(section) || !Replays(section)) return nullptr;
   const auto [found, added] = runs_.try_emplace({section, kind});
   Runs& runs = found->second;
   if (added) {

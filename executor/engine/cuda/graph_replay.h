@@ -1,6 +1,6 @@
-// CUDA graphs of a step: captured once, replayed from then on. Saves the gaps between kernels, and
-// the time to issue them. A section becomes one graph where that is possible, else each run of
-// launches in it does.
+// CUDA graphs of a step, and of a token (section decode): captured once, replayed from then on.
+// Saves the gaps between kernels, and the time to issue them. A section becomes one graph where
+// that is possible, else each run of launches in it does.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,12 +19,15 @@ namespace zeroplan {
 
 class GraphReplay {
  public:
-  // `allowed`: whether steps may be replayed at all. `program` outlives it.
+  // `allowed`: whether anything may be replayed at all. `program` outlives it.
   GraphReplay(const Program& program, bool allowed)
-      : program_(program), allowed_(allowed), whole_(!FindReplayObstacle(program)) {}
+      : program_(program),
+        allowed_(allowed),
+        whole_steps_(!FindReplayObstacle(program)),
+        whole_decode_(!FindReplayObstacle(program, Section::kDecode)) {}
 
   // True where `section` is to be replayed as a whole from now on.
-  bool ReplaysWhole(Section section) const { return whole_ && Replays(section); }
+  bool ReplaysWhole(Section section) const { return IsWhole(section) && Replays(section); }
   // Launches the graph of a section and kind on `compute`, the stream that all others fork from at
   // the section's begin and join at its end; before the first time issue() says what it is.
   template <typename Issue>
@@ -57,7 +60,11 @@ class GraphReplay {
   // What is issued becomes part of a graph, and runs when that is launched.
   bool capturing() const { return capturing_; }
 
-  void CountStep() { ++steps_; }
+  // `section` was issued.
+  void Count(Section section) {
+    if (section == Section::kOptimizerStep) ++steps_;
+    if (section == Section::kDecode) ++decodes_;
+  }
 
  private:
   // Graphs replace single launches once what is loaded at first use is there.
@@ -65,8 +72,12 @@ class GraphReplay {
   using Key = std::pair<Section, When>;
 
   bool Replays(Section section) const {
+    if (section == Section::kDecode) return allowed_ && decodes_ >= kStepsBefore;
     return allowed_ && steps_ >= kStepsBefore &&
            (section == Section::kMicroStep || section == Section::kOptimizerStep);
+  }
+  bool IsWhole(Section section) const {
+    return section == Section::kDecode ? whole_decode_ : whole_steps_;
   }
   template <typename Issue>
   void Launch(CudaGraphExec& graph, cudaStream_t stream, Issue&& issue) {
@@ -81,8 +92,8 @@ class GraphReplay {
   }
 
   const Program& program_;
-  const bool allowed_, whole_;
-  int64_t steps_ = 0;
+  const bool allowed_, whole_steps_, whole_decode_;
+  int64_t steps_ = 0, decodes_ = 0;
   bool capturing_ = false;
   std::map<Key, CudaGraphExec> sections_;
   std::map<Key, Runs> runs_;
