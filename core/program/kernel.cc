@@ -172,6 +172,11 @@ double AttendTokenFlops(const KernelDims& dims) {
   const auto [T, H, G, D] = FirstDims<4>(dims);
   return static_cast<double>(H) * static_cast<double>(T) * (4 * static_cast<double>(D) + 4);
 }
+// What AttendParts blocks leave of each head, in fp32: a sum of D values, a maximum and a sum.
+uint64_t AttendTokenWorkspace(const KernelDims& dims, Backend backend) {
+  const auto [T, H, G, D] = FirstDims<4>(dims);
+  return backend == Backend::kCuda ? static_cast<uint64_t>(H * AttendParts(T, G) * (D + 2)) * 4 : 0;
+}
 // A whole cache is read; a row of it is written.
 double AttendTokenBytes(const LaunchShape& launch) {
   return Bytes(launch, 0) + Bytes(launch, 2) + Bytes(launch, 3);

@@ -28,6 +28,20 @@ constexpr int64_t QkNormBackwardBlocks(int64_t rows) {
   return blocks < kMost ? blocks : kMost;
 }
 
+// A token's attention: parts that the kept tokens are cut into, for each of G heads of keys, each a
+// block that leaves D + 2 floats a head of queries. As many as fill the GPU twice, of at least 64
+// tokens where all T are there.
+constexpr int64_t kMostAttendParts = 128;
+constexpr int64_t AttendParts(int64_t T, int64_t G) {
+  const int64_t filled = (2 * kMultiprocessors + G - 1) / G, by_length = (T + 63) / 64;
+  const int64_t parts = filled < by_length ? filled : by_length;
+  return parts < 1 ? 1 : parts < kMostAttendParts ? parts : kMostAttendParts;
+}
+// Tokens of a part where `count` are there: the same for all but the last one.
+constexpr int64_t AttendPartTokens(int64_t count, int64_t parts) {
+  return RoundUpTo((count + parts - 1) / parts, 64);
+}
+
 // Norm of the gradients: blocks that each leave a double.
 constexpr int64_t NormBlocks(int64_t elements) {
   constexpr int64_t kMost = 8 * kMultiprocessors;

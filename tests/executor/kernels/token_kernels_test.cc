@@ -2,8 +2,10 @@
 // table of all positions and plain sums. Legend: kernel_rows.inc's.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "tests/executor/kernels/attention_reference.h"
+#include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {
@@ -60,6 +62,63 @@ TEST_CASE("a token's attention: rows of the whole one, whatever was kept by a pr
   }
 }
 
+// The attention of one token at `last`, beside a cache of whole rows, in double.
+Doubles AttendOne(const Shape& s, const Tensor& qkv_1N, const Tensor& cache, int64_t last) {
+  const int64_t kept = 2 * s.G * s.D, sharing = s.H / s.G;
+  const double scale = 1 / std::sqrt(static_cast<double>(s.D));
+  Doubles out(static_cast<size_t>(s.H * s.D)), weights(static_cast<size_t>(last + 1));
+  for (int64_t h = 0; h < s.H; ++h) {
+    const int64_t key = h / sharing * s.D, value = (s.G + h / sharing) * s.D;
+    double largest = -1e300, sum = 0;
+    for (int64_t t = 0; t <= last; ++t) {
+      double score = 0;
+      for (int64_t d = 0; d < s.D; ++d) score += qkv_1N[h * s.D + d] * cache[t * kept + key + d];
+      weights[static_cast<size_t>(t)] = score * scale;
+      largest = std::max(largest, score * scale);
+    }
+    for (double& weight : weights) sum += weight = std::exp(weight - largest);
+    for (int64_t t = 0; t <= last; ++t) {
+      const double weight = weights[static_cast<size_t>(t)] / sum;
+      for (int64_t d = 0; d < s.D; ++d) {
+        out[static_cast<size_t>(h * s.D + d)] += weight * cache[t * kept + value + d];
+      }
+    }
+  }
+  return out;
+}
+
+TEST_CASE("a token's attention at the sizes of models: up to 4096 tokens, heads of every kind") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    // Keys of their own and shared by 2 to 20 query heads; sizes that vectors take, in one, two and
+    // four of them a lane, and that they do not (18, 264).
+    for (const Shape& s :
+         {Shape{1, 4096, 4, 2, 64}, Shape{1, 4096, 8, 1, 128}, Shape{1, 1000, 7, 1, 80},
+          Shape{1, 700, 3, 3, 40}, Shape{1, 300, 3, 1, 256}, Shape{1, 130, 20, 1, 96},
+          Shape{1, 70, 2, 1, 264}, Shape{1, 520, 4, 2, 18}}) {
+      CAPTURE(DtypeName(dtype));
+      CAPTURE(FormatDims(KernelId::kAttentionForward, s.dims(), {}));
+      const KernelDims dims = {s.T, s.H, s.G, s.D};
+      const int64_t kept = 2 * s.G * s.D;
+      const Tensor filled = Tensor::Random(rng, dtype, s.T * kept);
+      for (const int64_t t : {int64_t{0}, int64_t{63}, int64_t{64}, s.T / 3, s.T - 1}) {
+        CAPTURE(t);
+        if (t >= s.T) continue;
+        Tensor row = Tensor::Random(rng, dtype, s.QkvRow()), state = StateAt(t), cache = filled;
+        Tensor out(dtype, s.OutRow()), want_cache = filled;
+        for (int64_t i = 0; i < kept; ++i) want_cache.Set(t * kept + i, row[s.H * s.D + i]);
+        bench.Run(KernelId::kAttendToken, dims, {&row, &state, &cache, &out});
+        CHECK(cache == want_cache);
+        // A score is a sum of D products near 1/16 to 1: at most 256 * 2^-24 of its terms' sum
+        // off, which is below 20; the result is as far off as the scores are, times values up to 5,
+        // were all errors of one sign. They are not: a tenth of that.
+        CheckAllClose(out, AttendOne(s, row, want_cache, t), 1.5e-4, "out");
+      }
+    }
+  }
+}
+
 TEST_CASE("a token's attention with scores far apart") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);
@@ -103,6 +162,57 @@ TEST_CASE("a token's embedding, and its row of the rotary table") {
       Tensor state = StateAt(position);
       bench.Run(KernelId::kRotaryRow, {kD, static_cast<int64_t>(kind), 512}, {&state, &row});
       CHECK(row == Row(table, position, kD));
+    }
+  }
+}
+
+TEST_CASE("a row's product with a matrix: every dtype and layout, into fp32, and with GELU") {
+  ZEROPLAN_TEST_RNG(rng);
+  Bench bench(2);
+  for (Dtype dtype : FloatDtypes()) {
+    // As many columns as one, two and four of them a warp; sizes that are no whole vectors.
+    for (const auto& [K, N] : {std::array<int64_t, 2>{768, 2304},
+                               {4104, 96},
+                               {128, 8200},
+                               {64, 16390},
+                               {257, 100},
+                               {72, 33}}) {
+      Tensor a = Tensor::Random(rng, dtype, K), w = Tensor::Random(rng, dtype, K * N);
+      Tensor bias = Tensor::Random(rng, dtype, N), residual = Tensor::Random(rng, dtype, N);
+      for (const bool transposed : {false, true}) {
+        CAPTURE(DtypeName(dtype));
+        CAPTURE(K);
+        CAPTURE(N);
+        CAPTURE(transposed);
+        Doubles product, with_bias, with_all, gelu;
+        double largest = 0;
+        for (int64_t n = 0; n < N; ++n) {
+          double sum = 0, magnitude = std::abs(bias[n]) + std::abs(residual[n]);
+          for (int64_t k = 0; k < K; ++k) {
+            const double term = a[k] * w[transposed ? n * K + k : k * N + n];
+            sum += term;
+            magnitude += std::abs(term);
+          }
+          product.push_back(sum);
+          with_bias.push_back(sum + bias[n]);
+          with_all.push_back(sum + bias[n] + residual[n]);
+          gelu.push_back(Gelu(sum + bias[n]));
+          largest = std::max(largest, magnitude);
+        }
+        // fp32 sums of K terms are off by at most K * 2^-24 of the sum of absolute values.
+        const double slack = static_cast<double>(K + 2) * 0x1p-24 * largest;
+        const int flags = transposed ? kTransposed : 0;
+        const KernelDims dims = {1, K, N};
+        Tensor absent, logits(Dtype::kF32, N), y(dtype, N), pre(dtype, N), after(dtype, N);
+        bench.Run(KernelId::kMatmulForward, dims, {&a, &w, &absent, &absent, &logits}, flags);
+        CheckAllClose(logits, product, slack, "logits");
+        bench.Run(KernelId::kMatmulForward, dims, {&a, &w, &bias, &residual, &y}, flags);
+        CheckAllClose(y, with_all, slack, "y");
+        bench.Run(KernelId::kMatmulGeluForward, dims, {&a, &w, &bias, &pre, &after}, flags);
+        CheckAllClose(pre, with_bias, slack, "pre");
+        // GELU's slope is below 1.13; its own error is some units of the last place.
+        CheckAllClose(after, gelu, 1.13 * slack + 20 * 0x1p-24 * (1 + largest), "gelu");
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include "executor/kernels/cuda/gemm/column_sums.h"
 #include "executor/kernels/cuda/gemm/gemm_fill.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
+#include "executor/kernels/cuda/gemm/row_product.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan::cuda {
@@ -33,6 +34,23 @@ Forward MakeForward(const KernelCall& call, bool may_fuse) {
                              {.epilogue = biased ? GemmEpilogue::kBias : GemmEpilogue::kNone,
                               .c = whole ? residual_MN : y_MN,
                               .bias = biased ? bias_N.data : nullptr})};
+}
+
+// ---- one row -----------------------------------------------------------------------------------
+
+// By our own kernels, which read w once: the library's tiles are made for many rows.
+void MultiplyRow(const KernelCall& call) {
+  const auto [M, K, N] = FirstDims<3>(call.dims);
+  LaunchRowProduct({.a_K = ArrayOf(Arg(call, 0)),
+                    .w = ArrayOf(Arg(call, 1)),
+                    .bias_N = ArrayOf(Arg(call, 2)),
+                    .residual_N = ArrayOf(Arg(call, 3)),
+                    .y_N = ArrayOf(Arg(call, 4)),
+                    .K = K,
+                    .N = N,
+                    .transposed = call.has(kTransposed)},
+                   StreamOf(call));
+  CheckKernelLaunch("the product of a row");
 }
 
 // ---- the weight's gradient ---------------------------------------------------------------------
@@ -90,6 +108,7 @@ void SumBiasGradient(const KernelCall& call) {
 }  // namespace
 
 void MatmulForward(const KernelCall& call) {
+  if (call.dims[0] == 1) return MultiplyRow(call);
   const Forward forward = MakeForward(call, true);
   if (forward.whole && TryRun(call, forward.product)) return;
   const KernelArg &bias_N = Arg(call, 2), &residual_MN = Arg(call, 3), &y_MN = Arg(call, 4);
@@ -100,6 +119,7 @@ void MatmulForward(const KernelCall& call) {
 }
 
 void PrepareMatmulForward(const KernelCall& call) {
+  if (call.dims[0] == 1) return;
   const Forward forward = MakeForward(call, true);
   if (Tune(call, forward.product) == 0 && forward.whole) {
     Tune(call, MakeForward(call, false).product);

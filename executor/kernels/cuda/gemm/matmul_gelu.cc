@@ -9,6 +9,7 @@
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
+#include "executor/kernels/cuda/gemm/row_product.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan::cuda {
@@ -148,9 +149,24 @@ void Prepare(const GeluProduct& p) {
 
 }  // namespace
 
-void MatmulGeluForward(const KernelCall& call) { RunFaster(Forward(call)); }
+void MatmulGeluForward(const KernelCall& call) {
+  const auto [M, K, N] = FirstDims<3>(call.dims);
+  if (M > 1) return RunFaster(Forward(call));
+  LaunchRowProduct({.a_K = ArrayOf(Arg(call, 0)),
+                    .w = ArrayOf(Arg(call, 1)),
+                    .bias_N = ArrayOf(Arg(call, 2)),
+                    .y_N = ArrayOf(Arg(call, 3)),
+                    .gelu_N = ArrayOf(Arg(call, 4)),
+                    .K = K,
+                    .N = N,
+                    .transposed = call.has(kTransposed)},
+                   StreamOf(call));
+  CheckKernelLaunch("the product of a row and its GELU");
+}
 void MatmulGeluBackward(const KernelCall& call) { RunFaster(Backward(call)); }
-void PrepareMatmulGeluForward(const KernelCall& call) { Prepare(Forward(call)); }
+void PrepareMatmulGeluForward(const KernelCall& call) {
+  if (call.dims[0] > 1) Prepare(Forward(call));
+}
 void PrepareMatmulGeluBackward(const KernelCall& call) { Prepare(Backward(call)); }
 
 }  // namespace zeroplan::cuda

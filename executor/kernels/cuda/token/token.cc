@@ -1,5 +1,6 @@
 #include "executor/kernels/cuda/token/token.h"
 
+#include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/launch_util.h"
 #include "executor/kernels/rotary_shape.h"
@@ -42,8 +43,11 @@ void KeepKeysValues(const KernelCall& call) {
 }
 
 void AttendToken(const KernelCall& call) {
-  LaunchAttendToken(ShapeOf(call), Floats(call, 0), State(call, 1), Floats(call, 2),
-                    Floats(call, 3), LaunchStream(call));
+  const CacheShape s = ShapeOf(call);
+  const auto floats = static_cast<uint64_t>(s.H * AttendParts(s.T, s.G) * (s.D + 2));
+  LaunchAttendToken(s, Floats(call, 0), State(call, 1), Floats(call, 2), Floats(call, 3),
+                    static_cast<float*>(ScratchOf(call, 4, floats * sizeof(float))),
+                    LaunchStream(call));
   CheckLaunched(call);
 }
 

@@ -1,5 +1,5 @@
 // One token more beside the keys and values of those before it (core/program/kernel_rows.inc).
-// Simple kernels: a token's time is that of reading the weights.
+// A token's time is that of reading the weights, and for long texts the cache.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,8 +24,10 @@ void LaunchRotaryRow(const RotaryShape& shape, float attention_factor, const Ste
                      float* table_1D, cudaStream_t stream);
 void LaunchKeepKeysValues(const CacheShape& shape, const FloatArray& qkv_TN,
                           const FloatArray& cache_T2GD, cudaStream_t stream);
+// `partials`: H * AttendParts(T, G) * (D + 2) floats. Fastest where all have one dtype and D is a
+// multiple of 8 of at most 256.
 void LaunchAttendToken(const CacheShape& shape, const FloatArray& qkv_1N, const StepState* state,
-                       const FloatArray& cache_T2GD, const FloatArray& out_1HD,
+                       const FloatArray& cache_T2GD, const FloatArray& out_1HD, float* partials,
                        cudaStream_t stream);
 
 }  // namespace zeroplan::cuda
