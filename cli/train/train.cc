@@ -175,7 +175,8 @@ void RunTrain(const TrainCommand& command) {
   }
   CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
   const StopSignalsBlocked blocked;  // before a driver starts threads
-  const Backend backend = ChooseBackend(command);
+  const Backend backend =
+      ChooseBackend(command.backend, "runs the same program with ranks as threads");
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
   const std::optional<RestartOptions> restarts = FindRestarts(command, place);
   if (auto hosts = FindHosts(command, place)) {

@@ -5,11 +5,10 @@
 #include <vector>
 
 #include "cli/common/common_options.h"
+#include "cli/train/backend_choice.h"
 #include "cli/train/text_choices.h"
 
 namespace zeroplan {
-
-enum class BackendChoice : uint8_t { kCpu, kCuda, kAuto };
 
 // Empty: not given.
 struct TrainCommand {

@@ -20,12 +20,6 @@
 namespace zeroplan {
 namespace {
 
-#ifdef ZEROPLAN_WITH_CUDA
-constexpr bool kHasCuda = true;
-#else
-constexpr bool kHasCuda = false;
-#endif
-
 // A rank whose GPU waits for one that has failed gets so long to notice by itself. Less than the
 // launcher's patience: the rank can say what it knows.
 constexpr std::chrono::seconds kStuckLimit(20);
@@ -34,23 +28,6 @@ constexpr std::chrono::seconds kStuckLimit(20);
 constexpr const char* kSsh = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15";
 
 }  // namespace
-
-Backend ChooseBackend(const TrainCommand& command) {
-  switch (command.backend.value_or(BackendChoice::kAuto)) {
-    case BackendChoice::kCpu:
-      return Backend::kCpu;
-    case BackendChoice::kCuda:
-      if (!kHasCuda) {
-        ThrowUsage(
-            "--backend: cuda is not in this build; configure it with -DZEROPLAN_CUDA=ON, or use "
-            "cpu, which runs the same program with ranks as threads");
-      }
-      return Backend::kCuda;
-    case BackendChoice::kAuto:
-      break;
-  }
-  return kHasCuda && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
-}
 
 std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backend) {
   std::optional<ProcessPlace> place =
@@ -134,7 +111,7 @@ void LaunchHostPart() {
   LaunchOptions options;
   options.arguments = OwnArguments();
   const int exit_code = RunHostAgent(std::move(options), [](int ranks) {
-    if (!kHasCuda) {
+    if (!BuiltWithCuda()) {
       ThrowUsage("--hosts: this host's zeroplan has no cuda; configure it with -DZEROPLAN_CUDA=ON");
     }
     const auto found = static_cast<int>(QueryGpus().size());

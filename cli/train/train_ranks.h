@@ -13,10 +13,6 @@
 
 namespace zeroplan {
 
-// --backend, and for "auto" what this build and this machine have. Throws Error(kUsage) for cuda in
-// a build without it.
-Backend ChooseBackend(const TrainCommand& command);
-
 // What a launcher's environment says of this process. Throws Error(kUsage) if --gpus is given and
 // differs from the launcher's count, and for `backend` cpu: its ranks are threads.
 std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backend);

@@ -3,13 +3,16 @@
 // and each token after it is one row through the layers (section decode).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/model/model_spec.h"
+#include "core/program/program.h"
 #include "executor/train/sampling.h"
 
 namespace zeroplan {
@@ -21,21 +24,35 @@ struct GeneratorOptions {
   int threads = 0;  // 0: one a core
   // False: each token is a pass over all before it. For comparison.
   bool keep_keys_values = true;
+  Backend backend = Backend::kCpu;  // kCuda: this process's first GPU
+  // Of weights, activations, keys and values; sums and logits are fp32.
+  Dtype dtype = Dtype::kF32;
+  bool flash_attention = true;  // see LowerOptions
 };
+
+// What generation of `model` with such options runs, and the memory that it takes.
+Program LowerGenerator(const ModelSpec& model, const GeneratorOptions& options);
 
 class TextGenerator {
  public:
-  // Loads `folder` (config.json and safetensors). Throws as HfWeightsSource.
+  // Takes the planned memory, then loads `folder` (config.json and safetensors) into it. Throws as
+  // Engine and HfWeightsSource.
   TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options);
+  // The same with LowerGenerator's program at hand.
+  TextGenerator(const std::filesystem::path& folder, Program program,
+                const GeneratorOptions& options);
   ~TextGenerator();
   TextGenerator(const TextGenerator&) = delete;
   TextGenerator& operator=(const TextGenerator&) = delete;
 
   const ModelSpec& model() const;
   int64_t context() const;
+  const Program& program() const;
   // As planned, to the byte: of all, and of the keys and values among it.
   uint64_t planned_bytes() const;
   uint64_t key_value_bytes() const;
+  // By Space: the last byte that was used, + 1. What was planned, once a prompt and a token ran.
+  std::array<uint64_t, kSpaces> used_bytes() const;
 
   // Logits of the token after `tokens` (the last `context` of them); real vocabulary. What was
   // kept of the tokens that the last call had at the front too is not computed again. Throws

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "cli/train/backend_choice.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/executor/tokenizer/tokenizer_folder.h"
@@ -37,6 +38,29 @@ std::string TrainedModel(const Workspace& work) {
   return out;
 }
 
+TEST_CASE("generate: where it runs, and what that refuses before anything is loaded") {
+  const Workspace work;
+  const std::string model = work.path("model");
+  fs::create_directory(model);
+  // No weights: what is refused here is refused before they are looked for.
+  std::ofstream(model + "/config.json")
+      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":256})";
+  const auto refused = [&](const std::string& options, int code, const std::string& message) {
+    const RunResult run = RunZeroplan("generate " + model + " " + options);
+    CHECK(run.exit_code == code);
+    CHECK(run.out.empty());
+    CHECK(Has(run.err, message));
+  };
+  refused("--gpu-memory 8GB", 2, "--gpu-memory: 8GB has no effect on the CPU backend");
+  refused("--backend cpu --gpu-reserve 1GB", 2, "--gpu-reserve: 1GB has no effect on the CPU");
+  refused("--dtype int8", 2, "--dtype: 'int8' is not allowed; use bf16, fp16 or fp32");
+  refused("--host-reserve 900TB", 3, "host memory short by ");
+  refused("--host-reserve 900TB", 3, "use a machine with more memory, or a smaller model");
+  if (!BuiltWithCuda()) {
+    refused("--backend cuda", 2, "--backend: cuda is not in this build; configure it with ");
+  }
+}
+
 TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   const Workspace work;
   const std::string out = TrainedModel(work);
@@ -45,7 +69,11 @@ TEST_CASE("generate: with its cache and without, stop texts, a conversation") {
   CAPTURE(text.err);
   REQUIRE(text.exit_code == 0);
   CHECK(Has(text.err, "planned memory: "));
+  CHECK(Has(text.err, "device: the CPU, in fp32"));
   CHECK(RunZeroplan(greedy + "--prompt 'Permission is' --tokens 30 --no-cache").out == text.out);
+  const RunResult rounded = RunZeroplan(greedy + "--prompt 'Permission is' --dtype bf16");
+  CHECK(rounded.exit_code == 0);
+  CHECK(Has(rounded.err, "device: the CPU, in bf16"));
   // Up to the first letter that comes behind the prompt for the second time.
   const std::string made = text.out.substr(std::string("Permission is").size());
   REQUIRE(made.size() > 8);

@@ -53,7 +53,7 @@ def main():
             for prompt, expected in expected_texts(out):
                 for more in ([], ["--no-cache"]):
                     text = run(program, "generate", out, "--prompt", prompt, "--tokens", TOKENS,
-                               "--temperature", 0, *more, cache=work / "cache")
+                               "--temperature", 0, "--dtype", "fp32", *more, cache=work / "cache")
                     if text == expected + "\n":
                         continue
                     different += 1

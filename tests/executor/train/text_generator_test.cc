@@ -3,50 +3,14 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/executor/train/train_fixture.h"
+#include "tests/executor/train/generator_models.h"
 
 namespace zeroplan {
 namespace {
 
-// Folders with random weights, of the kinds that differ in how a token is taken: learned positions,
-// rotary ones with grouped heads, and with norms of the heads.
-std::vector<std::string> Models(const TrainFixture& fixture) {
-  const std::pair<const char*, const char*> configs[] = {
-      {"gpt2", R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":4,"n_positions":96,
-                   "vocab_size":256,"initializer_range":0.2})"},
-      {"llama", R"({"model_type":"llama","num_hidden_layers":3,"hidden_size":48,
-                    "num_attention_heads":6,"num_key_value_heads":2,"intermediate_size":64,
-                    "max_position_embeddings":96,"vocab_size":256,"rms_norm_eps":1e-5,
-                    "hidden_act":"silu","tie_word_embeddings":false,"initializer_range":0.2})"},
-      {"qwen3", R"({"model_type":"qwen3","num_hidden_layers":2,"hidden_size":32,
-                    "num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,
-                    "intermediate_size":64,"max_position_embeddings":96,"vocab_size":256,
-                    "rms_norm_eps":1e-6,"hidden_act":"silu","tie_word_embeddings":true,
-                    "initializer_range":0.2})"}};
-  std::vector<std::string> folders;
-  for (const auto& [name, config] : configs) {
-    const std::string file = fixture.path(std::string(name) + ".json");
-    std::ofstream(file) << config;
-    TrainSetup setup;
-    setup.precision.dtype = setup.precision.grad_accum_dtype = Dtype::kF32;
-    setup.batch = {.micro_batch = 2, .grad_accum = 1, .world_size = 1, .seq_len = 16};
-    setup.optimizer.lr = 1e-2;
-    Recorder nobody;
-    Train(Lower(LoadModel(file), setup, {}),
-          fixture.Options(fixture.WriteText(std::string(name) + ".txt", 8, {}), 4, name), nobody);
-    folders.push_back(fixture.path(name));
-  }
-  return folders;
-}
-
-std::vector<int32_t> Greedy(TextGenerator& generator, std::vector<int32_t> tokens, int64_t count) {
-  generator.Generate(tokens, count, {.temperature = 0}, {}, [](int32_t) { return true; });
-  return tokens;
-}
-
 TEST_CASE("generator: the same tokens with the key-value cache and without, past the context too") {
   const TrainFixture fixture;
-  for (const std::string& folder : Models(fixture)) {
+  for (const std::string& folder : GeneratorModels(fixture)) {
     CAPTURE(folder);
     TextGenerator plain(folder, {.context = 40, .threads = 1, .keep_keys_values = false});
     TextGenerator kept(folder, {.context = 40, .threads = 2});
@@ -70,9 +34,30 @@ TEST_CASE("generator: the same tokens with the key-value cache and without, past
   }
 }
 
+// Logits were up to 0.017 (bf16) and 0.0024 (fp16) of the largest one off; rounding of fewer bits
+// is 8 times as large. Twice that is allowed.
+TEST_CASE("generator: 16 bit is fp32 but for its rounding, in half the memory, to the byte") {
+  const TrainFixture fixture;
+  for (const std::string& folder : GeneratorModels(fixture)) {
+    CAPTURE(folder);
+    TextGenerator exact(folder, {.context = 40, .threads = 1});
+    for (const Dtype dtype : {Dtype::kBF16, Dtype::kF16}) {
+      CAPTURE(DtypeName(dtype));
+      TextGenerator rounded(folder, {.context = 40, .threads = 1, .dtype = dtype});
+      CHECK(2 * rounded.key_value_bytes() == exact.key_value_bytes());
+      const std::vector<int32_t> text = Greedy(exact, {'t', 'h', 'e'}, 30);
+      const double apart = FarthestLogits(rounded, exact, text);
+      CHECK(apart > 0);
+      CHECK(apart < (dtype == Dtype::kBF16 ? 0.034 : 0.0048));
+      CHECK(rounded.used_bytes() == rounded.program().arena_bytes);
+    }
+    CHECK(exact.used_bytes() == exact.program().arena_bytes);
+  }
+}
+
 TEST_CASE("generator: ends at a stop token, and where its caller says so") {
   const TrainFixture fixture;
-  TextGenerator generator(Models(fixture).front(), {.context = 64, .threads = 1});
+  TextGenerator generator(GeneratorModels(fixture).front(), {.context = 64, .threads = 1});
   const std::vector<int32_t> text = Greedy(generator, {'a'}, 20);
   std::vector<int32_t> tokens = {'a'};
   int told = 0;

@@ -10,12 +10,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/app.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/executor_commands.h"
+#include "cli/generate/placement.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
@@ -44,6 +46,7 @@ struct GenerateCommand {
   Option<uint64_t> seed;
   std::vector<std::string> stop;
   bool no_cache = false, chat = false;
+  PlacementOptions placement;
 };
 
 double ParseTopP(const std::string& text, std::string_view option) {
@@ -87,10 +90,27 @@ std::vector<int32_t> StopTokens(const GenerateCommand& command,
   return {};
 }
 
-void SayMemory(const TextGenerator& generator) {
-  LogInfo("planned memory: {}, of which {} for the keys and values of {} tokens",
-          FormatBytes(generator.planned_bytes()), FormatBytes(generator.key_value_bytes()),
-          generator.context());
+// With the weights loaded, and `needed` tokens looked back at where --context does not say.
+std::unique_ptr<TextGenerator> MakeGenerator(const GenerateCommand& command, const Placement& place,
+                                             const ModelSpec& model, int64_t needed) {
+  const GeneratorOptions options = GeneratorAt(
+      place, command.context.value_or(DefaultContext(place, model, needed)), !command.no_cache);
+  Program program = LowerGenerator(model, options);
+  CheckGeneratorFits(program, options, place);
+  LogInfo("device: {}, in {}", place.device, DtypeName(place.dtype));
+  auto generator = std::make_unique<TextGenerator>(command.model, std::move(program), options);
+  const auto bytes = [&](Space space) {
+    return generator->program().arena_bytes[static_cast<size_t>(space)];
+  };
+  const uint64_t on_gpu = place.backend == Backend::kCuda ? bytes(Space::kDevice) : 0;
+  LogInfo("planned memory: {}{}, of which {} for the keys and values of {} tokens{}",
+          FormatBytes(on_gpu > 0 ? on_gpu : generator->planned_bytes()),
+          on_gpu > 0 ? " of the GPU" : "", FormatBytes(generator->key_value_bytes()),
+          generator->context(),
+          on_gpu > 0
+              ? fmt::format("; {} of the host", FormatBytes(generator->planned_bytes() - on_gpu))
+              : "");
+  return generator;
 }
 
 SamplingOptions SamplingOf(const GenerateCommand& command) {
@@ -154,22 +174,19 @@ std::vector<int32_t> PromptTokens(const GenerateCommand& command, const ModelSpe
   return tokens;
 }
 
-void ContinueText(const GenerateCommand& command, const ModelSpec& model,
+void ContinueText(const GenerateCommand& command, const Placement& place, const ModelSpec& model,
                   const std::optional<Tokenizer>& tokenizer) {
   std::vector<int32_t> tokens = PromptTokens(command, model, tokenizer);
   const std::vector<int32_t> stop_tokens = StopTokens(command, tokenizer, model.vocab);
   const auto length = static_cast<int64_t>(std::max<size_t>(tokens.size(), 1));
   const int64_t needed = length + command.tokens.value_or(kTokens);
-  TextGenerator generator(command.model,
-                          {.context = command.context.value_or(std::min(model.positions, needed)),
-                           .keep_keys_values = !command.no_cache});
-  SayMemory(generator);
-  if (length > generator.context()) {
+  const std::unique_ptr<TextGenerator> generator = MakeGenerator(command, place, model, needed);
+  if (length > generator->context()) {
     LogWarning("--prompt: {} tokens, of which the last {} are looked at", length,
-               generator.context());
+               generator->context());
   }
   WriteOutput("", command.prompt);
-  WriteText(command, generator, tokenizer, stop_tokens, tokens);
+  WriteText(command, *generator, tokenizer, stop_tokens, tokens);
 }
 
 // The model's template, with today's date where it prints one, as transformers has it.
@@ -205,14 +222,14 @@ bool ReadMessage(std::string& line) {
 }
 
 // The reply to --prompt, or to each line of stdin, with what was said before.
-void Talk(const GenerateCommand& command, const ModelSpec& model,
+void Talk(const GenerateCommand& command, const Placement& place, const ModelSpec& model,
           const std::optional<Tokenizer>& tokenizer) {
   const ChatTemplate chat = FindTemplate(command, tokenizer);
   std::vector<int32_t> stop_tokens = StopTokens(command, tokenizer, model.vocab);
   if (const auto end = chat.end_of_turn_id()) stop_tokens.push_back(*end);
   std::vector<ChatMessage> messages;
   if (!command.system.empty()) messages.push_back({"system", command.system, {}});
-  std::optional<TextGenerator> generator;
+  std::unique_ptr<TextGenerator> generator;
   std::string line = command.prompt;
   while (!command.prompt.empty() || ReadMessage(line)) {
     messages.push_back({"user", line, {}});
@@ -222,11 +239,7 @@ void Talk(const GenerateCommand& command, const ModelSpec& model,
     if (!generator) {
       const int64_t needed =
           command.prompt.empty() ? kConversation : length + command.tokens.value_or(kTokens);
-      generator.emplace(
-          command.model,
-          GeneratorOptions{.context = command.context.value_or(std::min(model.positions, needed)),
-                           .keep_keys_values = !command.no_cache});
-      SayMemory(*generator);
+      generator = MakeGenerator(command, place, model, needed);
     }
     if (length >= generator->context()) {
       ThrowUsage("--chat: the conversation has {} tokens, and {} are looked at; {}", length,
@@ -252,7 +265,9 @@ void RunGenerate(const GenerateCommand& command) {
   if (!command.system.empty() && !command.chat) {
     ThrowUsage("--system: says how a conversation begins; add --chat, or leave it out");
   }
-  command.chat ? Talk(command, model, tokenizer) : ContinueText(command, model, tokenizer);
+  const Placement place = ResolvePlacement(command.placement, model);
+  command.chat ? Talk(command, place, model, tokenizer)
+               : ContinueText(command, place, model, tokenizer);
 }
 
 }  // namespace
@@ -300,6 +315,7 @@ void RegisterGenerate(Command& app) {
                options->no_cache);
   command.Value({kNoGroup, "--seed", "NUMBER", "Of the choice (default 1)"}, options->seed,
                 WholeIn<uint64_t>(1, INT64_MAX));
+  AddPlacementOptions(command, options->placement);
   command.Footer(
       "Examples:\n  zeroplan generate out --prompt 'The ' --tokens 300\n  zeroplan generate out "
       "--chat "

@@ -1,0 +1,34 @@
+#include "cli/train/backend_choice.h"
+
+#include "core/base/error.h"
+#include "hwprofiles/detect.h"
+
+namespace zeroplan {
+
+bool BuiltWithCuda() {
+#ifdef ZEROPLAN_WITH_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
+Backend ChooseBackend(const Option<BackendChoice>& choice, std::string_view cpu_does) {
+  switch (choice.value_or(BackendChoice::kAuto)) {
+    case BackendChoice::kCpu:
+      return Backend::kCpu;
+    case BackendChoice::kCuda:
+      if (!BuiltWithCuda()) {
+        ThrowUsage(
+            "--backend: cuda is not in this build; configure it with -DZEROPLAN_CUDA=ON, or use "
+            "cpu, which {}",
+            cpu_does);
+      }
+      return Backend::kCuda;
+    case BackendChoice::kAuto:
+      break;
+  }
+  return BuiltWithCuda() && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
+}
+
+}  // namespace zeroplan
