@@ -140,8 +140,14 @@ std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
     all += text;
     WriteOutput("", text);
   };
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point first, last;
+  int64_t made = 0;
   generator.Generate(tokens, command.tokens.value_or(kTokens), SamplingOf(command), stop_tokens,
                      [&](int32_t token) {
+                       last = Clock::now();
+                       if (made++ == 0) first = last;
                        write(until.Push(stream  ? stream->Push(token)
                                         : bytes ? std::string(1, static_cast<char>(token))
                                                 : fmt::format("{} ", token)));
@@ -150,6 +156,14 @@ std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
   if (stream && !until.found()) write(until.Push(stream->Finish()));
   write(until.Finish());
   WriteOutput("", "\n");
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  const bool conversation = command.chat && command.prompt.empty();
+  if (made > 1 && last > first && !conversation) {
+    LogInfo("{} tokens: the first after {:.2f} s, then {:.1f} a second", made,
+            seconds(first - begin), static_cast<double>(made - 1) / seconds(last - first));
+  }
   return all;
 }
 

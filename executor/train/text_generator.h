@@ -38,7 +38,7 @@ class TextGenerator {
   // Takes the planned memory, then loads `folder` (config.json and safetensors) into it. Throws as
   // Engine and HfWeightsSource.
   TextGenerator(const std::filesystem::path& folder, const GeneratorOptions& options);
-  // The same with LowerGenerator's program at hand.
+  // The same with LowerGenerator's program at hand, which may be one for another backend.
   TextGenerator(const std::filesystem::path& folder, Program program,
                 const GeneratorOptions& options);
   ~TextGenerator();

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/program/verify.h"
 #include "tests/executor/train/generator_models.h"
 
 namespace zeroplan {
@@ -52,6 +53,28 @@ TEST_CASE("generator: 16 bit is fp32 but for its rounding, in half the memory, t
       CHECK(rounded.used_bytes() == rounded.program().arena_bytes);
     }
     CHECK(exact.used_bytes() == exact.program().arena_bytes);
+  }
+}
+
+// On the CPU, whose kernels take the same arguments: what is planned for a GPU is what is touched.
+TEST_CASE("generator: a program for a GPU makes the same of its weights, within its plan") {
+  const TrainFixture fixture;
+  for (const std::string& folder : GeneratorModels(fixture)) {
+    CAPTURE(folder);
+    GeneratorOptions options{.context = 40, .threads = 1, .dtype = Dtype::kBF16};
+    TextGenerator here(folder, options);
+    options.backend = Backend::kCuda;
+    for (const bool flash : {true, false}) {
+      CAPTURE(flash);
+      options.flash_attention = flash;
+      Program program = LowerGenerator(LoadModel(folder), options);
+      VerifyOrThrow(program);
+      TextGenerator of_gpu(folder, std::move(program), {.threads = 1});
+      const std::vector<int32_t> text = {'w', 'o', 'r', 'd', 's', ' ', 'o', 'f'};
+      // But for GELU, which a GPU's programs apply to sums that are not rounded.
+      CHECK(FarthestLogits(of_gpu, here, text) < 0.034);
+      CHECK(of_gpu.used_bytes() == of_gpu.program().arena_bytes);
+    }
   }
 }
 

@@ -36,8 +36,8 @@ template <typename T, int kPacks, int kHeads>
 __global__ void __launch_bounds__(kThreads)
     PartKernel(CacheShape s, const T* qkv_1N, const StepState* state, T* cache_T2GD,
                float* partials) {
-  extern __shared__ __align__(
-      16) float dynamic[];  // q [kHeads][D], then a head's sums of the teams [kTeams][D]
+  // q [kHeads][D], then a head's sums of the teams [kTeams][D].
+  extern __shared__ __align__(16) float dynamic[];
   __shared__ float maxima[kHeads][kTeams], totals[kHeads][kTeams];
   const int part = static_cast<int>(blockIdx.x), parts = static_cast<int>(gridDim.x);
   const auto D = static_cast<int>(s.D), packs = D / kVector;
