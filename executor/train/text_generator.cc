@@ -16,6 +16,10 @@ namespace {
 
 constexpr int32_t kLineFeed = 10;
 
+// Elements that are loaded at a time, 16 MiB in fp32: plans hold two such slots in pinned memory,
+// and in 16 bit two more where weights are rounded.
+constexpr uint64_t kLoadedAtOnce = 1u << 22;
+
 // A pass over a whole context costs about as much as so many-th of its tokens one by one: rows that
 // share a product's matrix are that much cheaper than single ones. On a GPU in bf16 a row's 2 FLOPs
 // a weight take 2 / (dense peak), and a single token's 2 bytes a weight 2 / (memory bandwidth): of
@@ -43,6 +47,7 @@ Program LowerGenerator(const ModelSpec& model, const GeneratorOptions& options) 
   lower.backend = options.backend;
   lower.flash_attention = options.flash_attention;
   lower.keep_keys_values = options.keep_keys_values;
+  lower.checkpoint_chunk_elements = kLoadedAtOnce;
   return Lower(model, setup, lower);
 }
 
