@@ -87,11 +87,10 @@ struct KeyRows {
 void CopyKeys(const KernelCall& call, const KeyRows& from, const KeyRows& to) {
   const AttentionDims dims = AttentionDimsOf(call);
   const auto bytes = [](int64_t elements) { return static_cast<size_t>(elements) * 2; };
-  CheckRuntimeCall(
-      cudaMemcpy2DAsync(to.data, bytes(to.row), from.data, bytes(from.row), bytes(dims.G * dims.D),
-                        static_cast<size_t>(dims.B * dims.T), cudaMemcpyDeviceToDevice,
-                        call.context.cuda->stream),
-      "copying keys");
+  CheckRuntimeCall(cudaMemcpy2DAsync(to.data, bytes(to.row), from.data, bytes(from.row),
+                                     bytes(dims.G * dims.D), static_cast<size_t>(dims.B * dims.T),
+                                     cudaMemcpyDeviceToDevice, call.context.cuda->stream),
+                   "copying keys");
 }
 
 void RunDocuments(const KernelCall& call, const SdpaDocuments& documents, const Wanted& wanted,

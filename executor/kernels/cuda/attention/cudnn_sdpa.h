@@ -43,8 +43,8 @@ class SdpaPlan {
 // gradients in dqkv_BTN.
 //
 // Of documents: lse is [B*T, H]; in the backward pass keys, values and their gradients, where query
-// heads share them, are [B*T, G*D] each; the arrays that DocumentWorkspace (core/program/attention_path.h) describes say where
-// documents are.
+// heads share them, are [B*T, G*D] each; the arrays that DocumentWorkspace
+// (core/program/attention_path.h) describes say where documents are.
 struct SdpaPointers {
   void *q = nullptr, *k = nullptr, *v = nullptr;
   void *out = nullptr, *lse = nullptr, *dout = nullptr;
