@@ -3,37 +3,91 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <ranges>
+#include <utility>
 #include <vector>
 
 namespace zeroplan {
+namespace {
 
-int32_t DrawToken(std::span<const float> logits, const SamplingOptions& sampling,
-                  std::mt19937_64& random) {
+// So many of a vocabulary are sorted first where the nucleus may be of any size: most are smaller.
+constexpr size_t kFirstSorted = 1024;
+
+// Logits that are looked at together: whether one is above what was found is asked of all at once.
+constexpr size_t kBlock = 1024;
+
+// The likeliest `count`, likeliest first; of equals the first.
+std::vector<int32_t> Likeliest(std::span<const float> logits, size_t count) {
   const auto at = [&](int32_t token) { return logits[static_cast<size_t>(token)]; };
   const auto likelier = [&](int32_t a, int32_t b) {
     return at(a) != at(b) ? at(a) > at(b) : a < b;
   };
-  if (sampling.temperature <= 0) {
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  }
-  size_t kept = sampling.top_k > 0 ? std::min(logits.size(), static_cast<size_t>(sampling.top_k))
-                                   : logits.size();
-  // A few of a large vocabulary are found without a list of all.
-  const auto tokens = std::views::iota(0, static_cast<int32_t>(logits.size()));
-  std::vector<int32_t> order(kept);
-  std::partial_sort_copy(tokens.begin(), tokens.end(), order.begin(), order.end(), likelier);
-  std::vector<double> weights(kept);
-  for (size_t i = 0; i < kept; ++i) {
-    weights[i] = std::exp(static_cast<double>(at(order[i]) - at(order[0])) / sampling.temperature);
-  }
-  if (sampling.top_p < 1) {
-    const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-    double before = weights[0];
-    for (kept = 1; kept < weights.size() && before < sampling.top_p * all; ++kept) {
-      before += weights[kept];
+  count = std::min(count, logits.size());
+  std::vector<int32_t> found;  // a heap, the unlikeliest in front
+  found.reserve(count);
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const auto block = logits.subspan(begin, std::min(kBlock, logits.size() - begin));
+    if (found.size() == count) {
+      const float least = at(found.front());
+      if (std::count_if(block.begin(), block.end(), [=](float x) { return x > least; }) == 0) {
+        continue;
+      }
     }
-    weights.resize(kept);
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (found.size() == count) {
+        if (!(block[i] > at(found.front()))) continue;
+        std::pop_heap(found.begin(), found.end(), likelier);
+        found.pop_back();
+      }
+      found.push_back(static_cast<int32_t>(begin + i));
+      std::push_heap(found.begin(), found.end(), likelier);
+    }
+  }
+  std::sort_heap(found.begin(), found.end(), likelier);
+  return found;
+}
+
+// Leaves the fewest of the first weights that come to `mass`; false if all of them do not.
+bool CutNucleus(std::vector<double>& weights, double mass) {
+  double before = weights[0];
+  size_t kept = 1;
+  for (; kept < weights.size() && before < mass; ++kept) before += weights[kept];
+  weights.resize(kept);
+  return before >= mass;
+}
+
+}  // namespace
+
+int32_t DrawToken(std::span<const float> logits, const SamplingOptions& sampling,
+                  std::mt19937_64& random) {
+  if (sampling.temperature <= 0) return Likeliest(logits, 1).front();
+  std::vector<int32_t> order;
+  std::vector<double> weights;
+  // Takes `tokens`, whose weights are those beside the likeliest of all; returns their sum.
+  const auto weigh = [&](std::vector<int32_t> tokens, int32_t likeliest) {
+    order = std::move(tokens);
+    weights.resize(order.size());
+    std::transform(order.begin(), order.end(), weights.begin(), [&](int32_t token) {
+      const float below =
+          logits[static_cast<size_t>(token)] - logits[static_cast<size_t>(likeliest)];
+      return std::exp(static_cast<double>(below) / sampling.temperature);
+    });
+    return std::accumulate(weights.begin(), weights.end(), 0.0);
+  };
+  const auto top_k = static_cast<size_t>(std::max(sampling.top_k, 0));
+  if (top_k > 0 && top_k < logits.size()) {
+    std::vector<int32_t> tokens = Likeliest(logits, top_k);
+    const int32_t likeliest = tokens.front();
+    const double all = weigh(std::move(tokens), likeliest);
+    if (sampling.top_p < 1) CutNucleus(weights, sampling.top_p * all);
+  } else {
+    std::vector<int32_t> tokens(logits.size());
+    std::iota(tokens.begin(), tokens.end(), 0);
+    const int32_t likeliest = Likeliest(logits, 1).front();
+    const double all = weigh(std::move(tokens), likeliest);
+    for (size_t count = kFirstSorted; sampling.top_p < 1; count *= 8) {
+      weigh(Likeliest(logits, count), likeliest);
+      if (CutNucleus(weights, sampling.top_p * all) || count >= logits.size()) break;
+    }
   }
   std::discrete_distribution<size_t> draw(weights.begin(), weights.end());
   return order[draw(random)];

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -54,6 +56,49 @@ TEST_CASE("sampling: probabilities, top-k and top-p") {
   CHECK(Shares(kLogits, {.temperature = 1, .top_k = 0, .top_p = 0.76}).size() == 3);
   // Of those that top-k leaves, as if they were all.
   CHECK(Shares(kLogits, {.temperature = 1, .top_k = 2, .top_p = 0.6}).size() == 1);
+}
+
+TEST_CASE("sampling: the likeliest of a large vocabulary, of equals the first, wherever they are") {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<float> logits(5'000);
+    for (float& logit : logits) logit = static_cast<float>(random() % 100);
+    logits[random() % 5'000] = 100;
+    logits[random() % 5'000] = 100;
+    const auto first = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    CHECK(DrawToken(logits, {.temperature = 0}, random) == first);
+    // Three of 100 and 99: those that a sort puts first.
+    std::vector<int32_t> order(logits.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    order.resize(3);
+    for (int draw = 0; draw < 20; ++draw) {
+      const int32_t token = DrawToken(logits, {.temperature = 100, .top_k = 3}, random);
+      CHECK(std::find(order.begin(), order.end(), token) != order.end());
+    }
+  }
+}
+
+// Half of 40,000 tokens that are all as likely, behind which others are hardly ever drawn.
+TEST_CASE("sampling: a nucleus of thousands in a large vocabulary") {
+  std::vector<float> logits(100'000, -20.0f);
+  std::fill(logits.begin() + 30'000, logits.begin() + 70'000, 3.0f);
+  std::mt19937_64 random(5);
+  int32_t first = 100'000, last = 0;
+  for (int i = 0; i < 200; ++i) {
+    const int32_t token = DrawToken(logits, {.temperature = 1, .top_k = 0, .top_p = 0.5}, random);
+    first = std::min(first, token);
+    last = std::max(last, token);
+  }
+  CHECK(first >= 30'000);
+  CHECK(first < 31'000);  // 200 draws of 20,000: none of the first 1,000 by a chance of 4e-5
+  CHECK(last >= 49'000);
+  CHECK(last <= 50'000);  // the others' e^-23 each are worth a hundred-thousandth of one
+  const int32_t any = DrawToken(logits, {.temperature = 1, .top_k = 0}, random);
+  CHECK(any >= 30'000);
+  CHECK(any < 70'000);
 }
 
 TEST_CASE("stop text: nothing of it is shown, however the text is cut") {
