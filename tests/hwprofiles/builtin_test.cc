@@ -70,6 +70,21 @@ TEST_CASE("every part is used or can be: each composes and each GPU has a machin
   }
 }
 
+TEST_CASE("fp32 peaks are what multiprocessors and clock give") {
+  for (const std::string& name : EmbeddedNames("gpus")) {
+    INFO(name);
+    // 44 TFLOP/s at 78 SMs would be 2.2 GHz; NVIDIA publishes neither.
+    if (name == "h20-96gb-sxm") continue;
+    const GpuProfile gpu = LoadProfile(name).gpu;
+    const bool half_width =
+        gpu.architecture == "volta" || gpu.architecture == "turing" || gpu.architecture == "ampere";
+    const double lanes = half_width ? 64 : 128;
+    const double flops = 2 * lanes * gpu.sm_count.value * gpu.max_sm_clock.value;
+    CHECK(gpu.dense_peaks.at(Dtype::kF32).value < 1.02 * flops);
+    CHECK(gpu.dense_peaks.at(Dtype::kF32).value > 0.95 * flops);
+  }
+}
+
 TEST_CASE("the default machine's figures, in base units") {
   const HardwareProfile h200 = LoadProfile(std::string(kDefaultProfile));
   CHECK(h200.gpu.memory.value == 141e9);

@@ -50,7 +50,7 @@ def translations(bytes_wanted, rng, languages=None):
         try:
             with open(path, "rb") as file:
                 catalog = gettext.GNUTranslations(file)._catalog
-        except (OSError, ValueError, UnicodeDecodeError):
+        except (OSError, LookupError, ValueError):  # not a catalog, or a header of another form
             continue
         text = "\n".join(value for value in catalog.values() if isinstance(value, str))
         yield text
