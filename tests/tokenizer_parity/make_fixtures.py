@@ -1,7 +1,7 @@
 """Writes tests/fixtures/tokenizers: tiny tokenizers of each structure, and what the PyPI package `tokenizers`
 makes of some texts with them.
 
-usage: make_fixtures.py FOLDER
+usage: make_fixtures.py FOLDER [NAME...]    (default: all)
 """
 import json
 import os
@@ -31,7 +31,7 @@ def main():
                 for name in ("README.md", "docs/planning.md")]
     training += ["\u4e2d\u6587\u5206\u8bcd\uff0c\u4e2d\u6587\u6d4b\u8bd5\u3002 caf\u00e9 "] * 20
     os.makedirs(folder, exist_ok=True)
-    for name in structures.STRUCTURES:
+    for name in sys.argv[2:] or structures.STRUCTURES:
         spelt = "ByteLevel" in json.dumps(structures.STRUCTURES[name].get("pre_tokenizer"))
         document = structures.build(name, training, 460 if spelt else 330, limit_alphabet=None if spelt else 90)
         path = os.path.join(folder, f"{name}.json")

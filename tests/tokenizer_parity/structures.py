@@ -14,6 +14,10 @@ O200K = "|".join([
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+TEKKEN = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"\p{N}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
 DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
              r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
@@ -99,6 +103,18 @@ STRUCTURES = {
         decoder=FALLBACK_DECODER,
         model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
         tokens=LLAMA2_SPECIALS + [("[INST]", {}), ("[/INST]", {})], fallback=True),
+    "mistral_nemo": dict(
+        pre_tokenizer=sequence("pretokenizers", split(TEKKEN), byte_level(use_regex=False)),
+        post_processor=template(["<s>"]), decoder=byte_level(), model={"ignore_merges": True},
+        tokens=LLAMA2_SPECIALS + [("[INST]", {}), ("[/INST]", {})]),
+    "gemma": dict(
+        normalizer={"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        pre_tokenizer=split(" ", "MergedWithPrevious", kind="String"), post_processor=template(["<bos>"]),
+        decoder=sequence("decoders", {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                         {"type": "ByteFallback"}, {"type": "Fuse"}),
+        model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "ignore_merges": False},
+        tokens=[("<pad>", {}), ("<eos>", {}), ("<bos>", {}), ("<unk>", {}), ("<start_of_turn>", {}),
+                ("<end_of_turn>", {}), ("<table>", {"special": False})], fallback=True),
     "metaspace_always": dict(
         normalizer={"type": "NFKC"}, pre_tokenizer=metaspace(add_prefix_space=True),
         decoder=metaspace(prepend_scheme="always", split=True),
