@@ -223,8 +223,8 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
   command.Value({group,
                  "--checkpointing",
                  "none|selective|full|all",
-                 std::string("Activations: keep all, or recompute norms and GELU, or whole layers, "
-                             "in the backward pass") +
+                 std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
+                             "whole layers, in the backward pass") +
                      (searched ? " (default all)" : " (default none)"),
                  {kPlan, kConfig}},
                 choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));

@@ -83,7 +83,7 @@ struct ZeroConfig {
 // What the backward pass computes again of the forward's activations.
 enum class RecomputeKind : uint8_t {
   kNone,       // nothing, all are kept
-  kSelective,  // of each layer the outputs of layer norms and GELU, from inputs that are kept;
+  kSelective,  // of each layer the outputs of norms, GELU and SwiGLU, from kept inputs;
                // products and attention never run twice
   kFull,       // all but the inputs of segments of layers
 };
