@@ -56,12 +56,27 @@ class Stage3 : public TorchRuntime {
     live_ = 0;
     queue_.assign(trace_params_.begin(), trace_params_.end());
     if (mode_ == Trace::kComplete) fetched_for_.assign(model_.params.size(), -1);
+    Fetch(kNoParams);  // the whole model's hooks
   }
+  void BeginBackward() override { Fetch(kNoParams); }
 
+  // _register_deepspeed_module: hooks around every module, and by autograd functions around its
+  // backward pass. Those that have no parameters count in the trace, and prefetch.
   void BeforeForward(int module) override { Fetch(module); }
-  void AfterForward(int module) override { Release(module); }
-  void BeforeBackward(int module) override { Fetch(module); }
+  void AfterForward(int module) override {
+    if (module != recomputed_) Release(module);
+  }
+  void BeforeBackward(int module) override {
+    if (module != recomputed_) Fetch(module);
+    recomputed_ = kNoParams;
+  }
   void AfterBackward(int module) override { Release(module); }
+  void BeforeLayer() override { Fetch(kNoParams); }
+  void BeforeLayerBackward() override { Fetch(kNoParams); }
+  void BeforeRecompute(int last_module) override {
+    Fetch(last_module);
+    recomputed_ = last_module;
+  }
 
   // reduce_independent_p_g_buckets_and_remove_grads
   void Gradient(int param, Tensor grad) override {
@@ -69,7 +84,7 @@ class Stage3 : public TorchRuntime {
     const uint64_t elements = model_.params[index].elements;
     if (bucket_elements_ > 0 && bucket_elements_ + elements > zero_.reduce_bucket_elements)
       Reduce();
-    timer_->Host(timer_->constants().partitioned_gradient);
+    timer_->Python(PythonCall::kGradient);
     timer_->StreamWaits(reduce_stream_, TorchClock::kComputeStream);
     timer_->Memory(4 * static_cast<double>(elements), 1, reduce_stream_);
     bucket_params_.push_back(index);
@@ -80,12 +95,8 @@ class Stage3 : public TorchRuntime {
   void EndBackward() override {
     Reduce();
     timer_->HostWaits(reduce_stream_);
-    // reset_step: the first run is not recorded, the second is the trace of those that follow.
-    if (mode_ == Trace::kRecord) {
-      CompleteTrace();
-    } else if (mode_ == Trace::kNone) {
-      mode_ = Trace::kRecord;
-    }
+    // reset_step, at the next forward pass: the first run is the trace of those that follow.
+    if (mode_ == Trace::kRecord) CompleteTrace();
     prefetched_.clear();
   }
 
@@ -154,12 +165,14 @@ class Stage3 : public TorchRuntime {
     // _post_step: what persists is gathered one parameter after the other.
     for (size_t i = 0; i < whole_.size(); ++i) {
       if (!Persists(i)) continue;
+      if (Gathers()) timer_->Python(PythonCall::kPersistentParam);
       timer_->Collective(TorchClock::kComputeStream, CollectiveOp::kAllGather,
                          static_cast<double>(Bytes(i)));
     }
   }
 
-  enum class Trace : uint8_t { kNone, kRecord, kComplete };
+  enum class Trace : uint8_t { kRecord, kComplete };
+  static constexpr int kNoParams = -1;  // in place of a module
   struct SubGroup {
     uint64_t elements = 0;
     bool on_host = false, has_states = false;
@@ -172,6 +185,10 @@ class Stage3 : public TorchRuntime {
   };
 
   uint64_t Bytes(size_t param) const { return 2 * model_.params[param].elements; }
+  const std::vector<int>& Params(int module) const {
+    static const std::vector<int> none;
+    return module == kNoParams ? none : model_.modules[static_cast<size_t>(module)].params;
+  }
   // One rank's shards are the parameters, unless they are brought from the host.
   bool Gathers() const { return gpus_ > 1 || offload_param_; }
   bool Persists(size_t param) const {
@@ -271,7 +288,7 @@ class Stage3 : public TorchRuntime {
   void CompleteTrace() {
     mode_ = Trace::kComplete;
     for (size_t step = 0; step < trace_.size(); ++step) {
-      for (const int param : model_.modules[static_cast<size_t>(trace_[step])].params) {
+      for (const int param : Params(trace_[step])) {
         trace_params_.push_back({static_cast<size_t>(param), static_cast<int>(step)});
       }
     }
@@ -280,6 +297,8 @@ class Stage3 : public TorchRuntime {
   // __all_gather_params and AllGatherCoalescedHandle: several parameters arrive in one buffer.
   void Gather(const std::vector<size_t>& params) {
     if (params.empty()) return;
+    timer_->Python(PythonCall::kGather);
+    timer_->Python(PythonCall::kGatheredParam, static_cast<int>(params.size()));
     Gathered gathered;
     uint64_t bytes = 0;
     for (const size_t param : params) {
@@ -338,9 +357,9 @@ class Stage3 : public TorchRuntime {
   // _fetch_sub_module_impl
   void Fetch(int module) {
     if (mode_ == Trace::kRecord) trace_.push_back(module);
-    timer_->Host(timer_->constants().module_hooks);
+    timer_->Python(PythonCall::kModuleHooks);
     if (!Gathers()) return;
-    const std::vector<int>& params = model_.modules[static_cast<size_t>(module)].params;
+    const std::vector<int>& params = Params(module);
     std::vector<size_t> missing;
     for (const int param : params) {
       const auto index = static_cast<size_t>(param);
@@ -397,7 +416,7 @@ class Stage3 : public TorchRuntime {
     uint64_t traversed = 0;
     for (auto step = static_cast<size_t>(position_); step < trace_.size(); ++step) {
       if (traversed >= zero_.max_reuse_distance) return false;
-      for (const int other : model_.modules[static_cast<size_t>(trace_[step])].params) {
+      for (const int other : Params(trace_[step])) {
         if (static_cast<size_t>(other) == param) return true;
         traversed += model_.params[static_cast<size_t>(other)].elements;
       }
@@ -408,6 +427,7 @@ class Stage3 : public TorchRuntime {
   // __reduce_and_partition_ipg_grads, reduce_scatter_coalesced, partition_grads
   void Reduce() {
     if (bucket_params_.empty()) return;
+    timer_->Python(PythonCall::kReduction);
     {
       uint64_t padded = 0;
       for (const size_t param : bucket_params_) padded += gpus_ * shards_[param];
@@ -481,8 +501,9 @@ class Stage3 : public TorchRuntime {
   std::vector<Tensor> unbucketed_;
   uint64_t bucket_elements_ = 0;
 
-  Trace mode_ = Trace::kNone;
-  std::vector<int> trace_;  // modules in the order of a micro-step
+  Trace mode_ = Trace::kRecord;
+  int recomputed_ = kNoParams;  // the module that BeforeRecompute has named
+  std::vector<int> trace_;      // modules in the order of a micro-step
   std::vector<std::pair<size_t, int>> trace_params_;
   std::deque<std::pair<size_t, int>> queue_;
   std::vector<int> fetched_for_;

@@ -115,8 +115,12 @@ std::string Doubt(const RuntimePlan& plan) {
       setup.recompute == kNoRecompute) {
     return "";
   }
-  return "Stage 3 with recompute is the least certain: of two such runs on several GPUs without "
-         "offload one took 1.9 times its predicted time. Try it before you rely on it.";
+  return fmt::format(
+      "Stage 3 with recompute waits for the host's Python, whose speed is not known: {} such runs "
+      "without offload took {:.2f} to {:.2f} times their predicted time. Try it before you rely on "
+      "it.",
+      kDeepSpeedMargins.recompute_runs, kDeepSpeedMargins.recompute_fastest,
+      kDeepSpeedMargins.recompute_slowest);
 }
 
 std::string MemoryText(const RuntimePlan& plan) {
@@ -449,6 +453,9 @@ std::string RuntimePlanJson(const RuntimePlan& plan, const std::string& config) 
                      {"reserved", margins.reserved},
                      {"device", margins.device},
                      {"host", margins.host}};
+  if (margins.recompute_runs > 0) {
+    json["margins"]["stage_3_recompute_step_seconds"] = margins.recompute_worst;
+  }
   json["stages"] = Json::array();
   for (const RuntimeStageBest& stage : plan.search.stages) {
     const std::optional<RuntimeJudged>& shown = stage.best ? stage.best : stage.closest;

@@ -148,14 +148,18 @@ Json ChoiceJson(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
 
 std::string RuntimeMarginText(OtherRuntime runtime) {
   const RuntimeMargins& margins = MarginsOf(runtime);
+  const std::string recompute =
+      margins.recompute_runs == 0
+          ? ""
+          : fmt::format(", of stage 3 with recompute {:.0f} %", 100 * margins.recompute_worst);
   return fmt::format(
       "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
       "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
-      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most; of {} choices of "
+      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} choices of "
       "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.",
       margins.runs, OtherRuntimeName(runtime), 100 * margins.allocated, 100 * margins.reserved,
       100 * margins.device, 100 * margins.host, 100 * margins.time_median, 100 * margins.time_worst,
-      margins.chosen_runs, 100 * margins.chosen_median, 100 * margins.chosen_worst);
+      recompute, margins.chosen_runs, 100 * margins.chosen_median, 100 * margins.chosen_worst);
 }
 
 std::string RuntimeText(const RuntimeEstimate& estimate) {

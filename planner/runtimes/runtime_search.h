@@ -68,12 +68,12 @@ struct RuntimeJudged {
 // Tokens a second that choices are compared by. A choice with offload has to be faster by
 // kOffloadMargin (search.h) to be preferred, DeepSpeed's stage 3 by kStage3Margin (its time is
 // that of Python code around every module, known less well than kernels' is), with recompute by
-// kStage3RecomputeMargin (runs took up to 1.9 times their prediction, docs/runtimes.md), one whose
+// kStage3RecomputeMargin (a slow host took 1.45 times the prediction, docs/runtimes.md), one whose
 // reserved memory fits without its margin by kTightMargin, one that empties its cache by
 // kCacheMargin and by kSegmentSeconds for each segment that it gives back and asks for again in a
 // step (the driver waits for the GPU to free one): each may be slower than its time says. One at
 // risk is taken only where nothing else fits. All of these are cautions, not measurements.
-inline constexpr double kStage3Margin = 0.03, kStage3RecomputeMargin = 0.3, kTightMargin = 0.03,
+inline constexpr double kStage3Margin = 0.03, kStage3RecomputeMargin = 0.15, kTightMargin = 0.03,
                         kCacheMargin = 0.05, kSegmentSeconds = 2e-3;
 double RuntimeMerit(const RuntimeJudged& judged);
 // Choices this close in merit are not told apart; the simplest is taken: nothing offloaded, a lower

@@ -266,7 +266,9 @@ void TorchStep::Forward() {
   residuals_.push_back(std::move(embedded));
   for (int layer = 0; layer < model_.spec.layers; ++layer) {
     Saved saved;
+    hooks_->BeforeLayer();
     residuals_.push_back(Block(layer, &saved, !run_.recompute));
+    hooks_->AfterLayer();
     saved_.push_back(run_.recompute ? KeptByCheckpoint(std::move(saved)) : std::move(saved));
   }
   final_norm_ = Norm(model_.final_norm(), TorchOp::kFinalNorm, &final_stats_);
@@ -398,9 +400,14 @@ void TorchStep::Backward() {
     for (int layer = static_cast<int>(model_.spec.layers) - 1; layer >= 0; --layer) {
       Saved saved = std::move(saved_.back());
       saved_.pop_back();
-      if (run_.recompute) Tensor out = Block(layer, &saved, /*keep=*/true);
+      hooks_->BeforeLayerBackward();
+      if (run_.recompute) {
+        hooks_->BeforeRecompute(Module(layer, model_.layer_modules - 1));
+        Tensor out = Block(layer, &saved, /*keep=*/true);
+      }
       BlockBackward(layer, std::move(saved));
       residuals_.pop_back();
+      hooks_->AfterLayerBackward();
     }
     if (model_.gpt2_style) {
       hooks_->BeforeBackward(1);

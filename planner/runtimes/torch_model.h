@@ -50,6 +50,16 @@ class TorchHooks {
   virtual void AfterForward(int /*module*/) {}
   virtual void BeforeBackward(int /*module*/) {}
   virtual void AfterBackward(int /*module*/) {}
+  // A layer is a module too, without parameters of its own. Around its modules:
+  virtual void BeforeLayer() {}
+  virtual void AfterLayer() {}
+  virtual void BeforeLayerBackward() {}
+  virtual void AfterLayerBackward() {}
+  // A checkpointed layer's backward has come to its last module, whose saved tensors are wanted, so
+  // that the layer's modules run forward again. The last one only begins to: its forward pass is
+  // broken off where the last tensor has been made (torch/utils/checkpoint.py,
+  // _StopRecomputationError), without what follows it.
+  virtual void BeforeRecompute(int /*last_module*/) {}
   // A parameter's gradient is whole.
   virtual void Gradient(int param, Tensor grad) = 0;
 };

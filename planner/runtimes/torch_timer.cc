@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace zeroplan {
+namespace {
+
+// What issuing a gather takes beside what waiting for and freeing one of its parameters does:
+// 0.235 ms to 0.115 on a CPU, with DeepSpeed 0.19.6's own code and collectives that do nothing.
+constexpr double kGatherOverParam = 2;
+
+}  // namespace
 
 TorchTimer::TorchTimer(const TorchMachine* machine, const TimeConstants& constants)
     : machine_(machine),
@@ -62,6 +69,27 @@ void TorchTimer::Copy(int stream, bool to_device, double bytes, int calls) {
       calls * machine_->transfers.Seconds(to_device, bytes / calls, /*pageable=*/false);
   clock_.Issue(stream, seconds, TimeCause::kTransfer,
                to_device ? SharedResource::kToDevice : SharedResource::kFromDevice);
+}
+
+void TorchTimer::Python(PythonCall call, int count) {
+  calls_[static_cast<size_t>(call)] += count;
+  const auto seconds = [&] {
+    switch (call) {
+      case PythonCall::kModuleHooks:
+        return constants_.module_hooks;
+      case PythonCall::kGather:
+        return kGatherOverParam * constants_.gathered_param;
+      case PythonCall::kGatheredParam:
+      case PythonCall::kPersistentParam:
+        return constants_.gathered_param;
+      case PythonCall::kGradient:
+        return constants_.partitioned_gradient;
+      case PythonCall::kReduction:
+        break;  // part of its gradients
+    }
+    return 0.0;
+  };
+  Host(count * seconds());
 }
 
 void TorchTimer::HostUpdate(double bytes) {

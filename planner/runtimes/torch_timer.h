@@ -2,6 +2,8 @@
 // its Python thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,6 +14,19 @@
 #include "planner/runtimes/torch_machine.h"
 
 namespace zeroplan {
+
+// Calls of a runtime's Python code that take the host longer than an operation, at stage 3 of
+// DeepSpeed: a module's hooks, of its forward or backward pass; a gather of some parameters, and
+// each of them; a parameter that is gathered by itself after an update; a gradient.
+enum class PythonCall : uint8_t {
+  kModuleHooks,
+  kGather,
+  kGatheredParam,
+  kPersistentParam,
+  kGradient,
+  kReduction
+};
+inline constexpr size_t kPythonCalls = 6;
 
 // Without a machine nothing takes time.
 class TorchTimer {
@@ -43,6 +58,10 @@ class TorchTimer {
   void Collective(int stream, CollectiveOp op, double full_bytes, int calls = 1);
   // Between page-locked memory and the GPU.
   void Copy(int stream, bool to_device, double bytes, int calls = 1);
+  // `count` calls, each as long as TimeConstants says.
+  void Python(PythonCall call, int count = 1);
+  // So many there have been.
+  int64_t calls(PythonCall call) const { return calls_[static_cast<size_t>(call)]; }
   void Host(double seconds) {
     if (machine_) clock_.Host(seconds);
   }
@@ -70,6 +89,7 @@ class TorchTimer {
   TorchClock clock_;
   std::optional<TorchKernels> kernels_;
   bool compiled_ = false, skip_ = false;
+  std::array<int64_t, kPythonCalls> calls_{};
   std::vector<TorchClock::Reading> micro_steps_;
   TorchClock::Reading begin_, end_;
 };

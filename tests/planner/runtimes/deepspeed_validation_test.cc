@@ -120,7 +120,7 @@ TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit")
     CHECK(std::abs(context - Gib(left_out.predicted.context_bytes)) < 0.1);
   }
   CHECK(errors.count == 67);
-  CHECK(errors.worst < 0.091);
+  CHECK(errors.worst < 0.098);
 }
 
 TEST_CASE("docs/runtimes.md holds the table as it is predicted now") {

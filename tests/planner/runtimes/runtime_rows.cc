@@ -202,11 +202,19 @@ std::vector<TimedRow> RowsWithTime(bool chosen) {
   const auto group = [&](const auto& row, std::string name) {
     return name + (row.chosen ? ", chosen" : row.later ? ", later" : "");
   };
+  const auto recomputes_at_stage_3 = [](const DeepSpeedRow& row) {
+    const TrainSetup& setup = row.run.setup;
+    return setup.zero.stage == 3 && setup.recompute.kind != RecomputeKind::kNone &&
+           setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+  };
   for (DeepSpeedRow& row : LoadDeepSpeedRows()) {
-    if (row.step_seconds == 0 || row.chosen != chosen) continue;
+    if (row.step_seconds == 0 || (row.chosen && !recomputes_at_stage_3(row)) != chosen) continue;
     const TrainSetup& setup = row.run.setup;
     const bool offload = setup.zero.offload_optimizer.device == OffloadDevice::kCpu;
-    rows.push_back({row.label, group(row, offload ? "DeepSpeed, offload" : "DeepSpeed"),
+    rows.push_back({row.label,
+                    recomputes_at_stage_3(row)
+                        ? kStage3RecomputeGroup
+                        : group(row, offload ? "DeepSpeed, offload" : "DeepSpeed"),
                     row.step_seconds,
                     Predictor<DeepSpeedRun, DeepSpeedFootprint>(
                         row.run, MachineOf(row.small_host, setup.batch.world_size))});
