@@ -116,9 +116,10 @@ std::string Doubt(const RuntimePlan& plan) {
     return "";
   }
   return fmt::format(
-      "Stage 3 with recompute waits for the host's Python, whose speed is not known: {} such runs "
-      "without offload took {:.2f} to {:.2f} times their predicted time. Try it before you rely on "
-      "it.",
+      "Stage 3 with recompute is the least certain: it waits for the host's Python, whose speed is "
+      "not known. {} such runs without offload took {:.2f} to {:.2f} times their predicted time. "
+      "Try "
+      "it before you rely on it.",
       kDeepSpeedMargins.recompute_runs, kDeepSpeedMargins.recompute_fastest,
       kDeepSpeedMargins.recompute_slowest);
 }
