@@ -1,5 +1,6 @@
 // zeroplan: every command that plans, and the way to those that run something.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,6 +46,14 @@ void AddName(Command& above, const ExecutorCommand& command) {
   });
 }
 
+// What plans makes and drops lists of some hundred KB all the time. By default the C library gives
+// such memory back to the system each time, and every page of the next list is a page fault.
+void KeepFreedMemory() {
+  constexpr int kLargest = 32 << 20;  // the most that it takes for either
+  mallopt(M_MMAP_THRESHOLD, kLargest);
+  mallopt(M_TRIM_THRESHOLD, kLargest);
+}
+
 }  // namespace
 
 void RegisterData(Command& app) { AddName(app, kDataCommand); }
@@ -55,6 +64,7 @@ void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureComm
 
 int RunProgram(int argc, const char* const* argv) {
   if (NeedsExecutor(argc, argv)) BecomeExecutor(argv);
+  KeepFreedMemory();
   return RunApp(argc, argv);
 }
 

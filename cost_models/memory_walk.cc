@@ -96,19 +96,22 @@ class Walker {
       }
       label_of[id] = static_cast<uint32_t>(found - seen.begin());
     }
-    for (size_t count = 0; count <= events_.size(); ++count) {
-      for (size_t phase = 0; phase < report_.phases.size(); ++phase) {
-        if (report_.phases[phase].bytes > 0 && peak_at_[phase] == count) {
-          report_.phases[phase].culprits = Largest(labels);
-        }
+    std::array<size_t, kPhases> by_time{};
+    for (size_t phase = 0; phase < by_time.size(); ++phase) by_time[phase] = phase;
+    std::sort(by_time.begin(), by_time.end(),
+              [&](size_t a, size_t b) { return peak_at_[a] < peak_at_[b]; });
+    size_t at = 0;  // events that are counted
+    for (const size_t phase : by_time) {
+      if (report_.phases[phase].bytes == 0) continue;
+      for (; at < peak_at_[phase]; ++at) {
+        const LifeEvent& event = events_[at];
+        const Buffer& buffer = program_.buffers[event.buffer];
+        if (buffer.space != Space::kDevice) continue;
+        Culprit& culprit = labels[label_of[event.buffer]];
+        culprit.bytes += event.free ? -buffer.bytes : buffer.bytes;
+        culprit.count += event.free ? -1 : 1;
       }
-      if (count == events_.size()) break;
-      const LifeEvent& event = events_[count];
-      const Buffer& buffer = program_.buffers[event.buffer];
-      if (buffer.space != Space::kDevice) continue;
-      Culprit& culprit = labels[label_of[event.buffer]];
-      culprit.bytes += event.free ? -buffer.bytes : buffer.bytes;
-      culprit.count += event.free ? -1 : 1;
+      report_.phases[phase].culprits = Largest(labels);
     }
   }
 

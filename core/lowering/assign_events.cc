@@ -4,12 +4,13 @@
 // List order is what the program means. For each instruction the pass looks up, by the bytes it
 // touches, what on other streams must be over before it (reads after writes, writes after both),
 // and adds a wait unless the stream already knows: it keeps, per stream, how far every other stream
-// is known to have come. All this per kind of micro-step, since an instruction may run in some
-// kinds only. Streams meet at a section's begin and end, but for what follows the step's scalars on
-// the host's streams and on the one that copies to the device (offloaded states are updated, and
-// parameters return) and, where collectives may overlap, for the gathers of updated parameters:
-// they are carried over the end of the optimizer step. Each records an event of its own, and in the
-// first micro-step of the next step they count as instructions that came before the list.
+// is known to have come. Buffers that only one stream touches order nothing. All this per kind of
+// micro-step, since an instruction may run in some kinds only. Streams meet at a section's begin
+// and end, but for what follows the step's scalars on the host's streams and on the one that copies
+// to the device (offloaded states are updated, and parameters return) and, where collectives may
+// overlap, for the gathers of updated parameters: they are carried over the end of the optimizer
+// step. Each records an event of its own, and in the first micro-step of the next step they count
+// as instructions that came before the list.
 //
 // Every micro-step but the last also leaves to the next one what its reductions have yet to do: the
 // collectives, adding to the shards, and their way to the host where states are offloaded. Each of
@@ -19,6 +20,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "core/lowering/access_history.h"
 #include "core/lowering/passes.h"
@@ -43,8 +46,7 @@ struct Carried {
 
 bool TouchesTransients(const Program& p, const Instruction& instruction) {
   bool touches = false;
-  ForEachAccess(p, instruction,
-                [&](const Ref& ref, ArgMode) { touches |= !p.buffers[ref.buffer].persistent; });
+  ForEachTouched(p, instruction, [&](BufferId id) { touches |= !p.buffers[id].persistent; });
   return touches;
 }
 
@@ -122,9 +124,9 @@ class EventPass {
   void Run() {
     if (list_.empty()) return;
     const size_t k = kinds_.size();
+    FindStreams();
     histories_.Begin(k);
-    known_.assign(k * kStreams, kNoneYet);
-    over_.resize(list_.size() * k);
+    known_.assign(k * kStreams, {{0, kNoneYet}});
     if (section_ == Section::kMicroStep) TakeCarried();
     for (size_t i = 0; i < list_.size(); ++i) Visit(i);
     if (section_ == Section::kMicroStep) EndCarried();
@@ -160,6 +162,21 @@ class EventPass {
   const Before& BeforeAt(int32_t index) const {
     const auto count = static_cast<std::ptrdiff_t>(before_.size());
     return before_[static_cast<size_t>(count + index)];
+  }
+
+  void FindStreams() {
+    streams_of_.assign(p_.buffers.size(), 0);
+    const auto note = [&](const Instruction& instruction) {
+      const auto bit = static_cast<uint8_t>(1u << static_cast<unsigned>(instruction.stream));
+      ForEachTouched(p_, instruction, [&](BufferId id) { streams_of_[id] |= bit; });
+    };
+    for (const Instruction& instruction : list_) note(instruction);
+    if (section_ != Section::kMicroStep) return;
+    const std::vector<Instruction>& step = p_.section(Section::kOptimizerStep);
+    for (const CarriedInstruction& carried : carried_.instructions) note(step[carried.instruction]);
+  }
+  bool SeveralStreamsTouch(BufferId id) const {
+    return (streams_of_[id] & (streams_of_[id] - 1)) != 0;
   }
 
   void NoteBefore(const Instruction& instruction, size_t b) {
@@ -200,9 +217,10 @@ class EventPass {
 
   void TakeAccesses(const Instruction& instruction) {
     accesses_.clear();
-    ForEachAccess(p_, instruction, [&](const Ref& ref, ArgMode mode) {
+    ForEachRef(p_, instruction, [&](const Ref& ref, auto mode) {
+      if (!SeveralStreamsTouch(ref.buffer)) return;
       accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverRanks(ref, ranks_),
-                           p_.buffers[ref.buffer].bytes, Writes(mode)});
+                           p_.buffers[ref.buffer].bytes, Writes(mode())});
     });
   }
 
@@ -212,9 +230,22 @@ class EventPass {
     }
   }
 
-  StreamClock& Known(size_t kind, size_t stream) { return known_[kind * kStreams + stream]; }
-  StreamClock& Over(size_t instruction, size_t kind) {
-    return over_[instruction * kinds_.size() + kind];
+  // What a stream knows to be over, from an instruction on.
+  struct Knowledge {
+    size_t from;
+    StreamClock over;
+  };
+
+  std::vector<Knowledge>& Known(size_t kind, size_t stream) {
+    return known_[kind * kStreams + stream];
+  }
+  // What is over once an instruction of `stream` is, itself aside.
+  const StreamClock& KnownAt(size_t instruction, size_t kind, size_t stream) {
+    const std::vector<Knowledge>& known = Known(kind, stream);
+    const auto after =
+        std::upper_bound(known.begin(), known.end(), instruction,
+                         [](size_t i, const Knowledge& knowledge) { return i < knowledge.from; });
+    return after[-1].over;
   }
 
   void Visit(size_t i) {
@@ -224,13 +255,11 @@ class EventPass {
     TakeAccesses(instruction);
     for (size_t k = 0; k < kinds_.size(); ++k) {
       if (!(instruction.when & kinds_[k])) continue;
-      StreamClock need = kNoneYet;
-      for (const Access& a : accesses_) histories_[a.slot + k].AddNeeds(a.span, a.writes, need);
-      WaitFor(i, s, k, need);
-      StreamClock over = Known(k, s);
-      over[s] = static_cast<int32_t>(i);
-      Known(k, s) = over;
-      Over(i, k) = over;
+      if (!accesses_.empty()) {
+        StreamClock need = kNoneYet;
+        for (const Access& a : accesses_) histories_[a.slot + k].AddNeeds(a.span, a.writes, need);
+        WaitFor(i, s, k, need);
+      }
       Note(k, s, static_cast<int32_t>(i));
       if (blocking_ && std::holds_alternative<Collective>(instruction.op)) {
         // Waited for where it is issued: before whatever compute does next.
@@ -242,7 +271,7 @@ class EventPass {
   }
 
   void WaitFor(size_t before, size_t s, size_t k, const StreamClock& need) {
-    StreamClock& known = Known(k, s);
+    StreamClock known = Known(k, s).back().over;
     bool more = false;
     for (size_t t = 0; t < kStreams; ++t) more |= t != s && need[t] > known[t];
     if (!more) return;
@@ -257,9 +286,11 @@ class EventPass {
         known[t] = need[t];
         continue;
       }
-      const StreamClock& over = Over(static_cast<size_t>(need[t]), k);
+      const StreamClock& over = KnownAt(static_cast<size_t>(need[t]), k, t);
       for (size_t x = 0; x < known.size(); ++x) known[x] = std::max(known[x], over[x]);
+      known[t] = need[t];
     }
+    Known(k, s).push_back({before, known});
   }
 
   void AddWait(size_t before, Stream stream, int32_t target, uint8_t kind) {
@@ -353,22 +384,18 @@ class EventPass {
   const bool blocking_;
   const int ranks_;
   std::vector<uint8_t> kinds_;
-  std::vector<Before> before_;      // of micro_step; those that micro-steps leave come first
-  std::vector<Access> accesses_;    // of one instruction
-  std::vector<StreamClock> known_;  // [kind][stream]
-  std::vector<StreamClock> over_;   // [instruction][kind]: what is over once it is
+  std::vector<Before> before_;       // of micro_step; those that micro-steps leave come first
+  std::vector<uint8_t> streams_of_;  // by buffer: those that touch it, a bit each
+  std::vector<Access> accesses_;     // of one instruction, to what several streams touch
+  std::vector<std::vector<Knowledge>> known_;  // [kind][stream]: what changes, in list order
   std::vector<Wait> waits_;
   std::array<bool, kStreams> uses_stream_{};
 };
 
-}  // namespace
-
-Program AssignEvents(Program p) {
+Program AssignTo(std::span<const Section> sections, Program p) {
   const Carried carried = FindCarried(p);
   AccessHistories histories(p.buffers.size());
-  for (int s = 0; s < kSections; ++s) {
-    EventPass(p, static_cast<Section>(s), carried, histories).Run();
-  }
+  for (const Section section : sections) EventPass(p, section, carried, histories).Run();
   for (const std::optional<size_t>& last : carried.last) {
     if (!last) continue;
     Instruction wait{WaitEvent{carried.instructions[*last].event}};
@@ -376,6 +403,21 @@ Program AssignEvents(Program p) {
     p.section(Section::kDrain).push_back(wait);
   }
   return p;
+}
+
+}  // namespace
+
+Program AssignEvents(Program p) {
+  constexpr std::array kAll = [] {
+    std::array<Section, kSections> all{};
+    for (size_t s = 0; s < all.size(); ++s) all[s] = static_cast<Section>(s);
+    return all;
+  }();
+  return AssignTo(kAll, std::move(p));
+}
+
+Program AssignStepEvents(Program p) {
+  return AssignTo(std::array{Section::kMicroStep, Section::kOptimizerStep}, std::move(p));
 }
 
 }  // namespace zeroplan

@@ -26,13 +26,9 @@ std::vector<BufferId> UnitBuffers(const Program& program, Role role) {
   return by_unit;
 }
 
-void Emitter::Push(Op op, Stream stream) {
-  Instruction instruction{op};
-  instruction.stream = stream;
-  instruction.when = when_;
-  instruction.phase = phase_;
-  instruction.layer = layer_;
-  out_.push_back(instruction);
+template <typename OneOp>
+void Emitter::Push(const OneOp& op, Stream stream) {
+  out_.push_back({op, stream, when_, phase_, layer_});
 }
 
 // What `row_bytes`, the row's workspace, is in this program.

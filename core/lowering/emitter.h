@@ -54,7 +54,8 @@ class Emitter {
  private:
   uint64_t AttentionBytes(KernelId kernel, const KernelDims& dims, bool documents,
                           uint64_t row_bytes) const;
-  void Push(Op op, Stream stream);
+  template <typename OneOp>
+  void Push(const OneOp& op, Stream stream);
   Program& program_;
   std::vector<Instruction>& out_;
   Phase phase_ = Phase::kInit;

@@ -3,6 +3,7 @@
 // their own first, which files are written from.
 #include <algorithm>
 
+#include "core/base/units.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/slot_ring.h"
@@ -102,6 +103,9 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
   if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
+  size_t chunks = 0;
+  for (const StatePiece& piece : homes.pieces()) chunks += CeilDiv(piece.count, chunk);
+  p.section(section).reserve(9 * chunks + 8 * homes.pieces().size() + 64);
   for (size_t i = 0; i < homes.pieces().size(); ++i) {
     const StatePiece& piece = homes.pieces()[i];
     if (!homes.HasMaster(piece)) {

@@ -69,8 +69,9 @@ void AddLifetimes(Program& p, std::vector<Instruction>& list) {
       }
       continue;
     }
-    ForEachAccess(p, list[i], [&](const Ref& ref, ArgMode) { touch(ref.buffer, i); });
+    ForEachTouched(p, list[i], [&](BufferId id) { touch(id, i); });
   }
+  if (used.empty()) return;
   size_t free_carried_at = list.size();
   if (!carried.empty()) {
     std::vector<uint32_t> ends = last;

@@ -21,6 +21,7 @@ uint8_t PieceFlags(const Program& p) { return p.layout.world_size > 1 ? kOnRank 
 void BuildInit(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kInit));
   emit.Tag(Phase::kInit, -2);
+  p.section(Section::kInit).reserve(8 * homes.pieces().size() + p.layout.units.size() + 64);
   emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   auto fill = [&](const Ref& ref, Stream stream) {
     emit.Launch(KernelId::kFill, {static_cast<int64_t>(ref.bytes)}, kNoFlags, {ref}, stream);
@@ -102,6 +103,7 @@ void EmitUpdate(Program& p, const StateHomes& homes, Emitter& emit, size_t i) {
 void BuildOptimizerStep(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kOptimizerStep));
   emit.Tag(Phase::kStep, -2);
+  p.section(Section::kOptimizerStep).reserve(12 * homes.pieces().size() + 64);
   const uint64_t at = offsetof(StepState, stop_requested);
   emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
   if (GradsInPlace(p.setup)) {

@@ -3,6 +3,24 @@
 #include "core/lowering/passes.h"
 
 namespace zeroplan {
+namespace {
+
+// kPasses, with `assign_events` for AssignEvents.
+Program RunPasses(Program program, const LowerOptions& options, Program (*assign_events)(Program),
+                  PlacementCache* cache) {
+  for (const Pass& pass : kPasses) {
+    if (pass.leaves == DraftStage::kEvents) {
+      program = assign_events(std::move(program));
+    } else if (pass.leaves == DraftStage::kPlaced && cache != nullptr) {
+      program = PlaceArenas(std::move(program), *cache);
+    } else {
+      program = pass.run(std::move(program), options);
+    }
+  }
+  return program;
+}
+
+}  // namespace
 
 Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
@@ -16,10 +34,15 @@ Program EmptyProgram(const ModelSpec& model,
 }
 
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
-              const TrainSetup& setup, const LowerOptions& options) {
-  Program program = EmptyProgram(model, std::move(tensors), setup, options);
-  for (const Pass& pass : kPasses) program = pass.run(std::move(program), options);
-  return program;
+              const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
+  return RunPasses(EmptyProgram(model, std::move(tensors), setup, options), options, AssignEvents,
+                   cache);
+}
+
+Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+                    const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
+  return RunPasses(EmptyProgram(model, std::move(tensors), setup, options), options,
+                   AssignStepEvents, cache);
 }
 
 Program LowerMicroStep(const ModelSpec& model,

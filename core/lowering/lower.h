@@ -8,6 +8,8 @@
 
 namespace zeroplan {
 
+class PlacementCache;  // core/lowering/placement.h
+
 // kTrain: sections init, micro_step, optimizer_step, eval, save, load. kGenerate: init, load,
 // generate and, with keep_keys_values, decode, with parameters only (one rank, stage 0). In 16 bit
 // there are no fp32 masters: weights are rounded as they are loaded, and are 0 before. Logits are
@@ -58,9 +60,17 @@ uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
 // Runs all passes of kPasses (core/lowering/passes.h). REQUIRES: ValidateModelSpec and
 // ValidateSetup passed.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
-// The same with the parameter table at hand (callers that lower many choices of one model).
+// The same for callers that lower many choices of one model: with the parameter table at hand and,
+// if given, what one choice may take from those before it.
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
-              const TrainSetup& setup, const LowerOptions& options = {});
+              const TrainSetup& setup, const LowerOptions& options = {},
+              PlacementCache* cache = nullptr);
+
+// For those who count and time a step but do not run it: sections other than micro_step and
+// optimizer_step have no events. Memory, traffic and the step's times are those of Lower()'s.
+Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+                    const TrainSetup& setup, const LowerOptions& options,
+                    PlacementCache* cache = nullptr);
 
 // What ZeRO does not change of a program: the micro-step of one rank that keeps everything on its
 // GPU, recompute included, with lifetimes and places. Its kernels can be counted, and what is live

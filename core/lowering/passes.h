@@ -37,8 +37,12 @@ Program InsertOffload(Program program);
 Program InsertLifetimes(Program program);
 // RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
 Program AssignEvents(Program program);
+// The same for micro_step and optimizer_step alone.
+Program AssignStepEvents(Program program);
 // Offsets in the arenas and the arenas' sizes.
 Program PlaceArenas(Program program);
+// The same; `cache` may know what it has placed before.
+Program PlaceArenas(Program program, PlacementCache& cache);
 
 // ---- the table ----
 

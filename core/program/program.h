@@ -275,6 +275,9 @@ struct Program {
 // whole buffer as kOut; events touch nothing).
 template <typename Visit>
 void ForEachAccess(const Program& program, const Instruction& instruction, Visit&& visit);
+// Calls visit(buffer) for each of these ranges.
+template <typename Visit>
+void ForEachTouched(const Program& program, const Instruction& instruction, Visit&& visit);
 
 // Bytes a launch reads and writes, by its row.
 double LaunchBytes(const Program& program, const LaunchKernel& launch);

@@ -1,5 +1,6 @@
 // Memory and traffic of every choice, and whether it fits. Each number comes from lowering the
-// choice to the step program that the executor would run, and walking it.
+// choice to the step program that the executor would run, less the events that neither its memory
+// nor its step's time depends on, and walking it.
 #pragma once
 
 #include <cstdint>

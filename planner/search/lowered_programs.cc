@@ -85,7 +85,7 @@ LoweredPrograms::LoweredPrograms(ModelSpec model, TrainSetup base, const LowerOp
       most_bytes_(most_bytes) {}
 
 Program LoweredPrograms::InFull(const Candidate& candidate) const {
-  return Lower(model_, tensors_, SetupOf(candidate, base_), options_);
+  return Lower(model_, tensors_, SetupOf(candidate, base_), options_, &places_);
 }
 
 std::shared_ptr<const LoweredChoice> LoweredPrograms::Of(Candidate candidate) {

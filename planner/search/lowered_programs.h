@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/lowering/lower.h"
+#include "core/lowering/placement.h"
 #include "cost_models/outside_arenas.h"
 #include "planner/search/search_space.h"
 
@@ -52,6 +53,7 @@ class LoweredPrograms {
   const TrainSetup base_;
   const LowerOptions options_;
   const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  mutable PlacementCache places_;
   std::map<Candidate, Kept> kept_;
   std::list<Candidate> by_use_;  // the last one asked for comes first
   const uint64_t most_bytes_;

@@ -1,0 +1,78 @@
+// LowerToWalk leaves events out, and takes places from the choices before: what is estimated is
+// that of the program that runs, to the last bit.
+#include <doctest/doctest.h>
+
+#include <memory>
+
+#include "core/lowering/lower.h"
+#include "core/lowering/placement.h"
+#include "cost_models/step_time.h"
+#include "hwprofiles/loader.h"
+#include "planner/estimate/estimate.h"
+#include "tests/core/lowering/matrix.h"
+
+namespace zeroplan {
+namespace {
+
+size_t Instructions(const Program& program) {
+  size_t count = 0;
+  for (const auto& section : program.sections) count += section.size();
+  return count;
+}
+
+void CheckSame(const MemoryReport& walked, const MemoryReport& run) {
+  CHECK(walked.arena_bytes == run.arena_bytes);
+  CHECK(walked.live_peak_bytes == run.live_peak_bytes);
+  CHECK(walked.class_bytes == run.class_bytes);
+  CHECK(walked.gap_bytes == run.gap_bytes);
+  CHECK(walked.outside.communicators == run.outside.communicators);
+  CHECK(walked.outside.graph_bytes == run.outside.graph_bytes);
+  for (size_t phase = 0; phase < run.phases.size(); ++phase) {
+    CHECK(walked.phases[phase].bytes == run.phases[phase].bytes);
+    REQUIRE(walked.phases[phase].culprits.size() == run.phases[phase].culprits.size());
+    for (size_t i = 0; i < run.phases[phase].culprits.size(); ++i) {
+      CHECK(CulpritName(walked.phases[phase].culprits[i]) ==
+            CulpritName(run.phases[phase].culprits[i]));
+      CHECK(walked.phases[phase].culprits[i].bytes == run.phases[phase].culprits[i].bytes);
+    }
+  }
+}
+
+void CheckSame(const StepTraffic& walked, const StepTraffic& run) {
+  CHECK(walked.collective_bytes == run.collective_bytes);
+  CHECK(walked.scalar_bytes == run.scalar_bytes);
+  CHECK(walked.host_to_device_bytes == run.host_to_device_bytes);
+  CHECK(walked.device_to_host_bytes == run.device_to_host_bytes);
+  CHECK(walked.file_read_bytes == run.file_read_bytes);
+  CHECK(walked.file_write_bytes == run.file_write_bytes);
+}
+
+TEST_CASE("a walked program has the memory, traffic and step time of the one that runs") {
+  const ModelSpec model = testing::TinyModel(6);
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
+  const CostModel costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2});
+  PlacementCache cache;
+  LowerOptions options;
+  options.backend = Backend::kCuda;
+  const std::vector<testing::Cell> cells = testing::AllCells({1, 2}, {Dtype::kBF16});
+  size_t shorter = 0;
+  for (const testing::Cell& cell : cells) {
+    INFO(cell.name);
+    options.async_save = !options.async_save;
+    const Program run = Lower(model, tensors, cell.setup, options);
+    const Program walked = LowerToWalk(model, tensors, cell.setup, options, &cache);
+    shorter += Instructions(walked) < Instructions(run) ? 1 : 0;
+    CHECK(walked.persistent_bytes == run.persistent_bytes);
+    CHECK(walked.live_peak_bytes == run.live_peak_bytes);
+    CheckSame(WalkMemory(walked), WalkMemory(run));
+    CheckSame(WalkTraffic(walked), WalkTraffic(run));
+    const StepTime walked_time = StepTimer(costs).Time(walked), time = StepTimer(costs).Time(run);
+    CHECK(walked_time.total_seconds == time.total_seconds);
+    CHECK(walked_time.by_stream.exposed_seconds == time.by_stream.exposed_seconds);
+    CHECK(walked_time.by_stream.busy_seconds == time.by_stream.busy_seconds);
+  }
+  CHECK(shorter == cells.size());
+}
+
+}  // namespace
+}  // namespace zeroplan
