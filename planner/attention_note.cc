@@ -87,8 +87,10 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
 
 std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
                                  const GpuProfile& gpu) {
-  const AttentionLaunch launch =
-      LaunchOf(model, setup, setup.batch.seq_len, true, gpu, setup.deterministic, true);
+  AttentionLaunch launch =
+      LaunchOf(model, setup, setup.batch.seq_len, true, gpu, setup.deterministic);
+  if (!AttentionPathOf(launch).fused()) return "";
+  launch.documents = true;
   const AttentionPath path = AttentionPathOf(launch);
   return path.fused() ? "" : PlainReasonText(launch, path.plain);
 }

@@ -21,7 +21,8 @@ inline std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup
 }
 
 // Why attention within packed documents would run on plain kernels on this GPU: "cuDNN takes packed
-// documents from compute capability 9.0 on, the GPU has 8.9"; "" where it would not.
+// documents from compute capability 9.0 on, the GPU has 8.9". "" where it would not, or where whole
+// rows run on slow kernels too (fp32).
 std::string PlainWithinDocuments(const ModelSpec& model, const TrainSetup& setup,
                                  const GpuProfile& gpu);
 
