@@ -25,8 +25,9 @@ std::optional<GemmKind> ProductKind(CostKind cost) {
   }
 }
 
-// See Key. A program for the CPU has no workspace: as if it were for the GPU.
 constexpr size_t kBackwardScratch = 5;  // of kAttentionBackward's arguments
+
+// See Key. A program for the CPU has no workspace: as if it were for the GPU.
 uint64_t OrderedIn(const Program& program, const LaunchKernel& launch) {
   if (launch.kernel != KernelId::kAttentionBackward || !program.setup.deterministic) return 0;
   const bool has = program.backend == Backend::kCuda;
