@@ -15,6 +15,7 @@ struct Case {
   Dtype dtype = Dtype::kBF16;
   bool deterministic = false, flash = true;
   const char* architecture = "hopper";
+  bool documents = false;
 };
 
 std::string Note(const Case& c) {
@@ -32,6 +33,7 @@ std::string Note(const Case& c) {
   gpu.flash_attention = c.flash;
   LowerOptions lower;
   lower.backend = Backend::kCuda;
+  lower.document_borders = c.documents;
   lower.flash_attention =
       c.flash && HasAttentionKernels(model.HeadSize(), c.dtype, ComputeCapability(c.architecture));
   return AttentionNote(model, setup, lower, gpu);
@@ -61,6 +63,20 @@ TEST_CASE("attention note: plain kernels, why, and what to change") {
   CHECK(Contains(ampere, "at most 128 channels here, these have 256"));
   CHECK(Contains(ampere, "Their predicted time is a guess, measured on an H200 alone."));
   CHECK(ampere.ends_with("Use a model whose heads have at most 128 channels, or a Hopper GPU."));
+}
+
+TEST_CASE("attention note: packed documents, where cuDNN takes them and where not") {
+  CHECK(Note({.documents = true}).empty());
+  const std::string ada = Note({.architecture = "ada", .documents = true});
+  CHECK(ada.starts_with(
+      "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes "
+      "packed documents from compute capability 9.0 on, the GPU has 8.9."));
+  CHECK(ada.ends_with("Use --packing off or stream."));
+  CHECK(Contains(Note({.deterministic = true, .documents = true}),
+                 "Leave --deterministic out, or use --packing off or stream."));
+  CHECK(Contains(Note({.hidden = 576, .documents = true}),
+                 "heads in multiples of 16 channels with packed documents, these have 72. Use "
+                 "--packing off or stream."));
 }
 
 TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {

@@ -65,7 +65,7 @@ class AttentionPlans {
   Owned BuildSmaller(const SdpaShape& shape, uint64_t workspace_bytes, const AttentionPart& planned,
                      uint64_t favourite_bytes);
   std::unique_ptr<SdpaPlan> BuildDocuments(const SdpaShape& shape, uint64_t workspace_bytes,
-                                           uint64_t library_bytes, bool log);
+                                           uint64_t library_begin, bool log);
   void Log(bool wanted, const std::string& text);
 
   bool deterministic_;
