@@ -41,6 +41,12 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
       clocked;  // instruction, and its seconds that the clock sets
   for (size_t i = 0; i < list.size(); ++i) {
     const Instruction& instruction = list[i];
+    if (std::holds_alternative<Alloc>(instruction.op) ||
+        std::holds_alternative<Free>(instruction.op)) {  // most of a list
+      found->seconds[i] = 0;
+      found->beside_collective[i] = 1;
+      continue;
+    }
     const CostModel::InstructionCost cost = costs.CostOf(program, instruction);
     double& seconds = found->seconds[i];
     seconds = cost.seconds;

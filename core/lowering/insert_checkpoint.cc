@@ -2,6 +2,7 @@
 // what lies in host memory goes straight. With async_save all of them are copied to host memory of
 // their own first, which files are written from.
 #include <algorithm>
+#include <utility>
 
 #include "core/base/units.h"
 #include "core/lowering/emitter.h"
@@ -22,6 +23,7 @@ struct Context {
   uint64_t chunk;
   const ParamLayout& layout;
   std::vector<BufferId> copies;  // by unit; empty: files are written from where the states are
+  bool memory_only = false;      // leaves out what memory does not depend on
 };
 
 // A buffer a unit: the rank's masters, then its first, then its second moments.
@@ -65,6 +67,11 @@ void MoveState(Context& c, bool save, size_t index, StateKind kind) {
   }
   for (uint64_t at = 0; at < piece.count; at += c.chunk) {
     const uint64_t count = std::min(c.chunk, piece.count - at);
+    // Two chunks fewer, one a slot: others before and after them are as large.
+    if (c.memory_only && at > 0 && piece.count - at > 4 * c.chunk) {
+      at += c.chunk;
+      continue;
+    }
     const Ref device{state.buffer, state.offset + at * 4, count * 4, state.rank_stride};
     const Ref slot = c.slots.Next(count * 4);
     if (save) {
@@ -92,14 +99,15 @@ void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
   }
 }
 
-void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy, uint64_t chunk) {
+void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy, uint64_t chunk,
+                  bool memory_only) {
   const Section section = save ? Section::kSave : Section::kLoad;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
   // Transient: the slots live in this section only.
   SlotRing slots(p, {"checkpoint_slot", Role::kStaging, Dtype::kF32, Space::kPinned, false}, 2);
   SlotRing on_device(p, {"loaded", Role::kStaging, Dtype::kF32, Space::kDevice, false}, 2);
-  Context c{homes, emit, slots, chunk, p.layout, {}};
+  Context c{homes, emit, slots, chunk, p.layout, {}, memory_only};
   if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
   const int kinds = homes.has_adam() ? 3 : 1;
@@ -112,6 +120,8 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
       LoadParam(c, on_device, piece);
       continue;
     }
+    // It touches no transient buffer.
+    if (memory_only && !piece.on_device() && !p.section(section).empty()) continue;
     if (save) homes.Fetch(emit, i);
     for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
     if (save) continue;
@@ -122,20 +132,28 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
                 {homes.StateRef(i, StateKind::kMaster), target}, StateHomes::KernelStream(piece));
     homes.FinishParam(emit, i, target);
   }
-  if (!save) homes.GatherParams(emit);
+  if (!save && !memory_only) homes.GatherParams(emit);
 }
 
-}  // namespace
-
-Program InsertCheckpoint(Program p, const LowerOptions& options) {
+Program Insert(Program p, const LowerOptions& options, bool memory_only) {
   if (!options.checkpoints) return p;
   uint64_t elements = 0;
   for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
   const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const StateHomes homes(p);
-  if (homes.has_adam()) BuildSection(p, homes, true, options.async_save, chunk);
-  BuildSection(p, homes, false, false, chunk);
+  if (homes.has_adam()) BuildSection(p, homes, true, options.async_save, chunk, memory_only);
+  BuildSection(p, homes, false, false, chunk, memory_only);
   return p;
+}
+
+}  // namespace
+
+Program InsertCheckpoint(Program p, const LowerOptions& options) {
+  return Insert(std::move(p), options, false);
+}
+
+Program InsertCheckpointMemory(Program p, const LowerOptions& options) {
+  return Insert(std::move(p), options, true);
 }
 
 }  // namespace zeroplan

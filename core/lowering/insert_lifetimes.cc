@@ -15,17 +15,27 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
+// Of a transient buffer, in one section.
+struct Life {
+  uint32_t first = kNever, last = 0;  // uses, or what a pass has freed it with
+  uint8_t used_when = 0;              // the micro-steps that use it
+  uint8_t lives_when = kEvery;        // those in which it is allocated and freed
+  bool freed = false;                 // by a pass
+  bool carried = false;               // until the list's end
+};
+
 // The instruction before which a micro-step frees what it finds carried. The later, the longer the
-// carried reductions may take, as the compute stream waits there for them. `begins` and `ends`: by
-// buffer, where it lives, the carried ones until the list's end.
+// carried reductions may take, as the compute stream waits there for them.
 size_t FreeCarriedBefore(const Program& p, const std::vector<Instruction>& list,
                          const std::vector<BufferId>& used, const std::vector<BufferId>& carried,
-                         const std::vector<uint32_t>& begins, const std::vector<uint32_t>& ends) {
+                         const std::vector<Life>& lives) {
   std::vector<int64_t> live(list.size() + 1, 0);
   for (BufferId id : used) {
     if (p.buffers[id].space != Space::kDevice) continue;
-    live[begins[id]] += static_cast<int64_t>(p.buffers[id].bytes);
-    live[ends[id]] -= static_cast<int64_t>(p.buffers[id].bytes);
+    const Life& life = lives[id];
+    const size_t end = life.carried ? list.size() : life.last + (life.freed ? 0u : 1u);
+    live[life.first] += static_cast<int64_t>(p.buffers[id].bytes);
+    live[end] -= static_cast<int64_t>(p.buffers[id].bytes);
   }
   for (size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];
   const int64_t peak = *std::max_element(live.begin(), live.end());
@@ -41,81 +51,66 @@ size_t FreeCarriedBefore(const Program& p, const std::vector<Instruction>& list,
 
 void AddLifetimes(Program& p, std::vector<Instruction>& list) {
   if (list.empty()) return;
-  std::vector<uint32_t> first(p.buffers.size(), kNever), last(p.buffers.size(), 0);
-  std::vector<bool> freed(p.buffers.size(), false);
-  // By buffer: the micro-steps that use it, and those in which it is allocated and freed.
-  std::vector<uint8_t> used_when(p.buffers.size(), 0), lives_when(p.buffers.size(), kEvery);
-  std::vector<BufferId> used, carried;
-  auto touch = [&](BufferId id, uint32_t at) {
-    if (p.buffers[id].persistent) return;
-    used_when[id] |= list[at].when;
-    if (first[id] == kNever) {
-      first[id] = at;
-      used.push_back(id);
-    }
-    last[id] = at;
-  };
+  std::vector<Life> lives(p.buffers.size());
+  std::vector<BufferId> used, carried;  // `used`: by first use
+  used.reserve(p.buffers.size());
   for (uint32_t i = 0; i < list.size(); ++i) {
+    const uint8_t when = list[i].when;
     if (const auto* free = std::get_if<Free>(&list[i].op)) {
-      freed[free->buffer] = true;
-      last[free->buffer] = i;
-      if (list[i].when == kCompletesGrads) {
-        const bool of_others = (used_when[free->buffer] & ~kCompletesGrads) != 0;
+      Life& life = lives[free->buffer];
+      life.freed = true;
+      life.last = i;
+      if (when == kCompletesGrads) {
+        const bool of_others = (life.used_when & ~kCompletesGrads) != 0;
         if (of_others) {
+          life.carried = true;
           carried.push_back(free->buffer);
         } else {
-          lives_when[free->buffer] = kCompletesGrads;  // the last micro-step's alone
+          life.lives_when = kCompletesGrads;  // the last micro-step's alone
         }
       }
       continue;
     }
-    ForEachTouched(p, list[i], [&](BufferId id) { touch(id, i); });
+    ForEachTouched(p, list[i], [&](BufferId id) {
+      if (p.buffers[id].persistent) return;
+      Life& life = lives[id];
+      life.used_when |= when;
+      if (life.first == kNever) {
+        life.first = i;
+        used.push_back(id);
+      }
+      life.last = i;
+    });
   }
   if (used.empty()) return;
-  size_t free_carried_at = list.size();
-  if (!carried.empty()) {
-    std::vector<uint32_t> ends = last;
-    for (BufferId id : used) ends[id] += freed[id] ? 0 : 1;
-    for (BufferId id : carried) ends[id] = static_cast<uint32_t>(list.size());
-    free_carried_at = FreeCarriedBefore(p, list, used, carried, first, ends);
-  }
-  // Counting sort of the buffers by first and by last use.
-  std::vector<uint32_t> alloc_begin(list.size() + 1, 0), free_begin(list.size() + 1, 0);
+  const size_t free_carried_at =
+      carried.empty() ? list.size() : FreeCarriedBefore(p, list, used, carried, lives);
+  // Counting sort of the buffers by last use.
+  std::vector<uint32_t> free_begin(list.size() + 1, 0);
   for (BufferId id : used) {
-    ++alloc_begin[first[id] + 1];
-    if (!freed[id]) ++free_begin[last[id] + 1];
+    if (!lives[id].freed) ++free_begin[lives[id].last + 1];
   }
-  for (size_t i = 0; i < list.size(); ++i) {
-    alloc_begin[i + 1] += alloc_begin[i];
-    free_begin[i + 1] += free_begin[i];
-  }
-  std::vector<BufferId> allocs(alloc_begin.back()), frees(free_begin.back());
-  std::vector<uint32_t> alloc_at = alloc_begin, free_at = free_begin;
+  for (size_t i = 0; i < list.size(); ++i) free_begin[i + 1] += free_begin[i];
+  std::vector<BufferId> frees(free_begin.back());
+  std::vector<uint32_t> free_at = free_begin;
   for (BufferId id : used) {
-    allocs[alloc_at[first[id]]++] = id;
-    if (!freed[id]) frees[free_at[last[id]]++] = id;
+    if (!lives[id].freed) frees[free_at[lives[id].last]++] = id;
   }
   std::vector<Instruction> out;
-  out.reserve(list.size() + allocs.size() + frees.size() + carried.size());
-  auto tagged = [](Op op, const Instruction& like) {
-    Instruction instruction{op};
-    instruction.phase = like.phase;
-    instruction.layer = like.layer;
-    return instruction;
+  out.reserve(list.size() + used.size() + frees.size() + carried.size());
+  const auto add = [&](const auto& op, const Instruction& like, uint8_t when = kEvery) {
+    out.push_back({op, Stream::kCompute, when, like.phase, like.layer});
   };
+  size_t allocated = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     for (size_t c = 0; i == free_carried_at && c < carried.size(); ++c) {
-      out.push_back(tagged(Free{carried[c]}, list[i]));
-      out.back().when = kTakesFromMicroStep;
+      add(Free{carried[c]}, list[i], kTakesFromMicroStep);
     }
-    for (uint32_t a = alloc_begin[i]; a < alloc_begin[i + 1]; ++a) {
-      out.push_back(tagged(Alloc{allocs[a]}, list[i]));
-      out.back().when = lives_when[allocs[a]];
+    for (; allocated < used.size() && lives[used[allocated]].first == i; ++allocated) {
+      add(Alloc{used[allocated]}, list[i], lives[used[allocated]].lives_when);
     }
     out.push_back(list[i]);
-    for (uint32_t f = free_begin[i]; f < free_begin[i + 1]; ++f) {
-      out.push_back(tagged(Free{frees[f]}, list[i]));
-    }
+    for (uint32_t f = free_begin[i]; f < free_begin[i + 1]; ++f) add(Free{frees[f]}, list[i]);
   }
   list = std::move(out);
 }

@@ -1,17 +1,27 @@
 #include "core/lowering/lower.h"
 
+#include <span>
+#include <utility>
+
 #include "core/lowering/passes.h"
 
 namespace zeroplan {
 namespace {
 
-// kPasses, with `assign_events` for AssignEvents.
-Program RunPasses(Program program, const LowerOptions& options, Program (*assign_events)(Program),
+// kPasses, in which those that do less take the place of two.
+constexpr auto kPassesToWalk = [] {
+  auto passes = kPasses;
+  for (Pass& pass : passes) {
+    if (pass.run == InsertCheckpoint) pass.run = InsertCheckpointMemory;
+    if (pass.leaves == DraftStage::kEvents) pass.run = WithoutOptions<AssignStepEvents>;
+  }
+  return passes;
+}();
+
+Program RunPasses(std::span<const Pass> passes, Program program, const LowerOptions& options,
                   PlacementCache* cache) {
-  for (const Pass& pass : kPasses) {
-    if (pass.leaves == DraftStage::kEvents) {
-      program = assign_events(std::move(program));
-    } else if (pass.leaves == DraftStage::kPlaced && cache != nullptr) {
+  for (const Pass& pass : passes) {
+    if (pass.leaves == DraftStage::kPlaced && cache != nullptr) {
       program = PlaceArenas(std::move(program), *cache);
     } else {
       program = pass.run(std::move(program), options);
@@ -35,14 +45,14 @@ Program EmptyProgram(const ModelSpec& model,
 
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
-  return RunPasses(EmptyProgram(model, std::move(tensors), setup, options), options, AssignEvents,
+  return RunPasses(kPasses, EmptyProgram(model, std::move(tensors), setup, options), options,
                    cache);
 }
 
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
-  return RunPasses(EmptyProgram(model, std::move(tensors), setup, options), options,
-                   AssignStepEvents, cache);
+  return RunPasses(kPassesToWalk, EmptyProgram(model, std::move(tensors), setup, options), options,
+                   cache);
 }
 
 Program LowerMicroStep(const ModelSpec& model,

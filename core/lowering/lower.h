@@ -67,7 +67,8 @@ Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTen
               PlacementCache* cache = nullptr);
 
 // For those who count and time a step but do not run it: sections other than micro_step and
-// optimizer_step have no events. Memory, traffic and the step's times are those of Lower()'s.
+// optimizer_step have no events, and save and load only what their memory follows from. Memory,
+// traffic and the step's times are those of Lower()'s.
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options,
                     PlacementCache* cache = nullptr);

@@ -31,6 +31,8 @@ Program InsertReduction(Program program);
 Program InsertOptimizer(Program program);
 // Sections save and load.
 Program InsertCheckpoint(Program program, const LowerOptions& options);
+// Of these sections what their memory follows from: no step runs them.
+Program InsertCheckpointMemory(Program program, const LowerOptions& options);
 // Gradients to the host, parameter shards from host or disk.
 Program InsertOffload(Program program);
 // Alloc before the first and Free after the last use of each transient buffer.

@@ -1,5 +1,6 @@
 #include "core/program/replay.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -93,6 +94,42 @@ class ObstacleFinder {
   std::vector<uint8_t> recorded_;   // by event: kinds of the section that have recorded it so far
 };
 
+// An obstacle that takes no knowledge of events to see: most programs of several ranks have it.
+bool HasCollective(const Program& program) {
+  const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
+  const auto has = [&](Section section) {
+    const std::vector<Instruction>& list = program.section(section);
+    return std::any_of(list.begin(), list.end(), [&](const Instruction& instruction) {
+      return std::holds_alternative<Collective>(instruction.op) &&
+             RunsIn(instruction, section, kinds);
+    });
+  };
+  return has(Section::kMicroStep) || has(Section::kOptimizerStep);
+}
+
+// Calls launch(stream, i) for each launch on a stream of the GPU, and close(stream) for each
+// instruction that ends a run of them.
+template <typename Launch, typename Close>
+void ForEachLaunch(const Program& program, Section section, uint8_t kinds, const Launch& launch,
+                   const Close& close) {
+  const std::vector<Instruction>& list = program.section(section);
+  for (uint32_t i = 0; i < list.size(); ++i) {
+    const Instruction& instruction = list[i];
+    if (OnHost(instruction.stream) || !RunsIn(instruction, section, kinds)) continue;
+    // Memory is there already: streams know nothing of these.
+    if (std::holds_alternative<Alloc>(instruction.op) ||
+        std::holds_alternative<Free>(instruction.op)) {
+      continue;
+    }
+    const auto stream = static_cast<size_t>(instruction.stream);
+    if (std::holds_alternative<LaunchKernel>(instruction.op)) {
+      launch(stream, i);
+    } else {
+      close(stream);
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<ReplayObstacle> FindReplayObstacle(const Program& program) {
@@ -108,46 +145,40 @@ std::optional<ReplayObstacle> FindReplayObstacle(const Program& program, Section
 }
 
 LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds) {
-  const std::vector<Instruction>& list = program.section(section);
   LaunchRuns found;
-  found.run_of.assign(list.size(), LaunchRuns::kNone);
+  found.run_of.assign(program.section(section).size(), LaunchRuns::kNone);
   std::array<std::vector<uint32_t>, kStreams> open;
-  const auto close = [&](std::vector<uint32_t>& launches) {
+  const auto close = [&](size_t stream) {
+    std::vector<uint32_t>& launches = open[stream];
     if (launches.size() > 1) {
       for (const uint32_t i : launches) found.run_of[i] = static_cast<int32_t>(found.runs.size());
       found.runs.push_back(std::move(launches));
     }
     launches.clear();
   };
-  for (uint32_t i = 0; i < list.size(); ++i) {
-    const Instruction& instruction = list[i];
-    if (OnHost(instruction.stream) || !RunsIn(instruction, section, kinds)) continue;
-    // Memory is there already: streams know nothing of these.
-    if (std::holds_alternative<Alloc>(instruction.op) ||
-        std::holds_alternative<Free>(instruction.op)) {
-      continue;
-    }
-    std::vector<uint32_t>& launches = open[static_cast<size_t>(instruction.stream)];
-    if (std::holds_alternative<LaunchKernel>(instruction.op)) {
-      launches.push_back(i);
-    } else {
-      close(launches);
-    }
-  }
-  for (std::vector<uint32_t>& launches : open) close(launches);
+  const auto launch = [&](size_t stream, uint32_t i) { open[stream].push_back(i); };
+  ForEachLaunch(program, section, kinds, launch, close);
+  for (size_t stream = 0; stream < open.size(); ++stream) close(stream);
   return found;
 }
 
 ReplayCount CountReplayed(const Program& program) {
-  const bool whole_steps = !FindReplayObstacle(program);
+  const bool whole_steps = !HasCollective(program) && !FindReplayObstacle(program);
   ReplayCount count;
   const auto add = [&](Section section, uint8_t kind, bool whole) {
     if (program.section(section).empty()) return;
     if (!whole) {
-      for (const auto& run : FindLaunchRuns(program, section, kind).runs) {
-        ++count.graphs;
-        count.nodes += static_cast<int64_t>(run.size());
-      }
+      std::array<int64_t, kStreams> open{};
+      const auto close = [&](size_t stream) {
+        if (open[stream] > 1) {
+          ++count.graphs;
+          count.nodes += open[stream];
+        }
+        open[stream] = 0;
+      };
+      const auto launch = [&](size_t stream, uint32_t) { ++open[stream]; };
+      ForEachLaunch(program, section, kind, launch, close);
+      for (size_t stream = 0; stream < open.size(); ++stream) close(stream);
       return;
     }
     ++count.graphs;
@@ -164,7 +195,9 @@ ReplayCount CountReplayed(const Program& program) {
     if ((kinds & kind) != 0) add(Section::kMicroStep, kind, whole_steps);
   }
   add(Section::kOptimizerStep, kEvery, whole_steps);
-  add(Section::kDecode, kEvery, !FindReplayObstacle(program, Section::kDecode));
+  if (!program.section(Section::kDecode).empty()) {
+    add(Section::kDecode, kEvery, !FindReplayObstacle(program, Section::kDecode));
+  }
   return count;
 }
 
