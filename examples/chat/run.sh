@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a small Llama on text, fine-tunes it on conversations and asks it three things: two to four
+# Trains a small Llama on text, fine-tunes it on conversations and asks it three things: under two
 # minutes on two cores. README.md quotes what it prints.
 # Usage: examples/chat/run.sh [ZEROPLAN [FOLDER]], a path from the root of the repository, and where the
 # models go (default: run/chat).
