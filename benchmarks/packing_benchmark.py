@@ -17,22 +17,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
 import zeroplan_run as zeroplan  # noqa: E402
 
-SECTIONS_MARK = 0x4345535A  # docs/data-and-checkpoints.md
-
-
-def write_documents(path, tokens, begins):
-    """16-bit tokens with documents that begin at `begins`, the first of them 0."""
-    header = np.zeros(256, dtype="<i4")
-    header[:3] = 20240520, 1, len(tokens)
-    header[13] = SECTIONS_MARK
-    header[14:16] = np.array([len(tokens)], dtype="<i8").view("<i4")
-    header[16:18] = np.array([len(begins)], dtype="<i8").view("<i4")
-    with open(path, "wb") as file:
-        file.write(header.tobytes())
-        file.write(np.asarray(tokens).astype("<u2").tobytes())
-        file.write(b"\0" * (-2 * len(tokens) % 8))
-        file.write(np.asarray(begins).astype("<i8").tobytes())
-
 
 def lengths_around(mean, total, longest, rng):
     """Between 0.3 and 1.7 of `mean`, in tokens, a target behind the last input included."""
@@ -67,8 +51,8 @@ def main():
             path = work / f"documents-{mean}.bin"
             lengths = ([args.seq_len + 1] * (positions // args.seq_len) if mean == args.seq_len else
                        lengths_around(mean, positions, args.seq_len, rng))
-            write_documents(path, rng.integers(args.vocab, size=sum(lengths)),
-                            np.concatenate([[0], np.cumsum(lengths)[:-1]]))
+            zeroplan.write_tokens(path, rng.integers(args.vocab, size=sum(lengths)),
+                                  np.concatenate([[0], np.cumsum(lengths)[:-1]]))
             cases[case] = (path, "documents")
         rates = {case: [] for case in cases}
         gib = {}

@@ -17,16 +17,26 @@ def token_file_name(vocab):
     return "tokens.bin" if vocab <= 1 << 16 else "tokens.u32"
 
 
-def write_tokens(path, tokens):
-    """As executor/data/token_file.h describes: .bin with a header, 16 bits a token, or a bare .u32."""
+SECTIONS_MARK = 0x4345535A  # docs/data-and-checkpoints.md
+
+
+def write_tokens(path, tokens, begins=None):
+    """As executor/data/token_file.h describes: .bin with a header, 16 bits a token, or a bare .u32. A .bin may say
+    where documents begin, the first of them at token 0."""
     if pathlib.Path(path).suffix == ".u32":
         np.asarray(tokens).astype("<u4").tofile(path)
         return
     header = np.zeros(256, dtype="<i4")
     header[:3] = 20240520, 1, len(tokens)
+    if begins is not None:
+        header[13] = SECTIONS_MARK
+        header[14:18] = np.array([len(tokens), len(begins)], dtype="<i8").view("<i4")
     with open(path, "wb") as file:
         file.write(header.tobytes())
         file.write(np.asarray(tokens).astype("<u2").tobytes())
+        if begins is not None:
+            file.write(b"\0" * (-2 * len(tokens) % 8))
+            file.write(np.asarray(begins).astype("<i8").tobytes())
 
 
 def learnable_tokens(count, vocab, seed):

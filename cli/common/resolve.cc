@@ -368,8 +368,7 @@ void ApplyPacking(const CommonOptions& options, LowerOptions& lower, Assumptions
   if (!lower.document_borders) return;
   assumptions.notes.push_back(
       "Attention is timed as over whole rows (--packing documents): within documents, less where "
-      "they "
-      "are long, more where they are a few dozen tokens.");
+      "they are long, more where they are a few dozen tokens.");
 }
 
 void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,

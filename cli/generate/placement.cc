@@ -20,12 +20,6 @@ constexpr int64_t kTileRows = 128;
 // Proposed contexts are not shorter.
 constexpr int64_t kShortestContext = 64;
 
-void RefuseOnCpu(const char* option, const std::string& text) {
-  if (text.empty()) return;
-  ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda", option,
-             text);
-}
-
 // This machine's GPU, as far as its profile and its driver know it.
 void PlaceOnGpu(const PlacementOptions& options, const ModelSpec& model, Placement& place) {
   Assumptions assumptions;
@@ -120,13 +114,13 @@ void AddPlacementOptions(Command& command, PlacementOptions& options) {
 Placement ResolvePlacement(const PlacementOptions& options, const ModelSpec& model) {
   Placement place;
   place.backend = ChooseBackend(options.backend, "takes longer");
+  RefuseOnCpu(place.backend, "--gpu-memory", options.cluster.gpu_memory.text);
+  RefuseOnCpu(place.backend, "--gpu-reserve", options.cluster.gpu_reserve.text);
   place.host = AvailableHostMemory(options.cluster.host_reserve);
   if (place.backend == Backend::kCuda) {
     PlaceOnGpu(options, model, place);
     return place;
   }
-  RefuseOnCpu("--gpu-memory", options.cluster.gpu_memory.text);
-  RefuseOnCpu("--gpu-reserve", options.cluster.gpu_reserve.text);
   place.dtype = options.dtype.value_or(Dtype::kF32);
   place.device = "the CPU";
   return place;

@@ -31,4 +31,10 @@ Backend ChooseBackend(const Option<BackendChoice>& choice, std::string_view cpu_
   return BuiltWithCuda() && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;
 }
 
+void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {
+  if (backend != Backend::kCpu || text.empty()) return;
+  ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda", option,
+             text);
+}
+
 }  // namespace zeroplan

@@ -1,6 +1,9 @@
 // --backend of train and generate.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "cli/common/command.h"
 #include "core/program/program.h"
 
@@ -13,5 +16,9 @@ bool BuiltWithCuda();
 // The option's value, and for "auto" or without it what this build and this machine have. Throws
 // Error(kUsage) for cuda in a build without it; `cpu_does` says what cpu does instead.
 Backend ChooseBackend(const Option<BackendChoice>& choice, std::string_view cpu_does);
+
+// Throws Error(kUsage) where `option`, of GPUs alone, was given (`text` is not empty) and `backend`
+// is the CPU.
+void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
 
 }  // namespace zeroplan

@@ -223,6 +223,7 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
     work.lower = GpuLowerOptions(work.model, work.setup.precision.dtype, hardware.gpu);
   }
   work.lower.checkpoints = !command.save.empty() || !work.weights_folder.empty();
+  work.lower.document_borders = command.common.packing == Packing::kDocuments;
   ResolveAsyncSave(command, work);
   return work;
 }
@@ -233,14 +234,9 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
                       Assumptions& assumptions) {
   const HardwareOptions& hardware = command.common.hardware;
   const Option<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
-  const auto refuse_on_cpu = [&](const char* option, const std::string& text) {
-    if (backend != Backend::kCpu || text.empty()) return;
-    ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda",
-               option, text);
-  };
-  refuse_on_cpu("--hw", hardware.profile);
-  refuse_on_cpu("--gpu-memory", gpu_memory.text);
-  refuse_on_cpu("--gpu-reserve", command.common.cluster.gpu_reserve.text);
+  RefuseOnCpu(backend, "--hw", hardware.profile);
+  RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
+  RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);
   HardwareProfile profile = backend == Backend::kCuda ? ResolveHardware(hardware, assumptions)
                                                       : LoadProfile(std::string(kDefaultProfile));
   TrainWork work =
@@ -249,7 +245,6 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
                          ranks.value_or(command.common.cluster.gpus.value_or(1)), assumptions)
           : WorkOfPlan(command, backend, assumptions);
   CheckPackingAsked(command, work);
-  work.lower.document_borders = command.common.packing == Packing::kDocuments;
   work.hardware = std::move(profile);
   work.gpu_memory_limit = gpu_memory;
   work.hardware_is_known = !hardware.profile.empty() || assumptions.detected_gpus.has_value();

@@ -52,28 +52,30 @@ struct Tensors {
   const KernelArg &dout, &dqkv;  // of the backward pass
 };
 
+// Null where the argument is absent.
+void* At(const KernelArg& arg, int64_t element) {
+  return Present(arg) ? ElementAt(arg, element) : nullptr;
+}
+
 void RunParts(const KernelCall& call, const SdpaParts& parts, const Tensors& t,
               const KernelArg& workspace) {
   const AttentionDims dims = AttentionDimsOf(call);
   CudaLaunch& cuda = *call.context.cuda;
-  const auto at = [](const KernelArg& arg, int64_t element) -> void* {
-    return Present(arg) ? ElementAt(arg, element) : nullptr;
-  };
   for (int64_t b = 0; b < dims.B; b += parts.part.sequences) {
     for (int64_t g = 0; g < dims.G; g += parts.part.key_heads) {
       const int64_t h = g * dims.Sharing(), row = b * dims.T * dims.QkvRow();
       const int64_t q = row + dims.QueryColumn(h), k = row + dims.KeyColumn(g);
       const int64_t v = row + dims.ValueColumn(g), out = b * dims.T * dims.OutRow() + h * dims.D;
       cuda.attention->library().Run(*parts.plan,
-                                    {.q = at(t.qkv, q),
-                                     .k = at(t.qkv, k),
-                                     .v = at(t.qkv, v),
-                                     .out = at(t.out, out),
-                                     .lse = at(t.lse, (b * dims.H + h) * dims.T),
-                                     .dout = at(t.dout, out),
-                                     .dq = at(t.dqkv, q),
-                                     .dk = at(t.dqkv, k),
-                                     .dv = at(t.dqkv, v)},
+                                    {.q = At(t.qkv, q),
+                                     .k = At(t.qkv, k),
+                                     .v = At(t.qkv, v),
+                                     .out = At(t.out, out),
+                                     .lse = At(t.lse, (b * dims.H + h) * dims.T),
+                                     .dout = At(t.dout, out),
+                                     .dq = At(t.dqkv, q),
+                                     .dk = At(t.dqkv, k),
+                                     .dv = At(t.dqkv, v)},
                                     workspace.data, cuda.stream);
     }
   }
@@ -108,18 +110,15 @@ void RunDocuments(const KernelCall& call, const SdpaDocuments& documents, const 
   const auto scratch = [&](uint64_t offset) {
     return static_cast<void*>(wanted.workspace.as<char>() + offset);
   };
-  const auto column = [](const KernelArg& arg, int64_t element) -> void* {
-    return Present(arg) ? ElementAt(arg, element) : nullptr;
-  };
   SdpaPointers pointers{.q = t.qkv.data,
-                        .k = column(t.qkv, dims.KeyColumn(0)),
-                        .v = column(t.qkv, dims.ValueColumn(0)),
+                        .k = At(t.qkv, dims.KeyColumn(0)),
+                        .v = At(t.qkv, dims.ValueColumn(0)),
                         .out = t.out.data,
                         .lse = t.lse.data,
                         .dout = t.dout.data,
                         .dq = t.dqkv.data,
-                        .dk = column(t.dqkv, dims.KeyColumn(0)),
-                        .dv = column(t.dqkv, dims.ValueColumn(0)),
+                        .dk = At(t.dqkv, dims.KeyColumn(0)),
+                        .dv = At(t.dqkv, dims.ValueColumn(0)),
                         .qkv_offsets = scratch(at.qkv_offsets),
                         .out_offsets = scratch(at.out_offsets),
                         .lse_offsets = scratch(at.lse_offsets),

@@ -96,13 +96,8 @@ std::unique_ptr<SdpaPlan> AttentionPlans::BuildDocuments(const SdpaShape& s,
                                .compute_capability = compute_capability_,
                                .deterministic = deterministic_,
                                .documents = true};
-  const AttentionPath path = AttentionPathOf(launch);
-  std::string why;
-  if (!path.fused()) {
-    why = PlainReasonText(launch, path.plain);
-  } else if (library_ == nullptr) {
-    why = "no cuDNN: " + no_library_;
-  } else {
+  const std::string why = WhyPlain(launch, AttentionPathOf(launch));
+  if (why.empty()) {
     const uint64_t room = workspace_bytes < library_begin ? 0 : workspace_bytes - library_begin;
     SdpaLibrary::Built built = library_->Build(s, room, false);
     if (built.plan == nullptr) {
@@ -142,6 +137,12 @@ AttentionPlans::Owned AttentionPlans::BuildSmaller(const SdpaShape& shape, uint6
   return {};
 }
 
+std::string AttentionPlans::WhyPlain(const AttentionLaunch& launch,
+                                     const AttentionPath& path) const {
+  if (!path.fused()) return PlainReasonText(launch, path.plain);
+  return library_ == nullptr ? "no cuDNN: " + no_library_ : "";
+}
+
 void AttentionPlans::Log(bool wanted, const std::string& text) {
   if (!wanted || logged_) return;
   LogWarning("{}", text);
@@ -157,12 +158,8 @@ AttentionPlans::Owned AttentionPlans::Build(const SdpaShape& s, uint64_t workspa
                                .deterministic = s.deterministic,
                                .workspace_bytes = workspace_bytes};
   const AttentionPath path = AttentionPathOf(launch);
-  std::string why;
-  if (!path.fused()) {
-    why = PlainReasonText(launch, path.plain);
-  } else if (library_ == nullptr) {
-    why = "no cuDNN: " + no_library_;
-  } else {
+  std::string why = WhyPlain(launch, path);
+  if (why.empty()) {
     SdpaLibrary::Built built = library_->Build(ShapeOf(s, path.part), workspace_bytes, true);
     if (built.plan != nullptr) return {std::move(built.plan), path.part};
     if (built.favourite_bytes > 0) {

@@ -66,6 +66,8 @@ class AttentionPlans {
                      uint64_t favourite_bytes);
   std::unique_ptr<SdpaPlan> BuildDocuments(const SdpaShape& shape, uint64_t workspace_bytes,
                                            uint64_t library_begin, bool log);
+  // Why `launch` runs on plain kernels, as far as is known before a plan is built; "": it need not.
+  std::string WhyPlain(const AttentionLaunch& launch, const AttentionPath& path) const;
   void Log(bool wanted, const std::string& text);
 
   bool deterministic_;
