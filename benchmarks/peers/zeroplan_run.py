@@ -96,7 +96,11 @@ def quiet_nccl(env):
 
 
 def last_lines(text, count=15):
-    return "\n".join(text.strip().splitlines()[-count:])
+    """Under torchrun those of the worker that failed: torchrun's own report, after them, names no cause."""
+    lines = text.strip().splitlines()
+    reports = [line.startswith("E") and "torch/distributed/elastic/" in line for line in lines]
+    end = reports.index(True) if any(reports) else len(lines)
+    return "\n".join(lines[:end or None][-count:])
 
 
 def run_command(command, timeout, env=None):
