@@ -153,11 +153,14 @@ def ranks_attack(bench, table, stage, count, restarts):
 
 
 def run(bench, table, kills):
-    """Stages, offloads and ways of starting in turn, until there were so many kills."""
+    """Stages and offloads, each once before one comes again, and ways of starting in turn, until there were
+    so many kills."""
     done = 0
     turn = 0
+    choices = []
     while done < kills and not bench.out_of_time():
-        choice = CHOICES[turn % len(CHOICES)]
+        choices = choices or bench.random.sample(CHOICES, len(CHOICES))
+        choice = choices.pop()
         on_cpu = bench.args.backend == "cpu"
         with table.guard("kills"):
             if on_cpu and turn % 3 == 2:
