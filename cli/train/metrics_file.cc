@@ -1,34 +1,24 @@
 #include "cli/train/metrics_file.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/config/setup_facts.h"
 #include "planner/plan/program_record.h"
-#include "planner/runs/metrics_reader.h"
 
 namespace zeroplan {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-// JSON has no infinities: what is no number is null.
-Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
-Json SkipReasonName(int32_t reason) {
+std::optional<std::string_view> SkipReasonName(int32_t reason) {
   switch (reason) {
     case kGradientsNotFinite:
       return "gradients";
@@ -41,44 +31,55 @@ Json SkipReasonName(int32_t reason) {
     case kNothingCounts:
       return "nothing_counts";
     default:
-      return nullptr;
+      return std::nullopt;
   }
 }
 
-Json BySpace(const std::array<uint64_t, kSpaces>& bytes) {
-  return {{"device", bytes[0]}, {"pinned", bytes[1]}, {"pageable", bytes[2]}, {"file", bytes[3]}};
+void SetBySpace(const std::string& name, const std::array<uint64_t, kSpaces>& bytes,
+                MetricLine& line) {
+  for (size_t s = 0; s < kSpaces; ++s) {
+    line.Set(fmt::format("{}.{}", name, SpaceName(static_cast<Space>(s))), bytes[s]);
+  }
 }
 
-Json GpuBytes(const MemoryReport& memory, const std::optional<RunPrediction>& prediction) {
-  Json bytes = Json::object();
+void SetPlannedBytes(const MemoryReport& memory, const std::optional<RunPrediction>& prediction,
+                     MetricLine& line) {
   for (int c = 0; c < kMemoryClasses; ++c) {
     const auto memory_class = static_cast<MemoryClass>(c);
-    bytes[std::string(MemoryClassName(memory_class))] = memory.of(memory_class);
+    line.Set(fmt::format("planned_bytes.gpu.{}", MemoryClassName(memory_class)),
+             memory.of(memory_class));
   }
-  bytes["runtime"] = prediction ? Json(prediction->footprint.runtime_bytes) : Json(nullptr);
-  bytes["total"] = prediction ? prediction->footprint.gpu_total() : memory.arena(Space::kDevice);
-  return bytes;
+  std::optional<uint64_t> runtime;
+  if (prediction) runtime = prediction->footprint.runtime_bytes;
+  const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
+  line.Set("planned_bytes.gpu.runtime", runtime)
+      .Set("planned_bytes.gpu.total",
+           prediction ? prediction->footprint.gpu_total() : memory.arena(Space::kDevice))
+      .Set("planned_bytes.host.pinned", pinned)
+      .Set("planned_bytes.host.pageable", pageable)
+      .Set("planned_bytes.host.total", pinned + pageable)
+      .Set("planned_bytes.nvme", memory.arena(Space::kFile));
 }
 
-Json PlanOf(const Program& program, int ranks_per_host) {
+void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
   const TrainSetup& setup = program.setup;
-  return {{"model", program.model.name},
-          {"params", program.model.ParamCount()},
-          {"stage", setup.zero.stage},
-          {"offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device)},
-          {"offload_ratio", setup.zero.offload_optimizer.ratio},
-          {"offload_param", OffloadDeviceName(setup.zero.offload_param.device)},
-          {"checkpointing", RecomputeName(setup.recompute)},
-          {"checkpoint_every", setup.recompute.every},
-          {"micro_batch", setup.batch.micro_batch},
-          {"grad_accum", setup.batch.grad_accum},
-          {"gpus", setup.batch.world_size},
-          {"gpus_per_node", ranks_per_host},
-          {"seq_len", setup.batch.seq_len},
-          {"dtype", DtypeName(setup.precision.dtype)},
-          {"grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype)},
-          {"communication_dtype", DtypeName(SentGradDtype(setup))},
-          {"backend", program.backend == Backend::kCpu ? "cpu" : "cuda"}};
+  line.Set("plan.model", program.model.name)
+      .Set("plan.params", program.model.ParamCount())
+      .Set("plan.stage", setup.zero.stage)
+      .Set("plan.offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device))
+      .Set("plan.offload_ratio", setup.zero.offload_optimizer.ratio)
+      .Set("plan.offload_param", OffloadDeviceName(setup.zero.offload_param.device))
+      .Set("plan.checkpointing", RecomputeName(setup.recompute))
+      .Set("plan.checkpoint_every", setup.recompute.every)
+      .Set("plan.micro_batch", setup.batch.micro_batch)
+      .Set("plan.grad_accum", setup.batch.grad_accum)
+      .Set("plan.gpus", setup.batch.world_size)
+      .Set("plan.gpus_per_node", ranks_per_host)
+      .Set("plan.seq_len", setup.batch.seq_len)
+      .Set("plan.dtype", DtypeName(setup.precision.dtype))
+      .Set("plan.grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype))
+      .Set("plan.communication_dtype", DtypeName(SentGradDtype(setup)))
+      .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
 }
 
 // A run that was killed may have left half a line, to which the next one would be glued.
@@ -97,93 +98,99 @@ void DropTornLine(const std::string& path) {
 }  // namespace
 
 void MetricsFile::Open() {
-  if (resume_) DropTornLine(path_);
-  file_.reset(std::fopen(path_.c_str(), resume_ ? "a" : "w"));
-  if (!file_) ThrowRuntime("--metrics {}: {}", path_, std::strerror(errno));
+  const std::string& path = places_.file;
+  if (path.empty()) return;
+  if (places_.resume) DropTornLine(path);
+  file_.reset(std::fopen(path.c_str(), places_.resume ? "a" : "w"));
+  if (!file_) ThrowRuntime("--metrics {}: {}", path, std::strerror(errno));
 }
 
-void MetricsFile::WriteLine(const std::string& line) {
+void MetricsFile::Write(const MetricLine& line, std::optional<int64_t> step) {
+  if (tensorboard_ && step) tensorboard_->Add(*step, line.Scalars());
   if (!file_) return;
-  const bool written = std::fputs(line.c_str(), file_.get()) >= 0 &&
+  const bool written = std::fputs(line.Json().c_str(), file_.get()) >= 0 &&
                        std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
   if (written) return;
-  LogWarning("--metrics {}: {}; the run goes on without it", path_, std::strerror(errno));
+  LogWarning("--metrics {}: {}; the run goes on without it", places_.file, std::strerror(errno));
   file_.reset();
 }
 
-void MetricsFile::Start(const RunFacts& facts) {
+void MetricsFile::Start(const RunFacts& facts, int64_t done) {
   Open();
-  const MemoryReport& memory = facts.memory;
+  if (!places_.tensorboard_folder.empty()) {
+    tensorboard_.emplace(places_.tensorboard_folder, done + 1);
+  }
   const std::optional<RunPrediction>& prediction = facts.prediction;
-  const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
-  const Json line = {
-      {"event", "start"},
-      {"schema", kMetricsSchema},
-      {"plan", PlanOf(facts.program, facts.ranks_per_host)},
-      {"planned_bytes",
-       {{"gpu", GpuBytes(memory, prediction)},
-        {"host", {{"pinned", pinned}, {"pageable", pageable}, {"total", pinned + pageable}}},
-        {"nvme", memory.arena(Space::kFile)}}},
-      {"predicted",
-       {{"hardware", prediction ? Json(prediction->hardware) : Json(nullptr)},
-        {"step_seconds", prediction ? OrNull(prediction->step_seconds) : Json(nullptr)}}},
-      {"program", Json::parse(WriteProgramRecord(facts.program, facts.lower))}};
-  WriteLine(line.dump());
+  MetricLine line(MetricEvent::kStart);
+  line.Set("schema", kMetricsSchema);
+  SetPlan(facts.program, facts.ranks_per_host, line);
+  SetPlannedBytes(facts.memory, prediction, line);
+  std::optional<std::string> hardware;
+  if (prediction) hardware = prediction->hardware;
+  line.Set("predicted.hardware", hardware)
+      .Set("predicted.step_seconds", prediction ? prediction->step_seconds : std::nullopt)
+      .Set("program", WriteProgramRecord(facts.program, facts.lower));
+  Write(line);
 }
 
 void MetricsFile::Step(const StepReport& report) {
   const StepState& state = report.state;
-  const std::optional<SlowRank>& slow = report.slowest;
-  const Json line = {{"event", "step"},
-                     {"step", report.step},
-                     {"loss", Number(state.loss_sum)},
-                     {"grad_norm", Number(static_cast<double>(state.grad_norm))},
-                     {"lr", Number(static_cast<double>(state.lr))},
-                     {"loss_scale", Number(static_cast<double>(state.loss_scale))},
-                     {"skipped", state.skip != kTaken},
-                     {"skip_reason", SkipReasonName(state.skip)},
-                     {"tokens", report.tokens},
-                     {"step_seconds", report.step_seconds},
-                     {"tokens_per_second", report.tokens_per_second},
-                     {"mfu", OrNull(report.mfu)},
-                     {"exposed_comm_seconds", OrNull(report.times.exposed_comm_seconds)},
-                     {"exposed_offload_seconds", OrNull(report.times.exposed_offload_seconds)},
-                     {"slowest_rank", slow ? Json(slow->rank) : Json(nullptr)},
-                     {"slowest_rank_seconds", slow ? Json(slow->seconds) : Json(nullptr)},
-                     {"slowest_rank_share", slow ? Json(slow->share) : Json(nullptr)}};
-  WriteLine(line.dump());
+  std::optional<int> slowest;
+  std::optional<double> slowest_seconds, slowest_share;
+  if (report.slowest) {
+    slowest = report.slowest->rank;
+    slowest_seconds = report.slowest->seconds;
+    slowest_share = report.slowest->share;
+  }
+  MetricLine line(MetricEvent::kStep);
+  line.Set("step", report.step)
+      .Set("loss", state.loss_sum)
+      .Set("grad_norm", static_cast<double>(state.grad_norm))
+      .Set("lr", static_cast<double>(state.lr))
+      .Set("loss_scale", static_cast<double>(state.loss_scale))
+      .Set("skipped", state.skip != kTaken)
+      .Set("skip_reason", SkipReasonName(state.skip))
+      .Set("tokens", report.tokens)
+      .Set("step_seconds", report.step_seconds)
+      .Set("tokens_per_second", report.tokens_per_second)
+      .Set("mfu", report.mfu)
+      .Set("exposed_comm_seconds", report.times.exposed_comm_seconds)
+      .Set("exposed_offload_seconds", report.times.exposed_offload_seconds)
+      .Set("device_used_bytes", report.device_used_bytes)
+      .Set("slowest_rank", slowest)
+      .Set("slowest_rank_seconds", slowest_seconds)
+      .Set("slowest_rank_share", slowest_share);
+  Write(line, report.step);
 }
 
 void MetricsFile::Validation(int64_t step, double loss) {
-  WriteLine(Json{{"event", "validation"},
-                 {"step", step},
-                 {"loss", Number(loss)},
-                 {"perplexity", Number(std::exp(loss))}}
-                .dump());
+  MetricLine line(MetricEvent::kValidation);
+  line.Set("step", step).Set("loss", loss).Set("perplexity", std::exp(loss));
+  Write(line, step);
 }
 
 void MetricsFile::Saved(const SaveReport& report) {
-  WriteLine(Json{{"event", "saved"},
-                 {"step", report.step},
-                 {"folder", report.folder.filename().string()},
-                 {"beside", report.beside},
-                 {"stall_seconds", report.stall_seconds},
-                 {"waited_seconds", report.waited_seconds},
-                 {"write_seconds", report.write_seconds}}
-                .dump());
+  MetricLine line(MetricEvent::kSaved);
+  line.Set("step", report.step)
+      .Set("folder", report.folder.filename().string())
+      .Set("beside", report.beside)
+      .Set("stall_seconds", report.stall_seconds)
+      .Set("waited_seconds", report.waited_seconds)
+      .Set("write_seconds", report.write_seconds);
+  Write(line, report.step);
 }
 
 void MetricsFile::End(const RunReport& report, const Program& program) {
-  const Json line = {{"event", "end"},
-                     {"steps", report.steps},
-                     {"skipped_steps", report.skipped_steps},
-                     {"saves", report.saves},
-                     {"saves_waited_for", report.saves_waited_for},
-                     {"high_water_bytes", BySpace(report.high_water.touched_bytes)},
-                     {"planned_arena_bytes", BySpace(program.arena_bytes)},
-                     {"device_used_bytes", OrNull(report.device_used_bytes)},
-                     {"step_seconds_median", report.step_seconds_median}};
-  WriteLine(line.dump());
+  MetricLine line(MetricEvent::kEnd);
+  line.Set("steps", report.steps)
+      .Set("skipped_steps", report.skipped_steps)
+      .Set("saves", report.saves)
+      .Set("saves_waited_for", report.saves_waited_for)
+      .Set("device_used_bytes", report.device_used_bytes)
+      .Set("step_seconds_median", report.step_seconds_median);
+  SetBySpace("high_water_bytes", report.high_water.touched_bytes, line);
+  SetBySpace("planned_arena_bytes", program.arena_bytes, line);
+  Write(line);
 }
 
 }  // namespace zeroplan

@@ -1,4 +1,5 @@
-// The metrics of `train --metrics`: one JSON object a line, schema zeroplan.metrics/1.
+// What `train` writes of a run for programs: `--metrics`, one JSON object a line, and
+// `--tensorboard`, event files. The fields of both are planner/runs/metric_fields.h's.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "cli/train/metric_line.h"
+#include "cli/train/tensorboard_log.h"
 #include "core/lowering/lower.h"
 #include "core/program/program.h"
 #include "cost_models/memory_walk.h"
@@ -25,16 +28,22 @@ struct RunFacts {
   std::optional<RunPrediction> prediction;  // of a run on GPUs
 };
 
+// Where to; empty: nowhere.
+struct MetricsPlaces {
+  std::string file;                // of JSON lines
+  std::string tensorboard_folder;  // of event files
+  bool resume = false;             // goes on after what is there, else the file starts empty
+};
+
 class MetricsFile {
  public:
-  // `resume` appends to what is there, else the file starts empty. Nothing is touched before Start:
-  // a run that is refused leaves the file as it was.
-  MetricsFile(std::string path, bool resume) : path_(std::move(path)), resume_(resume) {}
+  // Nothing is touched before Start: a run that is refused leaves the file as it was.
+  explicit MetricsFile(MetricsPlaces places) : places_(std::move(places)) {}
 
   // Each writes one line and flushes it, so that a killed run keeps what it had. What the backend
-  // cannot know is null. A line that cannot be written ends the file with a warning, not the run.
-  // Throws Error(kRuntime) naming the file if it cannot be opened.
-  void Start(const RunFacts& facts);
+  // cannot know is null. A line that cannot be written ends its file with a warning, not the run.
+  // `done`: steps before a resume. Throws Error(kRuntime) naming the file if it cannot be opened.
+  void Start(const RunFacts& facts, int64_t done);
   void Step(const StepReport& report);
   void Validation(int64_t step, double loss);
   void Saved(const SaveReport& report);
@@ -42,13 +51,14 @@ class MetricsFile {
 
  private:
   void Open();
-  void WriteLine(const std::string& line);
+  // An event that is no step's, or of `step`.
+  void Write(const MetricLine& line, std::optional<int64_t> step = std::nullopt);
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  std::string path_;
-  bool resume_;
+  MetricsPlaces places_;
   std::unique_ptr<std::FILE, Close> file_;
+  std::optional<TensorboardLog> tensorboard_;
 };
 
 }  // namespace zeroplan

@@ -69,7 +69,7 @@ std::string Progress::TextOf(const StepReport& report) const {
 
 void Progress::OnStart(const StartReport& report) {
   steps_ = report.steps;
-  if (metrics_ != nullptr) metrics_->Start(facts_);
+  if (metrics_ != nullptr) metrics_->Start(facts_, report.done);
   const BatchSpec& batch = facts_.program.setup.batch;
   Line(fmt::format(
       "training {} ({} parameters) on {} rank{}: {} sequences of {} tokens a step, {} samples "

@@ -139,8 +139,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const int ranks_per_host = on_gpu ? place.local_world_size : work.setup.batch.world_size;
   const RunFacts facts{program, work.lower, ranks_per_host, WalkMemory(program), prediction};
   std::unique_ptr<MetricsFile> metrics;
-  if (!command.metrics.empty() && place.rank == 0) {
-    metrics = std::make_unique<MetricsFile>(command.metrics, command.resume);
+  if (place.rank == 0 && !(command.metrics.empty() && command.tensorboard.empty())) {
+    metrics = std::make_unique<MetricsFile>(
+        MetricsPlaces{command.metrics, command.tensorboard, command.resume});
   }
   if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
   Progress progress(facts, metrics.get());
@@ -178,6 +179,9 @@ void RunTrain(const TrainCommand& command) {
   const Backend backend =
       ChooseBackend(command.backend, "runs the same program with ranks as threads");
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
+  if (!command.tensorboard.empty() && (!place || place->rank == 0)) {
+    CheckTensorboardFolder(command.tensorboard, command.resume);
+  }
   const std::optional<RestartOptions> restarts = FindRestarts(command, place);
   if (auto hosts = FindHosts(command, place)) {
     return LaunchOnHosts(std::move(*hosts), restarts.value_or(RestartOptions{}));

@@ -235,6 +235,9 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "--validation-data, or 16 of what --data holds back)"},
                 options.validation_batches, WholeIn<int64_t>(1, kMaxBatch));
   command.Text({seen, "--metrics", "FILE.jsonl", "Write one JSON object a step"}, options.metrics);
+  command.Text({seen, "--tensorboard", "DIR",
+                "Write event files for TensorBoard (tensorboard --logdir DIR)"},
+               options.tensorboard);
   command.Text({seen, "--trace", "FILE.json",
                 "Write a Chrome trace of the run (chrome://tracing); keep runs short"},
                options.trace);

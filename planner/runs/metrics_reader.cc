@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/median.h"
+#include "planner/runs/metric_fields.h"
 
 namespace zeroplan {
 namespace {

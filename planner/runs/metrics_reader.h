@@ -13,8 +13,6 @@
 
 namespace zeroplan {
 
-inline constexpr std::string_view kMetricsSchema = "zeroplan.metrics/1";
-
 struct MeasuredRun {
   std::string source;  // the file's name
   // Of the plan.

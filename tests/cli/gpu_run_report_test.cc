@@ -106,8 +106,8 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
       (std::filesystem::temp_directory_path() / ("zeroplan_m_" + std::to_string(getpid())))
           .string();
   {
-    MetricsFile metrics(path, false);
-    metrics.Start({program, SmallCudaOptions(), 2, memory, prediction});
+    MetricsFile metrics({.file = path});
+    metrics.Start({program, SmallCudaOptions(), 2, memory, prediction}, 0);
     StepReport step;
     step.step = 1;
     metrics.Step(step);
