@@ -74,6 +74,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterCheckpoint(root);
   RegisterExplain(root);
   RegisterGenerate(root);
+  RegisterDoctor(root);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

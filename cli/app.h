@@ -21,6 +21,7 @@ void RegisterTrain(Command& app);
 void RegisterCheckpoint(Command& app);
 void RegisterExplain(Command& app);
 void RegisterGenerate(Command& app);
+void RegisterDoctor(Command& app);
 
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).
 int RunApp(int argc, const char* const* argv);

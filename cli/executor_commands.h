@@ -3,6 +3,8 @@
 // by name, and becomes that program where one of them is called.
 #pragma once
 
+#include <string>
+
 namespace zeroplan {
 
 struct ExecutorCommand {
@@ -21,5 +23,10 @@ inline constexpr ExecutorCommand kMeasureCommand = {
 
 // The program's file name; it lies beside zeroplan.
 inline constexpr const char* kExecutorProgram = "zeroplan-executor";
+// Its path.
+std::string ExecutorPath();
+
+// As its only argument: it prints what it knows of its libraries (cli/doctor/library_json.h).
+inline constexpr const char* kPrintLibraries = "--print-libraries";
 
 }  // namespace zeroplan

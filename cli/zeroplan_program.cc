@@ -5,7 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "cli/app.h"
@@ -26,9 +26,7 @@ bool NeedsExecutor(int argc, const char* const* argv) {
 // This very process goes on as the other program, with the same command line: launchers, signals,
 // pipes and the exit code are its own.
 [[noreturn]] void BecomeExecutor(const char* const* argv) {
-  std::error_code unknown;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  const std::string program = (self.parent_path() / kExecutorProgram).string();
+  const std::string program = ExecutorPath();
   execv(program.c_str(), const_cast<char* const*>(argv));
   if (errno == ENOENT) {
     ThrowRuntime(

@@ -1,5 +1,5 @@
-// What the control groups that this process is in leave it of memory: past their limit the kernel
-// ends it without a word (exit code 137).
+// What the control groups that this process is in leave it of memory, past whose limit the kernel
+// ends it without a word (exit code 137), and of processor time.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +20,14 @@ struct ControlGroupMemory {
 // memory.high, past which processes are held back until they hardly run). nullopt: no limit.
 // `root`: where proc/self/cgroup and sys/fs/cgroup lie.
 std::optional<ControlGroupMemory> QueryControlGroupMemory(const std::filesystem::path& root = "/");
+
+struct ControlGroupCpus {
+  double processors = 0;           // that all its processes get together: 1.5
+  std::filesystem::path limiting;  // the file that says so
+};
+
+// The smallest quota of its groups and all above them: cpu.cfs_quota_us of version 1, cpu.max of
+// version 2. nullopt: none.
+std::optional<ControlGroupCpus> QueryControlGroupCpus(const std::filesystem::path& root = "/");
 
 }  // namespace zeroplan

@@ -61,11 +61,8 @@ DetectedHost QueryHost() {
   host.cores = sched_getaffinity(0, sizeof cores, &cores) == 0
                    ? CPU_COUNT(&cores)
                    : static_cast<int>(std::thread::hardware_concurrency());
-  // "max 100000" without a limit, else microseconds of all cores a period.
-  std::ifstream quota("/sys/fs/cgroup/cpu.max");
-  double allowed = 0, period = 0;
-  if (quota >> allowed >> period && allowed > 0 && period > 0) {
-    host.cores = std::min(host.cores, std::max(1, static_cast<int>(allowed / period)));
+  if (const auto quota = QueryControlGroupCpus()) {
+    host.cores = std::min(host.cores, std::max(1, static_cast<int>(quota->processors)));
   }
   return host;
 }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <memory>
+#include <string>
 
 namespace zeroplan {
 
@@ -16,15 +17,22 @@ class ManagementLibrary {
   ManagementLibrary() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
     const auto init = Find<int (*)()>("nvmlInit_v2");
     shutdown_ = Find<int (*)()>("nvmlShutdown");
-    ready_ = init != nullptr && shutdown_ != nullptr && init() == kSuccess;
+    if (init != nullptr && shutdown_ != nullptr) status_ = init();
   }
   ~ManagementLibrary() {
-    if (ready_) shutdown_();
+    if (ready()) shutdown_();
   }
   ManagementLibrary(const ManagementLibrary&) = delete;
   ManagementLibrary& operator=(const ManagementLibrary&) = delete;
 
-  bool ready() const { return ready_; }
+  bool ready() const { return status_ == kSuccess; }
+  // Whether the library is there at all: the driver is installed.
+  bool found() const { return library_ != nullptr; }
+  // Why it is not ready, in its own words; "" where it does not say.
+  std::string WhyNotReady() const {
+    const auto say = Find<const char* (*)(int)>("nvmlErrorString");
+    return found() && !ready() && say != nullptr && status_ != kNotAsked ? say(status_) : "";
+  }
   // Null if the library lacks it.
   template <typename Function>
   Function Find(const char* name) const {
@@ -33,12 +41,13 @@ class ManagementLibrary {
   }
 
  private:
+  static constexpr int kNotAsked = -1;
   struct Close {
     void operator()(void* library) const { dlclose(library); }
   };
   std::unique_ptr<void, Close> library_;
   int (*shutdown_)() = nullptr;
-  bool ready_ = false;
+  int status_ = kNotAsked;
 };
 
 }  // namespace zeroplan

@@ -1,11 +1,7 @@
 // Asks the driver's management library.
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
-#include <string_view>
-
 #include "hwprofiles/detect.h"
 #include "hwprofiles/management_library.h"
+#include "hwprofiles/visible_gpus.h"
 
 namespace zeroplan {
 namespace {
@@ -16,39 +12,10 @@ struct NvmlMemory {
 };
 constexpr int kNvmlSuccess = ManagementLibrary::kSuccess;
 
-// Indices that CUDA_VISIBLE_DEVICES leaves, in its order; nothing if it is not set or names devices
-// by something else than an index.
-std::optional<std::vector<unsigned>> VisibleDevices() {
-  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (text == nullptr) return std::nullopt;
-  std::vector<unsigned> indices;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view item = rest.substr(0, comma);
-    unsigned index = 0;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
-    if (error != std::errc() || end != item.data() + item.size()) {
-      // CUDA ends its list at the first device that is not there ("-1").
-      if (item.starts_with("-")) break;
-      return std::nullopt;
-    }
-    indices.push_back(index);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  return indices;
-}
-
-// Whether the user wants no detection.
-bool IsOff() {
-  const char* off = std::getenv("ZEROPLAN_NO_DETECT");
-  return off != nullptr && std::strcmp(off, "") != 0 && std::strcmp(off, "0") != 0;
-}
-
 }  // namespace
 
 std::vector<DetectedGpu> QueryGpus() {
-  if (IsOff()) return {};
+  if (DetectionIsOff()) return {};
   const ManagementLibrary nvml;
   const auto get_count = nvml.Find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
   const auto get_handle =
@@ -82,7 +49,7 @@ std::vector<DetectedGpu> QueryGpus() {
 }
 
 std::string QueryDriver() {
-  if (IsOff()) return "";
+  if (DetectionIsOff()) return "";
   const ManagementLibrary nvml;
   const auto get_version = nvml.Find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
   char version[96] = {};

@@ -25,6 +25,7 @@
 #include "executor/measure/part_runner.h"
 #include "executor/process/process_group.h"
 #include "hwprofiles/detect.h"
+#include "hwprofiles/disk_speed.h"
 #include "hwprofiles/loader.h"
 
 namespace zeroplan {
@@ -152,7 +153,7 @@ void MeasureDiskPart(const MeasureCommand& command, PartRunner& runner) {
   }
   const std::string what = fmt::format("{} in {}", FormatBytes(std::max(bytes, kStep)), folder);
   runner.Try("disk", what, [&](MachineMeasurement& out) {
-    out.disk = MeasureDisk(folder, std::max(bytes, kStep));
+    out.disk = MeasureDisk({.folder = folder, .bytes = std::max(bytes, kStep)});
     out.disk_folder = folder;
     if (named) out.disk_free_bytes = DiskFreeBytes(folder);
     if (!out.disk) {

@@ -1,9 +1,7 @@
-// Bandwidths of a host: memory and a folder's disk.
+// Bandwidths of a host's memory.
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include "executor/measure/measurement.h"
 
@@ -15,14 +13,6 @@ namespace zeroplan {
 //          master and both moments in fp32 read and written, parameter in bf16 written
 // REQUIRES: bytes of at least 1 MiB.
 HostBandwidths MeasureHostMemory(uint64_t bytes, int threads, int rounds);
-
-// Writes a file of `bytes` (a multiple of 32 MiB) in `folder` and reads it back, from several
-// threads, past the page cache where the file system allows it; the file is gone afterwards.
-// Nothing if `folder` is in memory (tmpfs). Throws Error(kUsage) naming folder and fix if it is not
-// a folder to write to, Error(kRuntime) if reading or writing fails.
-std::optional<DiskRates> MeasureDisk(const std::string& folder, uint64_t bytes);
-// Bytes that this user may still write there.
-double DiskFreeBytes(const std::string& folder);
 
 // Memory that one measurement may take of `available_bytes`: several times any cache, and a part of
 // what is there.

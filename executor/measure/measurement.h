@@ -12,6 +12,7 @@
 
 #include "core/base/dtype.h"
 #include "hwprofiles/detect.h"
+#include "hwprofiles/disk_speed.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
@@ -24,13 +25,6 @@ struct HostBandwidths {
   int64_t adam_parameters = 0;
   std::vector<NamedKernelTime> kernels;
   std::vector<MemoryKernelTime> updates;  // by the bytes of all states, 16 a parameter
-};
-
-struct DiskRates {
-  double read = 0, write = 0;
-  uint64_t bytes = 0;   // of the file
-  bool direct = false;  // past the page cache; else it was written out and dropped
-  int threads = 0;
 };
 
 // What the runtime says of a GPU.

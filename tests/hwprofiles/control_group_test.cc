@@ -1,42 +1,14 @@
-// Memory limits of control groups, from folders that look as the kernel's.
+// Limits of control groups, from folders that look as the kernel's.
 #include "hwprofiles/control_group.h"
 
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "tests/hwprofiles/fake_root.h"
 
 namespace zeroplan {
 namespace {
-
-namespace fs = std::filesystem;
-
-class FakeRoot {
- public:
-  explicit FakeRoot(const std::string& groups) {
-    std::string name = (fs::temp_directory_path() / "zeroplan_cgroup_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    Write("proc/self/cgroup", groups);
-  }
-  ~FakeRoot() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
-
-  void Write(const std::string& file, const std::string& text) const {
-    fs::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
-  }
-  const fs::path& path() const { return root_; }
-
- private:
-  fs::path root_;
-};
 
 TEST_CASE("control groups: version 2, its own limit and those above it") {
   const FakeRoot root("0::/job/step\n");
@@ -84,6 +56,31 @@ TEST_CASE("control groups: version 1, and a container that sees its group as the
   CHECK(memory->available_bytes == 1600);
   root.Write(mount + "job/step/memory.limit_in_bytes", "1500\n");
   CHECK(QueryControlGroupMemory(root.path())->available_bytes == 1500);
+}
+
+TEST_CASE("control groups: processor time, the smallest quota of both versions") {
+  const FakeRoot root("0::/job/step\n");
+  const std::string mount = "sys/fs/cgroup/";
+  root.Write(mount + "job/step/cpu.max", "max 100000\n");
+  CHECK_FALSE(QueryControlGroupCpus(root.path()));
+  root.Write(mount + "job/cpu.max", "250000 100000\n");
+  auto cpus = QueryControlGroupCpus(root.path());
+  REQUIRE(cpus);
+  CHECK(cpus->processors == 2.5);
+  CHECK(cpus->limiting == root.path() / mount / "job/cpu.max");
+  root.Write(mount + "job/step/cpu.max", "50000 100000\n");
+  CHECK(QueryControlGroupCpus(root.path())->processors == 0.5);
+
+  const FakeRoot old("5:cpu,cpuacct:/job\n4:memory:/job\n");
+  old.Write(mount + "cpu/cpu.cfs_quota_us", "-1\n");
+  old.Write(mount + "cpu/cpu.cfs_period_us", "100000\n");
+  CHECK_FALSE(QueryControlGroupCpus(old.path()));
+  old.Write(mount + "cpu/job/cpu.cfs_quota_us", "400000\n");
+  CHECK_FALSE(QueryControlGroupCpus(old.path()));  // half of a setting says nothing
+  old.Write(mount + "cpu/job/cpu.cfs_period_us", "100000\n");
+  cpus = QueryControlGroupCpus(old.path());
+  REQUIRE(cpus);
+  CHECK(cpus->processors == 4);
 }
 
 }  // namespace

@@ -2,13 +2,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <string>
 
-#include "core/base/error.h"
 #include "core/base/median.h"
 #include "executor/measure/measure_host.h"
-#include "tests/executor/device/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -46,33 +42,6 @@ TEST_CASE("memory to measure with is a part of what is there") {
   CHECK(HostMeasureBytes(400'000 * kMib, true) == 3072 * kMib);
   CHECK(HostMeasureBytes(4096 * kMib, false) == 1024 * kMib);
   CHECK(HostMeasureBytes(0, false) == 64 * kMib);
-}
-
-TEST_CASE("disk rates are positive and the file is gone") {
-  const TempDir folder;
-  const auto rates = MeasureDisk(folder.path(), 64 * kMib);
-  CHECK(std::filesystem::is_empty(folder.path()));
-  if (!rates) return;  // the temporary folder is in memory
-  CHECK(rates->bytes == 64 * kMib);
-  for (const double rate : {rates->read, rates->write}) {
-    CHECK(std::isfinite(rate));
-    CHECK(rate > 1e5);
-  }
-  CHECK(DiskFreeBytes(folder.path()) > 0);
-}
-
-TEST_CASE("a folder that is none is named") {
-  for (const std::string folder : {"/nowhere/at/all", "/proc/self/status"}) {
-    std::string message;
-    try {
-      MeasureDisk(folder, 32 * kMib);
-    } catch (const Error& error) {
-      CHECK(error.code() == ExitCode::kUsage);
-      message = error.what();
-    }
-    CHECK(message.find("--nvme-path") != std::string::npos);
-    CHECK(message.find(folder) != std::string::npos);
-  }
 }
 
 }  // namespace

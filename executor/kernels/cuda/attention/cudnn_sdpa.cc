@@ -327,6 +327,17 @@ class Library final : public SdpaLibrary {
 
 }  // namespace
 
+CudnnLibrary FindCudnn() {
+  CudnnLibrary library;
+  library.at_build = CUDNN_VERSION;
+  library.why = OpenLibrary();
+  if (!library.why.empty()) return library;
+  const auto version =
+      reinterpret_cast<size_t (*)()>(::dlsym(fe::cudnn_dlhandle, "cudnnGetVersion"));
+  if (version != nullptr) library.version = static_cast<int>(version());
+  return library;
+}
+
 std::unique_ptr<SdpaLibrary> SdpaLibrary::Open(std::string* why) {
   *why = OpenLibrary();
   if (!why->empty()) return nullptr;
@@ -346,6 +357,8 @@ std::unique_ptr<SdpaLibrary> SdpaLibrary::Open(std::string* why) {
 #else  // ZEROPLAN_WITH_CUDNN
 
 namespace zeroplan {
+
+CudnnLibrary FindCudnn() { return {.why = "this program was built without cuDNN"}; }
 
 std::unique_ptr<SdpaLibrary> SdpaLibrary::Open(std::string* why) {
   *why = "this program was built without cuDNN";

@@ -53,6 +53,14 @@ struct SdpaPointers {
   void *key_offsets = nullptr, *lengths = nullptr;
 };
 
+struct CudnnLibrary {
+  int version = 0;   // of the library, 91400; 0: not found
+  int at_build = 0;  // of the headers that this was built with; 0: built without
+  std::string why;   // why it was not found
+};
+// Loads the library; needs no GPU.
+CudnnLibrary FindCudnn();
+
 // A handle of the library for one rank; for one thread at a time.
 class SdpaLibrary {
  public:

@@ -1,3 +1,5 @@
+#include "hwprofiles/disk_speed.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -7,11 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
@@ -19,13 +22,13 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "executor/measure/measure_host.h"
 
 namespace zeroplan {
 namespace {
 
 constexpr int kThreads = 4;  // ranks swap at the same time
 constexpr uint64_t kBlock = uint64_t{8} << 20;
+constexpr uint64_t kSmallBlock = uint64_t{1} << 20;  // where time is limited
 constexpr uint64_t kPage = 4096;
 constexpr long kTmpfsMagic = 0x01021994, kRamfsMagic = 0x858458f6;  // <linux/magic.h>
 
@@ -46,10 +49,11 @@ Block RandomBlock() {
 // A file that is gone once it is closed.
 class MeasuredFile {
  public:
-  explicit MeasuredFile(const std::string& folder) : path_(folder + "/zeroplan-disk-XXXXXX") {
+  explicit MeasuredFile(const DiskQuestion& question)
+      : option_(question.option), path_(question.folder + "/zeroplan-disk-XXXXXX") {
     fd_ = mkostemp(path_.data(), O_CLOEXEC);
     if (fd_ < 0) {
-      ThrowUsage("--nvme-path: cannot create {}: {}; name a folder that this user may write to",
+      ThrowUsage("{}: cannot create {}: {}; name a folder that this user may write to", option_,
                  path_, std::strerror(errno));
     }
     // A second look at the same file, past the page cache; the name is needed until then.
@@ -68,15 +72,15 @@ class MeasuredFile {
   void Reserve(uint64_t bytes) {
     const int error = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
     if (error == ENOSPC) {
-      ThrowUsage("--nvme-path: no room for a file of {} at {}; name a folder with more",
+      ThrowUsage("{}: no room for a file of {} at {}; name a folder with more", option_,
                  FormatBytes(bytes), path_);
     }
   }
-  void Transfer(bool write, char* block, uint64_t offset) const {
-    for (uint64_t done = 0; done < kBlock;) {
+  void Transfer(bool write, char* block, uint64_t bytes, uint64_t offset) const {
+    for (uint64_t done = 0; done < bytes;) {
       const auto at = static_cast<off_t>(offset + done);
-      const ssize_t moved = write ? pwrite(fd_, block + done, kBlock - done, at)
-                                  : pread(fd_, block + done, kBlock - done, at);
+      const ssize_t moved = write ? pwrite(fd_, block + done, bytes - done, at)
+                                  : pread(fd_, block + done, bytes - done, at);
       if (moved < 0 && errno == EINTR) continue;
       if (moved <= 0) {
         ThrowRuntime("cannot {} {}: {}", write ? "write" : "read", path_,
@@ -91,63 +95,92 @@ class MeasuredFile {
   void DropCache() const { posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
 
  private:
-  std::string path_;
+  std::string option_, path_;
   int fd_ = -1;
   bool direct_ = false;
 };
 
-// Runs all blocks, every thread its own, and returns the seconds.
-double Run(const MeasuredFile& file, bool write, std::vector<Block>& blocks, uint64_t bytes) {
-  std::vector<std::exception_ptr> failures(blocks.size());
-  const auto begin = std::chrono::steady_clock::now();
+using Clock = std::chrono::steady_clock;
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Pass {
+  uint64_t block = 0;  // bytes
+  double limit = 0;    // seconds
+  bool write = false, write_each_out = false;
+};
+
+struct Passed {
+  uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+// Every thread moves blocks of its own, the t-th blocks t, t + threads, ... below those that `most`
+// says it may; `most` is then how many it did.
+Passed Run(const MeasuredFile& file, const Pass& pass, std::vector<Block>& buffers,
+           std::vector<uint64_t>& most) {
+  std::vector<std::exception_ptr> failures(buffers.size());
+  const Clock::time_point begin = Clock::now();
   {
     std::vector<std::jthread> threads;
-    for (size_t t = 0; t < blocks.size(); ++t) {
+    for (size_t t = 0; t < buffers.size(); ++t) {
       threads.emplace_back([&, t] {
         try {
-          for (uint64_t at = t * kBlock; at < bytes; at += blocks.size() * kBlock) {
-            file.Transfer(write, blocks[t].get(), at);
+          uint64_t done = 0;
+          for (; done < most[t] && SecondsSince(begin) < pass.limit; ++done) {
+            file.Transfer(pass.write, buffers[t].get(), pass.block,
+                          (t + done * buffers.size()) * pass.block);
+            if (pass.write_each_out) file.WriteOut();
           }
+          most[t] = done;
         } catch (...) {
           failures[t] = std::current_exception();
         }
       });
     }
   }
-  if (write) file.WriteOut();
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (pass.write && !pass.write_each_out) file.WriteOut();
+  const double seconds = SecondsSince(begin);
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
-  return seconds;
+  return {std::accumulate(most.begin(), most.end(), uint64_t{0}) * pass.block, seconds};
 }
 
 }  // namespace
 
-std::optional<DiskRates> MeasureDisk(const std::string& folder, uint64_t bytes) {
+std::optional<DiskRates> MeasureDisk(const DiskQuestion& question) {
+  const uint64_t bytes = question.bytes;
   ZEROPLAN_CHECK(bytes >= kThreads * kBlock && bytes % (kThreads * kBlock) == 0);
   struct stat info {};
-  if (stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-    ThrowUsage("--nvme-path: \"{}\" is not a folder; create it or name another", folder);
+  if (stat(question.folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    ThrowUsage("{}: \"{}\" is not a folder; create it or name another", question.option,
+               question.folder);
   }
   struct statfs system {};
-  if (statfs(folder.c_str(), &system) == 0 &&
+  if (statfs(question.folder.c_str(), &system) == 0 &&
       (system.f_type == kTmpfsMagic || system.f_type == kRamfsMagic)) {
     return std::nullopt;
   }
-  MeasuredFile file(folder);
+  MeasuredFile file(question);
   file.Reserve(bytes);
-  std::vector<Block> blocks;
-  blocks.reserve(kThreads);
-  for (int t = 0; t < kThreads; ++t) blocks.push_back(RandomBlock());
+  std::vector<Block> buffers;
+  buffers.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) buffers.push_back(RandomBlock());
+  const bool limited = std::isfinite(question.seconds);
+  const uint64_t block = limited ? kSmallBlock : kBlock;
+  std::vector<uint64_t> blocks(kThreads, bytes / block / kThreads);
   DiskRates rates;
-  rates.bytes = bytes;
   rates.direct = file.direct();
   rates.threads = kThreads;
-  rates.write = static_cast<double>(bytes) / Run(file, true, blocks, bytes);
+  const Passed written =
+      Run(file, {block, question.seconds, true, limited && !file.direct()}, buffers, blocks);
+  rates.bytes = written.bytes;
+  rates.write = static_cast<double>(written.bytes) / written.seconds;
   file.DropCache();
-  rates.read = static_cast<double>(bytes) / Run(file, false, blocks, bytes);
+  const Passed read = Run(file, {block, question.seconds, false, false}, buffers, blocks);
+  rates.read = static_cast<double>(read.bytes) / read.seconds;
   return rates;
 }
 

@@ -1,0 +1,213 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "cli/doctor/checks.h"
+#include "cli/doctor/library_json.h"
+#include "cli/executor_commands.h"
+#include "core/base/version.h"
+
+namespace zeroplan {
+namespace {
+
+using State = ExecutorFacts::State;
+
+constexpr const char* kBuildExecutor =
+    "scripts/build.sh release zeroplan_executor_program, or copy it from where zeroplan was built";
+
+// CUDA's error codes that have a way out of their own (driver_types.h).
+constexpr int kInsufficientDriver = 35, kNoDevice = 100, kSystemNotReady = 802,
+              kDriverMismatch = 803;
+
+std::string WhyExecutorFails(const ExecutorFacts& executor) {
+  switch (executor.state) {
+    case State::kAbsent:
+      return fmt::format("there is no {}", executor.path);
+    case State::kFails:
+      return fmt::format("{} cannot start: {}", kExecutorProgram, executor.why);
+    case State::kSilent:
+      return fmt::format("{} hangs: {}", kExecutorProgram, executor.why);
+    case State::kAnswers:
+      break;
+  }
+  return "";
+}
+
+std::string CudaFix(const LibraryFacts& libraries) {
+  switch (libraries.failure) {
+    case kInsufficientDriver:
+      if (libraries.driver == 0) return "install NVIDIA's driver, then nvidia-smi";
+      return fmt::format("a driver for CUDA {} or newer, or a build with the toolkit of CUDA {}",
+                         CudaVersion(libraries.runtime), CudaVersion(libraries.driver));
+    case kNoDevice:
+      return "nvidia-smi -L names the GPUs that the driver has; CUDA_VISIBLE_DEVICES may hide them";
+    case kSystemNotReady:
+      return "sudo systemctl start nvidia-fabricmanager (GPUs behind NVSwitch need it)";
+    case kDriverMismatch:
+      return "restart, so that the kernel's driver is the installed one, or install the driver "
+             "anew";
+    default:
+      return "nvidia-smi, and sudo dmesg | grep -i nvrm, say more";
+  }
+}
+
+std::string WhyNoGpu(const LibraryFacts& libraries) {
+  // CUDA itself speaks of a driver that is too old.
+  if (libraries.driver == 0) return "there is no NVIDIA driver";
+  return libraries.why.empty() ? "CUDA sees no GPU" : "CUDA says: " + libraries.why;
+}
+
+Finding CudaFinding(const MachineFacts& facts) {
+  const LibraryFacts& libraries = facts.executor.libraries;
+  const bool has_gpus = !facts.gpus.gpus.empty() || facts.host.nvidia_devices > 0;
+  if (!libraries.cuda) {
+    if (!has_gpus)
+      return {"cuda", CheckState::kOk, "not in this build; no GPU here needs it", "", ""};
+    return {"cuda", CheckState::kMissing, "not in this build",
+            "train and generate take the CPU backend, hw measure does not measure GPUs",
+            "with the CUDA toolkit 12.4 or newer and NCCL installed: scripts/build.sh cuda"};
+  }
+  const std::string built = fmt::format("built with CUDA {}", CudaVersion(libraries.runtime));
+  if (libraries.gpus > 0) {
+    return {
+        "cuda", CheckState::kOk,
+        fmt::format("{}, the driver takes up to {}; CUDA sees {} GPU{}", built,
+                    CudaVersion(libraries.driver), libraries.gpus, libraries.gpus == 1 ? "" : "s"),
+        "", ""};
+  }
+  if (!has_gpus && libraries.driver == 0) {
+    return {"cuda", CheckState::kOk, built + "; no GPU here uses it", "", ""};
+  }
+  std::string fact = fmt::format("{}, but {}", built, WhyNoGpu(libraries));
+  if (libraries.driver != 0) {
+    fact += fmt::format(" (error {}; the driver takes up to CUDA {})", libraries.failure,
+                        CudaVersion(libraries.driver));
+  }
+  return {"cuda", CheckState::kMissing, fact, "training runs on the CPU backend alone",
+          CudaFix(libraries)};
+}
+
+Finding NcclFinding(const LibraryFacts& libraries) {
+  if (libraries.nccl == 0) {
+    return {"nccl", CheckState::kUnknown, "it does not tell its version",
+            "training on several GPUs needs it", "reinstall NCCL (Debian: libnccl2)"};
+  }
+  const std::string fact = fmt::format("NCCL {}, built with {}", NcclVersion(libraries.nccl),
+                                       NcclVersion(libraries.nccl_at_build));
+  if (libraries.nccl >= libraries.nccl_at_build) return {"nccl", CheckState::kOk, fact, "", ""};
+  return {"nccl", CheckState::kCosts, fact,
+          "it is older than what this program was built for, and was not tried with it",
+          fmt::format("install NCCL {} or newer, or build again here",
+                      NcclVersion(libraries.nccl_at_build))};
+}
+
+Finding CudnnFinding(const LibraryFacts& libraries) {
+  // docs/performance.md, "Where a step goes": cuda_kernels_benchmark, heads of 64 by cuDNN and of
+  // 60 by the plain kernels.
+  constexpr const char* kCost =
+      "attention in bf16 and fp16 runs on plain kernels: on an H200 20 TFLOP/s forward and 14 "
+      "backward, where cuDNN makes 304 and 241 (docs/performance.md)";
+  if (libraries.cudnn_at_build == 0) {
+    return {"cudnn", CheckState::kCosts, "not in this build", kCost,
+            "install cuDNN 9 and its headers, then scripts/build.sh"};
+  }
+  if (libraries.cudnn == 0) {
+    return {"cudnn", CheckState::kCosts, "not found: " + libraries.why_no_cudnn, kCost,
+            "install cuDNN 9, or name its folder in LD_LIBRARY_PATH"};
+  }
+  return {"cudnn", CheckState::kOk,
+          fmt::format("cuDNN {}, built with {}", CudnnVersion(libraries.cudnn),
+                      CudnnVersion(libraries.cudnn_at_build)),
+          "", ""};
+}
+
+}  // namespace
+
+bool HasCodeFor(const std::string& architectures, int major, int minor) {
+  std::string_view rest = architectures;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    const std::string_view word = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    int number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error != std::errc()) continue;
+    std::string_view suffix(end, static_cast<size_t>(word.data() + word.size() - end));
+    const bool exact = suffix.starts_with("a");
+    const bool family = suffix.starts_with("f");
+    if (exact || family) suffix.remove_prefix(1);
+    const int code_major = number / 10, code_minor = number % 10;
+    const bool same = code_major == major && code_minor == minor;
+    const bool newer = code_major == major && code_minor <= minor;
+    if (exact ? same : newer) return true;
+    const bool is_virtual = suffix.empty() || suffix == "-virtual";
+    if (!exact && !family && is_virtual && code_major < major) return true;
+  }
+  return false;
+}
+
+Readiness ReadinessOf(const MachineFacts& facts) {
+  Readiness ready;
+  const LibraryFacts& libraries = facts.executor.libraries;
+  ready.why_not_cpu = WhyExecutorFails(facts.executor);
+  ready.why_not_cuda = ready.why_not_cpu;
+  if (!ready.cpu()) return ready;
+  if (!libraries.cuda) {
+    ready.why_not_cuda = "this build has no CUDA executor";
+  } else if (libraries.gpus == 0) {
+    ready.why_not_cuda = WhyNoGpu(libraries);
+  } else {
+    ready.gpus = libraries.gpus;
+    for (const GpuState& gpu : facts.gpus.gpus) {
+      if (!gpu.visible) continue;
+      if (gpu.compute_major && gpu.compute_minor &&
+          !HasCodeFor(libraries.architectures, *gpu.compute_major, *gpu.compute_minor)) {
+        ready.why_not_cuda =
+            fmt::format("this build has no code for GPU {}, whose compute capability is {}.{}",
+                        gpu.index, *gpu.compute_major, *gpu.compute_minor);
+      } else if (gpu.compute_mode == GpuState::ComputeMode::kProhibited) {
+        ready.why_not_cuda = fmt::format("the compute mode of GPU {} is prohibited", gpu.index);
+      }
+    }
+  }
+  return ready;
+}
+
+std::vector<Finding> ExecutorFindings(const MachineFacts& facts) {
+  const ExecutorFacts& executor = facts.executor;
+  if (executor.state != State::kAnswers) {
+    const bool absent = executor.state == State::kAbsent;
+    return {{"executor", CheckState::kMissing, WhyExecutorFails(executor),
+             "train, generate, data, checkpoint and hw measure cannot run; planning can",
+             absent ? kBuildExecutor
+                    : fmt::format("ldd {} names libraries that are not found (LD_LIBRARY_PATH, or "
+                                  "install them)",
+                                  executor.path)}};
+  }
+  const LibraryFacts& libraries = executor.libraries;
+  std::vector<Finding> findings;
+  if (libraries.version == kVersion) {
+    findings.push_back({"executor", CheckState::kOk,
+                        fmt::format("{} {} starts", kExecutorProgram, libraries.version), "", ""});
+  } else {
+    findings.push_back({"executor", CheckState::kCosts,
+                        fmt::format("{} is of version {}, zeroplan of {}", kExecutorProgram,
+                                    libraries.version, kVersion),
+                        "train --plan refuses plans of another version", kBuildExecutor});
+  }
+  findings.push_back(CudaFinding(facts));
+  if (libraries.cuda) {
+    findings.push_back(NcclFinding(libraries));
+    findings.push_back(CudnnFinding(libraries));
+  } else {
+    for (const char* check : {"nccl", "cudnn"}) {
+      findings.push_back({check, CheckState::kUnknown,
+                          "not looked for: a build without CUDA does not use it", "", ""});
+    }
+  }
+  return findings;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,163 @@
+#include "cli/doctor/facts.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "cli/doctor/library_json.h"
+#include "cli/doctor/limited_child.h"
+#include "cli/executor_commands.h"
+#include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "core/base/units.h"
+#include "hwprofiles/detect.h"
+#include "hwprofiles/kept_profile.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kExecutorSeconds = 5;  // loading the libraries and starting the driver
+constexpr double kDiskSeconds = 3;      // in all
+constexpr double kDiskPassSeconds = 0.5;
+constexpr uint64_t kDiskStep = uint64_t{32} << 20;
+constexpr uint64_t kDiskBytes = 8 * kDiskStep;
+
+// What is worth showing of a program's last words.
+std::string LastLine(const std::string& text) {
+  const size_t end = text.find_last_not_of(" \r\n");
+  if (end == std::string::npos) return "";
+  const size_t begin = text.find_last_of('\n', end);
+  const size_t from = begin == std::string::npos ? 0 : begin + 1;
+  return PrintableText(std::string_view(text).substr(from, end + 1 - from), 300);
+}
+
+ExecutorFacts QueryExecutor() {
+  ExecutorFacts facts;
+  facts.path = ExecutorPath();
+  if (access(facts.path.c_str(), F_OK) != 0) return facts;
+  const ChildResult child = RunLimited(kExecutorSeconds, [&facts]() -> int {
+    const char* const arguments[] = {kExecutorProgram, kPrintLibraries, nullptr};
+    execv(facts.path.c_str(), const_cast<char* const*>(arguments));
+    std::fputs(std::strerror(errno), stderr);
+    return 127;
+  });
+  if (!child.in_time) {
+    facts.state = ExecutorFacts::State::kSilent;
+    facts.why = fmt::format("it did not answer within {:.0f} s", kExecutorSeconds);
+    return facts;
+  }
+  if (const auto libraries = LibrariesFromJson(child.out); libraries && child.exit_code == 0) {
+    facts.state = ExecutorFacts::State::kAnswers;
+    facts.libraries = *libraries;
+    return facts;
+  }
+  facts.state = ExecutorFacts::State::kFails;
+  facts.why = LastLine(child.err);
+  if (facts.why.empty() && child.signal != 0) {
+    facts.why = fmt::format("it ended by signal {} ({})", child.signal, strsignal(child.signal));
+  }
+  if (facts.why.empty()) facts.why = fmt::format("it ended with exit code {}", child.exit_code);
+  return facts;
+}
+
+constexpr const char* kMeasured = "measured";
+constexpr const char* kInMemory = "in_memory";
+constexpr const char* kRefused = "refused";
+constexpr const char* kFailed = "failed";
+
+// In the child: one of those words, the free bytes, and the rates if it is the first; why it is one
+// of the last two goes to stderr.
+int LookAtDisk(const std::string& folder) {
+  const auto free_bytes = static_cast<uint64_t>(DiskFreeBytes(folder));
+  std::optional<DiskRates> rates;
+  try {
+    // Half of what is free at most. In a folder that is none, or not to be written to, free_bytes
+    // is 0 or says nothing: MeasureDisk finds the reason.
+    const uint64_t bytes = std::min(kDiskBytes, free_bytes / 2 / kDiskStep * kDiskStep);
+    if (bytes == 0 && access(folder.c_str(), W_OK | X_OK) == 0 &&
+        std::filesystem::is_directory(folder)) {
+      ThrowUsage("--dir: {} has {} free, too little to save to; name a folder with more", folder,
+                 FormatBytes(free_bytes));
+    }
+    rates = MeasureDisk({.folder = folder,
+                         .bytes = std::max(bytes, kDiskStep),
+                         .seconds = kDiskPassSeconds,
+                         .option = "--dir"});
+  } catch (const Error& error) {
+    fmt::print("{} {}\n", error.code() == ExitCode::kUsage ? kRefused : kFailed, free_bytes);
+    fmt::print(stderr, "{}", error.what());
+    return 0;
+  }
+  if (!rates) {
+    fmt::print("{} {}\n", kInMemory, free_bytes);
+    return 0;
+  }
+  fmt::print("{} {} {} {} {} {:d} {}\n", kMeasured, free_bytes, rates->write, rates->read,
+             rates->bytes, rates->direct, rates->threads);
+  return 0;
+}
+
+DiskFacts QueryDisk(const std::string& folder) {
+  DiskFacts facts;
+  std::error_code unknown;
+  const auto whole = std::filesystem::absolute(folder, unknown).lexically_normal();
+  facts.folder = PrintableText(unknown ? folder : whole.string(), 300);
+  const ChildResult child = RunLimited(kDiskSeconds, [&] { return LookAtDisk(folder); });
+  if (!child.in_time) {
+    facts.why = fmt::format("writing and reading a file took more than {:.0f} s", kDiskSeconds);
+    return facts;
+  }
+  std::istringstream out(child.out);
+  std::string word;
+  out >> word >> facts.free_bytes;
+  facts.why = LastLine(child.err);
+  facts.state = word == kInMemory  ? DiskFacts::State::kInMemory
+                : word == kRefused ? DiskFacts::State::kRefused
+                                   : DiskFacts::State::kFailed;
+  if (word != kMeasured) return facts;
+  DiskRates rates;
+  if (!(out >> rates.write >> rates.read >> rates.bytes >> rates.direct >> rates.threads)) {
+    return facts;
+  }
+  facts.rates = rates;
+  facts.state = DiskFacts::State::kMeasured;
+  return facts;
+}
+
+ProfileFacts QueryProfile() {
+  ProfileFacts facts;
+  const std::vector<DetectedGpu> gpus = QueryGpus();
+  if (gpus.empty()) return facts;
+  facts.file = KeptProfileFile(gpus.size());
+  const KeptProfile kept = ReadKeptProfile(facts.file, IdentityOf(gpus));
+  facts.when = kept.when;
+  facts.note = kept.note;
+  facts.state = kept.profile        ? ProfileFacts::State::kUsed
+                : kept.note.empty() ? ProfileFacts::State::kAbsent
+                                    : ProfileFacts::State::kStale;
+  const DetectedMachine machine = MatchMachine(gpus, QueryHost());
+  if (machine.profile) facts.built_in = machine.profile->name;
+  facts.gpu_note = machine.note;
+  return facts;
+}
+
+}  // namespace
+
+MachineFacts QueryMachine(const std::string& folder) {
+  MachineFacts facts;
+  // First what runs in processes of its own.
+  facts.executor = QueryExecutor();
+  facts.disk = QueryDisk(folder);
+  facts.gpus = QueryGpuStates();
+  facts.host = QueryHostState();
+  facts.profile = QueryProfile();
+  return facts;
+}
+
+}  // namespace zeroplan

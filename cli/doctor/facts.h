@@ -1,0 +1,62 @@
+// All that zeroplan doctor found out, before anything is said of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "hwprofiles/disk_speed.h"
+#include "hwprofiles/gpu_state.h"
+#include "hwprofiles/host_state.h"
+#include "hwprofiles/library_facts.h"
+
+namespace zeroplan {
+
+// The program that trains, asked for its libraries.
+struct ExecutorFacts {
+  enum class State { kAnswers, kAbsent, kFails, kSilent } state = State::kAbsent;
+  std::string path;
+  std::string why;         // where it fails: what it, or the loader, said
+  LibraryFacts libraries;  // where it answers
+};
+
+struct DiskFacts {
+  std::string folder;
+  enum class State {
+    kMeasured,
+    kInMemory,  // tmpfs
+    kRefused,   // no folder, not writable, no room
+    kFailed,    // an I/O error
+    kSilent     // took too long
+  } state = State::kSilent;
+  std::string why;  // where it was not measured; with the way out where it was refused
+  std::optional<DiskRates> rates;
+  uint64_t free_bytes = 0;  // that this user may still write
+};
+
+struct ProfileFacts {
+  enum class State {
+    kUsed,    // measured on this very machine
+    kStale,   // not used: the machine, or the file, is another
+    kAbsent,  // not measured
+    kNoGpus,  // nothing is kept, or looked for, of a machine without GPUs
+  } state = State::kNoGpus;
+  std::string file, when;  // of what 'hw measure' kept
+  std::string note;        // where it is stale: why
+  std::string built_in;    // the built-in profile that plans take instead; "": none fits
+  std::string gpu_note;    // why none does
+};
+
+struct MachineFacts {
+  ExecutorFacts executor;
+  GpuStates gpus;
+  HostState host;
+  DiskFacts disk;
+  ProfileFacts profile;
+};
+
+// Asks them all, in 10 s at most. REQUIRES: this process has no other threads.
+MachineFacts QueryMachine(const std::string& folder);
+
+}  // namespace zeroplan

@@ -1,0 +1,157 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "cli/doctor/checks.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+namespace {
+
+Finding ProcessorFinding(const HostState& host) {
+  if (host.online == 0 || host.allowed == 0) {
+    return {"processors", CheckState::kUnknown, "the kernel does not say", "", ""};
+  }
+  constexpr const char* kCost =
+      "updates of offloaded states, tokenizing, saves and the CPU backend have the less";
+  if (host.quota && host.quota->processors < host.allowed) {
+    return {"processors", CheckState::kCosts,
+            fmt::format("time of {:.3g} of {} ({})", host.quota->processors, host.online,
+                        host.quota->limiting.string()),
+            kCost, "docker: --cpus; Kubernetes: limits of cpu; else that file"};
+  }
+  if (host.allowed < host.online) {
+    return {"processors", CheckState::kCosts,
+            fmt::format("affinity leaves {} of {}", host.allowed, host.online), kCost,
+            "without taskset; srun: --cpus-per-task; docker: --cpuset-cpus"};
+  }
+  return {"processors", CheckState::kOk, fmt::format("all {}", host.online), "", ""};
+}
+
+Finding NumaFinding(const MachineFacts& facts) {
+  const std::vector<NumaNode>& nodes = facts.host.nodes;
+  if (nodes.empty()) return {"numa", CheckState::kUnknown, "the kernel does not say", "", ""};
+  if (nodes.size() == 1) return {"numa", CheckState::kOk, "one node of memory", "", ""};
+  std::vector<std::string> parts;
+  for (const NumaNode& node : nodes) {
+    std::vector<unsigned> gpus;
+    for (const GpuState& gpu : facts.gpus.gpus) {
+      if (gpu.visible && gpu.numa_node == node.id) gpus.push_back(gpu.index);
+    }
+    parts.push_back(fmt::format("node {}: {} processors, {}{}{}", node.id, node.processors,
+                                FormatBytes(node.memory_bytes),
+                                gpus.empty() ? "" : fmt::format(", GPU {}", fmt::join(gpus, ", ")),
+                                node.used ? "" : ", not for this process"));
+  }
+  const auto used =
+      std::count_if(nodes.begin(), nodes.end(), [](const NumaNode& node) { return node.used; });
+  const std::string fact =
+      fmt::format("{} nodes of memory; {}", nodes.size(), fmt::join(parts, "; "));
+  if (used == 1) return {"numa", CheckState::kOk, fact, "", ""};
+  return {"numa", CheckState::kCosts, fact,
+          "zeroplan binds no rank to the node of its GPU: copies and updates of offloaded states "
+          "may go from node to node (how much slower was not measured)",
+          "with a launcher, a rank at a time: numactl --cpunodebind N --membind N"};
+}
+
+Finding MemoryFinding(const HostState& host) {
+  if (host.memory_bytes == 0) {
+    return {"memory", CheckState::kUnknown, "the kernel does not say", "", ""};
+  }
+  std::string fact = FormatBytes(host.memory_bytes);
+  if (host.available_bytes > 0) fact += fmt::format(", {} free", FormatBytes(host.available_bytes));
+  if (host.group && host.group->limit_bytes < host.memory_bytes) {
+    return {"memory", CheckState::kCosts,
+            fmt::format("{}; the control group's limit is {} and leaves {} ({})", fact,
+                        FormatBytes(host.group->limit_bytes),
+                        FormatBytes(host.group->available_bytes), host.group->limiting.string()),
+            "offload has no more than that; past it the kernel ends a run without a word (137)",
+            "docker: --memory; srun: --mem; Kubernetes: limits of memory; else that file"};
+  }
+  return {"memory", CheckState::kOk, fact, "", ""};
+}
+
+Finding TransparentFinding(const HostState& host) {
+  const std::string& chosen = host.transparent_huge_pages;
+  if (chosen.empty()) {
+    return {"transparent_huge_pages", CheckState::kUnknown, "the kernel does not say", "", ""};
+  }
+  if (chosen != "never") {
+    return {"transparent_huge_pages", CheckState::kOk, chosen + ": host memory gets large pages",
+            "", ""};
+  }
+  return {"transparent_huge_pages", CheckState::kCosts, "never",
+          "offloaded states lie in pages of 4 KiB: more of them to lock and to look up (how much "
+          "slower was not measured)",
+          "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"};
+}
+
+Finding HugeFinding(const HostState& host) {
+  if (host.huge_page_bytes == 0) {
+    return {"huge_pages", CheckState::kUnknown, "the kernel does not say", "", ""};
+  }
+  if (host.huge_pages == 0) {
+    return {"huge_pages", CheckState::kOk, "none set aside; zeroplan needs none", "", ""};
+  }
+  const uint64_t bytes = host.huge_pages * host.huge_page_bytes;
+  return {"huge_pages", CheckState::kCosts,
+          fmt::format("{} set aside ({} free) in {} pages", FormatBytes(bytes),
+                      FormatBytes(host.free_huge_pages * host.huge_page_bytes), host.huge_pages),
+          "zeroplan does not use them: that memory is lost to offload",
+          "sudo sysctl vm.nr_hugepages=0, if nothing else wants them"};
+}
+
+Finding LockedFinding(const HostState& host) {
+  if (!host.locked_limit) {
+    return {"locked_memory", CheckState::kUnknown, "the kernel does not say", "", ""};
+  }
+  const bool unlimited = *host.locked_limit == std::numeric_limits<uint64_t>::max();
+  if (unlimited) return {"locked_memory", CheckState::kOk, "no limit", "", ""};
+  const std::string limit = FormatBytes(*host.locked_limit);
+  if (host.may_pass_locked_limit) {
+    return {"locked_memory", CheckState::kOk,
+            fmt::format("a limit of {}, which this user may pass (CAP_IPC_LOCK)", limit), "", ""};
+  }
+  return {"locked_memory", CheckState::kCosts, fmt::format("a limit of {}", limit),
+          "a pinned arena past it (offload; a plan file's rank_arena_bytes.pinned, each rank) may "
+          "be swapped out on the CPU backend, and where the driver keeps to the limit a run on "
+          "GPUs is refused; NCCL over InfiniBand fails to register its buffers",
+          "ulimit -l unlimited, by memlock in /etc/security/limits.conf; docker: --ulimit "
+          "memlock=-1"};
+}
+
+Finding SharedFinding(const MachineFacts& facts) {
+  const HostState& host = facts.host;
+  // What NCCL's guide asks of containers: --shm-size=1g.
+  constexpr uint64_t kWanted = uint64_t{1} << 30;
+  constexpr const char* kCost =
+      "NCCL keeps buffers of GPUs without peer access there, and ends a run where they find no "
+      "room";
+  constexpr const char* kFix = "docker: --shm-size=1g; else sudo mount -o remount,size=2G /dev/shm";
+  const auto gpus = std::count_if(facts.gpus.gpus.begin(), facts.gpus.gpus.end(),
+                                  [](const GpuState& gpu) { return gpu.visible; });
+  if (!host.shared_bytes) {
+    return {"shared_memory", gpus > 1 ? CheckState::kMissing : CheckState::kCosts,
+            "there is no /dev/shm", kCost, kFix};
+  }
+  const std::string fact = fmt::format("/dev/shm of {}, {} free", FormatBytes(*host.shared_bytes),
+                                       FormatBytes(*host.shared_free_bytes));
+  if (*host.shared_free_bytes >= kWanted) return {"shared_memory", CheckState::kOk, fact, "", ""};
+  if (gpus < 2) {
+    return {"shared_memory", CheckState::kOk, fact + "; several GPUs would want 1 GiB", "", ""};
+  }
+  return {"shared_memory", CheckState::kCosts, fact, kCost, kFix};
+}
+
+}  // namespace
+
+std::vector<Finding> HostFindings(const MachineFacts& facts) {
+  const HostState& host = facts.host;
+  return {ProcessorFinding(host),   NumaFinding(facts), MemoryFinding(host),
+          TransparentFinding(host), HugeFinding(host),  LockedFinding(host),
+          SharedFinding(facts)};
+}
+
+}  // namespace zeroplan

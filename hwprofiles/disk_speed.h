@@ -1,0 +1,36 @@
+// How fast a folder's disk writes and reads.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace zeroplan {
+
+struct DiskRates {
+  double read = 0, write = 0;  // bytes a second
+  uint64_t bytes = 0;          // of the file
+  bool direct = false;         // past the page cache; else it was written out and dropped
+  int threads = 0;
+};
+
+struct DiskQuestion {
+  std::string folder;
+  uint64_t bytes = 0;  // of the file, at most; a multiple of 32 MiB
+  // Each way, at most, and what the blocks under way still take. With a limit blocks are smaller,
+  // and where the page cache cannot be passed each is written out before the next.
+  double seconds = std::numeric_limits<double>::infinity();
+  std::string option = "--nvme-path";  // that names the folder, for messages
+};
+
+// Writes a file in the folder and reads it back, from several threads, past the page cache where
+// the file system allows it; the file is gone afterwards, also if the process is killed. Nothing if
+// the folder is in memory (tmpfs). Throws Error(kUsage) naming option, folder and fix if it is not
+// a folder to write to or has no room, Error(kRuntime) if reading or writing fails.
+std::optional<DiskRates> MeasureDisk(const DiskQuestion& question);
+
+// Bytes that this user may still write there; 0 if it cannot be told.
+double DiskFreeBytes(const std::string& folder);
+
+}  // namespace zeroplan

@@ -1,0 +1,399 @@
+// zeroplan doctor: every check reports a lack that is planted for it. GPUs are those of a stand-in
+// for the driver's library; what the executor would say of CUDA comes from a program in its place.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "cli/doctor/checks.h"
+#include "cli/doctor/library_json.h"
+#include "cli/doctor/limited_child.h"
+#include "core/base/version.h"
+#include "hwprofiles/kept_profile.h"
+#include "hwprofiles/loader.h"
+#include "tests/cli/run_binary.h"
+#include "tests/executor/device/temp_dir.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// One GPU with nothing to complain of, but for what was not measured.
+const std::string kSound =
+    "FAKE_CAPABILITY=89 FAKE_ECC=1 FAKE_MIG=0 FAKE_LIMIT_MW=450000 FAKE_DEFAULT_LIMIT_MW=450000 "
+    "FAKE_PCIE_GENERATION=4 FAKE_MOST_PCIE_GENERATION=4 FAKE_PCIE_WIDTH=16 "
+    "FAKE_MOST_PCIE_WIDTH=16 FAKE_PERFORMANCE_STATE=0 FAKE_COMPUTE_MODE=0 FAKE_PID=0 "
+    "FAKE_USED_MIB=0 FAKE_PEER=0 FAKE_PEER_NVLINK=0 FAKE_NVLINKS=4 ";
+
+std::string Environment(const std::string& more) {
+  return "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + BinaryPath("fake_nvml") + ":$LD_LIBRARY_PATH " +
+         kSound + more;
+}
+
+// No disk is measured where a test is of something else: what lies in memory is not.
+std::string Quick() { return fs::is_directory("/dev/shm") ? " --dir /dev/shm" : ""; }
+
+struct Doctor {
+  int exit_code = -1;
+  std::string err;
+  Json json;
+
+  const Json& Check(const std::string& name) const {
+    for (const Json& check : json.at("checks")) {
+      if (check.at("check") == name) return check;
+    }
+    FAIL("no check " << name << " in " << json.dump(1));
+    return json;
+  }
+  std::string State(const std::string& name) const { return Check(name).at("state"); }
+  std::string Fact(const std::string& name) const { return Check(name).at("fact"); }
+};
+
+Doctor Read(const RunResult& run) {
+  INFO(run.out, run.err);
+  REQUIRE(Json::accept(run.out));
+  return {run.exit_code, run.err, Json::parse(run.out)};
+}
+
+Doctor WithGpus(const std::string& environment, const std::string& arguments = Quick()) {
+  return Read(RunZeroplan("doctor --format json " + arguments,
+                          Environment("ZEROPLAN_CACHE_DIR=/nowhere " + environment)));
+}
+
+bool Contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+// A copy of zeroplan beside a program that stands in for its executor.
+class WithExecutor {
+ public:
+  explicit WithExecutor(const std::string& script) {
+    fs::copy_file(BinaryPath("zeroplan"), folder_.path() + "/zeroplan");
+    if (script.empty()) return;
+    const std::string file = folder_.path() + "/zeroplan-executor";
+    std::ofstream(file) << "#!/bin/sh\n" << script << "\n";
+    fs::permissions(file, fs::perms::owner_all);
+  }
+  Doctor Run(const std::string& environment = "ZEROPLAN_NO_DETECT=1",
+             const std::string& arguments = "") const {
+    const std::string command = environment + " " + folder_.path() +
+                                "/zeroplan doctor --format json " + arguments + Quick() +
+                                " 2>/dev/null";
+    FILE* pipe = popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    RunResult result;
+    char buffer[4096];
+    while (const size_t count = fread(buffer, 1, sizeof buffer, pipe))
+      result.out.append(buffer, count);
+    result.exit_code = WEXITSTATUS(pclose(pipe));
+    return Read(result);
+  }
+
+ private:
+  TempDir folder_;
+};
+
+LibraryFacts SoundLibraries() {
+  LibraryFacts facts;
+  facts.version = kVersion;
+  facts.cuda = true;
+  facts.architectures = "80-real,90-real";
+  facts.runtime = facts.driver = 13000;
+  facts.gpus = 1;
+  facts.nccl = facts.nccl_at_build = 22803;
+  facts.cudnn = facts.cudnn_at_build = 91400;
+  return facts;
+}
+
+WithExecutor Saying(const LibraryFacts& facts) {
+  return WithExecutor("echo '" + LibrariesAsJson(facts) + "'");
+}
+
+TEST_CASE("doctor: on a machine without GPUs training on the CPU is possible") {
+  const Doctor doctor = Read(RunZeroplan("doctor --format json"));
+  CHECK(doctor.exit_code == 0);
+  CHECK(doctor.json.at("schema") == "zeroplan.doctor/1");
+  CHECK(doctor.json.at("training").at("cpu") == true);
+  CHECK(doctor.State("executor") == "ok");
+  CHECK(doctor.State("driver") == "unknown");  // ZEROPLAN_NO_DETECT
+  CHECK(doctor.State("profile") == "unknown");
+  // What is found is this machine's, whatever it is; that it is found at all is not.
+  for (const char* check : {"processors", "numa", "memory", "transparent_huge_pages", "huge_pages",
+                            "locked_memory", "shared_memory", "disk"}) {
+    CHECK_FALSE(doctor.Fact(check).empty());
+  }
+  const RunResult text = RunZeroplan("doctor" + Quick());
+  CHECK(text.exit_code == 0);
+  CHECK(Contains(text.out, "Training is possible here on"));
+  CHECK(Contains(text.out, "not asked: ZEROPLAN_NO_DETECT is set"));
+}
+
+TEST_CASE("doctor: a driver that is missing, or that does not answer") {
+  const RunResult none =
+      RunZeroplan("doctor --format json" + Quick(), "ZEROPLAN_NO_DETECT= FAKE_GPUS=");
+  const Doctor mute = Read(RunZeroplan(
+      "doctor --format json" + Quick(),
+      "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + BinaryPath("fake_nvml") + ":$LD_LIBRARY_PATH"));
+  CHECK(none.exit_code == 0);
+  CHECK(mute.State("driver") == "missing");
+  CHECK(Contains(mute.Fact("driver"), "does not answer: Driver Not Loaded"));
+  CHECK(WithGpus("FAKE_GPUS=0").State("gpus") == "missing");
+}
+
+TEST_CASE("doctor: each lack of a GPU is reported, and a sound one has none") {
+  const Doctor sound = WithGpus("FAKE_GPUS=2");
+  for (const char* check : {"driver", "gpus", "ecc", "mig", "power_limit", "pcie", "compute_mode",
+                            "gpu_processes", "peer_access"}) {
+    INFO(check, sound.Fact(check));
+    CHECK(sound.State(check) == "ok");
+  }
+  CHECK(Contains(sound.Fact("driver"), "driver 580.82.07, 2 GPUs"));
+  CHECK(Contains(sound.Fact("gpus"), "GPU 0, 1: NVIDIA GeForce RTX 4090, 25.8 GB"));
+  CHECK(Contains(sound.Fact("peer_access"), "4 links active"));
+  CHECK(sound.json.at("gpus").at(1).at("pcie_width") == 16);
+  struct Lack {
+    const char *environment, *check, *state, *fact;
+  };
+  for (const Lack& lack : {
+           Lack{"FAKE_ECC=1,0", "ecc", "costs", "GPU 1: off"},
+           Lack{"FAKE_MIG=1,0", "mig", "costs", "GPU 0: divided (MIG)"},
+           Lack{"FAKE_LIMIT_MW=450000,300000", "power_limit", "costs",
+                "GPU 1: 300 W of 450 W by default"},
+           Lack{"FAKE_PCIE_WIDTH=16,8", "pcie", "costs",
+                "GPU 1: generation 4 x8 of 4 x16: 15.8 of"},
+           Lack{"FAKE_PCIE_GENERATION=1,4", "pcie", "costs", "GPU 0: generation 1 x16 of 4 x16"},
+           Lack{"FAKE_PCIE_GENERATION=1 FAKE_PERFORMANCE_STATE=8", "pcie", "ok", "at rest"},
+           Lack{"FAKE_COMPUTE_MODE=0,2", "compute_mode", "missing", "GPU 1: prohibited"},
+           Lack{"FAKE_COMPUTE_MODE=3", "compute_mode", "costs", "exclusive to a process"},
+           Lack{"FAKE_PID=4711,0", "gpu_processes", "costs", "GPU 0: process 4711"},
+           Lack{"FAKE_USED_MIB=0,5000", "gpu_processes", "costs", "no process that can be seen"},
+           Lack{"FAKE_PEER=5", "peer_access", "costs", "1 of 1 pairs"},
+           Lack{"FAKE_ACTIVE_NVLINKS=4,3", "peer_access", "costs", "GPU 1: 3 of 4 NVLinks active"},
+           Lack{"CUDA_VISIBLE_DEVICES=1", "gpus", "costs", "1 more that CUDA_VISIBLE_DEVICES"},
+           Lack{"CUDA_VISIBLE_DEVICES=-1", "gpus", "missing", "leaves none"},
+       }) {
+    const Doctor doctor = WithGpus(std::string("FAKE_GPUS=2 ") + lack.environment);
+    INFO(lack.environment, doctor.Fact(lack.check));
+    CHECK(doctor.State(lack.check) == lack.state);
+    CHECK(Contains(doctor.Fact(lack.check), lack.fact));
+    if (std::string(lack.state) != "ok") CHECK_FALSE(doctor.Check(lack.check).at("fix").is_null());
+  }
+}
+
+TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
+  const Doctor refused = WithGpus("", "--dir /proc/self");
+  CHECK(refused.State("disk") == "missing");
+  CHECK(refused.exit_code == 4);
+  CHECK(Contains(refused.err, "/proc/self"));
+  const Doctor missing = WithGpus("", "--dir /nowhere/at/all");
+  CHECK(missing.State("disk") == "missing");
+  CHECK(Contains(missing.Fact("disk"), "is not a folder"));
+  CHECK(missing.exit_code == 4);
+  // Files may not grow past 512 KB; SIGXFSZ does not end it.
+  const TempDir folder;
+  const Doctor limited =
+      Read(RunZeroplan("doctor --format json --dir " + folder.path(), "ulimit -f 1000;"));
+  if (limited.State("disk") != "costs") {  // in memory: nothing was written
+    CHECK(limited.State("disk") == "missing");
+    CHECK(Contains(limited.Fact("disk"), "File too large"));
+    CHECK(limited.exit_code == 4);
+  }
+  const Doctor sound = WithGpus("", "--dir " + folder.path());
+  CHECK(sound.exit_code == 0);
+  CHECK(fs::is_empty(folder.path()));
+  if (fs::is_directory("/dev/shm")) {
+    const Doctor memory = WithGpus("", "--dir /dev/shm");
+    CHECK(memory.State("disk") == "costs");
+    CHECK(Contains(memory.Fact("disk"), "in memory"));
+  }
+}
+
+TEST_CASE("doctor: the measured profile: absent, used, stale") {
+  const TempDir cache;
+  const std::string keeps = " ZEROPLAN_CACHE_DIR=" + cache.path();
+  CHECK(WithGpus("FAKE_GPUS=2" + keeps).State("profile") == "costs");
+  CHECK(Contains(WithGpus("FAKE_GPUS=2" + keeps).Fact("profile"), "the built-in 2x-rtx4090"));
+  const Doctor unknown = WithGpus("FAKE_GPUS=1 FAKE_GPU_NAME=Voodoo2" + keeps);
+  CHECK(unknown.State("profile") == "missing");
+  CHECK(Contains(unknown.Fact("profile"), "1 x Voodoo2"));
+
+  setenv("ZEROPLAN_CACHE_DIR", cache.path().c_str(), 1);
+  const std::string file = KeptProfileFile(2);
+  unsetenv("ZEROPLAN_CACHE_DIR");
+  const DetectedGpu gpu = {"NVIDIA GeForce RTX 4090", 24564.0 * 1024 * 1024};
+  KeepProfile(file, {{gpu, gpu}, "580.82.07", QueryHost().cores}, ProfileText("2x-rtx4090"),
+              "2026-11-20");
+  const Doctor used = WithGpus("FAKE_GPUS=2" + keeps);
+  CHECK(used.State("profile") == "ok");
+  CHECK(used.json.at("profile").at("measured") == "2026-11-20");
+  const Doctor stale = WithGpus("FAKE_GPUS=2 FAKE_DRIVER=590.1" + keeps);
+  CHECK(stale.State("profile") == "costs");
+  CHECK(Contains(stale.Fact("profile"), "driver was 580.82.07 then, and 590.1 now"));
+}
+
+TEST_CASE("doctor: the executor: not there, not able to start, of another version") {
+  const Doctor absent = WithExecutor("").Run();
+  CHECK(absent.exit_code == 4);
+  CHECK(absent.State("executor") == "missing");
+  CHECK(Contains(absent.Fact("executor"), "there is no /"));
+  CHECK(absent.json.at("training").at("cpu") == false);
+  const Doctor broken =
+      WithExecutor("echo 'error while loading shared libraries: libnccl.so.2' >&2; exit 127").Run();
+  CHECK(broken.exit_code == 4);
+  CHECK(Contains(broken.Fact("executor"), "libnccl.so.2"));
+  CHECK(Contains(WithExecutor("kill -SEGV $$").Run().Fact("executor"), "signal 11"));
+  LibraryFacts other = SoundLibraries();
+  other.version = "0.0.1";
+  CHECK(Saying(other).Run().State("executor") == "costs");
+}
+
+TEST_CASE("doctor: what the executor says of CUDA's libraries") {
+  const std::string one = Environment("FAKE_GPUS=1 ZEROPLAN_CACHE_DIR=/nowhere");
+  const Doctor sound = Saying(SoundLibraries()).Run(one, "--backend cuda --gpus 1");
+  CHECK(sound.exit_code == 0);
+  CHECK(sound.json.at("training").at("cuda") == true);
+  for (const char* check : {"executor", "cuda", "nccl", "cudnn", "architecture"}) {
+    CHECK(sound.State(check) == "ok");
+  }
+  CHECK(Contains(sound.Fact("cuda"), "built with CUDA 13.0"));
+  CHECK(Contains(sound.Fact("nccl"), "NCCL 2.28.3"));
+  CHECK(Contains(sound.Fact("cudnn"), "cuDNN 9.14.0"));
+  CHECK(Saying(SoundLibraries()).Run(one, "--gpus 2").exit_code == 4);
+
+  LibraryFacts old_driver = SoundLibraries();
+  old_driver.driver = 12020;
+  old_driver.gpus = 0;
+  old_driver.failure = 35;
+  old_driver.why = "CUDA driver version is insufficient for CUDA runtime version";
+  const Doctor insufficient = Saying(old_driver).Run(one, "--backend cuda");
+  CHECK(insufficient.exit_code == 4);
+  CHECK(insufficient.State("cuda") == "missing");
+  CHECK(Contains(insufficient.Check("cuda").at("fix"), "CUDA 13.0 or newer"));
+  CHECK(Contains(insufficient.Check("cuda").at("fix"), "toolkit of CUDA 12.2"));
+  CHECK(Saying(old_driver).Run(one).exit_code == 0);  // the CPU backend is left
+
+  LibraryFacts lacking = SoundLibraries();
+  lacking.nccl = 22203;
+  lacking.cudnn = 0;
+  lacking.why_no_cudnn = "libcudnn.so.9: cannot open shared object file";
+  const Doctor libraries = Saying(lacking).Run(one);
+  CHECK(libraries.State("nccl") == "costs");
+  CHECK(libraries.State("cudnn") == "costs");
+  CHECK(Contains(libraries.Fact("cudnn"), "libcudnn.so.9"));
+  CHECK(Contains(libraries.Check("cudnn").at("cost"), "20 TFLOP/s forward"));
+
+  LibraryFacts hopper = SoundLibraries();
+  hopper.architectures = "90-real";
+  const Doctor foreign = Saying(hopper).Run(one, "--backend cuda");
+  CHECK(foreign.exit_code == 4);
+  CHECK(foreign.State("architecture") == "missing");
+  CHECK(Contains(foreign.Check("architecture").at("fix"), "ARCHITECTURES=89-real"));
+  LibraryFacts without;
+  without.version = kVersion;
+  CHECK(Saying(without).Run(one).State("cuda") == "missing");
+  CHECK(Saying(without).Run(one, "--backend cuda").exit_code == 4);
+  CHECK(Saying(without).Run(one, "--backend cpu").exit_code == 0);
+  CHECK(Saying(without).Run().State("cuda") == "ok");  // no GPU that would want it
+}
+
+TEST_CASE("doctor: code for an architecture") {
+  CHECK(HasCodeFor("80-real,90-real", 8, 9));
+  CHECK_FALSE(HasCodeFor("80-real,90-real", 10, 0));
+  CHECK_FALSE(HasCodeFor("89-real", 8, 0));
+  CHECK(HasCodeFor("80", 12, 0));
+  CHECK(HasCodeFor("80-virtual", 9, 0));
+  CHECK(HasCodeFor("90a-real", 9, 0));
+  CHECK_FALSE(HasCodeFor("100a", 10, 3));
+  CHECK(HasCodeFor("100f-real", 10, 3));
+  CHECK_FALSE(HasCodeFor("native", 9, 0));
+  CHECK_FALSE(HasCodeFor("", 9, 0));
+}
+
+const Finding& Of(const std::vector<Finding>& findings, const std::string& check) {
+  for (const Finding& finding : findings) {
+    if (finding.check == check) return finding;
+  }
+  FAIL("no check " << check);
+  return findings.front();
+}
+
+TEST_CASE("doctor: each lack of a host is reported, and a sound one has none") {
+  HostState host;
+  host.online = host.allowed = 8;
+  host.nodes = {{0, 8, 64'000'000'000, true}};
+  host.memory_bytes = 64'000'000'000;
+  host.available_bytes = 60'000'000'000;
+  host.transparent_huge_pages = "madvise";
+  host.huge_page_bytes = 2 << 20;
+  host.locked_limit = std::numeric_limits<uint64_t>::max();
+  host.shared_bytes = host.shared_free_bytes = uint64_t{32} << 30;
+  MachineFacts facts;
+  facts.host = host;
+  facts.gpus.gpus.resize(2);
+  for (const Finding& finding : HostFindings(facts)) {
+    INFO(finding.check, finding.fact);
+    CHECK(finding.state == CheckState::kOk);
+  }
+  const auto plant = [&](const char* check, const char* fact, auto change) {
+    facts.host = host;
+    change(facts.host);
+    const std::vector<Finding> findings = HostFindings(facts);
+    const Finding& finding = Of(findings, check);
+    INFO(check, finding.fact);
+    CHECK(finding.state == CheckState::kCosts);
+    CHECK(Contains(finding.fact, fact));
+    CHECK_FALSE(finding.cost.empty());
+    CHECK_FALSE(finding.fix.empty());
+  };
+  plant("processors", "affinity leaves 2 of 8", [](HostState& h) { h.allowed = 2; });
+  plant("processors", "time of 1.5 of 8",
+        [](HostState& h) { h.quota = ControlGroupCpus{1.5, "/sys/fs/cgroup/cpu.max"}; });
+  plant("numa", "2 nodes", [](HostState& h) { h.nodes.push_back({1, 8, 1'000'000'000, true}); });
+  plant("memory", "limit is 8.00 GB", [](HostState& h) {
+    h.group = ControlGroupMemory{8'000'000'000, 7'000'000'000, "/sys/fs/cgroup/memory.max"};
+  });
+  plant("transparent_huge_pages", "never",
+        [](HostState& h) { h.transparent_huge_pages = "never"; });
+  plant("huge_pages", "2.15 GB set aside", [](HostState& h) { h.huge_pages = 1024; });
+  plant("locked_memory", "a limit of 65.5 KB", [](HostState& h) { h.locked_limit = 65536; });
+  plant("shared_memory", "/dev/shm of 67.1 MB",
+        [](HostState& h) { h.shared_bytes = h.shared_free_bytes = 64 << 20; });
+  facts.host = HostState{};
+  facts.gpus.gpus.resize(1);
+  for (const Finding& finding : HostFindings(facts)) {
+    if (std::string(finding.check) == "shared_memory") continue;  // it is not there
+    INFO(finding.check);
+    CHECK(finding.state == CheckState::kUnknown);
+  }
+}
+
+TEST_CASE("a child that hangs is ended, one that ends is heard") {
+  const auto begin = std::chrono::steady_clock::now();
+  const ChildResult hangs = RunLimited(0.2, [] {
+    sleep(60);
+    return 0;
+  });
+  CHECK_FALSE(hangs.in_time);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  const ChildResult speaks = RunLimited(20, [] {
+    fputs("out", stdout);
+    fputs("err", stderr);
+    return 7;
+  });
+  CHECK(speaks.in_time);
+  CHECK(speaks.out == "out");
+  CHECK(speaks.err == "err");
+  CHECK(speaks.exit_code == 7);
+}
+
+}  // namespace
+}  // namespace zeroplan
