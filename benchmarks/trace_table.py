@@ -2,9 +2,10 @@
 """Where the time of a training step goes, kernel by kernel, from `zeroplan train --trace`.
 
     zeroplan train ... --steps 8 --trace trace.json
-    python3 benchmarks/trace_table.py trace.json [--step 6] [--json]
+    python3 benchmarks/trace_table.py trace.json [--step 6] [--process "rank 0"] [--json]
 
-Steps are cut where the embedding first begins after an update. For each stream: kernels and
+Without --process the first rank that was measured; the step as predicted is the process "predicted",
+which `estimate --trace` and `explain --trace` write alone. Steps are cut where the embedding first begins after an update. For each stream: kernels and
 collectives with their count, time and share of the step, and how long the stream had nothing to do.
 Standard library only.
 """
@@ -21,21 +22,32 @@ def parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=pathlib.Path, help="may be .gz")
     parser.add_argument("--step", type=int, help="from 1; default: the last whole one")
+    parser.add_argument("--process", help="such as 'rank 1' or predicted")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
-def load(path):
+def load(path, wanted):
+    """Slices of one process, its streams by thread, and its name."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
+    processes = {e["args"]["name"]: e["pid"] for e in events
+                 if e["ph"] == "M" and e["name"] == "process_name"}
+    name = wanted or min(processes, key=lambda name: (name == "predicted", processes[name]))
+    if name not in processes:
+        sys.exit(f"{path}: --process {name}: it has {', '.join(processes)}")
+    pid = processes[name]
+    # The lane of layers says again what the compute stream did.
     streams = {e["tid"]: e["args"]["name"] for e in events
-               if e["ph"] == "M" and e["name"] == "thread_name"}
-    return [e for e in events if e["ph"] == "X"], streams
+               if e["ph"] == "M" and e["name"] == "thread_name" and e["pid"] == pid
+               and e["args"]["name"] != "layers"}
+    return [e for e in events if e["ph"] == "X" and e["tid"] in streams], streams, name
 
 
-def step_bounds(spans):
-    """Start of every optimizer step: the first embedding after an update."""
+def step_bounds(spans, alone):
+    """Start of every optimizer step: the first embedding after an update. A step that is there
+    alone ends with its last slice."""
     starts, updated = [], True
     for span in sorted(spans, key=lambda e: e["ts"]):
         if span["args"].get("section") == "optimizer_step":
@@ -43,6 +55,8 @@ def step_bounds(spans):
         elif updated and span["name"].startswith("embed_forward"):
             starts.append(span["ts"])
             updated = False
+    if alone and starts:
+        starts.append(max(span["ts"] + span["dur"] for span in spans))
     return starts
 
 
@@ -66,8 +80,8 @@ def tables(spans, streams, begin, end):
 
 def main():
     args = parse()
-    spans, streams = load(args.trace)
-    starts = step_bounds(spans)
+    spans, streams, process = load(args.trace, args.process)
+    starts = step_bounds(spans, process == "predicted")
     last = len(starts) - 1
     step = args.step if args.step is not None else last
     if not 1 <= step <= last:

@@ -1,16 +1,13 @@
 // zeroplan explain: a plan's step, what it holds, does and waits for.
 #include "planner/explain/explain.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "cli/app.h"
 #include "cli/common/output.h"
+#include "cli/common/planned_hardware.h"
 #include "cli/common/predicted_trace.h"
-#include "core/base/error.h"
 #include "core/base/json_source.h"
-#include "hwprofiles/loader.h"
-#include "hwprofiles/overrides.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {
@@ -26,38 +23,11 @@ struct ExplainOptions {
   std::string plan, hardware, trace, output;
 };
 
-HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted) {
-  if (!wanted.empty()) return LoadProfile(wanted);
-  const std::string& name = plan.cluster.hardware;
-  const std::vector<std::string> known = ProfileNames();
-  if (std::find(known.begin(), known.end(), name) == known.end()) {
-    ThrowUsage("{}: cluster.hw: {} is not a built-in profile; give its file with --hw FILE",
-               plan.source, name);
-  }
-  return LoadProfile(name);
-}
-
-// The links that the plan was made for, where `hardware` is its profile; another profile has its
-// own.
-void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
-  const Cluster& cluster = plan.cluster;
-  if (hardware.name != cluster.hardware) return;
-  try {
-    if (!cluster.network.empty()) ApplyNetwork(hardware, cluster.network);
-    if (!cluster.intra_node_bandwidth.empty()) {
-      ApplyGpuLink(hardware, cluster.intra_node_bandwidth);
-    }
-  } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: cluster: {}", plan.source, error.what()));
-  }
-}
-
 void RunExplain(const ExplainOptions& options) {
   CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
   const Program program = CheckedProgram(plan);
-  HardwareProfile hardware = PlannedHardware(plan, options.hardware);
-  ApplyPlannedLinks(plan, hardware);
+  const HardwareProfile hardware = PlannedHardware(plan, options.hardware);
   const CostModel costs(hardware, ClusterShape{plan.cluster.gpus, plan.cluster.gpus_per_node});
   Cluster cluster = plan.cluster;
   cluster.hardware = hardware.name;

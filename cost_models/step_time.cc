@@ -159,14 +159,28 @@ StepTime StepTimer::Time(const Program& program) {
   return Play(program).Of(program.setup.batch.grad_accum);
 }
 
-std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_middle) {
+std::vector<TracedInstruction> StepTimer::Trace(const Program& program, int64_t max_middle) {
+  std::vector<TracedInstruction> issued;
   std::vector<TraceSpan> trace;
   std::vector<PlayedSpan> spans;
   double begin = 0;
   PlayUpdate(program);
+  for (const auto& lane : carried_.lanes) {
+    for (const CarriedWork::Item& item : lane) {
+      issued.push_back({item.section, static_cast<int32_t>(item.index)});
+    }
+  }
+  // As issued: records come before the waits for them.
+  std::sort(issued.begin(), issued.end(),
+            [](const auto& a, const auto& b) { return a.index < b.index; });
   for (const SectionRun& run : WalkOrder(program)) {
     const int64_t times = run.kinds == kMiddle ? std::min(run.times, max_middle) : run.times;
     for (int64_t i = 0; i < times; ++i) {
+      const std::vector<Instruction>& list = program.section(run.section);
+      for (size_t at = 0; at < list.size(); ++at) {
+        if (!RunsIn(list[at], run.section, run.kinds)) continue;
+        issued.push_back({run.section, static_cast<int32_t>(at)});
+      }
       spans.clear();
       const SectionTime time =
           run.section == Section::kOptimizerStep
@@ -179,7 +193,8 @@ std::vector<TraceSpan> StepTimer::Trace(const Program& program, int64_t max_midd
       begin += time.total_seconds;
     }
   }
-  return trace;
+  GiveTimes(program, std::move(trace), &issued);
+  return issued;
 }
 
 }  // namespace zeroplan

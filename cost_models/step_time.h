@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
+#include "core/program/trace_process.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/timeline.h"
 
@@ -76,10 +76,11 @@ class StepTimer {
   // The program's own step in order, middle micro-steps that run alike as one part.
   std::vector<PlayedPart> PlayStep(const Program& program);
 
-  // Every instruction of a step as predicted: first micro-step, up to `max_middle` of the middle
-  // ones, the last one, the update. What an update leaves to the next step shows at the begin,
-  // where the step before left it; what of that was under way already, from there on.
-  std::vector<TraceSpan> Trace(const Program& program, int64_t max_middle);
+  // Every instruction of a step as issued, with its times as predicted: first micro-step, up to
+  // `max_middle` of the middle ones, the last one, the update. What an update leaves to the next
+  // step comes first, where the step before left it; what of that was under way already, from 0
+  // on. What this step's update leaves has no times.
+  std::vector<TracedInstruction> Trace(const Program& program, int64_t max_middle);
 
  private:
   const SectionCosts& CostsOf(const Program& program, Section section) {

@@ -11,6 +11,7 @@
 #include "cli/train/packing_choice.h"
 #include "cli/train/progress.h"
 #include "cli/train/run_signals.h"
+#include "cli/train/trace_prediction.h"
 #include "cli/train/train_command.h"
 #include "cli/train/train_ranks.h"
 #include "cli/train/train_work.h"
@@ -144,6 +145,9 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
         MetricsPlaces{command.metrics, command.tensorboard, command.resume});
   }
   if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
+  if (!command.trace.empty() && place.rank == 0) {
+    options.add_to_trace = PredictionForTrace(work, program, backend, ranks_per_host);
+  }
   Progress progress(facts, metrics.get());
   return Train(program, options, progress);
 }

@@ -238,9 +238,11 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   command.Text({seen, "--tensorboard", "DIR",
                 "Write event files for TensorBoard (tensorboard --logdir DIR)"},
                options.tensorboard);
-  command.Text({seen, "--trace", "FILE.json",
-                "Write a Chrome trace of the run (chrome://tracing); keep runs short"},
-               options.trace);
+  command.Text(
+      {seen, "--trace", "FILE.json",
+       "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step beside its last "
+       "one; keep runs short"},
+      options.trace);
   command.Value({"Run", "--gpus", "COUNT",
                  "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
                  "launcher's)"},

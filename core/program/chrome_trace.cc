@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -10,11 +11,32 @@
 namespace zeroplan {
 namespace {
 
-bool TakesTime(const Instruction& instruction) {
-  return std::holds_alternative<LaunchKernel>(instruction.op) ||
-         std::holds_alternative<Collective>(instruction.op) ||
-         std::holds_alternative<Copy>(instruction.op) ||
-         std::holds_alternative<FileIo>(instruction.op);
+// Lanes from the top: the layers, then streams in their own order.
+constexpr int SortIndex(int lane) { return lane == kLayerLane ? 0 : lane + 1; }
+
+std::string_view LaneName(int lane) {
+  return lane == kLayerLane ? "layers" : StreamName(static_cast<Stream>(lane));
+}
+
+// Numbers of threads are unlike any process's, and unlike those of other processes.
+constexpr int ThreadOf(int process, int lane) { return 100 * process + SortIndex(lane); }
+
+// Microseconds, as the format has them, without rounding.
+struct Micros {
+  int64_t ns;
+};
+
+std::string Text(Micros time) { return fmt::format("{}.{:03}", time.ns / 1000, time.ns % 1000); }
+
+// What a copy or file access moves, or a collective is handed; 0 of a kernel.
+uint64_t MovedBytes(const Program& program, const Instruction& instruction) {
+  if (const auto* copy = std::get_if<Copy>(&instruction.op)) return copy->src.bytes;
+  if (const auto* io = std::get_if<FileIo>(&instruction.op)) return io->host.bytes;
+  uint64_t bytes = 0;
+  if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
+    for (const Segment& segment : program.segs(*collective)) bytes += segment.src.bytes;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -34,30 +56,93 @@ std::string InstructionName(const Instruction& instruction) {
       instruction.op);
 }
 
-void ChromeTrace::BeginProcess(std::string_view title) {
-  ++process_;
-  auto out = std::back_inserter(events_);
-  fmt::format_to(out, R"({}{{"name":"process_name","ph":"M","pid":{},"args":{{"name":"{}"}}}})",
-                 events_.empty() ? "" : ",\n", process_, title);
-  for (int s = 0; s < kStreams; ++s) {
-    fmt::format_to(out,
-                   ",\n"
-                   R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})",
-                   process_, s, StreamName(static_cast<Stream>(s)));
-  }
+void ChromeTrace::AddProcess(std::string_view title, std::span<const TracedInstruction> issued) {
+  if (processes_ == 0) last_step_ = LastStepBegin(program_, issued);
+  Add(title, BuildTraceProcess(program_, issued));
 }
 
-void ChromeTrace::Add(const TraceSpan& span) {
-  ZEROPLAN_CHECK(process_ >= 0);
-  const Instruction& instruction = program_.section(span.section)[static_cast<size_t>(span.index)];
-  if (!TakesTime(instruction)) return;
-  fmt::format_to(
-      std::back_inserter(events_),
-      ",\n"
-      R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"layer":{},"section":"{}"}}}})",
-      InstructionName(instruction), PhaseName(instruction.phase), process_,
-      static_cast<int>(instruction.stream), span.begin_seconds * 1e6,
-      (span.end_seconds - span.begin_seconds) * 1e6, instruction.layer, SectionName(span.section));
+void ChromeTrace::AddBesideLastStep(std::string_view title,
+                                    std::span<const TracedInstruction> issued) {
+  const std::optional<double> own = LastStepBegin(program_, issued);
+  if (!last_step_ || !own) return AddProcess(title, issued);
+  Add(title, BuildTraceProcess(program_, issued, std::max(0.0, *last_step_ - *own)));
+}
+
+void ChromeTrace::Add(std::string_view title, const TraceProcess& process) {
+  const int pid = ++processes_;
+  auto out = std::back_inserter(events_);
+  const auto metadata = [&](std::string_view name, int lane, const std::string& args) {
+    fmt::format_to(out, "{}{{\"name\":\"{}\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{{}}}}}",
+                   events_.empty() ? "" : ",\n", name, pid, ThreadOf(pid, lane), args);
+  };
+  metadata("process_name", kLayerLane, fmt::format(R"("name":"{}")", title));
+  metadata("process_sort_index", kLayerLane, fmt::format(R"("sort_index":{})", pid));
+  for (int lane = 0; lane < kLanes; ++lane) {
+    metadata("thread_name", lane, fmt::format(R"("name":"{}")", LaneName(lane)));
+    metadata("thread_sort_index", lane, fmt::format(R"("sort_index":{})", SortIndex(lane)));
+  }
+  for (const TraceSlice& slice : process.slices) {
+    const std::string layer = LayerName(program_, slice.layer);
+    std::string name(PhaseName(slice.phase)), args;
+    if (slice.lane == kLayerLane) {
+      if (!layer.empty()) name = layer + " " + name;
+    } else {
+      const Instruction& instruction =
+          program_.section(slice.section)[static_cast<size_t>(slice.index)];
+      name = InstructionName(instruction);
+      if (!layer.empty()) args = fmt::format(R"("layer":"{}",)", layer);
+      if (const uint64_t bytes = MovedBytes(program_, instruction); bytes > 0) {
+        args += fmt::format(R"("bytes":{},)", bytes);
+      }
+    }
+    fmt::format_to(
+        out,
+        ",\n"
+        R"({{"name":"{}","cat":"{}","ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"args":{{{}"section":"{}"}}}})",
+        name, PhaseName(slice.phase), pid, ThreadOf(pid, slice.lane), Text(Micros{slice.begin_ns}),
+        Text(Micros{slice.end_ns - slice.begin_ns}), args, SectionName(slice.section));
+  }
+  const TraceMemory* before = nullptr;
+  for (const TraceMemory& memory : process.memory) {
+    const auto counter = [&](std::string_view name, const std::string& args) {
+      fmt::format_to(out,
+                     ",\n"
+                     R"({{"name":"{}","ph":"C","pid":{},"tid":{},"ts":{},"args":{{{}}}}})",
+                     name, pid, ThreadOf(pid, kLayerLane), Text(Micros{memory.ns}), args);
+    };
+    if (before == nullptr || before->device != memory.device) {
+      std::string args;
+      for (size_t c = 0; c < kMemoryClasses; ++c) {
+        args += fmt::format(R"({}"{}":{})", c == 0 ? "" : ",",
+                            MemoryClassName(static_cast<MemoryClass>(c)), memory.device[c]);
+      }
+      counter("device bytes", args);
+    }
+    if (before == nullptr || before->arenas != memory.arenas) {
+      std::string args;
+      for (size_t s = 0; s < kSpaces; ++s) {
+        args += fmt::format(R"({}"{}":{})", s == 0 ? "" : ",", SpaceName(static_cast<Space>(s)),
+                            memory.arenas[s]);
+      }
+      counter("arena bytes", args);
+    }
+    before = &memory;
+  }
+  for (const TraceArrow& arrow : process.arrows) {
+    const TraceSlice& from = process.slices[arrow.from];
+    const TraceSlice& to = process.slices[arrow.to];
+    const auto end = [&](const char* phase, const TraceSlice& slice, int64_t ns) {
+      fmt::format_to(
+          out,
+          ",\n"
+          R"({{"name":"event {}","cat":"event","ph":{},"id":{},"pid":{},"tid":{},"ts":{}}})",
+          arrow.event, phase, arrows_, pid, ThreadOf(pid, slice.lane), Text(Micros{ns}));
+    };
+    ++arrows_;
+    // Both within their slices, and in order.
+    end(R"("s")", from, std::min(from.end_ns - 1, to.begin_ns));
+    end(R"("f","bp":"e")", to, to.begin_ns);
+  }
 }
 
 std::string ChromeTrace::Finish() const {

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
+#include "core/program/trace_process.h"
 #include "executor/checkpoint/state_io.h"
 #include "executor/kernels/document_limits.h"
 

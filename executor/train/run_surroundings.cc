@@ -32,14 +32,19 @@ void CheckRunRoom(const Program& program, const TrainOptions& options, int64_t s
   CheckSaveRoom(options.save_dir, demand);
 }
 
-void WriteSpans(const Program& program, const Engine& engine, const std::filesystem::path& file) {
+void WriteTrace(const Program& program, const Engine& engine, const TrainOptions& options) {
   ChromeTrace trace(program);
   for (int i = 0; i < engine.local_rank_count(); ++i) {
     const int rank = engine.first_local_rank() + i;
-    trace.BeginProcess(fmt::format("rank {}", rank));
-    for (const TraceSpan& span : engine.SpanTrace(rank)) trace.Add(span);
+    std::vector<TracedInstruction> issued;
+    for (const ExecutedInstruction& executed : engine.ExecutedTrace(rank)) {
+      issued.push_back({executed.section, executed.index});
+    }
+    GiveTimes(program, engine.SpanTrace(rank), &issued);
+    trace.AddProcess(fmt::format("rank {}", rank), issued);
   }
-  WriteTraceFile(file, trace, "--trace");
+  if (options.add_to_trace) options.add_to_trace(trace);
+  WriteTraceFile(options.trace_file, trace, "--trace");
 }
 
 }  // namespace zeroplan

@@ -16,8 +16,9 @@ namespace zeroplan {
 void CheckRunRoom(const Program& program, const TrainOptions& options, int64_t steps, int64_t done,
                   int ranks_here);
 
-// The Chrome trace of what this process's ranks ran. REQUIRES: the engine is drained.
-void WriteSpans(const Program& program, const Engine& engine, const std::filesystem::path& file);
+// The Chrome trace of what this process's ranks ran, and what `options` adds to it, in its
+// trace_file. REQUIRES: the engine is drained.
+void WriteTrace(const Program& program, const Engine& engine, const TrainOptions& options);
 
 // Hears nothing.
 class SilentObserver : public TrainObserver {

@@ -107,7 +107,7 @@ class Run {
     engine_.Drain();  // which may still fail
     watch_.Rest();
     if (first() && !options_.trace_file.empty()) {
-      WriteSpans(program_, engine_, options_.trace_file);
+      WriteTrace(program_, engine_, options_);
     }
     report_.steps = done_;
     report_.saves = saves_.count();

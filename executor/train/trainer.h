@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "executor/train/stragglers.h"
 
 namespace zeroplan {
+
+class ChromeTrace;
 
 struct TrainOptions {
   Backend backend = Backend::kCpu;  // what it runs on, see EngineOptions
@@ -56,11 +59,12 @@ struct TrainOptions {
   // Seconds that a step may take before the run ends as hung; 0: any. Unset: what StepLimit
   // (executor/train/step_limit.h) makes of the steps before and of the prediction.
   std::optional<double> step_timeout;
-  std::optional<double> predicted_step_seconds;  // rank 0's counts
-  int threads_per_rank = 0;                      // 0: cores / ranks
-  std::string swap_dir;                          // where the NVMe choices keep their file
-  std::filesystem::path trace_file;              // Chrome trace of the whole run; empty: none
-  IoHook* save_hook = nullptr;                   // tests: of checkpoints
+  std::optional<double> predicted_step_seconds;    // rank 0's counts
+  int threads_per_rank = 0;                        // 0: cores / ranks
+  std::string swap_dir;                            // where the NVMe choices keep their file
+  std::filesystem::path trace_file;                // Chrome trace of the whole run; empty: none
+  std::function<void(ChromeTrace&)> add_to_trace;  // what was predicted, say; rank 0 calls it
+  IoHook* save_hook = nullptr;                     // tests: of checkpoints
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
 };

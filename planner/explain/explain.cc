@@ -184,12 +184,6 @@ struct WaitGroup {
   std::string longest;         // what that was for
 };
 
-std::string LayerName(int layer, int64_t layers) {
-  if (layer == kEmbeddingLayer) return ", embeddings";
-  if (layer >= 0 && layer == layers) return ", final norm";
-  return layer >= 0 ? fmt::format(", layer {}", layer) : "";
-}
-
 // The kind ("all_gather of gathered, backward") and the very one ("gathered.unit[13], layer 12").
 std::pair<std::string, std::string> WaitNames(const Program& program, Section section,
                                               int64_t index) {
@@ -204,7 +198,8 @@ std::pair<std::string, std::string> WaitNames(const Program& program, Section se
                          ? ""
                          : fmt::format("{} ", StreamName(instruction.stream));
   kind += InstructionName(instruction);
-  const std::string layer = LayerName(instruction.layer, program.model.layers);
+  const std::string name = LayerName(program, instruction.layer);
+  const std::string layer = name.empty() ? "" : ", " + name;
   if (written == kNoBuffer)
     return {fmt::format("{}, {}", kind, PhaseName(instruction.phase)), layer};
   const Buffer& buffer = program.buffers[written];

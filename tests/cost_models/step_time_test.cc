@@ -121,10 +121,11 @@ TEST_CASE("the trace of a step has each instruction once, what the last one left
   const CostModel costs(PlainProfile(), {8, 8});
   const Program program = LowerMedium(1, 1);
   StepTimer timer(costs);
-  const std::vector<TraceSpan> trace = timer.Trace(program, 1);
+  const std::vector<TracedInstruction> trace = timer.Trace(program, 1);
   const double total = timer.Time(program).total_seconds;
   size_t gathers = 0, expected = 0;
-  for (const TraceSpan& span : trace) {
+  for (const TracedInstruction& span : trace) {
+    if (!span.timed) continue;
     CHECK(span.begin_seconds >= 0);
     CHECK(span.end_seconds <= total * (1 + 1e-9));
     const auto& list = program.section(span.section);
@@ -263,10 +264,11 @@ TEST_CASE("the trace of a step has what a micro-step left where it ran") {
   const CostModel costs(PlainProfile(), {8, 8});
   const Program program = LowerMedium(2, 3);
   StepTimer timer(costs);
-  const std::vector<TraceSpan> trace = timer.Trace(program, 1);
+  const std::vector<TracedInstruction> trace = timer.Trace(program, 1);
   const SectionTime first = timer.Play(program).first;
   size_t reductions = 0, expected = 0, across = 0;
-  for (const TraceSpan& span : trace) {
+  for (const TracedInstruction& span : trace) {
+    if (!span.timed) continue;
     const auto& list = program.section(span.section);
     const Instruction& instruction = list[static_cast<size_t>(span.index)];
     if (span.section != Section::kMicroStep || instruction.stream != Stream::kReduce) continue;

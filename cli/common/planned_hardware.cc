@@ -1,0 +1,44 @@
+#include "cli/common/planned_hardware.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/error.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
+
+namespace zeroplan {
+namespace {
+
+// Where `hardware` is the plan's profile; another one has its own.
+void ApplyPlannedLinks(const PlanFile& plan, HardwareProfile& hardware) {
+  const Cluster& cluster = plan.cluster;
+  if (hardware.name != cluster.hardware) return;
+  try {
+    if (!cluster.network.empty()) ApplyNetwork(hardware, cluster.network);
+    if (!cluster.intra_node_bandwidth.empty()) {
+      ApplyGpuLink(hardware, cluster.intra_node_bandwidth);
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: cluster: {}", plan.source, error.what()));
+  }
+}
+
+}  // namespace
+
+bool KnowsPlannedHardware(const PlanFile& plan) {
+  const std::vector<std::string> known = ProfileNames();
+  return std::find(known.begin(), known.end(), plan.cluster.hardware) != known.end();
+}
+
+HardwareProfile PlannedHardware(const PlanFile& plan, const std::string& wanted) {
+  if (wanted.empty() && !KnowsPlannedHardware(plan)) {
+    ThrowUsage("{}: cluster.hw: {} is not a built-in profile; give its file with --hw FILE",
+               plan.source, plan.cluster.hardware);
+  }
+  HardwareProfile hardware = LoadProfile(wanted.empty() ? plan.cluster.hardware : wanted);
+  ApplyPlannedLinks(plan, hardware);
+  return hardware;
+}
+
+}  // namespace zeroplan
