@@ -13,6 +13,18 @@ set(zeroplan_dependencies
   "zlib 1.2 zlib1g-dev zlib.h z"
   "zstd 1.4 libzstd-dev zstd.h zstd")
 
+# Leaves out what a build without the executor (EXECUTOR OFF) or without tests (TESTS OFF) does not need.
+function(zeroplan_narrow_dependencies)
+  cmake_parse_arguments(ARG "" "EXECUTOR;TESTS" "" ${ARGN})
+  if(NOT ARG_EXECUTOR)
+    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(pcre2|utf8proc|zlib|zstd) ")
+  endif()
+  if(NOT ARG_TESTS)
+    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^doctest ")
+  endif()
+  set(zeroplan_dependencies ${zeroplan_dependencies} PARENT_SCOPE)
+endfunction()
+
 # Sets NAME_FOUND and makes zeroplan::NAME from a header, which says its version, and a library. With
 # REQUIRED in ARGN it is an error if there is none or an older one.
 function(zeroplan_find_library name version header library)

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/build_info.h"
 #include "core/base/error.h"
 #include "core/base/nearest_name.h"
-#include "core/base/version.h"
 
 namespace zeroplan {
 namespace {
@@ -15,9 +15,10 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan estimate --params 10B --gpus 16
   zeroplan estimate --model gpt2-xl --gpus 8 --micro-batch 16 --stage 2 --format json
   zeroplan model list
+Each command has its own --help.
 Sizes: 10B, 350M, 2k are counts (powers of ten); 32GB is 32*10^9 bytes, 32GiB is 32*2^30 bytes.
 Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while running, 5 diverged,
-130 interrupted after saving. Each command has its own --help.)";
+130 interrupted after saving.)";
 
 // Long names of the options, or names of the subcommands, that `app` knows.
 std::vector<std::string> KnownNames(const CLI::App& app, bool options) {
@@ -59,11 +60,11 @@ const CLI::App& Innermost(const CLI::App& app) {
 int RunApp(int argc, const char* const* argv) {
   CLI::App app("Plans and runs ZeRO training of transformers: what fits, how fast, and doing it.",
                "zeroplan");
-  app.footer(kFooter);
-  app.set_version_flag("--version", "zeroplan " + std::string(kVersion), "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   Command root(app);
+  root.Footer(kFooter);
+  root.Version(VersionText);
   RegisterEstimate(root);
   RegisterPlan(root);
   RegisterConfig(root);
@@ -75,6 +76,7 @@ int RunApp(int argc, const char* const* argv) {
   RegisterExplain(root);
   RegisterGenerate(root);
   RegisterDoctor(root);
+  RegisterManual(root);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -22,6 +22,7 @@ void RegisterCheckpoint(Command& app);
 void RegisterExplain(Command& app);
 void RegisterGenerate(Command& app);
 void RegisterDoctor(Command& app);
+void RegisterManual(Command& app);
 
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).
 int RunApp(int argc, const char* const* argv);

@@ -16,6 +16,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/config/effective_values.h"
 #include "core/program/bucket_sizes.h"
+#include "hwprofiles/loader.h"
 
 namespace zeroplan {
 namespace {
@@ -120,7 +121,7 @@ void RegisterConfig(Command& app) {
               common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
   check.Text({"Hardware", "--hw", "NAME|FILE",
               "Hardware profile, for precision \"auto\" (see 'zeroplan hw list')"},
-             common.hardware.profile);
+             common.hardware.profile, ProfileNames);
   AddBatchOptions(check, common.batch);
   check.Run([options] { Check(*options); });
 }

@@ -85,7 +85,7 @@ void AddTokenize(Command& group) {
       "  zeroplan data tokenize chats.jsonl.gz --tokenizer models/smollm2 -o chats.bin");
   auto options = std::make_shared<TokenizeCommand>();
   tokenize.Required(
-      "texts", "TEXT",
+      "texts", "PATH",
       "Text files, or folders of them, in this order; with --tokenizer also records, "
       "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
       "completion, or a list of messages; all of these as .gz or .zst; and .parquet tables of "
@@ -94,7 +94,7 @@ void AddTokenize(Command& group) {
   tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
                     options->output);
   tokenize.Text(
-      {kNoGroup, "--tokenizer", "DIR",
+      {kNoGroup, "--tokenizer", "DIR|FILE",
        "Model folder with tokenizer.json, or that file: its tokens, each text ending with "
        "the end-of-text token, conversations in the folder's chat template (default: byte-level "
        "tokens, 256 of them)"},
@@ -117,7 +117,7 @@ void AddShow(Command& group) {
   auto options = std::make_shared<ShowCommand>();
   show.Required("file", "FILE", "Token file", options->file);
   show.Required(
-      "--tokenizer", "DIR",
+      "--tokenizer", "DIR|FILE",
       "Model folder with tokenizer.json, or that file; another than the file was made with "
       "is refused",
       options->tokenizer);

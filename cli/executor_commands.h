@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace zeroplan {
 
@@ -21,9 +22,16 @@ inline constexpr ExecutorCommand kGenerateCommand = {"generate",
 inline constexpr ExecutorCommand kMeasureCommand = {
     "measure", "Measures this machine in about a minute and writes its profile"};
 
-// The program's file name; it lies beside zeroplan.
+// Commands that describe all others, by what the program knows of them.
+inline constexpr const char* kCompletionCommand = "completion";
+inline constexpr const char* kManualCommand = "man";
+
+// The program's file name. It lies beside zeroplan, or where `cmake --install` puts it: below the
+// system's folder of programs that people do not call (packaging/install.cmake).
 inline constexpr const char* kExecutorProgram = "zeroplan-executor";
-// Its path.
+// Where it is looked for, in this order.
+std::vector<std::string> ExecutorPlaces();
+// The first of these that is there; where none is, the first.
 std::string ExecutorPath();
 
 // As its only argument: it prints what it knows of its libraries (cli/doctor/library_json.h).

@@ -46,7 +46,7 @@ void RegisterExplain(Command& app) {
   command.Required("plan", "PLAN", "What 'zeroplan plan --plan-out' wrote", options->plan);
   command.Text({"Hardware", "--hw", "NAME|FILE",
                 "Hardware profile whose rates give the times (default: the plan's)"},
-               options->hardware);
+               options->hardware, ProfileNames);
   command.Text({"Output", "--trace", "FILE.json",
                 "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev)"},
                options->trace);

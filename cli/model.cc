@@ -6,6 +6,7 @@
 
 #include "cli/app.h"
 #include "cli/common/common_options.h"
+#include "cli/common/known_names.h"
 #include "cli/common/output.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
@@ -117,7 +118,7 @@ void RegisterModel(Command& app) {
   auto format = std::make_shared<Option<OutputFormat>>();
   AddFormatOption(show, "schema zeroplan.model/1, with every tensor", *format);
   show.Required("model", "NAME|FILE|DIR",
-                "A preset, a Hugging Face config.json, or a folder with one", *name);
+                "A preset, a Hugging Face config.json, or a folder with one", *name, KnownModels);
   show.Run([name, format] {
     const bool json = *format == OutputFormat::kJson;
     WriteOutput("", json ? ModelJson(*name) : ShowModel(*name));

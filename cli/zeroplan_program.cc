@@ -1,5 +1,6 @@
 // zeroplan: every command that plans, and the way to those that run something.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include "cli/app.h"
+#include "cli/common/build_info.h"
 #include "cli/executor_commands.h"
 #include "cli/hw/hw_measure.h"
 #include "core/base/error.h"
@@ -23,18 +25,34 @@ bool NeedsExecutor(int argc, const char* const* argv) {
          word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name;
 }
 
+// Completions and manual pages know the options of all commands where the executor is there.
+bool DescribesCommands(int argc, const char* const* argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  return command == kCompletionCommand || command == kManualCommand;
+}
+
 // This very process goes on as the other program, with the same command line: launchers, signals,
-// pipes and the exit code are its own.
-[[noreturn]] void BecomeExecutor(const char* const* argv) {
+// pipes and the exit code are its own. Comes back if there is no such program. Throws
+// Error(kRuntime) if there is one that does not start.
+void BecomeExecutor(const char* const* argv) {
   const std::string program = ExecutorPath();
   execv(program.c_str(), const_cast<char* const*>(argv));
-  if (errno == ENOENT) {
-    ThrowRuntime(
-        "{}: there is no {}, which runs it; build it (scripts/build.sh release "
-        "zeroplan_executor_program), or copy it from where zeroplan was built",
-        argv[1], program);
-  }
+  if (errno == ENOENT) return;
   ThrowRuntime("{}: cannot start {}, which runs it: {}", argv[1], program, std::strerror(errno));
+}
+
+[[noreturn]] void ThrowNoExecutor(const char* command) {
+  if (!GetBuildInfo().executor) {
+    ThrowRuntime(
+        "{}: this zeroplan plans alone: it was built without zeroplan-executor, which runs it "
+        "(ZEROPLAN_EXECUTOR=OFF). Build both from the same sources (scripts/build.sh release), or "
+        "install the package zeroplan in place of zeroplan-planner",
+        command);
+  }
+  ThrowRuntime(
+      "{}: there is no {}, which runs it; build it (scripts/build.sh release "
+      "zeroplan_executor_program), or copy it from where zeroplan was built",
+      command, fmt::join(ExecutorPlaces(), " nor "));
 }
 
 // For the help; whoever calls it has become the other program.
@@ -61,7 +79,11 @@ void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
 void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }
 
 int RunProgram(int argc, const char* const* argv) {
-  if (NeedsExecutor(argc, argv)) BecomeExecutor(argv);
+  const bool needed = NeedsExecutor(argc, argv);
+  if (needed || DescribesCommands(argc, argv)) {
+    BecomeExecutor(argv);
+    if (needed) ThrowNoExecutor(argv[1]);
+  }
   KeepFreedMemory();
   return RunApp(argc, argv);
 }

@@ -3,8 +3,8 @@
 # warnings are errors. Usage: scripts/build.sh [PRESET [TARGET...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-scripts/setup.sh
 preset=${1:-release}
+scripts/setup.sh "$preset"
 shift || true
 # Of what configuring says, what was found to build with.
 werror=$([ "${CI:-}" = true ] && echo ON || echo OFF)

@@ -2,9 +2,16 @@
 # Installs what zeroplan builds with and this machine lacks: a tool that is on the PATH or a library
 # that CMake finds stays as it is, wherever it came from. Packages come from apt (Debian 12, Ubuntu
 # 24.04 and their kin); elsewhere it says what to install. The CUDA toolkit, cuDNN and NCCL are the
-# machine's: with them the CUDA executor is built too.
+# machine's: with them the CUDA executor is built too. Usage: scripts/setup.sh [PRESET], for what that
+# preset builds (default: all).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+needs=()
+case ${1:-} in
+  planner) needs=(-DZEROPLAN_EXECUTOR=OFF -DZEROPLAN_TESTS=OFF) ;;
+  package) needs=(-DZEROPLAN_TESTS=OFF) ;;
+esac
 
 say() { echo "zeroplan: $*" >&2; }
 
@@ -29,7 +36,7 @@ missing_tools() {
 
 # Prints the packages of the libraries that CMake does not find. REQUIRES: the tools are here.
 missing_libraries() {
-  cmake -S scripts/probe -B build/deps/probe -G Ninja 2> /dev/null | sed -n 's/^-- missing: //p'
+  cmake -S scripts/probe -B "build/deps/probe${1:+_$1}" -G Ninja "${needs[@]}" 2> /dev/null | sed -n 's/^-- missing: //p'
 }
 
 install() {
@@ -74,13 +81,13 @@ if [ -n "$tools" ]; then
   say "Ninja or newer, for example: python3 -m pip install cmake ninja; CXX names another compiler"
   exit 2
 fi
-libraries=$(missing_libraries)
+libraries=$(missing_libraries "$@")
 # shellcheck disable=SC2086
 [ -z "$libraries" ] || install $libraries
-libraries=$(missing_libraries)
+libraries=$(missing_libraries "$@")
 if [ -n "$libraries" ]; then
   say "CMake does not find ${libraries//$'\n'/, }, or finds an older one than dependencies.cmake asks for;"
   say "if they are installed elsewhere, name the folder in CMAKE_PREFIX_PATH"
   exit 2
 fi
-cudnn_frontend
+[ "${1:-}" = planner ] || cudnn_frontend

@@ -37,6 +37,16 @@ std::string BreakHelp(std::string help) {
   return help;
 }
 
+// "-o,--output": each of them.
+std::vector<std::string> SplitNames(const std::string& names) {
+  std::vector<std::string> split;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = names.find(',', begin);
+    split.push_back(names.substr(begin, end - begin));
+  }
+  return split;
+}
+
 void RefuseDecided(const std::deque<Added>& options) {
   for (const Added& decided : options) {
     if (!decided.given()) continue;
@@ -54,50 +64,96 @@ void RefuseDecided(const std::deque<Added>& options) {
 
 struct Command::State {
   CLI::App* app;
+  std::shared_ptr<CommandDescription> description;
   std::deque<Added> options;  // CLI11 writes into their texts
+
+  void Describe(const char* group, const std::string& names, const char* type,
+                const std::string& help, OptionDescription&& more) {
+    more.group = group;
+    more.names = SplitNames(names);
+    more.type = type;
+    more.help = help;
+    description->options.push_back(std::move(more));
+  }
 };
 
-Command::Command(CLI::App& app) : state_(std::make_shared<State>(State{&app, {}})) {}
+Command::Command(CLI::App& app)
+    : state_(std::make_shared<State>(State{&app, std::make_shared<CommandDescription>(), {}})) {
+  state_->description->name = app.get_name();
+  state_->description->help = app.get_description();
+  state_->Describe(kNoGroup, app.get_help_ptr()->get_name(false, true), "",
+                   app.get_help_ptr()->get_description(), {});
+}
 
 Command Command::Add(const char* name, const char* help) {
-  return Command(*state_->app->add_subcommand(name, help));
+  const Command command(*state_->app->add_subcommand(name, help));
+  state_->description->commands.push_back(command.state_->description);
+  return command;
 }
 
 Command Command::AddGroup(const char* name, const char* help) {
-  CLI::App* group = state_->app->add_subcommand(name, help);
-  group->require_subcommand(1);
-  return Command(*group);
+  const Command group = Add(name, help);
+  group.state_->app->require_subcommand(1);
+  return group;
 }
 
-void Command::Footer(const std::string& text) { state_->app->footer(text); }
+Command Command::AddHidden(const char* name, const char* help) {
+  const Command command = Add(name, help);
+  command.state_->app->group("");
+  command.state_->description->hidden = true;
+  return command;
+}
+
+void Command::Footer(const std::string& text) {
+  state_->app->footer(text);
+  state_->description->footer = text;
+}
+
+void Command::Version(std::function<std::string()> text) {
+  const char* help = "Print the version and what this is built from";
+  state_->app->set_version_flag("--version", std::move(text), help);
+  state_->Describe(kNoGroup, "--version", "", help, {});
+}
 
 void Command::Required(const char* name, const char* type, const std::string& help,
-                       std::string& value) {
+                       std::string& value, KnownNames known) {
   state_->app->add_option(name, value, BreakHelp(help))->type_name(type)->required();
+  state_->Describe(kNoGroup, name, type, help, {.required = true, .known = known});
 }
 
 void Command::Required(const char* name, const char* type, const std::string& help,
                        std::vector<std::string>& values) {
   state_->app->add_option(name, values, BreakHelp(help))->type_name(type)->required();
+  state_->Describe(kNoGroup, name, type, help, {.required = true, .several = true});
+}
+
+void Command::Words(const char* name, const char* type, const std::string& help,
+                    std::vector<std::string>& values) {
+  state_->app->add_option(name, values, BreakHelp(help))->type_name(type);
+  state_->Describe(kNoGroup, name, type, help, {.several = true});
 }
 
 void Command::Flag(const char* group, const char* name, const std::string& help, bool& value) {
   state_->app->add_flag(name, value, BreakHelp(help))->group(group);
+  state_->Describe(group, name, "", help, {});
 }
 
 void Command::List(const OptionInfo& info, bool required, char separator,
-                   std::vector<std::string>& values) {
+                   std::vector<std::string>& values, KnownNames known) {
   CLI::Option* option = state_->app->add_option(info.name, values, BreakHelp(info.help));
   option->type_name(info.type)->group(info.group)->required(required);
   if (separator != 0) option->delimiter(separator);
+  state_->Describe(info.group, info.name, info.type, info.help,
+                   {.required = required, .several = true, .known = known});
 }
 
-void Command::Text(const OptionInfo& info, std::string& value) {
-  Take(info, [&value](const std::string& text, std::string_view) { value = text; });
+void Command::Text(const OptionInfo& info, std::string& value, KnownNames known) {
+  Take(info, [&value](const std::string& text, std::string_view) { value = text; }, known);
 }
 
 void Command::Take(const OptionInfo& info,
-                   std::function<void(const std::string&, std::string_view)> take) {
+                   std::function<void(const std::string&, std::string_view)> take,
+                   KnownNames known) {
   Added& added = state_->options.emplace_back();
   added.info = info;
   added.name = added.info.name;
@@ -112,6 +168,12 @@ void Command::Take(const OptionInfo& info,
     option->check(CLI::Validator(RefuseEmpty, ""));
   }
   added.option = option;
+  state_->Describe(info.group, info.name, info.type, info.help,
+                   {.alone = info.alone != nullptr, .known = known});
+}
+
+std::shared_ptr<const CommandDescription> Command::description() const {
+  return state_->description;
 }
 
 void Command::Run(std::function<void()> work) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cli/common/command_description.h"
+
 // CLI11 is heavy to compile: only command.cc and app.cc include it.
 namespace CLI {
 class App;
@@ -48,19 +50,28 @@ class Command {
   Command Add(const char* name, const char* help);
   // The same, for one that only has commands below it, of which one must be given.
   Command AddGroup(const char* name, const char* help);
+  // The same as Add, for one that the help leaves out.
+  Command AddHidden(const char* name, const char* help);
   void Footer(const std::string& text);
+  // --version, which prints `text()` and ends. REQUIRES: this is no command below another.
+  void Version(std::function<std::string()> text);
 
-  // What must be given, most often without a name before it: one text, or several.
-  void Required(const char* name, const char* type, const std::string& help, std::string& value);
+  // What must be given, most often without a name before it: one text, or several. `known` here
+  // and below: names that shells complete besides what `type` says.
+  void Required(const char* name, const char* type, const std::string& help, std::string& value,
+                KnownNames known = nullptr);
   void Required(const char* name, const char* type, const std::string& help,
                 std::vector<std::string>& values);
+  // What may be given without a name before it: words of any number.
+  void Words(const char* name, const char* type, const std::string& help,
+             std::vector<std::string>& values);
   void Flag(const char* group, const char* name, const std::string& help, bool& value);
   // Several texts; `separator` 0: as several words.
-  void List(const OptionInfo& info, bool required, char separator,
-            std::vector<std::string>& values);
+  void List(const OptionInfo& info, bool required, char separator, std::vector<std::string>& values,
+            KnownNames known = nullptr);
 
   // A text, or "" where it is not given.
-  void Text(const OptionInfo& info, std::string& value);
+  void Text(const OptionInfo& info, std::string& value, KnownNames known = nullptr);
   // `parse(text, name)` gives the value, or throws Error(kUsage) that names both and what is
   // allowed (cli/common/parse.h).
   template <typename T, typename Parse>
@@ -74,11 +85,15 @@ class Command {
   // What the command does, options read.
   void Run(std::function<void()> work);
 
+  // What was added so far, and goes on to be added.
+  std::shared_ptr<const CommandDescription> description() const;
+
  private:
   struct State;
 
   // `take` gets the text, and the option's name for messages.
-  void Take(const OptionInfo& info, std::function<void(const std::string&, std::string_view)> take);
+  void Take(const OptionInfo& info, std::function<void(const std::string&, std::string_view)> take,
+            KnownNames known = nullptr);
 
   std::shared_ptr<State> state_;
 };

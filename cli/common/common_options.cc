@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/common/known_names.h"
 #include "cli/common/parse.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
@@ -25,7 +26,7 @@ void AddModelOptions(Command& command, ModelOptions& options) {
   command.Text(
       {group, "--model", "NAME|FILE|DIR",
        "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one"},
-      options.model);
+      options.model, KnownModels);
   command.Value(
       {group, "--params", "COUNT",
        "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
@@ -33,7 +34,7 @@ void AddModelOptions(Command& command, ModelOptions& options) {
   command.Text({group, "--family", "NAME",
                 "Of the shape that --params derives: gpt2, llama, mistral, qwen2 or qwen3 (default "
                 "gpt2)"},
-               options.family);
+               options.family, KnownFamilies);
 }
 
 void AddClusterOptions(Command& command, CommonOptions& options) {
@@ -52,11 +53,11 @@ void AddClusterOptions(Command& command, CommonOptions& options) {
                 "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file "
                 "(default: this machine's GPUs, or " +
                     std::string(kDefaultProfile) + " where it has none)"},
-               hardware.profile);
+               hardware.profile, ProfileNames);
   command.Text({group, "--network", "NAME|RATE",
                 "Between nodes: a built-in network (eth-25, ib-8x400) or what one node sends each "
                 "way, such as 25Gb or 8x400Gb (default: the profile's)"},
-               hardware.network);
+               hardware.network, NetworkNames);
   command.Text({group, "--intra-node-bandwidth", "RATE",
                 "What one GPU sends to the others of its node, each way, such as 300GB/s (default: "
                 "the profile's, with its measured collectives; these go when this is given)"},

@@ -9,6 +9,7 @@
 
 #include "cli/app.h"
 #include "cli/common/common_options.h"
+#include "cli/common/known_names.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/hw/hw_check.h"
@@ -101,7 +102,7 @@ void RegisterHardware(Command& app) {
   show.Required("profile", "NAME|FILE",
                 "A built-in profile, a JSON file (which is checked), or a built-in part: a "
                 "network such as ib-400",
-                *name);
+                *name, KnownProfilesAndNetworks);
   show.Run([name, only_json] { WriteOutput("", ProfileText(*name)); });
   RegisterHardwareMeasure(group);
   RegisterHardwareCheck(group);

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/known_names.h"
 #include "cli/common/output.h"
 #include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
 #include "planner/plan/plan_file.h"
 #include "planner/runs/prediction_table.h"
 
@@ -70,14 +72,14 @@ void RegisterHardwareCheck(Command& hardware) {
   command.Text({"Hardware", "--hw", "NAME|FILE",
                 "Hardware profile that predicts (default: this machine's GPUs, else the built-in "
                 "one)"},
-               options->hardware);
+               options->hardware, ProfileNames);
   const char* run = "What ran";
   command.Text({run,
                 "--model",
                 "NAME|PATH",
                 "Its model (default: the built-in one of that name)",
                 {"--plan"}},
-               options->model);
+               options->model, KnownModels);
   command.Text(
       {run, "--plan", "PLAN", "Its plan, where it ran with settings that metrics do not hold"},
       options->plan);

@@ -51,21 +51,31 @@ struct Parts {
   DeviceParts device{true, true, true, true, true, true, true};
 };
 
+// As --only has them, and what each stands for.
+std::vector<std::pair<const char*, bool*>> NamedParts(Parts& parts) {
+  return {{"host", &parts.host},
+          {"disk", &parts.disk},
+          {"runtime", &parts.device.runtime},
+          {"gemm", &parts.device.gemm},
+          {"attention", &parts.device.attention},
+          {"memory", &parts.device.memory},
+          {"power", &parts.device.power},
+          {"pcie", &parts.device.pcie},
+          {"collectives", &parts.device.collectives}};
+}
+
+std::vector<std::string> PartNames() {
+  Parts parts;
+  std::vector<std::string> names;
+  for (const auto& [name, part] : NamedParts(parts)) names.emplace_back(name);
+  return names;
+}
+
 Parts ParseParts(const std::vector<std::string>& only) {
   if (only.empty()) return {};
   Parts parts{false, false, {}};
-  const std::pair<const char*, bool*> known[] = {{"host", &parts.host},
-                                                 {"disk", &parts.disk},
-                                                 {"runtime", &parts.device.runtime},
-                                                 {"gemm", &parts.device.gemm},
-                                                 {"attention", &parts.device.attention},
-                                                 {"memory", &parts.device.memory},
-                                                 {"power", &parts.device.power},
-                                                 {"pcie", &parts.device.pcie},
-                                                 {"collectives", &parts.device.collectives}};
-  std::vector<std::string> words;
-  for (const auto& [word, part] : known) words.emplace_back(word);
-  for (const std::string& word : only) *known[ParseWord(word, "--only", words)].second = true;
+  const auto named = NamedParts(parts);
+  for (const std::string& word : only) *named[ParseWord(word, "--only", PartNames())].second = true;
   return parts;
 }
 
@@ -223,9 +233,9 @@ void RegisterHardwareMeasure(Command& hardware) {
                 options->gpus, WholeIn<int>(1, 1024));
   command.Flag(what, "--quick", "Fewer shapes and sizes: about a quarter of the time",
                options->quick);
-  command.List({what, "--only", "PART",
-                "Only these: host, disk, runtime, gemm, attention, memory, pcie, collectives"},
-               /*required=*/false, ',', options->only);
+  command.List(
+      {what, "--only", "PART", fmt::format("Only these: {}", fmt::join(PartNames(), ", "))},
+      /*required=*/false, ',', options->only, PartNames);
   command.Text({what, "--nvme-path", "DIR",
                 "Folder whose disk is measured, and whose free space is the capacity (default: "
                 "the temporary folder, no capacity)"},
@@ -233,7 +243,7 @@ void RegisterHardwareMeasure(Command& hardware) {
   command.Text({what, "--base", "NAME|FILE",
                 "Profile that gives what is not measured (default: the built-in one of these "
                 "GPUs)"},
-               options->base);
+               options->base, ProfileNames);
   command.Footer(kFooter);
   command.Run([options] { RunMeasure(*options); });
 }

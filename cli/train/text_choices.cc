@@ -11,7 +11,7 @@ void AddTextChoices(Command& command, const char* group, TextChoiceOptions& opti
                 "Member of each record that holds its text (default: text, prompt and completion, "
                 "or messages, as the first record has them)"},
                options.text_field);
-  command.Value({group, "--train-on", "WHAT",
+  command.Value({group, "--train-on", "answers|all",
                  "What of records counts in the loss: answers (completions, and what the assistant "
                  "says; a text as a whole) or all (default answers)"},
                 options.train_on, WordIn<TrainOn>({"answers", "all"}));

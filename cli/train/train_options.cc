@@ -4,6 +4,7 @@
 #include "cli/common/parse.h"
 #include "cli/train/train_command.h"
 #include "core/base/error.h"
+#include "hwprofiles/loader.h"
 
 namespace zeroplan {
 namespace {
@@ -107,7 +108,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Text({run, "--hw", "NAME|FILE",
                 "Hardware profile that a GPU's memory and time are predicted with (default: this "
                 "machine's)"},
-               options.common.hardware.profile);
+               options.common.hardware.profile, ProfileNames);
   command.Value({run, "--gpu-memory", "BYTES",
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},

@@ -1,0 +1,37 @@
+#include "cli/common/build_info.h"
+
+#include <fmt/format.h>
+
+#include "core/base/version.h"
+
+namespace zeroplan {
+namespace {
+
+std::string ExecutorText(const BuildInfo& build) {
+  if (!build.executor) return "none: this build plans, and does not train";
+  if (build.cuda.empty()) return fmt::format("CPU; no CUDA ({})", build.cuda_status);
+  const std::string cudnn =
+      build.cudnn.empty() ? "no cuDNN" : fmt::format("cuDNN {} (loaded when used)", build.cudnn);
+  return fmt::format("CPU; CUDA {}, NCCL {}, {}, architectures {}", build.cuda, build.nccl, cudnn,
+                     build.architectures);
+}
+
+}  // namespace
+
+std::string VersionText() {
+  const BuildInfo& build = GetBuildInfo();
+  const std::string commit =
+      build.commit.empty()
+          ? "unknown: not built in a git checkout"
+          : fmt::format("{} of {}{}", build.commit, build.date,
+                        build.changed ? ", with changes that are not committed" : "");
+  return fmt::format(
+      "zeroplan {}\n"
+      "commit    {}\n"
+      "built by  {}{}\n"
+      "executor  {}",
+      kVersion, commit, build.compiler,
+      build.native ? ", for CPUs like the one it was built on" : "", ExecutorText(build));
+}
+
+}  // namespace zeroplan

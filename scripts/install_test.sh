@@ -1,0 +1,198 @@
+#!/usr/bin/env bash
+# Installs zeroplan in a bare system and uses it there as somebody would who has nothing else: from source
+# (with setup.sh, cmake --install), and from the .deb that this makes, each in a root of its own; plans,
+# trains on the CPU, reads manual pages, completes in bash, zsh and fish, removes the package again.
+# Needs root and, to make a bare system, mmdebstrap and that distribution's archive.
+# Usage: scripts/install_test.sh [--deb FILE] [bookworm|noble|ROOT]...   (default: bookworm noble)
+#   bookworm, noble  Debian 12, Ubuntu 24.04; one whose archive cannot be reached is named and left out
+#   ROOT             a bare system: a folder, or a tar file (of a container image: docker export)
+#   --deb FILE       tests this package alone, builds nothing
+# Environment: JOBS (compilers at once), KEEP=1 (leaves the roots), WORK (folder for them, some GB)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source_dir=$PWD
+work=${WORK:-$(mktemp -d "${TMPDIR:-/tmp}/zeroplan_install_XXXXXX")}
+jobs=${JOBS:-$(nproc)}
+deb=""
+systems=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --deb) deb=$(realpath "$2"); shift 2 ;;
+    -*) echo "zeroplan: $1 is not an option of scripts/install_test.sh (its first lines say which are)" >&2; exit 2 ;;
+    *) systems+=("$1"); shift ;;
+  esac
+done
+[ ${#systems[@]} -gt 0 ] || systems=(bookworm noble)
+
+say() { printf '\nzeroplan: %s\n' "$*" >&2; }
+fail() { say "FAILED: $*"; exit 1; }
+
+[ "$(id -u)" -eq 0 ] || { say "this makes and enters other systems, which only root can do"; exit 2; }
+
+mounted=()
+release() {
+  local place
+  for place in "${mounted[@]}"; do umount "$place" 2> /dev/null || umount -l "$place"; done
+  mounted=()
+}
+clean_up() {
+  release
+  if [ -z "${KEEP:-}" ]; then rm -rf --one-file-system "$work"; else say "left: $work"; fi
+}
+trap clean_up EXIT
+mkdir -p "$work"
+
+mirror_of() {
+  case $1 in
+    bookworm) echo "${DEBIAN_MIRROR:-http://deb.debian.org/debian}" ;;
+    noble) echo "${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}" ;;
+  esac
+}
+
+# The tar file of the bare system $1 in $bare; 1 if its archive cannot be reached.
+make_bare() {
+  bare=$work/$(basename "$1").tar
+  [ -e "$bare" ] && return 0
+  local mirror components=main
+  mirror=$(mirror_of "$1")
+  if [ -z "$mirror" ]; then
+    [ -e "$1" ] || fail "$1: neither bookworm, noble nor a folder or tar file"
+    if [ -d "$1" ]; then tar -C "$1" --one-file-system -cf "$bare" .; else bare=$(realpath "$1"); fi
+    return 0
+  fi
+  command -v mmdebstrap > /dev/null || { say "there is no mmdebstrap: apt-get install mmdebstrap"; exit 2; }
+  [ "$1" = noble ] && components=main,universe
+  if ! python3 - "$mirror/dists/$1/Release" 2> /dev/null << 'EOF'
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1], timeout=30) as answer:
+    sys.exit(0 if b"Codename" in answer.read(4096) else 1)
+EOF
+  then
+    return 1
+  fi
+  say "making a bare $1 from $mirror"
+  mmdebstrap --quiet --variant=apt --components="$components" --aptopt='Acquire::Retries "3"' "$1" "$bare" "$mirror"
+}
+
+# A fresh system of the tar file $bare in $root, with what programs expect of a running one.
+enter_fresh() {
+  root=$work/root
+  release
+  rm -rf --one-file-system "$root"
+  mkdir -p "$root"
+  tar -C "$root" --exclude='./dev/*' -xf "$bare"
+  mount -t proc proc "$root/proc" && mounted+=("$root/proc")
+  mount --rbind /dev "$root/dev" && mount --make-rslave "$root/dev" && mounted=("$root/dev" "${mounted[@]}")
+  cp -L /etc/resolv.conf "$root/etc/resolv.conf" 2> /dev/null || true
+  printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"  # no services
+  chmod +x "$root/usr/sbin/policy-rc.d"
+}
+
+inside() {
+  chroot "$root" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+    LC_ALL=C.UTF-8 TERM=dumb DEBIAN_FRONTEND=noninteractive CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$@"
+}
+install_packages() { inside apt-get install -y -qq --no-install-recommends "$@" > "$work/apt.log" 2>&1 || {
+  tail -20 "$work/apt.log" >&2; fail "apt-get install $*"; }; }
+
+# What whoever installed zeroplan does next.
+use_zeroplan() {
+  say "$1: plan, train, generate"
+  inside sh -euc '
+    cd /tmp
+    zeroplan --version
+    zeroplan plan --model gpt2-10b --hw dgx-2 --gpus 1 --quick --plan-out plan.json | head -n 3
+    zeroplan explain plan.json > explained
+    cat /usr/share/common-licenses/* > text.txt
+    printf "%s" "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, \"n_embd\": 32,
+      \"n_layer\": 2, \"n_head\": 2}" > config.json
+    zeroplan train --model config.json --data text.txt --stage 2 --gpus 2 --micro-batch 4 --steps 40 \
+      --save run > trained 2>&1 || { cat trained; exit 1; }
+    tail -n 6 trained
+    zeroplan generate run --prompt "The " --tokens 20 > /dev/null
+    zeroplan checkpoint verify run > /dev/null' || fail "$1: plan or train"
+}
+
+# $1: a name for messages; the rest: where its manual pages, and completions of bash, zsh and fish lie.
+read_and_complete() {
+  local name=$1 man=$2 bash=$3 zsh=$4 fish=$5 said
+  say "$name: manual pages, completions"
+  inside sh -c 'MANWIDTH=80 man zeroplan-plan' | grep -q -- '--offload-optimizer none|cpu|nvme|all' ||
+    fail "$name: man zeroplan-plan"
+  inside sh -c 'man -w zeroplan-hw-measure' | grep -q "^$man/man1/" || fail "$name: man -w zeroplan-hw-measure"
+  said=$(inside mandoc -T lint -W warning "$man/man1/"zeroplan*.1* 2>&1 || true)
+  inside sh -c "mandoc -T lint -W warning $man/man1/zeroplan*.1*" || fail "$name: mandoc: $said"
+  inside mkdir -p /tmp/complete
+  cp tests/fixtures/completions/* "$root/tmp/complete/"
+  # Each shell finds the script where its own start-up files look for it.
+  said=$(inside bash -c ". /usr/share/bash-completion/bash_completion; _completion_loader zeroplan
+    complete -p zeroplan; bash /tmp/complete/complete.bash $bash zeroplan train --backend ''" | xargs)
+  [ "$said" = "complete -F _zeroplan zeroplan cpu cuda auto" ] || fail "$name: bash completes '$said'"
+  said=$(inside zsh -c 'autoload -Uz compinit; compinit -D -u; echo $_comps[zeroplan]; whence -v _zeroplan > /dev/null
+    autoload +X -Uz _zeroplan; echo $functions_source[_zeroplan]' | xargs)
+  [ "$said" = "_zeroplan $zsh" ] || fail "$name: zsh finds '$said'"
+  said=$(inside zsh -f /tmp/complete/complete.zsh "$(dirname "$zsh")" 'zeroplan train --backend ' | sort -u | xargs)
+  [ "$said" = "auto cpu cuda" ] || fail "$name: zsh completes '$said'"
+  said=$(inside fish -c 'complete -C "zeroplan train --backend "' | cut -f 1 | sort | xargs)
+  [ "$said" = "auto cpu cuda" ] || fail "$name: fish completes '$said'"
+  [ -e "$root$fish" ] || fail "$name: there is no $fish"
+}
+
+readers=(man-db mandoc bash-completion zsh fish)
+
+test_deb() {
+  enter_fresh
+  say "$1: the package $(basename "$deb") in a bare system"
+  cp "$deb" "$root/tmp/zeroplan.deb"
+  inside apt-get update -qq
+  install_packages /tmp/zeroplan.deb
+  use_zeroplan "$1, .deb"
+  install_packages "${readers[@]}"
+  read_and_complete "$1, .deb" /usr/share/man /usr/share/bash-completion/completions/zeroplan \
+    /usr/share/zsh/vendor-completions/_zeroplan /usr/share/fish/vendor_completions.d/zeroplan.fish
+  inside dpkg --verify zeroplan || fail "$1: files of the package differ from what it says"
+  inside apt-get purge -y -qq zeroplan > /dev/null
+  # The root may leave files out that packages bring; it must have none of ours now.
+  [ -z "$(inside find / -xdev -path /proc -prune -o -path /tmp -prune -o -name '*zeroplan*' -print)" ] ||
+    fail "$1: the package leaves files behind"
+}
+
+# Builds in a bare system, and leaves its package in $deb.
+test_source() {
+  enter_fresh
+  say "$1: from source in a bare system ($jobs compilers at once)"
+  mkdir -p "$root/src"
+  git ls-files -z | tar --null -T - -cf - | tar -C "$root/src" -xf -
+  commit=$(git -c safe.directory="$source_dir" log -1 --format=%h)
+  date=$(git -c safe.directory="$source_dir" log -1 --format=%cs)
+  inside sh -euc "cd /src; scripts/setup.sh package
+    cmake --preset package -DZEROPLAN_COMMIT=$commit \
+      -DZEROPLAN_COMMIT_DATE=$date > configured
+    cmake --build --preset package > built 2>&1 || { tail -n 40 built; exit 1; }
+    cmake --install build/package > installed" || fail "$1: build from source"
+  use_zeroplan "$1, from source"
+  install_packages "${readers[@]}" dpkg-dev
+  read_and_complete "$1, from source" /usr/local/share/man \
+    /usr/local/share/bash-completion/completions/zeroplan /usr/local/share/zsh/site-functions/_zeroplan \
+    /usr/local/share/fish/vendor_completions.d/zeroplan.fish
+  inside sh -euc "cd /src/build/package; cpack -G DEB > packed || { cat packed; exit 1; }" || fail "$1: cpack"
+  cp "$root"/src/build/package/zeroplan_*.deb "$work/"
+  deb=$(realpath "$work"/zeroplan_*.deb)
+}
+
+given=$deb
+left_out=()
+for system in "${systems[@]}"; do
+  if ! make_bare "$system"; then
+    left_out+=("$system")
+    say "$system is NOT TESTED: $(mirror_of "$system") cannot be reached from here; give a bare system as a folder or tar file"
+    continue
+  fi
+  deb=$given
+  [ -n "$given" ] || test_source "$system"
+  test_deb "$system"
+  [ -n "$given" ] || rm -f "$deb"
+  say "$system: installed, used and removed"
+done
+[ ${#left_out[@]} -lt ${#systems[@]} ] || fail "nothing was tested"
+[ ${#left_out[@]} -eq 0 ] || say "not tested: ${left_out[*]}"
