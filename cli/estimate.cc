@@ -4,15 +4,12 @@
 #include <memory>
 
 #include "cli/app.h"
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
-#include "cli/common/resolve.h"
-#include "cli/runtime_estimate.h"
+#include "cli/estimate_request.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/units.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -39,27 +36,6 @@ struct EstimateOptions {
   std::string output, trace;
 };
 
-// Rows with a disk that nobody named: what it is taken for.
-void NoteDisk(const EstimateInputs& inputs, const CommonOptions& common,
-              const HardwareProfile& hardware, Assumptions& assumptions) {
-  if (common.cluster.nvme_capacity) return;
-  const std::optional<Figure>& capacity = hardware.node.nvme_capacity;
-  if (capacity && capacity->source != FigureSource::kDerived) return;
-  for (const TrainSetup& setup : inputs.setups) {
-    if (setup.zero.offload_optimizer.device != OffloadDevice::kNvme &&
-        setup.zero.offload_param.device != OffloadDevice::kNvme) {
-      continue;
-    }
-    assumptions.notes.push_back(
-        capacity
-            ? fmt::format("NVMe: {} a node by the hardware profile, {}.",
-                          FormatBytes(static_cast<uint64_t>(capacity->value)), capacity->reference)
-            : "NVMe: the hardware profile does not say how much there is, so it is not "
-              "checked; --nvme-capacity sets it.");
-    return;
-  }
-}
-
 // The predicted trace of the one choice that was asked for.
 void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
   if (inputs.setups.size() != 1) {
@@ -85,35 +61,10 @@ void RunEstimate(const EstimateOptions& options) {
   Assumptions assumptions;
   const CommonOptions& common = options.common;
   CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
-  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions, MeasureHost::kYes);
-  EstimateInputs inputs;
-  inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
-  inputs.cluster = ResolveCluster(common, hardware, assumptions);
-  const CostModel costs(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
-  inputs.costs = &costs;
-  const int gpus = inputs.cluster.gpus;
-  if (common.config.empty()) {
-    inputs.setups = ResolveSetups(common, inputs.model, hardware, gpus, DefaultDtype(hardware),
-                                  ChoiceSpace{}, assumptions);
-  } else {
-    inputs.setups = {ResolveConfig(common, inputs.model, hardware, gpus, assumptions)};
-  }
-  const TrainSetup& setup = inputs.setups.front();
-  inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
-  if (common.async_save == AsyncSave::kOn) {
-    inputs.lower.async_save = true;
-    assumptions.notes.push_back(
-        "Host memory counts a copy of the states, from which saves are written beside the steps "
-        "(--async-save on).");
-  }
-  ApplyPacking(common, inputs.lower, assumptions);
-  NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
-  NoteDisk(inputs, common, hardware, assumptions);
-  NoteIdleSums(inputs.setups, assumptions);
-  inputs.goal = ResolveGoal(common.goal, inputs.setups.front().batch.seq_len);
+  const EstimateRequest request(common, assumptions);
+  const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const Estimate estimate = EstimateChoices(inputs);
-  NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 
   if (format != Format::kTable) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
@@ -133,15 +84,7 @@ void RegisterEstimate(Command& app) {
   Command command =
       app.Add("estimate", "Memory and step time of every ZeRO stage and offload choice");
   command.Footer(kFooter);
-  AddModelOptions(command, options->common.model);
-  AddClusterOptions(command, options->common);
-  AddBatchOptions(command, options->common.batch);
-  AddChoiceOptions(command, options->common, /*all_default=*/true);
-  AddDeterministicOption(command, options->common);
-  AddAsyncSaveOption(command, options->common);
-  AddPackingOption(command, options->common);
-  AddGoalOptions(command, options->common.goal);
-  AddRuntimeOptions(command, options->runtime, "Whose memory and time are estimated");
+  AddEstimateInputs(command, options->common, options->runtime);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default table)"},

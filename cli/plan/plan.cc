@@ -14,8 +14,8 @@
 #include "cli/common/predicted_trace.h"
 #include "cli/plan/config_for.h"
 #include "cli/plan/largest.h"
+#include "cli/plan/plan_answer.h"
 #include "cli/plan/plan_request.h"
-#include "cli/plan/proposal.h"
 #include "cli/plan/runtime_plan.h"
 #include "cli/plan/write_config.h"
 #include "core/base/error.h"
@@ -23,13 +23,9 @@
 #include "core/base/units.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
-#include "core/program/save_copy.h"
-#include "planner/advice/advice.h"
-#include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
 #include "planner/plan/deepspeed_headroom.h"
-#include "planner/plan/plan_file.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -47,46 +43,6 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan plan --model gpt3-6.7b --gpus 64 --tokens 300B --gpu-hour-price 2.5
 What an option leaves open is searched; what it sets stays. Exit code 3 if nothing fits: the message
 names the smallest change that would.)";
-
-[[noreturn]] void ThrowNothingFits(const PlanOptions& options, PlanRequest& request,
-                                   const SearchResult& result) {
-  std::string closest;
-  for (const StageBest& stage : result.stages) {
-    if (!stage.can_run()) continue;
-    const std::string why =
-        stage.estimate.fits
-            ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
-                          FormatBytes(stage.estimate.footprint.gpu_total()))
-            : stage.estimate.why_not;
-    closest += fmt::format("\n  {}, micro-batch {}: {}", SetupLabel(stage.estimate.setup),
-                           stage.estimate.setup.batch.micro_batch, why);
-  }
-  const std::optional<Change> change = SmallestChange(
-      request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
-  std::string fix =
-      "no change was found that fits, more GPUs as far as the hardware profile goes included; "
-      "try a smaller model or another --hw";
-  if (result.gave_up) {
-    const std::string where =
-        options.common.config.empty()
-            ? "pin some choices (--stage, --checkpointing, "
-              "--offload-optimizer)"
-            : fmt::format("set batch and buckets in {}", options.common.config);
-    fix = fmt::format("the search gave up after {} programs; {} to look at the others",
-                      result.stats.lowered, where);
-  }
-  if (change) {
-    fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                      Proposal(options, request, *change), SetupLabel(change->estimate.setup),
-                      FormatBytes(change->estimate.footprint.gpu_total()),
-                      change->found.tokens_per_second);
-    if (change->estimate.footprint.nvme_bytes > 0) {
-      fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
-                         FormatBytes(change->estimate.footprint.nvme_bytes));
-    }
-  }
-  throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
-}
 
 std::string Headline(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
@@ -165,84 +121,34 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   }
 }
 
-// Where to swap is no part of a choice, but a file that leaves it out cannot be run.
-void SetSwapFolder(TrainSetup& setup) {
-  bool set = false;
-  auto fill = [&](auto& offload) {
-    if (offload.device != OffloadDevice::kNvme || !offload.nvme_path.empty()) return;
-    offload.nvme_path = kSwapFolder;
-    set = true;
-  };
-  fill(setup.zero.offload_optimizer);
-  fill(setup.zero.offload_param);
-  if (set) {
-    LogInfo("The plan swaps to {}: edit nvme_path, or give train --nvme-path DIR", kSwapFolder);
-  }
-}
-
 // Searches and prints the answer, then what would change it, each as soon as it is known.
-Plan Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
-            ProgressLine& progress, const RunGoal& goal, const std::string& largest,
-            PlanReport& report) {
+PlanAnswer Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
+                  ProgressLine& progress, const RunGoal& goal, const std::string& largest) {
   const bool as_text = !AsJson(options);
-  SearchResult result = searcher.Run();
-  if (!result.best) {
+  AnswerListener listener;
+  listener.chosen = [&](const Plan& plan, bool again) {
     progress.Clear();
-    ThrowNothingFits(options, request, result);
-  }
-  std::string heading;
-  for (;;) {
-    Plan plan = MakePlan(searcher, result);
-    progress.Clear();
-    std::string head = heading.empty() ? Headline(plan) + '\n' : '\n' + Wrap(heading, 2);
-    if (heading.empty() && !largest.empty()) head += Wrap(largest, 2);
+    std::string head =
+        again ? '\n' + Wrap(
+                           "While looking for what would change the answer, a better one was "
+                           "found. What stands above is replaced by this:",
+                           2)
+              : Headline(plan) + '\n';
+    if (!again && !largest.empty()) head += Wrap(largest, 2);
     if (as_text) WriteOutput("", head);
     progress.Doing("Looking for what would change the answer");
-    const auto print = [&](const AdviceLine& line) {
-      progress.Clear();
-      if (as_text) WriteOutput("", Wrap(line.text, 2));
-    };
-    const Advice advice = Advise(searcher, result, request.hardware(), print, options.quick);
+  };
+  listener.advice = [&](const AdviceLine& line) {
     progress.Clear();
-    for (const AdviceLine& line : advice.lines) plan.advice.push_back(line.text);
-    if (!advice.outdated) {
-      report = {result.gap, result.stages, advice.lines, {}, {}};
-      if (goal.tokens && as_text) {
-        WriteOutput("",
-                    Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
-      }
-      return plan;
-    }
-    heading =
-        "While looking for what would change the answer, a better one was found. What stands above "
-        "is replaced by this:";
-    result = searcher.Run();
+    if (as_text) WriteOutput("", Wrap(line.text, 2));
+  };
+  PlanAnswer answer = FindAnswer(options, request, searcher, listener);
+  progress.Clear();
+  const Plan& plan = answer.plan;
+  if (goal.tokens && as_text) {
+    WriteOutput("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
   }
-}
-
-// What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
-// its hosts have the memory.
-std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
-  LowerOptions lower = plan.lower;
-  lower.async_save = true;
-  const Program program = Lower(plan.model, plan.setup, lower);
-  const std::string copy =
-      FormatBytes(SaveCopyBytes(program) * static_cast<uint64_t>(at.cluster.ranks_per_node()));
-  if (asked == AsyncSave::kAuto) {
-    const ChoiceEstimate with = EstimateProgram(program, at.cluster, at.costs);
-    if (!with.fits) {
-      return fmt::format(
-          "Saves: steps wait for them, as a copy of {} does not fit (--async-save auto): {}.", copy,
-          with.why_not);
-    }
-    plan.lower = lower;
-    plan.choice = with;
-  }
-  return fmt::format(
-      "Saves: written beside the steps, from a copy of {} of host memory on each host, of {} in "
-      "all (--async-save {}).",
-      copy, FormatBytes(plan.choice.footprint.host.total()),
-      asked == AsyncSave::kAuto ? "auto" : "on");
+  return answer;
 }
 
 void RunPlan(PlanOptions options) {
@@ -265,25 +171,18 @@ void RunPlan(PlanOptions options) {
   inputs.effort = options.effort.value_or(1);
   inputs.progress = [&](uint64_t programs) { progress.Judged(programs); };
   Searcher searcher(std::move(inputs));
-  PlanReport report;
-  Plan plan = Answer(options, request, searcher, progress, goal, largest, report);
+  PlanAnswer answer = Answer(options, request, searcher, progress, goal, largest);
+  Plan& plan = answer.plan;
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text = '\n' + StatsLine(plan.stats, seconds.count());
+  FinishAnswer(options, request, searcher, assumptions, answer);
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
-  const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
-                assumptions);
-  NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
-  NoteIdleSums(std::span(&plan.setup, 1), assumptions);
-  if (const auto asked = options.common.async_save.value_or(AsyncSave::kOff);
-      asked != AsyncSave::kOff) {
-    assumptions.notes.push_back(SettleAsyncSave(asked, at, plan));
-  }
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
   if (options.explain || !options.trace_file.empty()) {
+    const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
     const Program program = Lower(plan.model, plan.setup, plan.lower);
     if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);
     if (!options.trace_file.empty()) {
@@ -291,11 +190,9 @@ void RunPlan(PlanOptions options) {
     }
   }
   if (!options.plan_file.empty() || !options.deepspeed_file.empty() || AsJson(options)) {
-    SetSwapFolder(plan.setup);
+    if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
   }
-  report.assumed = assumptions.assumed;
-  report.notes = assumptions.notes;
-  WriteOutput("", AsJson(options) ? WritePlanReport(plan, report) : text);
+  WriteOutput("", AsJson(options) ? WritePlanReport(plan, answer.report) : text);
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }
@@ -307,28 +204,7 @@ void RegisterPlan(Command& app) {
   Command command =
       app.Add("plan", "The best stage, offload, recompute and batch, and why the others lose");
   command.Footer(kFooter);
-  AddModelOptions(command, options->common.model);
-  AddClusterOptions(command, options->common);
-  AddBatchOptions(command, options->common.batch, /*searched=*/true);
-  AddChoiceOptions(command, options->common, /*all_default=*/true, /*searched=*/true);
-  AddDeterministicOption(command, options->common);
-  AddAsyncSaveOption(command, options->common, /*searched=*/true);
-  AddPackingOption(command, options->common);
-  OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
-                        "Finds the largest that fits: GPT-2 shape (without a model; the default), "
-                        "sequence or micro-batch (of the model), and plans it"};
-  largest.alone = "model";
-  command.Value(largest, options->largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
-  AddGoalOptions(command, options->common.goal);
-  AddRuntimeOptions(command, options->runtime, "For whom the best is sought");
-  command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
-                 "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
-                 "throughput)"},
-                options->objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
-  command.Flag("Search", "--quick", "The answer alone, not what would change it", options->quick);
-  command.Value({"Search", "--effort", "FACTOR",
-                 "Times the search's budget: more closes the gap that a plan states (default 1)"},
-                options->effort, ParseFactor);
+  AddPlanInputs(command, *options);
   const char* group = "Output";
   command.Text({group, "--out", "FILE",
                 "A config of what is best for --runtime, which is deepspeed where it is left out. "

@@ -24,6 +24,31 @@ void Pin(const std::optional<std::vector<T>>& values, std::vector<T>& list) {
 
 }  // namespace
 
+void AddPlanInputs(Command& command, PlanOptions& options) {
+  AddModelOptions(command, options.common.model);
+  AddClusterOptions(command, options.common);
+  AddBatchOptions(command, options.common.batch, /*searched=*/true);
+  AddChoiceOptions(command, options.common, /*all_default=*/true, /*searched=*/true);
+  AddDeterministicOption(command, options.common);
+  AddAsyncSaveOption(command, options.common, /*searched=*/true);
+  AddPackingOption(command, options.common);
+  OptionInfo largest = {"Search", "--largest", "model|seq-len|micro-batch",
+                        "Finds the largest that fits: GPT-2 shape (without a model; the default), "
+                        "sequence or micro-batch (of the model), and plans it"};
+  largest.alone = "model";
+  command.Value(largest, options.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
+  AddGoalOptions(command, options.common.goal);
+  AddRuntimeOptions(command, options.runtime, "For whom the best is sought");
+  command.Value({"Search", "--objective", "throughput|headroom|fewest-gpus",
+                 "What is best: most tokens/s, most GPU memory left, or fewest of --gpus (default "
+                 "throughput)"},
+                options.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
+  command.Flag("Search", "--quick", "The answer alone, not what would change it", options.quick);
+  command.Value({"Search", "--effort", "FACTOR",
+                 "Times the search's budget: more closes the gap that a plan states (default 1)"},
+                options.effort, ParseFactor);
+}
+
 PlanRequest::PlanRequest(const PlanOptions& options, Assumptions& assumptions)
     : options_(options.common),
       hardware_(ResolveHardware(options_.hardware, assumptions, MeasureHost::kYes)) {

@@ -27,6 +27,9 @@ struct PlanOptions {
   Option<OutputFormat> format;
 };
 
+// All options but those of what is written where. `options` must outlive `command`.
+void AddPlanInputs(Command& command, PlanOptions& options);
+
 inline bool AsJson(const PlanOptions& options) {
   return options.format.value_or(OutputFormat::kText) == OutputFormat::kJson;
 }

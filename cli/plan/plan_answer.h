@@ -1,0 +1,41 @@
+// What plan answers, without a word printed: the choice, why, and what would change it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "cli/plan/plan_request.h"
+#include "planner/advice/advice.h"
+#include "planner/plan/plan_file.h"
+
+namespace zeroplan {
+
+// Told what is found, as soon as it is known. Unset: no one is told.
+struct AnswerListener {
+  // The choice, before its advice. `again`: while looking for advice a better one was found, and
+  // what was told before is void.
+  std::function<void(const Plan& plan, bool again)> chosen;
+  std::function<void(const AdviceLine& line)> advice;
+};
+
+struct PlanAnswer {
+  Plan plan;
+  PlanReport report;  // its `assumed` and `notes` are filled by FinishAnswer
+};
+
+// `searcher`: of the request's inputs. Throws Error(kNothingFits) that names the smallest change
+// that fits, where one is found.
+PlanAnswer FindAnswer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
+                      const AnswerListener& listener);
+
+// Adds the notes that the choice calls for to `assumptions`, makes of --async-save what the
+// answer's hosts allow, and copies the assumptions to the report.
+void FinishAnswer(const PlanOptions& options, const PlanRequest& request, const Searcher& searcher,
+                  Assumptions& assumptions, PlanAnswer& answer);
+
+// Where to swap is no part of a choice, but a file that leaves it out cannot be run: sets
+// kSwapFolder where a setup with disks names none. Returns a sentence that says so, or "".
+std::string SetSwapFolder(TrainSetup& setup);
+
+}  // namespace zeroplan
