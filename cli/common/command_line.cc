@@ -9,7 +9,7 @@ namespace zeroplan {
 namespace {
 
 // Long names of the options, or names of the subcommands, that `app` knows.
-std::vector<std::string> KnownNames(const CLI::App& app, bool options) {
+std::vector<std::string> NamesIn(const CLI::App& app, bool options) {
   std::vector<std::string> names;
   if (!options) {
     for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
@@ -39,7 +39,7 @@ void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
   std::string hint;
   for (const std::string& word : command.remaining(true)) {
     const std::string name = word.substr(0, word.find('='));
-    const std::string nearest = NearestName(name, KnownNames(command, name.starts_with("-")));
+    const std::string nearest = NearestName(name, NamesIn(command, name.starts_with("-")));
     if (!nearest.empty()) hint = fmt::format("\nDid you mean {}?", nearest);
   }
   ThrowUsage("{}{}\nRun '{} --help' for what is allowed.", error.what(), hint, path);

@@ -34,7 +34,8 @@ const std::vector<FolderRule>& FolderRules() {
       {"cost_models", {"core", "hwprofiles"}},
       {"planner", {"core", "hwprofiles", "cost_models"}},
       {"executor", {"core", "hwprofiles"}},
-      {"cli", {"core", "hwprofiles", "cost_models", "planner", "executor"}}};
+      {"cli", {"core", "hwprofiles", "cost_models", "planner", "executor"}},
+      {"library", {"core", "hwprofiles", "cost_models", "planner", "cli"}}};
   return *rules;
 }
 
@@ -104,7 +105,8 @@ std::vector<std::string> SourceFiles(bool scripts) {
   const fs::path root = SourcePath("");
   std::vector<std::string> files;
   for (const char* folder : {"core", "hwprofiles", "cost_models", "planner", "executor", "cli",
-                             "tests", "benchmarks", "examples", "scripts", "packaging"}) {
+                             "library", "python", "tests", "benchmarks", "examples", "scripts",
+                             "packaging"}) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string kind = entry.path().extension().string();

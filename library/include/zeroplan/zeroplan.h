@@ -1,0 +1,223 @@
+// zeroplan's planner as a library: what ZeRO training of a model takes on a cluster, how fast it
+// is, and what is best. No GPU is needed, and none is used. Needs the standard library alone.
+//
+//   #include <zeroplan/zeroplan.h>
+//   namespace zp = zeroplan::v1;
+//   const zp::Plan plan = zp::MakePlan({{"model", "gpt2-xl"}, {"gpus", 8}, {"gpu-memory",
+//   "24GB"}});
+//
+// What is asked takes the command line's options, and answers carry what its JSON has, under the
+// same names: `zeroplan estimate --help` and `zeroplan plan --help` say what each option means,
+// docs/metrics.md what each value is. Bytes are whole numbers, times are seconds; what is not known
+// is unset, never 0.
+//
+// Functions may be called from several threads at once. They read the model and hardware files that
+// options name, and nothing is written but messages about such a file on stderr. Without "hw" they
+// look for this machine's GPUs, as the command line does; name a profile where that is not wanted.
+//
+// Stable: what is in namespace v1 keeps its meaning, and the library its SONAME, until there is a
+// v2. New values are added at the end of a structure with a new SONAME only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define ZEROPLAN_EXPORT __attribute__((visibility("default")))
+
+namespace zeroplan::v1 {
+
+// What was asked for cannot be answered. what() is the command line's message: it names option or
+// file, value, and what to do. Bugs of zeroplan are std::logic_error.
+class ZEROPLAN_EXPORT Error : public std::runtime_error {
+ public:
+  Error(int exit_code, const std::string& message);
+  ~Error() override;
+  // The command line's: 2 for wrong input, 3 where nothing fits, 4 for a file that cannot be read.
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// An option of the command line by its long name, with or without the dashes in front, and its
+// value as it stands there: "24GB", "0,1,2", "bf16". A flag takes true or false; false is as if it
+// were left out.
+struct Option {
+  Option(std::string name, std::string value) : name(std::move(name)), value(std::move(value)) {}
+  Option(std::string name, const char* value) : name(std::move(name)), value(value) {}
+  Option(std::string name, bool flag) : name(std::move(name)), value(flag ? "true" : "false") {}
+  template <typename Number, typename = std::enable_if_t<std::is_integral_v<Number>>>
+  Option(std::string name, Number number) : Option(std::move(name), std::to_string(number)) {}
+  // As the shortest text that reads back as the same number.
+  ZEROPLAN_EXPORT Option(std::string name, double number);
+
+  std::string name, value;
+};
+using Options = std::vector<Option>;
+
+// One GPU at the instant when most is live, by class (docs/memory.md). They sum to the total.
+struct GpuBytes {
+  uint64_t params = 0, grads = 0, optimizer = 0, activations = 0, buffers = 0;
+  uint64_t runtime = 0;  // context, communicators, libraries
+  uint64_t total = 0;
+};
+
+// One host, all its ranks together.
+struct HostBytes {
+  uint64_t pinned = 0, pageable = 0, total = 0;
+};
+
+// One optimizer step by cause. They sum to the total.
+struct StepSeconds {
+  std::optional<double> compute;          // kernels of forward, backward and recompute
+  std::optional<double> exposed_comm;     // compute waits for communication
+  std::optional<double> exposed_offload;  // compute waits for PCIe, host kernels or the disk
+  std::optional<double> optimizer;        // kernels of the update
+  std::optional<double> total;
+};
+
+// How a model is trained.
+struct Choice {
+  int gpus = 1;
+  int stage = 0;                  // of ZeRO
+  std::string offload_optimizer;  // "none", "cpu", "nvme"
+  double offload_ratio = 1;       // share of the optimizer that is offloaded
+  std::string offload_param;      // "none", "cpu", "nvme"
+  std::string checkpointing;      // "none", "selective", "full"
+  int checkpoint_every = 0;       // layers that are recomputed together; 0 but with "full"
+  int64_t micro_batch = 1;        // sequences
+  int64_t grad_accum = 1;         // micro-steps a step
+};
+
+struct Model {
+  std::string name;
+  uint64_t params = 0;  // vocabulary padded
+  int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, seq_len = 0;
+};
+
+struct Machines {
+  std::string hw;  // the hardware profile's name
+  int gpus = 1, gpus_per_node = 1;
+};
+
+// What "tokens" asks for: a whole run.
+struct Training {
+  int64_t tokens = 0, steps = 0;
+  double seconds = 0, gpu_hours = 0;
+  std::optional<double> price;  // with "gpu-hour-price"
+};
+
+struct EstimatedChoice {
+  Choice choice;
+  std::string dtype, grad_accum_dtype, communication_dtype;  // "bf16", "fp16", "fp32"
+  // Elements, where they are not set by a config zeroplan's own choice.
+  uint64_t reduce_bucket = 0, prefetch_bucket = 0, persistence_threshold = 0, reuse_distance = 0;
+  bool overlap = true;  // of communication and compute
+  GpuBytes gpu_bytes;
+  uint64_t gpu_capacity = 0, gpu_reserve = 0;  // of one GPU; what of it stays free
+  HostBytes host_bytes;
+  std::optional<uint64_t> host_capacity;
+  uint64_t host_reserve = 0;
+  uint64_t nvme_bytes = 0;           // one node
+  uint64_t comm_bytes_per_step = 0;  // sent by one rank
+  uint64_t pcie_bytes_per_step = 0;  // of one GPU, both ways
+  StepSeconds step_seconds;
+  std::optional<double> tokens_per_second, mfu;  // of all GPUs together
+  std::optional<Training> training;
+  bool fits = false;
+  std::string why_not;  // what is short, and by how much; empty if it fits
+};
+
+struct Estimate {
+  Model model;
+  Machines cluster;
+  std::vector<EstimatedChoice> choices;     // by stage, offloads, recompute
+  std::vector<std::string> assumed, notes;  // "--micro-batch 1"; what else there is to know
+  std::string json;                         // what `estimate --format json` prints
+};
+
+// The best of one stage, or what comes closest to fitting.
+struct StageAnswer {
+  int stage = 0;
+  bool fits = false;
+  Choice choice;
+  GpuBytes gpu_bytes;
+  HostBytes host_bytes;
+  std::string why_not;  // where it does not fit
+  // Where it fits. `lost_seconds`: what it loses to the answer, in a step of the answer's tokens.
+  bool proven = false;  // no other choice of the stage is better
+  StepSeconds step_seconds, lost_seconds;
+  std::optional<double> tokens_per_second;
+};
+
+// What would be the answer if something were different, found by a search: what is set of
+// `gpu_memory_bytes`, `global_batch`, `bandwidth_scale` and `stages`. Those of the kinds "memory",
+// "batch" and "crossover" (of bandwidth) are where the answer flips.
+struct Claim {
+  std::string kind;                          // of the line of advice; "chosen": the answer itself
+  std::optional<uint64_t> gpu_memory_bytes;  // of one GPU
+  std::optional<int64_t> global_batch;       // sequences a step
+  std::optional<double> bandwidth_scale;     // of the scarcest link
+  std::vector<int> stages;                   // of these only
+  std::optional<Choice> answer;              // none: nothing fits
+  std::optional<double> tokens_per_second;   // of the answer
+  double gap = 0;                            // as Plan's
+};
+
+// What the search did.
+struct SearchFacts {
+  std::string objective;
+  uint64_t candidates = 0, cut_by_memory = 0, cut_by_score = 0, judged = 0, left = 0, lowered = 0;
+  double seconds = 0;
+};
+
+struct Plan {
+  Choice choice;
+  GpuBytes gpu_bytes;
+  HostBytes host_bytes;
+  uint64_t nvme_bytes = 0, comm_bytes_per_step = 0, pcie_bytes_per_step = 0;
+  StepSeconds step_seconds;
+  std::optional<double> tokens_per_second, mfu;
+  std::optional<Training> training;
+  // 0: no other choice is better by more than 0.5 %; else how much better one could be at most.
+  double gap = 0;
+  std::vector<StageAnswer> stages;
+  std::vector<Claim> claims;
+  std::vector<std::string> advice;          // why, in paragraphs
+  std::vector<std::string> assumed, notes;  // as Estimate's
+  SearchFacts search;
+  std::string largest;           // with "largest": what was found, and why nothing larger fits
+  std::string deepspeed_config;  // the choice as a DeepSpeed config, JSON
+  std::string json;              // what `plan --format json` prints; also a file for `train --plan`
+};
+
+// Told while a search runs how many step programs were judged so far, from the thread that asked.
+// What it throws ends the search and reaches the caller.
+using Progress = std::function<void(uint64_t programs)>;
+
+// Memory and time of every choice that the options leave, whether it fits or not. Throws Error.
+ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options);
+
+// The best choice of what the options leave open. Throws Error; with exit code 3 where nothing
+// fits, naming the smallest change that would. Takes a fraction of a second, or with many GPUs,
+// deep models or "effort" some; the flag "quick" leaves out where the answer flips.
+ZEROPLAN_EXPORT Plan MakePlan(const Options& options, const Progress& progress = {});
+
+// An option that a function above takes.
+struct OptionHelp {
+  std::string name;  // "--gpus"
+  std::string type;  // what its value is: "COUNT"; empty: a flag
+  std::string help;  // with unit and default
+};
+ZEROPLAN_EXPORT std::vector<OptionHelp> EstimateOptions();
+ZEROPLAN_EXPORT std::vector<OptionHelp> PlanOptions();
+
+ZEROPLAN_EXPORT std::string Version();  // "0.1.0"
+
+}  // namespace zeroplan::v1

@@ -1,0 +1,361 @@
+// The public header beside the program: the same answers, the same messages. Linked with
+// libzeroplan alone, as a user's program is.
+#include <doctest/doctest.h>
+#include <zeroplan/zeroplan.h>
+
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tests/cli/run_binary.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The command line that asks the same.
+std::string WordsOf(const v1::Options& options) {
+  std::string words;
+  for (const v1::Option& option : options) {
+    words += " --" + option.name;
+    if (option.value != "true") words += " '" + option.value + "'";
+  }
+  return words;
+}
+
+// What the program says to the same question; its times of searching are of another run.
+Json Printed(const std::string& command, const v1::Options& options) {
+  const RunResult run = RunZeroplan(command + WordsOf(options) + " --format json");
+  REQUIRE_MESSAGE(run.exit_code == 0, run.err);
+  return Json::parse(run.out);
+}
+
+Json WithoutClock(Json plan) {
+  plan.at("search").erase("seconds");
+  return plan;
+}
+
+Json JsonOf(const v1::GpuBytes& bytes) {
+  return {{"params", bytes.params},       {"grads", bytes.grads},
+          {"optimizer", bytes.optimizer}, {"activations", bytes.activations},
+          {"buffers", bytes.buffers},     {"runtime", bytes.runtime},
+          {"total", bytes.total}};
+}
+
+Json JsonOf(const v1::HostBytes& bytes) {
+  return {{"pinned", bytes.pinned}, {"pageable", bytes.pageable}, {"total", bytes.total}};
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json JsonOf(const v1::StepSeconds& seconds) {
+  return {{"compute", OrNull(seconds.compute)},
+          {"exposed_comm", OrNull(seconds.exposed_comm)},
+          {"exposed_offload", OrNull(seconds.exposed_offload)},
+          {"optimizer", OrNull(seconds.optimizer)},
+          {"total", OrNull(seconds.total)}};
+}
+
+Json JsonOf(const v1::Choice& choice) {
+  return {{"gpus", choice.gpus},
+          {"stage", choice.stage},
+          {"offload_optimizer", choice.offload_optimizer},
+          {"offload_ratio", choice.offload_ratio},
+          {"offload_param", choice.offload_param},
+          {"checkpointing", choice.checkpointing},
+          {"checkpoint_every", choice.checkpoint_every},
+          {"micro_batch", choice.micro_batch},
+          {"grad_accum", choice.grad_accum}};
+}
+
+Json JsonOf(const v1::EstimatedChoice& choice) {
+  Json json;
+  const Json chosen = JsonOf(choice.choice);
+  for (const char* key :
+       {"stage", "offload_optimizer", "offload_ratio", "offload_param", "checkpointing",
+        "checkpoint_every", "micro_batch", "grad_accum", "gpus"}) {
+    json[key] = chosen.at(key);
+  }
+  json["dtype"] = choice.dtype;
+  json["grad_accum_dtype"] = choice.grad_accum_dtype;
+  json["communication_dtype"] = choice.communication_dtype;
+  json["settings"] = {{"reduce_bucket", choice.reduce_bucket},
+                      {"prefetch_bucket", choice.prefetch_bucket},
+                      {"persistence_threshold", choice.persistence_threshold},
+                      {"reuse_distance", choice.reuse_distance},
+                      {"overlap", choice.overlap}};
+  json["gpu_bytes"] = JsonOf(choice.gpu_bytes);
+  json["gpu_bytes"]["capacity"] = choice.gpu_capacity;
+  json["gpu_bytes"]["reserve"] = choice.gpu_reserve;
+  json["host_bytes"] = JsonOf(choice.host_bytes);
+  json["host_bytes"]["capacity"] = OrNull(choice.host_capacity);
+  json["host_bytes"]["reserve"] = choice.host_reserve;
+  json["nvme_bytes"] = choice.nvme_bytes;
+  json["comm_bytes_per_step"] = choice.comm_bytes_per_step;
+  json["pcie_bytes_per_step"] = choice.pcie_bytes_per_step;
+  json["step_seconds"] = JsonOf(choice.step_seconds);
+  json["tokens_per_second"] = OrNull(choice.tokens_per_second);
+  json["mfu"] = OrNull(choice.mfu);
+  json["training"] = nullptr;
+  if (const auto& training = choice.training) {
+    json["training"] = {{"tokens", training->tokens},
+                        {"steps", training->steps},
+                        {"seconds", training->seconds},
+                        {"gpu_hours", training->gpu_hours},
+                        {"price", OrNull(training->price)}};
+  }
+  json["fits"] = choice.fits;
+  json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
+  return json;
+}
+
+Json JsonOf(const v1::StageAnswer& stage) {
+  Json json = {{"stage", stage.stage},
+               {"fits", stage.fits},
+               {"choice", JsonOf(stage.choice)},
+               {"gpu_bytes", JsonOf(stage.gpu_bytes)},
+               {"host_bytes", JsonOf(stage.host_bytes)}};
+  if (!stage.fits) {
+    json["why_not"] = stage.why_not;
+    return json;
+  }
+  json["proven"] = stage.proven;
+  json["step_seconds"] = JsonOf(stage.step_seconds);
+  json["tokens_per_second"] = OrNull(stage.tokens_per_second);
+  json["lost_seconds"] = JsonOf(stage.lost_seconds);
+  return json;
+}
+
+Json JsonOf(const v1::Claim& claim) {
+  Json change = Json::object();
+  if (claim.gpu_memory_bytes) change["gpu_memory_bytes"] = *claim.gpu_memory_bytes;
+  if (claim.global_batch) change["global_batch"] = *claim.global_batch;
+  if (claim.bandwidth_scale) change["bandwidth_scale"] = *claim.bandwidth_scale;
+  if (!claim.stages.empty()) change["stages"] = claim.stages;
+  Json answer = nullptr;
+  if (claim.answer) {
+    answer = JsonOf(*claim.answer);
+    answer["tokens_per_second"] = OrNull(claim.tokens_per_second);
+  }
+  return {{"kind", claim.kind}, {"change", change}, {"answer", answer}, {"gap", claim.gap}};
+}
+
+const v1::Options kAsked = {{"model", "gpt2-xl"},
+                            {"gpus", 4},
+                            {"hw", "dgx-a100-40gb"},
+                            {"gpu-memory", "24GB"},
+                            {"seq-len", 512},
+                            {"offload-ratio", 0.5},
+                            {"offload-optimizer", "none,cpu"}};
+
+TEST_CASE("library: an estimate is the program's, field by field") {
+  v1::Options asked = kAsked;
+  asked.emplace_back("tokens", "1B");
+  asked.emplace_back("gpu-hour-price", 2.5);
+  const v1::Estimate estimate = v1::MakeEstimate(asked);
+  const Json printed = Printed("estimate", asked);
+  CHECK(Json::parse(estimate.json) == printed);
+  CHECK(estimate.model.name == printed.at("model").at("name"));
+  CHECK(estimate.model.params == printed.at("model").at("params"));
+  CHECK(estimate.model.layers == printed.at("model").at("layers"));
+  CHECK(estimate.model.hidden == printed.at("model").at("hidden"));
+  CHECK(estimate.model.heads == printed.at("model").at("heads"));
+  CHECK(estimate.model.vocab == printed.at("model").at("vocab"));
+  CHECK(estimate.model.seq_len == 512);
+  CHECK(estimate.cluster.hw == printed.at("cluster").at("hw"));
+  CHECK(estimate.cluster.gpus == 4);
+  CHECK(estimate.cluster.gpus_per_node == printed.at("cluster").at("gpus_per_node"));
+  REQUIRE(estimate.choices.size() == printed.at("choices").size());
+  REQUIRE(estimate.choices.size() > 4);
+  size_t fit = 0;
+  for (size_t i = 0; i < estimate.choices.size(); ++i) {
+    CHECK(JsonOf(estimate.choices[i]) == printed.at("choices")[i]);
+    fit += estimate.choices[i].fits ? 1 : 0;
+  }
+  // Both kinds are looked at.
+  CHECK(fit > 0);
+  CHECK(fit < estimate.choices.size());
+  CHECK(!estimate.assumed.empty());
+  CHECK(!estimate.notes.empty());
+}
+
+TEST_CASE("library: a plan is the program's, field by field") {
+  const v1::Options asked = {
+      {"model", "gpt2-xl"}, {"gpus", 4}, {"hw", "dgx-a100-40gb"}, {"gpu-memory", "16GB"}};
+  uint64_t programs = 0;
+  const v1::Plan plan = v1::MakePlan(asked, [&](uint64_t lowered) { programs = lowered; });
+  CHECK(programs > 0);
+  const Json printed = Printed("plan", asked);
+  CHECK(WithoutClock(Json::parse(plan.json)) == WithoutClock(printed));
+  const Json& predicted = printed.at("predicted");
+  CHECK(JsonOf(plan.gpu_bytes) == predicted.at("gpu_bytes"));
+  CHECK(JsonOf(plan.host_bytes) == predicted.at("host_bytes"));
+  CHECK(plan.nvme_bytes == predicted.at("nvme_bytes"));
+  CHECK(plan.comm_bytes_per_step == predicted.at("comm_bytes_per_step"));
+  CHECK(plan.pcie_bytes_per_step == predicted.at("pcie_bytes_per_step"));
+  CHECK(JsonOf(plan.step_seconds) == predicted.at("step_seconds"));
+  CHECK(OrNull(plan.tokens_per_second) == predicted.at("tokens_per_second"));
+  CHECK(OrNull(plan.mfu) == predicted.at("mfu"));
+  CHECK(plan.gap == printed.at("gap"));
+  Json stages = Json::array(), claims = Json::array();
+  for (const v1::StageAnswer& stage : plan.stages) stages.push_back(JsonOf(stage));
+  for (const v1::Claim& claim : plan.claims) claims.push_back(JsonOf(claim));
+  CHECK(stages == printed.at("stages"));
+  CHECK(claims == printed.at("claims"));
+  CHECK(std::count_if(plan.claims.begin(), plan.claims.end(), [](const v1::Claim& claim) {
+          return claim.gpu_memory_bytes.has_value();
+        }) > 0);
+  // One of the stages is the choice.
+  CHECK(std::count(stages.begin(), stages.end(), nullptr) == 0);
+  CHECK(std::count_if(stages.begin(), stages.end(), [&](const Json& stage) {
+          return stage.at("choice") == JsonOf(plan.choice);
+        }) == 1);
+  CHECK(Json(plan.advice) == printed.at("advice"));
+  CHECK(Json(plan.assumed) == printed.at("assumed"));
+  CHECK(Json(plan.notes) == printed.at("notes"));
+  CHECK(plan.search.objective == "throughput");
+  CHECK(plan.search.candidates == printed.at("search").at("candidates"));
+  CHECK(plan.search.judged == printed.at("search").at("judged"));
+  CHECK(Json::parse(plan.deepspeed_config) == printed.at("config"));
+  CHECK(plan.largest.empty());
+  CHECK_FALSE(plan.training);
+}
+
+TEST_CASE("library: the JSON of a plan is a plan file") {
+  const v1::Plan plan = v1::MakePlan(
+      {{"model", "gpt2"}, {"gpus", 2}, {"hw", "dgx-a100-40gb"}, {"quick", true}, {"stage", 2}});
+  CHECK(plan.choice.stage == 2);
+  for (const v1::Claim& claim : plan.claims) CHECK_FALSE(claim.gpu_memory_bytes);
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("library_plan_" + std::to_string(getpid()) + ".json"))
+                               .string();
+  std::ofstream(file) << plan.json;
+  const RunResult explained = RunZeroplan("explain " + file);
+  std::filesystem::remove(file);
+  CHECK_MESSAGE(explained.exit_code == 0, explained.err);
+}
+
+TEST_CASE("library: what was asked for beside the choice") {
+  const v1::Plan plan = v1::MakePlan({{"model", "gpt2"},
+                                      {"gpus", 1},
+                                      {"hw", "dgx-a100-40gb"},
+                                      {"quick", true},
+                                      {"largest", "seq-len"},
+                                      {"tokens", "1B"},
+                                      {"gpu-hour-price", 2}});
+  CHECK(plan.largest.find("--seq-len 1024") != std::string::npos);
+  REQUIRE(plan.training);
+  CHECK(plan.training->tokens == 1'000'000'000);
+  const double step = *plan.step_seconds.total;
+  CHECK(plan.training->seconds ==
+        doctest::Approx(step * static_cast<double>(plan.training->steps)));
+  CHECK(*plan.training->price == doctest::Approx(plan.training->gpu_hours * 2));
+}
+
+TEST_CASE("library: messages and exit codes are the program's") {
+  struct Wrong {
+    const char* command;
+    v1::Options options;
+  };
+  const std::vector<Wrong> wrongs = {
+      {"plan", {}},
+      {"plan", {{"model", "gpt2-xxl"}}},
+      {"estimate", {{"model", "gpt2"}, {"gpus", 0}}},
+      {"estimate", {{"model", "gpt2"}, {"gpus", -1}}},
+      {"estimate", {{"model", "gpt2"}, {"gpuss", 4}}},
+      {"plan", {{"model", "gpt2"}, {"gpu-memory", "80"}}},
+      {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-41gb"}}},
+      {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"stage", "4"}}},
+      {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"config", "no_such.json"}}},
+      {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"gpu-hour-price", 1}}},
+      {"plan", {{"model", ""}}},
+      {"plan", {{"params", "175B"}, {"gpus", 1}, {"hw", "dgx-a100-40gb"}, {"stage", 0}}},
+  };
+  for (const Wrong& wrong : wrongs) {
+    const bool plans = std::string(wrong.command) == "plan";
+    const RunResult run = RunZeroplan(wrong.command + WordsOf(wrong.options));
+    CAPTURE(run.err);
+    try {
+      if (plans) {
+        v1::MakePlan(wrong.options);
+      } else {
+        v1::MakeEstimate(wrong.options);
+      }
+      FAIL("nothing was thrown");
+    } catch (const v1::Error& error) {
+      CHECK("zeroplan: " + std::string(error.what()) + '\n' == run.err);
+      CHECK(error.exit_code() == run.exit_code);
+    }
+  }
+}
+
+TEST_CASE("library: options that write, and options without a name, are refused") {
+  const auto what = [](const v1::Options& options) -> std::string {
+    try {
+      v1::MakePlan(options);
+    } catch (const v1::Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(what({{"model", "gpt2"}, {"plan-out", "plan.json"}}).find("--plan-out") !=
+        std::string::npos);
+  CHECK(what({{"model", "gpt2"}, {"help", true}}).find("--help") != std::string::npos);
+  CHECK(what({{"", "gpt2"}}).find("no name") != std::string::npos);
+  CHECK(what({{"--", "gpt2"}}).find("no name") != std::string::npos);
+  CHECK(what({{"model", "gpt2"}, {"runtime", "deepspeed"}}).find("--runtime deepspeed") !=
+        std::string::npos);
+}
+
+TEST_CASE("library: dashes in front of a name, and flags") {
+  const v1::Estimate one = v1::MakeEstimate(
+      {{"--model", "gpt2"}, {"--hw", "dgx-a100-40gb"}, {"stage", 0}, {"deterministic", false}});
+  REQUIRE(one.choices.size() == 1);
+  const v1::Estimate other = v1::MakeEstimate(
+      {{"--model", "gpt2"}, {"--hw", "dgx-a100-40gb"}, {"stage", 0}, {"deterministic", true}});
+  CHECK(*one.choices[0].step_seconds.total < *other.choices[0].step_seconds.total);
+}
+
+TEST_CASE("library: options are listed as the help has them") {
+  for (const auto& [command, options] :
+       {std::pair("plan", v1::PlanOptions()), std::pair("estimate", v1::EstimateOptions())}) {
+    const std::string help = RunZeroplan(std::string(command) + " --help").out;
+    REQUIRE(options.size() > 30);
+    for (const v1::OptionHelp& option : options) {
+      CAPTURE(option.name);
+      CHECK(help.find(option.name + (option.type.empty() ? "" : " " + option.type)) !=
+            std::string::npos);
+      CHECK(help.find(option.help.substr(0, 20)) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("library: several threads ask at once") {
+  const v1::Options asked = {
+      {"model", "gpt2"}, {"gpus", 2}, {"hw", "dgx-a100-40gb"}, {"quick", true}, {"stage", "1,2"}};
+  const auto plan = [&] { return WithoutClock(Json::parse(v1::MakePlan(asked).json)); };
+  const Json alone = plan();
+  std::vector<std::future<Json>> others;
+  for (int i = 0; i < 4; ++i) others.push_back(std::async(std::launch::async, plan));
+  for (std::future<Json>& other : others) CHECK(other.get() == alone);
+}
+
+TEST_CASE("library: what progress throws ends the search") {
+  struct Enough {};
+  int told = 0;
+  const auto stop = [&](uint64_t) {
+    ++told;
+    throw Enough();
+  };
+  CHECK_THROWS_AS(v1::MakePlan({{"model", "gpt2"}, {"gpus", 2}, {"hw", "dgx-a100-40gb"}}, stop),
+                  Enough);
+  CHECK(told == 1);
+}
+
+}  // namespace
+}  // namespace zeroplan
