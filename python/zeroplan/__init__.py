@@ -1,0 +1,193 @@
+"""Plans ZeRO training of transformers: what fits, how fast, and what is best.
+
+    import zeroplan
+    plan = zeroplan.plan(model="gpt2-xl", gpus=8, hw="dgx-a100-40gb", gpu_memory="24GB")
+    print(plan.choice, plan.tokens_per_second)
+    zeroplan.estimate(params="10B", gpus=16, hw="dgx-a100-40gb").to_pandas()
+
+Arguments are the options of `zeroplan estimate` and `zeroplan plan`, with underscores; help() of the
+functions has them all. docs/python.md tells more."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from typing import Any, Iterable, Optional, Union
+
+from . import _core
+from ._errors import Error, NothingFits
+from ._results import (
+    Change,
+    Choice,
+    Claim,
+    Cluster,
+    Estimate,
+    EstimatedChoice,
+    GpuBytes,
+    HostBytes,
+    Model,
+    Plan,
+    Predicted,
+    Search,
+    Settings,
+    Stage,
+    StepSeconds,
+    Training,
+)
+
+__version__ = _core.version()
+__all__ = [
+    "Change",
+    "Choice",
+    "Claim",
+    "Cluster",
+    "Error",
+    "Estimate",
+    "EstimatedChoice",
+    "GpuBytes",
+    "HostBytes",
+    "Model",
+    "NothingFits",
+    "Plan",
+    "Predicted",
+    "Search",
+    "Settings",
+    "Stage",
+    "StepSeconds",
+    "Training",
+    "estimate",
+    "plan",
+]
+
+_Path = Union[str, "os.PathLike[str]"]
+_Count = Union[int, float, str]  # 8, 10e9, "10B", "24GB"
+_Some = Union[int, str, Iterable[Union[int, str]]]  # 2, "cpu", [2, 3], "all"
+
+
+def _text(name: str, value: Any) -> str:
+    """As the command line has it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        return str(int(value)) if float(value).is_integer() else repr(float(value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (list, tuple, set, frozenset, range)):
+        return ",".join(_text(name, one) for one in value)
+    raise TypeError(f"{name}: {type(value).__name__} is not allowed; use a text, a number or a list")
+
+
+def _words(given: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (name.replace("_", "-"), _text(name, value))
+        for name, value in given.items()
+        if value is not None and value is not False
+    ]
+
+
+def estimate(
+    *,
+    model: Optional[_Path] = None,
+    params: Optional[_Count] = None,
+    family: Optional[str] = None,
+    gpus: Optional[_Count] = None,
+    gpus_per_node: Optional[_Count] = None,
+    hw: Optional[_Path] = None,
+    network: Optional[str] = None,
+    intra_node_bandwidth: Optional[str] = None,
+    gpu_memory: Optional[_Count] = None,
+    host_memory: Optional[_Count] = None,
+    nvme_capacity: Optional[_Count] = None,
+    gpu_reserve: Optional[_Count] = None,
+    host_reserve: Optional[_Count] = None,
+    seq_len: Optional[_Count] = None,
+    micro_batch: Optional[_Count] = None,
+    grad_accum: Optional[_Count] = None,
+    global_batch: Optional[_Count] = None,
+    global_batch_tokens: Optional[_Count] = None,
+    dtype: Optional[str] = None,
+    grad_accum_dtype: Optional[str] = None,
+    communication_dtype: Optional[str] = None,
+    stage: Optional[_Some] = None,
+    offload_optimizer: Optional[_Some] = None,
+    offload_ratio: Optional[float] = None,
+    offload_param: Optional[_Some] = None,
+    checkpointing: Optional[str] = None,
+    checkpoint_every: Optional[_Count] = None,
+    config: Optional[_Path] = None,
+    deterministic: bool = False,
+    async_save: Optional[str] = None,
+    packing: Optional[str] = None,
+    tokens: Optional[_Count] = None,
+    gpu_hour_price: Optional[float] = None,
+    runtime: Optional[str] = None,
+    compile: Optional[str] = None,
+) -> Estimate:
+    """Memory and step time of every ZeRO stage and offload choice, whether it fits or not.
+
+    Raises zeroplan.Error with the command line's message.
+    """
+    return Estimate._of(_core.estimate(_words(locals())))
+
+
+def plan(
+    *,
+    model: Optional[_Path] = None,
+    params: Optional[_Count] = None,
+    family: Optional[str] = None,
+    gpus: Optional[_Count] = None,
+    gpus_per_node: Optional[_Count] = None,
+    hw: Optional[_Path] = None,
+    network: Optional[str] = None,
+    intra_node_bandwidth: Optional[str] = None,
+    gpu_memory: Optional[_Count] = None,
+    host_memory: Optional[_Count] = None,
+    nvme_capacity: Optional[_Count] = None,
+    gpu_reserve: Optional[_Count] = None,
+    host_reserve: Optional[_Count] = None,
+    seq_len: Optional[_Count] = None,
+    micro_batch: Optional[_Count] = None,
+    grad_accum: Optional[_Count] = None,
+    global_batch: Optional[_Count] = None,
+    global_batch_tokens: Optional[_Count] = None,
+    dtype: Optional[str] = None,
+    grad_accum_dtype: Optional[str] = None,
+    communication_dtype: Optional[str] = None,
+    stage: Optional[_Some] = None,
+    offload_optimizer: Optional[_Some] = None,
+    offload_ratio: Optional[float] = None,
+    offload_param: Optional[_Some] = None,
+    checkpointing: Optional[str] = None,
+    checkpoint_every: Optional[_Count] = None,
+    config: Optional[_Path] = None,
+    deterministic: bool = False,
+    async_save: Optional[str] = None,
+    packing: Optional[str] = None,
+    largest: Optional[str] = None,
+    tokens: Optional[_Count] = None,
+    gpu_hour_price: Optional[float] = None,
+    runtime: Optional[str] = None,
+    compile: Optional[str] = None,
+    objective: Optional[str] = None,
+    quick: bool = False,
+    effort: Optional[float] = None,
+) -> Plan:
+    """The best stage, offload, recompute and batch, and why the others lose.
+
+    Other Python threads run meanwhile. Raises zeroplan.NothingFits where nothing fits, whose text names
+    the smallest change that would, and else zeroplan.Error; both have the command line's message.
+    """
+    return Plan._of(_core.plan(_words(locals())))
+
+
+def _describe(function: Any, options: list[list[str]]) -> None:
+    lines = [f"    {name[2:].replace('-', '_')}: {help}" for name, _, help in options]
+    function.__doc__ = f"{function.__doc__.rstrip()}\n\n    Arguments:\n" + "\n".join(lines) + "\n"
+
+
+_describe(estimate, _core.estimate_options())
+_describe(plan, _core.plan_options())

@@ -1,0 +1,491 @@
+"""What estimate and plan return: the command line's JSON (docs/metrics.md), typed. Names are the
+JSON's. Bytes are whole numbers, times are seconds; what is not known is None."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import html
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas
+
+_Json = dict
+
+
+def _pick(cls: type, source: _Json, **more: Any) -> Any:
+    """A `cls` of the keys of `source` that it has; a field with a default may be missing."""
+    fields = {}
+    for field in dataclasses.fields(cls):
+        if field.name in more:
+            fields[field.name] = more[field.name]
+        elif field.name in source:
+            value = source[field.name]
+            fields[field.name] = tuple(value) if isinstance(value, list) else value
+    return cls(**fields)
+
+
+@dataclass(frozen=True)
+class GpuBytes:
+    """One GPU at the instant when most is live, by class (docs/memory.md). They sum to the total."""
+
+    params: int
+    grads: int
+    optimizer: int
+    activations: int
+    buffers: int
+    runtime: int
+    total: int
+    capacity: Optional[int] = None
+    """Of the GPU, in estimates; a plan has it in `cluster`."""
+    reserve: Optional[int] = None
+    """What of the capacity stays free."""
+
+
+@dataclass(frozen=True)
+class HostBytes:
+    """One host, all its ranks together."""
+
+    pinned: int
+    pageable: int
+    total: int
+    capacity: Optional[int] = None
+    reserve: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """One optimizer step by cause. They sum to the total."""
+
+    compute: Optional[float]
+    exposed_comm: Optional[float]
+    exposed_offload: Optional[float]
+    optimizer: Optional[float]
+    total: Optional[float]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a model is trained."""
+
+    gpus: int
+    stage: int
+    offload_optimizer: str
+    offload_ratio: float
+    offload_param: str
+    checkpointing: str
+    checkpoint_every: int
+    micro_batch: int
+    grad_accum: int
+
+    def __str__(self) -> str:
+        parts = [f"stage {self.stage}"]
+        if self.offload_optimizer != "none":
+            share = f" ({self.offload_ratio:.0%})" if self.offload_ratio < 1 else ""
+            parts.append(f"optimizer on {self.offload_optimizer}{share}")
+        if self.offload_param != "none":
+            parts.append(f"parameters on {self.offload_param}")
+        if self.checkpointing != "none":
+            parts.append(f"{self.checkpointing} recompute")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Elements, where no config sets them zeroplan's own choice; and whether communication overlaps."""
+
+    reduce_bucket: int
+    prefetch_bucket: int
+    persistence_threshold: int
+    reuse_distance: int
+    overlap: bool
+
+
+@dataclass(frozen=True)
+class Training:
+    """What tokens= asks for: a whole run."""
+
+    tokens: int
+    steps: int
+    seconds: float
+    gpu_hours: float
+    price: Optional[float]
+
+
+@dataclass(frozen=True)
+class EstimatedChoice(Choice):
+    dtype: str
+    grad_accum_dtype: str
+    communication_dtype: str
+    settings: Settings
+    gpu_bytes: GpuBytes
+    host_bytes: HostBytes
+    nvme_bytes: int
+    comm_bytes_per_step: int
+    pcie_bytes_per_step: int
+    step_seconds: StepSeconds
+    tokens_per_second: Optional[float]
+    mfu: Optional[float]
+    training: Optional[Training]
+    fits: bool
+    why_not: Optional[str]
+
+    __str__ = Choice.__str__
+
+
+@dataclass(frozen=True)
+class Model:
+    name: str
+    params: int
+    layers: int
+    hidden: int
+    heads: int
+    vocab: int
+    seq_len: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    hw: str
+    gpus: int
+    gpus_per_node: int
+
+
+@dataclass(frozen=True)
+class Predicted:
+    gpu_bytes: GpuBytes
+    rank_arena_bytes: dict[str, int]
+    host_bytes: HostBytes
+    nvme_bytes: int
+    comm_bytes_per_step: int
+    pcie_bytes_per_step: int
+    step_seconds: StepSeconds
+    tokens_per_second: Optional[float]
+    mfu: Optional[float]
+
+
+@dataclass(frozen=True)
+class Search:
+    objective: str
+    candidates: int
+    cut_by_memory: int
+    cut_by_score: int
+    judged: int
+    left: int
+    lowered: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The best of one stage, or what comes closest to fitting. What a stage that does not fit has
+    no answer for is None; `why_not` is None where it fits."""
+
+    stage: int
+    fits: bool
+    choice: Choice
+    gpu_bytes: GpuBytes
+    host_bytes: HostBytes
+    why_not: Optional[str] = None
+    proven: Optional[bool] = None
+    step_seconds: Optional[StepSeconds] = None
+    tokens_per_second: Optional[float] = None
+    lost_seconds: Optional[StepSeconds] = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is different; None (or no stages) is as asked."""
+
+    gpu_memory_bytes: Optional[int] = None
+    global_batch: Optional[int] = None
+    bandwidth_scale: Optional[float] = None
+    stages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What would be the answer if something were different. `answer` is None where nothing fits; of
+    the kind "chosen" it is the plan's own."""
+
+    kind: str
+    change: Change
+    answer: Optional[Choice]
+    tokens_per_second: Optional[float]
+    gap: float
+
+
+def _gigabytes(count: float) -> str:
+    return f"{count / 1e9:.2f}"
+
+
+def _milliseconds(seconds: Optional[float]) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.1f}"
+
+
+def _table(caption: str, head: list[str], rows: list[list[str]], chosen: Optional[int] = None) -> str:
+    def cells(tag: str, texts: list[str], style: str = "") -> str:
+        return "".join(f"<{tag}{style}>{html.escape(text)}</{tag}>" for text in texts)
+
+    body = "".join(
+        "<tr>" + cells("td", row, ' style="font-weight:bold"' if i == chosen else "") + "</tr>"
+        for i, row in enumerate(rows)
+    )
+    return (
+        f'<table><caption style="text-align:left">{html.escape(caption)}</caption>'
+        f"<thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _flat(source: _Json, prefix: str = "") -> _Json:
+    """Keys of objects within joined by dots, as `--format csv` has them."""
+    flat = {}
+    for key, value in source.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _frame(rows: list[_Json]) -> pandas.DataFrame:
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            "to_pandas: pandas is not installed; python3 -m pip install pandas, or use to_dict()"
+        ) from None
+    return pandas.DataFrame([_flat(row) for row in rows])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Every choice that the options leave, whether it fits or not (schema zeroplan.estimate/1)."""
+
+    model: Model
+    cluster: Cluster
+    choices: tuple[EstimatedChoice, ...]
+    """By stage, offloads, recompute."""
+    assumed: tuple[str, ...]
+    """What nobody asked for but zeroplan took: "--micro-batch 1"."""
+    notes: tuple[str, ...]
+    _json: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def _of(cls, result: dict[str, Any]) -> Estimate:
+        source = json.loads(result["json"])
+        return cls(
+            _pick(Model, source["model"]),
+            _pick(Cluster, source["cluster"]),
+            tuple(
+                _pick(
+                    EstimatedChoice,
+                    choice,
+                    settings=_pick(Settings, choice["settings"]),
+                    gpu_bytes=_pick(GpuBytes, choice["gpu_bytes"]),
+                    host_bytes=_pick(HostBytes, choice["host_bytes"]),
+                    step_seconds=_pick(StepSeconds, choice["step_seconds"]),
+                    training=choice["training"] and _pick(Training, choice["training"]),
+                )
+                for choice in source["choices"]
+            ),
+            tuple(result["assumed"]),
+            tuple(result["notes"]),
+            result["json"],
+        )
+
+    def to_json(self) -> str:
+        """What `zeroplan estimate --format json` prints."""
+        return self._json
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(self._json)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each choice; columns as `zeroplan estimate --format csv` has them."""
+        asked = {
+            "model": self.model.name,
+            "params": self.model.params,
+            "seq_len": self.model.seq_len,
+            **dataclasses.asdict(self.cluster),
+        }
+        unknown = {field.name: None for field in dataclasses.fields(Training)}
+        choices = self.to_dict()["choices"]
+        for choice in choices:
+            choice["training"] = choice["training"] or unknown
+        return _frame([{**asked, **choice} for choice in choices])
+
+    def fitting(self) -> list[EstimatedChoice]:
+        """The choices that fit, the fastest first."""
+        return sorted(
+            (choice for choice in self.choices if choice.fits),
+            key=lambda choice: -(choice.tokens_per_second or 0),
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                str(choice),
+                _gigabytes(choice.gpu_bytes.total),
+                _gigabytes(choice.host_bytes.total),
+                _milliseconds(choice.step_seconds.total),
+                "" if choice.tokens_per_second is None else f"{choice.tokens_per_second:.0f}",
+                "yes" if choice.fits else choice.why_not or "no",
+            ]
+            for choice in self.choices
+        ]
+        return _table(
+            f"{self.model.name}, {self.model.params / 1e9:.2f}B parameters, "
+            f"{self.cluster.gpus} GPUs ({self.cluster.hw})",
+            ["choice", "GPU GB", "host GB", "step ms", "tokens/s", "fits"],
+            rows,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The best choice, why, and what would change it (schema zeroplan.plan/1)."""
+
+    choice: Choice
+    predicted: Predicted
+    gap: float
+    """0: no other choice is better by more than 0.5 %; else how much better one could be at most."""
+    stages: tuple[Stage, ...]
+    claims: tuple[Claim, ...]
+    """What `advice` says of other answers, each found by a search."""
+    advice: tuple[str, ...]
+    """Why, in paragraphs."""
+    assumed: tuple[str, ...]
+    notes: tuple[str, ...]
+    search: Search
+    seq_len: int
+    model: dict[str, Any]
+    cluster: dict[str, Any]
+    lower: dict[str, Any]
+    config: dict[str, Any]
+    """The choice as a DeepSpeed config."""
+    fingerprint: str
+    training: Optional[Training]
+    largest: str
+    """With largest=: what was found, and why nothing larger fits; else empty."""
+    _json: str = dataclasses.field(repr=False)
+
+    @classmethod
+    def _of(cls, result: dict[str, Any]) -> Plan:
+        source = json.loads(result["json"])
+        predicted = source["predicted"]
+        return _pick(
+            cls,
+            source,
+            choice=Choice(**result["choice"]),
+            predicted=_pick(
+                Predicted,
+                predicted,
+                gpu_bytes=_pick(GpuBytes, predicted["gpu_bytes"]),
+                host_bytes=_pick(HostBytes, predicted["host_bytes"]),
+                step_seconds=_pick(StepSeconds, predicted["step_seconds"]),
+            ),
+            stages=tuple(map(_stage, source["stages"])),
+            claims=tuple(map(_claim, source["claims"])),
+            search=_pick(Search, source["search"]),
+            notes=tuple(result["notes"]),
+            training=result["training"] and Training(**result["training"]),
+            largest=result["largest"],
+            _json=result["json"],
+        )
+
+    @property
+    def tokens_per_second(self) -> Optional[float]:
+        return self.predicted.tokens_per_second
+
+    @property
+    def step_seconds(self) -> StepSeconds:
+        return self.predicted.step_seconds
+
+    @property
+    def gpu_bytes(self) -> GpuBytes:
+        return self.predicted.gpu_bytes
+
+    @property
+    def flips(self) -> list[Claim]:
+        """The claims on where the answer changes: with other memory, batch or bandwidth."""
+        return [claim for claim in self.claims if claim.kind in ("memory", "batch", "crossover")]
+
+    def to_json(self) -> str:
+        """What `zeroplan plan --format json` prints."""
+        return self._json
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(self._json)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each stage, the best of it; columns are the JSON's keys joined by dots."""
+        return _frame(self.to_dict()["stages"])
+
+    def deepspeed_config(self) -> dict[str, Any]:
+        """A copy of `config`, to change and to give to deepspeed.initialize."""
+        return copy.deepcopy(self.config)
+
+    def save(self, file: Union[str, os.PathLike[str]]) -> None:
+        """Writes the plan for `zeroplan train --plan` and `zeroplan explain`."""
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write(self._json)
+
+    def __str__(self) -> str:
+        return "\n".join(self.advice)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                str(stage.choice),
+                str(stage.choice.micro_batch),
+                str(stage.choice.grad_accum),
+                _gigabytes(stage.gpu_bytes.total),
+                _gigabytes(stage.host_bytes.total),
+                "" if stage.step_seconds is None else _milliseconds(stage.step_seconds.total),
+                "" if stage.tokens_per_second is None else f"{stage.tokens_per_second:.0f}",
+                "yes" if stage.fits else stage.why_not or "no",
+            ]
+            for stage in self.stages
+        ]
+        chosen = next((i for i, s in enumerate(self.stages) if s.choice == self.choice), None)
+        table = _table(
+            f"{self.model['name']} on {self.cluster['gpus']} x {self.cluster['gpu']}: {self.choice}",
+            ["best of each stage", "micro-batch", "micro-steps", "GPU GB", "host GB", "step ms",
+             "tokens/s", "fits"],
+            rows,
+            chosen,
+        )
+        return table + "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
+
+
+def _stage(source: _Json) -> Stage:
+    seconds = {
+        key: _pick(StepSeconds, source[key])
+        for key in ("step_seconds", "lost_seconds")
+        if key in source
+    }
+    return _pick(
+        Stage,
+        source,
+        choice=_pick(Choice, source["choice"]),
+        gpu_bytes=_pick(GpuBytes, source["gpu_bytes"]),
+        host_bytes=_pick(HostBytes, source["host_bytes"]),
+        **seconds,
+    )
+
+
+def _claim(source: _Json) -> Claim:
+    answer = source["answer"]
+    return Claim(
+        source["kind"],
+        _pick(Change, source["change"]),
+        answer and _pick(Choice, answer),
+        answer and answer["tokens_per_second"],
+        source["gap"],
+    )

@@ -1,0 +1,252 @@
+"""The installed package as people use it: results beside the program's JSON, messages, pandas, pickles,
+threads, speed. Run by run.sh; needs nothing but the package, and pandas in a folder (--pandas)."""
+
+import argparse
+import copy
+import dataclasses
+import inspect
+import json
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import zeroplan
+from zeroplan import _core
+
+PROGRAM = os.path.join(os.path.dirname(sys.executable), "zeroplan")
+ASKED = {"model": "gpt2-xl", "gpus": 4, "hw": "dgx-a100-40gb", "gpu_memory": "16GB"}
+SMALL = {"model": "gpt2", "gpus": 2, "hw": "dgx-a100-40gb", "stage": [1, 2], "quick": True}
+pandas_folder = ""
+
+
+def run(command, options):
+    """The program, asked the same. Returns its exit code, stdout and stderr."""
+    words = [PROGRAM, command]
+    for name, value in options.items():
+        words.append("--" + name.replace("_", "-"))
+        if value is not True:
+            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    done = subprocess.run(words, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def printed(command, options):
+    code, out, err = run(command, {**options, "format": "json"})
+    assert code == 0, err
+    return json.loads(out)
+
+
+class Package(unittest.TestCase):
+    maxDiff = None
+
+    def same(self, result, source, where=""):
+        """Every key of the JSON is a field of the result, of the same value."""
+        for key, value in source.items():
+            field = getattr(result, key)
+            path = f"{where}.{key}"
+            if dataclasses.is_dataclass(field) and not isinstance(field, type):
+                self.same(field, value, path)
+            elif isinstance(value, list):
+                self.assertEqual(len(field), len(value), path)
+                for i, (one, other) in enumerate(zip(field, value)):
+                    if isinstance(other, dict):
+                        self.same(one, other, f"{path}[{i}]")
+                    else:
+                        self.assertEqual(one, other, f"{path}[{i}]")
+            else:
+                self.assertEqual(field, value, path)
+
+    def test_estimate_is_the_programs(self):
+        options = {**ASKED, "tokens": "1B", "gpu_hour_price": 2.5}
+        estimate = zeroplan.estimate(**options)
+        source = printed("estimate", options)
+        self.assertEqual(estimate.to_dict(), source)
+        del source["schema"]
+        self.same(estimate, source)
+        self.assertGreater(len(estimate.fitting()), 0)
+        self.assertLess(len(estimate.fitting()), len(estimate.choices))
+        self.assertIn("--micro-batch 1", estimate.assumed)
+
+    def test_plan_is_the_programs(self):
+        plan = zeroplan.plan(**ASKED)
+        source = printed("plan", ASKED)
+        ours = plan.to_dict()
+        for clock in (ours, source):
+            del clock["search"]["seconds"]
+        self.assertEqual(ours, source)
+        claims, stages = source.pop("claims"), source["stages"]
+        del source["schema"], source["zeroplan"]
+        self.same(plan, source)
+        self.assertGreater(len(claims), 0)
+        for claim, other in zip(plan.claims, claims):
+            self.assertEqual(claim.kind, other["kind"])
+            self.same(claim.change, {**other["change"]})
+            self.assertEqual(claim.gap, other["gap"])
+            if other["answer"] is None:
+                self.assertIsNone(claim.answer)
+            else:
+                self.assertEqual(claim.tokens_per_second, other["answer"].pop("tokens_per_second"))
+                self.same(claim.answer, other["answer"])
+        self.assertEqual([s["choice"] for s in stages if s["fits"]].count(dataclasses.asdict(plan.choice)), 1)
+        self.assertEqual(plan.tokens_per_second, source["predicted"]["tokens_per_second"])
+        self.assertEqual(plan.deepspeed_config(), source["config"])
+
+    def test_saved_plan_is_read_by_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "plan.json")
+            zeroplan.plan(**SMALL).save(file)
+            done = subprocess.run([PROGRAM, "explain", file], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_errors_are_the_programs(self):
+        for command, options in [
+            ("plan", {}),
+            ("plan", {"model": "gpt2-xxl"}),
+            ("estimate", {"model": "gpt2", "gpus": 0}),
+            ("estimate", {"model": "gpt2", "gpu_memory": "lots"}),
+            ("plan", {"model": "gpt2", "hw": "dgx-a100-41gb"}),
+            ("plan", {"model": "gpt2", "hw": "dgx-a100-40gb", "config": "no_such.json"}),
+            ("plan", {"params": "175B", "hw": "dgx-a100-40gb", "gpus": 1, "stage": 0}),
+        ]:
+            code, _, said = run(command, options)
+            with self.subTest(said), self.assertRaises(ValueError) as caught:
+                getattr(zeroplan, command)(**options)
+            self.assertEqual(f"zeroplan: {caught.exception}\n", said)
+            self.assertEqual(caught.exception.exit_code, code)
+            kind = zeroplan.NothingFits if code == 3 else zeroplan.Error
+            self.assertIs(type(caught.exception), kind)
+            back = pickle.loads(pickle.dumps(caught.exception))
+            self.assertEqual((str(back), back.exit_code), (str(caught.exception), code))
+        with self.assertRaises(TypeError):
+            zeroplan.plan(modle="gpt2")
+        with self.assertRaises(TypeError):
+            zeroplan.plan(model=object())
+
+    def test_arguments_are_the_options(self):
+        for function, options in [
+            (zeroplan.estimate, _core.estimate_options()),
+            (zeroplan.plan, _core.plan_options()),
+        ]:
+            names = [name[2:].replace("-", "_") for name, _, _ in options]
+            self.assertEqual(list(inspect.signature(function).parameters), names)
+            for _, _, help in options:
+                self.assertIn(help, function.__doc__)
+
+    def test_values_may_be_numbers_lists_and_paths(self):
+        import pathlib
+
+        words = dict(zeroplan._words({"params": 10e9, "stage": [2, 3], "offload_ratio": 0.25,
+                                      "offload_param": ("none", "cpu"), "quick": True, "gpus": None,
+                                      "deterministic": False, "config": pathlib.Path("a/b.json")}))
+        self.assertEqual(words, {"params": "10000000000", "stage": "2,3", "offload-ratio": "0.25",
+                                 "offload-param": "none,cpu", "quick": "true", "config": "a/b.json"})
+
+    def test_pandas(self):
+        estimate = zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb", gpus=2)
+        plan = zeroplan.plan(**SMALL)
+        # The module is only looked for here: the environment has none.
+        self.assertNotIn("pandas", sys.modules)
+        with self.assertRaisesRegex(ImportError, "pip install pandas"):
+            estimate.to_pandas()
+        sys.path.append(pandas_folder)
+        try:
+            frame = estimate.to_pandas()
+            stages = plan.to_pandas()
+        finally:
+            sys.path.remove(pandas_folder)
+        _, csv, _ = run("estimate", {"model": "gpt2", "hw": "dgx-a100-40gb", "gpus": 2, "format": "csv"})
+        self.assertEqual(",".join(frame.columns), csv.splitlines()[0])
+        self.assertEqual(len(frame), len(estimate.choices))
+        totals = [choice.gpu_bytes.total for choice in estimate.choices]
+        self.assertEqual(list(frame["gpu_bytes.total"]), totals)
+        self.assertEqual(list(stages["stage"]), [1, 2])
+
+    def test_pictures_of_a_notebook(self):
+        for result in (zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb"), zeroplan.plan(**SMALL)):
+            text = result._repr_html_()
+            self.assertTrue(text.startswith("<table>"))
+            rows = result.choices if hasattr(result, "choices") else result.stages
+            self.assertEqual(text.count("<tr>"), len(rows) + 1)
+            for row in rows:
+                self.assertIn(f"{row.gpu_bytes.total / 1e9:.2f}", text)
+
+    def test_pickle_copy_and_equality(self):
+        for result in (zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb"), zeroplan.plan(**SMALL)):
+            self.assertEqual(pickle.loads(pickle.dumps(result)), result)
+            self.assertEqual(copy.deepcopy(result), result)
+            self.assertIn("gpu_bytes=GpuBytes(", repr(result))
+
+    def test_other_threads_run_meanwhile(self):
+        ticks = 0
+        done = threading.Event()
+
+        def tick():
+            nonlocal ticks
+            while not done.wait(0.001):
+                ticks += 1
+
+        thread = threading.Thread(target=tick)
+        thread.start()
+        start = time.perf_counter()
+        zeroplan.plan(model="gpt3-6.7b", gpus=16, hw="dgx-a100-40gb", quick=True)
+        seconds = time.perf_counter() - start
+        done.set()
+        thread.join()
+        # With the lock held there would be none but before and behind.
+        self.assertGreater(ticks, seconds * 50, f"{ticks} ticks in {seconds:.3f} s")
+
+    def test_largest_and_goal(self):
+        plan = zeroplan.plan(model="gpt2", hw="dgx-a100-40gb", quick=True, largest="seq-len", tokens=10**9)
+        self.assertIn("--seq-len 1024", plan.largest)
+        self.assertEqual(plan.training.tokens, 10**9)
+        self.assertIsNone(plan.training.price)
+
+    def test_typed(self):
+        folder = os.path.dirname(zeroplan.__file__)
+        self.assertTrue(os.path.exists(os.path.join(folder, "py.typed")))
+        self.assertTrue(os.path.exists(os.path.join(folder, "_core.pyi")))
+        self.assertEqual(zeroplan.__version__, zeroplan._core.version())
+
+    def test_program_trains_on_the_cpu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text, config = os.path.join(folder, "text.txt"), os.path.join(folder, "config.json")
+            metrics = os.path.join(folder, "metrics.jsonl")
+            with open(text, "w", encoding="utf-8") as stream:
+                stream.write("To train is to repeat with small changes. " * 400)
+            with open(config, "w", encoding="utf-8") as stream:
+                json.dump({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2,
+                           "n_positions": 32, "vocab_size": 256}, stream)
+            words = ["train", "--model", config, "--data", text, "--backend", "cpu", "--threads", "1",
+                     "--steps", "3", "--metrics", metrics]
+            done = subprocess.run([PROGRAM, *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(metrics, encoding="utf-8") as stream:
+                events = [json.loads(line) for line in stream]
+            self.assertEqual([e["step"] for e in events if e["event"] == "step"], [1, 2, 3])
+
+    def test_no_slower_than_the_program(self):
+        ours, programs = [], []
+        for _ in range(9):
+            start = time.perf_counter()
+            zeroplan.plan(**SMALL)
+            middle = time.perf_counter()
+            run("plan", {**SMALL, "format": "json"})
+            ours.append(middle - start)
+            programs.append(time.perf_counter() - middle)
+        print(f"a plan: {statistics.median(ours) * 1e3:.1f} ms here, "
+              f"{statistics.median(programs) * 1e3:.1f} ms by the program")
+        self.assertLessEqual(statistics.median(ours), statistics.median(programs))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pandas", required=True)
+    known, others = parser.parse_known_args()
+    pandas_folder = known.pandas
+    unittest.main(argv=[sys.argv[0], *others])
