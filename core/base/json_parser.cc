@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/printable.h"
 #include "core/base/utf8.h"
 
 namespace zeroplan {

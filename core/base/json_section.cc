@@ -5,6 +5,8 @@
 #include <cmath>
 #include <variant>
 
+#include "core/base/printable.h"
+
 namespace zeroplan {
 namespace {
 

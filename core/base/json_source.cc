@@ -9,6 +9,7 @@
 
 #include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "core/base/unique_fd.h"
 
 namespace zeroplan {
@@ -17,14 +18,6 @@ namespace {
 constexpr uintmax_t kMaxFileBytes = 16u << 20;
 
 }  // namespace
-
-std::string PrintableText(std::string_view text, size_t limit) {
-  std::string out;
-  for (char c : text.substr(0, limit)) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  }
-  return text.size() > limit ? out + "..." : out;
-}
 
 const JsonNode* JsonNode::Find(std::string_view key) const {
   for (const auto& [name, value] : members) {

@@ -48,10 +48,6 @@ struct JsonMember {
 // levels.
 JsonNode ParseJsonText(std::string_view text, std::string_view source);
 
-// `text` on one line and short, for a message: control characters become '?', and what is past
-// `limit` bytes "...".
-std::string PrintableText(std::string_view text, size_t limit);
-
 // The file as text. Throws Error(kUsage) if it cannot be read, is larger than 16 MiB, or is no
 // regular file: a pipe that nobody writes to would be waited for. /dev/stdin and what a shell hands
 // over as /dev/fd/N are read all the same.

@@ -1,13 +1,13 @@
 #include "core/base/units.h"
 
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace zeroplan {
 namespace {
@@ -120,11 +120,7 @@ constexpr std::string_view kBandwidthHelp =
     "use bits as in 25Gb/s or bytes as in 100GB/s (K, M, G, T)";
 
 // Hostile input may be long or binary; a message quotes the beginning only.
-std::string Quote(std::string_view text) {
-  std::string out = "'";
-  for (char c : text.substr(0, 40)) out += std::isprint(static_cast<unsigned char>(c)) ? c : '?';
-  return out + (text.size() > 40 ? "...'" : "'");
-}
+std::string Quote(std::string_view text) { return "'" + PrintableText(text, 40) + "'"; }
 
 struct ScaledNumber {
   double scaled;

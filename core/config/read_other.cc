@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/base/printable.h"
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
 

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/printable.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/kernels/convert.h"
@@ -64,15 +65,7 @@ std::string FormatShape(std::span<const uint64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-std::string Printable(std::string_view text) {
-  constexpr size_t kMaxCharacters = 120;
-  std::string printable(text.substr(0, kMaxCharacters));
-  for (char& c : printable) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  if (text.size() > kMaxCharacters) printable += "...";
-  return printable;
-}
+std::string Printable(std::string_view text) { return PrintableText(text, 120); }
 
 SafetensorsFile SafetensorsFile::Open(const std::filesystem::path& path) {
   SafetensorsFile result;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace zeroplan {
 
@@ -33,7 +34,7 @@ struct MappedRanges {
     const bool is_new = free.empty();
     Node* node = is_new ? new Node : free.back();
     if (!is_new) free.pop_back();
-    std::free(const_cast<char*>(node->path.exchange(::strdup(path.c_str()))));
+    std::free(const_cast<char*>(node->path.exchange(::strdup(Escaped(path.string()).c_str()))));
     node->begin = reinterpret_cast<uintptr_t>(data);
     node->bytes = bytes;
     if (is_new) {

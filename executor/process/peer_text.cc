@@ -2,20 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/base/printable.h"
+
 namespace zeroplan {
 
 std::string PeerText(std::string_view text, bool lines) {
+  const std::string_view shown = text.substr(0, kMaxPeerText);
   std::string out;
-  for (size_t i = 0; i < text.size() && i < kMaxPeerText; ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const auto before = i > 0 ? static_cast<unsigned char>(text[i - 1]) : 0u;
-    const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0;
-    if (c1) out.back() = '?';
-    if (c == '\n') {
+  for (size_t i = 0; i < shown.size();) {
+    size_t whole = 1;
+    const size_t unprintable = UnprintableBytes(shown, i, &whole);
+    if (shown[i] == '\n') {
       out += lines ? '\n' : ' ';
+    } else if (unprintable > 0) {
+      out.append(unprintable, '?');
     } else {
-      out += c < 0x20 || c == 0x7f || c1 ? '?' : text[i];
+      out.append(shown, i, whole);
     }
+    i += std::max(unprintable, whole);
   }
   return text.size() > kMaxPeerText ? out + "..." : out;
 }

@@ -8,8 +8,8 @@
 
 namespace zeroplan {
 
-// At most kMaxPeerText bytes of it, where control characters (C0, delete, and C1 in UTF-8) are '?'.
-// Line feeds become ' ', unless `lines`: then they stay.
+// At most kMaxPeerText bytes of it, where '?' stands for each byte that UnprintableBytes
+// (core/base/printable.h) names. Line feeds become ' ', unless `lines`: then they stay.
 std::string PeerText(std::string_view text, bool lines = false);
 inline constexpr size_t kMaxPeerText = 4000;
 

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/printable.h"
 
 namespace zeroplan {
 namespace {

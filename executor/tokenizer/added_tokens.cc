@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
+#include "core/base/printable.h"
 #include "core/base/utf8.h"
 #include "executor/tokenizer/unicode.h"
 

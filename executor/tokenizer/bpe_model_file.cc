@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
+#include "core/base/printable.h"
 #include "core/base/utf8.h"
 #include "executor/tokenizer/bpe_model.h"
 #include "executor/tokenizer/byte_level.h"
