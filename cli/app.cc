@@ -1,11 +1,15 @@
 #include "cli/app.h"
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 #include <string>
 
 #include "cli/common/build_info.h"
 #include "cli/common/command_line.h"
+#include "cli/common/help_text.h"
+#include "cli/common/output.h"
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 namespace {
@@ -24,6 +28,8 @@ Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while runnin
 int RunApp(int argc, const char* const* argv) {
   CLI::App app("Plans and runs ZeRO training of transformers: what fits, how fast, and doing it.",
                "zeroplan");
+  LayOutFor("");  // help is broken as options are added
+  app.get_formatter()->column_width(HelpNameColumns());
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   Command root(app);
@@ -44,7 +50,11 @@ int RunApp(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    return app.exit(help);  // --help and --version print to stdout
+    std::ostringstream text;  // of --help or --version
+    const int code = app.exit(help, text, text);
+    const bool is_help = dynamic_cast<const CLI::CallForHelp*>(&help) != nullptr;
+    WriteReport("", is_help ? FitHelp(text.str(), PageColumns()) : text.str());
+    return code;
   } catch (const CLI::ParseError& error) {
     ThrowParseError(app, error);
   }

@@ -25,7 +25,7 @@ void PrintLine(const CheckpointReport& report, const char* sound) {
   }
   line += fmt::format("  {}\n", report.damage.empty() ? sound : "damaged");
   for (const std::string& damage : report.damage) line += fmt::format("  {}\n", damage);
-  WriteOutput("", line);
+  WriteReport("", line);
 }
 
 // What --keep-best has kept; nothing where there is none.
@@ -34,12 +34,12 @@ void PrintBest(const std::string& path) {
     const std::optional<std::string> best = ReadBest(path);
     if (!best) return;
     const auto& validation = ReadCheckpointMeta(CheckpointsFolder(path) / *best).validation;
-    WriteOutput("", fmt::format("best is {}{}\n", *best,
+    WriteReport("", fmt::format("best is {}{}\n", *best,
                                 validation && validation->any_finite
                                     ? fmt::format(", validation loss {:.4f}", validation->best_loss)
                                     : ""));
   } catch (const Error& damage) {
-    WriteOutput("", fmt::format("best: {}\n", damage.what()));
+    WriteReport("", fmt::format("best: {}\n", damage.what()));
   }
 }
 
@@ -48,9 +48,9 @@ void Look(const std::string& path, bool with_data) {
       LookAtCheckpoints(path, with_data, [&](const CheckpointReport& checkpoint) {
         PrintLine(checkpoint, with_data ? "intact" : "all files there, data not read");
       });
-  if (!report.latest_damage.empty()) WriteOutput("", report.latest_damage + "\n");
+  if (!report.latest_damage.empty()) WriteReport("", report.latest_damage + "\n");
   if (report.taken != nullptr) {
-    WriteOutput("", fmt::format("--resume takes {}\n", report.taken->folder.filename().string()));
+    WriteReport("", fmt::format("--resume takes {}\n", report.taken->folder.filename().string()));
   }
   PrintBest(path);
   const size_t all = report.checkpoints.size();
@@ -68,6 +68,7 @@ void AddLook(Command& group, const char* name, const char* help, bool with_data)
   Command command = group.Add(name, help);
   auto path = std::make_shared<std::string>();
   command.Required("folder", "DIR", "The folder given to --save, or one step's", *path);
+  command.Progress(kNoGroup);
   command.Run([path, with_data] { Look(*path, with_data); });
 }
 

@@ -101,7 +101,7 @@ void Check(const CheckOptions& options) {
   out += fmt::format("\n{}: no errors, {} warning{}, {} GPU{}\n", file, result.warnings.size(),
                      result.warnings.size() == 1 ? "" : "s", context.world_size,
                      context.world_size == 1 ? "" : "s");
-  WriteOutput("", out);
+  WriteReport("", out);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "cli/app.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
+#include "cli/common/text_flow.h"
 #include "cli/executor_commands.h"
 #include "cli/train/text_choices.h"
 #include "core/base/error.h"
@@ -60,7 +61,7 @@ void RunTokenize(const TokenizeCommand& command) {
     }
     for (const std::filesystem::path& file : DataFiles(command.texts)) RefuseAsBytes(file);
     const uint64_t tokens = TokenizeText(command.texts, command.output);
-    WriteOutput("", fmt::format("{}: {} tokens\n", command.output, tokens));
+    WriteReport("", fmt::format("{}: {} tokens\n", command.output, tokens));
     return;
   }
   const Tokenizer tokenizer = Tokenizer::FromFile(command.tokenizer);
@@ -71,7 +72,7 @@ void RunTokenize(const TokenizeCommand& command) {
   options.choices = command.records.Choices();
   options.threads = command.threads.value_or(0);
   const TokenizedFiles done = TokenizeFiles(tokenizer, command.texts, options, command.output);
-  WriteOutput("",
+  WriteReport("",
               fmt::format("{}: {}, {:.2f} bytes of input a token\n", command.output, Summary(done),
                           static_cast<double>(done.bytes) / static_cast<double>(done.tokens)));
 }
@@ -108,6 +109,7 @@ void AddTokenize(Command& group) {
   tokenize.Value(
       {kNoGroup, "--threads", "COUNT", "Documents encoded at once (default: processors)"},
       options->threads, WholeIn<int>(1, 1024));
+  tokenize.Progress(kNoGroup);
   tokenize.Run([options] { RunTokenize(*options); });
 }
 
@@ -132,7 +134,9 @@ void AddShow(Command& group) {
     what.begin = static_cast<uint64_t>(options->from.value_or(0));
     what.count = static_cast<uint64_t>(options->count.value_or(1000));
     what.mask = options->mask;
-    WriteOutput("", TokensAsText(tokenizer, options->file, what) + "\n");
+    TextFlow out;
+    out.Push(TokensAsText(tokenizer, options->file, what));
+    out.Finish();
   });
 }
 

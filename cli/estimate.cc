@@ -10,6 +10,7 @@
 #include "cli/estimate_request.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -64,6 +65,7 @@ void RunEstimate(const EstimateOptions& options) {
   const EstimateRequest request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
+  const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
   const Estimate estimate = EstimateChoices(inputs);
 
   if (format != Format::kTable) {
@@ -72,9 +74,10 @@ void RunEstimate(const EstimateOptions& options) {
                 format == Format::kJson ? ReportJson(estimate) : ReportCsv(estimate));
     return;
   }
+  LayOutFor(options.output);
   TableStyle style{options.output.empty() && StdoutTakesColour(), assumptions.assumed,
                    assumptions.notes};
-  WriteOutput(options.output, ReportTable(estimate, style));
+  WriteReport(options.output, ReportTable(estimate, style), /*coloured=*/true);
 }
 
 }  // namespace
@@ -95,6 +98,7 @@ void RegisterEstimate(Command& app) {
                 "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); "
                 "with one choice only"},
                options->trace);
+  command.Progress("Output");
   command.Run([options] { RunEstimate(*options); });
 }
 

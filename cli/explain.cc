@@ -8,6 +8,7 @@
 #include "cli/common/planned_hardware.h"
 #include "cli/common/predicted_trace.h"
 #include "core/base/json_source.h"
+#include "core/base/long_work.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {
@@ -26,6 +27,7 @@ struct ExplainOptions {
 void RunExplain(const ExplainOptions& options) {
   CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
   const PlanFile plan = ReadPlan(ReadTextFile(options.plan), options.plan);
+  const LongWork work("Building the plan's program", /*at_once=*/true);
   const Program program = CheckedProgram(plan);
   const HardwareProfile hardware = PlannedHardware(plan, options.hardware);
   const CostModel costs(hardware, ClusterShape{plan.cluster.gpus, plan.cluster.gpus_per_node});
@@ -34,7 +36,8 @@ void RunExplain(const ExplainOptions& options) {
   cluster.gpu_name = hardware.gpu.name;
   const ChoiceEstimate choice = EstimateProgram(program, cluster, &costs);
   if (!options.trace.empty()) WritePredictedTrace(program, costs, options.trace);
-  WriteOutput(options.output, Explain(program, choice, cluster, costs));
+  LayOutFor(options.output);
+  WriteReport(options.output, Explain(program, choice, cluster, costs));
 }
 
 }  // namespace
@@ -52,6 +55,7 @@ void RegisterExplain(Command& app) {
                options->trace);
   command.Text({"Output", "-o,--output", "FILE", "File for the text (default: stdout)"},
                options->output);
+  command.Progress("Output");
   command.Footer(kFooter);
   command.Run([options] { RunExplain(*options); });
 }

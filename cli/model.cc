@@ -110,8 +110,8 @@ void RegisterModel(Command& app) {
   auto list_format = std::make_shared<Option<OutputFormat>>();
   AddFormatOption(list, "schema zeroplan.models/1", *list_format);
   list.Run([list_format] {
-    const bool json = *list_format == OutputFormat::kJson;
-    WriteOutput("", json ? ModelsJson() : ListModels());
+    if (*list_format == OutputFormat::kJson) return WriteOutput("", ModelsJson());
+    WriteReport("", ListModels());
   });
   Command show = group.Add("show", "Dimensions and tensors of one model");
   auto name = std::make_shared<std::string>();
@@ -120,8 +120,8 @@ void RegisterModel(Command& app) {
   show.Required("model", "NAME|FILE|DIR",
                 "A preset, a Hugging Face config.json, or a folder with one", *name, KnownModels);
   show.Run([name, format] {
-    const bool json = *format == OutputFormat::kJson;
-    WriteOutput("", json ? ModelJson(*name) : ShowModel(*name));
+    if (*format == OutputFormat::kJson) return WriteOutput("", ModelJson(*name));
+    WriteReport("", ShowModel(*name));
   });
 }
 

@@ -222,12 +222,13 @@ void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& comm
     WriteOutput(output, RuntimeJson(estimate));
     return;
   }
+  LayOutFor(output);
   std::string text = RuntimeText(estimate);
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
-  WriteOutput(output, text);
+  WriteReport(output, text);
 }
 
 }  // namespace zeroplan

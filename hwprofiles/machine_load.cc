@@ -118,7 +118,8 @@ struct MachineMeter::Gpus {
 };
 
 MachineMeter::MachineMeter(int gpus)
-    : gpus_(gpus > 0 && !DetectionIsOff() ? std::make_unique<Gpus>(gpus) : nullptr), last_(ReadTicks()) {}
+    : gpus_(gpus > 0 && !DetectionIsOff() ? std::make_unique<Gpus>(gpus) : nullptr),
+      last_(ReadTicks()) {}
 
 MachineMeter::~MachineMeter() = default;
 

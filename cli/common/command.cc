@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 namespace {
@@ -24,12 +25,12 @@ std::string RefuseEmpty(const std::string& value) {
   return value.empty() ? "the value is empty; give one, or leave the option out" : "";
 }
 
-// CLI11 prints help unbroken beside a column of 30; lines of 68 make 98.
+// CLI11 prints help unbroken beside a column of its names: lines of 68 make 98 on a page of 100.
 std::string BreakHelp(std::string help) {
-  constexpr size_t kWidth = 68, kFits = 70;
-  if (help.size() <= kFits) return help;
-  for (size_t begin = 0; help.size() - begin > kWidth;) {
-    const size_t space = help.rfind(' ', begin + kWidth);
+  const size_t fits = PageColumns() - HelpNameColumns(), width = fits - 2;
+  if (help.size() <= fits) return help;
+  for (size_t begin = 0; help.size() - begin > width;) {
+    const size_t space = help.rfind(' ', begin + width);
     if (space == std::string::npos || space <= begin) break;
     help[space] = '\n';
     begin = space + 1;
@@ -62,10 +63,13 @@ void RefuseDecided(const std::deque<Added>& options) {
 
 }  // namespace
 
+size_t HelpNameColumns() { return std::min<size_t>(30, PageColumns() * 3 / 8); }
+
 struct Command::State {
   CLI::App* app;
   std::shared_ptr<CommandDescription> description;
   std::deque<Added> options;  // CLI11 writes into their texts
+  bool no_progress = false;
 
   void Describe(const char* group, const std::string& names, const char* type,
                 const std::string& help, OptionDescription&& more) {
@@ -78,7 +82,8 @@ struct Command::State {
 };
 
 Command::Command(CLI::App& app)
-    : state_(std::make_shared<State>(State{&app, std::make_shared<CommandDescription>(), {}})) {
+    : state_(
+          std::make_shared<State>(State{&app, std::make_shared<CommandDescription>(), {}, false})) {
   state_->description->name = app.get_name();
   state_->description->help = app.get_description();
   state_->Describe(kNoGroup, app.get_help_ptr()->get_name(false, true), "",
@@ -176,8 +181,14 @@ std::shared_ptr<const CommandDescription> Command::description() const {
   return state_->description;
 }
 
+void Command::Progress(const char* group) {
+  Flag(group, "--no-progress",
+       "No line that redraws itself on a terminal while something takes long", state_->no_progress);
+}
+
 void Command::Run(std::function<void()> work) {
   state_->app->callback([state = state_, work = std::move(work)] {
+    if (state->no_progress) ForbidProgress();
     RefuseDecided(state->options);
     for (const Added& option : state->options) {
       if (!option.given()) continue;

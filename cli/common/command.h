@@ -39,6 +39,10 @@ struct OptionInfo {
 // The heading of what belongs to no group.
 inline constexpr const char* kNoGroup = "Options";
 
+// Columns that a page's help gives to the names of options and commands; what they do stands
+// beside.
+size_t HelpNameColumns();
+
 // Options are read once, after the whole command line was seen to be sound and before the command
 // runs: what a config or a plan decides is refused first, then each text becomes a value, in the
 // order in which options were added. Whatever is given as reference must outlive the parsing.
@@ -81,6 +85,9 @@ class Command {
       value.text = text;
     });
   }
+
+  // --no-progress, for a command that may take long; the line is shown unless it is given.
+  void Progress(const char* group);
 
   // What the command does, options read.
   void Run(std::function<void()> work);

@@ -11,6 +11,8 @@
 
 #include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/printable.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 
@@ -39,7 +41,10 @@ void WriteThrough(const std::string& file, std::string_view text) {
 }  // namespace
 
 void WriteOutput(const std::string& file, std::string_view text) {
-  if (file.empty()) return WriteThrough(file, text);
+  if (file.empty()) {
+    HideProgress();  // it may be on the same terminal
+    return WriteThrough(file, text);
+  }
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
   const bool regular = fs::is_regular_file(status) || !fs::exists(status);
@@ -50,6 +55,16 @@ void WriteOutput(const std::string& file, std::string_view text) {
   }
   WriteFileAtomically(target, text, nullptr);
   if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
+}
+
+void WriteReport(const std::string& file, std::string_view text, bool coloured) {
+  const std::string shown = coloured ? std::string(text) : Escaped(text);
+  WriteOutput(file, file.empty() ? FitLines(shown, TerminalColumns(STDOUT_FILENO)) : shown);
+}
+
+void LayOutFor(const std::string& file) {
+  const size_t columns = file.empty() ? TerminalColumns(STDOUT_FILENO) : 0;
+  SetPageColumns(columns == 0 ? kPlainColumns : columns);
 }
 
 namespace {

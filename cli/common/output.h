@@ -7,9 +7,18 @@
 
 namespace zeroplan {
 
-// To `file`, or to stdout if it is empty. A file that is there stays whole until all is on disk.
-// Throws Error(kRuntime) if not all of it could be written.
+// To `file`, or to stdout if it is empty: data, byte by byte, on a terminal too. A file that is
+// there stays whole until all is on disk. Throws Error(kRuntime) if not all of it could be written.
 void WriteOutput(const std::string& file, std::string_view text);
+
+// The same of text for people: what others named is escaped (core/base/printable.h), and on a
+// terminal lines are fitted to it. `coloured`: the text has colours of zeroplan's own in it, and
+// whoever made it escaped the rest.
+void WriteReport(const std::string& file, std::string_view text, bool coloured = false);
+
+// Sets PageColumns (core/base/terminal.h) for what is written to `file`, or to stdout if it is
+// empty: a terminal's columns, else kPlainColumns.
+void LayOutFor(const std::string& file);
 
 // What `option` wants written to `file` ("": nothing) when the work is done. Throws Error(kUsage)
 // that names both if the folder is missing or nothing can be written there, so that it is found

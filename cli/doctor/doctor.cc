@@ -11,6 +11,7 @@
 #include "cli/doctor/facts.h"
 #include "cli/train/backend_choice.h"
 #include "core/base/error.h"
+#include "core/base/long_work.h"
 
 namespace zeroplan {
 namespace {
@@ -58,9 +59,14 @@ void RunDoctor(const DoctorCommand& command) {
   if (command.gpus && command.backend == BackendChoice::kCpu) {
     ThrowUsage("--gpus: {} has no meaning with --backend cpu; leave one out", command.gpus.text);
   }
+  const LongWork work("Looking at this machine", /*at_once=*/true);
   const MachineFacts facts = QueryMachine(command.dir.empty() ? "." : command.dir);
   const bool json = command.format == OutputFormat::kJson;
-  WriteOutput("", json ? DoctorJson(facts) : DoctorText(facts));
+  if (json) {
+    WriteOutput("", DoctorJson(facts));
+  } else {
+    WriteReport("", DoctorText(facts));
+  }
   const std::string impossible = Impossible(command, facts);
   if (!impossible.empty()) throw Error(ExitCode::kRuntime, impossible);
 }
@@ -81,6 +87,7 @@ void RegisterDoctor(Command& app) {
                 "present one, which need not be writable)"},
                options->dir);
   AddFormatOption(command, "schema zeroplan.doctor/1", options->format);
+  command.Progress("Output");
   command.Footer(kFooter);
   command.Run([options] { RunDoctor(*options); });
 }

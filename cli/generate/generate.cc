@@ -14,12 +14,13 @@
 #include <vector>
 
 #include "cli/app.h"
-#include "cli/common/output.h"
 #include "cli/common/parse.h"
+#include "cli/common/text_flow.h"
 #include "cli/executor_commands.h"
 #include "cli/generate/placement.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "executor/data/token_dataset.h"
@@ -98,6 +99,7 @@ std::unique_ptr<TextGenerator> MakeGenerator(const GenerateCommand& command, con
   Program program = LowerGenerator(model, options);
   CheckGeneratorFits(program, options, place);
   LogInfo("device: {}, in {}", place.device, DtypeName(place.dtype));
+  const LongWork work("Loading the model", /*at_once=*/true);
   auto generator = std::make_unique<TextGenerator>(command.model, std::move(program), options);
   const auto bytes = [&](Space space) {
     return generator->program().arena_bytes[static_cast<size_t>(space)];
@@ -122,10 +124,11 @@ SamplingOptions SamplingOf(const GenerateCommand& command) {
   return sampling;
 }
 
-// Writes text behind `tokens` to stdout as it is made; returns it.
+// Writes text behind `tokens` to `out` as it is made, and ends it; returns it.
 std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
                       const std::optional<Tokenizer>& tokenizer,
-                      const std::vector<int32_t>& stop_tokens, std::vector<int32_t>& tokens) {
+                      const std::vector<int32_t>& stop_tokens, std::vector<int32_t>& tokens,
+                      TextFlow& out) {
   const bool bytes = generator.model().vocab == kByteTokens;
   StopText until(command.stop);
   std::optional<TextStream> stream;
@@ -138,7 +141,7 @@ std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
   std::string all;
   const auto write = [&](const std::string& text) {
     all += text;
-    WriteOutput("", text);
+    out.Push(text);
   };
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
@@ -155,7 +158,7 @@ std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
                      });
   if (stream && !until.found()) write(until.Push(stream->Finish()));
   write(until.Finish());
-  WriteOutput("", "\n");
+  out.Finish();
   const auto seconds = [](Clock::duration time) {
     return std::chrono::duration<double>(time).count();
   };
@@ -199,8 +202,9 @@ void ContinueText(const GenerateCommand& command, const Placement& place, const 
     LogWarning("--prompt: {} tokens, of which the last {} are looked at", length,
                generator->context());
   }
-  WriteOutput("", command.prompt);
-  WriteText(command, *generator, tokenizer, stop_tokens, tokens);
+  TextFlow out;
+  out.Push(command.prompt);
+  WriteText(command, *generator, tokenizer, stop_tokens, tokens, out);
 }
 
 // The model's template, with today's date where it prints one, as transformers has it.
@@ -261,7 +265,8 @@ void Talk(const GenerateCommand& command, const Placement& place, const ModelSpe
                  generator->context() < model.positions ? "use a larger --context"
                                                         : "the model has no more positions");
     }
-    const std::string reply = WriteText(command, *generator, tokenizer, stop_tokens, tokens);
+    TextFlow out;
+    const std::string reply = WriteText(command, *generator, tokenizer, stop_tokens, tokens, out);
     if (!command.prompt.empty()) return;
     messages.push_back({"assistant", reply, {}});
   }
@@ -330,6 +335,7 @@ void RegisterGenerate(Command& app) {
   command.Value({kNoGroup, "--seed", "NUMBER", "Of the choice (default 1)"}, options->seed,
                 WholeIn<uint64_t>(1, INT64_MAX));
   AddPlacementOptions(command, options->placement);
+  command.Progress(kNoGroup);
   command.Footer(
       "Examples:\n  zeroplan generate out --prompt 'The ' --tokens 300\n  zeroplan generate out "
       "--chat "

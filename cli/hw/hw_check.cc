@@ -58,7 +58,7 @@ void RunCheck(const CheckCommand& command) {
     }
     rows.push_back(CompareProgram(run, CheckedProgram(plan), hardware));
   }
-  WriteOutput(command.output, PredictionTable(rows, hardware));
+  WriteReport(command.output, PredictionTable(rows, hardware));
 }
 
 }  // namespace

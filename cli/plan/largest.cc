@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "planner/estimate/choices.h"
@@ -138,6 +139,7 @@ class Finder {
     steps_.set(options, at);
     Assumptions unused;
     const PlanRequest request(options, unused);
+    work_.Show([&] { return fmt::format("{} {}", steps_.option, steps_.text(at)); });
     Question least_memory;
     least_memory.objective = Objective::kHeadroom;
     const Answer answer = Searcher(request.inputs()).Best(least_memory);
@@ -146,6 +148,7 @@ class Finder {
     return known->second;
   }
 
+  LongWork work_{"Looking for the largest that fits"};
   const PlanOptions& options_;
   const Steps steps_;
   std::map<int64_t, bool> fits_;

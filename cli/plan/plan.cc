@@ -2,7 +2,6 @@
 #include "planner/plan/plan.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -20,6 +19,7 @@
 #include "cli/plan/write_config.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
@@ -54,35 +54,6 @@ std::string Headline(const Plan& plan) {
                   FormatBytes(cluster.gpu_capacity_bytes)),
       2);
 }
-
-// What the search is doing, on a terminal's last line.
-class ProgressLine {
- public:
-  explicit ProgressLine(std::string doing)
-      : doing_(std::move(doing)), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() { Clear(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void Doing(std::string what) { doing_ = std::move(what); }
-  void Judged(uint64_t programs) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!shown_ || now - last_ < std::chrono::milliseconds(100)) return;
-    last_ = now;
-    written_ = true;
-    WriteStderr(fmt::format("\r\x1b[K{}: {} programs lowered", doing_, programs));
-  }
-  void Clear() {
-    if (written_) WriteStderr("\r\x1b[K");
-    written_ = false;
-  }
-
- private:
-  std::string doing_;
-  const bool shown_;
-  bool written_ = false;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 std::string StatsLine(const SearchStats& stats, double seconds) {
   const std::string left =
@@ -123,11 +94,10 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
 PlanAnswer Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
-                  ProgressLine& progress, const RunGoal& goal, const std::string& largest) {
+                  LongWork& progress, const RunGoal& goal, const std::string& largest) {
   const bool as_text = !AsJson(options);
   AnswerListener listener;
   listener.chosen = [&](const Plan& plan, bool again) {
-    progress.Clear();
     std::string head =
         again ? '\n' + Wrap(
                            "While looking for what would change the answer, a better one was "
@@ -135,18 +105,16 @@ PlanAnswer Answer(const PlanOptions& options, PlanRequest& request, Searcher& se
                            2)
               : Headline(plan) + '\n';
     if (!again && !largest.empty()) head += Wrap(largest, 2);
-    if (as_text) WriteOutput("", head);
+    if (as_text) WriteReport("", head);
     progress.Doing("Looking for what would change the answer");
   };
   listener.advice = [&](const AdviceLine& line) {
-    progress.Clear();
-    if (as_text) WriteOutput("", Wrap(line.text, 2));
+    if (as_text) WriteReport("", Wrap(line.text, 2));
   };
   PlanAnswer answer = FindAnswer(options, request, searcher, listener);
-  progress.Clear();
   const Plan& plan = answer.plan;
   if (goal.tokens && as_text) {
-    WriteOutput("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
+    WriteReport("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
   }
   return answer;
 }
@@ -166,10 +134,12 @@ void RunPlan(PlanOptions options) {
   Assumptions assumptions;
   PlanRequest request(options, assumptions);
   const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
-  ProgressLine progress("Searching");
+  LongWork progress("Searching");
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
-  inputs.progress = [&](uint64_t programs) { progress.Judged(programs); };
+  inputs.progress = [&](uint64_t programs) {
+    progress.Show([&] { return fmt::format("{} programs lowered", programs); });
+  };
   Searcher searcher(std::move(inputs));
   PlanAnswer answer = Answer(options, request, searcher, progress, goal, largest);
   Plan& plan = answer.plan;
@@ -192,7 +162,11 @@ void RunPlan(PlanOptions options) {
   if (!options.plan_file.empty() || !options.deepspeed_file.empty() || AsJson(options)) {
     if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
   }
-  WriteOutput("", AsJson(options) ? WritePlanReport(plan, answer.report) : text);
+  if (AsJson(options)) {
+    WriteOutput("", WritePlanReport(plan, answer.report));
+  } else {
+    WriteReport("", text);
+  }
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }
@@ -216,6 +190,7 @@ void RegisterPlan(Command& app) {
   command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},
                options->trace_file);
   AddFormatOption(command, "schema zeroplan.plan/1", options->format);
+  command.Progress(group);
   command.Flag(group, "--explain",
                "Also the step: phases, peaks and what makes them, streams over time",
                options->explain);

@@ -10,6 +10,7 @@
 #include "cli/plan/write_config.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/config/reader_defaults.h"
 #include "planner/advice/advice.h"
@@ -90,6 +91,9 @@ class RuntimePlanner {
     inputs.runtime = runtime_;
     inputs.model = request_.inputs().model;
     inputs.cluster = request_.ClusterOf(gpus).cluster;
+    inputs.progress = [this](uint64_t played) {
+      work_.Show([&] { return fmt::format("{} choices played", played); });
+    };
     inputs.hardware = &request_.hardware();
     inputs.compile = CompileOf(options_.runtime);
     SearchSpace of_gpus = space;
@@ -152,6 +156,7 @@ class RuntimePlanner {
                        FormatBytes(best.choice.footprint.DeviceBytes()));
   }
 
+  LongWork work_{"Searching"};
   const PlanOptions& options_;
   const OtherRuntime runtime_;
   PlanRequest& request_;
@@ -161,6 +166,10 @@ class RuntimePlanner {
 std::optional<ExecutorBest> AskExecutor(const PlanOptions& options, const PlanRequest& request) {
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
+  LongWork work("Searching for zeroplan's own executor");
+  inputs.progress = [&](uint64_t programs) {
+    work.Show([&] { return fmt::format("{} programs lowered", programs); });
+  };
   Searcher searcher(std::move(inputs));
   const SearchResult result = searcher.Run();
   if (!result.best) {
@@ -267,7 +276,11 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   const ConfigSource source = SourceOf(options, runtime, plan.best().choice.footprint.runtime,
                                        plan.model, best, plan.cluster.shape());
   const bool json = AsJson(options);
-  WriteOutput("", json ? RuntimePlanJson(plan, ConfigText(source)) : RuntimePlanText(plan));
+  if (json) {
+    WriteOutput("", RuntimePlanJson(plan, ConfigText(source)));
+  } else {
+    WriteReport("", RuntimePlanText(plan));
+  }
   if (!out.empty()) WriteConfigFile(source, json);
 }
 

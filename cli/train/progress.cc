@@ -1,13 +1,14 @@
 #include "cli/train/progress.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <cstdint>
+#include <vector>
 
 #include "core/base/log.h"
+#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "executor/train/bad_steps.h"
 #include "planner/report/report_text.h"
@@ -16,55 +17,59 @@ namespace zeroplan {
 namespace {
 
 constexpr int kBarWidth = 24;
-constexpr int64_t kLinesOfARun = 20;  // where stderr is no terminal
-
-std::string Duration(double seconds) {
-  const auto s = std::llround(seconds);
-  if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
-  return fmt::format("{}m{:02}s", s / 60, s % 60);
-}
+constexpr std::chrono::milliseconds kRedrawEvery(100);
+constexpr std::chrono::milliseconds kLookEvery(500);  // at the machine
+constexpr int64_t kLinesOfARun = 20;                  // where there is no progress line
 
 // "+1.5%": how far `measured` lies from what was predicted.
 std::string Difference(double measured, double predicted) {
   return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
 }
 
+std::vector<LinePart> StepParts(const StepReport& report, int64_t steps,
+                                const std::optional<uint64_t>& planned_gpu_bytes) {
+  const StepState& state = report.state;
+  std::vector<LinePart> parts = {
+      {fmt::format("step {}/{}", report.step, steps), 0},
+      {fmt::format("loss {:.4f}", state.loss_sum), 0},
+      {fmt::format("norm {:.3f}", state.grad_norm), 7},
+      {fmt::format("lr {:.2e}", state.lr), 8},
+      {fmt::format("{:.0f} tok/s", report.tokens_per_second), 2},
+  };
+  if (report.mfu) parts.push_back({fmt::format("MFU {:.1f}%", 100 * *report.mfu), 4});
+  if (const auto& waits = report.times.exposed_comm_seconds) {
+    parts.push_back({fmt::format("comm {:.1f} ms", 1e3 * *waits), 9});
+  }
+  if (const auto& used = report.device_used_bytes) {
+    std::string text = fmt::format("GPU {}", FormatBytes(*used));
+    if (planned_gpu_bytes) text += fmt::format(" of {}", FormatBytes(*planned_gpu_bytes));
+    parts.push_back({std::move(text), 5});
+  }
+  if (state.skip != kTaken) {
+    std::string text = fmt::format("skipped: {}", SkipReasonText(state.skip));
+    if (state.loss_scale != 1) text += fmt::format(" (loss scale now {:g})", state.loss_scale);
+    parts.push_back({std::move(text), 1});
+  }
+  return parts;
+}
+
 }  // namespace
 
 std::string StepText(const StepReport& report, int64_t steps,
                      const std::optional<uint64_t>& planned_gpu_bytes) {
-  const StepState& state = report.state;
-  std::string text =
-      fmt::format("step {}/{}  loss {:.4f}  norm {:.3f}  lr {:.2e}  {:.0f} tok/s", report.step,
-                  steps, state.loss_sum, state.grad_norm, state.lr, report.tokens_per_second);
-  if (report.mfu) text += fmt::format("  MFU {:.1f}%", 100 * *report.mfu);
-  if (const auto& waits = report.times.exposed_comm_seconds) {
-    text += fmt::format("  comm {:.1f} ms", 1e3 * *waits);
-  }
-  if (const auto& used = report.device_used_bytes) {
-    text += fmt::format("  GPU {}", FormatBytes(*used));
-    if (planned_gpu_bytes) text += fmt::format(" of {}", FormatBytes(*planned_gpu_bytes));
-  }
-  if (state.skip != kTaken) {
-    text += fmt::format("  skipped: {}", SkipReasonText(state.skip));
-    if (state.loss_scale != 1) text += fmt::format(" (loss scale now {:g})", state.loss_scale);
-  }
-  return text;
+  return JoinParts(StepParts(report, steps, planned_gpu_bytes), SIZE_MAX);
 }
 
-Progress::Progress(const RunFacts& facts, MetricsFile* metrics)
-    : facts_(facts), metrics_(metrics), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(const RunFacts& facts, MetricsFile* metrics, const ProgressOptions& options)
+    : facts_(facts), metrics_(metrics), terminal_(ProgressColumns() > 0), options_(options) {}
 
-void Progress::Line(const std::string& text) {
-  if (bar_shown_) std::fputs("\r\033[K", stderr);
-  bar_shown_ = false;
-  WriteStderr(text + "\n");
-}
+Progress::~Progress() { EndWatching(); }
 
-std::string Progress::TextOf(const StepReport& report) const {
-  return StepText(
-      report, steps_,
-      facts_.prediction ? std::optional(facts_.prediction->footprint.gpu_total()) : std::nullopt);
+void Progress::Line(const std::string& text) { WriteStderr(text + "\n"); }
+
+std::optional<uint64_t> Progress::PlannedGpuBytes() const {
+  if (!facts_.prediction) return std::nullopt;
+  return facts_.prediction->footprint.gpu_total();
 }
 
 void Progress::OnStart(const StartReport& report) {
@@ -83,30 +88,96 @@ void Progress::OnStart(const StartReport& report) {
                    FormatBytes(facts_.memory.arena(Space::kFile))));
   first_step_ = report.done;
   begin_ = std::chrono::steady_clock::now();
+  watched_.model = facts_.program.model.name;
+  watched_.ranks = batch.world_size;
+  watched_.first_step = watched_.step = report.done;
+  watched_.steps = steps_;
+  watched_.planned_gpu_bytes = PlannedGpuBytes();
+  watched_.planned_host_bytes = PlannedHostBytes();
+  if (!options_.monitor && !options_.watch) return;
+  if (options_.watch) screen_ = std::make_unique<FullScreen>();
+  const int gpus = facts_.prediction ? facts_.ranks_per_host : 0;
+  sampler_ = std::make_unique<LoadSampler>(gpus, kLookEvery, [this](const MachineLoad& load) {
+    std::vector<std::string> lines;
+    {
+      const std::lock_guard lock(mutex_);
+      watched_.load = load;
+      if (!screen_) return;
+      watched_.elapsed_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      watched_.left_seconds = SecondsLeft(watched_.step, watched_.elapsed_seconds);
+      const FullScreen::Size size = screen_->size();
+      lines = WatchLines(watched_, size.columns - 1, size.rows, FullScreen::Messages(4));
+    }
+    screen_->Draw(lines);
+  });
+}
+
+uint64_t Progress::PlannedHostBytes() const {
+  if (facts_.prediction) return facts_.prediction->footprint.host.total();
+  // On the CPU what stands for a GPU's memory is the host's, too.
+  uint64_t of_rank = 0;
+  for (const Space space : {Space::kDevice, Space::kPinned, Space::kPageable}) {
+    of_rank += facts_.memory.arena(space);
+  }
+  return of_rank * static_cast<uint64_t>(facts_.ranks_per_host);
+}
+
+double Progress::SecondsLeft(int64_t step, double elapsed) const {
+  if (step <= first_step_) return 0;
+  return elapsed / static_cast<double>(step - first_step_) * static_cast<double>(steps_ - step);
+}
+
+std::vector<LinePart> Progress::PartsOf(const StepReport& report) {
+  std::vector<LinePart> parts = StepParts(report, steps_, PlannedGpuBytes());
+  if (!options_.monitor) return parts;
+  const std::lock_guard lock(mutex_);
+  for (LinePart& part : LoadParts(watched_.load)) parts.push_back(std::move(part));
+  return parts;
 }
 
 void Progress::Draw(const StepReport& report) {
-  const double elapsed =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  const double left = elapsed / static_cast<double>(report.step - first_step_) *
-                      static_cast<double>(steps_ - report.step);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_draw_ && report.step != steps_) return;
+  next_draw_ = now + kRedrawEvery;
+  const double elapsed = std::chrono::duration<double>(now - begin_).count();
   const auto filled = static_cast<int>(kBarWidth * report.step / std::max<int64_t>(steps_, 1));
   std::string bar(static_cast<size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
-  WriteStderr(fmt::format("\r\033[K[{}] {}  ETA {}", bar, TextOf(report), Duration(left)));
-  bar_shown_ = true;
+  std::vector<LinePart> parts = PartsOf(report);
+  parts.insert(parts.begin(), {fmt::format("[{}]", bar), options_.monitor ? 16 : 6});
+  parts.push_back({fmt::format("ETA {}", DurationText(SecondsLeft(report.step, elapsed))), 3});
+  ShowProgress(JoinParts(parts, ProgressColumns()));
+}
+
+void Progress::Watch(const StepReport& report) {
+  const std::lock_guard lock(mutex_);
+  watched_.doing.clear();
+  watched_.step = report.step;
+  watched_.parts = StepParts(report, steps_, PlannedGpuBytes());
+  watched_.losses.Add(report.state.loss_sum);
+  watched_.speeds.Add(report.tokens_per_second);
+}
+
+void Progress::WatchDoing(std::string doing) {
+  if (!screen_) return;
+  const std::lock_guard lock(mutex_);
+  watched_.doing = std::move(doing);
+}
+
+void Progress::EndWatching() {
+  sampler_.reset();
+  screen_.reset();
 }
 
 void Progress::OnStep(const StepReport& report) {
   if (metrics_ != nullptr) metrics_->Step(report);
-  if (terminal_) {
-    Draw(report);
-    return;
-  }
+  if (screen_) return Watch(report);
+  if (terminal_) return Draw(report);
   const int64_t every = std::max<int64_t>(1, steps_ / kLinesOfARun);
   const bool worth_a_line = report.step == first_step_ + 1 || report.step % every == 0 ||
                             report.step == steps_ || report.state.skip != kTaken;
-  if (worth_a_line) Line(TextOf(report));
+  if (worth_a_line) Line(JoinParts(PartsOf(report), SIZE_MAX));
 }
 
 void Progress::OnValidation(int64_t step, double loss) {
@@ -129,6 +200,7 @@ void Progress::OnSaved(const SaveReport& report) {
 }
 
 void Progress::OnEnd(const RunReport& report) {
+  EndWatching();
   if (metrics_ != nullptr) metrics_->End(report, facts_.program);
   Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
   const char* names[] = {"device", "pinned", "pageable", "disk"};

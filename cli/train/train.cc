@@ -1,6 +1,7 @@
 // zeroplan train: runs a plan or a config.
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 
 #include "cli/app.h"
@@ -17,12 +18,15 @@
 #include "cli/train/train_work.h"
 #include "core/base/cache_folder.h"
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/program/save_copy.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "executor/process/host_agent.h"
+#include "executor/process/launch_environment.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/process/stop_signals.h"
@@ -106,12 +110,15 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
                         command.threads.value_or(0), command.records.Choices());
   };
+  const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = tokens(command.data);
   options.packing = SettlePacking(command, backend, options.data, work);
+  ShowProgress("Building the program of a step");
   Program program = LowerWork(work);
   // The ranks of a host look before any of them takes memory: Train meets first.
   const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
   SettleAsyncSave(work, backend, group, host, program);
+  ShowProgress("Verifying it");
   VerifyOrThrow(program);
   if (on_gpu) {
     CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
@@ -148,7 +155,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   if (!command.trace.empty() && place.rank == 0) {
     options.add_to_trace = PredictionForTrace(work, program, backend, ranks_per_host);
   }
-  Progress progress(facts, metrics.get());
+  Progress progress(facts, metrics.get(), {command.monitor, command.watch});
   return Train(program, options, progress);
 }
 
@@ -172,6 +179,22 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
   }
 }
 
+// Of rank 0, whose terminal it is; the others show nothing.
+void CheckWatch(const TrainCommand& command) {
+  const std::optional<ProcessPlace> place =
+      PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
+  if (!command.watch || (place && place->rank != 0)) return;
+  if (!command.hosts.empty() || !command.hostfile.empty()) {
+    ThrowUsage("--watch: rank 0 of a run on --hosts has no terminal; use --monitor");
+  }
+  if (const std::string why = FullScreen::WhyNot(); !why.empty()) {
+    ThrowUsage("--watch: {}; leave it out, or use --monitor", why);
+  }
+  if (ProgressColumns() == 0) {
+    ThrowUsage("--watch: redraws itself, and --no-progress forbids that; leave one of the two out");
+  }
+}
+
 void RunTrain(const TrainCommand& command) {
   TakeRunSignals();
   if (IsHostAgent()) {
@@ -179,6 +202,7 @@ void RunTrain(const TrainCommand& command) {
     return LaunchHostPart();
   }
   CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
+  CheckWatch(command);
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend =
       ChooseBackend(command.backend, "runs the same program with ranks as threads");

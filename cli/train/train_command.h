@@ -38,6 +38,7 @@ struct TrainCommand {
   std::string hosts, hostfile, ssh;
   std::string save, init_from, metrics, tensorboard, trace, nvme_path;
   std::vector<std::string> allow_change;
+  bool monitor = false, watch = false;
   bool resume = false, strict_resume = false, no_shuffle = false, fresh_weights = false;
 };
 

@@ -4,6 +4,7 @@
 #include "cli/common/parse.h"
 #include "cli/train/train_command.h"
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
 #include "hwprofiles/loader.h"
 
 namespace zeroplan {
@@ -235,6 +236,16 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                  "At most so many micro-batches a rank each time (default: all of "
                  "--validation-data, or 16 of what --data holds back)"},
                 options.validation_batches, WholeIn<int64_t>(1, kMaxBatch));
+  command.Progress(seen);
+  command.Flag(
+      seen, "--monitor",
+      "Each step's line also says what the machine is doing: power, clock and PCIe traffic "
+      "of rank 0's GPU, memory and processors of its host",
+      options.monitor);
+  command.Flag(seen, kFullScreenOption.data(),
+               "A view over the whole terminal in place of the progress line: loss, speed, memory "
+               "against the plan, GPUs and host; what was there before comes back at the end",
+               options.watch);
   command.Text({seen, "--metrics", "FILE.jsonl", "Write one JSON object a step"}, options.metrics);
   command.Text({seen, "--tensorboard", "DIR",
                 "Write event files for TensorBoard (tensorboard --logdir DIR)"},

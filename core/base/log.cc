@@ -1,12 +1,42 @@
 #include "core/base/log.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdio>
+#include <string>
+
+#include "core/base/full_screen.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 namespace {
 
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
+
+// Without memory for more: '?' for whatever might be a control character.
+void WriteBare(std::string_view text) noexcept {
+  for (const char c : text) std::fputc((c >= 0x20 && c < 0x7f) || c == '\n' ? c : '?', stderr);
+}
+
+// The stream's own lock keeps it whole.
+void WriteMessage(std::string_view text, const char* end) noexcept {
+  flockfile(stderr);
+  HideProgress();
+  try {
+    if (FullScreenIsShown() && HoldMessage(std::string(text) + end)) {
+      funlockfile(stderr);
+      return;
+    }
+    const std::string message = MessageFor(STDERR_FILENO, text);
+    std::fwrite(message.data(), 1, message.size(), stderr);
+  } catch (...) {
+    WriteBare(text);
+  }
+  std::fputs(end, stderr);
+  std::fflush(stderr);
+  funlockfile(stderr);
+}
 
 }  // namespace
 
@@ -16,18 +46,9 @@ LogLevel GetLogLevel() { return log_level.load(std::memory_order_relaxed); }
 
 void LogLine(LogLevel level, std::string_view line) noexcept {
   if (level > GetLogLevel()) return;
-  // The stream's own lock keeps a line whole: both writes happen under it, and nothing is
-  // allocated.
-  flockfile(stderr);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fputc('\n', stderr);
-  std::fflush(stderr);
-  funlockfile(stderr);
+  WriteMessage(line, "\n");
 }
 
-void WriteStderr(std::string_view text) noexcept {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
+void WriteStderr(std::string_view text) noexcept { WriteMessage(text, ""); }
 
 }  // namespace zeroplan

@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/long_work.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
@@ -54,6 +55,7 @@ void LookAtSizes(const CheckpointSource& source, CheckpointReport& report) {
 
 CheckpointReport LookAtCheckpoint(const fs::path& folder, bool with_data) {
   CheckpointReport report{.folder = folder};
+  const LongWork work(fmt::format("Reading {}", folder.filename().string()), /*at_once=*/true);
   std::optional<CheckpointSource> source;
   Note(report, [&] {
     const ModelSpec model = ReadCheckpointMeta(folder).model;

@@ -8,13 +8,18 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 namespace {
 
 // Where stderr takes nothing (a full pipe that nobody reads) the rest is lost: this thread has to
 // end the run.
-void WriteWithoutBlocking(std::string_view text) {
+void WriteWithoutBlocking(std::string_view what) {
+  if (HoldMessage(what)) return;
+  const std::string message = MessageFor(STDERR_FILENO, what, /*wipe=*/true);
+  std::string_view text = message;
   while (!text.empty()) {
     pollfd file{STDERR_FILENO, POLLOUT, 0};
     if (poll(&file, 1, 1000) <= 0) return;
@@ -27,7 +32,11 @@ void WriteWithoutBlocking(std::string_view text) {
 
 WatchOptions WithDefaults(WatchOptions options) {
   if (!options.write) options.write = WriteWithoutBlocking;
-  if (!options.end) options.end = [] { _exit(static_cast<int>(ExitCode::kRuntime)); };
+  if (!options.end)
+    options.end = [] {
+      LeaveFullScreenNow();
+      _exit(static_cast<int>(ExitCode::kRuntime));
+    };
   return options;
 }
 

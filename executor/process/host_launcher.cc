@@ -22,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hex.h"
+#include "core/base/terminal.h"
 #include "executor/process/host_agent.h"
 #include "executor/process/pipe_lines.h"
 #include "executor/process/secret.h"
@@ -236,7 +237,8 @@ class Hosts {
 
   template <typename... Args>
   static void Say(fmt::format_string<Args...> format, Args&&... args) {
-    WriteWhole(STDERR_FILENO, fmt::format(format, std::forward<Args>(args)...));
+    const std::string text = fmt::format(format, std::forward<Args>(args)...);
+    WriteWhole(STDERR_FILENO, MessageFor(STDERR_FILENO, text, /*wipe=*/true));
   }
 
   // How a host ended. REQUIRES: its shell has.

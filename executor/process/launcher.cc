@@ -19,7 +19,9 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
 #include "core/base/hex.h"
+#include "core/base/terminal.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"
 #include "executor/process/host_launcher.h"
@@ -247,13 +249,30 @@ class Ranks {
     Say(text);
   }
 
-  static void Say(std::string_view text) { WriteWhole(STDERR_FILENO, text); }
+  // Rank 0 may show its progress on the same terminal, or have all of it: then its end is waited
+  // for.
+  void Say(std::string_view text) {
+    held_ += text;
+    if (held_.empty() || (owns_terminal_ && !children_.front().status)) return;
+    WriteWhole(STDERR_FILENO, MessageFor(STDERR_FILENO, held_, /*wipe=*/true));
+    held_.clear();
+  }
+
+  // A rank that was killed (SIGKILL) leaves the terminal as it was.
+  void TakeTerminalBack(const Child& child) {
+    if (!owns_terminal_ || child.rank != 0) return;
+    if (WIFSIGNALED(*child.status) && TerminalTakesControl(STDERR_FILENO)) {
+      WriteWhole(STDERR_FILENO, kLeaveFullScreen);
+    }
+    Say("");
+  }
 
   void Reap() {
     for (Child& child : children_) {
       int status = 0;
       if (child.status || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
       child.status = status;
+      TakeTerminalBack(child);
       PassOn(child);  // its last words before ours
       if (!Failed(status) || said_who_) continue;
       if (!first_failed_) failed_at_ = Clock::now();
@@ -370,6 +389,10 @@ class Ranks {
   rlimit files_of_ranks_{};
   std::vector<Child> children_;
   std::set<std::string> last_words_;  // of ranks above 0
+  const bool owns_terminal_ =         // rank 0: it shows a full screen
+      part_ == nullptr &&
+      std::find(arguments_.begin(), arguments_.end(), kFullScreenOption) != arguments_.end();
+  std::string held_;  // meanwhile
   int stops_ = 0, last_stop_ = 0;
   std::optional<int> first_failed_;
   bool said_who_ = false;

@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
+#include "core/base/terminal.h"
 
 namespace zeroplan {
 namespace {
@@ -488,9 +490,12 @@ bool StarService::MayEnd(SteadyTime now) const {
 void StarService::EndIfStuck(SteadyTime now) const {
   if (options_.exit_when_stuck.count() <= 0 || !RunHasFailed()) return;
   if (now - failed_at_ < options_.exit_when_stuck) return;
-  const std::string text = fmt::format(
-      "zeroplan: {}\nzeroplan: rank {} did not end within {} s of that and is ended now\n",
-      failure(), place_.rank, Seconds(options_.exit_when_stuck));
+  LeaveFullScreenNow();
+  const std::string text = MessageFor(
+      STDERR_FILENO,
+      fmt::format(
+          "zeroplan: {}\nzeroplan: rank {} did not end within {} s of that and is ended now\n",
+          failure(), place_.rank, Seconds(options_.exit_when_stuck)));
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   _exit(static_cast<int>(failure_code()));
 }

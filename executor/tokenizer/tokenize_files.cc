@@ -1,7 +1,5 @@
 #include "executor/tokenizer/tokenize_files.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/log.h"
+#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "executor/data/files_below.h"
 #include "executor/data/mapped_file.h"
@@ -78,33 +77,6 @@ class EncoderOnDemand {
   std::optional<int32_t> end_of_text_;
   std::optional<ChatTemplate> chat_;
   std::optional<DocumentEncoder> encoder_;
-};
-
-// How far it is, on a terminal's last line.
-class Meter {
- public:
-  Meter() : shown_(isatty(STDERR_FILENO) == 1 && GetLogLevel() >= LogLevel::kInfo) {}
-  ~Meter() {
-    if (written_) WriteStderr("\r\x1b[K");
-  }
-  Meter(const Meter&) = delete;
-  Meter& operator=(const Meter&) = delete;
-
-  void Show(uint64_t bytes, uint64_t all, uint64_t tokens) {
-    if (!shown_) return;
-    written_ = true;
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
-    WriteStderr(fmt::format("\r\x1b[KTokenizing: {} of {}, {}/s, {} tokens", FormatBytes(bytes),
-                            FormatBytes(all),
-                            FormatBytes(static_cast<uint64_t>(static_cast<double>(bytes) /
-                                                              std::max(seconds.count(), 1e-3))),
-                            FormatCount(tokens)));
-  }
-
- private:
-  const bool shown_;
-  bool written_ = false;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
 void Write(const EncodedDocument& document, TokenizedFiles* done, TokenFileWriter* writer) {
@@ -192,7 +164,8 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::st
   EncoderOnDemand encoder(tokenizer, options);
   TokenFileWriter writer(output, options.hook, OriginOf(tokenizer));
   TokenizedFiles done;
-  Meter meter;
+  LongWork work("Tokenizing");
+  const auto begin = std::chrono::steady_clock::now();
   std::vector<RawDocument> batch;
   std::vector<EncodedDocument> encoded;
   for (bool more = true; more;) {
@@ -215,7 +188,14 @@ TokenizedFiles TokenizeFiles(const Tokenizer& tokenizer, std::span<const std::st
       Write(encoded[i], &done, &writer);
       done.bytes += batch[i].bytes().size();
     }
-    meter.Show(source.position(), source.size(), writer.count());
+    work.Show([&] {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      const auto position = static_cast<double>(source.position());
+      return fmt::format("{} of {}, {}/s, {} tokens", FormatBytes(source.position()),
+                         FormatBytes(source.size()),
+                         FormatBytes(static_cast<uint64_t>(position / (seconds.count() + 1e-3))),
+                         FormatCount(writer.count()));
+    });
   }
   if (writer.count() == 0) ThrowUsage("{}: no text in it", paths.empty() ? "" : paths[0]);
   if (writer.counted() == 0) {

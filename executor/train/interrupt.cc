@@ -4,6 +4,7 @@
 
 #include <csignal>
 
+#include "core/base/full_screen.h"
 #include "executor/process/forwarded_signal.h"
 #include "executor/process/stop_signals.h"
 
@@ -32,6 +33,7 @@ void OnSignal(int signal, siginfo_t* info, void*) {
     g_direct = before + 1;
   }
   if (g_direct > 1 || g_forwarded > 1) {
+    LeaveFullScreenNow();
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }

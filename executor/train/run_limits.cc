@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/base/terminal.h"
+
 namespace zeroplan {
 namespace {
 
@@ -12,6 +14,7 @@ constexpr std::chrono::hours kForEver(24 * 365);
 }  // namespace
 
 void RunLimits::ExpectMoves(std::string what) const {
+  if (group_.rank() == 0) ShowProgress(what);
   SetMeeting(still_seconds(), what);
   watch_.Expect(std::move(what), Watch::Seconds(still_seconds()), /*renews=*/true);
 }

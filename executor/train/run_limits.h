@@ -15,7 +15,8 @@ class RunLimits {
   RunLimits(Watch& watch, ProcessGroup& group, const StepLimit& step_limit)
       : watch_(watch), group_(group), step_limit_(step_limit) {}
 
-  // Set-up, loading and saving take as long as they take, as long as they get on.
+  // Set-up, loading and saving take as long as they take, as long as they get on. Rank 0 shows
+  // `what` on the progress line (core/base/terminal.h).
   void ExpectMoves(std::string what) const;
   // How long ranks wait for one another in the control channel; 0: for ever.
   void SetMeeting(double seconds, const std::string& purpose) const;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
+#include "core/base/terminal.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -48,11 +50,11 @@ size_t KindOf(const Instruction& instruction) {
 }
 
 // Seconds of each kind by column, of one stream.
-using Shares = std::array<std::array<double, kKindCount>, kLaneColumns>;
+using Shares = std::vector<std::array<double, kKindCount>>;
 
 void AddSpan(Shares& shares, const PlayedSpan& span, size_t kind, double column_seconds) {
   const auto first = static_cast<int>(std::max(0.0, span.begin_seconds) / column_seconds);
-  for (int c = first; c < kLaneColumns; ++c) {
+  for (int c = first; c < static_cast<int>(shares.size()); ++c) {
     const double begin = std::max(span.begin_seconds, c * column_seconds);
     const double end = std::min(span.end_seconds, (c + 1) * column_seconds);
     if (end <= begin && c > first) break;
@@ -81,7 +83,8 @@ std::string Row(const Shares& shares, double column_seconds) {
 // Ticks at the quarters, each label right of its tick, the last one left of the end.
 std::string Axis(double total_seconds) {
   constexpr int kTicks = 4;
-  std::string line(kLaneColumns, ' ');
+  const auto columns = static_cast<size_t>(LaneColumns());
+  std::string line(columns, ' ');
   auto number = [&](int tick) {
     const double ms = 1e3 * total_seconds * tick / kTicks;
     const double largest = 1e3 * total_seconds;
@@ -89,20 +92,26 @@ std::string Axis(double total_seconds) {
   };
   for (int tick = 0; tick < kTicks; ++tick) {
     const std::string text = fmt::format("|{}", number(tick));
-    line.replace(static_cast<size_t>(tick * kLaneColumns / kTicks), text.size(), text);
+    line.replace(static_cast<size_t>(tick) * columns / kTicks, text.size(), text);
   }
   const std::string last = number(kTicks) + " ms|";
-  line.replace(kLaneColumns - last.size(), last.size(), last);
+  line.replace(columns - last.size(), last.size(), last);
   return fmt::format("{:<{}}{}\n", "", kNameWidth, line);
 }
 
 }  // namespace
 
+int LaneColumns() {
+  constexpr int kMost = 80, kLeast = 40;
+  return std::clamp(static_cast<int>(PageColumns()) - kNameWidth, kLeast, kMost);
+}
+
 std::string DrawLanes(const Program& program, const PlayedPart& played) {
   const double total = played.time.total_seconds;
   if (!(total > 0)) return "";
-  const double column_seconds = total / kLaneColumns;
-  std::array<Shares, kStreams> lanes{};
+  const auto columns = static_cast<size_t>(LaneColumns());
+  const double column_seconds = total / static_cast<double>(columns);
+  std::vector<Shares> lanes(kStreams, Shares(columns));
   for (const PlayedSpan& span : played.spans) {
     const Instruction& instruction = program.section(span.section)[span.index];
     AddSpan(lanes[static_cast<size_t>(instruction.stream)], span, KindOf(instruction),

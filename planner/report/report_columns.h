@@ -17,14 +17,20 @@ struct Paints {
 class ReportColumns {
  public:
   // Columns join the group that was begun last. A group's heading stands over its columns, drawn
-  // out with '-' on both sides; an empty one over nothing. REQUIRES: a heading is no longer than
-  // its columns.
+  // out with '-' on both sides; an empty one over nothing, and so does one that is wider than what
+  // LeaveOut left of its columns. REQUIRES: a heading is no longer than its columns.
   void BeginGroup(std::string_view heading);
-  void Add(std::string_view title, size_t width, bool left = false);
+  // Returns the column's number.
+  size_t Add(std::string_view title, size_t width, bool left = false);
+
+  // Leaves columns out, the first of `order` first, until a row takes `columns` at most. Returns
+  // which, "pcie, exposed comm"; "" if there is room for all.
+  std::string LeaveOut(const std::vector<size_t>& order, size_t columns);
 
   // Two lines.
   std::string Header(const Paints& paints) const;
-  // One line. A cell wider than its column pushes the rest aside. REQUIRES: a cell a column.
+  // One line. A cell wider than its column pushes the rest aside. REQUIRES: a cell a column, those
+  // that are left out included.
   std::string Row(const std::vector<std::string>& cells) const;
 
  private:
@@ -32,12 +38,15 @@ class ReportColumns {
     std::string title;
     size_t width;
     bool left;
+    bool left_out = false;
   };
   struct Group {
     std::string heading;
     size_t first;
   };
+  // Of the columns that are shown, with the spaces between them; 0: none is.
   size_t WidthOf(size_t first, size_t end) const;
+  size_t EndOf(size_t group) const;
 
   std::vector<Column> columns_;
   std::vector<Group> groups_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
@@ -50,26 +51,36 @@ std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cel
                             paints.reset);
 }
 
+// Below a table that a narrow page has cut columns of.
+std::string LeftOutText(const std::string& left_out) {
+  if (left_out.empty()) return "";
+  return Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and --format "
+                          "csv have all.",
+                          left_out),
+              2);
+}
+
 std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
   const ByteUnit unit = CommonUnit(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns);
   columns.BeginGroup(fmt::format("{} on one GPU at its peak", unit.name));
-  for (const auto& [title, width] :
-       std::initializer_list<std::pair<const char*, size_t>>{{"params", 6},
-                                                             {"grads", 5},
-                                                             {"optim", 5},
-                                                             {"activ", 5},
-                                                             {"buffers", 7},
-                                                             {"runtime", 7},
-                                                             {"total", 5}}) {
-    columns.Add(title, width);
-  }
+  columns.Add("params", 6);
+  columns.Add("grads", 5);
+  columns.Add("optim", 5);
+  columns.Add("activ", 5);
+  const size_t buffers = columns.Add("buffers", 7), runtime = columns.Add("runtime", 7);
+  columns.Add("total", 5);
   columns.BeginGroup(fmt::format("{}/node", unit.name));
-  columns.Add("host", 5);
-  columns.Add("nvme", 5);
+  const size_t host = columns.Add("host", 5), nvme = columns.Add("nvme", 5);
   columns.BeginGroup("");
   columns.Add("fits", 4);
+  const bool on_disk =
+      std::any_of(estimate.choices.begin(), estimate.choices.end(),
+                  [](const ChoiceEstimate& choice) { return choice.footprint.nvme_bytes > 0; });
+  const std::string left_out = columns.LeaveOut(on_disk ? std::vector{runtime, buffers, nvme, host}
+                                                        : std::vector{nvme, runtime, buffers, host},
+                                                PageColumns());
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     std::vector<std::string> cells = ChoiceCells(choice.setup);
@@ -83,7 +94,7 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice.fits, paints);
   }
-  return text;
+  return text + LeftOutText(left_out);
 }
 
 bool UsesDisk(const Estimate& estimate) {
@@ -110,11 +121,10 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
   ReportColumns columns;
   AddChoiceColumns(columns);
   columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
-  columns.Add("comm", 5);
-  columns.Add("pcie", 5);
+  const size_t comm = columns.Add("comm", 5), pcie = columns.Add("pcie", 5);
+  std::vector<size_t> expendable;
   if (disk) {
-    columns.Add("read", 5);
-    columns.Add("write", 5);
+    expendable = {columns.Add("read", 5), columns.Add("write", 5)};
   }
   if (times) {
     columns.BeginGroup(fmt::format("in {}", seconds.name));
@@ -123,14 +133,16 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
     columns.Add("comm", 6);
     columns.Add("offload", 7);
     columns.BeginGroup(fmt::format("in {}", seconds.name));
-    columns.Add("optim", 6);
+    const size_t update = columns.Add("optim", 6);
     columns.Add("step", 6);
     columns.BeginGroup("all GPUs");
     columns.Add("tok/s", 6);
-    columns.Add("MFU%", 4);
+    const size_t mfu = columns.Add("MFU%", 4);
+    expendable.insert(expendable.end(), {pcie, comm, update, mfu});
   }
   columns.BeginGroup("");
   columns.Add("fits", 4);
+  const std::string left_out = columns.LeaveOut(expendable, PageColumns());
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
     const StepTraffic& traffic = choice.traffic;
@@ -153,7 +165,7 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice.fits, paints);
   }
-  return text;
+  return text + LeftOutText(left_out);
 }
 
 // What the whole run takes. REQUIRES: the goal has tokens.

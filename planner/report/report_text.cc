@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/base/printable.h"
+#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 
@@ -61,21 +63,23 @@ std::string FormatSeconds(double seconds) {
   return fmt::format("{:.2f} us", seconds * 1e6);
 }
 
-std::string Wrap(const std::string& text, size_t indent) {
+std::string Wrap(const std::string& written, size_t indent) {
+  const std::string text = Escaped(written);
+  const size_t columns = PageColumns();
   const size_t lead = std::min(text.find_first_not_of(' '), text.size());
   std::string out(lead, ' ');
   size_t column = lead;
   for (size_t begin = lead; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
-    const size_t word = end - begin;
-    if (begin > lead && column + 1 + word > kReportColumns) {
+    const size_t word = ColumnsOf(std::string_view(text).substr(begin, end - begin));
+    if (begin > lead && column + 1 + word > columns) {
       out += '\n' + std::string(indent, ' ');
       column = indent;
     } else if (begin > lead) {
       out += ' ';
       ++column;
     }
-    out.append(text, begin, word);
+    out.append(text, begin, end - begin);
     column += word;
     begin = end + 1;
   }

@@ -10,8 +10,6 @@
 
 namespace zeroplan {
 
-inline constexpr size_t kReportColumns = 100;
-
 // The unit that all byte columns of a table share, so that a column reads as one scale.
 struct ByteUnit {
   const char* name;
@@ -36,8 +34,8 @@ std::string NumberCell(double value);
 // "12.3 ms", "1.20 s", "4.10 us", "75 h": three significant digits, the unit that suits.
 std::string FormatSeconds(double seconds);
 
-// `text` broken at spaces into lines of at most kReportColumns, all but the first indented;
-// spaces it starts with stay.
+// `text` broken at spaces into lines of at most PageColumns (core/base/terminal.h), all but the
+// first indented; spaces it starts with stay. What others named in it is escaped.
 std::string Wrap(const std::string& text, size_t indent);
 
 // ---- about one choice alone ----

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 #include "planner/runtimes/runtime_estimate.h"
 
@@ -31,36 +34,74 @@ std::string TokensText(const RuntimeChoice& choice) {
   return choice.time ? fmt::format("{:.0f}", TokensPerSecond(choice)) : "-";
 }
 
-std::string ChoiceRow(const RuntimeChoice& choice, const RuntimeEstimate& estimate) {
-  const RuntimeFootprint& footprint = choice.footprint;
-  const ZeroConfig& zero = choice.setup.zero;
-  const uint64_t host =
-      footprint.HostBytes() * static_cast<uint64_t>(estimate.cluster.ranks_per_node());
-  return fmt::format(
-      "{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}  {}\n", zero.stage,
-      OffloadDeviceName(zero.offload_optimizer.device),
-      OffloadDeviceName(zero.offload_param.device), RecomputeName(choice.setup.recompute),
-      Gigabytes(footprint.peaks[0].allocated_bytes), Gigabytes(footprint.peaks[1].allocated_bytes),
-      Gigabytes(footprint.peaks[2].allocated_bytes), Gigabytes(footprint.ReservedBytes()),
-      Gigabytes(footprint.DeviceBytes()), Gigabytes(host), StepText(choice), TokensText(choice),
-      !choice.fits()         ? "no"
-      : choice.empties_cache ? "yes*"
-      : choice.tight         ? "tight"
-                             : "yes");
+// Every choice in a row.
+std::string ChoiceTable(const RuntimeEstimate& estimate) {
+  ReportColumns columns;
+  columns.BeginGroup("");
+  columns.Add("ZeRO", 4, true);
+  columns.BeginGroup("offload to");
+  columns.Add("opt", 4, true);
+  columns.Add("param", 5, true);
+  columns.BeginGroup("");
+  columns.Add("recomp", 6, true);
+  columns.BeginGroup("GB allocated in");
+  const size_t init = columns.Add("init", 8);
+  columns.Add("fwd+bwd", 8);
+  const size_t step = columns.Add("step", 8);
+  columns.BeginGroup("GB of one GPU");
+  columns.Add("reserved", 8);
+  columns.Add("total", 8);
+  columns.BeginGroup("GB a host");
+  const size_t processes = columns.Add("processes", 9);
+  columns.BeginGroup("a step");
+  columns.Add("seconds", 7);
+  columns.Add("tok/s", 8);
+  columns.BeginGroup("");
+  columns.Add(" fits", 5, true);
+  const std::string left_out = columns.LeaveOut({init, step, processes}, PageColumns());
+  std::string text = columns.Header(Paints(false));
+  for (const RuntimeChoice& choice : estimate.choices) {
+    const RuntimeFootprint& footprint = choice.footprint;
+    const ZeroConfig& zero = choice.setup.zero;
+    const uint64_t host =
+        footprint.HostBytes() * static_cast<uint64_t>(estimate.cluster.ranks_per_node());
+    std::string row = columns.Row(
+        {std::to_string(zero.stage), std::string(OffloadDeviceName(zero.offload_optimizer.device)),
+         std::string(OffloadDeviceName(zero.offload_param.device)),
+         std::string(RecomputeName(choice.setup.recompute)),
+         Gigabytes(footprint.peaks[0].allocated_bytes),
+         Gigabytes(footprint.peaks[1].allocated_bytes),
+         Gigabytes(footprint.peaks[2].allocated_bytes), Gigabytes(footprint.ReservedBytes()),
+         Gigabytes(footprint.DeviceBytes()), Gigabytes(host), StepText(choice), TokensText(choice),
+         !choice.fits()         ? " no"
+         : choice.empties_cache ? " yes*"
+         : choice.tight         ? "tight"
+                                : " yes"});
+    row.erase(row.find_last_not_of(' ') + 1);
+    text += row + '\n';
+  }
+  if (left_out.empty()) return text;
+  return text + Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and "
+                                 "--format json have all.",
+                                 left_out),
+                     2);
 }
 
 std::string ClassTable(const RuntimeFootprint& footprint) {
-  std::string text = fmt::format("\n{:<17}", "GB at the peak of");
+  ReportColumns columns;
+  columns.BeginGroup("");
+  columns.Add("GB at the peak of", 17, true);
   for (size_t i = 0; i < kTorchClasses; ++i) {
-    text += fmt::format(" {:>11}", TorchClassName(static_cast<TorchClass>(i)));
+    const std::string_view name = TorchClassName(static_cast<TorchClass>(i));
+    columns.Add(name, PageColumns() < kPlainColumns ? std::max<size_t>(name.size(), 8) : 11);
   }
-  text += '\n';
+  std::string text = columns.Header(Paints(false));
   for (const TorchPhase phase : kPhases) {
-    text += fmt::format("{:<17}", TorchPhaseName(phase));
+    std::vector<std::string> cells = {std::string(TorchPhaseName(phase))};
     for (const uint64_t bytes : footprint.peaks[static_cast<size_t>(phase)].class_bytes) {
-      text += fmt::format(" {:>11}", Gigabytes(bytes));
+      cells.push_back(Gigabytes(bytes));
     }
-    text += '\n';
+    text += columns.Row(cells) + '\n';
   }
   return text +
          Wrap(fmt::format(
@@ -175,15 +216,7 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
                        batch.micro_batch, batch.grad_accum, batch.grad_accum == 1 ? "" : "s",
                        batch.seq_len),
            2);
-  text += '\n';
-  text +=
-      "     offload to        --- GB allocated in --- GB of one GPU - GB a host ----- a step "
-      "-----\n";
-  text +=
-      fmt::format("{:<4} {:<4} {:<5} {:<6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}  {}\n",
-                  "ZeRO", "opt", "param", "recomp", "init", "fwd+bwd", "step", "reserved", "total",
-                  "processes", "seconds", "tok/s", "fits");
-  for (const RuntimeChoice& choice : estimate.choices) text += ChoiceRow(choice, estimate);
+  text += '\n' + ChoiceTable(estimate);
   if (estimate.choices.size() == 1) {
     text += ClassTable(estimate.choices.front().footprint);
     text += StepParts(estimate.choices.front());
@@ -197,12 +230,14 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
     tight = tight || (choice.fits() && choice.tight);
   }
   if (empties) {
-    text +=
-        "* fits because PyTorch gives cached memory back and asks again, which costs time in "
-        "every step.\n";
+    text += Wrap(
+        "* fits because PyTorch gives cached memory back and asks again, which costs time in every "
+        "step.",
+        2);
   }
   if (tight) {
-    text += "tight: it fits as predicted, but not with the margin of error of reserved memory.\n";
+    text += Wrap(
+        "tight: it fits as predicted, but not with the margin of error of reserved memory.", 2);
   }
   text += Wrap(RuntimeMarginText(estimate.runtime), 2);
   return text;

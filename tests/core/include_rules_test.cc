@@ -104,9 +104,9 @@ std::string BrokenRule(const std::string& path, std::string_view line) {
 std::vector<std::string> SourceFiles(bool scripts) {
   const fs::path root = SourcePath("");
   std::vector<std::string> files;
-  for (const char* folder : {"core", "hwprofiles", "cost_models", "planner", "executor", "cli",
-                             "library", "python", "tests", "benchmarks", "examples", "scripts",
-                             "packaging"}) {
+  for (const char* folder :
+       {"core", "hwprofiles", "cost_models", "planner", "executor", "cli", "library", "python",
+        "tests", "benchmarks", "examples", "scripts", "packaging"}) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string kind = entry.path().extension().string();

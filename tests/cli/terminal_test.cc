@@ -1,0 +1,296 @@
+// Every command in a terminal of 80 and of 100 columns: no line passes its edge, no word is broken,
+// nothing floods it, and nothing that others named reaches it as it is.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/cli/run_binary.h"
+#include "tests/cli/screen.h"
+#include "tests/cli/train_workspace.h"
+#include "tests/executor/tokenizer/tokenizer_folder.h"
+#include "tests/has.h"
+#include "tests/paths.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool Lacks(const std::string& text, const std::string& part) {
+  return text.find(part) == std::string::npos;
+}
+
+std::string Environment(const Workspace& work) {
+  return "ZEROPLAN_NO_DETECT=1 ZEROPLAN_CACHE_DIR=" + work.path("cache");
+}
+
+TerminalRun Show(const Workspace& work, const std::string& arguments, size_t columns,
+                 const std::string& environment = "") {
+  return RunInTerminal("env " + Environment(work) + " " + environment + " " +
+                           BinaryPath("zeroplan") + " " + arguments,
+                       columns);
+}
+
+// What is written the same in every run and at every width: no numbers, no rules of a table, no
+// drawn rows, no backslash behind which a command goes on.
+bool IsWord(const std::string& text) {
+  bool letter = false;
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') return false;
+    letter = letter || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  }
+  return letter && text.find_first_not_of("FBUgrhdcs.-|") != std::string::npos;
+}
+
+std::set<std::string> WordsOf(const std::string& text) {
+  std::set<std::string> words;
+  std::istringstream stream(text);
+  for (std::string word; stream >> word;) {
+    if (IsWord(word)) words.insert(word);
+  }
+  return words;
+}
+
+// Whether it stands in `wide` between two of a word's '/' and ',': where one that no line holds may
+// be broken.
+bool IsPart(const std::string& word, const std::string& wide) {
+  const auto border = [](char c) { return c == '/' || c == ',' || c == ' ' || c == '\n'; };
+  for (size_t at = 0; (at = wide.find(word, at)) != std::string::npos; ++at) {
+    const size_t end = at + word.size();
+    if ((at == 0 || border(wide[at - 1])) && (border(word.back()) || border(wide[end])))
+      return true;
+  }
+  return false;
+}
+
+// Words that `narrow` has and `wide` has not: parts of broken ones.
+std::string Broken(const std::vector<std::string>& narrow, const std::string& wide) {
+  std::set<std::string> known = WordsOf(wide);
+  known.merge(
+      WordsOf("Left out for want of room: a wider terminal, -o FILE and --format csv json have "
+              "all. terminal have it."));
+  std::string broken;
+  for (const std::string& line : narrow) {
+    for (const std::string& word : WordsOf(line)) {
+      // In a list of what was left out.
+      const std::string listed = word.substr(0, word.find_last_not_of(",;") + 1);
+      if (!known.contains(word) && !known.contains(listed) && !IsPart(word, wide)) {
+        broken += word + " in \"" + line + "\"\n";
+      }
+    }
+  }
+  return broken;
+}
+
+// The most lines that `text` takes at that width: none needs to be emptier than half.
+size_t MostLines(const std::string& text, size_t columns) {
+  size_t lines = 3;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines += 1 + line.size() / (columns / 2);
+  return lines;
+}
+
+// `arguments`: "{}" in them is where files may be written, another at each run.
+void CheckFits(const Workspace& work, const std::string& arguments, int exit_code = 0) {
+  static int run = 0;
+  const auto with_folder = [&](std::string text) {
+    const std::string folder = work.path("r" + std::to_string(run++));
+    for (size_t at; (at = text.find("{}")) != std::string::npos;) text.replace(at, 2, folder);
+    return text;
+  };
+  CAPTURE(arguments);
+  const RunResult piped = RunZeroplan(with_folder(arguments), Environment(work));
+  CAPTURE(piped.err);
+  REQUIRE(piped.exit_code == exit_code);
+  CHECK(piped.out.find('\x1b') == std::string::npos);
+  CHECK(piped.err.find('\x1b') == std::string::npos);
+  const std::string all = piped.out + "\n" + piped.err;
+  for (const size_t columns : {80u, 100u}) {
+    CAPTURE(columns);
+    const TerminalRun shown = Show(work, with_folder(arguments), columns);
+    CHECK(shown.exit_code == exit_code);
+    std::string overflows;
+    for (const std::string& line : shown.screen.overflows()) overflows += line + "\n";
+    CHECK(overflows == "");
+    CHECK(shown.screen.unknown() == "");
+    CHECK(Broken(shown.screen.lines(), all) == "");
+    CHECK(shown.screen.lines().size() <= MostLines(all, columns));  // progress makes none
+  }
+}
+
+TEST_CASE("help fits a terminal") {
+  const Workspace work;
+  for (const char* command : {"",
+                              "estimate",
+                              "plan",
+                              "explain",
+                              "model",
+                              "model list",
+                              "model show",
+                              "hw",
+                              "hw list",
+                              "hw show",
+                              "hw measure",
+                              "hw check",
+                              "config",
+                              "config check",
+                              "train",
+                              "generate",
+                              "data",
+                              "data tokenize",
+                              "data show",
+                              "checkpoint",
+                              "checkpoint verify",
+                              "checkpoint list",
+                              "doctor"}) {
+    CheckFits(work, std::string(command) + " --help");
+  }
+}
+
+TEST_CASE("what plans fits a terminal") {
+  const Workspace work;
+  const std::string small = " --model gpt2 --gpus 2 --seq-len 256 ";
+  for (const std::string& arguments : std::vector<std::string>{
+           "--version", "doctor", "model list", "model show gpt2", "model show llama3.1-8b",
+           "hw list", "hw show hgx-h200",
+           "config check " + SourcePath("examples/byte_gpt/ds_config.json"), "estimate" + small,
+           "estimate --params 10B --gpus 16 --tokens 300B --gpu-hour-price 2.5",
+           "estimate --params 10B --gpus 16 --stage 3 --offload-optimizer none,cpu,nvme "
+           "--offload-param none,cpu,nvme",
+           "estimate" + small + "--stage 2 --offload-optimizer cpu --checkpointing full",
+           "estimate" + small + "--runtime deepspeed",
+           "estimate" + small + "--runtime fsdp2 --stage 3 --checkpointing none",
+           "plan" + small + "--micro-batch 4 --global-batch 16 --explain",
+           "plan" + small + "--micro-batch 4 --global-batch 16 --runtime deepspeed --quick",
+           "plan" + small + "--stage 2 --micro-batch 2 --quick --plan-out {}.json"}) {
+    CheckFits(work, arguments);
+  }
+  const std::string plan = work.path("plan.json");
+  REQUIRE(RunZeroplan("plan" + small +
+                      "--stage 3 --micro-batch 2 --grad-accum 2 --quick "
+                      "--offload-optimizer cpu --plan-out " +
+                      plan)
+              .exit_code == 0);
+  CheckFits(work, "explain " + plan);
+}
+
+TEST_CASE("messages fit a terminal") {
+  const Workspace work;
+  CheckFits(work, "estimate --model gpt2-xxl", 2);
+  CheckFits(work, "estimate --model gpt2 --hw a100", 2);
+  CheckFits(work, "plan --params 100B --gpu-memory 1GB --stage 0 --offload-optimizer none", 3);
+  CheckFits(work, "train --model gpt2 --data x --dtype fp32 --grad-accum-dtype bf16", 2);
+}
+
+TEST_CASE("what runs fits a terminal, its progress one line") {
+  const Workspace work;
+  const std::string model = work.path("model"), tokens = work.path("tokens.bin");
+  fs::create_directory(model);
+  std::ofstream(model + "/config.json")
+      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":512})";
+  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
+  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const std::string tokenize = "data tokenize " + SourcePath("LICENSE") + " --tokenizer " + model;
+  REQUIRE(RunZeroplan(tokenize + " -o " + tokens).exit_code == 0);
+  CheckFits(work, tokenize + " -o {}.bin");
+  CheckFits(work, "data show " + tokens + " --count 400 --tokenizer " + model);
+  const std::string train = "train --threads 1 --seq-len 32 --lr 3e-3 --steps 40 --data " + tokens +
+                            " --model " + model + " --save ";
+  const std::string out = work.path("out");
+  REQUIRE(RunZeroplan(train + out, Environment(work)).exit_code == 0);
+  CheckFits(work, "checkpoint verify " + out);
+  CheckFits(work, "checkpoint list " + out);
+  CheckFits(work, "generate " + out + " --prompt 'Permission is' --tokens 60 --temperature 0");
+
+  for (const size_t columns : {80u, 100u, 40u}) {
+    CAPTURE(columns);
+    const TerminalRun shown = Show(work, train + work.path("o" + std::to_string(columns)), columns);
+    CAPTURE(shown.text);
+    CHECK(shown.exit_code == 0);
+    CHECK(shown.screen.overflows().empty());
+    // The bar was drawn and is gone: on the screen no step has a line but those that say more.
+    CHECK(Has(shown.text, "step 40/40"));
+    size_t bars = 0;
+    for (const std::string& line : shown.screen.lines())
+      bars += !Lacks(line, "loss ") && !Lacks(line, "/40");
+    CHECK(bars == 0);
+    CHECK(Has(shown.text, "saving step 40"));
+  }
+  // Without it, lines now and then, as in a file.
+  const TerminalRun plain = Show(work, train + work.path("plain") + " --no-progress", 100);
+  CHECK(plain.exit_code == 0);
+  CHECK(plain.text.find('\x1b') == std::string::npos);
+  CHECK(Has(plain.text, "step 2/40"));
+  CHECK(plain.screen.overflows().empty());
+}
+
+TEST_CASE(
+    "a terminal gets colours and control sequences where it takes them, and nothing else does") {
+  const Workspace work;
+  const std::string small = "estimate --model gpt2 --seq-len 256";
+  CHECK(Has(Show(work, small, 100).text, "\x1b[32m"));
+  const std::string wiped = Show(work, small, 100, "NO_COLOR=1").text;
+  CHECK(Lacks(wiped, "\x1b[32m"));
+  CHECK(Show(work, small, 100, "TERM=dumb").text.find('\x1b') == std::string::npos);
+  CHECK(Show(work, small + " --no-progress", 100, "NO_COLOR=1").text.find('\x1b') ==
+        std::string::npos);
+  const RunResult piped = RunZeroplan(small);
+  CHECK((piped.out + piped.err).find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("data on a terminal stays as it is") {
+  const Workspace work;
+  std::string shown = Show(work, "hw show hgx-h200 --format json", 80).text;
+  std::erase(shown, '\r');
+  CHECK(shown == RunZeroplan("hw show hgx-h200").out);
+}
+
+TEST_CASE("a file gets the same from a terminal as from a pipe") {
+  const Workspace work;
+  const std::string small = "estimate --model gpt2 --seq-len 256 -o ";
+  CHECK(Show(work, small + work.path("a"), 60).exit_code == 0);
+  CHECK(RunZeroplan(small + work.path("b")).exit_code == 0);
+  CHECK(ReadWhole(work.path("a")) == ReadWhole(work.path("b")));
+}
+
+TEST_CASE("names from outside are never echoed raw") {
+  const Workspace work;
+  const std::string evil =
+      "a\x1b]0;title\x07\x9b"
+      "31m\xff\xe2\x80\xae\r.json";
+  const std::string file = work.path(evil);
+  std::ofstream(file) << "{\"model_type\": \"gpt2\x1b[2J\", \"\x1b[31mkey\": 1}";
+  for (const std::string& arguments : std::vector<std::string>{
+           "estimate --model '" + file + "'", "config check '" + file + "'",
+           "hw show '" + file + "'", "explain '" + file + "'", "estimate --model '" + evil + "'",
+           "train --model gpt2 --data '" + evil + "'", "checkpoint verify '" + evil + "'"}) {
+    CAPTURE(arguments);
+    const RunResult piped = RunZeroplan(arguments);
+    CHECK(piped.exit_code == 2);
+    const std::string said = piped.out + piped.err;
+    CAPTURE(said);
+    CHECK(Has(said, "\\x1b]0;title\\x07\\x9b31m\\xff\\u202e\\r.json"));
+    for (const char c : said) CHECK((c == '\n' || (c >= 0x20 && c < 0x7f)));
+    const TerminalRun shown = Show(work, arguments, 80);
+    CHECK(shown.screen.unknown() == "");
+    CHECK(Lacks(shown.text, "]0;title\x07"));
+  }
+  // A name that a report shows, not a message.
+  fs::rename(file, work.path("m\x1b[31m"));
+  fs::create_directory(work.path("\x1b[31mred"));
+  std::ofstream(work.path("\x1b[31mred/config.json"))
+      << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
+  const RunResult report =
+      RunZeroplan("estimate --model '" + work.path("\x1b[31mred") + "' --stage 0");
+  CHECK(report.exit_code == 0);
+  CHECK(Has(report.out, "\\x1b[31mred"));
+  CHECK(report.out.find('\x1b') == std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeroplan
