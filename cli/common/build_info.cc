@@ -9,11 +9,13 @@ namespace {
 
 std::string ExecutorText(const BuildInfo& build) {
   if (!build.executor) return "none: this build plans, and does not train";
-  if (build.cuda.empty()) return fmt::format("CPU; no CUDA ({})", build.cuda_status);
+  if (build.cuda.empty()) return fmt::format("CPU alone: {}", build.cuda_status);
   const std::string cudnn =
       build.cudnn.empty() ? "no cuDNN" : fmt::format("cuDNN {} (loaded when used)", build.cudnn);
-  return fmt::format("CPU; CUDA {}, NCCL {}, {}, architectures {}", build.cuda, build.nccl, cudnn,
-                     build.architectures);
+  return fmt::format(
+      "CPU; CUDA {}, NCCL {}, {}\n"
+      "GPUs      of architectures {}",
+      build.cuda, build.nccl, cudnn, build.architectures);
 }
 
 }  // namespace

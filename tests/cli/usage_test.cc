@@ -144,6 +144,12 @@ TEST_CASE("version and help") {
   const RunResult version = RunZeroplan("--version");
   CHECK(version.exit_code == 0);
   CHECK(version.out.starts_with("zeroplan "));
+  for (const char* what : {"\ncommit    ", "\nbuilt by  ", "\nexecutor  CPU"}) {
+    CHECK(version.out.find(what) != std::string::npos);
+  }
+  // Of a checkout it is the commit that was built.
+  const std::string head = ReadWhole(SourcePath(".git/HEAD"));
+  if (!head.empty()) CHECK(version.out.find("commit    unknown") == std::string::npos);
   for (const char* command :
        {"", "estimate ", "plan ", "explain ", "model ", "model show ", "hw ", "hw show ",
         "hw measure ", "hw check ", "config check ", "train ", "generate ", "data tokenize "}) {
