@@ -90,7 +90,7 @@ make_bare() {
     options+=(--keyring="$keyring")
   fi
   say "making a bare $1"
-  if ! mmdebstrap --quiet --variant=apt --aptopt='Acquire::Retries "3"' "${options[@]}" "$1" "$bare.part" \
+  if ! mmdebstrap --quiet --variant=apt --format=tar --aptopt='Acquire::Retries "3"' "${options[@]}" "$1" "$bare.part" \
     > "$work/bare.log" 2>&1; then
     cat "$work/bare.log" >&2
     reason="it could not be made ($(grep -m 1 '^E: ' "$work/bare.log" || true))"
