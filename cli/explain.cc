@@ -9,6 +9,7 @@
 #include "cli/common/predicted_trace.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
+#include "hwprofiles/loader.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {

@@ -152,17 +152,10 @@ void Progress::Draw(const StepReport& report) {
 
 void Progress::Watch(const StepReport& report) {
   const std::lock_guard lock(mutex_);
-  watched_.doing.clear();
   watched_.step = report.step;
   watched_.parts = StepParts(report, steps_, PlannedGpuBytes());
   watched_.losses.Add(report.state.loss_sum);
   watched_.speeds.Add(report.tokens_per_second);
-}
-
-void Progress::WatchDoing(std::string doing) {
-  if (!screen_) return;
-  const std::lock_guard lock(mutex_);
-  watched_.doing = std::move(doing);
 }
 
 void Progress::EndWatching() {

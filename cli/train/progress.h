@@ -49,7 +49,6 @@ class Progress : public TrainObserver {
   std::vector<LinePart> PartsOf(const StepReport& report);
   void Draw(const StepReport& report);
   void Watch(const StepReport& report);
-  void WatchDoing(std::string doing);
   // Back to the terminal as it was; nothing is looked at any more.
   void EndWatching();
   void HoldAgainstPrediction(const RunReport& report);

@@ -207,7 +207,7 @@ std::vector<std::string> WatchLines(const WatchState& state, size_t columns, siz
       columns));
   head.push_back(
       Bar("steps", share, std::nullopt, {{fmt::format("{:.0f} %", 100 * share), 0}}, columns));
-  head.push_back(state.doing.empty() ? JoinParts(state.parts, columns) : state.doing);
+  head.push_back(JoinParts(state.parts, columns));
   for (size_t i = 0; i < state.load.gpus.size(); ++i) {
     AddGpu(machine, state.load.gpus[i], i, state.planned_gpu_bytes, columns);
   }

@@ -38,8 +38,6 @@ struct WatchState {
   double elapsed_seconds = 0, left_seconds = 0;
   std::vector<LinePart> parts;  // of the last step
   Series losses, speeds;        // a step each, from first_step + 1 on
-  std::optional<double> last_speed;
-  std::string doing;  // "validating", "saved ..."; "" while it steps
   // Planned bytes: of one rank's GPU, and of this host's ranks in host memory.
   std::optional<uint64_t> planned_gpu_bytes;
   uint64_t planned_host_bytes = 0;
