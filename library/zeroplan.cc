@@ -6,6 +6,7 @@
 #include "cli/estimate_request.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_answer.h"
+#include "core/base/terminal.h"
 #include "core/base/version.h"
 #include "library/ask.h"
 #include "library/read_results.h"
@@ -88,6 +89,7 @@ v1::Choice ChoiceOf(const TrainSetup& setup) {
 }
 
 v1::Plan AnswerPlan(const v1::Options& asked, const v1::Progress& progress) {
+  ForbidProgress();  // that line is the program's; whoever asks a library shows their own
   PlanOptions options;
   ParseCommand("plan", [&](Command& command) { AddPlanInputs(command, options); }, WordsOf(asked));
   RefuseOtherRuntimes("plan", options.runtime);

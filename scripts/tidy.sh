@@ -12,7 +12,7 @@ export NINJA_STATUS="${NINJA_STATUS:-[%f/%t %p %es] }"
 if [ $# -eq 0 ]; then
   cmake --build --preset clang
   mapfile -t files < <(git ls-files 'core/*.cc' 'hwprofiles/*.cc' 'cost_models/*.cc' 'planner/*.cc' \
-    'executor/*.cc' 'cli/*.cc' | grep -v /cuda/)
+    'executor/*.cc' 'cli/*.cc' 'library/*.cc' | grep -v /cuda/)
 else
   files=("$@")
 fi

@@ -151,8 +151,8 @@ void RunPlan(PlanOptions options) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
+  const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
   if (options.explain || !options.trace_file.empty()) {
-    const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
     const Program program = Lower(plan.model, plan.setup, plan.lower);
     if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);
     if (!options.trace_file.empty()) {

@@ -8,6 +8,7 @@ import inspect
 import json
 import os
 import pickle
+import signal
 import statistics
 import subprocess
 import sys
@@ -200,6 +201,21 @@ class Package(unittest.TestCase):
         thread.join()
         # With the lock held there would be none but before and behind.
         self.assertGreater(ticks, seconds * 50, f"{ticks} ticks in {seconds:.3f} s")
+
+    def test_ctrl_c_ends_a_search(self):
+        asks = ("import zeroplan; print('asking', flush=True); zeroplan.plan(model='llama3.1-405b', "
+                "gpus=512, hw='hgx-h200', effort=1000)")
+        child = subprocess.Popen([sys.executable, "-c", asks], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True)
+        try:
+            self.assertEqual(child.stdout.readline(), "asking\n")
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=60)
+        finally:
+            child.kill()
+        self.assertIn("KeyboardInterrupt", said)
+        self.assertEqual(child.returncode, -signal.SIGINT)
 
     def test_largest_and_goal(self):
         plan = zeroplan.plan(model="gpt2", hw="dgx-a100-40gb", quick=True, largest="seq-len", tokens=10**9)
