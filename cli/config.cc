@@ -17,6 +17,7 @@
 #include "core/config/effective_values.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
+#include "planner/schemas/schemas.h"
 
 namespace zeroplan {
 namespace {
@@ -104,6 +105,36 @@ void Check(const CheckOptions& options) {
   WriteReport("", out);
 }
 
+std::string (*ParseSchemaKind(const std::string& text, std::string_view option))() {
+  const std::pair<std::string_view, std::string (*)()> kinds[] = {{"config", ConfigSchema},
+                                                                  {"profile", ProfileSchema},
+                                                                  {"plan", PlanSchema},
+                                                                  {"metrics", MetricsSchema}};
+  for (const auto& [name, schema] : kinds) {
+    if (text == name) return schema;
+  }
+  ThrowUsage("{}: {} is not allowed; use config, profile, plan or metrics", option, text);
+}
+
+void AddSchemaCommand(Command& group) {
+  struct Options {
+    std::string kind, output;
+  };
+  Command schema = group.Add("schema", "JSON Schema of a kind of file, for editors");
+  auto options = std::make_shared<Options>();
+  schema.Required(
+      "kind", "config|profile|plan|metrics",
+      "config (DeepSpeed's), profile (hardware), plan (--plan-out) or metrics (a line of "
+      "train --metrics)",
+      options->kind);
+  schema.Text({kNoGroup, "-o,--output", "FILE", "File for it (default: stdout)"}, options->output);
+  schema.Footer("Example:\n  zeroplan config schema config -o ds_config.schema.json");
+  schema.Run([options] {
+    CheckWritable({{"--output", options->output}});
+    WriteOutput(options->output, ParseSchemaKind(options->kind, "kind")());
+  });
+}
+
 }  // namespace
 
 void RegisterConfig(Command& app) {
@@ -124,6 +155,7 @@ void RegisterConfig(Command& app) {
              common.hardware.profile, ProfileNames);
   AddBatchOptions(check, common.batch);
   check.Run([options] { Check(*options); });
+  AddSchemaCommand(group);
 }
 
 }  // namespace zeroplan

@@ -15,6 +15,9 @@
 
 namespace zeroplan {
 
+// What every profile says under "schema".
+inline constexpr std::string_view kProfileSchema = "zeroplan.hw/1";
+
 // What a figure may be: its dimension, and the range (base units) outside which it is a slip.
 struct FigureRule {
   Dimension dimension;
@@ -60,6 +63,8 @@ inline constexpr KernelId kNamedKernels[] = {
     KernelId::kSwiGluForward,    KernelId::kSwiGluBackward,
     KernelId::kCrossEntropy,     KernelId::kNormSq,
     KernelId::kConvert,          KernelId::kAdamW};
+inline constexpr FigureSource kFigureSources[] = {FigureSource::kDatasheet, FigureSource::kMeasured,
+                                                  FigureSource::kDerived};
 inline std::string_view WordOf(LinkKind kind) { return LinkKindName(kind); }
 inline std::string_view WordOf(GemmKind kind) { return GemmKindName(kind); }
 inline std::string_view WordOf(Dtype dtype) { return DtypeName(dtype); }

@@ -25,7 +25,8 @@ std::string Join(const std::string& path, const std::string& key) {
 
 FigureReader::FigureReader(std::string_view text, std::string_view source)
     : root_(std::make_unique<ProfileJson>(ComposeProfile(ParseJson(text, source), source))),
-      source_(source) {}
+      source_(source),
+      read_{"$schema"} {}  // an editor's
 
 FigureReader::~FigureReader() = default;
 
@@ -98,8 +99,7 @@ double FigureReader::ReadUnit(const std::string& path, const ProfileJson& node, 
 FigureSource FigureReader::ReadSource(const std::string& path, const ProfileJson& node) {
   constexpr std::string_view kSources = "use datasheet, measured or derived";
   const std::string source = Member(path, node, "source", kSources);
-  for (const FigureSource known :
-       {FigureSource::kDatasheet, FigureSource::kMeasured, FigureSource::kDerived}) {
+  for (const FigureSource known : kFigureSources) {
     if (source == FigureSourceName(known)) return known;
   }
   Fail(Join(path, "source"), fmt::format("\"{}\" is not allowed; {}", source, kSources));
@@ -258,21 +258,18 @@ size_t RowReader::TakeWord(const std::vector<std::string_view>& words) {
 }
 
 int64_t RowReader::TakeWhole() {
-  constexpr int64_t kMost = 1'000'000'000;
   const ProfileJson& cell = cells_[column_];
-  if (!cell.is_number_integer() || cell.get<int64_t>() < 1 || cell.get<int64_t>() > kMost) {
-    FailCell(fmt::format("use a whole number from 1 to {}", kMost));
+  if (!cell.is_number_integer() || cell.get<int64_t>() < 1 || cell.get<int64_t>() > kMostWhole) {
+    FailCell(fmt::format("use a whole number from 1 to {}", kMostWhole));
   }
   ++column_;
   return cell.get<int64_t>();
 }
 
 double RowReader::TakeNumber() {
-  // Bytes, rates and times past these are no measurements, and overflow what is made of them.
-  constexpr double kLeast = 1e-9, kMost = 1e18;
   const ProfileJson& cell = cells_[column_];
-  if (!cell.is_number() || !(cell.get<double>() >= kLeast && cell.get<double>() <= kMost)) {
-    FailCell(fmt::format("use a number from {:g} to {:g}", kLeast, kMost));
+  if (!cell.is_number() || !(cell.get<double>() >= kLeastCell && cell.get<double>() <= kMostCell)) {
+    FailCell(fmt::format("use a number from {:g} to {:g}", kLeastCell, kMostCell));
   }
   ++column_;
   return cell.get<double>();

@@ -16,6 +16,11 @@
 
 namespace zeroplan {
 
+// Cells of a table. Bytes, rates and times past these are no measurements, and overflow what is
+// made of them.
+inline constexpr int64_t kMostWhole = 1'000'000'000;  // of whole numbers, which begin at 1
+inline constexpr double kLeastCell = 1e-9, kMostCell = 1e18;
+
 // What surrounds a table's rows, and the rows.
 struct TableText {
   std::string path;

@@ -58,8 +58,8 @@ std::string ReadFile(const std::string& path) {
 HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
   FigureReader reader(json, source);
   const std::string schema = reader.Text("schema");
-  if (schema != "zeroplan.hw/1") {
-    reader.Fail("schema", fmt::format("\"{}\" is not allowed; use \"zeroplan.hw/1\"", schema));
+  if (schema != kProfileSchema) {
+    reader.Fail("schema", fmt::format("\"{}\" is not allowed; use \"{}\"", schema, kProfileSchema));
   }
   HardwareProfile profile;
   profile.source = source;

@@ -165,7 +165,7 @@ class FieldWriter {
 }  // namespace
 
 std::string WriteProfile(const HardwareProfile& profile) {
-  ProfileJson json = {{"schema", "zeroplan.hw/1"}};
+  ProfileJson json = {{"schema", kProfileSchema}};
   ForEachField(profile, FieldWriter(json));
   return FormatProfileJson(json);
 }

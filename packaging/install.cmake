@@ -32,8 +32,13 @@ else()
     COMMAND ${describing_program} completion bash -o ${manual}/zeroplan
     COMMAND ${describing_program} completion zsh -o ${manual}/_zeroplan
     COMMAND ${describing_program} completion fish -o ${manual}/zeroplan.fish
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${manual}/schemas
+    COMMAND ${describing_program} config schema config -o ${manual}/schemas/config.schema.json
+    COMMAND ${describing_program} config schema profile -o ${manual}/schemas/profile.schema.json
+    COMMAND ${describing_program} config schema plan -o ${manual}/schemas/plan.schema.json
+    COMMAND ${describing_program} config schema metrics -o ${manual}/schemas/metrics.schema.json
     COMMAND ${CMAKE_COMMAND} -E touch ${manual}/written
-    COMMENT "Writing manual pages and completions" VERBATIM)
+    COMMENT "Writing manual pages, completions and schemas" VERBATIM)
   add_custom_target(zeroplan_manual ALL DEPENDS ${manual}/written)
   install(DIRECTORY ${manual}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT manual)
   install(FILES ${manual}/zeroplan
@@ -42,6 +47,8 @@ else()
     DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT manual)
   install(FILES ${manual}/zeroplan.fish
     DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT manual)
+  # Of the files that people edit (docs/formats.md).
+  install(DIRECTORY ${manual}/schemas DESTINATION ${CMAKE_INSTALL_DATADIR}/zeroplan COMPONENT manual)
 endif()
 
 # Messages and pages name docs/NAME.md; README.md links to these and to the examples.

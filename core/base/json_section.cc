@@ -54,8 +54,15 @@ JsonSection::JsonSection(const JsonNode* node, std::string path, std::string sou
   node_ = nullptr;
 }
 
+JsonKey& JsonSection::Key(std::string_view key) {
+  const auto found = std::find(known_.begin(), known_.end(), key);
+  if (found != known_.end()) return keys_[static_cast<size_t>(found - known_.begin())];
+  known_.emplace_back(key);
+  return keys_.emplace_back(JsonKey{std::string(key)});
+}
+
 const JsonNode* JsonSection::Raw(std::string_view key) {
-  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  Key(key);
   return node_ == nullptr ? nullptr : node_->Find(key);
 }
 
@@ -72,6 +79,7 @@ bool JsonSection::IsAuto(std::string_view key) {
 }
 
 std::optional<bool> JsonSection::Bool(std::string_view key) {
+  Key(key).kind = JsonKey::Kind::kBool;
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
   if (node->kind == JsonNode::Kind::kScalar) {
@@ -91,6 +99,10 @@ std::optional<bool> JsonSection::Bool(std::string_view key) {
 
 std::optional<int64_t> JsonSection::Int(std::string_view key, int64_t min, int64_t max,
                                         std::string_view allowed) {
+  JsonKey& known = Key(key);
+  known.kind = JsonKey::Kind::kWhole;
+  known.min = static_cast<double>(min);
+  known.max = static_cast<double>(max);
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
   const std::optional<int64_t> value = AsInt(AsNumber(*node));
@@ -103,6 +115,10 @@ std::optional<int64_t> JsonSection::Int(std::string_view key, int64_t min, int64
 
 std::optional<double> JsonSection::Number(std::string_view key, double min, double max,
                                           std::string_view allowed) {
+  JsonKey& known = Key(key);
+  known.kind = JsonKey::Kind::kNumber;
+  known.min = min;
+  known.max = max;
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
   const JsonScalar number = AsNumber(*node);
@@ -118,10 +134,26 @@ std::optional<double> JsonSection::Number(std::string_view key, double min, doub
 }
 
 std::optional<std::string> JsonSection::String(std::string_view key, std::string_view allowed) {
+  Key(key).kind = JsonKey::Kind::kText;
   const JsonNode* node = Value(key);
   if (node == nullptr) return std::nullopt;
   if (node->is_string()) return node->scalar.text();
   ReportValue(key, allowed.empty() ? "a string" : allowed);
+  return std::nullopt;
+}
+
+std::optional<std::string> JsonSection::Word(std::string_view key,
+                                             const std::vector<std::string>& words,
+                                             std::string_view allowed, bool any_case) {
+  const std::optional<std::string> text = String(key, allowed);
+  JsonKey& known = Key(key);
+  known.words = words;
+  known.any_case = any_case;
+  if (!text) return std::nullopt;
+  for (const std::string& word : words) {
+    if (*text == word || (any_case && Lower(*text) == Lower(word))) return word;
+  }
+  ReportValue(key, allowed);
   return std::nullopt;
 }
 

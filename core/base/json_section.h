@@ -22,6 +22,21 @@ struct JsonProblem {
   std::string text;
 };
 
+// What a reader asked of a key, for those who describe what is read (planner/schemas).
+struct JsonKey {
+  enum class Kind : uint8_t { kAny, kBool, kWhole, kNumber, kText, kSection };
+  std::string name;
+  Kind kind = Kind::kAny;
+  double min = 0, max = 0;           // of kWhole and kNumber
+  std::vector<std::string> words{};  // of kText: the only ones; empty: any
+  bool any_case = false;             // of these
+  bool or_bool = false;              // a switch will do, too
+  bool required = false;             // where its section is there
+  bool refused = false;              // an error where it is switched on (IsSwitchedOn)
+  std::string form{};                // the JSON Schema of what no getter reads
+  std::string about{};               // what to know of it, for people
+};
+
 // Getters return nullopt for a key that is absent, null or "auto": it is open. They take numbers as
 // people write them (5e8, "1"). Anything else is a problem: "SOURCE:LINE: path.key: VALUE is not
 // allowed; use ALLOWED". `allowed` replaces the generic ending. A problem is thrown as
@@ -39,6 +54,10 @@ class JsonSection {
   const std::string& path() const { return path_; }
   const std::string& source() const { return source_; }
   const std::vector<std::string>& known() const { return known_; }
+  // The same in full, in the same order.
+  const std::vector<JsonKey>& keys() const { return keys_; }
+  // What is known of a key, to be told more. Marks it as known.
+  JsonKey& Key(std::string_view key);
 
   // The member as written, or nullptr. Marks the key as known.
   const JsonNode* Raw(std::string_view key);
@@ -53,6 +72,9 @@ class JsonSection {
   std::optional<double> Number(std::string_view key, double min, double max,
                                std::string_view allowed = {});
   std::optional<std::string> String(std::string_view key, std::string_view allowed = {});
+  // One of `words`, as they are written there; with `any_case` also with other capitals.
+  std::optional<std::string> Word(std::string_view key, const std::vector<std::string>& words,
+                                  std::string_view allowed, bool any_case = false);
 
   // Keys that are present and were never asked for, in the order of the text.
   std::vector<std::string> Unknown() const;
@@ -84,6 +106,7 @@ class JsonSection {
   std::string path_, source_;
   std::vector<JsonProblem>* problems_;
   std::vector<std::string> known_;
+  std::vector<JsonKey> keys_;
 };
 
 // The number that a scalar is or, as a string, spells; nullopt for anything else.

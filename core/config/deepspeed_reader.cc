@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/config/config_description.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_check.h"
@@ -28,7 +29,30 @@ bool HasGradAccumKey(const JsonNode& root) {
   return key != nullptr && !key->is_null() && !(key->is_string() && key->scalar == "auto");
 }
 
+void ReadSections(ReaderState* state) {
+  ReadBatch(state);
+  ReadPrecision(state);
+  ReadZero(state);
+  ReadCommunication(state);
+  ReadOptimizer(state);
+  ReadScheduler(state);
+  ReadRecompute(state);
+  ReadOtherKeys(state);
+}
+
 }  // namespace
+
+std::vector<ConfigSection> DescribeConfig(std::string_view config) {
+  const JsonNode root = ParseJsonText(config, "config");
+  const ReadContext context;
+  ReaderState state(root, "config", context);
+  ReadSections(&state);
+  std::vector<ConfigSection> sections;
+  for (const JsonSection& section : state.sections()) {
+    sections.push_back({section.path(), section.keys()});
+  }
+  return sections;
+}
 
 ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                                const ReadContext& context) {
@@ -38,14 +62,7 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
                kMaxValues);
   }
   ReaderState state(root, source, context);
-  ReadBatch(&state);
-  ReadPrecision(&state);
-  ReadZero(&state);
-  ReadCommunication(&state);
-  ReadOptimizer(&state);
-  ReadScheduler(&state);
-  ReadRecompute(&state);
-  ReadOtherKeys(&state);
+  ReadSections(&state);
   state.CheckUnknownKeys();
   // With a value missing, what else looks wrong may only follow from that.
   if (!state.HasProblems()) {

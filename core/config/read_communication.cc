@@ -86,10 +86,8 @@ void ReadCommunication(ReaderState* state) {
     if (prescale) state->Warn(root, "prescale_gradients", kRefused);
     if (factor != 1.0) state->Warn(root, "gradient_predivide_factor", kRefused);
   }
-  const std::string op = root.String("gradient_allreduce_op").value_or("mean");
-  if (op != "avg" && op != "mean") {
-    root.ReportValue("gradient_allreduce_op", "\"mean\" (a sum over ranks is not supported)");
-  }
+  root.Word("gradient_allreduce_op", {"mean", "avg"},
+            "\"mean\" (a sum over ranks is not supported)");
 }
 
 }  // namespace zeroplan

@@ -19,6 +19,8 @@ std::string Lower(std::string text) {
 }
 
 void ReadBetas(JsonSection* params, OptimizerConfig* out) {
+  params->Key("betas").form =
+      R"({"type":["array","string","null"],"items":{"type":["number","string","null"],"minimum":0,"exclusiveMaximum":1},"minItems":2,"maxItems":2})";
   const JsonNode* node = params->Value("betas");
   if (node == nullptr) return;
   constexpr const char* kAllowed = "two numbers from 0 to below 1, such as [0.9, 0.999]";
@@ -61,6 +63,9 @@ void ReadOptimizerSection(ReaderState* state) {
   JsonSection& section = state->Open(&state->root(), "optimizer");
   const std::string type = section.String("type", kTypes).value_or("AdamW");
   const std::string lower = Lower(type);
+  JsonKey& type_key = section.Key("type");
+  type_key.required = type_key.any_case = true;
+  type_key.words = {"AdamW", "Adam"};
   if (section.present() && section.Raw("type") == nullptr) {
     section.Report("type", "is missing; add \"type\": \"AdamW\"");
   }
@@ -95,6 +100,7 @@ void ReadOptimizerSection(ReaderState* state) {
 void ReadClipping(ReaderState* state) {
   JsonSection& root = state->root();
   OptimizerConfig& out = state->result.setup.optimizer;
+  root.Key("gradient_clipping").or_bool = true;
   const JsonNode* node = root.Value("gradient_clipping");
   if (node != nullptr && node->kind == JsonNode::Kind::kScalar && node->scalar.is_boolean()) {
     out.gradient_clipping = node->scalar.boolean() ? 1.0 : 0.0;

@@ -1,6 +1,5 @@
 // activation_checkpointing, and keys that do not steer a run.
 #include <algorithm>
-#include <cctype>
 
 #include "core/base/printable.h"
 #include "core/base/units.h"
@@ -116,12 +115,8 @@ void ReadIdleSections(ReaderState* state) {
 
 void ReadCheckpoint(ReaderState* state) {
   JsonSection& section = state->Open(&state->root(), "checkpoint");
-  std::string mode = section.String("tag_validation").value_or("Warn");
-  std::transform(mode.begin(), mode.end(), mode.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (mode != "warn" && mode != "ignore" && mode != "fail") {
-    section.ReportValue("tag_validation", "\"Ignore\", \"Warn\" or \"Fail\"");
-  }
+  section.Word("tag_validation", {"Ignore", "Warn", "Fail"}, "\"Ignore\", \"Warn\" or \"Fail\"",
+               /*any_case=*/true);
   section.Bool("load_universal");
   section.Bool("use_node_local_storage");
   for (const char* key : {"parallel_write", "writer", "checkpoint_serialization"}) section.Raw(key);
@@ -157,9 +152,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   JsonSection& own = state->Open(&state->root(), "_zeroplan");
   const std::optional<int64_t> every =
       own.Int("checkpoint_every", 1, std::numeric_limits<int32_t>::max());
-  const std::optional<std::string> kind = own.String("checkpointing");
-  if (kind && *kind != "selective") own.ReportValue("checkpointing", "\"selective\"");
-  const bool selective = kind.has_value();
+  const bool selective = own.Word("checkpointing", {"selective"}, "\"selective\"").has_value();
   state->result.setup.deterministic = own.Bool("deterministic").value_or(false);
   ReadRunSchedule(state, &own);
   // Whose config it is. That of another runtime has none of DeepSpeed's keys.
@@ -173,10 +166,7 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
                 "says that the config was chosen for " + PrintableText(*runtime, 60) +
                     "; for zeroplan's executor another may be faster ('zeroplan plan')");
   }
-  const std::optional<std::string> compile = own.String("compile");
-  if (compile && *compile != "none" && *compile != "layers" && *compile != "all") {
-    own.ReportValue("compile", "\"none\", \"layers\" or \"all\"");
-  }
+  own.Word("compile", {"none", "layers", "all"}, "\"none\", \"layers\" or \"all\"");
   if (!section->present()) {
     if (selective) out = kSelectiveRecompute;
     if (every) {

@@ -89,6 +89,9 @@ std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char
                                std::optional<Dtype> of_option) {
   constexpr const char* kAllowed = "\"fp32\", \"fp16\" or \"bf16\"";
   const std::optional<std::string> text = section->String(key, kAllowed);
+  JsonKey& known = section->Key(key);
+  known.words = {"fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"};
+  known.any_case = true;
   if (!text) return of_option;
   Dtype dtype;
   try {
@@ -140,8 +143,9 @@ void ReadPrecision(ReaderState* state) {
   JsonSection& bf16 = state->Open(&root, bf16_key);
   const Switch fp16_switch = ReadSwitch(&root, &fp16);
   const Switch bf16_switch = ReadSwitch(&root, &bf16);
-  fp16.Raw("enabled");  // known, also where the section is absent
-  bf16.Raw("enabled");
+  for (JsonSection* section : {&fp16, &bf16}) {  // known, also where the section is absent
+    section->Key("enabled").kind = JsonKey::Kind::kBool;
+  }
   state->result.setup.precision.dtype = ChooseDtype(state, fp16_switch, bf16_switch, bf16_key);
   ReadLossScale(state, &fp16);
   ReadBf16(state, &bf16);

@@ -60,10 +60,8 @@ void ReadWarmup(ReaderState* state, JsonSection* section, JsonSection* params) {
         params->Number("warmup_max_lr", 0, kMaxNumber, kRate).value_or(own ? 0.001 : lr);
   }
   out.warmup_steps = params->Int("warmup_num_steps", 0, int64_t{1} << 53).value_or(1000);
-  const std::string warmup = params->String("warmup_type").value_or("log");
-  if (warmup != "log" && warmup != "linear") {
-    params->ReportValue("warmup_type", "\"log\" or \"linear\"");
-  }
+  const std::string warmup =
+      params->Word("warmup_type", {"log", "linear"}, "\"log\" or \"linear\"").value_or("log");
   out.log_warmup = warmup == "log";
   ReadTotalSteps(state, section, params, &out);
 }
@@ -119,12 +117,13 @@ std::optional<ScheduleKind> ReadKind(JsonSection* section) {
                              {"WarmupCosineLR", ScheduleKind::kWarmupCosine},
                              {"OneCycle", ScheduleKind::kOneCycle},
                              {"LRRangeTest", ScheduleKind::kRangeTest}};
-  const std::optional<std::string> type = section->String("type", kTypes);
-  if (!type) return std::nullopt;
+  std::vector<std::string> names;
+  for (const Name& known : kNames) names.emplace_back(known.name);
+  const std::optional<std::string> type = section->Word("type", names, kTypes);
+  section->Key("type").required = true;
   for (const Name& known : kNames) {
-    if (*type == known.name) return known.kind;
+    if (type == known.name) return known.kind;
   }
-  section->ReportValue("type", kTypes);
   return std::nullopt;
 }
 
@@ -156,11 +155,13 @@ void ReadScheduler(ReaderState* state) {
   if (params.Int("last_batch_iteration", -1).value_or(-1) > 0) {
     params.Report("last_batch_iteration", "is set by the checkpoint on --resume; remove the key");
   }
+  params.Key("last_batch_iteration").max = 0;
 }
 
 void ReadRunSchedule(ReaderState* state, JsonSection* own) {
   constexpr const char* kShapes = "\"constant\", \"linear\" or \"cosine\"";
-  const std::optional<std::string> shape = own->String("lr_schedule", kShapes);
+  const std::optional<std::string> shape =
+      own->Word("lr_schedule", {"constant", "linear", "cosine"}, kShapes);
   RunScheduleConfig run;
   run.warmup_share = own->Number("warmup_ratio", 0, 1).value_or(0);
   run.warmup_steps = own->Int("warmup_num_steps", 0, kMaxSteps).value_or(0);
@@ -178,7 +179,6 @@ void ReadRunSchedule(ReaderState* state, JsonSection* own) {
     out.of_run = run;
     return;
   }
-  own->ReportValue("lr_schedule", kShapes);
 }
 
 }  // namespace zeroplan

@@ -19,12 +19,10 @@ std::string Stage3Key(JsonSection* zero, const std::string& name) {
 
 OffloadDevice ReadDevice(JsonSection* section) {
   constexpr const char* kAllowed = "\"none\", \"cpu\" or \"nvme\"";
-  const std::string device = section->String("device", kAllowed).value_or("none");
-  if (device == "none") return OffloadDevice::kNone;
+  const std::string device =
+      section->Word("device", {"none", "cpu", "nvme"}, kAllowed).value_or("none");
   if (device == "cpu") return OffloadDevice::kCpu;
-  if (device == "nvme") return OffloadDevice::kNvme;
-  section->ReportValue("device", kAllowed);
-  return OffloadDevice::kNone;
+  return device == "nvme" ? OffloadDevice::kNvme : OffloadDevice::kNone;
 }
 
 // The folder, which nvme cannot do without. Another device has no use for one.
@@ -154,10 +152,12 @@ void ReadUnsupported(ReaderState* state, JsonSection* zero) {
     zero->Report("zero_hpz_partition_size", "values above 1 are not supported: {}; use 1",
                  kZeroPlusPlus);
   }
+  zero->Key("zero_hpz_partition_size").max = 1;
   if (zero->Int("mics_shard_size", -1).value_or(-1) > 0) {
     zero->Report("mics_shard_size",
                  "values above 0 are not supported: zeroplan cannot do MiCS yet; use -1 (off)");
   }
+  zero->Key("mics_shard_size").max = 0;
   state->Reject(zero, "mics_hierarchical_params_gather", "zeroplan cannot do MiCS yet",
                 "remove it");
   state->Reject(zero, "zenflow", "zeroplan does not update asynchronously", "remove it");
@@ -199,6 +199,7 @@ void ReadZero(ReaderState* state) {
   const bool deprecated = DeprecatedBool(state, &deprecated_stage) != nullptr;
   JsonSection& zero = deprecated ? state->OpenNode(nullptr, state->root(), "zero_optimization")
                                  : state->Open(&state->root(), "zero_optimization");
+  state->root().Key("zero_optimization").or_bool = true;
   const int64_t stage = zero.Int("stage", 0, 3, "0, 1, 2 or 3").value_or(deprecated_stage);
   out = ReaderZeroDefaults(static_cast<int>(stage));
   auto elements = [&](const char* key, uint64_t fallback) {

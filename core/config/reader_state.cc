@@ -14,8 +14,9 @@ JsonSection& ReaderState::Open(JsonSection* parent, std::string_view key) {
   return OpenNode(parent->Value(key), *parent, key);
 }
 
-JsonSection& ReaderState::OpenNode(const JsonNode* node, const JsonSection& parent,
+JsonSection& ReaderState::OpenNode(const JsonNode* node, JsonSection& parent,
                                    std::string_view key) {
+  parent.Key(key).kind = JsonKey::Kind::kSection;
   std::string path =
       parent.path().empty() ? std::string(key) : parent.path() + "." + std::string(key);
   return sections_.emplace_back(node, std::move(path), source_, &problems_);
@@ -30,6 +31,7 @@ void ReaderState::Warn(const JsonSection& section, std::string_view key, std::st
 }
 
 void ReaderState::NoEffect(JsonSection* section, std::string_view key, std::string_view why) {
+  section->Key(key).about = fmt::format("No effect: {}.", why);
   const JsonNode* node = section->Value(key);
   if (node != nullptr && IsSwitchedOn(*node)) {
     Note(*section, key, fmt::format("has no effect: {}", why));
@@ -38,6 +40,9 @@ void ReaderState::NoEffect(JsonSection* section, std::string_view key, std::stri
 
 void ReaderState::Reject(JsonSection* section, std::string_view key, std::string_view why,
                          std::string_view fix) {
+  JsonKey& known = section->Key(key);
+  known.refused = true;
+  known.about = fmt::format("Not supported: {}; {}.", why, fix);
   const JsonNode* node = section->Value(key);
   if (node != nullptr && IsSwitchedOn(*node)) {
     section->Report(key, "{} is not supported: {}; {}", node->Quote(), why, fix);
@@ -45,6 +50,7 @@ void ReaderState::Reject(JsonSection* section, std::string_view key, std::string
 }
 
 void ReaderState::OnlyDefault(JsonSection* section, std::string_view key, bool supported) {
+  section->Key(key).about = fmt::format("Only {} is supported yet.", supported);
   const bool value = section->Bool(key).value_or(supported);
   if (value != supported) {
     section->Report(key, "{} is not supported yet; use {} or remove the key", value, supported);

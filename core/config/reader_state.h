@@ -26,7 +26,8 @@ class ReaderState {
   // section is read in full (its known keys registered) whether or not it is there.
   JsonSection& Open(JsonSection* parent, std::string_view key);
   // The same for a member that is known to be an object, or nullptr for an absent section.
-  JsonSection& OpenNode(const JsonNode* node, const JsonSection& parent, std::string_view key);
+  JsonSection& OpenNode(const JsonNode* node, JsonSection& parent, std::string_view key);
+  const std::deque<JsonSection>& sections() const { return sections_; }
 
   // Each adds "SOURCE:LINE: path.key: text" to the list of its name.
   void Note(const JsonSection& section, std::string_view key, std::string_view text);

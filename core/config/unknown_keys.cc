@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/config/config_description.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -53,11 +54,18 @@ std::string_view MisplacedFix(std::string_view key) {
   return found == kMisplaced.end() ? std::string_view() : found->fix;
 }
 
-bool IsComment(std::string_view key) {
-  return key.starts_with('_') || key == "comment" || key == "comments" || key == "description";
+}  // namespace
+
+const std::vector<std::string_view>& CommentKeys() {
+  static const std::vector<std::string_view> keys = {"$schema", "comment", "comments",
+                                                     "description"};
+  return keys;
 }
 
-}  // namespace
+bool IsCommentKey(std::string_view key) {
+  const auto& keys = CommentKeys();
+  return key.starts_with('_') || std::find(keys.begin(), keys.end(), key) != keys.end();
+}
 
 std::string ReaderState::HomeOf(std::string_view key, const JsonSection& asking) const {
   if (std::find(kCommonKeys.begin(), kCommonKeys.end(), key) != kCommonKeys.end()) return "";
@@ -105,7 +113,7 @@ std::string ReaderState::NearestAnywhere(std::string_view key) const {
 }
 
 void ReaderState::CheckRootKey(const std::string& key) {
-  if (IsComment(key)) return;
+  if (IsCommentKey(key)) return;
   const std::string_view fix = MisplacedFix(key);
   const std::string home = HomeOf(key, root());
   const std::string nearest = NearestAnywhere(key);

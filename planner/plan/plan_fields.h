@@ -50,4 +50,13 @@ void ForEachField(T& lower, Visit&& visit) {
   visit(PlanField{"checkpoint_chunk_elements", 1}, lower.checkpoint_chunk_elements);
 }
 
+// Keys of `predicted` and `search` that reader, writer and schema know by name.
+inline constexpr const char* kPlanTraffic[] = {"comm_bytes_per_step", "pcie_bytes_per_step"};
+inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "exposed_offload",
+                                                   "optimizer", "total"};
+inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
+                                                    "judged",     "left",          "lowered"};
+// Of the top level: what `plan --format json` adds for others than a reader of plans.
+inline constexpr const char* kPlanReportKeys[] = {"gap", "stages", "claims", "assumed", "notes"};
+
 }  // namespace zeroplan

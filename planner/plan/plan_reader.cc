@@ -184,11 +184,9 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
   host.Bytes("total");
   host.Finish();
   footprint.nvme_bytes = section.Bytes("nvme_bytes");
-  for (const char* key : {"comm_bytes_per_step", "pcie_bytes_per_step"}) section.Bytes(key);
+  for (const char* key : kPlanTraffic) section.Bytes(key);
   PlanSection seconds = inner("step_seconds");
-  for (const char* key : {"compute", "exposed_comm", "exposed_offload", "optimizer"}) {
-    seconds.NumberOrNull(key);
-  }
+  for (const char* key : kPlanStepSeconds) seconds.NumberOrNull(key);
   plan.step_seconds = seconds.NumberOrNull("total");
   seconds.Finish();
   section.NumberOrNull("tokens_per_second");
@@ -198,10 +196,7 @@ void ReadPredicted(PlanSection section, const std::string& source, PlanFile& pla
 
 void ReadSearch(PlanSection section) {
   section.String("objective");
-  for (const char* key :
-       {"candidates", "cut_by_memory", "cut_by_score", "judged", "left", "lowered"}) {
-    section.Int(key);
-  }
+  for (const char* key : kPlanSearchCounts) section.Int(key);
   section.Number("seconds", 0, kMost);
   section.Finish();
 }
@@ -275,7 +270,8 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
   ReadSearch(section("search"));
   plan.advice = ReadAdvice(root);
   // What WritePlanReport adds is for others.
-  for (const char* key : {"gap", "stages", "claims", "assumed", "notes"}) root.Node(key);
+  for (const char* key : kPlanReportKeys) root.Node(key);
+  root.Node("$schema");  // an editor's
   root.Finish();
   return plan;
 }
