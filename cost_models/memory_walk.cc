@@ -1,6 +1,7 @@
 #include "cost_models/memory_walk.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -41,11 +42,16 @@ class Walker {
 
  private:
   void Visit(const Instruction& instruction) {
-    std::visit(Overload{[&](const Alloc& alloc) { Begin(alloc.buffer); },
-                        [&](const Free& free) { End(free.buffer); }, [](const LaunchKernel&) {},
-                        [](const Collective&) {}, [](const Copy&) {}, [](const FileIo&) {},
-                        [](const RecordEvent&) {}, [](const WaitEvent&) {}},
-               instruction.op);
+    const bool changes = std::visit(
+        Overload{[&](const Alloc& alloc) { return Begin(alloc.buffer), true; },
+                 [&](const Free& free) { return End(free.buffer), true; },
+                 [](const LaunchKernel&) { return false; }, [](const Collective&) { return false; },
+                 [](const Copy&) { return false; }, [](const FileIo&) { return false; },
+                 [](const RecordEvent&) { return false; }, [](const WaitEvent&) { return false; }},
+        instruction.op);
+    // As much is live as before, in the same phase.
+    if (!changes && instruction.phase == last_phase_) return;
+    last_phase_ = instruction.phase;
     auto& peak = report_.phases[static_cast<size_t>(instruction.phase)];
     const uint64_t live = live_bytes_[static_cast<size_t>(Space::kDevice)];
     if (live > peak.bytes) {
@@ -86,8 +92,16 @@ class Walker {
     std::vector<Culprit> labels;
     std::vector<const char*> seen;  // labels are static strings: most compare equal by address
     std::vector<uint32_t> label_of(program_.buffers.size());
+    // Where a label was found last: there are few, and thousands of buffers.
+    std::array<std::pair<const char*, uint32_t>, 64> known{};
     for (BufferId id = 0; id < program_.buffers.size(); ++id) {
       const char* text = program_.buffers[id].label;
+      const auto address = reinterpret_cast<uintptr_t>(text);
+      auto& last = known[(address ^ (address >> 6)) % known.size()];
+      if (last.first == text) {
+        label_of[id] = last.second;
+        continue;
+      }
       auto found = std::find(seen.begin(), seen.end(), text);
       if (found == seen.end()) {
         seen.push_back(text);
@@ -95,6 +109,7 @@ class Walker {
         found = seen.end() - 1;
       }
       label_of[id] = static_cast<uint32_t>(found - seen.begin());
+      last = {text, label_of[id]};
     }
     std::array<size_t, kPhases> by_time{};
     for (size_t phase = 0; phase < by_time.size(); ++phase) by_time[phase] = phase;
@@ -142,6 +157,7 @@ class Walker {
   std::array<uint64_t, kSpaces> live_bytes_{};
   std::array<uint64_t, kMemoryClasses> live_classes_{};
   std::array<size_t, kPhases> peak_at_{};  // events before the phase's peak
+  std::optional<Phase> last_phase_;        // of the instruction before
 };
 
 }  // namespace

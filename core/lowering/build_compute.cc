@@ -6,6 +6,7 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/model_graph.h"
 #include "core/lowering/passes.h"
+#include "core/lowering/walk_cache.h"
 #include "core/model/model_family.h"
 #include "core/program/step_state.h"
 
@@ -113,14 +114,13 @@ void BuildDecode(Program& p, std::vector<BufferId> caches, const LowerOptions& o
   builder.RowLogits(graph->Final(x_1C), graph->head(), p.logits_host_buffer);
 }
 
-}  // namespace
-
-Program BuildCompute(Program p, const LowerOptions& options) {
+// Persistent buffers of any purpose.
+void AddInputs(Program& p, const LowerOptions& options) {
   const bool train = options.purpose == Purpose::kTrain;
-  const int64_t batch = p.setup.batch.micro_batch;
   p.document_borders = train && options.document_borders;
   const int64_t tables = p.document_borders ? 3 : 2;
-  const auto token_bytes = static_cast<uint64_t>(tables * batch * p.setup.batch.seq_len) * 4;
+  const auto token_bytes =
+      static_cast<uint64_t>(tables * p.setup.batch.micro_batch * p.setup.batch.seq_len) * 4;
   p.state_buffer =
       AddPersistent(p, "step_state", Role::kState, Dtype::kU8, sizeof(StepState), Space::kDevice);
   p.state_host_buffer = AddPersistent(p, "step_state", Role::kStateHost, Dtype::kU8,
@@ -130,30 +130,11 @@ Program BuildCompute(Program p, const LowerOptions& options) {
   p.tokens_host_buffer =
       AddPersistent(p, "tokens", Role::kTokensHost, Dtype::kI32, token_bytes, Space::kPinned);
   AddUnitBuffers(p, train);
-  if (!train) {
-    p.logits_host_buffer = AddPersistent(
-        p, "logits", Role::kStaging, Dtype::kF32,
-        static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(Dtype::kF32), Space::kPinned);
-    std::vector<BufferId> caches;
-    if (options.keep_keys_values) caches = AddCaches(p);
-    CopyTokens(p, Section::kGenerate);
-    CopyPosition(p, Section::kGenerate);
-    GraphBuilder builder(p, Section::kGenerate, batch, options);
-    builder.KeepKeysValues(caches);
-    const auto graph = p.model.family->MakeGraph(builder);
-    const Value row_1C = builder.SelectRow(Forward(builder, *graph), "row");
-    builder.RowLogits(graph->Final(row_1C), graph->head(), p.logits_host_buffer);
-    if (options.keep_keys_values) BuildDecode(p, std::move(caches), options);
-    return p;
-  }
-  p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);
-  p.refs.reserve(static_cast<size_t>(p.model.layers) * 360 + 512);
-  CopyTokens(p, Section::kMicroStep);
-  GraphBuilder builder(p, Section::kMicroStep, batch, options);
-  ForwardBackward(builder, *p.model.family->MakeGraph(builder));
+}
 
+void BuildEval(Program& p, const LowerOptions& options) {
   CopyTokens(p, Section::kEval);
-  GraphBuilder eval(p, Section::kEval, batch, options);
+  GraphBuilder eval(p, Section::kEval, p.setup.batch.micro_batch, options);
   const auto graph = p.model.family->MakeGraph(eval);
   eval.HeadLoss(graph->Final(Forward(eval, *graph)), graph->head(), false);
   Emitter emit(p, p.section(Section::kEval));
@@ -164,6 +145,44 @@ Program BuildCompute(Program p, const LowerOptions& options) {
     emit.Collect(CollectiveKind::kAllReduce, Dtype::kF64, {&segment, 1}, Stream::kReduce, true);
   }
   emit.CopyTo({p.state_buffer, at, 8, 0}, {p.state_host_buffer, at, 8, 0});
+}
+
+void BuildGenerate(Program& p, const LowerOptions& options) {
+  p.logits_host_buffer = AddPersistent(
+      p, "logits", Role::kStaging, Dtype::kF32,
+      static_cast<uint64_t>(p.model.padded_vocab) * DtypeBytes(Dtype::kF32), Space::kPinned);
+  std::vector<BufferId> caches;
+  if (options.keep_keys_values) caches = AddCaches(p);
+  CopyTokens(p, Section::kGenerate);
+  CopyPosition(p, Section::kGenerate);
+  GraphBuilder builder(p, Section::kGenerate, p.setup.batch.micro_batch, options);
+  builder.KeepKeysValues(caches);
+  const auto graph = p.model.family->MakeGraph(builder);
+  const Value row_1C = builder.SelectRow(Forward(builder, *graph), "row");
+  builder.RowLogits(graph->Final(row_1C), graph->head(), p.logits_host_buffer);
+  if (options.keep_keys_values) BuildDecode(p, std::move(caches), options);
+}
+
+}  // namespace
+
+Program BuildStepCompute(Program p, const LowerOptions& options) {
+  AddInputs(p, options);
+  p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);
+  p.refs.reserve(static_cast<size_t>(p.model.layers) * 360 + 512);
+  CopyTokens(p, Section::kMicroStep);
+  GraphBuilder builder(p, Section::kMicroStep, p.setup.batch.micro_batch, options);
+  ForwardBackward(builder, *p.model.family->MakeGraph(builder));
+  return p;
+}
+
+Program BuildCompute(Program p, const LowerOptions& options) {
+  if (options.purpose == Purpose::kTrain) {
+    p = BuildStepCompute(std::move(p), options);
+    BuildEval(p, options);
+  } else {
+    AddInputs(p, options);
+    BuildGenerate(p, options);
+  }
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/lowering/passes.h"
+#include "core/lowering/walk_cache.h"
 
 namespace zeroplan {
 namespace {
@@ -14,6 +15,15 @@ constexpr auto kPassesToWalk = [] {
   for (Pass& pass : passes) {
     if (pass.run == InsertCheckpoint) pass.run = InsertCheckpointMemory;
     if (pass.leaves == DraftStage::kEvents) pass.run = WithoutOptions<AssignStepEvents>;
+  }
+  return passes;
+}();
+
+// The same for choices whose evaluation is known.
+constexpr auto kPassesWithoutEval = [] {
+  auto passes = kPassesToWalk;
+  for (Pass& pass : passes) {
+    if (pass.run == BuildCompute) pass.run = BuildStepCompute;
   }
   return passes;
 }();
@@ -53,6 +63,18 @@ Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<Pa
                     const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
   return RunPasses(kPassesToWalk, EmptyProgram(model, std::move(tensors), setup, options), options,
                    cache);
+}
+
+Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
+                    const TrainSetup& setup, const LowerOptions& options, WalkCache& cache) {
+  if (const EvalMemory* eval = cache.evals.Find(tensors, setup, options)) {
+    Program program = RunPasses(kPassesWithoutEval, EmptyProgram(model, tensors, setup, options),
+                                options, &cache.places);
+    if (CoversEval(program, *eval)) return program;
+  }
+  Program program = LowerToWalk(model, std::move(tensors), setup, options, &cache.places);
+  cache.evals.Keep(program, options);
+  return program;
 }
 
 Program LowerMicroStep(const ModelSpec& model,

@@ -5,17 +5,12 @@
 #include <algorithm>
 
 #include "core/base/units.h"
+#include "core/lowering/arena_alignment.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/placement.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr uint64_t kDeviceAlignment = 128, kFileAlignment = 4096;
-
-uint64_t Alignment(size_t space) {
-  return static_cast<Space>(space) == Space::kFile ? kFileAlignment : kDeviceAlignment;
-}
 
 // Of one space, in one section: in the order of their Alloc.
 struct Transients {
@@ -71,12 +66,12 @@ Program PlaceArenas(Program p, PlacementCache& cache) {
   for (Buffer& buffer : p.buffers) {
     if (!buffer.persistent || buffer.bytes == 0) continue;
     const auto space = static_cast<size_t>(buffer.space);
-    buffer.offset = AlignUp(p.persistent_bytes[space], Alignment(space));
+    buffer.offset = AlignUp(p.persistent_bytes[space], ArenaAlignment(space));
     p.persistent_bytes[space] = buffer.offset + buffer.bytes;
     persistent_live[space] += buffer.bytes;
   }
   for (size_t space = 0; space < kSpaces; ++space) {
-    base[space] = AlignUp(p.persistent_bytes[space], Alignment(space));
+    base[space] = AlignUp(p.persistent_bytes[space], ArenaAlignment(space));
     p.arena_bytes[space] = p.persistent_bytes[space];
     p.live_peak_bytes[space] = persistent_live[space];
   }
@@ -86,7 +81,7 @@ Program PlaceArenas(Program p, PlacementCache& cache) {
     for (size_t space = 0; space < kSpaces; ++space) {
       Transients& t = transients[space];
       if (t.buffers.empty()) continue;
-      const Places& places = cache.Of(std::move(t.lifetimes), Alignment(space));
+      const Places& places = cache.Of(std::move(t.lifetimes), ArenaAlignment(space));
       for (size_t i = 0; i < t.buffers.size(); ++i) {
         p.buffers[t.buffers[i]].offset = base[space] + places.offsets[i];
       }

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "core/lowering/placement.h"
+#include "core/lowering/walk_cache.h"
 #include "core/model/model_flops.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
@@ -74,9 +74,9 @@ Estimate EstimateChoices(const EstimateInputs& inputs) {
   estimate.cluster = inputs.cluster;
   estimate.goal = inputs.goal;
   estimate.choices.reserve(inputs.setups.size());
-  PlacementCache cache;
+  WalkCache cache;
   for (const TrainSetup& setup : inputs.setups) {
-    const Program program = LowerToWalk(inputs.model, tensors, setup, inputs.lower, &cache);
+    const Program program = LowerToWalk(inputs.model, tensors, setup, inputs.lower, cache);
     estimate.choices.push_back(EstimateProgram(program, inputs.cluster, inputs.costs));
   }
   return estimate;

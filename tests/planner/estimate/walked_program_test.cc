@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "core/lowering/lower.h"
-#include "core/lowering/placement.h"
+#include "core/lowering/walk_cache.h"
 #include "cost_models/step_time.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
@@ -51,19 +51,20 @@ TEST_CASE("a walked program has the memory, traffic and step time of the one tha
   const ModelSpec model = testing::TinyModel(6);
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
   const CostModel costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2});
-  PlacementCache cache;
+  WalkCache cache;
   LowerOptions options;
   options.backend = Backend::kCuda;
   const std::vector<testing::Cell> cells = testing::AllCells({1, 2}, {Dtype::kBF16});
-  size_t shorter = 0, cells_seen = 0;
+  size_t shorter = 0, without_eval = 0, cells_seen = 0;
   for (const testing::Cell& cell : cells) {
     INFO(cell.name);
     options.async_save = !options.async_save;
     // Many chunks of each state in some, one in the others.
     options.checkpoint_chunk_elements = ++cells_seen % 3 == 0 ? 1u << 24 : 512;
     const Program run = Lower(model, tensors, cell.setup, options);
-    const Program walked = LowerToWalk(model, tensors, cell.setup, options, &cache);
+    const Program walked = LowerToWalk(model, tensors, cell.setup, options, cache);
     shorter += Instructions(walked) < Instructions(run) ? 1 : 0;
+    without_eval += walked.section(Section::kEval).empty() ? 1 : 0;
     CHECK(walked.persistent_bytes == run.persistent_bytes);
     CHECK(walked.live_peak_bytes == run.live_peak_bytes);
     CheckSame(WalkMemory(walked), WalkMemory(run));
@@ -74,6 +75,46 @@ TEST_CASE("a walked program has the memory, traffic and step time of the one tha
     CHECK(walked_time.by_stream.busy_seconds == time.by_stream.busy_seconds);
   }
   CHECK(shorter == cells.size());
+  CHECK(without_eval > 20);  // the grid varies more than one estimate does
+}
+
+TEST_CASE("evaluation is left out only where a step takes at least as much") {
+  const ModelSpec model = testing::TinyModel(4);
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
+  TrainSetup setup;
+  setup.zero.stage = 2;
+  setup.batch.world_size = 2;
+  LowerOptions options;
+  options.backend = Backend::kCuda;
+  WalkCache cache;
+  CHECK_FALSE(LowerToWalk(model, tensors, setup, options, cache).section(Section::kEval).empty());
+  setup.zero.stage = 1;
+  const EvalMemory* known = cache.evals.Find(tensors, setup, options);
+  REQUIRE(known != nullptr);
+  const EvalMemory memory = *known;
+  const Program program = LowerToWalk(model, tensors, setup, options, cache);
+  CHECK(program.section(Section::kEval).empty());
+  CHECK(CoversEval(program, memory));
+  constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
+  CHECK(memory.bytes[kDevice] > 0);
+  EvalMemory larger = memory;
+  larger.bytes[kDevice] = program.arena_bytes[kDevice] + 1;
+  CHECK_FALSE(CoversEval(program, larger));
+  larger = memory;
+  larger.live_bytes[kDevice] = program.live_peak_bytes[kDevice] + 1;
+  CHECK_FALSE(CoversEval(program, larger));
+  // Another batch, another kind of logits, or slots that evaluation shares are another evaluation.
+  TrainSetup other = setup;
+  other.batch.micro_batch = 2;
+  CHECK(cache.evals.Find(tensors, other, options) == nullptr);
+  LowerOptions chunks = options;
+  chunks.logits_chunk_bytes = 4096;
+  CHECK(cache.evals.Find(tensors, setup, chunks) == nullptr);
+  other = setup;
+  other.zero.stage = 3;
+  other.zero.offload_param.device = OffloadDevice::kNvme;
+  CHECK(LowerToWalk(model, tensors, other, options, cache).setup == other);
+  CHECK(cache.evals.Find(tensors, other, options) == nullptr);
 }
 
 }  // namespace
