@@ -7,6 +7,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/common/report_option.h"
 #include "cli/estimate_request.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -34,7 +35,7 @@ struct EstimateOptions {
   CommonOptions common;
   RuntimeOptions runtime;
   Option<Format> format;
-  std::string output, trace;
+  std::string output, trace, report;
 };
 
 // The predicted trace of the one choice that was asked for.
@@ -56,17 +57,25 @@ void RunEstimate(const EstimateOptions& options) {
     if (!options.trace.empty()) {
       ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
     }
+    if (!options.report.empty()) {
+      ThrowUsage("--report: {}: the page is of zeroplan's own runtime; leave it or --runtime out",
+                 options.report);
+    }
     RunRuntimeEstimate(options.runtime, options.common, format == Format::kJson, options.output);
     return;
   }
   Assumptions assumptions;
   const CommonOptions& common = options.common;
-  CheckWritable({{"--output", options.output}, {"--trace", options.trace}});
+  CheckWritable(
+      {{"--output", options.output}, {"--trace", options.trace}, {"--report", options.report}});
   const EstimateRequest request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
   const Estimate estimate = EstimateChoices(inputs);
+  if (!options.report.empty()) {
+    WriteOutput(options.report, EstimatePage(estimate, inputs, ReportOrigin(assumptions)));
+  }
 
   if (format != Format::kTable) {
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
@@ -98,6 +107,8 @@ void RegisterEstimate(Command& app) {
                 "Write the predicted step as a Chrome trace (chrome://tracing, ui.perfetto.dev); "
                 "with one choice only"},
                options->trace);
+  AddReportOption(command, "Output", "memory, time and throughput of every choice",
+                  options->report);
   command.Progress("Output");
   command.Run([options] { RunEstimate(*options); });
 }

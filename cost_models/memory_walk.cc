@@ -18,14 +18,22 @@ struct LifeEvent {
 
 class Walker {
  public:
-  explicit Walker(const Program& program) : program_(program), live_(program.buffers.size(), 0) {
+  Walker(const Program& program, const LiveObserver& observe)
+      : program_(program), observe_(observe), live_(program.buffers.size(), 0) {
     events_.reserve(2 * program.buffers.size());
   }
 
   MemoryReport Walk() {
     for (const SectionRun& run : WalkOrder(program_)) {
-      for (const Instruction& instruction : program_.section(run.section)) {
-        if (RunsIn(instruction, run.section, run.kinds)) Visit(instruction);
+      const std::vector<Instruction>& list = program_.section(run.section);
+      std::optional<Phase> phase;
+      for (size_t i = 0; i < list.size(); ++i) {
+        if (!RunsIn(list[i], run.section, run.kinds)) continue;
+        Visit(list[i]);
+        if (!observe_) continue;
+        if (phase == list[i].phase && !ChangesDevice(list[i])) continue;
+        phase = list[i].phase;
+        observe_({run.section, run.kinds, static_cast<uint32_t>(i), *phase, live_classes_});
       }
     }
     report_.arena_bytes = program_.arena_bytes;
@@ -58,6 +66,13 @@ class Walker {
       peak.bytes = live;
       peak_at_[static_cast<size_t>(instruction.phase)] = events_.size();
     }
+  }
+
+  bool ChangesDevice(const Instruction& instruction) const {
+    BufferId id = kNoBuffer;
+    if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) id = alloc->buffer;
+    if (const auto* free = std::get_if<Free>(&instruction.op)) id = free->buffer;
+    return id != kNoBuffer && program_.buffers[id].space == Space::kDevice;
   }
 
   void Begin(BufferId id) {
@@ -151,6 +166,7 @@ class Walker {
   }
 
   const Program& program_;
+  const LiveObserver& observe_;
   MemoryReport report_;
   std::vector<uint8_t> live_;
   std::vector<LifeEvent> events_;
@@ -166,6 +182,8 @@ std::string CulpritName(const Culprit& culprit) {
   return culprit.count == 1 ? culprit.label : fmt::format("{} x{}", culprit.label, culprit.count);
 }
 
-MemoryReport WalkMemory(const Program& program) { return Walker(program).Walk(); }
+MemoryReport WalkMemory(const Program& program, const LiveObserver& observe) {
+  return Walker(program, observe).Walk();
+}
 
 }  // namespace zeroplan

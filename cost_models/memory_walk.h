@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,21 @@ struct MemoryReport {
   uint64_t arena(Space space) const { return arena_bytes[static_cast<size_t>(space)]; }
 };
 
+// Live device bytes by MemoryClass (gaps of placement not among them) right after one instruction.
+// An Alloc or Free of a device buffer changes them; every other instruction sees what the ones
+// before it left.
+struct LiveBytes {
+  Section section;
+  uint8_t kinds;   // of micro-step; kEvery outside of it
+  uint32_t index;  // of the instruction, into its section
+  Phase phase;
+  std::array<uint64_t, kMemoryClasses> class_bytes;
+};
+using LiveObserver = std::function<void(const LiveBytes&)>;
+
 // REQUIRES: `program` is placed (arena_bytes set). Throws CheckFailure if a buffer is allocated
-// twice, freed while not live.
-MemoryReport WalkMemory(const Program& program);
+// twice, freed while not live. `observe`, if set, is called after every Alloc and Free of a device
+// buffer and at the begin of each phase of a section, in the order of the walk.
+MemoryReport WalkMemory(const Program& program, const LiveObserver& observe = nullptr);
 
 }  // namespace zeroplan

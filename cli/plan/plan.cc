@@ -11,6 +11,7 @@
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
+#include "cli/common/report_option.h"
 #include "cli/plan/config_for.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_answer.h"
@@ -25,6 +26,7 @@
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
+#include "planner/page/plan_page.h"
 #include "planner/plan/deepspeed_headroom.h"
 #include "planner/report/report_text.h"
 
@@ -129,6 +131,7 @@ void RunPlan(PlanOptions options) {
   std::vector<WantedFile> wanted = FilesOfOut(options, OtherRuntime::kDeepSpeed);
   wanted.push_back({"--plan-out", options.plan_file});
   wanted.push_back({"--trace", options.trace_file});
+  wanted.push_back({"--report", options.report_file});
   CheckWritable(wanted);
   const std::string largest = options.largest ? FindLargest(options) : "";
   Assumptions assumptions;
@@ -168,6 +171,14 @@ void RunPlan(PlanOptions options) {
     WriteReport("", text);
   }
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
+  if (!options.report_file.empty()) {
+    const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
+    std::optional<ScarcestLink> link;
+    if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
+    WriteOutput(options.report_file,
+                PlanPage({plan, answer.report, searcher.Judged(), link, *at.costs, options.quick},
+                         ReportOrigin(assumptions)));
+  }
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }
 
@@ -189,6 +200,8 @@ void RegisterPlan(Command& app) {
                options->plan_file);
   command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},
                options->trace_file);
+  AddReportOption(command, group, "the answer, what it was chosen from and where it changes",
+                  options->report_file);
   AddFormatOption(command, "schema zeroplan.plan/1", options->format);
   command.Progress(group);
   command.Flag(group, "--explain",

@@ -20,7 +20,7 @@ struct PlanOptions {
   Option<Largest> largest;  // cli/plan/largest.h
   Option<Objective> objective;
   RuntimeOptions runtime;  // cli/plan/runtime_plan.h
-  std::string deepspeed_file, plan_file, trace_file;
+  std::string deepspeed_file, plan_file, trace_file, report_file;
   Option<ConfigFormat> config_for;  // cli/plan/config_for.h
   bool explain = false, quick = false;
   Option<double> effort;  // times the search's budgets

@@ -58,6 +58,10 @@ void Refuse(const PlanOptions& options, OtherRuntime runtime) {
     ThrowUsage("--objective: {} is not searched with {}; use throughput, or leave it out{}",
                options.objective.text, asked, own);
   }
+  if (!options.report_file.empty()) {
+    ThrowUsage("--report: {}: the page is of zeroplan's own runtime; leave it or {} out{}",
+               options.report_file, asked, own);
+  }
   if (options.explain || !options.trace_file.empty()) {
     ThrowUsage(
         "{}: shows a step of zeroplan's own executor, not of {}; leave it out, or use --plan-out "

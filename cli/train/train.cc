@@ -6,11 +6,13 @@
 
 #include "cli/app.h"
 #include "cli/common/output.h"
+#include "cli/common/report_option.h"
 #include "cli/common/resolve.h"
 #include "cli/executor_commands.h"
 #include "cli/train/host_fit.h"
 #include "cli/train/packing_choice.h"
 #include "cli/train/progress.h"
+#include "cli/train/run_recorder.h"
 #include "cli/train/run_signals.h"
 #include "cli/train/trace_prediction.h"
 #include "cli/train/train_command.h"
@@ -100,7 +102,7 @@ void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, cons
 
 // The one rank a process that has a GPU, or all ranks of a CPU run.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
-                   ProcessGroup* group) {
+                   const Assumptions& assumptions, ProcessGroup* group) {
   const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
   const bool on_gpu = backend == Backend::kCuda;
   TrainOptions options = ResolveTrainOptions(command, work);
@@ -156,7 +158,14 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
     options.add_to_trace = PredictionForTrace(work, program, backend, ranks_per_host);
   }
   Progress progress(facts, metrics.get(), {command.monitor, command.watch});
-  return Train(program, options, progress);
+  if (command.report.empty() || place.rank != 0) return Train(program, options, progress);
+  std::optional<CostModel> costs;
+  if (prediction && prediction->step) {
+    costs.emplace(work.hardware, ClusterShape{place.world_size, place.local_world_size});
+  }
+  RunRecorder recorder(facts, costs ? &*costs : nullptr, backend, ReportOrigin(assumptions),
+                       progress);
+  return RunWithReport(command.report, recorder, [&] { return Train(program, options, recorder); });
 }
 
 // One of several processes. What it throws, it has told the others.
@@ -170,7 +179,7 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
       TrainWork work = ResolveWork(command, backend, place.world_size, assumptions);
       CheckRanks(work, place);
       for (const std::string& note : assumptions.notes) LogInfo("{}", note);
-      return RunRanks(command, work, backend, group.get());
+      return RunRanks(command, work, backend, assumptions, group.get());
     });
   } catch (const Error& error) {
     // Rank 0 says why the run failed, unless it is gone.
@@ -201,7 +210,8 @@ void RunTrain(const TrainCommand& command) {
     const StopSignalsBlocked blocked;
     return LaunchHostPart();
   }
-  CheckWritable({{"--metrics", command.metrics}, {"--trace", command.trace}});
+  CheckWritable(
+      {{"--metrics", command.metrics}, {"--trace", command.trace}, {"--report", command.report}});
   CheckWatch(command);
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend =
@@ -232,7 +242,7 @@ void RunTrain(const TrainCommand& command) {
     }
     for (const std::string& note : assumptions.notes) LogInfo("{}", note);
     interrupts.emplace();
-    report = RunRanks(command, work, backend, nullptr);
+    report = RunRanks(command, work, backend, assumptions, nullptr);
   }
   if (!report.interrupted) return;
   if (place && place->rank != 0) throw Error(ExitCode::kInterrupted, "");  // rank 0 says it

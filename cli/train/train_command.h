@@ -36,7 +36,7 @@ struct TrainCommand {
   Option<Dtype> save_dtype;
   Option<uint64_t> max_shard_size;  // bytes
   std::string hosts, hostfile, ssh;
-  std::string save, init_from, metrics, tensorboard, trace, nvme_path;
+  std::string save, init_from, metrics, tensorboard, report, trace, nvme_path;
   std::vector<std::string> allow_change;
   bool monitor = false, watch = false;
   bool resume = false, strict_resume = false, no_shuffle = false, fresh_weights = false;

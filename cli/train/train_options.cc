@@ -2,6 +2,7 @@
 #include <cstdlib>
 
 #include "cli/common/parse.h"
+#include "cli/common/report_option.h"
 #include "cli/train/train_command.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
@@ -250,6 +251,9 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   command.Text({seen, "--tensorboard", "DIR",
                 "Write event files for TensorBoard (tensorboard --logdir DIR)"},
                options.tensorboard);
+  AddReportOption(command, seen,
+                  "the run (loss, speed, memory, planned beside measured), when it is over,",
+                  options.report);
   command.Text(
       {seen, "--trace", "FILE.json",
        "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step beside its last "

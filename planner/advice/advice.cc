@@ -27,8 +27,7 @@ std::string RateText(double tokens_per_second) {
 }
 
 std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
-  const TrainSetup setup = SetupOf(candidate, inputs.base);
-  return fmt::format("{} ({})", SetupLabel(setup), BatchText(setup));
+  return ChoiceText(SetupOf(candidate, inputs.base));
 }
 
 // " (within 2.1 %)" where an answer is not proven.
@@ -195,6 +194,7 @@ void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
       claim.gpu_memory_bytes = static_cast<uint64_t>(flip->at) - (larger ? 0 : 1);
       claim.found = flip->after;
       claim.gap = flip->gap;
+      claim.flips_at = flip->at;
       lines.Add(AdviceKind::kMemory,
                 fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
                             FormatBytes(static_cast<uint64_t>(flip->at)),
@@ -219,6 +219,7 @@ void AddBatchFlips(Searcher& searcher, const Found& now, Lines& lines) {
     claim.global_batch = static_cast<int64_t>(flip->at);
     claim.found = flip->after;
     claim.gap = flip->gap;
+    claim.flips_at = flip->at;
     lines.Add(AdviceKind::kBatch,
               fmt::format("With {} sequences a step {}.", static_cast<int64_t>(flip->at),
                           FlipText(searcher.inputs(), *flip)),
@@ -233,24 +234,15 @@ void AddBatchFlips(Searcher& searcher, const Found& now, Lines& lines) {
   }
 }
 
-// The scarcest link of the plan's GPUs: the network where there are several nodes.
-struct Link {
-  bool network = false;
-  double bytes_per_second = 0;
+// The scarcest link of the plan's GPUs, and what another bandwidth of it costs.
+struct Link : ScarcestLink {
   ScaledCosts costs;
-
-  std::string Name() const {
-    return network ? "between nodes (each node, each direction)"
-                   : "between the GPUs (each one, each direction)";
-  }
 };
 
 Link LinkOf(const Searcher& searcher, const Candidate& candidate, const HardwareProfile& hardware) {
-  const int per_node = searcher.ClusterOf(candidate).cluster.gpus_per_node;
-  Link link;
-  link.network = candidate.gpus > per_node;
-  link.bytes_per_second =
-      link.network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value;
+  const Cluster& cluster = searcher.ClusterOf(candidate).cluster;
+  const int per_node = cluster.gpus_per_node;
+  Link link{ScarcestLinkOf(cluster, hardware), nullptr};
   link.costs = [&hardware, per_node, network = link.network](int gpus, double scale) {
     HardwareProfile scaled = hardware;
     if (network) scaled.network->bandwidth_per_node.value *= scale;
@@ -271,6 +263,7 @@ Claim ClaimOf(const Flip& flip) {
   claim.bandwidth_scale = flip.at > 1 ? flip.at * kCrossoverMargin : flip.at / kCrossoverMargin;
   claim.found = flip.after;
   claim.gap = flip.gap;
+  claim.flips_at = flip.at;
   return claim;
 }
 
@@ -359,6 +352,21 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
 }
 
 }  // namespace
+
+std::string ChoiceText(const TrainSetup& setup) {
+  return fmt::format("{} ({})", SetupLabel(setup), BatchText(setup));
+}
+
+std::string_view ScarcestLink::Name() const {
+  return network ? "between nodes (each node, each direction)"
+                 : "between the GPUs (each one, each direction)";
+}
+
+ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware) {
+  const bool network = cluster.gpus > cluster.gpus_per_node;
+  return {network,
+          network ? hardware.network->bandwidth_per_node.value : hardware.node.gpu_link.value};
+}
 
 std::string FormatBandwidth(double bytes_per_second, bool bits) {
   const double giga = bytes_per_second / 1e9 * (bits ? 8 : 1);

@@ -23,7 +23,20 @@ struct Claim {
   std::vector<int> stages;                   // these only; empty: all of the space
   std::optional<Found> found;                // none: nothing fits
   double gap = 0;                            // as Answer's
+  // Where the present answer ends and this one begins, as Flip::at has it: bytes, sequences or
+  // factor on the bandwidth. Unset: no such place is claimed.
+  std::optional<double> flips_at;
 };
+
+// The link that decides how fast GPUs communicate: the network where there are several nodes.
+struct ScarcestLink {
+  bool network = false;         // else between the GPUs of one node
+  double bytes_per_second = 0;  // of a node, or of a GPU; each direction
+
+  // "between nodes (each node, each direction)".
+  std::string_view Name() const;
+};
+ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardware);
 
 enum class AdviceKind : uint8_t {
   kChosen,     // what, how fast, how full
@@ -54,6 +67,9 @@ struct Advice {
 // as it is known. `quick`: only what the result itself says, no searches. REQUIRES: result.best.
 Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProfile& hardware,
               const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false);
+
+// "stage 2, full recompute (micro-batch 6 x 4 micro-steps)".
+std::string ChoiceText(const TrainSetup& setup);
 
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
 std::string FormatBandwidth(double bytes_per_second, bool bits);

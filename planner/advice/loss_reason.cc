@@ -6,21 +6,10 @@
 #include <vector>
 
 #include "core/config/zero_config.h"
+#include "planner/estimate/cause_seconds.h"
 
 namespace zeroplan {
 namespace {
-
-// Seconds of a step for a token of its batch, by what they are spent on.
-struct PerToken {
-  double compute, comm, offload, optimizer, total;
-};
-PerToken Spent(const ChoiceEstimate& choice) {
-  const TimeEstimate& t = choice.time;
-  const double tokens = *t.tokens_per_second * *t.total_seconds;
-  return {*t.compute_seconds / tokens, *t.exposed_comm_seconds / tokens,
-          *t.exposed_offload_seconds / tokens, *t.optimizer_seconds / tokens,
-          *t.total_seconds / tokens};
-}
 
 // Why compute takes longer for a token.
 std::string ComputeReason(const TrainSetup& other, const TrainSetup& best) {
@@ -66,7 +55,7 @@ std::string OffloadReason(const TrainSetup& other) {
 
 std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
                        Objective objective) {
-  const PerToken a = Spent(other), b = Spent(best);
+  const CauseSeconds a = SecondsForTokens(other.time, 1), b = SecondsForTokens(best.time, 1);
   const double slower = a.total / b.total - 1;
   if (slower <= -0.0005) {
     const double gain = b.total / a.total - 1;
@@ -84,8 +73,8 @@ std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
     std::string reason;
   };
   std::vector<Part> parts = {{a.compute - b.compute, ComputeReason(other.setup, best.setup)},
-                             {a.comm - b.comm, CommReason(other.setup)},
-                             {a.offload - b.offload, OffloadReason(other.setup)},
+                             {a.exposed_comm - b.exposed_comm, CommReason(other.setup)},
+                             {a.exposed_offload - b.exposed_offload, OffloadReason(other.setup)},
                              {a.optimizer - b.optimizer, "each GPU updates more of the states"}};
   std::sort(parts.begin(), parts.end(),
             [](const Part& x, const Part& y) { return x.difference > y.difference; });

@@ -15,6 +15,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/explain/compute_waits.h"
 #include "planner/explain/lanes.h"
+#include "planner/explain/step_memory.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -24,18 +25,6 @@ struct Part {
   std::string name;
   PlayedPart played;
 };
-
-// A step of one micro-step has no first or last one. Of the middle ones those have a number that
-// run unlike the others: they come first.
-std::string PartName(const std::vector<PlayedPart>& step, size_t i) {
-  const PlayedPart& part = step[i];
-  if (part.section == Section::kOptimizerStep) return "update";
-  if (part.kinds == kOnly) return "micro-step";
-  if (part.kinds == kFirst) return "first micro-step";
-  if (part.kinds == kLast) return "last micro-step";
-  return step[i + 1].kinds == kMiddle ? fmt::format("micro-step {}", part.first_micro_step + 1)
-                                      : "middle micro-step";
-}
 
 std::vector<Part> PlayParts(const Program& program, const CostModel& costs) {
   std::vector<PlayedPart> step = StepTimer(costs).PlayStep(program);

@@ -8,6 +8,7 @@
 #include "core/families/families.h"
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
+#include "planner/estimate/cause_seconds.h"
 #include "planner/plan/choice_json.h"
 #include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
@@ -99,15 +100,12 @@ Json CandidateJson(const Candidate& c) {
 // What the choice loses to the best, in seconds of a step of the best's tokens, by cause.
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
   const double tokens = *best.tokens_per_second * *best.total_seconds;
-  const double scale = tokens / (*other.tokens_per_second * *other.total_seconds);
-  auto lost = [&](const std::optional<double>& mine, const std::optional<double>& its) {
-    return *mine * scale - *its;
-  };
-  return {{"compute", lost(other.compute_seconds, best.compute_seconds)},
-          {"exposed_comm", lost(other.exposed_comm_seconds, best.exposed_comm_seconds)},
-          {"exposed_offload", lost(other.exposed_offload_seconds, best.exposed_offload_seconds)},
-          {"optimizer", lost(other.optimizer_seconds, best.optimizer_seconds)},
-          {"total", lost(other.total_seconds, best.total_seconds)}};
+  const CauseSeconds mine = SecondsForTokens(other, tokens);
+  return {{"compute", mine.compute - *best.compute_seconds},
+          {"exposed_comm", mine.exposed_comm - *best.exposed_comm_seconds},
+          {"exposed_offload", mine.exposed_offload - *best.exposed_offload_seconds},
+          {"optimizer", mine.optimizer - *best.optimizer_seconds},
+          {"total", mine.total - *best.total_seconds}};
 }
 
 Json StagesJson(const Plan& plan, const PlanReport& report) {

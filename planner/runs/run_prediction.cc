@@ -21,7 +21,8 @@ RunPrediction PredictRun(const Program& program, const HardwareProfile& hardware
   prediction.footprint = FootprintOf(program, cluster);
   if (shape.nodes() == 1 || hardware.network) {
     const CostModel costs(hardware, shape);
-    prediction.step_seconds = StepTimer(costs).Time(program).total_seconds;
+    prediction.step = StepTimer(costs).Time(program);
+    prediction.step_seconds = prediction.step->total_seconds;
   }
   return prediction;
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/program/program.h"
+#include "cost_models/step_time.h"
 #include "hwprofiles/profile.h"
 #include "planner/footprint.h"
 
@@ -14,7 +15,9 @@ namespace zeroplan {
 struct RunPrediction {
   std::string hardware;  // name of the profile
   Footprint footprint;
-  std::optional<double> step_seconds;  // unset: several hosts, and the profile has no network
+  // Unset: several hosts, and the profile has no network.
+  std::optional<double> step_seconds;
+  std::optional<StepTime> step;  // the same by cause
 };
 
 // `gpus_per_node`: ranks of one host.

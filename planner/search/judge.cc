@@ -190,17 +190,24 @@ const Judge::Judged& Judge::JudgedOf(uint32_t group, const BatchPair& batch) {
   return result;
 }
 
-std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,
-                                    const BatchPair& batch, const Judged& judged) const {
+bool Judge::FitsAs(const Question& question, uint32_t group, const BatchPair& batch,
+                   const Judged& judged) const {
   const Group& g = groups_[group];
-  if (!Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g.candidate, question))) {
-    return std::nullopt;
-  }
-  Candidate candidate = g.candidate;
+  return Fits(Needs(g, batch.micro_batch, judged.totals), CapacityFor(g.candidate, question));
+}
+
+Found Judge::AsFound(uint32_t group, const BatchPair& batch, const Judged& judged) const {
+  Candidate candidate = groups_[group].candidate;
   candidate.micro_batch = batch.micro_batch;
   candidate.grad_accum = batch.grad_accum;
   const double seconds = judged.parts.Of(batch.grad_accum).total_seconds;
-  return Found{candidate, Tokens(candidate, batch) / seconds, seconds, judged.totals.gpu_bytes};
+  return {candidate, Tokens(candidate, batch) / seconds, seconds, judged.totals.gpu_bytes};
+}
+
+std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,
+                                    const BatchPair& batch, const Judged& judged) const {
+  if (!FitsAs(question, group, batch, judged)) return std::nullopt;
+  return AsFound(group, batch, judged);
 }
 
 std::optional<Found> Judge::Try(const Question& question, const Item& item) {
@@ -275,6 +282,26 @@ std::optional<Found> Judge::BestKnown(const Question& question) const {
     }
   }
   return best;
+}
+
+std::vector<JudgedChoice> Judge::AllJudged(const Question& question) const {
+  const std::vector<std::vector<BatchPair>> all_pairs = Pairs(question);
+  std::vector<JudgedChoice> all;
+  for (const auto& [key, judged] : judged_) {
+    const auto& [group, micro_batch, accum] = key;
+    std::optional<JudgedChoice> best;
+    for (const BatchPair& pair : all_pairs[groups_[group].cluster]) {
+      if (pair.micro_batch != micro_batch || ProgramAccum(pair.grad_accum) != accum) continue;
+      const JudgedChoice choice = {AsFound(group, pair, judged),
+                                   FitsAs(question, group, pair, judged)};
+      if (!best ||
+          ScoreOf(question.objective, best->found) < ScoreOf(question.objective, choice.found)) {
+        best = choice;
+      }
+    }
+    if (best) all.push_back(*best);
+  }
+  return all;
 }
 
 std::optional<Candidate> Judge::Closest(const Question& question) {

@@ -71,6 +71,8 @@ class Judge {
   bool TooLarge(const Question& question, const Item& item) const;
   // The best of all that was judged before, whatever for.
   std::optional<Found> BestKnown(const Question& question) const;
+  // Each program that was judged, at the best of the question's batches that it serves.
+  std::vector<JudgedChoice> AllJudged(const Question& question) const;
   // The candidate that comes closest to fitting.
   std::optional<Candidate> Closest(const Question& question);
   // Candidates whose memory bound does not fit, at most `limit` of them spread over the space.
@@ -113,6 +115,10 @@ class Judge {
   uint64_t LogitsOf(int64_t micro_batch) const;  // LogitsChunkBytes
   std::vector<std::vector<BatchPair>> Pairs(const Question& question) const;
   const Judged& JudgedOf(uint32_t group, const BatchPair& batch);
+  // Whether it fits or not.
+  Found AsFound(uint32_t group, const BatchPair& batch, const Judged& judged) const;
+  bool FitsAs(const Question& question, uint32_t group, const BatchPair& batch,
+              const Judged& judged) const;
   std::optional<Found> FoundOf(const Question& question, uint32_t group, const BatchPair& batch,
                                const Judged& judged) const;
 

@@ -460,6 +460,11 @@ Searcher::~Searcher() = default;
 SearchResult Searcher::Run() { return impl_->Run(false); }
 Answer Searcher::Best(const Question& question) { return Hunt(impl_->judge, question).Run(); }
 std::optional<Found> Searcher::BestKnown() const { return impl_->judge.BestKnown({}); }
+std::vector<JudgedChoice> Searcher::Judged() const {
+  Question all;
+  all.objective = inputs().objective;
+  return impl_->judge.AllJudged(all);
+}
 void Searcher::Consider(const Candidate& candidate) { impl_->judge.Consider(candidate); }
 std::shared_ptr<const LoweredChoice> Searcher::Lowered(const Candidate& candidate) const {
   return impl_->judge.programs()->Of(candidate);

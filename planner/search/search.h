@@ -123,6 +123,12 @@ struct Found {
   uint64_t gpu_bytes = 0;  // with runtime
 };
 
+// The same of a choice that was judged, whether it fits or not.
+struct JudgedChoice {
+  Found found;
+  bool fits = false;
+};
+
 struct Answer {
   std::optional<Found> found;  // none: nothing fits
   double gap = 0;              // as SearchResult's
@@ -163,6 +169,9 @@ class Searcher {
   Answer Best(const Question& question);
   // The fastest of all that was judged so far and fits; none: nothing does.
   std::optional<Found> BestKnown() const;
+  // All that was judged so far, for whatever question, at the best of the batches that its program
+  // serves; in the order of the space.
+  std::vector<JudgedChoice> Judged() const;
   // Judges a choice, so that later questions know it. Nothing if the space has no such group.
   void Consider(const Candidate& candidate);
 

@@ -1,0 +1,21 @@
+// Seconds of a step by cause, for as many tokens as another choice's step has: how choices of
+// different batches are compared.
+#pragma once
+
+#include "planner/estimate/estimate.h"
+
+namespace zeroplan {
+
+struct CauseSeconds {
+  double compute = 0, exposed_comm = 0, exposed_offload = 0, optimizer = 0, total = 0;
+};
+
+// What `time` has for a step, times `tokens` over the tokens of that step. REQUIRES: it is known.
+inline CauseSeconds SecondsForTokens(const TimeEstimate& time, double tokens) {
+  const double scale = tokens / (*time.tokens_per_second * *time.total_seconds);
+  return {*time.compute_seconds * scale, *time.exposed_comm_seconds * scale,
+          *time.exposed_offload_seconds * scale, *time.optimizer_seconds * scale,
+          *time.total_seconds * scale};
+}
+
+}  // namespace zeroplan

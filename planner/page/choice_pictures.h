@@ -1,0 +1,48 @@
+// Pictures of choices, from what an estimate or a search says of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/estimate/estimate.h"
+#include "planner/page/html.h"
+
+namespace zeroplan {
+
+// One row, or bar, of a picture.
+struct ShownChoice {
+  std::string label;
+  const ChoiceEstimate* estimate = nullptr;
+  bool marked = false;  // the answer
+};
+
+// Classes of each choice on top of each other, against what a GPU may hold.
+Picture GpuMemoryPicture(const std::vector<ShownChoice>& choices, const Cluster& cluster);
+// The same of hosts; nothing where no choice takes more than a hundredth of one for its states.
+std::optional<Picture> HostMemoryPicture(const std::vector<ShownChoice>& choices,
+                                         const Cluster& cluster);
+// What a step's time is spent on. `tokens`: of so many in place of each choice's own step, for
+// choices with other batches. Nothing where times are not known.
+std::optional<Picture> StepTimePicture(const std::vector<ShownChoice>& choices,
+                                       const std::optional<double>& tokens);
+
+// A choice as fast as this with this memory.
+struct JudgedDot {
+  std::string label;
+  uint64_t gpu_bytes = 0;
+  double tokens_per_second = 0;
+  bool fits = false, chosen = false;
+};
+// Those that fit and that no other one which fits is better than or as good as, in both, with one
+// of them better: the Pareto front. Of equals the first.
+std::vector<bool> OnFront(const std::vector<JudgedDot>& dots);
+Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster);
+
+// What one GPU holds over a step of `program`, which is called `label`, and what makes the peak of
+// each phase. `footprint` and `report` are FootprintOf's and WalkMemory's of it.
+Picture StepMemoryPicture(const Program& program, const Footprint& footprint,
+                          const MemoryReport& report, const std::string& label,
+                          const CostModel& costs);
+
+}  // namespace zeroplan

@@ -1,0 +1,120 @@
+#include "planner/page/estimate_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/estimate/choices.h"
+#include "planner/page/choice_pictures.h"
+#include "planner/page/html.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+// Recompute by several layers a segment is part of what a choice is called here.
+std::string Label(const TrainSetup& setup) {
+  const std::string every =
+      setup.recompute.every > 1 ? fmt::format(" by {} layers", setup.recompute.every) : "";
+  return SetupLabel(setup) + every;
+}
+
+// The fastest that fits; where none does, what takes least.
+size_t Shown(const Estimate& estimate) {
+  const std::vector<ChoiceEstimate>& all = estimate.choices;
+  const auto better = [](const ChoiceEstimate& a, const ChoiceEstimate& b) {
+    if (a.fits != b.fits) return a.fits;
+    if (a.fits) return a.time.tokens_per_second.value_or(0) > b.time.tokens_per_second.value_or(0);
+    return a.footprint.gpu_total() < b.footprint.gpu_total();
+  };
+  return static_cast<size_t>(std::min_element(all.begin(), all.end(), better) - all.begin());
+}
+
+PageTable RunCostTable(const Estimate& estimate, const std::vector<ShownChoice>& choices) {
+  PageTable table;
+  table.heads = {"choice", "steps", "hours", "GPU-hours"};
+  if (estimate.goal.gpu_hour_price) table.heads.emplace_back("price");
+  table.heads.emplace_back("fits");
+  for (const ShownChoice& choice : choices) {
+    const RunCost cost =
+        CostOf(estimate.goal, choice.estimate->setup.batch, *choice.estimate->time.total_seconds);
+    std::vector<std::string> cells = {choice.label, std::to_string(cost.steps),
+                                      NumberCell(cost.seconds / 3600), NumberCell(cost.gpu_hours)};
+    if (cost.price) cells.push_back(NumberCell(*cost.price));
+    cells.emplace_back(choice.estimate->fits ? "yes" : "no");
+    if (choice.marked) table.marked.push_back(table.rows.size());
+    table.rows.push_back(std::move(cells));
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
+                         const PageOrigin& origin) {
+  const size_t shown = Shown(estimate);
+  const ChoiceEstimate& best = estimate.choices[shown];
+  Page page;
+  page.title = fmt::format("{} on {} GPU{}: every choice", estimate.model.name,
+                           estimate.cluster.gpus, estimate.cluster.gpus == 1 ? "" : "s");
+  if (estimate.choices.size() == 1) {
+    page.title = fmt::format("{} on {} GPU{}: {}", estimate.model.name, estimate.cluster.gpus,
+                             estimate.cluster.gpus == 1 ? "" : "s", Label(best.setup));
+  }
+  page.facts = {ModelLine(estimate.model, estimate.seq_len), ClusterLine(estimate.cluster),
+                BatchLine(best.setup)};
+  page.command = origin.command;
+  page.assumed = origin.assumed;
+  page.notes = origin.notes;
+  const auto fitting = std::count_if(estimate.choices.begin(), estimate.choices.end(),
+                                     [](const ChoiceEstimate& choice) { return choice.fits; });
+  std::vector<ShownChoice> choices;
+  std::vector<JudgedDot> dots;
+  for (size_t i = 0; i < estimate.choices.size(); ++i) {
+    const ChoiceEstimate& choice = estimate.choices[i];
+    const bool marked = i == shown && choice.fits && estimate.choices.size() > 1;
+    choices.push_back({Label(choice.setup), &choice, marked});
+    if (choice.time.tokens_per_second) {
+      dots.push_back({choices.back().label, choice.footprint.gpu_total(),
+                      *choice.time.tokens_per_second, choice.fits, marked});
+    }
+  }
+  if (estimate.choices.size() == 1) {
+    page.figures.emplace_back("fits", best.fits ? "yes" : "no");
+  } else {
+    page.figures.emplace_back("choices that fit",
+                              fmt::format("{} of {}", fitting, estimate.choices.size()));
+    if (best.fits) page.figures.emplace_back("the fastest that fits", choices[shown].label);
+  }
+  if (best.fits || estimate.choices.size() == 1) {
+    if (best.time.total_seconds) {
+      page.figures.emplace_back("a step", FormatSeconds(*best.time.total_seconds));
+      page.figures.emplace_back(
+          "tokens a second",
+          FormatCount(static_cast<uint64_t>(best.time.tokens_per_second.value_or(0))));
+    }
+    page.figures.emplace_back("memory of one GPU", FormatBytes(best.footprint.gpu_total()));
+  }
+  page.pictures.push_back(GpuMemoryPicture(choices, estimate.cluster));
+  if (auto host = HostMemoryPicture(choices, estimate.cluster)) page.pictures.push_back(*host);
+  if (auto time = StepTimePicture(choices, std::nullopt)) page.pictures.push_back(*time);
+  if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, estimate.cluster));
+  if (inputs.costs != nullptr) {
+    page.pictures.push_back(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower),
+                                              best.footprint, best.memory, choices[shown].label,
+                                              *inputs.costs));
+  }
+  if (estimate.goal.tokens && best.time.total_seconds) {
+    Picture cost;
+    cost.id = "run-cost";
+    cost.title = fmt::format("Training on {} tokens",
+                             FormatCount(static_cast<uint64_t>(*estimate.goal.tokens)));
+    cost.about = "Steps alone, without saving, validation and interruptions.";
+    cost.table = RunCostTable(estimate, choices);
+    page.pictures.push_back(std::move(cost));
+  }
+  return RenderPage(page);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,113 @@
+// The look of a page: light and dark by what the reader's system asks for, and on paper.
+#pragma once
+
+#include <string_view>
+
+namespace zeroplan {
+
+// Colours c0 to c6 are far apart in lightness or in blue against yellow, which people who see no
+// red and green tell apart; parts of a bar are parted by a gap besides.
+inline constexpr std::string_view kPageStyle = R"(:root {
+  --paper: #ffffff; --ink: #1b1f24; --dim: #57606a; --grid: #d8dee4; --soft: #f3f5f8;
+  --limit: #b3261e; --mark: #eaf2fd;
+  --c0: #0b66b8; --c1: #e8970c; --c2: #0a8f6a; --c3: #c45fa0; --c4: #4fb3e6; --c5: #8a8f98;
+  --c6: #7a4b12;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --paper: #12161c; --ink: #e6eaf0; --dim: #a0a9b5; --grid: #323a45; --soft: #1b212a;
+    --limit: #ff8a80; --mark: #1c2c44;
+    --c0: #4b9cf0; --c1: #f0ab3a; --c2: #2fb98f; --c3: #dd83bd; --c4: #9ad4f5; --c5: #7f8792;
+    --c6: #b98a4f;
+  }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
+main { max-width: 1008px; margin: 0 auto; padding: 24px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 8px; overflow-wrap: anywhere; }
+h2 { font-size: 19px; line-height: 1.3; margin: 0 0 4px; }
+section, footer { margin-top: 40px; }
+p { margin: 6px 0; overflow-wrap: anywhere; }
+.fact, .about, .note { color: var(--dim); }
+.fact, .note { font-size: 14px; margin: 2px 0; }
+.note { margin: 6px 0; }
+.finding { max-width: 80ch; }
+.figures { display: flex; flex-wrap: wrap; gap: 10px; margin: 18px 0; }
+.figures div { background: var(--soft); border-radius: 8px; padding: 8px 14px; min-width: 0; }
+.figures dt { font-size: 12px; color: var(--dim); }
+.figures dd { margin: 0; font-size: 18px; font-weight: 600; overflow-wrap: anywhere; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 10px 0; padding: 0;
+  font-size: 13px; }
+.legend li { display: flex; align-items: center; gap: 6px; }
+.key { flex: none; width: 12px; height: 12px; border-radius: 2px; background: currentColor; }
+.key.line { height: 0; width: 18px; border-top: 3px solid; border-radius: 0; background: none; }
+.key.dot { border-radius: 50%; }
+.key.ring { border-radius: 50%; background: none; border: 2px solid; }
+.key.c0 { color: var(--c0); } .key.c1 { color: var(--c1); } .key.c2 { color: var(--c2); }
+.key.c3 { color: var(--c3); } .key.c4 { color: var(--c4); } .key.c5 { color: var(--c5); }
+.key.c6 { color: var(--c6); } .key.limit { color: var(--limit); } .key.ink { color: var(--ink); }
+.key.dim { color: var(--dim); } .key.present { color: var(--c0); } .key.band { color: var(--grid); }
+.scroll { overflow-x: auto; margin-top: 12px; }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 8px; text-align: left; border-bottom: 1px solid var(--grid);
+  white-space: nowrap; }
+th { color: var(--dim); font-weight: 600; }
+.n { text-align: right; }
+.long { white-space: normal; min-width: 320px; }
+.marked td { background: var(--mark); font-weight: 600; }
+pre { margin: 0; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+svg { display: block; max-width: 100%; height: auto; }
+.narrow { display: none; }
+.t { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+  fill: var(--ink); }
+.tick { font-size: 11px; fill: var(--dim); }
+.dim { fill: var(--dim); }
+.strong { font-weight: 600; }
+.onpresent { fill: var(--paper); font-weight: 600; }
+.halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.grid { stroke: var(--grid); }
+.base { stroke: var(--dim); }
+.divider { stroke: var(--dim); stroke-dasharray: 1 3; }
+.limit { stroke: var(--limit); stroke-width: 2px; stroke-dasharray: 6 3; }
+.pointer { stroke: var(--ink); }
+.peak { fill: var(--ink); stroke: var(--paper); stroke-width: 1.5px; }
+.c0 { fill: var(--c0); } .c1 { fill: var(--c1); } .c2 { fill: var(--c2); } .c3 { fill: var(--c3); }
+.c4 { fill: var(--c4); } .c5 { fill: var(--c5); } .c6 { fill: var(--c6); }
+.part { stroke: var(--paper); }
+.faint { opacity: 0.5; }
+.arrow { fill: var(--dim); }
+.over { fill: transparent; }
+.over:hover { fill: var(--ink); opacity: 0.15; }
+.front { fill: none; stroke: var(--c0); stroke-width: 1.5px; stroke-dasharray: 4 3; }
+.ring { fill: none; stroke: var(--ink); stroke-width: 2px; }
+.hollow { fill: none; stroke: var(--dim); }
+.series { fill: none; stroke-width: 2px; stroke-linejoin: round; }
+.l0 { stroke: var(--c0); } .l1 { stroke: var(--c1); } .l2 { stroke: var(--c2); }
+.l3 { stroke: var(--c3); } .l4 { stroke: var(--c4); } .l5 { stroke: var(--c5); }
+.l6 { stroke: var(--c6); }
+.band { fill: var(--soft); stroke: var(--dim); }
+.band.present { fill: var(--c0); }
+@media screen and (max-width: 920px) {
+  main { padding: 16px; }
+  h1 { font-size: 22px; }
+  .wide { display: none; }
+  .narrow { display: block; }
+  .names td:first-child { white-space: normal; min-width: 150px; }
+}
+@media print {
+  :root { --paper: #ffffff; --ink: #000000; --dim: #444444; --grid: #cccccc; --soft: #f3f5f8;
+    --limit: #b3261e; --mark: #eaf2fd; --c0: #0b66b8; --c1: #e8970c; --c2: #0a8f6a; --c3: #c45fa0;
+    --c4: #4fb3e6; --c5: #8a8f98; --c6: #7a4b12; }
+  body { font-size: 11pt; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  main { max-width: none; padding: 0; }
+  .scroll { overflow: visible; }
+  table { font-size: 8pt; }
+  th, td { padding: 2px 5px; white-space: normal; }
+  h2, .about, .legend { break-after: avoid; }
+  .wide, tr { break-inside: avoid; }
+}
+)";
+
+}  // namespace zeroplan

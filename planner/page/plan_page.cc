@@ -1,0 +1,93 @@
+#include "planner/page/plan_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/units.h"
+#include "planner/page/choice_pictures.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+// The answer as it was searched: the plan's setup has numbers where that has "auto".
+Candidate Chosen(const PlanPageInputs& inputs) {
+  for (const StageBest& stage : inputs.report.stages) {
+    if (stage.stage == inputs.plan.setup.zero.stage && stage.candidate) return *stage.candidate;
+  }
+  return CandidateOf(inputs.plan.setup);
+}
+
+std::vector<JudgedDot> Dots(const PlanPageInputs& inputs) {
+  const Candidate chosen = Chosen(inputs);
+  std::vector<JudgedDot> dots;
+  for (const JudgedChoice& judged : inputs.judged) {
+    const Candidate& candidate = judged.found.candidate;
+    std::string label = ChoiceText(SetupOf(candidate, inputs.plan.setup));
+    if (candidate.gpus != chosen.gpus) label += fmt::format(" on {} GPUs", candidate.gpus);
+    dots.push_back({std::move(label), judged.found.gpu_bytes, judged.found.tokens_per_second,
+                    judged.fits, candidate == chosen});
+  }
+  return dots;
+}
+
+// The best of each stage, the answer first.
+std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
+  std::vector<ShownChoice> choices;
+  const Candidate chosen = Chosen(inputs);
+  for (const bool answer : {true, false}) {
+    for (const StageBest& stage : inputs.report.stages) {
+      if (!stage.can_run()) continue;
+      const bool is_answer = stage.candidate && *stage.candidate == chosen;
+      if (is_answer != answer) continue;
+      // Saves beside the steps may have been settled since.
+      const ChoiceEstimate& estimate = is_answer ? inputs.plan.choice : stage.estimate;
+      choices.push_back({ChoiceText(estimate.setup), &estimate, is_answer});
+    }
+  }
+  return choices;
+}
+
+}  // namespace
+
+std::string PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
+  const Plan& plan = inputs.plan;
+  const TimeEstimate& time = plan.choice.time;
+  const int gpus = plan.setup.batch.world_size;
+  Page page;
+  page.title = fmt::format("{} on {} GPU{}: the plan", plan.model.name, gpus, gpus == 1 ? "" : "s");
+  page.facts = {ModelLine(plan.model, plan.setup.batch.seq_len), ClusterLine(plan.cluster),
+                BatchLine(plan.setup)};
+  page.command = origin.command;
+  page.assumed = origin.assumed;
+  page.notes = origin.notes;
+  page.figures = {{"chosen", ChoiceText(plan.setup)}};
+  page.figures.emplace_back("a step", FormatSeconds(*time.total_seconds));
+  page.figures.emplace_back("tokens a second",
+                            FormatCount(static_cast<uint64_t>(*time.tokens_per_second)));
+  if (time.mfu) page.figures.emplace_back("MFU", fmt::format("{:.1f} %", 100 * *time.mfu));
+  page.figures.emplace_back("memory of one GPU",
+                            fmt::format("{} of {}", FormatBytes(plan.choice.footprint.gpu_total()),
+                                        FormatBytes(plan.cluster.gpu_capacity_bytes)));
+  page.findings = plan.advice;
+  const std::vector<ShownChoice> choices = StageChoices(inputs);
+  page.pictures.push_back(GpuMemoryPicture(choices, plan.cluster));
+  if (auto host = HostMemoryPicture(choices, plan.cluster)) page.pictures.push_back(*host);
+  std::vector<ShownChoice> timed;
+  for (const ShownChoice& choice : choices) {
+    if (choice.estimate->fits) timed.push_back(choice);
+  }
+  if (auto picture = StepTimePicture(timed, *time.tokens_per_second * *time.total_seconds)) {
+    page.pictures.push_back(*picture);
+  }
+  const std::vector<JudgedDot> dots = Dots(inputs);
+  if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, plan.cluster));
+  page.pictures.push_back(FlipPicture(inputs));
+  page.pictures.push_back(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower),
+                                            plan.choice.footprint, plan.choice.memory,
+                                            ChoiceText(plan.setup), inputs.costs));
+  return RenderPage(page);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,111 @@
+#include "planner/page/plan_page.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/planner/page/page_reading.h"
+#include "tests/planner/plan_fixture.h"
+
+namespace zeroplan {
+namespace {
+
+// A plan with changes on all three axes.
+struct Fixture {
+  Fixture() : costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2}) {
+    StageBest stage;
+    stage.stage = plan.setup.zero.stage;
+    stage.candidate = CandidateOf(plan.setup);
+    stage.estimate = plan.choice;
+    report.stages = {stage};
+    Found other{CandidateOf(plan.setup), 5000, 0.1, 1'000'000'000};
+    other.candidate.stage = 1;
+    Claim more, less, slower, batch, of_two;
+    more.gpu_memory_bytes = 160'000'000'000;
+    more.flips_at = 160e9;
+    more.found = other;
+    less.gpu_memory_bytes = 9'999'999'999;
+    less.flips_at = 10e9;  // nothing fits below
+    slower.bandwidth_scale = 0.24;
+    slower.flips_at = 0.25;
+    slower.found = other;
+    slower.gap = 0.033;
+    batch.global_batch = 6;
+    batch.flips_at = 6;
+    batch.found = other;
+    of_two.bandwidth_scale = of_two.flips_at = 0.5;  // of stages 2 and 3 alone: another question
+    of_two.stages = {2, 3};
+    report.advice = {{AdviceKind::kMemory, "more", {more}},
+                     {AdviceKind::kMemory, "less", {less}},
+                     {AdviceKind::kCrossover, "slower", {slower}},
+                     {AdviceKind::kBatch, "batch", {batch}},
+                     {AdviceKind::kTwoOrThree, "of two", {of_two}}};
+  }
+
+  PlanPageInputs Inputs() const {
+    return {plan,
+            report,
+            {{{CandidateOf(plan.setup), 6000, 0.1, 900'000'000}, true},
+             {report.advice[0].claims[0].found.value(), false}},
+            ScarcestLink{false, 450e9},
+            costs};
+  }
+
+  Plan plan = SmallPlan();
+  CostModel costs;
+  PlanReport report;
+};
+
+TEST_CASE("bands part an axis where a claim says, and letters name the table's rows") {
+  const Fixture fixture;
+  const Picture picture = FlipPicture(fixture.Inputs());
+  using Strings = std::vector<std::string>;
+  // memory: below, now, from; bandwidth: below, now
+  CHECK(Attributes(picture.wide, "rect", "data-letter") == Strings{"B", "A", "C", "D", "A"});
+  const Strings begins = Attributes(picture.wide, "rect", "data-begin"),
+                ends = Attributes(picture.wide, "rect", "data-end");
+  CHECK(std::stod(ends[0]) == 10e9);
+  CHECK(std::stod(begins[1]) == 10e9);
+  CHECK(std::stod(ends[1]) == 160e9);
+  CHECK(std::stod(begins[2]) == 160e9);
+  CHECK(std::stod(ends[3]) == 0.25 * 450e9);
+  Strings letters, where, answers;
+  for (const auto& row : picture.table.rows) {
+    REQUIRE(row.size() == picture.table.heads.size());
+    letters.push_back(row[0]);
+    where.push_back(row[1]);
+    answers.push_back(row[2]);
+  }
+  CHECK(letters == Strings{"A", "B", "C", "D", "E"});
+  CHECK(where == Strings{"now", "below 10.0 GB a GPU", "from 160 GB a GPU on",
+                         "below 112 GB/s between the GPUs (each one, each direction)",
+                         "with 6 sequences a step"});
+  CHECK(answers[0] == ChoiceText(fixture.plan.setup));
+  CHECK(answers[1] == "nothing fits");
+  CHECK(answers[2].find("stage 1") == 0);
+  CHECK(picture.table.rows[3].back() == "within 3.3 %");
+}
+
+TEST_CASE("a plan's page has every picture once in each width, and what plan says") {
+  const Fixture fixture;
+  const std::string html =
+      PlanPage(fixture.Inputs(), {"zeroplan plan", {"--dtype bf16"}, {"note"}});
+  CHECK(Attributes(html, "section", "id") ==
+        std::vector<std::string>{"gpu-memory", "step-time", "front", "flips", "step-memory"});
+  CHECK(Count(html, "<svg ") == 10);
+  CHECK(Count(html, "<table") == 5);
+  CHECK(html.find("Why stage 2: &quot;it fits&quot;.") != std::string::npos);
+  CHECK(html.find("<pre id=\"command\">zeroplan plan</pre>") != std::string::npos);
+  CHECK(html.find("Assumed: --dtype bf16") != std::string::npos);
+}
+
+TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") {
+  Fixture fixture;
+  fixture.report.advice.clear();
+  CHECK(FlipPicture(fixture.Inputs()).wide.empty());
+  CHECK(FlipPicture(fixture.Inputs()).about.find("Nowhere") == 0);
+  PlanPageInputs quick = fixture.Inputs();
+  quick.quick = true;
+  CHECK(FlipPicture(quick).about == "Not looked for (--quick).");
+}
+
+}  // namespace
+}  // namespace zeroplan
