@@ -11,6 +11,9 @@
 
 namespace zeroplan {
 
+// Often enough to see a run, too seldom to be felt in it.
+inline constexpr std::chrono::milliseconds kLookEvery{500};
+
 class LoadSampler {
  public:
   // Calls `seen` in its thread with each look, `every` so often, until it is destroyed; `gpus` as

@@ -23,6 +23,27 @@ void RunRecorder::OnStart(const StartReport& report) {
   next_.OnStart(report);
   record_.done = report.done;
   record_.planned_steps = report.steps;
+  if (!record_.prediction) return;
+  sampler_ =
+      std::make_unique<LoadSampler>(1, kLookEvery, [this](const MachineLoad& load) { See(load); });
+}
+
+void RunRecorder::See(const MachineLoad& load) {
+  if (load.gpus.empty() || !load.gpus.front().watts) return;
+  const std::lock_guard lock(mutex_);
+  last_watts_ = load.gpus.front().watts;
+  limit_watts_ = load.gpus.front().limit_watts;
+  watts_sum_ += *last_watts_;
+  ++looks_;
+}
+
+std::optional<double> RunRecorder::WattsSinceLastStep() {
+  const std::lock_guard lock(mutex_);
+  if (looks_ == 0) return last_watts_;
+  const double mean = watts_sum_ / looks_;
+  watts_sum_ = 0;
+  looks_ = 0;
+  return mean;
 }
 
 void RunRecorder::OnStep(const StepReport& report) {
@@ -35,6 +56,7 @@ void RunRecorder::OnStep(const StepReport& report) {
   step.exposed_comm_seconds = report.times.exposed_comm_seconds;
   step.exposed_offload_seconds = report.times.exposed_offload_seconds;
   step.device_used_bytes = report.device_used_bytes;
+  step.watts = WattsSinceLastStep();
   record_.steps.push_back(step);
 }
 
@@ -63,6 +85,8 @@ void RunRecorder::OnEnd(const RunReport& report) {
 
 std::string RunRecorder::Page(const std::string& failure) {
   record_.failure = failure;
+  const std::lock_guard lock(mutex_);
+  record_.limit_watts = limit_watts_;
   return RunPage(record_, origin_);
 }
 

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
 
+#include "cli/train/load_sampler.h"
 #include "cli/train/metrics_file.h"
 #include "executor/train/trainer.h"
 #include "planner/page/run_page.h"
 
 namespace zeroplan {
 
-// An observer that passes all on to another one first.
+// An observer that passes all on to another one first. Of a run on GPUs it looks at the power of
+// the first one meanwhile.
 class RunRecorder : public TrainObserver {
  public:
   // What is referred to outlives the object. `costs` is null for a run on the CPU.
@@ -27,9 +31,17 @@ class RunRecorder : public TrainObserver {
   std::string Page(const std::string& failure = "");
 
  private:
+  void See(const MachineLoad& load);  // in the sampler's thread
+  std::optional<double> WattsSinceLastStep();
+
   RunRecord record_;
   const PageOrigin origin_;
   TrainObserver& next_;
+  std::mutex mutex_;  // of what follows
+  double watts_sum_ = 0;
+  int looks_ = 0;  // since the last step
+  std::optional<double> last_watts_, limit_watts_;
+  std::unique_ptr<LoadSampler> sampler_;  // the last: its thread uses the others
 };
 
 // Calls `run` with an observer that passes on to `next`, and writes the page to `file` when it is

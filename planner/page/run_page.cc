@@ -87,6 +87,7 @@ std::string RunPage(const RunRecord& record, const PageOrigin& origin) {
   if (auto picture = MeasuredTimePicture(record)) page.pictures.push_back(std::move(*picture));
   page.pictures.push_back(ArenaPicture(record));
   if (auto picture = UsedMemoryPicture(record)) page.pictures.push_back(std::move(*picture));
+  if (auto picture = PowerPicture(record)) page.pictures.push_back(std::move(*picture));
   if (record.costs != nullptr && record.prediction) {
     page.pictures.push_back(StepMemoryPicture(program, record.prediction->footprint, record.memory,
                                               SetupLabel(program.setup), *record.costs));

@@ -21,6 +21,7 @@ struct RunStep {
   double step_seconds = 0, tokens_per_second = 0;
   std::optional<double> exposed_comm_seconds, exposed_offload_seconds;
   std::optional<uint64_t> device_used_bytes;  // by anyone; the highest seen so far
+  std::optional<double> watts;                // drawn by rank 0's GPU; the driver's means
 };
 
 // How a run ended.
@@ -38,8 +39,9 @@ struct RunRecord {
   // Of a run on GPUs; the cost model is the prediction's. Null or unset otherwise.
   const CostModel* costs = nullptr;
   std::optional<RunPrediction> prediction;
-  std::string backend;  // "CPU", "CUDA"
-  int64_t done = 0;     // steps before a resume
+  std::string backend;                // "CPU", "CUDA"
+  std::optional<double> limit_watts;  // enforced on rank 0's GPU
+  int64_t done = 0;                   // steps before a resume
   int64_t planned_steps = 0;
   std::vector<RunStep> steps;
   std::vector<std::pair<int64_t, double>> validations;  // step, loss; finite ones

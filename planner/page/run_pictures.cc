@@ -67,6 +67,7 @@ std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most) {
     mean.exposed_comm_seconds = Mean(steps, begin, end, &RunStep::exposed_comm_seconds);
     mean.exposed_offload_seconds = Mean(steps, begin, end, &RunStep::exposed_offload_seconds);
     mean.device_used_bytes = Mean(steps, begin, end, &RunStep::device_used_bytes);
+    mean.watts = Mean(steps, begin, end, &RunStep::watts);
     means.push_back(mean);
   }
   return means;
@@ -259,6 +260,38 @@ std::optional<Picture> UsedMemoryPicture(const RunRecord& record) {
     chart.limit =
         Limit{static_cast<double>(predicted), fmt::format("predicted {}", FormatBytes(predicted))};
     picture.legend.push_back({"limit", "predicted", LegendEntry::Shape::kLine});
+  }
+  chart.series = {std::move(series)};
+  Draw(chart, picture);
+  return picture;
+}
+
+std::optional<Picture> PowerPicture(const RunRecord& record) {
+  LineChart chart;
+  chart.name = "Power of one GPU over steps";
+  chart.x_name = "step";
+  chart.y = Quantity::kWatts;
+  LineSeries series{"drawn", 0, {}, false};
+  for (const RunStep& step : MeanSteps(record.steps, kMostPoints)) {
+    if (step.watts) series.points.emplace_back(static_cast<double>(step.step), *step.watts);
+  }
+  if (series.points.empty()) return std::nullopt;
+  Picture picture;
+  picture.id = "gpu-power";
+  picture.title = "Power of the GPU";
+  picture.about =
+      "Of rank 0's GPU, as its driver averages it, looked at twice a second; a step between two "
+      "looks has the last one.";
+  picture.table.heads = {"up to step", "drawn"};
+  for (const RunStep& row : MeanSteps(record.steps, kMostRows)) {
+    picture.table.rows.push_back(
+        {std::to_string(row.step), row.watts ? FormatQuantity(*row.watts, chart.y) : "?"});
+  }
+  picture.legend = {{"c0", series.name, LegendEntry::Shape::kLine}};
+  if (record.limit_watts) {
+    chart.limit = Limit{*record.limit_watts,
+                        fmt::format("limit {}", FormatQuantity(*record.limit_watts, chart.y))};
+    picture.legend.push_back({"limit", "limit", LegendEntry::Shape::kLine});
   }
   chart.series = {std::move(series)};
   Draw(chart, picture);

@@ -18,5 +18,7 @@ std::optional<Picture> MeasuredTimePicture(const RunRecord& record);
 Picture ArenaPicture(const RunRecord& record);
 // What the GPU has in use over steps, beside the prediction. Nothing where that is not known.
 std::optional<Picture> UsedMemoryPicture(const RunRecord& record);
+// What the GPU draws over steps, below its limit. Nothing where that is not known.
+std::optional<Picture> PowerPicture(const RunRecord& record);
 
 }  // namespace zeroplan

@@ -27,6 +27,7 @@ struct Fixture {
     if (on_gpu) {
       record.costs = &costs;
       record.prediction = PredictRun(program, hardware, 2);
+      record.limit_watts = 700;
     }
     for (int64_t i = 1; i <= 10; ++i) {
       RunStep step;
@@ -38,6 +39,7 @@ struct Fixture {
         step.exposed_comm_seconds = 0.01;
         step.exposed_offload_seconds = 0.02;
         step.device_used_bytes = 1'000'000'000 + static_cast<uint64_t>(i);
+        step.watts = 600 + static_cast<double>(i);
       }
       record.steps.push_back(step);
     }
@@ -71,7 +73,7 @@ TEST_CASE("a run on GPUs stands beside its prediction") {
   const RunRecord record = fixture.Record(true);
   const std::string html = RunPage(record, {"zeroplan train", {}, {}});
   CHECK(Attributes(html, "section", "id") ==
-        Strings{"loss", "speed", "step-time", "arenas", "gpu-used", "step-memory"});
+        Strings{"loss", "speed", "step-time", "arenas", "gpu-used", "gpu-power", "step-memory"});
   const std::optional<Picture> time = MeasuredTimePicture(record);
   REQUIRE(time);
   REQUIRE(time->table.rows.size() == 2);
@@ -79,6 +81,9 @@ TEST_CASE("a run on GPUs stands beside its prediction") {
   CHECK(sums.at(0) == doctest::Approx(*record.prediction->step_seconds));
   CHECK(sums.at(1) == doctest::Approx(0.55));  // the median step
   CHECK(UsedMemoryPicture(record)->wide.find("predicted") != std::string::npos);
+  const Picture power = *PowerPicture(record);
+  CHECK(power.wide.find("limit 700 W") != std::string::npos);
+  CHECK(power.table.rows[9] == Strings{"10", "610 W"});
 }
 
 TEST_CASE("points are the steps, and a step without a loss has none") {
