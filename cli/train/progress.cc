@@ -25,8 +25,8 @@ std::string Difference(double measured, double predicted) {
   return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
 }
 
-std::vector<LinePart> PartsOf(const StepReport& report, int64_t steps,
-                              const std::optional<uint64_t>& planned_gpu_bytes) {
+std::vector<LinePart> StepLine(const StepReport& report, int64_t steps,
+                               const std::optional<uint64_t>& planned_gpu_bytes) {
   const StepState& state = report.state;
   std::vector<LinePart> parts = {
       {fmt::format("step {}/{}", report.step, steps), 0},
@@ -56,7 +56,7 @@ std::vector<LinePart> PartsOf(const StepReport& report, int64_t steps,
 
 std::string StepText(const StepReport& report, int64_t steps,
                      const std::optional<uint64_t>& planned_gpu_bytes) {
-  return JoinParts(PartsOf(report, steps, planned_gpu_bytes), SIZE_MAX);
+  return JoinParts(StepLine(report, steps, planned_gpu_bytes), SIZE_MAX);
 }
 
 Progress::Progress(const RunFacts& facts, MetricsFile* metrics, const ProgressOptions& options)
@@ -128,7 +128,7 @@ double Progress::SecondsLeft(int64_t step, double elapsed) const {
 }
 
 std::vector<LinePart> Progress::PartsOf(const StepReport& report) {
-  std::vector<LinePart> parts = PartsOf(report, steps_, PlannedGpuBytes());
+  std::vector<LinePart> parts = StepLine(report, steps_, PlannedGpuBytes());
   if (!options_.monitor) return parts;
   const std::lock_guard lock(mutex_);
   for (LinePart& part : LoadParts(watched_.load)) parts.push_back(std::move(part));
@@ -152,7 +152,7 @@ void Progress::Draw(const StepReport& report) {
 void Progress::Watch(const StepReport& report) {
   const std::lock_guard lock(mutex_);
   watched_.step = report.step;
-  watched_.parts = PartsOf(report, steps_, PlannedGpuBytes());
+  watched_.parts = StepLine(report, steps_, PlannedGpuBytes());
   watched_.losses.Add(report.state.loss_sum);
   watched_.speeds.Add(report.tokens_per_second);
 }
