@@ -86,8 +86,9 @@ Command::Command(CLI::App& app)
           std::make_shared<State>(State{&app, std::make_shared<CommandDescription>(), {}, false})) {
   state_->description->name = app.get_name();
   state_->description->help = app.get_description();
-  state_->Describe(kNoGroup, app.get_help_ptr()->get_name(false, true), "",
-                   app.get_help_ptr()->get_description(), {});
+  if (const CLI::Option* option = app.get_help_ptr()) {
+    state_->Describe(kNoGroup, option->get_name(false, true), "", option->get_description(), {});
+  }
 }
 
 Command Command::Add(const char* name, const char* help) {

@@ -226,9 +226,7 @@ std::string ShellWord(const std::string& text) {
 }
 
 std::string ModelName(const FormatRequest& request) {
-  using Json = nlohmann::json;
-  const std::string name = PrintableText(request.model.name, 80);
-  return Json::parse(Json(name).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return PrintableText(request.model.name, 80);
 }
 
 std::string HeadComment(const FormatRequest& request, std::string_view program) {

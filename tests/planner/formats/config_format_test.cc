@@ -425,14 +425,14 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
   CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "d/run.json") ==
         "--out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
   CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "a\xff.yaml") ==
-        "--out: a\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
+        "--out: a\\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
         "name");
   // Names that would end a comment or a string.
   FormatRequest odd = ForFsdp2(ConfigFormat::kTorchtitan);
   odd.model.name = "a\nb\"c\xff";
   const std::string toml = WriteFormat(odd).files.at(0).text;
-  CHECK(Has(toml, "# torchtitan 0.2.2, FSDP2: a?b\"c\uFFFD, 64 sequences"));
-  CHECK(HasLine(toml, "description = \"a?b\\\"c\uFFFD, FSDP2, planned by zeroplan\""));
+  CHECK(Has(toml, "# torchtitan 0.2.2, FSDP2: a\\nb\"c\\xff, 64 sequences"));
+  CHECK(HasLine(toml, "description = \"a\\\\nb\\\"c\\\\xff, FSDP2, planned by zeroplan\""));
   FormatRequest uneven = ForDeepSpeed(ConfigFormat::kHfTrainer);
   uneven.cluster = {12, 8};
   uneven.setup.batch.world_size = 12;
