@@ -17,8 +17,8 @@
 #include "planner/search/bounds.h"
 #include "tests/agreement/engine_gradients.h"
 #include "tests/core/lowering/matrix.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/planner/search_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan::testing {
 

@@ -5,7 +5,7 @@
 #include "executor/checkpoint/hf_export.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/agreement/transformers_checks.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -17,8 +17,8 @@
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

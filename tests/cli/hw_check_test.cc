@@ -12,7 +12,7 @@
 #include "planner/runs/metrics_reader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

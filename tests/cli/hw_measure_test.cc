@@ -5,7 +5,7 @@
 
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

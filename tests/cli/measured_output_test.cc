@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

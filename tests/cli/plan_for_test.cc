@@ -5,29 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_binary.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-
-class Folder {
- public:
-  Folder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "zeroplan_plan_for_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
-
- private:
-  std::filesystem::path root_;
-};
 
 bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -36,7 +19,7 @@ bool Has(const std::string& text, const std::string& part) {
 constexpr const char* kPlan = "plan --quick --model llama3.2-1b --gpus 8 --seq-len 2048 ";
 
 TEST_CASE("plan --for hf-trainer: the config and its arguments") {
-  const Folder folder;
+  const TempDir folder;
   const std::string in = folder.path("in.json"), out = folder.path("out.json");
   std::ofstream(in) << R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
     "gradient_accumulation_steps": "auto", "bf16": {"enabled": true}, "wandb": {"enabled": false},
@@ -74,7 +57,7 @@ TEST_CASE("plan --for hf-trainer: the config and its arguments") {
 }
 
 TEST_CASE("plan --out: a config full of other sections keeps them all, and config check takes it") {
-  const Folder folder;
+  const TempDir folder;
   const std::string in = folder.path("in.json"), out = folder.path("out.json");
   std::ofstream(in) << R"({
     // comments are lost
@@ -119,7 +102,7 @@ TEST_CASE("plan --out: a config full of other sections keeps them all, and confi
 }
 
 TEST_CASE("plan --for accelerate: with DeepSpeed two files, with FSDP2 one") {
-  const Folder folder;
+  const TempDir folder;
   const std::string yaml = folder.path("run.yaml"), beside = folder.path("run.deepspeed.json");
   const RunResult run = RunZeroplan(kPlan + ("--for accelerate --out " + yaml));
   CAPTURE(run.err);
@@ -144,7 +127,7 @@ TEST_CASE("plan --for accelerate: with DeepSpeed two files, with FSDP2 one") {
 }
 
 TEST_CASE("plan --for torchtitan: FSDP2, reduced in fp32") {
-  const Folder folder;
+  const TempDir folder;
   const std::string toml = folder.path("run.toml");
   const RunResult run = RunZeroplan(
       "plan --quick --model llama3.1-8b --gpus 8 --seq-len 2048 "
@@ -169,7 +152,7 @@ TEST_CASE("plan --for torchtitan: FSDP2, reduced in fp32") {
 }
 
 TEST_CASE("plan --for: what it refuses names the option and the fix, before any work") {
-  const Folder folder;
+  const TempDir folder;
   const struct {
     std::string options;
     const char* message;

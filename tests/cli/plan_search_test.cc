@@ -11,6 +11,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -18,26 +19,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-class Folder {
+class Folder : public TempDir {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_search_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
   // The tiny model's config.json.
   std::string Model() const {
     std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel());
     return path("config.json");
   }
-
- private:
-  fs::path root_;
 };
 
 // Paragraphs are wrapped with a hanging indent.

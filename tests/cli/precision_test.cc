@@ -9,29 +9,17 @@
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-namespace fs = std::filesystem;
 
-class Folder {
+// With the tiny model's config.json.
+class Folder : public TempDir {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_precision_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel());
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
-
- private:
-  fs::path root_;
+  Folder() { std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel()); }
 };
 
 bool Has(const std::string& text, const std::string& part) {

@@ -11,6 +11,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/planner/page/page_reading.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -18,25 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using Strings = std::vector<std::string>;
 
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_report_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
-
- private:
-  fs::path root_;
-};
-
 TEST_CASE("estimate --report: the page shows what the JSON says, and prints what it printed") {
-  const Folder folder;
+  const TempDir folder;
   const std::string asked = "estimate --model gpt2 --gpus 2 --seq-len 128";
   const RunResult plain = RunZeroplan(asked);
   const RunResult run = RunZeroplan(asked + " --report " + folder.path("page.html"));
@@ -58,7 +42,7 @@ TEST_CASE("estimate --report: the page shows what the JSON says, and prints what
 }
 
 TEST_CASE("what a user calls things is text on the page") {
-  const Folder folder;
+  const TempDir folder;
   const std::string name = "a<script>b&c'd.json";
   std::ofstream(folder.path(name))
       << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
@@ -74,7 +58,7 @@ TEST_CASE("what a user calls things is text on the page") {
 }
 
 TEST_CASE("plan --report has the answer, its stages and where it changes") {
-  const Folder folder;
+  const TempDir folder;
   const RunResult run = RunZeroplan("plan --model gpt2 --gpus 2 --gpu-memory 8GB --report " +
                                     folder.path("page.html"));
   INFO(run.err);
@@ -131,7 +115,7 @@ TEST_CASE("a run that diverges leaves its page") {
 }
 
 TEST_CASE("where the page cannot be written is said before the work") {
-  const Folder folder;
+  const TempDir folder;
   const std::string page = folder.path("none/page.html");
   for (const char* command :
        {"estimate --model gpt2", "plan --model gpt2", "train --model gpt2 --data LICENSE"}) {

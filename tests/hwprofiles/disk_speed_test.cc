@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/model/model_spec.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/first_moments.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 

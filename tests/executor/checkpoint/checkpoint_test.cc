@@ -8,7 +8,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/shard_writer.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

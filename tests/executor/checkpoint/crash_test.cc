@@ -19,7 +19,7 @@
 #include "executor/data/token_dataset.h"
 #include "executor/data/token_file.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

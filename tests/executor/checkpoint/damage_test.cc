@@ -12,8 +12,8 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/state_checksum.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/kernels/kernel_harness.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -11,7 +11,7 @@
 #include "executor/checkpoint/weight_files.h"
 #include "executor/kernels/convert.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

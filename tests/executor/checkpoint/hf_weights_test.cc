@@ -13,8 +13,8 @@
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/weight_files.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -11,7 +11,7 @@
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/shard_writer.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/engine/small_training.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -9,9 +9,9 @@
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "tests/executor/cuda/gpu_runner.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan::kernel_test {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "executor/data/permutation.h"
 #include "executor/data/token_file.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -14,7 +14,7 @@
 #include "executor/data/token_file.h"
 #include "executor/train/run_batches.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "executor/data/token_dataset.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/has.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

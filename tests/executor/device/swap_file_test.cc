@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "executor/device/pattern.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -7,8 +7,8 @@
 #include "core/base/error.h"
 #include "executor/engine/checkpoint_io.h"
 #include "executor/engine/engine.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/engine/tiny_program.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/lowering/lower.h"
 #include "core/program/verify.h"
 #include "executor/engine/engine.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/engine/small_training.h"
 #include "tests/executor/engine/tiny_program.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 
 #include "executor/process/host_agent.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/process/launched.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

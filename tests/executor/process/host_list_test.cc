@@ -7,8 +7,8 @@
 
 #include "core/base/error.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/has.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

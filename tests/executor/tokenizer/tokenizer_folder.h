@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 

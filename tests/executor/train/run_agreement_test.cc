@@ -7,8 +7,8 @@
 
 #include "core/base/version.h"
 #include "executor/process/single_process.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/executor/process/thread_ranks.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -14,8 +14,8 @@
 #include "executor/tokenizer/stop_tokens.h"
 #include "executor/train/stop_text.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/has.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "executor/train/trainer.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/run_metrics.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 

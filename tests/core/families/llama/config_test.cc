@@ -12,8 +12,8 @@
 #include "core/model/model_fields.h"
 #include "tests/core/families/llama/tiny_llama.h"
 #include "tests/error_of.h"
-#include "tests/executor/device/temp_dir.h"
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/model/model_flops.h"
 #include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"
-#include "tests/executor/device/temp_dir.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
