@@ -164,7 +164,7 @@ read_and_complete() {
   [ "$said" = "_zeroplan $zsh" ] || fail "$name: zsh finds '$said'"
   said=$(inside zsh -f /tmp/complete/complete.zsh "$(dirname "$zsh")" 'zeroplan train --backend ' | sort -u | xargs)
   [ "$said" = "auto cpu cuda" ] || fail "$name: zsh completes '$said'"
-  said=$(inside fish -c 'complete -C "zeroplan train --backend "' | cut -f 1 | sort | xargs)
+  said=$(inside env XDG_DATA_DIRS=/usr/local/share:/usr/share fish -c 'complete -C "zeroplan train --backend "' | cut -f 1 | sort | xargs)
   [ "$said" = "auto cpu cuda" ] || fail "$name: fish completes '$said'"
   [ -e "$root$fish" ] || fail "$name: there is no $fish"
 }

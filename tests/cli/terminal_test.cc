@@ -74,11 +74,14 @@ std::string Broken(const std::vector<std::string>& narrow, const std::string& wi
   known.merge(
       WordsOf("Left out for want of room: a wider terminal, -o FILE and --format csv json have "
               "all. terminal have it."));
+  // Units of what is measured, which two runs may find larger or smaller.
+  known.merge(WordsOf("us ms min KB MB GB TB KB/s MB/s GB/s"));
   std::string broken;
   for (const std::string& line : narrow) {
     for (const std::string& word : WordsOf(line)) {
       // In a list of what was left out.
-      const std::string listed = word.substr(0, word.find_last_not_of(",;") + 1);
+      const std::string listed = word.substr(0, word.find_last_not_of(",;:") + 1);
+      if (!IsWord(listed)) continue;
       if (!known.contains(word) && !known.contains(listed) && !IsPart(word, wide)) {
         broken += word + " in \"" + line + "\"\n";
       }
