@@ -225,7 +225,7 @@ test_source() {
     cmake --build --preset package > built 2>&1 || { tail -n 40 built; exit 1; }
     cmake --install build/package > installed" || fail "$1: build from source"
   use_zeroplan "$1, from source"
-  install_packages "${readers[@]}" dpkg-dev
+  install_packages "${readers[@]}" dpkg-dev file
   read_and_complete "$1, from source" /usr/local/share/man \
     /usr/local/share/bash-completion/completions/zeroplan /usr/local/share/zsh/site-functions/_zeroplan \
     /usr/local/share/fish/vendor_completions.d/zeroplan.fish
