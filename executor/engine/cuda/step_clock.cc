@@ -8,6 +8,13 @@ namespace {
 // Issuing that takes less leaves no gap worth two events on the stream.
 constexpr std::chrono::microseconds kWorthAMark(20);
 
+// In seconds; below 0 where `end` came first.
+double Elapsed(cudaEvent_t begin, cudaEvent_t end) {
+  float milliseconds = 0;
+  ZEROPLAN_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+  return static_cast<double>(milliseconds) * 1e-3;
+}
+
 }  // namespace
 
 StepClock::StepClock(cudaStream_t stream, bool record_trace)
@@ -29,9 +36,7 @@ size_t StepClock::Mark(cudaStream_t stream) {
 }
 
 double StepClock::Between(size_t begin, size_t end) const {
-  float milliseconds = 0;
-  ZEROPLAN_CUDA(cudaEventElapsedTime(&milliseconds, events_[begin].get(), events_[end].get()));
-  return static_cast<double>(milliseconds) * 1e-3;
+  return Elapsed(events_[begin].get(), events_[end].get());
 }
 
 void StepClock::BeginWait(cudaStream_t stream, Cause cause) {
@@ -81,6 +86,7 @@ StepTimes StepClock::Settle() {
   }
   waits_.clear();
   std::vector<Span> unfinished;
+  std::optional<std::pair<size_t, double>> last;  // an event that is over, and its time
   for (const Span& span : pending_) {
     const cudaError_t over = cudaEventQuery(events_[span.end].get());
     if (over == cudaErrorNotReady) {
@@ -88,13 +94,17 @@ StepTimes StepClock::Settle() {
       continue;
     }
     ZEROPLAN_CUDA(over);
-    float milliseconds = 0;
-    ZEROPLAN_CUDA(cudaEventElapsedTime(&milliseconds, origin_.get(), events_[span.begin].get()));
-    const double begin = static_cast<double>(milliseconds) * 1e-3;
-    AddHostSpan({span.section, span.index, begin, begin + Between(span.begin, span.end)});
+    const double begin = origin_seconds_ + Elapsed(origin_.get(), events_[span.begin].get());
+    const double end = begin + Between(span.begin, span.end);
+    AddHostSpan({span.section, span.index, begin, end});
+    last = {span.end, end};
     free_.insert(free_.end(), {span.begin, span.end});
   }
   pending_ = std::move(unfinished);
+  if (last) {  // its old event is free like any other
+    origin_.swap(events_[last->first]);
+    origin_seconds_ = last->second;
+  }
   return {.exposed_comm_seconds = comm, .exposed_offload_seconds = offload};
 }
 

@@ -37,5 +37,46 @@ TEST_CASE(
   CHECK(*clock.Settle().exposed_offload_seconds == 0);
 }
 
+TEST_CASE("spans keep their order and their places over many steps") {
+  const CudaStream stream = MakeStream(false), other = MakeStream(false);
+  StepClock clock(stream.get(), true);
+  constexpr int kSteps = 50;
+  for (int step = 0; step < kSteps; ++step) {
+    // Work carried over the end of a step, which begins before spans that are settled first.
+    clock.BeginSpan(other.get(), Section::kOptimizerStep, step);
+    if (step == kSteps / 2) cuda::Spin(20'000'000, other.get());
+    clock.EndSpan(other.get());
+    for (int i = 0; i < 3; ++i) {
+      clock.BeginSpan(stream.get(), Section::kMicroStep, i);
+      cuda::Spin(1'000'000, stream.get());
+      clock.EndSpan(stream.get());
+    }
+    ZEROPLAN_CUDA(cudaStreamSynchronize(stream.get()));
+    clock.Settle();
+  }
+  ZEROPLAN_CUDA(cudaDeviceSynchronize());
+  clock.Settle();
+  const double now = clock.HostSeconds();
+  double before = 0, carried = 0;
+  int spans = 0, carried_spans = 0;
+  for (const TraceSpan& span : clock.spans()) {
+    if (span.section == Section::kOptimizerStep) {
+      CHECK(span.begin_seconds >= carried);
+      carried = span.end_seconds;
+      ++carried_spans;
+      continue;
+    }
+    CAPTURE(spans);
+    CHECK(span.begin_seconds >= before - 1e-6);
+    CHECK(span.end_seconds - span.begin_seconds == doctest::Approx(1e-3).epsilon(0.2));
+    before = span.end_seconds;
+    ++spans;
+  }
+  CHECK(spans == 3 * kSteps);
+  CHECK(carried_spans == kSteps);
+  CHECK(before > 3e-3 * kSteps);
+  CHECK(before <= now + 1e-3);
+}
+
 }  // namespace
 }  // namespace zeroplan
