@@ -202,7 +202,7 @@ test_pip() {
   fi
   [ -z "${PIP_INDEX_URL:-}" ] || settings+=(PIP_INDEX_URL="$PIP_INDEX_URL")
   inside "${settings[@]}" sh -euc 'python3 -m venv /opt/zeroplan
-    /opt/zeroplan/bin/python -m pip install --quiet -Ccmake.define.ZEROPLAN_PREBUILT=/src/build/package /src' ||
+    /opt/zeroplan/bin/python -m pip install --quiet --config-settings=cmake.define.ZEROPLAN_PREBUILT=/src/build/package /src' ||
     fail "$1: pip install"
   use_zeroplan "$1, pip" /opt/zeroplan/bin
   inside /opt/zeroplan/bin/python -c 'import zeroplan

@@ -25,7 +25,7 @@ fi
 
 rm -rf "$folder/wheel" "$folder/venv"
 PATH=$folder/tools/bin:$PATH "$folder/tools/bin/python" -m pip wheel -q --no-deps --no-build-isolation \
-  --wheel-dir "$folder/wheel" -Ccmake.define.ZEROPLAN_PREBUILT="$build" -Cbuild-dir="$folder/module" "$source"
+  --wheel-dir "$folder/wheel" --config-settings=cmake.define.ZEROPLAN_PREBUILT="$build" --config-settings=build-dir="$folder/module" "$source"
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install -q --no-index --no-deps "$folder"/wheel/*.whl
 cd "$folder"
