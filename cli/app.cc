@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kProgramFooter = R"(Examples:
   zeroplan estimate --params 10B --gpus 16
   zeroplan estimate --model gpt2-xl --gpus 8 --micro-batch 16 --stage 2 --format json
   zeroplan model list
@@ -33,7 +33,7 @@ int RunApp(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "Print this help");
   app.require_subcommand(1);
   Command root(app);
-  root.Footer(kFooter);
+  root.Footer(kProgramFooter);
   root.Version(VersionText);
   RegisterEstimate(root);
   RegisterPlan(root);

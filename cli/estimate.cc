@@ -17,7 +17,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kEstimateFooter = R"(Examples:
   zeroplan estimate --params 10B --gpus 16
   zeroplan estimate --model gpt2-10b --gpu-memory 32GB --micro-batch 10 --checkpointing full
   zeroplan estimate --model gpt3-6.7b --gpus 8 --stage 3 --format json -o estimate.json
@@ -95,7 +95,7 @@ void RegisterEstimate(Command& app) {
   auto options = std::make_shared<EstimateOptions>();
   Command command =
       app.Add("estimate", "Memory and step time of every ZeRO stage and offload choice");
-  command.Footer(kFooter);
+  command.Footer(kEstimateFooter);
   AddEstimateInputs(command, options->common, options->runtime);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "

@@ -15,7 +15,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kExplainFooter = R"(Examples:
   zeroplan explain plan.json
   zeroplan explain plan.json --trace step.json
 The program is lowered again and must be the planned one. With --hw times follow that profile's
@@ -57,7 +57,7 @@ void RegisterExplain(Command& app) {
   command.Text({"Output", "-o,--output", "FILE", "File for the text (default: stdout)"},
                options->output);
   command.Progress("Output");
-  command.Footer(kFooter);
+  command.Footer(kExplainFooter);
   command.Run([options] { RunExplain(*options); });
 }
 

@@ -24,7 +24,7 @@ constexpr double kSplitBelow = 0.7;    // utilisation below which the library sp
 constexpr double kSplitUtilisation = 0.95;
 // What the shortest product takes at most, in launches: in a graph 3.8 us on an H200, where a row
 // may hold the 10 us that issuing a library's call takes.
-constexpr double kLaunchesOfCall = 5;
+constexpr double kLaunchesOfProduct = 5;
 // Sustained over dense peak, H200 bf16: 702 of 989.4 TFLOP/s.
 constexpr double kSustainedShare = 0.71;
 
@@ -222,7 +222,7 @@ GemmCost::Fitted GemmCost::Fit(const GpuProfile& gpu, Dtype dtype) const {
   }
   for (size_t i = 0; i < floors.size(); ++i) {
     fitted.floor_seconds[i] = std::min(std::isfinite(floors[i]) ? floors[i] : least,
-                                       kLaunchesOfCall * machine.launch_seconds);
+                                       kLaunchesOfProduct * machine.launch_seconds);
   }
   return fitted;
 }

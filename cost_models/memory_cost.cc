@@ -13,7 +13,7 @@ constexpr double kCopyShare = 0.885;
 // A row at most this much above the fastest one is taken for the cost of a call, not of memory.
 constexpr double kFloorMargin = 1.25;
 // What a call takes at most, in launches: in a graph, the shortest of an H200 take 1.4 to 6 us.
-constexpr double kLaunchesOfCall = 3;
+constexpr double kLaunchesOfMemoryCall = 3;
 
 }  // namespace
 
@@ -37,7 +37,7 @@ MemoryCost::MemoryCost(const GpuProfile& gpu) : kernels_(gpu.kernels) {
   for (const MemoryKernelTime& row : rows) {
     if (row.seconds > kFloorMargin * floor_seconds_) fit.push_back({{1, row.bytes}, row.seconds});
   }
-  floor_seconds_ = std::min(floor_seconds_, kLaunchesOfCall * gpu.launch_overhead.value);
+  floor_seconds_ = std::min(floor_seconds_, kLaunchesOfMemoryCall * gpu.launch_overhead.value);
   if (fit.size() < 2) return;
   const std::vector<double> fitted = FitRelative(fit);
   if (fitted[1] <= 0) return;

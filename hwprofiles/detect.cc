@@ -32,7 +32,7 @@ std::string MachineName(const std::string& part, double count) {
   return "";
 }
 
-Figure Found(double value, double written, const char* unit, const char* reference) {
+Figure FoundFigure(double value, double written, const char* unit, const char* reference) {
   Figure figure;
   figure.value = value;
   figure.written = written;
@@ -103,28 +103,29 @@ DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const Detecte
   const std::string built_in = gpus.size() > 1 ? MachineName(part, count) : "";
   HardwareProfile profile = LoadProfile(built_in.empty() ? part : built_in);
   if (built_in.empty()) {
-    profile.node.gpus = Found(count, count, "count", "GPUs of this machine, as the driver says");
+    profile.node.gpus =
+        FoundFigure(count, count, "count", "GPUs of this machine, as the driver says");
     profile.description = fmt::format("{} in this machine, other figures generic", machine.found);
     if (gpus.size() > 1) profile.name = fmt::format("{}x-{}", gpus.size(), part);
   }
   if (host.memory_bytes > 0) {
     constexpr double kGib = 1024.0 * 1024 * 1024;
     profile.node.host_memory =
-        Found(host.memory_bytes, host.memory_bytes / kGib, "GiB",
-              "memory of this machine, or of the control group zeroplan runs in");
+        FoundFigure(host.memory_bytes, host.memory_bytes / kGib, "GiB",
+                    "memory of this machine, or of the control group zeroplan runs in");
   }
   if (host.cores > 0) {
     profile.node.cores =
-        Found(host.cores, host.cores, "count", "cores of this machine that zeroplan may use");
+        FoundFigure(host.cores, host.cores, "count", "cores of this machine that zeroplan may use");
   }
   if (host.triad_bandwidth > 0) {
     // What the CPU backend's AdamW moved over what the triad did on three hosts: 1.04, 1.14, 1.25.
     constexpr double kAdamOverTriad = 1.14, kGiga = 1e9;
     const double triad = host.triad_bandwidth, adam = kAdamOverTriad * triad;
-    profile.node.triad_bandwidth =
-        Found(triad, triad / kGiga, "GB/s", "triad on all cores of this machine, measured now");
-    Figure derived = Found(adam, adam / kGiga, "GB/s",
-                           "1.14 x the triad that was measured now, the mean of three hosts");
+    profile.node.triad_bandwidth = FoundFigure(triad, triad / kGiga, "GB/s",
+                                               "triad on all cores of this machine, measured now");
+    Figure derived = FoundFigure(adam, adam / kGiga, "GB/s",
+                                 "1.14 x the triad that was measured now, the mean of three hosts");
     derived.source = FigureSource::kDerived;
     profile.node.adam_bandwidth = std::move(derived);
   }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/seconds_since.h"
 #include "core/base/units.h"
 
 namespace zeroplan {
@@ -101,10 +102,6 @@ class MeasuredFile {
 };
 
 using Clock = std::chrono::steady_clock;
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 struct Pass {
   uint64_t block = 0;  // bytes
   double limit = 0;    // seconds

@@ -19,7 +19,7 @@ struct MemoryV2 {
   unsigned long long total, reserved, free, used;
 };
 constexpr unsigned kMemoryV2 = static_cast<unsigned>(sizeof(MemoryV2)) | (2u << 24);
-struct Memory {
+struct MemoryV1 {
   unsigned long long total, free, used;
 };
 struct PciInfo {
@@ -94,7 +94,7 @@ void AskMemory(const ManagementLibrary& nvml, Device device, GpuState& gpu) {
     }
   }
   // Its `used` counts what the driver keeps for itself: not what others use.
-  if (const auto memory = Asker(nvml).Ask<Memory>("nvmlDeviceGetMemoryInfo", device)) {
+  if (const auto memory = Asker(nvml).Ask<MemoryV1>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.memory_bytes = memory->total;
   }
 }
@@ -122,7 +122,7 @@ void AskProcesses(const ManagementLibrary& nvml, Device device, GpuState& gpu) {
 }
 
 // "0000:3b:00.0", as /sys names the device "00000000:3B:00.0".
-std::optional<int> NumaNode(std::string bus) {
+std::optional<int> NumaNodeOf(std::string bus) {
   if (bus.size() > 12) bus.erase(0, bus.size() - 12);
   for (char& c : bus) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   std::ifstream file("/sys/bus/pci/devices/" + bus + "/numa_node");
@@ -137,7 +137,7 @@ GpuState AskGpu(const ManagementLibrary& nvml, unsigned index, Device device) {
   gpu.name = asker.AskText("nvmlDeviceGetName", device);
   if (const auto pci = asker.Ask<PciInfo>("nvmlDeviceGetPciInfo_v3", device)) {
     gpu.bus = pci->bus_id;
-    gpu.numa_node = NumaNode(gpu.bus);
+    gpu.numa_node = NumaNodeOf(gpu.bus);
   }
   AskMemory(nvml, device, gpu);
   if (const auto capability = asker.AskTwo("nvmlDeviceGetCudaComputeCapability", device)) {

@@ -7,7 +7,7 @@ namespace zeroplan {
 namespace {
 
 // Nothing of the package bash-completion: the script works where that is not installed.
-constexpr std::string_view kMain = R"sh(_zeroplan() {
+constexpr std::string_view kBashMain = R"sh(_zeroplan() {
   local current=${COMP_WORDS[COMP_CWORD]} command= option= behind=0 i word
   local takes= paths= offered= flags=
   COMPREPLY=()
@@ -67,7 +67,7 @@ std::string BashCompletion(const CommandDescription& program) {
   }
   flags += "  esac\n}\n\n";
   return "# Completions of zeroplan for bash, as 'zeroplan completion bash' prints them.\n\n" +
-         TableOfOffers(program) + flags + std::string(kMain);
+         TableOfOffers(program) + flags + std::string(kBashMain);
 }
 
 }  // namespace zeroplan

@@ -16,7 +16,7 @@ std::string Quote(const std::string& text) {
   return quoted + "'";
 }
 
-constexpr std::string_view kMain =
+constexpr std::string_view kFishMain =
     R"fish(# Prints which command the words before the cursor name: "hw list", or "".
 function __zeroplan_command
     set -l command
@@ -97,7 +97,7 @@ std::string FishCompletion(const CommandDescription& program) {
     lines += Lines(path);
   }
   return "# Completions of zeroplan for fish, as 'zeroplan completion fish' prints them.\n\n" +
-         commands + "\n\n" + std::string(kMain) + lines;
+         commands + "\n\n" + std::string(kFishMain) + lines;
 }
 
 }  // namespace zeroplan

@@ -6,7 +6,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kMain = R"sh(_zeroplan() {
+constexpr std::string_view kZshMain = R"sh(_zeroplan() {
   local command= option= word= current=$PREFIX takes= paths= offered=
   local -a described
   integer behind=0 i
@@ -91,7 +91,7 @@ std::string ZshCompletion(const CommandDescription& program) {
   commands += "    *) described=() ;;\n  esac\n}\n\n";
   return "#compdef zeroplan\n"
          "# Completions of zeroplan for zsh, as 'zeroplan completion zsh' prints them.\n\n" +
-         TableOfOffers(program) + flags + commands + std::string(kMain);
+         TableOfOffers(program) + flags + commands + std::string(kZshMain);
 }
 
 }  // namespace zeroplan

@@ -7,10 +7,7 @@
 namespace zeroplan {
 namespace {
 
-// Kernels work with floats.
-constexpr double kMaxNumber = std::numeric_limits<float>::max();
-constexpr const char* kTypes = "\"AdamW\" or \"Adam\"";
-constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
+constexpr const char* kOptimizerTypes = "\"AdamW\" or \"Adam\"";
 
 std::string Lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -44,24 +41,24 @@ void ReadBetas(JsonSection* params, OptimizerConfig* out) {
 void ReportType(const JsonSection& section, const std::string& lower) {
   if (lower == "onebitadam" || lower == "onebitlamb" || lower == "zerooneadam") {
     section.Report("type", "{} is not supported: zeroplan does not compress gradients; use {}",
-                   section.Quote("type"), kTypes);
+                   section.Quote("type"), kOptimizerTypes);
     return;
   }
   for (const char* other :
        {"adagrad", "lamb", "lion", "muon", "muadam", "muadamw", "musgd", "sgd"}) {
     if (lower == other) {
       section.Report("type", "{} is not supported: zeroplan trains with Adam only; use {}",
-                     section.Quote("type"), kTypes);
+                     section.Quote("type"), kOptimizerTypes);
       return;
     }
   }
-  section.ReportValue("type", kTypes);
+  section.ReportValue("type", kOptimizerTypes);
 }
 
 void ReadOptimizerSection(ReaderState* state) {
   OptimizerConfig& out = state->result.setup.optimizer;
   JsonSection& section = state->Open(&state->root(), "optimizer");
-  const std::string type = section.String("type", kTypes).value_or("AdamW");
+  const std::string type = section.String("type", kOptimizerTypes).value_or("AdamW");
   const std::string lower = Lower(type);
   JsonKey& type_key = section.Key("type");
   type_key.required = type_key.any_case = true;

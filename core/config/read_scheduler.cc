@@ -4,11 +4,8 @@
 namespace zeroplan {
 namespace {
 
-// Kernels work with floats.
-constexpr double kMaxNumber = std::numeric_limits<float>::max();
 constexpr int64_t kMaxSteps = std::numeric_limits<int32_t>::max();
-constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
-constexpr const char* kTypes =
+constexpr const char* kScheduleTypes =
     "\"WarmupLR\", \"WarmupDecayLR\", \"WarmupCosineLR\", \"OneCycle\" or \"LRRangeTest\"";
 
 // A problem unless `key`, which its schedule cannot do without, is there (a value of "auto" is). A
@@ -119,7 +116,7 @@ std::optional<ScheduleKind> ReadKind(JsonSection* section) {
                              {"LRRangeTest", ScheduleKind::kRangeTest}};
   std::vector<std::string> names;
   for (const Name& known : kNames) names.emplace_back(known.name);
-  const std::optional<std::string> type = section->Word("type", names, kTypes);
+  const std::optional<std::string> type = section->Word("type", names, kScheduleTypes);
   section->Key("type").required = true;
   for (const Name& known : kNames) {
     if (type == known.name) return known.kind;
@@ -138,7 +135,7 @@ void ReadScheduler(ReaderState* state) {
     SkipKeys(&params);
     if (!section.present() || section.Value("type") != nullptr) return;
     if (section.Raw("type") == nullptr) {
-      section.Report("type", "is missing; use {}", kTypes);
+      section.Report("type", "is missing; use {}", kScheduleTypes);
     } else {
       state->Warn(section, "type", "is open: the learning rate stays constant");
     }

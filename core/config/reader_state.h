@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,10 @@
 #include "core/config/deepspeed_reader.h"
 
 namespace zeroplan {
+
+// Kernels work with floats.
+constexpr double kMaxNumber = std::numeric_limits<float>::max();
+constexpr const char* kRate = "a finite number of at least 0, such as 1e-4";
 
 // One reading of one config. Sections are kept until the end, because a key that is unknown in one
 // may belong to another.

@@ -26,7 +26,7 @@ ModelSpec LoadModel(const std::string& name_or_path) {
   }
   std::error_code ignored;
   std::filesystem::path path(name_or_path);
-  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+  if (std::filesystem::is_directory(path, ignored)) path /= kConfigFile;
   if (!name_or_path.empty() && std::filesystem::exists(path, ignored)) {
     std::vector<std::string> notes;
     ModelSpec spec = ReadHuggingFaceConfig(path, &notes);
@@ -69,7 +69,7 @@ ModelSpec ReadHuggingFaceConfig(const std::filesystem::path& file, std::vector<s
   spec.padded_vocab = PadVocab(spec.vocab);
   const std::filesystem::path folder =
       std::filesystem::absolute(file).lexically_normal().parent_path();
-  spec.name = file.filename() == "config.json" ? folder.filename().string() : file.stem().string();
+  spec.name = file.filename() == kConfigFile ? folder.filename().string() : file.stem().string();
   ValidateModelSpec(spec, source);
   return spec;
 }

@@ -11,6 +11,9 @@
 
 namespace zeroplan {
 
+// What a Hugging Face folder keeps a model's shape in.
+constexpr const char* kConfigFile = "config.json";
+
 // The presets of all families, family by family.
 const std::vector<ModelPreset>& ModelPresets();
 

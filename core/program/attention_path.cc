@@ -14,7 +14,6 @@ namespace {
 constexpr int kLeastCapability = 80;
 constexpr int kDocumentsCapability = 90;
 constexpr int64_t kHeadSteps = 8, kDocumentsHeadSteps = 16;
-constexpr uint64_t kAlign = 256;
 
 int64_t HeadSteps(const AttentionLaunch& launch) {
   return launch.documents ? kDocumentsHeadSteps : kHeadSteps;
@@ -107,7 +106,7 @@ DocumentWorkspace DocumentWorkspaceOf(const KernelDims& dims, int64_t slots, boo
   DocumentWorkspace at;
   uint64_t end = 0;
   const auto place = [&](uint64_t bytes) {
-    return std::exchange(end, end + AlignUp(bytes, kAlign));
+    return std::exchange(end, end + AlignUp(bytes, kWorkspaceAlignment));
   };
   const uint64_t offsets = (n + 1) * sizeof(int64_t);
   at.qkv_offsets = place(offsets);
@@ -115,7 +114,7 @@ DocumentWorkspace DocumentWorkspaceOf(const KernelDims& dims, int64_t slots, boo
   at.lse_offsets = place(offsets);
   at.key_offsets = place(offsets);
   at.lengths = place(n * sizeof(int32_t));
-  uint64_t library = 2 * AlignUp(128 * (n + 1), kAlign) + 256;
+  uint64_t library = 2 * AlignUp(128 * (n + 1), kWorkspaceAlignment) + 256;
   if (backward) {
     if (shared) {
       const uint64_t keys = 2 * rows * static_cast<uint64_t>(G * D);

@@ -86,8 +86,6 @@ double ParamInitFlops(const KernelDims& d) { return 40 * Product(d, 1); }
 
 // ---- workspace ---------------------------------------------------------------------------------
 
-constexpr uint64_t kAlign = 256;  // cudaMalloc's; libraries and vector loads rely on it
-
 // 32 MiB: what the cuBLAS documentation recommends for Hopper and data-centre Blackwell
 // ("cublasSetWorkspace": 4 MiB on older GPUs). With less, cuBLASLt drops split-K algorithms.
 uint64_t MatmulWorkspace(const KernelDims&, Backend backend) {
@@ -111,24 +109,24 @@ uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
 uint64_t LayerNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
-  return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+  return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kWorkspaceAlignment);
 }
 
 uint64_t RmsNormBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
-  return AlignUp(static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kAlign);
+  return AlignUp(static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kWorkspaceAlignment);
 }
 
 uint64_t QkNormRotaryBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   const auto blocks = static_cast<uint64_t>(QkNormBackwardBlocks(d[0]));
-  return AlignUp(2 * static_cast<uint64_t>(d[4]) * blocks * sizeof(float), kAlign);
+  return AlignUp(2 * static_cast<uint64_t>(d[4]) * blocks * sizeof(float), kWorkspaceAlignment);
 }
 
 uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
-  return AlignUp(static_cast<uint64_t>(NormBlocks(d[0])) * sizeof(double), kAlign);
+  return AlignUp(static_cast<uint64_t>(NormBlocks(d[0])) * sizeof(double), kWorkspaceAlignment);
 }
 
 uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {

@@ -126,6 +126,9 @@ struct KernelScalar {
   float usual = 0;  // texts leave it out where it is this
 };
 
+// Of what lies in a workspace: cudaMalloc's, which libraries and vector loads rely on.
+constexpr uint64_t kWorkspaceAlignment = 256;
+
 // What a row has that does not say otherwise. ArgumentBytes: those of all arguments but the
 // workspace, twice for what is read and written.
 double NoFlops(const KernelDims& dims);

@@ -192,6 +192,8 @@ struct Copy {
 
 enum class FileTarget : uint8_t { kSwap, kCheckpoint };
 enum class StateKind : uint8_t { kMaster, kAdamM, kAdamV };
+inline constexpr std::array kStateKinds = {StateKind::kMaster, StateKind::kAdamM,
+                                           StateKind::kAdamV};
 std::string_view StateKindName(StateKind kind);  // "master", "adam_m", "adam_v"
 struct FileIo {
   bool write;

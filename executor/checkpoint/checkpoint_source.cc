@@ -28,8 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kStates = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
-
 struct EntryKey {
   std::string_view tensor;
   size_t state = 0;
@@ -44,8 +42,9 @@ std::optional<EntryKey> ParseEntryName(std::string_view name) {
   if (first == std::string_view::npos) return std::nullopt;
   EntryKey key{.tensor = name.substr(0, first)};
   const std::string_view state = name.substr(first + 1, second - first - 1);
-  while (key.state < kStates.size() && StateKindName(kStates[key.state]) != state) ++key.state;
-  if (key.state == kStates.size()) return std::nullopt;
+  while (key.state < kStateKinds.size() && StateKindName(kStateKinds[key.state]) != state)
+    ++key.state;
+  if (key.state == kStateKinds.size()) return std::nullopt;
   const char* end = name.data() + name.size();
   const auto result = std::from_chars(name.data() + second + 1, end, key.begin);
   if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
@@ -68,9 +67,6 @@ std::string Readable(const fs::path& save_dir) {
 
 constexpr size_t kVerifiedAtOnce = size_t{1} << 18;  // elements
 constexpr size_t kOpenFiles = 64;
-// Length and header of a shard file: far more than any rank's part has.
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr uint64_t kLengthBytes = 8;
 
 // Whether a file cannot be opened for a reason that lies with this process.
 bool IsOurs(int error) {
@@ -171,7 +167,7 @@ CheckpointSource CheckpointSource::Begin(const fs::path& folder, const ModelSpec
     source.first_chunk_.push_back(source.checksums_.size());
     source.checksums_.insert(source.checksums_.end(), file.checksums.begin(), file.checksums.end());
   }
-  source.pieces_.resize(table.size() * kStates.size());
+  source.pieces_.resize(table.size() * kStateKinds.size());
   source.verified_ = std::make_unique<std::atomic<bool>[]>(source.checksums_.size());
   return source;
 }
@@ -265,7 +261,7 @@ std::vector<CheckpointSource::Entry> CheckpointSource::ReadHeader(size_t file) c
     if (tensor == index_.end() || entry.dtype != "F32" || entry.shape.size() != 1) {
       ThrowUsage("{}: '{}' is not part of a checkpoint of this model", path, Printable(entry.name));
     }
-    entries.push_back({tensor->second * kStates.size() + key->state, key->begin, entry.elements,
+    entries.push_back({tensor->second * kStateKinds.size() + key->state, key->begin, entry.elements,
                        header.size() + entry.begin});
   }
   return entries;
@@ -334,8 +330,8 @@ void CheckpointSource::Complete(std::span<const std::string> looks) {
 
 void CheckpointSource::CheckCover() const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const ParamTensor& tensor = table_[i / kStates.size()];
-    const auto state = StateKindName(kStates[i % kStates.size()]);
+    const ParamTensor& tensor = table_[i / kStateKinds.size()];
+    const auto state = StateKindName(kStateKinds[i % kStateKinds.size()]);
     uint64_t covered = 0;
     for (const Piece& piece : pieces_[i]) {
       if (piece.begin != covered || piece.count > tensor.elements() - covered) {
@@ -369,8 +365,8 @@ void CheckpointSource::VerifyPiece(const Piece& piece, size_t tensor_and_state, 
     if (sum != checksums_[index]) {
       ThrowUsage("{}: {} of {}, elements {} + {}: the data is not what was saved",
                  PathOf(piece.file).string(),
-                 StateKindName(kStates[tensor_and_state % kStates.size()]),
-                 table_[tensor_and_state / kStates.size()].name, piece.begin + first, elements);
+                 StateKindName(kStateKinds[tensor_and_state % kStateKinds.size()]),
+                 table_[tensor_and_state / kStateKinds.size()].name, piece.begin + first, elements);
     }
     verified_[index].store(true, std::memory_order_relaxed);
   }
@@ -388,7 +384,7 @@ void CheckpointSource::Verify() const {
 
 void CheckpointSource::Read(const TensorRange& range, std::span<float> out) const {
   const size_t index =
-      static_cast<size_t>(range.tensor) * kStates.size() + static_cast<size_t>(range.state);
+      static_cast<size_t>(range.tensor) * kStateKinds.size() + static_cast<size_t>(range.state);
   const std::vector<Piece>& pieces = pieces_.at(index);
   const uint64_t elements = pieces.empty() ? 0 : pieces.back().begin + pieces.back().count;
   ZEROPLAN_CHECK(

@@ -16,7 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kConfigFile = "config.json";
 constexpr size_t kCopyBytes = size_t{4} << 20;
 
 // tokenizer.json, tokenizer.model, tokenizer.model.v3, LICENSE.txt, USE_POLICY.md, ...

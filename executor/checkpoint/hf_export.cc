@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/families/load_model.h"
 #include "executor/checkpoint/hf_companions.h"
 #include "executor/checkpoint/hf_tensors.h"
 #include "executor/checkpoint/safetensors.h"
@@ -159,7 +160,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
 
   MakeFolders(folder, options.hook);
   StagedFiles staged(folder, options.hook);
-  staged.AddText("config.json", CompanionConfig(spec, options.source, options.dtype));
+  staged.AddText(kConfigFile, CompanionConfig(spec, options.source, options.dtype));
   TensorCopier copier(source, options.dtype);
   for (size_t i = 0; i < first.size(); ++i) {
     const size_t end = i + 1 < first.size() ? first[i + 1] : tensors.size();

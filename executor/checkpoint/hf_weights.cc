@@ -18,7 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigFile = "config.json";
 // Of two tensors that are compared.
 constexpr uint64_t kCompareElements = uint64_t{1} << 20;
 

@@ -22,10 +22,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
 
-constexpr uint64_t kLengthBytes = 8;
-// The reference implementation's limit.
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-
 std::optional<Dtype> FloatDtype(std::string_view dtype) {
   if (dtype == "F32") return Dtype::kF32;
   if (dtype == "BF16") return Dtype::kBF16;

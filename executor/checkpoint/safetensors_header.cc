@@ -13,7 +13,7 @@
 namespace zeroplan {
 namespace {
 
-using Json = nlohmann::json;
+using HeaderJson = nlohmann::json;
 
 // An object of objects of arrays: anything deeper is refused while it is parsed, before it costs
 // memory.
@@ -45,7 +45,7 @@ std::optional<uint64_t> DtypeSize(std::string_view dtype) {
 // Looks at the text before anything is made of it: the depth, and that no object gives a name
 // twice, which would hide the first one. A pass of its own: the library's callback while it parses
 // goes through all of an object's members at the end of each of them.
-class StrictnessCheck : public nlohmann::json_sax<Json> {
+class StrictnessCheck : public nlohmann::json_sax<HeaderJson> {
  public:
   explicit StrictnessCheck(const std::filesystem::path& path) : path_(path) {}
 
@@ -71,7 +71,7 @@ class StrictnessCheck : public nlohmann::json_sax<Json> {
   bool end_object() override { return Close(); }
   bool start_array(std::size_t) override { return Open(); }
   bool end_array() override { return Close(); }
-  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+  bool parse_error(std::size_t, const std::string&, const HeaderJson::exception& error) override {
     ThrowUsage("{}: the header is not valid JSON: {}", path_.string(), Printable(error.what()));
   }
 
@@ -91,12 +91,12 @@ class StrictnessCheck : public nlohmann::json_sax<Json> {
   std::array<std::unordered_set<std::string>, kMaxDepth> keys_;  // of the open objects, by depth
 };
 
-Json ParseStrictly(std::string_view text, const std::filesystem::path& path) {
+HeaderJson ParseStrictly(std::string_view text, const std::filesystem::path& path) {
   StrictnessCheck check(path);
-  Json::sax_parse(text, &check);
+  HeaderJson::sax_parse(text, &check);
   try {
-    return Json::parse(text);
-  } catch (const Json::exception& error) {  // numbers past a double
+    return HeaderJson::parse(text);
+  } catch (const HeaderJson::exception& error) {  // numbers past a double
     ThrowUsage("{}: the header is not valid JSON: {}", path.string(), Printable(error.what()));
   }
 }
@@ -106,7 +106,7 @@ class TensorParser {
   TensorParser(const std::filesystem::path& path, const std::string& name, uint64_t data_bytes)
       : path_(path), name_(name), data_bytes_(data_bytes) {}
 
-  SafetensorsEntry Parse(const Json& json) const {
+  SafetensorsEntry Parse(const HeaderJson& json) const {
     if (!json.is_object()) Fail("is not described by an object");
     for (const auto& [key, value] : json.items()) {
       if (key != "dtype" && key != "shape" && key != "data_offsets") {
@@ -115,7 +115,7 @@ class TensorParser {
     }
     SafetensorsEntry entry;
     entry.name = name_;
-    const Json& dtype = Get(json, "dtype");
+    const HeaderJson& dtype = Get(json, "dtype");
     if (!dtype.is_string()) Fail("has a dtype that is not a string");
     entry.dtype = dtype.get<std::string>();
     const auto size = DtypeSize(entry.dtype);
@@ -145,17 +145,17 @@ class TensorParser {
   [[noreturn]] void Fail(const std::string& what) const {
     ThrowUsage("{}: tensor '{}' {}", path_.string(), Printable(name_), what);
   }
-  const Json& Get(const Json& json, const char* key) const {
+  const HeaderJson& Get(const HeaderJson& json, const char* key) const {
     const auto found = json.find(key);
     if (found == json.end()) Fail(fmt::format("has no {}", key));
     return *found;
   }
-  std::vector<uint64_t> Numbers(const Json& json, const char* key) const {
-    const Json& list = Get(json, key);
+  std::vector<uint64_t> Numbers(const HeaderJson& json, const char* key) const {
+    const HeaderJson& list = Get(json, key);
     if (!list.is_array()) Fail(fmt::format("has a {} that is not an array", key));
     std::vector<uint64_t> numbers;
     numbers.reserve(list.size());
-    for (const Json& item : list) {
+    for (const HeaderJson& item : list) {
       if (!item.is_number_unsigned()) {
         Fail(fmt::format("has a {} entry that is not a non-negative integer", key));
       }
@@ -173,7 +173,7 @@ class TensorParser {
   uint64_t data_bytes_;
 };
 
-std::map<std::string, std::string> ParseMetadata(const Json& json,
+std::map<std::string, std::string> ParseMetadata(const HeaderJson& json,
                                                  const std::filesystem::path& path) {
   if (!json.is_object()) ThrowUsage("{}: {} is not an object", path.string(), kMetadataKey);
   std::map<std::string, std::string> metadata;
@@ -208,7 +208,7 @@ void CheckCover(const std::vector<SafetensorsEntry>& entries, uint64_t data_byte
 
 SafetensorsHeader ParseSafetensorsHeader(std::string_view text, uint64_t data_bytes,
                                          const std::filesystem::path& path) {
-  const Json json = ParseStrictly(text, path);
+  const HeaderJson json = ParseStrictly(text, path);
   if (!json.is_object()) ThrowUsage("{}: the header is not a JSON object", path.string());
   SafetensorsHeader header;
   header.entries.reserve(json.size());

@@ -12,6 +12,11 @@
 
 namespace zeroplan {
 
+// A file begins with the length of its header.
+constexpr uint64_t kLengthBytes = 8;
+// The reference implementation's limit.
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  // in the order of their data
   std::map<std::string, std::string> metadata;

@@ -12,13 +12,11 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::array kStates = {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV};
-
 SafetensorsPlan PlanShard(const ParamLayout& layout, int rank, const std::string& save) {
   std::vector<SafetensorsPlan::Tensor> tensors;
   for (const ShardRange& range : RankRanges(layout, rank)) {
     const std::string& name = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
-    for (const StateKind state : kStates) {
+    for (const StateKind state : kStateKinds) {
       tensors.push_back({ShardEntryName(name, state, range.begin), {range.count}});
     }
   }
@@ -69,12 +67,12 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout&
                          IoHook* hook)
     : layout_(layout),
       rank_(rank),
-      entries_(layout.tensors->size() * kStates.size()),
+      entries_(layout.tensors->size() * kStateKinds.size()),
       file_(folder / ShardFileName(rank), PlanShard(layout, rank, folder.filename().string()),
             hook) {
   size_t index = 0;
   for (const ShardRange& range : RankRanges(layout, rank)) {
-    for (const StateKind state : kStates) {
+    for (const StateKind state : kStateKinds) {
       EntryOf(range.tensor, state) = {
           range.begin, range.count, index++, {}, std::vector<uint64_t>(ChecksumCount(range.count))};
     }
@@ -82,7 +80,7 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout&
 }
 
 ShardWriter::Entry& ShardWriter::EntryOf(int tensor, StateKind state) {
-  return entries_.at(static_cast<size_t>(tensor) * kStates.size() + static_cast<size_t>(state));
+  return entries_.at(static_cast<size_t>(tensor) * kStateKinds.size() + static_cast<size_t>(state));
 }
 
 void ShardWriter::Write(const TensorRange& range, std::span<const float> values) {
@@ -102,7 +100,7 @@ void ShardWriter::Finish() {
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
     ZEROPLAN_CHECK(entry.written.Are(entry.begin, entry.count), "rank {}: part of {} was not saved",
-                   rank_, (*layout_.tensors)[i / kStates.size()].name);
+                   rank_, (*layout_.tensors)[i / kStateKinds.size()].name);
   }
   file_.Finish();
 }

@@ -45,6 +45,13 @@ struct KernelCall {
   bool has(KernelFlag flag) const { return (flags & flag) != 0; }
 };
 
+// The argument, or an absent one where a call has fewer.
+inline constexpr KernelArg kAbsent{};
+inline const KernelArg& Arg(const KernelCall& call, size_t index) {
+  return index < call.args.size() ? call.args[index] : kAbsent;
+}
+inline bool Present(const KernelArg& arg) { return arg.data != nullptr; }
+
 using KernelFn = void (*)(const KernelCall&);
 
 // By KernelId, kExtraKernel included.

@@ -20,12 +20,6 @@ inline constexpr int64_t kBlock = 1024;
 // Elementwise kernels give a thread at least this many elements: starting it costs about as much.
 inline constexpr int64_t kElementGrain = 16 * kBlock;
 
-inline constexpr KernelArg kAbsent{};
-inline const KernelArg& Arg(const KernelCall& call, size_t index) {
-  return index < call.args.size() ? call.args[index] : kAbsent;
-}
-inline bool Present(const KernelArg& arg) { return arg.data != nullptr; }
-
 inline char* ElementAt(const KernelArg& arg, int64_t index) {
   return static_cast<char*>(arg.data) + static_cast<uint64_t>(index) * DtypeBytes(arg.dtype);
 }

@@ -4,13 +4,11 @@
 
 #include "core/base/error.h"
 #include "executor/measure/figures.h"
+#include "executor/measure/scales.h"
 #include "hwprofiles/sanity.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr double kTera = 1e12, kGiga = 1e9, kMega = 1e6, kMicro = 1e-6;
-constexpr double kGib = 1024.0 * 1024 * 1024;
 
 double FastestProduct(const KernelRates& measured, Dtype dtype) {
   double best = 0;

@@ -8,6 +8,7 @@
 #include "executor/kernels/kernel_call.h"
 #include "executor/measure/adam_program.h"
 #include "executor/measure/host_array.h"
+#include "executor/measure/scales.h"
 
 namespace zeroplan {
 namespace {
@@ -22,7 +23,6 @@ constexpr int64_t kSizes[] = {1 << 11, 1 << 15, 1 << 19, 1 << 22, 1 << 24, 1 << 
 constexpr int64_t kRoundElements = 1 << 26, kMostCalls = 500;
 
 constexpr int64_t kStateBytes = 16;  // of an element
-constexpr int64_t kMib = 1 << 20;
 constexpr int64_t kUpdateBytes[] = {64 * kMib, 256 * kMib, 512 * kMib, 1024 * kMib, 2048 * kMib};
 
 }  // namespace

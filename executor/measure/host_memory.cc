@@ -7,11 +7,11 @@
 #include "executor/measure/host_array.h"
 #include "executor/measure/host_kernels.h"
 #include "executor/measure/measure_host.h"
+#include "executor/measure/scales.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kMib = uint64_t{1} << 20;
 constexpr int64_t kGrain = 1 << 14;       // elements
 constexpr int64_t kAdamMemoryBytes = 16;  // of a parameter, each counts once
 constexpr int64_t kTriadBytes = 12;

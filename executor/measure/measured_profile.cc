@@ -8,13 +8,10 @@
 #include "core/base/error.h"
 #include "executor/measure/device_figures.h"
 #include "executor/measure/figures.h"
+#include "executor/measure/scales.h"
 
 namespace zeroplan {
 namespace {
-
-constexpr double kTera = 1e12, kGiga = 1e9, kMicro = 1e-6, kPico = 1e-12;
-constexpr double kGib = 1024.0 * 1024 * 1024;
-constexpr double kMib = 1024.0 * 1024;
 
 // What was run, by what, when and where.
 class Origin {

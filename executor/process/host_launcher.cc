@@ -36,9 +36,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn(200);
-constexpr milliseconds kOutputLimit(1'000);   // for a pipe that outlives its shell
-constexpr milliseconds kAgentMargin(10'000);  // beyond an agent's own limits for its ranks
+constexpr milliseconds kHostTurn(200);
+constexpr milliseconds kShellOutputLimit(1'000);  // for a pipe that outlives its shell
+constexpr milliseconds kAgentMargin(10'000);      // beyond an agent's own limits for its ranks
 
 struct Host {
   HostShare share;
@@ -102,7 +102,7 @@ class Hosts {
       EndStragglers(now);
       if (!AllEnded()) continue;
       if (all_ended == Clock::time_point()) all_ended = now;
-      if (Silent() || now - all_ended > kOutputLimit) return Result();
+      if (Silent() || now - all_ended > kShellOutputLimit) return Result();
     }
   }
 
@@ -189,7 +189,7 @@ class Hosts {
       polled.push_back({host.output.fd(), POLLIN, 0});
       polled.push_back({host.errors.fd(), POLLIN, 0});
     }
-    poll(polled.data(), polled.size(), static_cast<int>(kTurn.count()));
+    poll(polled.data(), polled.size(), static_cast<int>(kHostTurn.count()));
     for (Host& host : hosts_) PassOn(host);
     for (const int signal : signals_.TakeStops()) {
       ++stops_;

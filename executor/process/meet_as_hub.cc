@@ -25,10 +25,9 @@ using std::chrono::milliseconds;
 // allow; the oldest of the address with the most of them makes room for another.
 constexpr int kMaxStrangers = 256, kMinStrangers = 16;
 constexpr milliseconds kHandshakeLimit(3'000);  // from being accepted until it has joined
-constexpr int kFilesToSpare = 64;               // for whatever else rank 0 opens
-constexpr milliseconds kTurn(100);
+constexpr int kHubFilesToSpare = 64;            // for whatever else rank 0 opens
+constexpr milliseconds kHubTurn(100);
 constexpr uint64_t kListener = 0;  // ids of connections count from 1
-constexpr size_t kNamed = 8;       // ranks that a message names
 
 class Meeting {
  public:
@@ -41,9 +40,9 @@ class Meeting {
         rank_ids_(static_cast<size_t>(place.world_size), 0),
         missing_(place.world_size - 1) {
     NeedOpenFiles(missing_ + kMinStrangers, "the connections of rank 0");
-    max_strangers_ = std::clamp(
-        RaiseOpenFileLimit(missing_ + kMaxStrangers + kFilesToSpare) - missing_ - kFilesToSpare,
-        kMinStrangers, kMaxStrangers);
+    max_strangers_ = std::clamp(RaiseOpenFileLimit(missing_ + kMaxStrangers + kHubFilesToSpare) -
+                                    missing_ - kHubFilesToSpare,
+                                kMinStrangers, kMaxStrangers);
     poller_.Add(listener_.get(), kListener);
   }
 
@@ -83,7 +82,7 @@ class Meeting {
   }
 
   void Turn() {
-    const std::vector<uint64_t> ready = poller_.Wait(kTurn);
+    const std::vector<uint64_t> ready = poller_.Wait(kHubTurn);
     for (const uint64_t id : ready) {
       if (id == kListener) {
         Accept();
@@ -229,10 +228,10 @@ class Meeting {
     std::string names;
     size_t count = 0;
     for (size_t r = 1; r < rank_ids_.size(); ++r) {
-      if (rank_ids_[r] != 0 || ++count > kNamed) continue;
+      if (rank_ids_[r] != 0 || ++count > kRanksNamed) continue;
       names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
     }
-    if (count > kNamed) names += fmt::format(" and {} more", count - kNamed);
+    if (count > kRanksNamed) names += fmt::format(" and {} more", count - kRanksNamed);
     return fmt::format(
         "rank{} {} did not come within {} s to rank 0 at {}:{}{}{}", count == 1 ? "" : "s", names,
         std::chrono::duration_cast<std::chrono::seconds>(options_.limit).count(), place_.address,

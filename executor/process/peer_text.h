@@ -23,6 +23,9 @@ std::string WriteFailure(const Failure& failure);
 // failure: kDone and unknown ones become kRuntime.
 Failure ReadFailure(std::string_view payload);
 
+// How many ranks a message names; it counts the rest.
+inline constexpr size_t kRanksNamed = 8;
+
 // "rank 3: MESSAGE", where it does not begin like this already.
 std::string OfRank(int rank, std::string_view message);
 

@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kConnectLimit(2'000);  // for one attempt
-constexpr milliseconds kAnswerLimit(10'000);  // until rank 0's challenge
-constexpr milliseconds kVerdictLimit(5'000);  // for rank 0 to say who did not come
-constexpr milliseconds kTurn(100);            // between attempts, and looks for a stop
+constexpr milliseconds kConnectLimit(2'000);         // for one attempt
+constexpr milliseconds kAnswerLimit(10'000);         // until rank 0's challenge
+constexpr milliseconds kMeetingVerdictLimit(5'000);  // for rank 0 to say who did not come
+constexpr milliseconds kMeetingTurn(100);            // between attempts, and looks for a stop
 
 class Caller {
  public:
@@ -37,7 +37,7 @@ class Caller {
         }
       }
       ThrowIfStopped();
-      std::this_thread::sleep_for(kTurn);
+      std::this_thread::sleep_for(kMeetingTurn);
     } while (Clock::now() < until_);
     ThrowRuntime(
         "rank {}: cannot reach rank 0 at {}:{} within {} s: {}; check the address (MASTER_ADDR), "
@@ -59,7 +59,8 @@ class Caller {
   static bool Wait(int fd, short events, SteadyTime until) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
     pollfd one{fd, events, 0};
-    return poll(&one, 1, static_cast<int>(std::clamp(left, milliseconds(0), kTurn).count())) > 0;
+    return poll(&one, 1,
+                static_cast<int>(std::clamp(left, milliseconds(0), kMeetingTurn).count())) > 0;
   }
 
   std::optional<Connection> Try(const addrinfo& address) {
@@ -126,7 +127,7 @@ class Caller {
           }
           joined = true;
           // Rank 0 has the same limit, from when it began, and says who did not come.
-          limit = Clock::now() + options_.limit + kVerdictLimit;
+          limit = Clock::now() + options_.limit + kMeetingVerdictLimit;
           why_ = "it waits for ranks that do not come";
         } else {
           return std::nullopt;

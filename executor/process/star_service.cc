@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
+#include "executor/process/peer_text.h"
 
 namespace zeroplan {
 namespace {
@@ -17,11 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTurn(200);            // the thread looks around at least so often
+constexpr milliseconds kStarTurn(200);        // the thread looks around at least so often
 constexpr milliseconds kAliveEvery(1'000);    // a word to every peer
 constexpr milliseconds kVerdictLimit(2'000);  // for rank 0 to say who failed first
 constexpr milliseconds kLastWords(2'000);     // to get a failure sent before leaving
-constexpr size_t kNamed = 8;                  // ranks that a message names
 
 int64_t Seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -150,7 +150,7 @@ void StarService::Serve() {
 }
 
 void StarService::Turn() {
-  for (const uint64_t id : poller_.Wait(look_at_.empty() ? kTurn : milliseconds(0))) {
+  for (const uint64_t id : poller_.Wait(look_at_.empty() ? kStarTurn : milliseconds(0))) {
     if (id < peers_.size()) {
       look_at_.push_back(id);
     } else {
@@ -164,7 +164,7 @@ void StarService::Turn() {
 // A process that was stopped (Ctrl-Z, a debugger) has not listened: nobody was silent or late.
 void StarService::ForgiveGap(SteadyTime now) {
   const Clock::duration gap = now - std::exchange(last_turn_, now);
-  if (gap <= 5 * kTurn) return;
+  if (gap <= 5 * kStarTurn) return;
   for (Peer& peer : peers_) peer.connection.set_heard(now);
   collective_began_ += gap;
   pending_since_ += gap;
@@ -289,7 +289,7 @@ std::string StarService::WhoHasNotCome(SteadyTime now) const {
   for (size_t r = 0; r < parts_.size(); ++r) {
     if (parts_[r]) continue;
     ++missing;
-    if (missing > 1 && missing <= kNamed) {
+    if (missing > 1 && missing <= kRanksNamed) {
       others += fmt::format("{}{}", others.empty() ? "" : ", ", r);
     }
     if (missing > 1) continue;
@@ -307,7 +307,7 @@ std::string StarService::WhoHasNotCome(SteadyTime now) const {
         Seconds(now - collective_began_), first_came_, doing, Seconds(since));
   }
   if (missing < 2) return first;
-  if (missing > kNamed) others += fmt::format(" and {} more", missing - kNamed);
+  if (missing > kRanksNamed) others += fmt::format(" and {} more", missing - kRanksNamed);
   return fmt::format("{}. Nor {} rank{} {}", first, missing == 2 ? "has" : "have",
                      missing == 2 ? "" : "s", others);
 }

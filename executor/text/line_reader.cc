@@ -5,13 +5,13 @@
 namespace zeroplan {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 20;
+constexpr size_t kLineBlockBytes = size_t{1} << 20;
 constexpr size_t kMostBytes = size_t{1} << 30;
 
 }  // namespace
 
 LineReader::LineReader(const std::filesystem::path& path)
-    : path_(path), bytes_(ByteSource::Open(path)), block_(kBlockBytes) {}
+    : path_(path), bytes_(ByteSource::Open(path)), block_(kLineBlockBytes) {}
 
 bool LineReader::Next(std::string* line) {
   line->clear();

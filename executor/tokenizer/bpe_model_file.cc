@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostGaps = 1 << 20;  // ids without a token
 
-bool Flag(JsonSection* section, std::string_view key) {
+bool FlagOrNull(JsonSection* section, std::string_view key) {
   const JsonNode* node = section->Raw(key);
   if (node == nullptr || node->is_null()) return false;
   if (node->kind != JsonNode::Kind::kScalar || !node->scalar.is_boolean()) {
@@ -62,9 +62,9 @@ BpeModel BpeModel::Read(const JsonNode* node, const std::string& file) {
   RefuseDropout(&section);
   RefuseUnlessEmpty(&section, "continuing_subword_prefix");
   RefuseUnlessEmpty(&section, "end_of_word_suffix");
-  model.fuse_unk_ = Flag(&section, "fuse_unk");
-  model.byte_fallback_ = Flag(&section, "byte_fallback");
-  model.ignore_merges_ = Flag(&section, "ignore_merges");
+  model.fuse_unk_ = FlagOrNull(&section, "fuse_unk");
+  model.byte_fallback_ = FlagOrNull(&section, "byte_fallback");
+  model.ignore_merges_ = FlagOrNull(&section, "ignore_merges");
   if (const JsonNode* unk = section.Raw("unk_token"); unk != nullptr && !unk->is_null()) {
     if (!unk->is_string()) section.FailValue("unk_token", "a token or null");
     model.unk_token_ = unk->scalar.text();

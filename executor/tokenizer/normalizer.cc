@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kForms = {
+constexpr std::array<std::pair<std::string_view, NormalForm>, 4> kNamedForms = {
     {{"NFC", NormalForm::kNfc},
      {"NFD", NormalForm::kNfd},
      {"NFKC", NormalForm::kNfkc},
@@ -61,7 +61,7 @@ void Normalizer::Add(JsonPart part) {
     if (strip.left) may_drop_start_ = true;
   } else {
     bool known = false;
-    for (const auto& [name, form] : kForms) {
+    for (const auto& [name, form] : kNamedForms) {
       if (type != name) continue;
       steps_.push_back(form);
       known = true;

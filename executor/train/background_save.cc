@@ -28,9 +28,9 @@ constexpr std::chrono::milliseconds kSlice(200);
 
 // What begins a rank's part. A number follows, of looks until the next meeting (rank 0's counts),
 // then a blank and the part itself, once.
-constexpr char kBusy = '.';
-constexpr char kDone = '+';
-constexpr char kFailed = '!';
+constexpr char kWriterBusy = '.';
+constexpr char kWriterDone = '+';
+constexpr char kWriterFailed = '!';
 
 }  // namespace
 
@@ -88,8 +88,8 @@ class BackgroundSave::Writer {
   // failure that no other attempt can mend is no part; it counts as busy until it is rethrown.
   std::pair<char, std::string> part() const {
     const std::lock_guard lock(mutex_);
-    if (busy_ || failure_) return {kBusy, ""};
-    return {failed_transiently_ ? kFailed : kDone, text_};
+    if (busy_ || failure_) return {kWriterBusy, ""};
+    return {failed_transiently_ ? kWriterFailed : kWriterDone, text_};
   }
 
  private:
@@ -272,7 +272,7 @@ fs::path BackgroundSave::Wait() {
 std::optional<fs::path> BackgroundSave::Meet(double step_seconds) {
   const auto [status, text] = writer_->part();
   const double looks = step_seconds > 0 ? std::ceil(kMeetEvery / step_seconds) : 1;
-  const bool tells = status == kFailed || (status == kDone && !told_);
+  const bool tells = status == kWriterFailed || (status == kWriterDone && !told_);
   told_ = told_ || tells;
   const std::vector<std::string> all = group_.AllGather(
       fmt::format("{}{:.0f} {}", status, std::clamp(looks, 1.0, 1000.0), tells ? text : ""));
@@ -283,9 +283,9 @@ std::optional<fs::path> BackgroundSave::Meet(double step_seconds) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const std::string part = all[rank].substr(all[rank].find(' ') + 1);
     const char of_rank = all[rank][0];
-    settled = settled && of_rank != kBusy;
-    if (of_rank == kDone && !part.empty()) parts_[rank] = part;
-    if (of_rank != kFailed || !problem.empty()) continue;
+    settled = settled && of_rank != kWriterBusy;
+    if (of_rank == kWriterDone && !part.empty()) parts_[rank] = part;
+    if (of_rank != kWriterFailed || !problem.empty()) continue;
     problem = alone() ? part : fmt::format("rank {}: {}", rank, part);
   }
   if (!settled) return std::nullopt;

@@ -46,7 +46,7 @@ std::string NcclVersion() {
 #endif
 }
 
-void CompareFacts(ProcessGroup& group, const RunFacts& facts) {
+void CompareFacts(ProcessGroup& group, const NamedFacts& facts) {
   std::string mine;
   for (const auto& [name, value] : facts) mine += value + "\n";
   const std::vector<std::string> all = group.AllGather(mine);
@@ -80,15 +80,15 @@ void CompareClocks(ProcessGroup& group) {
 
 }  // namespace
 
-void AgreeAtStart(ProcessGroup& group, const RunFacts& facts) {
+void AgreeAtStart(ProcessGroup& group, const NamedFacts& facts) {
   if (group.world_size() == 1) return;
-  RunFacts all = OwnBinary();
+  NamedFacts all = OwnBinary();
   all.insert(all.end(), facts.begin(), facts.end());
   CompareFacts(group, all);
   CompareClocks(group);
 }
 
-void AgreeOnFacts(ProcessGroup& group, const RunFacts& facts) { CompareFacts(group, facts); }
+void AgreeOnFacts(ProcessGroup& group, const NamedFacts& facts) { CompareFacts(group, facts); }
 
 std::string CudaLibraries(const std::filesystem::path& maps) {
   constexpr std::string_view kLibraries[] = {"libcublas", "libcudart", "libcudnn"};
@@ -106,7 +106,7 @@ std::string CudaLibraries(const std::filesystem::path& maps) {
   return found.empty() ? "none loaded" : fmt::format("{}", fmt::join(found, ", "));
 }
 
-RunFacts OwnBinary() {
+NamedFacts OwnBinary() {
   static const std::string hash = HashOfProgram();
   return {{"version of zeroplan", std::string(kVersion)},
           {"build of zeroplan (hash of its program)", hash},

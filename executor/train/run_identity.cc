@@ -74,8 +74,8 @@ bool IsHeld(const std::string& name) {
 
 }  // namespace
 
-RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                       const std::string& data, Packing packing) {
+NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
+                         const std::string& data, Packing packing) {
   const OptimizerConfig& o = setup.optimizer;
   return {{"data", data},
           {"order", OrderText(shuffle, packing)},
@@ -92,7 +92,7 @@ RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
           {"precision", PrecisionText(setup.precision)}};
 }
 
-std::vector<RunChange> CompareWithCheckpoint(const RunFacts& now,
+std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
                                              const std::map<std::string, std::string>& saved,
                                              const std::vector<std::string>& allowed,
                                              const std::string& checkpoint) {

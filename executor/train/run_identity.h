@@ -21,8 +21,8 @@ inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
 // length of the run, which schedules without one of their own decay over. `data`: the digest of its
 // content. What merely says how the work is cut (micro-batch, ranks, stage, offload, recompute) is
 // not among them.
-RunFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
-                       const std::string& data, Packing packing = Packing::kStream);
+NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
+                         const std::string& data, Packing packing = Packing::kStream);
 
 struct RunChange {
   std::string name;
@@ -31,7 +31,7 @@ struct RunChange {
 
 // Held against what the checkpoint was saved with. Throws Error(kUsage) naming every held fact that
 // differs and is not in `allowed`, with the checkpoint. Returns every other difference.
-std::vector<RunChange> CompareWithCheckpoint(const RunFacts& now,
+std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
                                              const std::map<std::string, std::string>& saved,
                                              const std::vector<std::string>& allowed,
                                              const std::string& checkpoint);

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/seconds_since.h"
 #include "core/program/save_copy.h"
 #include "executor/train/group_save.h"
 
@@ -12,10 +13,6 @@ namespace zeroplan {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
 }  // namespace
 
 RunSaves::RunSaves(const Parts& parts, const std::vector<std::string>& spared,

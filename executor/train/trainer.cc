@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/median.h"
+#include "core/base/seconds_since.h"
 #include "core/model/model_flops.h"
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/checkpoint_folder.h"
@@ -50,10 +51,6 @@ constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
 constexpr int64_t kDeviceUseEvery = 16;
 
 using SteadyClock = std::chrono::steady_clock;
-double SecondsSince(SteadyClock::time_point begin) {
-  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
-}
-
 class Run {
  public:
   Run(const Program& program, const TrainOptions& options, ProcessGroup& group,
@@ -159,31 +156,31 @@ class Run {
           "batch, or --no-shuffle holds back none; give --validation-data",
           options_.keep_best ? "--keep-best" : "--patience");
     }
-    RunFacts facts = {{"program", FormatFingerprint(Fingerprint(program_))},
-                      {"--seed", std::to_string(seed_)},
-                      {"--steps", std::to_string(steps_)},
-                      {"--init-from", options_.init_from.string()},
-                      {"--save", options_.save_dir.string()},
-                      {"--save-every", std::to_string(options_.save_every)},
-                      {"--validate-every", std::to_string(options_.validate_every)},
-                      {"--validation-data", validation_.Identity()},
-                      {"--validation-batches", std::to_string(validation_.batches())},
-                      {"--keep-best", options_.keep_best ? "given" : "not given"},
-                      {"--patience", std::to_string(options_.patience)},
-                      {"--max-bad-steps", std::to_string(options_.max_bad_steps)},
-                      {"--skip-loss-spike", fmt::format("{}", options_.skip_loss_spike)}};
+    NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(program_))},
+                        {"--seed", std::to_string(seed_)},
+                        {"--steps", std::to_string(steps_)},
+                        {"--init-from", options_.init_from.string()},
+                        {"--save", options_.save_dir.string()},
+                        {"--save-every", std::to_string(options_.save_every)},
+                        {"--validate-every", std::to_string(options_.validate_every)},
+                        {"--validation-data", validation_.Identity()},
+                        {"--validation-batches", std::to_string(validation_.batches())},
+                        {"--keep-best", options_.keep_best ? "given" : "not given"},
+                        {"--patience", std::to_string(options_.patience)},
+                        {"--max-bad-steps", std::to_string(options_.max_bad_steps)},
+                        {"--skip-loss-spike", fmt::format("{}", options_.skip_loss_spike)}};
     facts.insert(facts.end(), facts_.begin(), facts_.end());
     AgreeOnFacts(group_, facts);
     return true;
   }
 
   // What decides the numbers of a run of so many steps.
-  RunFacts FactsOf(int64_t steps) const {
+  NamedFacts FactsOf(int64_t steps) const {
     return DecidingFacts(program_.setup, steps, options_.shuffle, digest_, options_.packing);
   }
 
   // What a resume changes. Throws for what it may not.
-  std::vector<RunChange> ChangesBy(const RunFacts& facts) const {
+  std::vector<RunChange> ChangesBy(const NamedFacts& facts) const {
     return CompareWithCheckpoint(facts, checkpoint_->meta().run, options_.allow_change,
                                  checkpoint_->folder().string());
   }
@@ -534,7 +531,7 @@ class Run {
   const std::string digest_;  // of data_
   BatchSampler sampler_;
   const int64_t steps_;  // of the whole run
-  const RunFacts facts_;
+  const NamedFacts facts_;
   const ValidationData validation_;
   BestValidation best_;
   const bool agreed_;

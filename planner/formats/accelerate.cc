@@ -75,7 +75,7 @@ std::string Fsdp2Yaml(const FormatRequest& request) {
   return text + DynamoSection(request.compile) + ProcessLines(request);
 }
 
-void AddDeepSpeed(const FormatRequest& request, WrittenConfig& out) {
+void AddDeepSpeedFiles(const FormatRequest& request, WrittenConfig& out) {
   const std::string beside = DeepSpeedFileBeside(request.file);
   out.files.push_back({request.file, DeepSpeedYaml(request)});
   out.files.push_back({beside, DeepSpeedJson(request, [&](const JsonText& text) {
@@ -96,7 +96,7 @@ void AddDeepSpeed(const FormatRequest& request, WrittenConfig& out) {
   }
 }
 
-void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
+void AddFsdp2File(const FormatRequest& request, WrittenConfig& out) {
   out.files.push_back({request.file, Fsdp2Yaml(request)});
   out.notes.emplace_back(
       "The script makes torch.optim.AdamW(..., fused=True). Layers are found by the "
@@ -129,9 +129,9 @@ WrittenConfig WriteAccelerate(const FormatRequest& request) {
   ProcessesPerNode(request.cluster);
   const bool deepspeed = request.runtime == OtherRuntime::kDeepSpeed;
   if (deepspeed) {
-    AddDeepSpeed(request, out);
+    AddDeepSpeedFiles(request, out);
   } else {
-    AddFsdp2(request, out);
+    AddFsdp2File(request, out);
   }
   const bool several = request.cluster.nodes() > 1;
   out.launch =

@@ -129,7 +129,7 @@ void AddSchedule(const FormatRequest& request, Arguments& arguments,
   }
 }
 
-void AddDeepSpeed(const FormatRequest& request, WrittenConfig& out) {
+void AddDeepSpeedArguments(const FormatRequest& request, WrittenConfig& out) {
   out.files.push_back({request.file, DeepSpeedJson(request, LeaveToTrainer)});
   Arguments arguments(request);
   arguments.Add("deepspeed", ShellWord(request.file));
@@ -154,7 +154,7 @@ JsonText Fsdp2Json(const FormatRequest& request) {
   return NameRuntime(out.dump(), request.runtime_name, CompileName(request.compile));
 }
 
-void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
+void AddFsdp2Arguments(const FormatRequest& request, WrittenConfig& out) {
   out.files.push_back({request.file, Fsdp2Json(request)});
   Arguments arguments(request);
   arguments.Switch(true, "fsdp");
@@ -177,9 +177,9 @@ void AddFsdp2(const FormatRequest& request, WrittenConfig& out) {
 WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   WrittenConfig out;
   if (request.runtime == OtherRuntime::kDeepSpeed) {
-    AddDeepSpeed(request, out);
+    AddDeepSpeedArguments(request, out);
   } else {
-    AddFsdp2(request, out);
+    AddFsdp2Arguments(request, out);
   }
   if (request.compile.layers) out.arguments.emplace_back("--torch_compile");
   const bool regions = request.compile.layers && !request.compile.loss;

@@ -11,7 +11,7 @@ namespace {
 
 // Steps until tensors and segments repeat: the first makes Adam's states, stage 3 records its trace
 // in the second and prefetches from the third on (PartitionedParameterCoordinator).
-constexpr int kSteps = 4;
+constexpr int kDeepSpeedSteps = 4;
 
 void Refuse(const DeepSpeedRun& run) {
   const TrainSetup& setup = run.setup;
@@ -70,8 +70,8 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) 
   if (shape.recompute && shape.module_graphs) timed.compiled = false;
   TorchMemory memory(run.limit_bytes);
   const std::unique_ptr<TorchRuntime> engine = MakeDeepSpeedEngine(model, setup, &memory, timer);
-  RuntimeFootprint footprint = PlayRuntime({&model, &setup, shape, timed, kSteps, stage, stage},
-                                           &memory, engine.get(), timer);
+  RuntimeFootprint footprint = PlayRuntime(
+      {&model, &setup, shape, timed, kDeepSpeedSteps, stage, stage}, &memory, engine.get(), timer);
   footprint.runtime = "deepspeed 0.19.6";
   return footprint;
 }

@@ -9,6 +9,8 @@
 
 namespace zeroplan {
 
+// Streams beside the compute stream.
+inline constexpr int kReduceStream = 1, kGatherStream = 2;
 // Bytes of a gradient's element that looking for infinities reads and writes, and its kernels
 // (stage_1_and_2.py, _has_inf_or_nan: a copy in fp32, isnan, isinf, or, as fp32, max).
 inline constexpr double kOverflowBytes = 36;

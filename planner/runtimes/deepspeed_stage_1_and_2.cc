@@ -9,7 +9,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kReduceStream = 1;
 constexpr uint64_t kAllGatherElements = 500'000'000;  // allgather_bucket_size
 
 class Stage1And2 : public TorchRuntime {

@@ -11,8 +11,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kReduceStream = 1, kGatherStream = 2;
-
 class Stage3 : public TorchRuntime {
  public:
   Stage3(const TorchModel& model, const TrainSetup& setup, TorchMemory* memory, TorchTimer* timer)

@@ -11,8 +11,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr int kGatherStream = 1, kReduceStream = 2;
-constexpr int kSteps = 3;  // the first makes Adam's states; then tensors and segments repeat
+constexpr int kFsdp2Gather = 1, kFsdp2Reduce = 2;
+constexpr int kFsdp2Steps = 3;  // the first makes Adam's states; then tensors and segments repeat
 // Gradient read, parameter and two states both ways, in fp32.
 constexpr double kFusedAdamBytes = 28;
 
@@ -98,8 +98,8 @@ class Fsdp2 : public TorchRuntime {
 
   void EndBackward() override {
     Reduce(root());
-    timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
-    if (offload_) timer_->HostWaits(kReduceStream);  // finalize_backward: copies to the host
+    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Reduce);
+    if (offload_) timer_->HostWaits(kFsdp2Reduce);  // finalize_backward: copies to the host
     reduce_state_.Reset();
     in_backward_ = false;
   }
@@ -178,19 +178,19 @@ class Fsdp2 : public TorchRuntime {
     // all_gather_copy_in on the gather stream; copies from the host in it.
     const auto shards = static_cast<double>(group.shards);
     if (offload_) {
-      timer_->Copy(kGatherStream, /*to_device=*/true, 4 * shards,
+      timer_->Copy(kFsdp2Gather, /*to_device=*/true, 4 * shards,
                    static_cast<int>(group.params.size()));
     }
-    timer_->Memory(6 * shards, 1, kGatherStream);
-    timer_->Collective(kGatherStream, CollectiveOp::kAllGather,
+    timer_->Memory(6 * shards, 1, kFsdp2Gather);
+    timer_->Collective(kFsdp2Gather, CollectiveOp::kAllGather,
                        2 * shards * static_cast<double>(gpus_));
     std::vector<Tensor> brought;
     for (const size_t param : group.params) {
       if (offload_)
-        brought.push_back(memory_->New(TorchClass::kBuffers, 4 * Shard(param), kGatherStream));
+        brought.push_back(memory_->New(TorchClass::kBuffers, 4 * Shard(param), kFsdp2Gather));
     }
-    const Tensor cast = memory_->New(TorchClass::kBuffers, 2 * group.shards, kGatherStream);
-    group.gathered = memory_->New(TorchClass::kBuffers, 2 * group.shards * gpus_, kGatherStream);
+    const Tensor cast = memory_->New(TorchClass::kBuffers, 2 * group.shards, kFsdp2Gather);
+    group.gathered = memory_->New(TorchClass::kBuffers, 2 * group.shards * gpus_, kFsdp2Gather);
   }
 
   // wait_for_unshard: copied out to a tensor a parameter. In forward the buffer is kept until the
@@ -226,7 +226,7 @@ class Fsdp2 : public TorchRuntime {
       timer_->Memory(6 * whole, count);
       return;
     }
-    timer_->StreamWaits(TorchClock::kComputeStream, kGatherStream);
+    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Gather);
     timer_->Memory(4 * whole);
   }
 
@@ -237,17 +237,17 @@ class Fsdp2 : public TorchRuntime {
     const auto whole = shards * static_cast<double>(gpus_);
     const auto count = static_cast<int>(group.params.size());
     timer_->Host(timer_->constants().group_hook);
-    timer_->StreamWaits(TorchClock::kComputeStream, kReduceStream);
+    timer_->StreamWaits(TorchClock::kComputeStream, kFsdp2Reduce);
     timer_->Memory((gpus_ > 1 ? 2.0 + static_cast<double>(reduce_bytes_) : 0) * whole,
                    gpus_ > 1 ? 1 : 0);
-    timer_->StreamWaits(kReduceStream, TorchClock::kComputeStream);
-    timer_->Collective(kReduceStream, CollectiveOp::kReduceScatter,
+    timer_->StreamWaits(kFsdp2Reduce, TorchClock::kComputeStream);
+    timer_->Collective(kFsdp2Reduce, CollectiveOp::kReduceScatter,
                        static_cast<double>(reduce_bytes_) * whole);
-    timer_->Memory(6 * shards, 1, kReduceStream);
+    timer_->Memory(6 * shards, 1, kFsdp2Reduce);
     if (offload_) {
-      timer_->Copy(kReduceStream, /*to_device=*/false, 4 * shards, count);
+      timer_->Copy(kFsdp2Reduce, /*to_device=*/false, 4 * shards, count);
     } else if (group.reduced) {
-      timer_->Memory(12 * shards, count, kReduceStream);
+      timer_->Memory(12 * shards, count, kFsdp2Reduce);
     }
   }
 
@@ -261,10 +261,10 @@ class Fsdp2 : public TorchRuntime {
     reduce_state_.Reset();
     reduce_state_ = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards * gpus_);
     group.grads.clear();
-    Tensor part = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kReduceStream);
+    Tensor part = memory_->New(TorchClass::kBuffers, reduce_bytes_ * group.shards, kFsdp2Reduce);
     Tensor shard = reduce_bytes_ == 4
                        ? std::move(part)
-                       : memory_->New(TorchClass::kGrads, 4 * group.shards, kReduceStream);
+                       : memory_->New(TorchClass::kGrads, 4 * group.shards, kFsdp2Reduce);
     if (offload_) {
       // Copied to page-locked memory.
       for (const size_t param : group.params) {
@@ -346,9 +346,9 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
   TorchMemory memory(run.limit_bytes);
   Fsdp2 fsdp(model, run.setup, &memory, timer);
   // NCCL as DeepSpeed's stage 3 has it; Python and PyTorch as with nothing of ZeRO.
-  RuntimeFootprint footprint =
-      PlayRuntime({&model, &run.setup, shape, shape, kSteps, /*context_stage=*/3, /*host_stage=*/0},
-                  &memory, &fsdp, timer);
+  RuntimeFootprint footprint = PlayRuntime(
+      {&model, &run.setup, shape, shape, kFsdp2Steps, /*context_stage=*/3, /*host_stage=*/0},
+      &memory, &fsdp, timer);
   footprint.runtime = "fsdp2 of PyTorch 2.11";
   return footprint;
 }

@@ -112,7 +112,7 @@ std::string ClassTable(const RuntimeFootprint& footprint) {
               2);
 }
 
-std::string StepParts(const RuntimeChoice& choice) {
+std::string StepPartsText(const RuntimeChoice& choice) {
   if (!choice.time) return "";
   const RuntimeTime& time = *choice.time;
   return Wrap(
@@ -219,7 +219,7 @@ std::string RuntimeText(const RuntimeEstimate& estimate) {
   text += '\n' + ChoiceTable(estimate);
   if (estimate.choices.size() == 1) {
     text += ClassTable(estimate.choices.front().footprint);
-    text += StepParts(estimate.choices.front());
+    text += StepPartsText(estimate.choices.front());
   }
   text += '\n';
   bool empties = false, tight = false;

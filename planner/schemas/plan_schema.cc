@@ -45,9 +45,9 @@ SchemaJson ModelObject() {
 }
 
 // Of the sections `cluster` and `lower`.
-class FieldSchema {
+class PlanFieldSchema {
  public:
-  explicit FieldSchema(SchemaJson& object) : object_(object) {}
+  explicit PlanFieldSchema(SchemaJson& object) : object_(object) {}
 
   void operator()(const PlanField& field, const std::string&) {
     Put(field, field.nullable ? OrNull(Text()) : Text(), !field.nullable);
@@ -73,7 +73,7 @@ template <typename T>
 SchemaJson FieldsOf() {
   SchemaJson object = ClosedObject();
   const T value{};
-  ForEachField(value, FieldSchema(object));
+  ForEachField(value, PlanFieldSchema(object));
   return object;
 }
 

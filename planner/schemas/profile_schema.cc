@@ -116,9 +116,9 @@ SchemaJson TableOf() {
 }
 
 // Puts each field at its dotted path.
-class FieldSchema {
+class ProfileFieldSchema {
  public:
-  explicit FieldSchema(SchemaJson& root) : root_(root) {}
+  explicit ProfileFieldSchema(SchemaJson& root) : root_(root) {}
 
   SchemaJson definitions = SchemaJson::object();
 
@@ -217,7 +217,7 @@ std::string ProfileSchema() {
   HardwareProfile profile;
   profile.gpu.power.emplace();
   profile.network.emplace();
-  FieldSchema fields(root);
+  ProfileFieldSchema fields(root);
   ForEachField(std::as_const(profile), fields);
   // A part is a built-in one's name, that with changes, or in full.
   for (const PartKind& kind : PartKinds()) {

@@ -11,11 +11,6 @@
 
 namespace zeroplan::cuda {
 
-inline constexpr KernelArg kAbsentArg{};
-inline const KernelArg& Arg(const KernelCall& call, size_t index) {
-  return index < call.args.size() ? call.args[index] : kAbsentArg;
-}
-
 // An argument of a float dtype; absent ones pass as they are.
 inline FloatArray Floats(const KernelCall& call, size_t index) {
   const KernelArg& arg = Arg(call, index);

@@ -25,7 +25,7 @@ bool OfEachSet(ArgKind kind) {
   return kind == ArgKind::kRandom || kind == ArgKind::kZero || kind == ArgKind::kOutput;
 }
 
-int Attribute(cudaDeviceAttr attribute, int device) {
+int IntAttribute(cudaDeviceAttr attribute, int device) {
   int value = 0;
   ZEROPLAN_CUDA(cudaDeviceGetAttribute(&value, attribute, device));
   return value;
@@ -42,7 +42,7 @@ DeviceMemory AllocateDeviceMemory(uint64_t bytes) {
 KernelBench::KernelBench(int device, uint64_t memory_bytes, bool quick)
     : timer_(quick),
       state_(AllocateDeviceMemory(sizeof(StepState))),
-      cache_bytes_(static_cast<uint64_t>(Attribute(cudaDevAttrL2CacheSize, device))),
+      cache_bytes_(static_cast<uint64_t>(IntAttribute(cudaDevAttrL2CacheSize, device))),
       program_(AdamProgram(kAdamElements)),
       gemm_(device, DefaultCacheFolder()),
       attention_(device) {
@@ -54,7 +54,7 @@ KernelBench::KernelBench(int device, uint64_t memory_bytes, bool quick)
   state.lr = 1e-4f;
   ZEROPLAN_CUDA(cudaMemcpy(state_.get(), &state, sizeof state, cudaMemcpyHostToDevice));
   launch_.stream = timer_.stream();
-  launch_.sm_count = Attribute(cudaDevAttrMultiProcessorCount, device);
+  launch_.sm_count = IntAttribute(cudaDevAttrMultiProcessorCount, device);
   launch_.gemm = &gemm_;
   launch_.attention = &attention_;
   context_.program = &program_;

@@ -6,25 +6,26 @@
 namespace zeroplan {
 namespace {
 
-struct Shape {
+struct AttentionShape {
   int64_t batch, heads, seq, head_dim;
 };
 // The cost model wants five rows or more. Building a plan takes cuDNN about a second.
 // The small ones say what a call takes at least.
-constexpr Shape kQuickShapes[] = {{1, 8, 128, 64},    {1, 12, 1024, 64},  {16, 12, 1024, 64},
-                                  {16, 25, 1024, 64}, {8, 32, 1024, 128}, {4, 32, 2048, 128}};
-constexpr Shape kMoreShapes[] = {{8, 12, 128, 64},  {16, 4, 256, 64},   {4, 16, 2048, 64},
-                                 {4, 25, 1024, 64}, {1, 32, 1024, 128}, {2, 16, 8192, 128},
-                                 {4, 16, 4096, 64}, {16, 12, 512, 64}};
+constexpr AttentionShape kQuickShapes[] = {{1, 8, 128, 64},    {1, 12, 1024, 64},
+                                           {16, 12, 1024, 64}, {16, 25, 1024, 64},
+                                           {8, 32, 1024, 128}, {4, 32, 2048, 128}};
+constexpr AttentionShape kMoreShapes[] = {{8, 12, 128, 64},  {16, 4, 256, 64},   {4, 16, 2048, 64},
+                                          {4, 25, 1024, 64}, {1, 32, 1024, 128}, {2, 16, 8192, 128},
+                                          {4, 16, 4096, 64}, {16, 12, 512, 64}};
 
 }  // namespace
 
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
                       KernelRates& rates) {
   const Dtype dtype = HalfDtype(device);
-  std::vector<Shape> shapes(std::begin(kQuickShapes), std::end(kQuickShapes));
+  std::vector<AttentionShape> shapes(std::begin(kQuickShapes), std::end(kQuickShapes));
   if (!quick) shapes.insert(shapes.end(), std::begin(kMoreShapes), std::end(kMoreShapes));
-  for (const Shape& s : shapes) {
+  for (const AttentionShape& s : shapes) {
     const int64_t channels = s.heads * s.head_dim, rows = s.batch * s.seq;
     const KernelDims dims = {s.batch, s.seq, s.heads, s.heads, s.head_dim};
     const BenchArg qkv{ArgKind::kRandom, dtype, rows * 3 * channels};

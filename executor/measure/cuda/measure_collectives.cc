@@ -8,12 +8,12 @@
 #include "core/base/median.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
+#include "executor/measure/scales.h"
 #include "executor/measure/sub_group.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kKib = 1024, kMib = 1024 * kKib, kGib = 1024 * kMib;
 constexpr Dtype kDtype = Dtype::kBF16;
 constexpr uint64_t kElementBytes = 2;
 constexpr std::array kOps = {CollectiveOp::kAllReduce, CollectiveOp::kAllGather,

@@ -7,7 +7,7 @@
 namespace zeroplan {
 namespace {
 
-struct Shape {
+struct ProductShape {
   int64_t m = 0, k = 0, n = 0;
 };
 
@@ -15,7 +15,7 @@ BenchArg Random(Dtype dtype, int64_t elements) { return {ArgKind::kRandom, dtype
 BenchArg Output(Dtype dtype, int64_t elements) { return {ArgKind::kOutput, dtype, elements}; }
 
 std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dtype,
-                                     const Shape& s) {
+                                     const ProductShape& s) {
   const KernelDims dims = {s.m, s.k, s.n, 0};
   const BenchArg a = Random(dtype, s.m * s.k), w = Random(dtype, s.k * s.n);
   const BenchArg dy = Random(dtype, s.m * s.n), absent;
@@ -33,13 +33,13 @@ std::optional<double> ProductSeconds(KernelBench& bench, GemmKind kind, Dtype dt
 }
 
 // The products of a layer, and of the head, whose width is the padded vocabulary.
-std::vector<Shape> LayerShapes(bool quick) {
+std::vector<ProductShape> LayerShapes(bool quick) {
   constexpr int64_t kHead = 50304;
   const std::vector<int64_t> rows =
       quick ? std::vector<int64_t>{2048, 16384} : std::vector<int64_t>{2048, 8192, 16384, 32768};
   const std::vector<int64_t> hidden =
       quick ? std::vector<int64_t>{768, 4096} : std::vector<int64_t>{768, 1600, 4096};
-  std::vector<Shape> shapes;
+  std::vector<ProductShape> shapes;
   const auto add_layer = [&](int64_t m, int64_t h) {
     for (const auto& [k, n] : {std::pair{h, 3 * h}, {h, h}, {h, 4 * h}, {4 * h, h}}) {
       shapes.push_back({m, k, n});
@@ -83,7 +83,7 @@ void MeasureSquares(KernelBench& bench, Dtype dtype, const std::vector<int64_t>&
 void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick,
                   KernelRates& rates) {
   const Dtype half = HalfDtype(device);
-  for (const Shape& shape : LayerShapes(quick)) {
+  for (const ProductShape& shape : LayerShapes(quick)) {
     for (const GemmKind kind : {GemmKind::kForward, GemmKind::kData, GemmKind::kWeight}) {
       const auto seconds = ProductSeconds(bench, kind, half, shape);
       if (!seconds) continue;

@@ -11,13 +11,13 @@
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
 #include "executor/measure/host_kernels.h"
+#include "executor/measure/scales.h"
 #include "executor/measure/sub_group.h"
 #include "hwprofiles/detect.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kMib = uint64_t{1} << 20;
 constexpr uint64_t kLargest = 256 * kMib;
 
 // Host memory as an engine's pinned arena is: touched by this process, then page-locked.

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "core/base/seconds_since.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/energy_meter.h"
 #include "executor/measure/cuda/spin.h"
@@ -15,10 +16,6 @@ namespace zeroplan {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 // Of work that went on for longer than the driver's readings are apart.
 struct Draw {

@@ -11,12 +11,12 @@
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
 #include "executor/measure/part_runner.h"
+#include "executor/measure/scales.h"
 #include "executor/measure/sub_group.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr double kMib = 1024.0 * 1024;
 // Enough for everything that is loaded late, and for graphs, which small steps are replayed from
 // after the third.
 constexpr int kSteps = 5;

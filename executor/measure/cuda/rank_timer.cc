@@ -15,7 +15,7 @@ namespace {
 
 // Issuing a collective takes some microseconds; the barrier before lets ranks go some hundred
 // apart.
-constexpr uint64_t kStartNanoseconds = 400'000, kIssueNanoseconds = 20'000;
+constexpr uint64_t kRanksApartNanoseconds = 400'000, kIssueCollectiveNanoseconds = 20'000;
 constexpr uint64_t kTokenElements = 64;
 
 }  // namespace
@@ -70,7 +70,8 @@ double RankTimer::SecondsBetween(cudaEvent_t begin, cudaEvent_t end) {
 
 void RankTimer::Align(int calls) {
   group_.Barrier();
-  cuda::Spin(kStartNanoseconds + kIssueNanoseconds * static_cast<uint64_t>(calls), stream());
+  cuda::Spin(kRanksApartNanoseconds + kIssueCollectiveNanoseconds * static_cast<uint64_t>(calls),
+             stream());
   ZEROPLAN_CUDA(cudaPeekAtLastError());
   if (!communicator_) return;
   const CommSegment token{token_.get(), token_.get(), kTokenElements};

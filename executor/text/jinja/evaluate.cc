@@ -11,7 +11,7 @@ constexpr uint64_t kMostSteps = 10'000'000;
 constexpr size_t kMostBytes = size_t{256} << 20;
 // Of blocks and expressions in one another, macros included. A stack of 8 MB suffices for it with
 // sanitizers too, whose frames are several times as large.
-constexpr int kMostDepth = 300;
+constexpr int kMostNested = 300;
 
 using EKind = Expression::Kind;
 using SKind = Statement::Kind;
@@ -47,7 +47,7 @@ class Renderer {
   class Deeper {
    public:
     Deeper(Renderer* renderer, int line) : depth_(&renderer->depth_) {
-      if (++*depth_ > kMostDepth) {
+      if (++*depth_ > kMostNested) {
         --*depth_;
         throw TemplateError(line, "the template is nested too deep, or calls itself without end");
       }

@@ -9,9 +9,9 @@
 namespace zeroplan::jinja {
 namespace {
 
-constexpr int kMostDepth = 100;
+constexpr int kMostBlocks = 100;
 
-using Kind = Statement::Kind;
+using StatementKind = Statement::Kind;
 
 class Parser {
  public:
@@ -24,7 +24,7 @@ class Parser {
 
   // All up to one of the tags `ends`, which is next then; with none, up to the end.
   Block ReadBlock(std::initializer_list<std::string_view> ends) {
-    if (++depth_ > kMostDepth) throw TemplateError(LineHere(), "blocks are nested too deep");
+    if (++depth_ > kMostBlocks) throw TemplateError(LineHere(), "blocks are nested too deep");
     Block block;
     for (;;) {
       if (at_ == parts_.size()) {
@@ -55,7 +55,7 @@ class Parser {
     }
     ExpressionParser words(part.tokens);
     if (part.kind == Part::Kind::kOutput) {
-      statement.kind = Kind::kOutput;
+      statement.kind = StatementKind::kOutput;
       statement.expression = words.FullOrTuple();
       words.NeedEnd();
       return statement;
@@ -70,11 +70,11 @@ class Parser {
     } else if (tag == "macro") {
       ReadMacro(&words, &statement);
     } else if (tag == "generation") {
-      statement.kind = Kind::kGeneration;
+      statement.kind = StatementKind::kGeneration;
       words.NeedEnd();
       statement.body = ReadBody("endgeneration");
     } else if (tag == "break" || tag == "continue") {
-      statement.kind = tag == "break" ? Kind::kBreak : Kind::kContinue;
+      statement.kind = tag == "break" ? StatementKind::kBreak : StatementKind::kContinue;
       if (loops_ == 0) throw TemplateError(part.line, tag + " outside of a loop");
       words.NeedEnd();
     } else {
@@ -97,7 +97,7 @@ class Parser {
   }
 
   void ReadIf(ExpressionParser* words, Statement* statement) {
-    statement->kind = Kind::kIf;
+    statement->kind = StatementKind::kIf;
     Expression condition = words->FullOrTuple();
     words->NeedEnd();
     for (;;) {
@@ -118,7 +118,7 @@ class Parser {
   }
 
   void ReadFor(ExpressionParser* words, Statement* statement) {
-    statement->kind = Kind::kFor;
+    statement->kind = StatementKind::kFor;
     statement->names.push_back(words->Identifier());
     while (words->TakeSign(",")) statement->names.push_back(words->Identifier());
     words->NeedName("in");
@@ -142,19 +142,19 @@ class Parser {
     statement->names.push_back(words->Identifier());
     if (words->TakeSign(".")) statement->names.push_back(words->Identifier());
     if (words->TakeSign("=")) {
-      statement->kind = Kind::kSet;
+      statement->kind = StatementKind::kSet;
       statement->expression = words->FullOrTuple();
       words->NeedEnd();
       return;
     }
     words->NeedEnd();
     if (statement->names.size() > 1) words->FailHere();
-    statement->kind = Kind::kSetBlock;
+    statement->kind = StatementKind::kSetBlock;
     statement->body = ReadBody("endset");
   }
 
   void ReadMacro(ExpressionParser* words, Statement* statement) {
-    statement->kind = Kind::kMacro;
+    statement->kind = StatementKind::kMacro;
     if (depth_ > 1) throw TemplateError(statement->line, "a macro within a block");
     statement->names.push_back(words->Identifier());
     words->NeedSign("(");

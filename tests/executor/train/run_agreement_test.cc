@@ -35,7 +35,7 @@ class OtherRank : public SingleProcess {
 };
 
 TEST_CASE("ranks that run another program are told before anything else") {
-  const RunFacts own = OwnBinary();
+  const NamedFacts own = OwnBinary();
   REQUIRE(own.size() == 4);
   CHECK(own[0].second == kVersion);
   CHECK(own[1].second.size() == 16);  // of this very file

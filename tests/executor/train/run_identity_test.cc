@@ -7,11 +7,11 @@
 namespace zeroplan {
 namespace {
 
-std::map<std::string, std::string> Saved(const RunFacts& facts) {
+std::map<std::string, std::string> Saved(const NamedFacts& facts) {
   return {facts.begin(), facts.end()};
 }
 
-RunFacts Facts(const TrainSetup& setup = {}) {
+NamedFacts Facts(const TrainSetup& setup = {}) {
   return DecidingFacts(setup, 100, true, "abc, 9 tokens");
 }
 
@@ -19,7 +19,7 @@ TEST_CASE("run identity: every number that decides is told apart") {
   const auto differs = [](const char* name, const auto& change) {
     TrainSetup setup;
     change(setup);
-    const RunFacts now = Facts(setup);
+    const NamedFacts now = Facts(setup);
     const std::vector<RunChange> changes =
         CompareWithCheckpoint(now, Saved(Facts()), {"seq-len"}, "step-1");
     CAPTURE(name);
@@ -49,7 +49,7 @@ TEST_CASE("run identity: every number that decides is told apart") {
 TEST_CASE("run identity: a schedule without a length of its own has the run's") {
   TrainSetup setup;
   setup.optimizer.schedule.kind = ScheduleKind::kWarmupDecay;
-  const RunFacts longer = DecidingFacts(setup, 200, true, "abc");
+  const NamedFacts longer = DecidingFacts(setup, 200, true, "abc");
   CHECK(CompareWithCheckpoint(longer, Saved(DecidingFacts(setup, 100, true, "abc")), {}, "s")
             .size() == 1);
   setup.optimizer.schedule.total_steps = 300;
@@ -62,7 +62,7 @@ TEST_CASE("run identity: other samples need --allow-change") {
   const auto saved = Saved(Facts());
   TrainSetup setup;
   setup.batch.seq_len = 512;
-  const RunFacts now = DecidingFacts(setup, 100, false, "other");
+  const NamedFacts now = DecidingFacts(setup, 100, false, "other");
   const std::string message = ErrorOf(
       ExitCode::kUsage, [&] { CompareWithCheckpoint(now, saved, {"order"}, "out/step-1"); });
   for (const char* part :

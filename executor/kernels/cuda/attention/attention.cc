@@ -144,7 +144,8 @@ void RunDocuments(const KernelCall& call, const SdpaDocuments& documents, const 
 
 using PlainPass = void (*)(const KernelCall&);
 
-void Run(const KernelCall& call, const Wanted& wanted, const Tensors& tensors, PlainPass plain) {
+void RunPass(const KernelCall& call, const Wanted& wanted, const Tensors& tensors,
+             PlainPass plain) {
   if (Present(wanted.starts)) {
     const SdpaDocuments documents = FindDocuments(call, wanted);
     if (documents.plan == nullptr) return plain(call);
@@ -167,14 +168,14 @@ void Prepare(const KernelCall& call, const Wanted& wanted) {
 }  // namespace
 
 void AttentionForward(const KernelCall& call) {
-  Run(call, WantedForward(call), {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent},
-      PlainAttentionForward);
+  RunPass(call, WantedForward(call), {Arg(call, 0), Arg(call, 1), Arg(call, 2), kAbsent, kAbsent},
+          PlainAttentionForward);
 }
 
 void AttentionBackward(const KernelCall& call) {
-  Run(call, WantedBackward(call),
-      {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
-      PlainAttentionBackward);
+  RunPass(call, WantedBackward(call),
+          {Arg(call, 1), Arg(call, 2), Arg(call, 3), Arg(call, 0), Arg(call, 4)},
+          PlainAttentionBackward);
 }
 
 void PrepareAttentionForward(const KernelCall& call) { Prepare(call, WantedForward(call)); }

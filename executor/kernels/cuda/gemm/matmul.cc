@@ -11,9 +11,6 @@
 namespace zeroplan::cuda {
 namespace {
 
-// What the library is given as a pointer to a workspace is a multiple of this.
-constexpr uint64_t kWorkspaceAlign = 256;
-
 // ---- forward -----------------------------------------------------------------------------------
 
 struct Forward {
@@ -73,7 +70,7 @@ Product PlainWeightProduct(const KernelCall& call) {
 uint64_t SumsBytes(const KernelCall& call) {
   if (!call.has(kAccumulate)) return 0;
   return AlignUp(static_cast<uint64_t>(call.dims[2]) * DtypeBytes(Arg(call, 3).dtype),
-                 kWorkspaceAlign);
+                 kWorkspaceAlignment);
 }
 
 // False where the library cannot sum dy beside the product: its sums have dw's dtype.

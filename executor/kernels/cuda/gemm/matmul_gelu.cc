@@ -17,7 +17,6 @@ namespace {
 
 // Panels have whole tiles of the library's kernels.
 constexpr int64_t kPanelAlign = 128;
-constexpr uint64_t kWorkspaceAlign = 256;
 
 // Either row, by what its arguments are to the product and to the GELU.
 //   forward:  pre = from*w + bias, to = gelu(pre)
@@ -95,7 +94,7 @@ Panels PanelsOf(const GeluProduct& p) {
                  p.row(), p.O, p.workspace.bytes);
   }
   if (rows < p.M && rows > kPanelAlign) rows -= rows % kPanelAlign;
-  return {rows, AlignUp(static_cast<uint64_t>(rows) * row_bytes, kWorkspaceAlign)};
+  return {rows, AlignUp(static_cast<uint64_t>(rows) * row_bytes, kWorkspaceAlignment)};
 }
 
 // Where the sums of the panel that begins at `row` go.
