@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
 
@@ -27,6 +28,20 @@ struct Micros {
 };
 
 std::string Text(Micros time) { return fmt::format("{}.{:03}", time.ns / 1000, time.ns % 1000); }
+
+// Classes and arenas that hold a buffer. Viewers would give the others a row of zeros.
+struct Held {
+  std::array<bool, kMemoryClasses> classes{};  // of the device arena
+  std::array<bool, kSpaces> arenas{};
+
+  explicit Held(const Program& program) {
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.bytes == 0) continue;
+      arenas[static_cast<size_t>(buffer.space)] = true;
+      if (buffer.space == Space::kDevice) classes[static_cast<size_t>(buffer.memory_class)] = true;
+    }
+  }
+};
 
 // What a copy or file access moves, or a collective is handed; 0 of a kernel.
 uint64_t MovedBytes(const Program& program, const Instruction& instruction) {
@@ -102,29 +117,29 @@ void ChromeTrace::Add(std::string_view title, const TraceProcess& process) {
         name, PhaseName(slice.phase), pid, ThreadOf(pid, slice.lane), Text(Micros{slice.begin_ns}),
         Text(Micros{slice.end_ns - slice.begin_ns}), args, SectionName(slice.section));
   }
+  const Held held(program_);
   const TraceMemory* before = nullptr;
   for (const TraceMemory& memory : process.memory) {
-    const auto counter = [&](std::string_view name, const std::string& args) {
+    const auto counter = [&](std::string_view name, const auto& is_held, const auto& bytes,
+                             const auto& name_of) {
+      std::string args;
+      for (size_t i = 0; i < bytes.size(); ++i) {
+        if (!is_held[i]) continue;
+        args += fmt::format(R"({}"{}":{})", args.empty() ? "" : ",", name_of(i), bytes[i]);
+      }
+      if (args.empty()) return;
       fmt::format_to(out,
                      ",\n"
                      R"({{"name":"{}","ph":"C","pid":{},"tid":{},"ts":{},"args":{{{}}}}})",
                      name, pid, ThreadOf(pid, kLayerLane), Text(Micros{memory.ns}), args);
     };
     if (before == nullptr || before->device != memory.device) {
-      std::string args;
-      for (size_t c = 0; c < kMemoryClasses; ++c) {
-        args += fmt::format(R"({}"{}":{})", c == 0 ? "" : ",",
-                            MemoryClassName(static_cast<MemoryClass>(c)), memory.device[c]);
-      }
-      counter("device bytes", args);
+      counter("device bytes", held.classes, memory.device,
+              [](size_t i) { return MemoryClassName(static_cast<MemoryClass>(i)); });
     }
     if (before == nullptr || before->arenas != memory.arenas) {
-      std::string args;
-      for (size_t s = 0; s < kSpaces; ++s) {
-        args += fmt::format(R"({}"{}":{})", s == 0 ? "" : ",", SpaceName(static_cast<Space>(s)),
-                            memory.arenas[s]);
-      }
-      counter("arena bytes", args);
+      counter("arena bytes", held.arenas, memory.arenas,
+              [](size_t i) { return SpaceName(static_cast<Space>(i)); });
     }
     before = &memory;
   }

