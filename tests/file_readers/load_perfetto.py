@@ -164,7 +164,8 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--picture", type=pathlib.Path)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="zeroplan_perfetto_") as folder:
+    # Chromium may still write to its profile while that is removed.
+    with tempfile.TemporaryDirectory(prefix="zeroplan_perfetto_", ignore_cleanup_errors=True) as folder:
         work = pathlib.Path(folder) / "traces"
         if options.keep:
             work = options.keep.resolve()
