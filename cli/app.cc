@@ -18,7 +18,7 @@ constexpr const char* kProgramFooter = R"(Examples:
   zeroplan estimate --params 10B --gpus 16
   zeroplan estimate --model gpt2-xl --gpus 8 --micro-batch 16 --stage 2 --format json
   zeroplan model list
-Each command has its own --help.
+Each command has its own --help; 'zeroplan help COMMAND' shows it too.
 Sizes: 10B, 350M, 2k are counts (powers of ten); 32GB is 32*10^9 bytes, 32GiB is 32*2^30 bytes.
 Exit codes: 0 done, 2 bad usage or input, 3 nothing fits, 4 failure while running, 5 diverged,
 130 interrupted after saving.)";
@@ -50,7 +50,8 @@ int RunApp(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    std::ostringstream text;  // of --help or --version
+    ThrowUnknownCommand(app);  // rather than the help of what it was given to
+    std::ostringstream text;   // of --help or --version
     const int code = app.exit(help, text, text);
     const bool is_help = dynamic_cast<const CLI::CallForHelp*>(&help) != nullptr;
     WriteReport("", is_help ? FitHelp(text.str(), PageColumns()) : text.str());

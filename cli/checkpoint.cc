@@ -1,7 +1,9 @@
 // zeroplan checkpoint: what a run's folder holds, and whether it is what was saved.
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "cli/app.h"
 #include "cli/common/output.h"
@@ -44,6 +46,9 @@ void PrintBest(const std::string& path) {
 }
 
 void Look(const std::string& path, bool with_data) {
+  if (std::error_code ignored; !std::filesystem::is_directory(path, ignored)) {
+    ThrowUsage("{}: there is no such folder; name the one given to --save, or one step's", path);
+  }
   const FolderReport report =
       LookAtCheckpoints(path, with_data, [&](const CheckpointReport& checkpoint) {
         PrintLine(checkpoint, with_data ? "intact" : "all files there, data not read");
@@ -64,11 +69,16 @@ void Look(const std::string& path, bool with_data) {
   }
 }
 
+constexpr const char* kFooter = R"(Examples:
+  zeroplan checkpoint list out
+  zeroplan checkpoint verify out)";
+
 void AddLook(Command& group, const char* name, const char* help, bool with_data) {
   Command command = group.Add(name, help);
   auto path = std::make_shared<std::string>();
   command.Required("folder", "DIR", "The folder given to --save, or one step's", *path);
   command.Progress(kNoGroup);
+  command.Footer(kFooter);
   command.Run([path, with_data] { Look(*path, with_data); });
 }
 
@@ -76,6 +86,7 @@ void AddLook(Command& group, const char* name, const char* help, bool with_data)
 
 void RegisterCheckpoint(Command& app) {
   Command group = app.AddGroup(kCheckpointCommand.name, kCheckpointCommand.help);
+  group.Footer(kFooter);
   AddLook(
       group, "verify",
       "Reads every checkpoint and holds it against its checksums; exit code 2 if one is damaged",

@@ -15,11 +15,13 @@
 namespace {
 
 // A closed one would be given to the next file that is opened, and messages would be written into
-// that file.
+// that file. What is written to stdout is the result: where it was closed that fails, as on a full
+// disk.
 void OpenStandardStreams() {
-  int fd = 0;
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
-  if (fd > STDERR_FILENO) close(fd);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    if (open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd) return;
+  }
 }
 
 void Say(std::string_view what, std::string_view more = "") {

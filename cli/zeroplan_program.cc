@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/app.h"
 #include "cli/common/build_info.h"
@@ -23,6 +24,15 @@ bool NeedsExecutor(int argc, const char* const* argv) {
   if (word(1) == "hw") return word(2) == kMeasureCommand.name;
   return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
          word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name;
+}
+
+// "zeroplan help hw list" is "zeroplan hw list --help". Ends with null.
+std::vector<const char*> HelpOf(int argc, const char* const* argv) {
+  std::vector<const char*> words = {argv[0]};
+  words.insert(words.end(), argv + 2, argv + argc);
+  words.push_back("--help");
+  words.push_back(nullptr);
+  return words;
 }
 
 // Completions and manual pages know the options of all commands where the executor is there.
@@ -79,6 +89,12 @@ void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
 void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }
 
 int RunProgram(int argc, const char* const* argv) {
+  std::vector<const char*> words;
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words = HelpOf(argc, argv);
+    argc = static_cast<int>(words.size()) - 1;
+    argv = words.data();
+  }
   const bool needed = NeedsExecutor(argc, argv);
   if (needed || DescribesCommands(argc, argv)) {
     BecomeExecutor(argv);

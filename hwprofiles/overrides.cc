@@ -40,8 +40,10 @@ Figure FromCommandLine(double bytes_per_second, std::string_view option, const s
 void CheckRange(double value, const FigureRule& rule, std::string_view option,
                 const std::string& text) {
   if (value >= rule.low && value <= rule.high) return;
-  ThrowUsage("{}: {} is not physical; use {:g} to {:g} GB/s (1 GB/s is 8 Gb/s)", option, text,
-             rule.low / 1e9, rule.high / 1e9);
+  const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
+  ThrowUsage("{}: {} {}is not physical; use {:g} to {:g} GB/s (1 GB/s is 8 Gb/s), with its unit{}",
+             option, text, bare ? "without a unit is bytes a second, which " : "", rule.low / 1e9,
+             rule.high / 1e9, bare ? fmt::format(", such as {}Gb", text) : "");
 }
 
 }  // namespace

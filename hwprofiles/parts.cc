@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_error.h"
 #include "core/base/nearest_name.h"
 #include "hwprofiles/embedded.h"
 #include "hwprofiles/units.h"
@@ -168,7 +169,7 @@ ProfileJson ParseJson(std::string_view text, std::string_view source) {
   try {
     return ProfileJson::parse(text);
   } catch (const ProfileJson::exception& error) {  // also numbers past a double
-    ThrowUsage("{}: not valid JSON: {}", source, error.what());
+    ThrowUsage("{}: not valid JSON: {}", source, JsonErrorText(error.what()));
   }
 }
 

@@ -27,22 +27,48 @@ const CLI::App& Innermost(const CLI::App& app) {
   return parsed.empty() ? app : Innermost(*parsed.front());
 }
 
-}  // namespace
-
-void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
-  const CLI::App& command = Innermost(app);
+// "zeroplan hw list"
+std::string PathTo(const CLI::App& app, const CLI::App& command) {
   std::string path = "zeroplan";
   for (const CLI::App* at = &app; at != &command;) {
     at = at->get_subcommands().front();
     path += " " + at->get_name();
   }
-  std::string hint;
-  for (const std::string& word : command.remaining(true)) {
-    const std::string name = word.substr(0, word.find('='));
-    const std::string nearest = NearestName(name, NamesIn(command, name.starts_with("-")));
-    if (!nearest.empty()) hint = fmt::format("\nDid you mean {}?", nearest);
-  }
-  ThrowUsage("{}{}\nRun '{} --help' for what is allowed.", error.what(), hint, path);
+  return path;
+}
+
+// What the first word is that nobody asked for, as "--modle: is no option of zeroplan plan".
+std::string ExtraWord(const CLI::App& command, const std::string& path) {
+  const std::vector<std::string> words = command.remaining(true);
+  const std::string name = words.front().substr(0, words.front().find('='));
+  const bool option = name.starts_with("-");
+  const bool sub_command = !option && !command.get_subcommands({}).empty();
+  const std::string nearest =
+      option || sub_command ? NearestName(name, NamesIn(command, option)) : "";
+  return fmt::format("{}: {}{}", name,
+                     option        ? fmt::format("is no option of '{}'", path)
+                     : sub_command ? fmt::format("is no command of '{}'", path)
+                                   : "was not expected",
+                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+}  // namespace
+
+void ThrowUnknownCommand(const CLI::App& app) {
+  const CLI::App& command = Innermost(app);
+  const std::vector<std::string> words = command.remaining(true);
+  if (words.empty() || words.front().starts_with("-")) return;
+  if (command.get_subcommands({}).empty()) return;
+  const std::string path = PathTo(app, command);
+  ThrowUsage("{}\nRun '{} --help' for what is allowed.", ExtraWord(command, path), path);
+}
+
+void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = Innermost(app);
+  const std::string path = PathTo(app, command);
+  const std::string what =
+      command.remaining(true).empty() ? error.what() : ExtraWord(command, path);
+  ThrowUsage("{}\nRun '{} --help' for what is allowed.", what, path);
 }
 
 void ParseCommand(const char* name, const std::function<void(Command&)>& add,

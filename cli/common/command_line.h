@@ -18,6 +18,10 @@ namespace zeroplan {
 // to read. REQUIRES: parsing `app` threw `error`.
 [[noreturn]] void ThrowParseError(const CLI::App& app, const CLI::ParseError& error);
 
+// Throws Error(kUsage) if a command was given that is none. REQUIRES: `app` was parsed, or parsing
+// it ended at --help.
+void ThrowUnknownCommand(const CLI::App& app);
+
 // Reads `words`, such as "--gpus=8", as the command `name` would that has the options that `add`
 // adds. Throws Error(kUsage) with the messages of that command.
 void ParseCommand(const char* name, const std::function<void(Command&)>& add,

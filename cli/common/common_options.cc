@@ -126,7 +126,8 @@ void AddBatchOptions(Command& command, BatchOptions& options, bool searched) {
       {group,
        "--dtype",
        "bf16|fp16|fp32",
-       "Precision of parameters and compute (default: bf16 where the GPU has it, else fp16)",
+       "Precision of parameters and compute (default: the config's; without one bf16 where the GPU "
+       "has it, else fp16; on the CPU fp32)",
        {kPlan}},
       options.dtype, ParseDtype);
   command.Value({group,
@@ -192,6 +193,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
                            : searched ? "; or some, such as none,cpu (default none,cpu; all where "
                                         "a disk is named or measured)"
                                       : "; or some, such as none,cpu (default all)";
+  const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
   ChoiceOptions& choice = options.choice;
   command.Value(
       {group,
@@ -203,7 +205,7 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
       choice.stages, ParseStages);
   command.Value({group,
                  "--offload-optimizer",
-                 "none|cpu|nvme|all",
+                 places,
                  "Where optimizer states live, from stage 1" + some,
                  {kPlan, kConfig}},
                 choice.offload_optimizer, ParseOffload);
@@ -217,13 +219,13 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
                 choice.offload_ratio, ParseRatio);
   command.Value({group,
                  "--offload-param",
-                 "none|cpu|nvme|all",
+                 places,
                  "Where parameter shards live, stage 3" + some,
                  {kPlan, kConfig}},
                 choice.offload_param, ParseOffload);
   command.Value({group,
                  "--checkpointing",
-                 "none|selective|full|all",
+                 all_default ? "none|selective|full|all" : "none|selective|full",
                  std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
                              "whole layers, in the backward pass") +
                      (searched ? " (default all)" : " (default none)"),
@@ -240,9 +242,10 @@ void AddChoiceOptions(Command& command, CommonOptions& options, bool all_default
       {group,
        "--config",
        "FILE",
-       searched ? "A DeepSpeed JSON config: what it sets stays, what it leaves to \"auto\" is "
-                  "searched"
-                : "A DeepSpeed JSON config: exactly this choice, instead of the options above",
+       searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "
+                  "\"auto\" is searched"
+                : "A DeepSpeed JSON config, or - for stdin: exactly this choice, instead of the "
+                  "options above",
        {kPlan}},
       options.config);
 }

@@ -13,6 +13,17 @@
 namespace zeroplan {
 
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high) {
+  // Of few things, ParseCount's examples in millions would not be among what is allowed.
+  constexpr int64_t kMany = 125'000'000;
+  if (high < kMany && text.find_first_not_of("-+.0123456789") == std::string_view::npos) {
+    int64_t whole = 0;
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, whole);
+    if (error != std::errc() || at != end || whole < low) {
+      ThrowUsage("{}: {} is not allowed; use a whole number from {} to {}", option,
+                 text.empty() ? "''" : text, low, high);
+    }
+  }
   const uint64_t value = ParseCount(text, option);
   if (value < static_cast<uint64_t>(low) || value > static_cast<uint64_t>(high)) {
     ThrowUsage("{}: {} is not allowed; use a whole number from {} to {}", option, text, low, high);

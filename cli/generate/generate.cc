@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -273,6 +274,12 @@ void Talk(const GenerateCommand& command, const Placement& place, const ModelSpe
 }
 
 void RunGenerate(const GenerateCommand& command) {
+  if (std::error_code ignored; !std::filesystem::is_directory(command.model, ignored)) {
+    ThrowUsage(
+        "{}: there is no such folder; name one with config.json and safetensors weights, such as "
+        "'zeroplan train --save' writes",
+        command.model);
+  }
   const ModelSpec model = LoadModel(command.model);
   const bool bytes = model.vocab == kByteTokens;
   const std::optional<Tokenizer> tokenizer =

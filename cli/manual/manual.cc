@@ -23,6 +23,10 @@ constexpr const char* kCompletionFooter = R"(Examples:
   zeroplan completion fish | source        (in ~/.config/fish/config.fish)
 Installed packages bring these for all three shells.)";
 
+constexpr const char* kManualFooter = R"(Examples:
+  zeroplan man plan | man -l -
+  zeroplan man hw list | man -l -)";
+
 const std::vector<std::string> kShells = {"bash", "zsh", "fish"};  // as enum Shell
 
 struct CompletionCommand {
@@ -96,6 +100,7 @@ void RegisterManual(Command& app) {
   man.Words("command", "COMMAND", "Whose page, such as hw list (default: zeroplan's own)",
             manual->command);
   man.Text({kNoGroup, "--write-to", "DIR", "Write all pages into this folder"}, manual->folder);
+  man.Footer(kManualFooter);
   man.Run([manual, program = app.description()] { RunManual(*program, *manual); });
 }
 

@@ -182,12 +182,15 @@ void MetricsFile::Saved(const SaveReport& report) {
 
 void MetricsFile::End(const RunReport& report, const Program& program) {
   MetricLine line(MetricEvent::kEnd);
+  // A clock's step takes more than 0 s.
+  std::optional<double> median;
+  if (report.step_seconds_median > 0) median = report.step_seconds_median;
   line.Set("steps", report.steps)
       .Set("skipped_steps", report.skipped_steps)
       .Set("saves", report.saves)
       .Set("saves_waited_for", report.saves_waited_for)
       .Set("device_used_bytes", report.device_used_bytes)
-      .Set("step_seconds_median", report.step_seconds_median);
+      .Set("step_seconds_median", median);
   SetBySpace("high_water_bytes", report.high_water.touched_bytes, line);
   SetBySpace("planned_arena_bytes", program.arena_bytes, line);
   Write(line);

@@ -76,15 +76,22 @@ void Progress::OnStart(const StartReport& report) {
   if (metrics_ != nullptr) metrics_->Start(facts_, report.done);
   const BatchSpec& batch = facts_.program.setup.batch;
   Line(fmt::format(
-      "training {} ({} parameters) on {} rank{}: {} sequences of {} tokens a step, {} samples "
+      "training {} ({} parameters) on {} rank{}: {} sequence{} of {} tokens a step, {} sample{} "
       "an epoch",
       facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
-      batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.seq_len, report.train_samples));
+      batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.global_batch() == 1 ? "" : "s",
+      batch.seq_len, report.train_samples, report.train_samples == 1 ? "" : "s"));
   Line(fmt::format("planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
                    FormatBytes(facts_.memory.arena(Space::kDevice)),
                    FormatBytes(facts_.memory.arena(Space::kPinned)),
                    FormatBytes(facts_.memory.arena(Space::kPageable)),
                    FormatBytes(facts_.memory.arena(Space::kFile))));
+  if (report.done >= report.steps) {
+    Line(fmt::format(
+        "nothing is left to train: step {} is done, and the run ends with step {}; a larger "
+        "--steps, or --epochs, goes on",
+        report.done, report.steps));
+  }
   first_step_ = report.done;
   begin_ = std::chrono::steady_clock::now();
   watched_.model = facts_.program.model.name;
@@ -194,6 +201,11 @@ void Progress::OnSaved(const SaveReport& report) {
 void Progress::OnEnd(const RunReport& report) {
   EndWatching();
   if (metrics_ != nullptr) metrics_->End(report, facts_.program);
+  if (report.steps == first_step_) {
+    // What only steps touch was not touched: there is nothing to hold against the plan.
+    return Line(first_step_ == 0 ? "no step ran"
+                                 : fmt::format("no step ran; {} before", first_step_));
+  }
   Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
   const char* names[] = {"device", "pinned", "pageable", "disk"};
   for (size_t s = 0; s < kSpaces; ++s) {
@@ -207,8 +219,8 @@ void Progress::OnEnd(const RunReport& report) {
     Line(fmt::format("{} of {} steps were skipped and changed nothing", report.skipped_steps,
                      report.steps));
   }
-  Line(fmt::format("{} steps, median {:.3f} s a step, last loss {:.4f}", report.steps,
-                   report.step_seconds_median, report.last_loss));
+  Line(fmt::format("{} step{}, median {:.3f} s a step, last loss {:.4f}", report.steps,
+                   report.steps == 1 ? "" : "s", report.step_seconds_median, report.last_loss));
 }
 
 void Progress::HoldAgainstPrediction(const RunReport& report) {

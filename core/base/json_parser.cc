@@ -68,8 +68,7 @@ class Parser {
 
   JsonNode ParseDocument() {
     SkipSpace();
-    if (AtEnd())
-      Fail("the file is empty; write one JSON object, such as {{\"train_batch_size\": 8}}");
+    if (AtEnd()) Fail("the file is empty; a JSON object {{...}} belongs there");
     if (Peek() != '{' && Peek() != '[' && AtMember()) return ParseBareObject();
     JsonNode root = ParseValue(0);
     SkipSpace();

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "core/base/durable_file.h"
 #include "core/base/error.h"
@@ -16,6 +18,16 @@ namespace zeroplan {
 namespace {
 
 constexpr uintmax_t kMaxFileBytes = 16u << 20;
+
+// What pipes held, by path: they can be read but once, and a command may ask again.
+struct PipeTexts {
+  std::mutex mutex;
+  std::map<std::string, std::string> texts;  // under mutex
+};
+PipeTexts& Pipes() {
+  static PipeTexts pipes;
+  return pipes;
+}
 
 }  // namespace
 
@@ -39,6 +51,7 @@ std::string JsonNode::Quote() const {
 }
 
 std::string ReadTextFile(const std::filesystem::path& file) {
+  if (file == "-") return ReadTextFile("/dev/stdin");
   const std::string name = file.string();
   const auto fail = [&](int error) {
     const std::string text =
@@ -55,7 +68,11 @@ std::string ReadTextFile(const std::filesystem::path& file) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) fail(errno);
   if (S_ISDIR(info.st_mode)) ThrowUsage("{}: is a folder; name a file", name);
-  if (!S_ISREG(info.st_mode)) {
+  const bool once = !S_ISREG(info.st_mode);
+  PipeTexts& pipes = Pipes();
+  if (once) {
+    const std::lock_guard lock(pipes.mutex);
+    if (const auto read = pipes.texts.find(name); read != pipes.texts.end()) return read->second;
     if (!name.starts_with("/dev/fd/") && !name.starts_with("/proc/self/fd/") &&
         name != "/dev/stdin") {
       ThrowUsage("{}: is a pipe or a device; name a regular file", name);
@@ -72,12 +89,17 @@ std::string ReadTextFile(const std::filesystem::path& file) {
     });
     if (error == EINTR) continue;
     if (error != 0) fail(error);
-    if (got == 0) return text;
+    if (got == 0) break;
     text.append(chunk, static_cast<size_t>(got));
     if (text.size() > kMaxFileBytes) {
       ThrowUsage("{}: is larger than 16 MiB; this is no config file", name);
     }
   }
+  if (once) {
+    const std::lock_guard lock(pipes.mutex);
+    pipes.texts[name] = text;
+  }
+  return text;
 }
 
 }  // namespace zeroplan

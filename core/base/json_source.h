@@ -49,8 +49,8 @@ struct JsonMember {
 JsonNode ParseJsonText(std::string_view text, std::string_view source);
 
 // The file as text. Throws Error(kUsage) if it cannot be read, is larger than 16 MiB, or is no
-// regular file: a pipe that nobody writes to would be waited for. /dev/stdin and what a shell hands
-// over as /dev/fd/N are read all the same.
+// regular file: a pipe that nobody writes to would be waited for. /dev/stdin (or -) and what a
+// shell hands over as /dev/fd/N are read all the same; asked for again, they are what they were.
 std::string ReadTextFile(const std::filesystem::path& file);
 
 }  // namespace zeroplan

@@ -24,6 +24,13 @@ size_t EditDistance(std::string_view a, std::string_view b) {
   return previous[b.size()];
 }
 
+// Characters that both begin with.
+size_t Shared(std::string_view a, std::string_view b) {
+  size_t count = 0;
+  while (count < std::min(a.size(), b.size()) && a[count] == b[count]) ++count;
+  return count;
+}
+
 }  // namespace
 
 std::string NearestName(std::string_view word, const std::vector<std::string>& known) {
@@ -33,9 +40,10 @@ std::string NearestName(std::string_view word, const std::vector<std::string>& k
   for (const std::string& name : known) {
     const size_t gap =
         name.size() > word.size() ? name.size() - word.size() : word.size() - name.size();
-    if (gap >= best) continue;  // also keeps a hostile, very long word cheap
+    if (gap > best) continue;  // also keeps a hostile, very long word cheap
     const size_t distance = EditDistance(word, name);
-    if (distance < best && 2 * distance < word.size()) {
+    if (distance > kMaxDistance || 2 * distance >= word.size()) continue;
+    if (distance < best || (distance == best && Shared(word, name) > Shared(word, nearest))) {
       best = distance;
       nearest = name;
     }

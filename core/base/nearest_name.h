@@ -7,7 +7,8 @@
 
 namespace zeroplan {
 
-// The nearest of `known` to `word` (edit distance <= 3 and < half its length), or "".
+// The nearest of `known` to `word` (edit distance <= 3 and < half its length; of several the one
+// that begins most like it), or "".
 std::string NearestName(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace zeroplan

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <system_error>
 
 #include "core/base/error.h"
 
@@ -166,10 +170,20 @@ std::string ChromeTrace::Finish() const {
 
 void WriteTraceFile(const std::filesystem::path& file, const ChromeTrace& trace,
                     std::string_view option) {
-  std::ofstream out(file);
-  out << trace.Finish();
-  out.close();
-  if (!out) ThrowRuntime("{} {}: cannot be written", option, file.string());
+  const std::string text = trace.Finish();
+  std::FILE* out = std::fopen(file.c_str(), "wb");
+  bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  int error = written ? 0 : errno;
+  if (out != nullptr && std::fclose(out) != 0 && written) {
+    written = false;
+    error = errno;
+  }
+  if (written) return;
+  // Half a trace opens nowhere, and holds the room that is short.
+  if (std::error_code ignored; out != nullptr && std::filesystem::is_regular_file(file, ignored)) {
+    std::filesystem::remove(file, ignored);
+  }
+  ThrowRuntime("{} {}: cannot be written: {}", option, file.string(), std::strerror(error));
 }
 
 }  // namespace zeroplan

@@ -147,7 +147,16 @@ std::optional<std::string> ReadBest(const fs::path& save_dir) {
 
 SaveLock::SaveLock(const fs::path& save_dir) {
   const fs::path path = CheckpointsFolder(save_dir) / ".lock";
-  MakeFolders(path.parent_path(), nullptr);
+  std::error_code ignored;
+  if (fs::exists(save_dir, ignored) && !fs::is_directory(save_dir, ignored)) {
+    ThrowUsage("--save {}: is a file; name a folder", save_dir.string());
+  }
+  try {
+    MakeFolders(path.parent_path(), nullptr);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("--save: {}; name a folder that can be made and written",
+                                          error.what()));
+  }
   constexpr mode_t kMode = 0644;
   file_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kMode));
   if (!file_) ThrowRuntime("{}: cannot open: {}", path.string(), std::strerror(errno));

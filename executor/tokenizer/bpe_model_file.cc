@@ -51,8 +51,10 @@ void AddText(std::string_view text, std::string* out) {
 }  // namespace
 
 BpeModel BpeModel::Read(const JsonNode* node, const std::string& file) {
+  if (node == nullptr || node->is_null()) {
+    ThrowUsage("{}: model: is missing; name a tokenizer.json, or get the file again", file);
+  }
   JsonSection section(node, "model", file);
-  if (node == nullptr || node->is_null()) section.Fail("", "is missing; get the file again");
   const JsonNode* type = section.Raw("type");
   if (type != nullptr && !(type->is_string() && type->scalar == "BPE")) {
     section.Fail("type", "{} is not supported; only BPE is", section.Quote("type"));

@@ -265,7 +265,7 @@ class Run {
       state.grad_scale = GradScale(program_.setup, state.loss_scale);
       state.stop_requested = 0;
       engine_.Load(*checkpoint_, true, &state);
-      done_ = meta.step;
+      done_ = resumed_at_ = meta.step;
       consumed_ = meta.samples_consumed;
       saves_.ResumedFrom(checkpoint_->folder());
       if (meta.validation) {
@@ -508,7 +508,9 @@ class Run {
   // The resumable checkpoint, and beside it the weights alone as transformers reads them.
   void SaveFinal() {
     saves_.Finish();
-    if (saves_.saved_at() != done_) saves_.Save(Meta());
+    // A run that was over when it was resumed has nothing to add to its checkpoint.
+    const bool as_resumed = done_ == resumed_at_ && !report_.validation_loss && !options_.keep_best;
+    if (saves_.saved_at() != done_ && !as_resumed) saves_.Save(Meta());
     watch_.Rest();
     limits_.SetMeeting(0, "writing the weights");
     if (!first()) return;  // the others wait at the end
@@ -542,7 +544,7 @@ class Run {
   RunSaves saves_;
   int64_t done_ = 0;       // optimizer steps, skipped ones included
   uint64_t consumed_ = 0;  // training positions used
-  int64_t saved_best_at_ = -1;
+  int64_t saved_best_at_ = -1, resumed_at_ = -1;
   BadSteps bad_steps_;
   Stragglers stragglers_;
   bool some_rank_failed_ = false;

@@ -185,6 +185,14 @@ void AddMemoryGain(Searcher& searcher, const Found& now, Lines& lines) {
       {claim});
 }
 
+// "150 GB a GPU (281 MB more)" where three digits do not tell it from what there is.
+std::string OfGpu(uint64_t bytes, uint64_t now) {
+  const std::string text = FormatBytes(bytes);
+  if (text != FormatBytes(now) || bytes == now) return text + " a GPU";
+  return bytes > now ? fmt::format("{} a GPU ({} more)", text, FormatBytes(bytes - now))
+                     : fmt::format("{} a GPU ({} less)", text, FormatBytes(now - bytes));
+}
+
 void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
   for (const bool larger : {true, false}) {
     bool gave_up = false;
@@ -196,8 +204,9 @@ void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
       claim.gap = flip->gap;
       claim.flips_at = flip->at;
       lines.Add(AdviceKind::kMemory,
-                fmt::format("{} {} a GPU {}.", larger ? "From" : "Below",
-                            FormatBytes(static_cast<uint64_t>(flip->at)),
+                fmt::format("{} {} {}.", larger ? "From" : "Below",
+                            OfGpu(static_cast<uint64_t>(flip->at),
+                                  searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes),
                             FlipText(searcher.inputs(), *flip)),
                 {claim});
     } else if (gave_up) {

@@ -137,7 +137,7 @@ WrittenConfig WriteAccelerate(const FormatRequest& request) {
   out.launch =
       fmt::format("{}accelerate launch --config_file {}{} train.py",
                   deepspeed ? DynamoVariables(request.compile) : "", ShellWord(request.file),
-                  several ? " --machine_rank RANK --main_process_ip HOST" : "");
+                  several ? " \\\n  --machine_rank RANK --main_process_ip HOST" : "");
   out.notes.push_back(BatchNote(request));
   return out;
 }

@@ -122,9 +122,10 @@ std::vector<MetricField> MakeFields() {
       bytes_of(kEnd, prefix, SpaceName(static_cast<Space>(s)), "Of one rank's arena");
     }
   }
-  add(kEnd, {{"device_used_bytes", kWhole, true,
-              "Highest seen on rank 0's GPU, of all programs on it; null on the CPU"},
-             {"step_seconds_median", kNumber, false, "Of this process's steps"}});
+  add(kEnd,
+      {{"device_used_bytes", kWhole, true,
+        "Highest seen on rank 0's GPU, of all programs on it; null on the CPU"},
+       {"step_seconds_median", kNumber, true, "Of this process's steps; null where none ran"}});
   return fields;
 }
 

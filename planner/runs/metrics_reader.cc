@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_error.h"
 #include "core/base/log.h"
 #include "core/base/median.h"
 #include "planner/runs/metric_fields.h"
@@ -161,6 +162,7 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
     }
     try {
       const Json event = ParseEvent(line);
+      if (!event.is_object()) ThrowUsage("not a line of 'train --metrics': no object {{...}}");
       const std::string kind = event.at("event");
       if (kind == "start") {
         run = {};
@@ -178,7 +180,8 @@ MeasuredRun ReadMetrics(std::string_view text, const std::string& source) {
         if (!used.is_null()) run.device_used_bytes = Amount(event, "device_used_bytes");
       }
     } catch (const Json::exception& error) {
-      ThrowUsage("{}:{}: not a line of 'train --metrics': {}", source, number, error.what());
+      ThrowUsage("{}:{}: not a line of 'train --metrics': {}", source, number,
+                 JsonErrorText(error.what()));
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("{}:{}: {}", source, number, error.what()));
     }

@@ -237,6 +237,13 @@ std::string StageLine(const RuntimePlan& plan, const RuntimeStageBest& stage) {
                 : ", but its tensors do not fit with the margin of error on top";
   } else if (std::abs(lost) <= kRuntimeTieMargin) {
     text += " (a tie: the simpler is taken)";
+  } else if (lost < 0) {
+    const auto trust = [](const RuntimeJudged& of) {
+      return RuntimeMerit(of) / of.tokens_per_second;
+    };
+    text +=
+        fmt::format(", but its time is known less well: to be taken it has to be {:.2g} % faster",
+                    100 * (trust(plan.best()) / trust(best) - 1));
   }
   return text + '.';
 }

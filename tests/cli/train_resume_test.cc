@@ -78,6 +78,29 @@ TEST_CASE("train: checkpoint verify and list say what is intact and what --resum
   CHECK(RunZeroplan("checkpoint verify " + work.path("nothing")).exit_code == 2);
 }
 
+TEST_CASE("train: a run that is over trains, saves and compares nothing when it is resumed") {
+  const Workspace work;
+  const std::string out = work.path("out"), metrics = work.path("m.jsonl");
+  RunResult run = RunZeroplan(work.Train("--save " + out, 3));
+  REQUIRE(run.exit_code == 0);
+  CHECK(Has(run.err, "1 sequence of 32 tokens a step"));
+  fs::remove(out + "/model.safetensors");
+  for (const int steps : {3, 2}) {
+    run = RunZeroplan(work.Train("--resume --metrics " + metrics + " --save " + out, steps));
+    CHECK(run.exit_code == 0);
+    CHECK(Has(run.err, "nothing is left to train: step 3 is done, and the run ends with step " +
+                           std::to_string(steps) + "; a larger --steps"));
+    CHECK(Has(run.err, "no step ran; 3 before"));
+    for (const char* never : {"touched", "differs", "median", "last loss", "  saved "}) {
+      CAPTURE(never);
+      CHECK(run.err.find(never) == std::string::npos);
+    }
+  }
+  CHECK_FALSE(fs::exists(out + "/checkpoints/step-00000003-1"));
+  CHECK(fs::exists(out + "/model.safetensors"));
+  CHECK(Has(ReadWhole(metrics), "\"step_seconds_median\":null"));
+}
+
 TEST_CASE("train: a folder that cannot be saved to is refused before the first step") {
   const Workspace work;
   const std::string preload =

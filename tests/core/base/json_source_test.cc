@@ -1,8 +1,10 @@
 #include "core/base/json_source.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
@@ -168,6 +170,17 @@ TEST_CASE("json: files that cannot be read") {
   CHECK_THROWS_WITH_AS(ReadTextFile(folder), doctest::Contains("is a folder"), Error);
   CHECK_THROWS_WITH_AS(ReadTextFile(folder / "no-such-file.json"),
                        doctest::Contains("cannot be read"), Error);
+}
+
+TEST_CASE("json: a pipe is read once and asked for again") {
+  int ends[2] = {};
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(write(ends[1], "{}\n", 3) == 3);
+  close(ends[1]);
+  const std::string name = "/dev/fd/" + std::to_string(ends[0]);
+  CHECK(ReadTextFile(name) == "{}\n");
+  CHECK(ReadTextFile(name) == "{}\n");
+  close(ends[0]);
 }
 
 }  // namespace
