@@ -84,10 +84,13 @@ std::string ShowModel(const std::string& name) {
   text += fmt::format("heads       {} of {}", spec.heads, spec.HeadSize());
   if (spec.KvHeads() != spec.heads) text += fmt::format(", {} of keys and values", spec.KvHeads());
   text += '\n';
-  text += fmt::format("mlp         {}\nvocabulary  {} (padded to {})\nseq len     at most {}\n",
-                      spec.ffn, spec.vocab, spec.padded_vocab, spec.positions);
-  text += fmt::format("parameters  {} in memory, {} without padding\n\n", spec.ParamCount(),
-                      spec.UnpaddedParamCount());
+  const bool padded = spec.padded_vocab != spec.vocab;
+  text += fmt::format("mlp         {}\nvocabulary  {}{}\nseq len     at most {}\n", spec.ffn,
+                      spec.vocab, padded ? fmt::format(" (padded to {})", spec.padded_vocab) : "",
+                      spec.positions);
+  text += fmt::format(
+      "parameters  {}{}\n\n", spec.ParamCount(),
+      padded ? fmt::format(" in memory, {} without padding", spec.UnpaddedParamCount()) : "");
   text += fmt::format("{:<40} {:>14} {:>13} {:>6}\n", "tensor", "shape", "elements", "decay");
   for (const ParamTensor& tensor : BuildParamTable(spec)) {
     if (tensor.layer > 0 && tensor.layer < spec.layers) continue;  // every layer is like the first

@@ -94,6 +94,14 @@ int LookAtDisk(const std::string& folder) {
     fmt::print(stderr, "{}", error.what());
     return 0;
   }
+  if (!rates && access(folder.c_str(), W_OK | X_OK) != 0) {  // in memory: nothing was written
+    const std::string why = std::strerror(errno);
+    fmt::print("{} {}\n", kRefused, free_bytes);
+    fmt::print(stderr,
+               "--dir: {} may not be written ({}); name a folder that this user may write to",
+               folder, why);
+    return 0;
+  }
   if (!rates) {
     fmt::print("{} {}\n", kInMemory, free_bytes);
     return 0;

@@ -27,11 +27,14 @@
 #include "core/program/save_copy.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
+#include "executor/data/files_below.h"
+#include "executor/data/token_dataset.h"
 #include "executor/process/host_agent.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/single_process.h"
 #include "executor/process/spread_failure.h"
 #include "executor/process/stop_signals.h"
+#include "executor/text/document_source.h"
 #include "executor/tokenizer/training_data.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/trainer.h"
@@ -100,6 +103,24 @@ void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, cons
       copy);
 }
 
+// Text that nobody turned into tokens is trained on as it stands.
+void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
+  for (const std::filesystem::path& file : DataFiles(data)) {
+    const FileKind kind = FileKindOf(file);
+    if (kind == FileKind::kRecords) {
+      return LogWarning(
+          "--data: {}: bytes are tokens, as no tokenizer.json lies beside the model: its records "
+          "are trained on as they stand, names and braces too",
+          file.string());
+    }
+    if (kind == FileKind::kText && vocab != kByteTokens) {
+      return LogInfo(
+          "Tokens: bytes, as no tokenizer.json lies beside the model: {} of its {} tokens.",
+          kByteTokens, vocab);
+    }
+  }
+}
+
 // The one rank a process that has a GPU, or all ranks of a CPU run.
 RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
                    const Assumptions& assumptions, ProcessGroup* group) {
@@ -114,6 +135,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   };
   const LongWork work_before("Preparing the data", /*at_once=*/true);
   options.data = tokens(command.data);
+  if (place.rank == 0 && options.data == command.data) SayBytes(command.data, work.model.vocab);
   options.packing = SettlePacking(command, backend, options.data, work);
   ShowProgress("Building the program of a step");
   Program program = LowerWork(work);

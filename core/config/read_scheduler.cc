@@ -53,8 +53,15 @@ void ReadWarmup(ReaderState* state, JsonSection* section, JsonSection* params) {
     // rate.
     const bool own = out.kind == ScheduleKind::kWarmupDecay && !params->IsAuto("warmup_max_lr");
     out.warmup_min_lr = params->Number("warmup_min_lr", 0, kMaxNumber, kRate).value_or(0);
-    out.warmup_max_lr =
-        params->Number("warmup_max_lr", 0, kMaxNumber, kRate).value_or(own ? 0.001 : lr);
+    constexpr double kDecayRate = 0.001;
+    const auto given = params->Number("warmup_max_lr", 0, kMaxNumber, kRate);
+    out.warmup_max_lr = given.value_or(own ? kDecayRate : lr);
+    if (own && !given && lr != kDecayRate) {
+      state->Warn(*params, "warmup_max_lr",
+                  fmt::format("is not set: the rate is DeepSpeed's default {}, not "
+                              "optimizer.params.lr {}; set it, or write \"auto\"",
+                              kDecayRate, lr));
+    }
   }
   out.warmup_steps = params->Int("warmup_num_steps", 0, int64_t{1} << 53).value_or(1000);
   const std::string warmup =

@@ -215,6 +215,18 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
     CHECK(memory.State("disk") == "costs");
     CHECK(Contains(memory.Fact("disk"), "in memory"));
   }
+  // Where this user may mount: memory that nothing may be written to.
+  const std::string mount = "mount -t tmpfs -o ro,size=64m tmpfs " + folder.path();
+  if (system(("unshare -m sh -c '" + mount + "' 2>/dev/null").c_str()) == 0) {
+    const std::string out = folder.path() + ".out";
+    const std::string doctor = BinaryPath("zeroplan") + " doctor --dir " + folder.path();
+    const int status = system(("unshare -m sh -c '" + mount + " && ZEROPLAN_NO_DETECT=1 " + doctor +
+                               " >" + out + " 2>&1'")
+                                  .c_str());
+    CHECK(WEXITSTATUS(status) == 4);
+    CHECK(Contains(ReadWhole(out), "may not be written (Read-only file system)"));
+    fs::remove(out);
+  }
 }
 
 TEST_CASE("doctor: the measured profile: absent, used, stale") {

@@ -17,6 +17,7 @@
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
+#include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
 
@@ -75,6 +76,30 @@ TEST_CASE("closed or full standard streams change nothing") {
   CHECK(run("closed", "<&- >&- 2>&-") == weights);
   CHECK(run("closed_errors", "2>&-") == weights);
   if (fs::exists("/dev/full")) CHECK(run("full", "2>/dev/full") == weights);
+}
+
+TEST_CASE("what is trained on as bytes is said, where it may be a mistake") {
+  const Workspace work;
+  const std::string records = work.path("chats.jsonl"), large = work.path("large.json");
+  {
+    std::ofstream out(records);
+    for (int i = 0; i < 40; ++i) out << "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+    std::ofstream(large)
+        << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":300})";
+  }
+  const std::string model = work.path("config.json"), text = SourcePath("LICENSE");
+  const auto run = [&](const std::string& of, const std::string& data) {
+    const RunResult result =
+        RunZeroplan("train --backend cpu --threads 1 --steps 1 --model " + of + " --data " + data);
+    CHECK(result.exit_code == 0);
+    return result.err;
+  };
+  CHECK(
+      Has(run(model, records), "chats.jsonl: bytes are tokens, as no tokenizer.json lies beside"));
+  CHECK(Has(run(large, text),
+            "Tokens: bytes, as no tokenizer.json lies beside the model: 256 of "
+            "its 300 tokens."));
+  CHECK(run(model, text).find("tokenizer.json") == std::string::npos);
 }
 
 TEST_CASE("metrics, planned memory and final weights") {

@@ -122,6 +122,9 @@ TEST_CASE("reader: a stage 3 config as people write it") {
   CHECK(s.optimizer.gradient_clipping == 0.5);
   CHECK(s.optimizer.schedule.kind == ScheduleKind::kWarmupDecay);
   CHECK(s.optimizer.schedule.warmup_max_lr == 0.001);
+  REQUIRE(r.warnings.size() == 1);  // the optimizer's rate would be passed over in silence
+  CHECK(r.warnings[0].find("scheduler.params.warmup_max_lr: is not set: the rate is DeepSpeed's "
+                           "default 0.001, not optimizer.params.lr 0.0003") != std::string::npos);
   CHECK(s.optimizer.schedule.total_steps == 100);
   CHECK_FALSE(s.optimizer.schedule.log_warmup);
   CHECK(s.recompute.every == 7);  // ceil(32 / 5)
