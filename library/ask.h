@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/printable.h"
 
 namespace zeroplan {
 
@@ -19,7 +20,8 @@ auto WithErrors(Work work) {
   try {
     return work();
   } catch (const Error& error) {
-    throw v1::Error(static_cast<int>(error.code()), error.what());
+    // Whoever catches it may print it as it is: Python does.
+    throw v1::Error(static_cast<int>(error.code()), Escaped(error.what()));
   }
 }
 

@@ -13,8 +13,8 @@
 namespace zeroplan {
 
 int64_t ParseWhole(std::string_view text, std::string_view option, int64_t low, int64_t high) {
-  // Of few things, ParseCount's examples in millions would not be among what is allowed.
-  constexpr int64_t kMany = 125'000'000;
+  // Where few are allowed, ParseCount's examples in millions are no help.
+  constexpr int64_t kMany = int64_t{1} << 32;
   if (high < kMany && text.find_first_not_of("-+.0123456789") == std::string_view::npos) {
     int64_t whole = 0;
     const char* end = text.data() + text.size();

@@ -124,11 +124,16 @@ HardwareProfile AssumeHardware(Assumptions& assumptions, MeasureHost measure) {
 }
 
 [[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
+  // A profile of one GPU may have a neighbour with several in one machine: "2x-rtx4090".
+  const std::vector<std::string> names = ProfileNames();
+  const std::string machine = fmt::format("{}x-{}", cluster.gpus, hardware.name);
+  const bool known = std::find(names.begin(), names.end(), machine) != names.end();
   ThrowUsage(
-      "--gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; add "
+      "--gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; {}add "
       "--network NAME|RATE (such as --network 100Gb), or set --gpus-per-node to the GPUs of one "
       "node",
-      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name);
+      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name,
+      known ? fmt::format("for one node use --hw {}; else ", machine) : "");
 }
 
 ReadContext ConfigContext(const BatchOptions& options, const ModelSpec& model,

@@ -61,10 +61,11 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
   const std::string left =
       stats.left > 0 ? fmt::format(", {} left when its budget was spent", stats.left) : "";
   return Wrap(
-      fmt::format("Searched {} choices in {}: {} cut by a bound on memory, {} by a bound on "
-                  "their score, {} judged by their program{}; {} programs lowered.",
-                  stats.candidates, FormatSeconds(seconds), stats.cut_by_memory, stats.cut_by_score,
-                  stats.judged, left, stats.lowered),
+      fmt::format("Searched {} choice{} in {}: {} cut by a bound on memory, {} by a bound on "
+                  "their score, {} judged by their program{}; {} program{} lowered.",
+                  stats.candidates, stats.candidates == 1 ? "" : "s", FormatSeconds(seconds),
+                  stats.cut_by_memory, stats.cut_by_score, stats.judged, left, stats.lowered,
+                  stats.lowered == 1 ? "" : "s"),
       2);
 }
 

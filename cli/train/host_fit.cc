@@ -105,9 +105,10 @@ Footprint OnThisCpu(const Program& program) {
   const int ranks = program.setup.batch.world_size;
   throw Error(
       ExitCode::kNothingFits,
-      fmt::format("host memory short by {}: {} rank{} of this plan need {}, {} {} free; {}",
+      fmt::format("host memory short by {}: {} rank{} of this plan need{} {}, {} {} free; {}",
                   FormatBytes(shortage.short_by()), ranks, ranks == 1 ? "" : "s",
-                  FormatBytes(shortage.needs), available.whose, FormatBytes(shortage.has), fix));
+                  ranks == 1 ? "s" : "", FormatBytes(shortage.needs), available.whose,
+                  FormatBytes(shortage.has), fix));
 }
 
 }  // namespace

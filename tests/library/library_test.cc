@@ -274,6 +274,7 @@ TEST_CASE("library: messages and exit codes are the program's") {
       {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"config", "no_such.json"}}},
       {"plan", {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"gpu-hour-price", 1}}},
       {"plan", {{"model", ""}}},
+      {"plan", {{"model", "gpt2\x1b[31m"}}},
       {"plan", {{"params", "175B"}, {"gpus", 1}, {"hw", "dgx-a100-40gb"}, {"stage", 0}}},
   };
   for (const Wrong& wrong : wrongs) {
