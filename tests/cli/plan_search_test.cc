@@ -410,6 +410,17 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
 
+TEST_CASE(
+    "plan: a flip so close that three digits do not tell it from now says how far off it is") {
+  const RunResult run = RunZeroplan(
+      "plan --model gpt2 --hw a100-40gb-sxm --gpu-memory 3.984GB --micro-batch 2 --stage 0 "
+      "--checkpointing none");
+  CHECK(run.exit_code == 0);
+  CHECK(Has(run.out, ", 3.98 GB a GPU"));
+  CHECK(Has(run.out, "Below 3.98 GB a GPU ("));
+  CHECK(Has(run.out, "B less) nothing fits."));
+}
+
 TEST_CASE("--global-batch-tokens is --global-batch in tokens") {
   for (const char* command : {"plan", "estimate"}) {
     const std::string asked = std::string(command) + " --model gpt2 --gpus 2 --stage 0 ";

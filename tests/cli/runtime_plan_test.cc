@@ -59,6 +59,17 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   CHECK(quick.out.find("own executor would") == std::string::npos);
 }
 
+TEST_CASE("plan --runtime: what is faster as predicted and not taken says why") {
+  const RunResult run = RunZeroplan(
+      "plan --model llama3.1-8b --gpus 8 --seq-len 4096 --runtime deepspeed --stage 1,3 "
+      "--checkpointing none --offload-optimizer none --offload-param none");
+  CHECK(run.exit_code == 0);
+  Has(Unwrapped(run.out), "Chosen for DeepSpeed: stage 1, ");
+  Has(Unwrapped(run.out), " faster as predicted, ");
+  Has(Unwrapped(run.out),
+      "but its time is known less well: to be taken it has to be 3.1 % faster.");
+}
+
 TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
   const std::string out = Path("ds.json");
   for (const std::string runtime : {"deepspeed", "fsdp2"}) {
