@@ -74,7 +74,8 @@ void RunEstimate(const EstimateOptions& options) {
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
   const Estimate estimate = EstimateChoices(inputs);
   if (!options.report.empty()) {
-    WriteOutput(options.report, EstimatePage(estimate, inputs, ReportOrigin(assumptions)));
+    WriteOutput(options.report,
+                RenderPage(EstimatePage(estimate, inputs, ReportOrigin(assumptions))));
   }
 
   if (format != Format::kTable) {

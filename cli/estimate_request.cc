@@ -40,8 +40,9 @@ void AddEstimateInputs(Command& command, CommonOptions& common, RuntimeOptions& 
   AddRuntimeOptions(command, runtime, "Whose memory and time are estimated");
 }
 
-EstimateRequest::EstimateRequest(const CommonOptions& common, Assumptions& assumptions) {
-  const HardwareProfile hardware = ResolveHardware(common.hardware, assumptions, MeasureHost::kYes);
+EstimateRequest::EstimateRequest(const CommonOptions& common, Assumptions& assumptions)
+    : hardware_(ResolveHardware(common.hardware, assumptions, MeasureHost::kYes)) {
+  const HardwareProfile& hardware = hardware_;
   EstimateInputs& inputs = inputs_;
   inputs.model = ResolveModel(common.model, common.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(common, hardware, assumptions);

@@ -19,8 +19,10 @@ class EstimateRequest {
   EstimateRequest& operator=(const EstimateRequest&) = delete;
 
   const EstimateInputs& inputs() const { return inputs_; }
+  const HardwareProfile& hardware() const { return hardware_; }
 
  private:
+  HardwareProfile hardware_;
   EstimateInputs inputs_;
   std::optional<CostModel> costs_;
 };

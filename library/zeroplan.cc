@@ -3,6 +3,7 @@
 #include <zeroplan/zeroplan.h>
 
 #include "cli/common/command_line.h"
+#include "cli/common/report_option.h"
 #include "cli/estimate_request.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_answer.h"
@@ -10,7 +11,9 @@
 #include "core/base/version.h"
 #include "library/ask.h"
 #include "library/read_results.h"
+#include "library/report_state.h"
 #include "planner/estimate/run_cost.h"
+#include "planner/page/plan_page.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -52,7 +55,29 @@ std::vector<v1::OptionHelp> HelpOf(const std::function<void(Command&)>& add) {
   return help;
 }
 
-v1::Estimate AnswerEstimate(const v1::Options& asked) {
+using ReportState = std::shared_ptr<const v1::Report::State>;
+
+PageOrigin OriginOf(const char* command, const v1::Options& asked, const Assumptions& assumptions) {
+  std::vector<std::string> words = WordsOf(asked);
+  words.insert(words.begin(), {"zeroplan", command});
+  return {ShellLine(words), assumptions.assumed, assumptions.notes};
+}
+
+ReportState StateOf(const EstimateRequest& request, Estimate estimate, PageOrigin origin) {
+  EstimateInputs inputs = request.inputs();
+  inputs.costs = nullptr;  // the request's
+  auto draw = [estimate = std::move(estimate), inputs = std::move(inputs)](const CostModel& costs,
+                                                                           const PageOrigin& from) {
+    EstimateInputs with = inputs;
+    with.costs = &costs;
+    return EstimatePage(estimate, with, from);
+  };
+  return std::make_shared<v1::Report::State>(v1::Report::State{
+      std::move(draw), request.hardware(), request.inputs().cluster.shape(), std::move(origin)});
+}
+
+// `state`: set where it is not null.
+v1::Estimate AnswerEstimate(const v1::Options& asked, ReportState* state) {
   CommonOptions options;
   RuntimeOptions runtime;
   ParseCommand(
@@ -61,8 +86,12 @@ v1::Estimate AnswerEstimate(const v1::Options& asked) {
   RefuseOtherRuntimes("estimate", runtime);
   Assumptions assumptions;
   const EstimateRequest request(options, assumptions);
-  std::string json = ReportJson(EstimateChoices(request.inputs()));
+  Estimate found = EstimateChoices(request.inputs());
+  std::string json = ReportJson(found);
   v1::Estimate estimate = ReadEstimate(json);
+  if (state != nullptr) {
+    *state = StateOf(request, std::move(found), OriginOf("estimate", asked, assumptions));
+  }
   estimate.assumed = std::move(assumptions.assumed);
   estimate.notes = std::move(assumptions.notes);
   estimate.json = std::move(json);
@@ -88,7 +117,21 @@ v1::Choice ChoiceOf(const TrainSetup& setup) {
           setup.batch.grad_accum};
 }
 
-v1::Plan AnswerPlan(const v1::Options& asked, const v1::Progress& progress) {
+ReportState StateOf(const PlanRequest& request, const Searcher& searcher, PlanAnswer answer,
+                    bool quick, PageOrigin origin) {
+  const Cluster& cluster = searcher.ClusterOf(CandidateOf(answer.plan.setup)).cluster;
+  std::optional<ScarcestLink> link;
+  if (cluster.gpus > 1) link = ScarcestLinkOf(cluster, request.hardware());
+  auto draw = [answer = std::move(answer), judged = searcher.Judged(), link, quick](
+                  const CostModel& costs, const PageOrigin& from) {
+    return PlanPage({answer.plan, answer.report, judged, link, costs, quick}, from);
+  };
+  return std::make_shared<v1::Report::State>(
+      v1::Report::State{std::move(draw), request.hardware(), cluster.shape(), std::move(origin)});
+}
+
+// `state`: set where it is not null.
+v1::Plan AnswerPlan(const v1::Options& asked, const v1::Progress& progress, ReportState* state) {
   ForbidProgress();  // that line is the program's; whoever asks a library shows their own
   PlanOptions options;
   ParseCommand("plan", [&](Command& command) { AddPlanInputs(command, options); }, WordsOf(asked));
@@ -108,6 +151,10 @@ v1::Plan AnswerPlan(const v1::Options& asked, const v1::Progress& progress) {
   v1::Plan plan = ReadPlanReport(json);
   plan.choice = ChoiceOf(answer.plan.setup);
   plan.training = TrainingOf(goal, answer.plan);
+  if (state != nullptr) {
+    *state = StateOf(request, searcher, std::move(answer), options.quick,
+                     OriginOf("plan", asked, assumptions));
+  }
   if (!swaps.empty()) plan.notes.push_back(swaps);
   plan.largest = std::move(largest);
   plan.json = std::move(json);
@@ -126,11 +173,19 @@ Option::Option(std::string name, double number)
     : Option(std::move(name), fmt::format("{}", number)) {}
 
 Estimate MakeEstimate(const Options& options) {
-  return WithErrors([&] { return AnswerEstimate(options); });
+  return WithErrors([&] { return AnswerEstimate(options, nullptr); });
+}
+
+Estimate MakeEstimate(const Options& options, Report& report) {
+  return WithErrors([&] { return AnswerEstimate(options, &report.state_); });
 }
 
 Plan MakePlan(const Options& options, const Progress& progress) {
-  return WithErrors([&] { return AnswerPlan(options, progress); });
+  return WithErrors([&] { return AnswerPlan(options, progress, nullptr); });
+}
+
+Plan MakePlan(const Options& options, Report& report, const Progress& progress) {
+  return WithErrors([&] { return AnswerPlan(options, progress, &report.state_); });
 }
 
 std::vector<OptionHelp> EstimateOptions() {

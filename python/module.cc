@@ -65,23 +65,26 @@ nb::object DictOf(const std::optional<zp::Training>& training) {
 nb::dict Estimate(const Words& words) {
   const zp::Options options = OptionsOf(words);
   zp::Estimate estimate;
+  zp::Report report;
   {
     const nb::gil_scoped_release unlocked;
-    estimate = zp::MakeEstimate(options);
+    estimate = zp::MakeEstimate(options, report);
   }
   nb::dict dict;
   dict["json"] = estimate.json;
   dict["assumed"] = estimate.assumed;
   dict["notes"] = estimate.notes;
+  dict["report"] = std::move(report);
   return dict;
 }
 
 nb::dict Plan(const Words& words) {
   const zp::Options options = OptionsOf(words);
   zp::Plan plan;
+  zp::Report report;
   {
     const nb::gil_scoped_release unlocked;
-    plan = zp::MakePlan(options, Interruption());
+    plan = zp::MakePlan(options, report, Interruption());
   }
   nb::dict dict;
   dict["json"] = plan.json;
@@ -89,6 +92,7 @@ nb::dict Plan(const Words& words) {
   dict["choice"] = DictOf(plan.choice);
   dict["training"] = DictOf(plan.training);
   dict["largest"] = plan.largest;
+  dict["report"] = std::move(report);
   return dict;
 }
 
@@ -120,6 +124,10 @@ void Translate(const std::exception_ptr& thrown, void*) {
 
 NB_MODULE(_core, module) {
   nb::register_exception_translator(Translate);
+  const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
+  nb::class_<zp::Report>(module, "Report")
+      .def("page", &zp::Report::Page, nb::arg("made_by"), unlocked)
+      .def("pictures", &zp::Report::Pictures, unlocked);
   module.def("estimate", &Estimate, nb::arg("options"));
   module.def("plan", &Plan, nb::arg("options"));
   module.def("estimate_options", [] { return ListedOptions(zp::EstimateOptions()); });

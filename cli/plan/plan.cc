@@ -176,9 +176,9 @@ void RunPlan(PlanOptions options) {
     const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
-    WriteOutput(options.report_file,
-                PlanPage({plan, answer.report, searcher.Judged(), link, *at.costs, options.quick},
-                         ReportOrigin(assumptions)));
+    WriteOutput(options.report_file, RenderPage(PlanPage({plan, answer.report, searcher.Judged(),
+                                                          link, *at.costs, options.quick},
+                                                         ReportOrigin(assumptions))));
   }
   if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
 }

@@ -87,7 +87,7 @@ std::string RunRecorder::Page(const std::string& failure) {
   record_.failure = failure;
   const std::lock_guard lock(mutex_);
   record_.limit_watts = limit_watts_;
-  return RunPage(record_, origin_);
+  return RenderPage(RunPage(record_, origin_));
 }
 
 RunReport RunWithReport(const std::string& file, RunRecorder& recorder,

@@ -7,7 +7,6 @@
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
 #include "planner/page/choice_pictures.h"
-#include "planner/page/html.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
@@ -51,8 +50,8 @@ PageTable RunCostTable(const Estimate& estimate, const std::vector<ShownChoice>&
 
 }  // namespace
 
-std::string EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
-                         const PageOrigin& origin) {
+Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
+                  const PageOrigin& origin) {
   const size_t shown = Shown(estimate);
   const ChoiceEstimate& best = estimate.choices[shown];
   Page page;
@@ -114,7 +113,7 @@ std::string EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
     cost.table = RunCostTable(estimate, choices);
     page.pictures.push_back(std::move(cost));
   }
-  return RenderPage(page);
+  return page;
 }
 
 }  // namespace zeroplan

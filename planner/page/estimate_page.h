@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "planner/estimate/estimate.h"
+#include "planner/page/html.h"
 
 namespace zeroplan {
 
@@ -16,7 +17,6 @@ struct PageOrigin {
 
 // `inputs` are those that `estimate` was made of; its cost model gives the memory over a step of
 // the fastest choice that fits, or where none does of the one that takes least.
-std::string EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
-                         const PageOrigin& origin);
+Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs, const PageOrigin& origin);
 
 }  // namespace zeroplan

@@ -159,6 +159,7 @@ Picture FlipPicture(const PlanPageInputs& inputs) {
     picture.legend.clear();
     return picture;
   }
+  picture.needs_table = true;
   picture.wide = DrawBands(charts, kWidePicture);
   picture.narrow = DrawBands(charts, kNarrowPicture);
   return picture;

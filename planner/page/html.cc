@@ -63,16 +63,33 @@ std::string LegendHtml(const std::vector<LegendEntry>& legend) {
   return html + "</ul>\n";
 }
 
-std::string PictureHtml(const Picture& picture) {
+// All of a section that stands above its picture.
+std::string PictureHead(const Picture& picture) {
   std::string html = fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n", EscapeHtml(picture.id),
                                  EscapeHtml(picture.title));
   if (!picture.about.empty()) html += Paragraphs({picture.about}, "about");
-  html += LegendHtml(picture.legend);
+  return html + LegendHtml(picture.legend);
+}
+
+std::string PictureHtml(const Picture& picture) {
+  std::string html = PictureHead(picture);
   if (!picture.wide.empty()) {
     html += fmt::format("<div class=\"wide\">{}</div>\n<div class=\"narrow\">{}</div>\n",
                         picture.wide, picture.narrow);
   }
   return html + TableHtml(picture.table) + "</section>\n";
+}
+
+std::string SmallPictureHtml(const Picture& picture) {
+  std::string html = PictureHead(picture) + picture.narrow + '\n';
+  if (const std::string table = TableHtml(picture.table); !table.empty()) {
+    html += fmt::format("<details{}><summary>Numbers</summary>\n{}</details>\n",
+                        picture.needs_table      ? " open class=\"whole\""
+                        : picture.narrow.empty() ? " open"
+                                                 : "",
+                        table);
+  }
+  return html + "</section>\n";
 }
 
 std::string Figures(const Page& page) {
@@ -93,6 +110,20 @@ std::string Footer(const Page& page) {
   }
   return html + Paragraphs(page.notes, "note") + "</footer>\n";
 }
+
+// From the beginning to <main>.
+std::string Beginning(const std::string& title, std::string_view more_style) {
+  // The policy lets nothing in from outside, whatever the texts hold.
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+      "<title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n<main>\n",
+      EscapeHtml(title), PageStyle(), more_style);
+}
+constexpr const char* kEnd = "</main>\n</body>\n</html>\n";
 
 }  // namespace
 
@@ -120,19 +151,18 @@ std::string EscapeHtml(std::string_view text) {
 }
 
 std::string RenderPage(const Page& page) {
-  // The policy lets nothing in from outside, whatever the texts hold.
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta name=\"color-scheme\" content=\"light dark\">\n"
-      "<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
-      EscapeHtml(page.title), kPageStyle, EscapeHtml(page.title));
+  std::string html = Beginning(page.title, "");
+  html += fmt::format("<h1>{}</h1>\n", EscapeHtml(page.title));
   html += Paragraphs(page.facts, "fact") + Figures(page);
   html += Paragraphs(page.findings, "finding");
   for (const Picture& picture : page.pictures) html += PictureHtml(picture);
-  return html + Footer(page) + "</main>\n</body>\n</html>\n";
+  return html + Footer(page) + kEnd;
+}
+
+std::string RenderPictures(const Page& page) {
+  std::string html = Beginning(page.title, PicturesStyle());
+  for (const Picture& picture : page.pictures) html += SmallPictureHtml(picture);
+  return html + kEnd;
 }
 
 }  // namespace zeroplan

@@ -40,6 +40,7 @@ struct Picture {
   std::vector<LegendEntry> legend;
   std::string wide, narrow;  // SVG; empty: this section is a table only
   PageTable table;
+  bool needs_table = false;  // which says what the picture's letters are
 };
 inline constexpr int kWidePicture = 960, kNarrowPicture = 360;  // CSS pixels
 
@@ -55,5 +56,10 @@ struct Page {
 };
 
 std::string RenderPage(const Page& page);
+
+// The pictures alone as a page, for a frame of another page: drawn small, in as many columns as
+// there is room for, with folded tables. Class "light" or "dark" of its <html> chooses the colours;
+// without one they are what the reader's system asks for.
+std::string RenderPictures(const Page& page);
 
 }  // namespace zeroplan

@@ -1,27 +1,28 @@
 // The look of a page: light and dark by what the reader's system asks for, and on paper.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <string>
 #include <string_view>
 
 namespace zeroplan {
 
 // Colours c0 to c6 are far apart in lightness or in blue against yellow, which people who see no
 // red and green tell apart; parts of a bar are parted by a gap besides.
-inline constexpr std::string_view kPageStyle = R"(:root {
-  --paper: #ffffff; --ink: #1b1f24; --dim: #57606a; --grid: #d8dee4; --soft: #f3f5f8;
+inline constexpr std::string_view kLightColours =
+    R"(--paper: #ffffff; --ink: #1b1f24; --dim: #57606a; --grid: #d8dee4; --soft: #f3f5f8;
   --limit: #b3261e; --mark: #eaf2fd;
   --c0: #0b66b8; --c1: #e8970c; --c2: #0a8f6a; --c3: #c45fa0; --c4: #4fb3e6; --c5: #8a8f98;
-  --c6: #7a4b12;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #12161c; --ink: #e6eaf0; --dim: #a0a9b5; --grid: #323a45; --soft: #1b212a;
-    --limit: #ff8a80; --mark: #1c2c44;
-    --c0: #4b9cf0; --c1: #f0ab3a; --c2: #2fb98f; --c3: #dd83bd; --c4: #9ad4f5; --c5: #7f8792;
-    --c6: #b98a4f;
-  }
-}
-* { box-sizing: border-box; }
+  --c6: #7a4b12;)";
+inline constexpr std::string_view kDarkColours =
+    R"(--paper: #12161c; --ink: #e6eaf0; --dim: #a0a9b5; --grid: #323a45; --soft: #1b212a;
+  --limit: #ff8a80; --mark: #1c2c44;
+  --c0: #4b9cf0; --c1: #f0ab3a; --c2: #2fb98f; --c3: #dd83bd; --c4: #9ad4f5; --c5: #7f8792;
+  --c6: #b98a4f;)";
+
+// Behind the colours.
+inline constexpr std::string_view kPageRules = R"(* { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 main { max-width: 1008px; margin: 0 auto; padding: 24px; }
@@ -109,5 +110,31 @@ svg { display: block; max-width: 100%; height: auto; }
   .wide, tr { break-inside: avoid; }
 }
 )";
+
+// Behind the page's rules: pictures alone, drawn for a phone, side by side.
+inline constexpr std::string_view kPicturesRules = R"(main { max-width: none; padding: 14px 16px 0;
+  columns: 340px; column-gap: 28px; }
+section { margin: 0 0 22px; break-inside: avoid; }
+h2 { font-size: 16px; }
+.about { font-size: 13px; line-height: 1.4; }
+.legend { margin: 6px 0; font-size: 12px; gap: 2px 12px; }
+section > svg { width: 100%; max-width: 440px; }
+summary { font-size: 13px; color: var(--dim); cursor: pointer; margin-top: 4px; }
+.scroll { margin-top: 4px; }
+table { font-size: 12px; }
+.whole th, .whole td { padding: 3px 5px; white-space: normal; }
+)";
+
+inline std::string PageStyle() {
+  return fmt::format(
+      ":root {{\n  {}\n}}\n@media (prefers-color-scheme: dark) {{ :root {{\n  {}\n}} }}\n{}",
+      kLightColours, kDarkColours, kPageRules);
+}
+inline std::string PicturesStyle() {
+  return fmt::format(
+      "@media screen {{\n:root.light {{\n  color-scheme: light; {}\n}}\n:root.dark {{\n"
+      "  color-scheme: dark; {}\n}}\n}}\n{}",
+      kLightColours, kDarkColours, kPicturesRules);
+}
 
 }  // namespace zeroplan

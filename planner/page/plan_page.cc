@@ -51,7 +51,7 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
 
 }  // namespace
 
-std::string PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
+Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const Plan& plan = inputs.plan;
   const TimeEstimate& time = plan.choice.time;
   const int gpus = plan.setup.batch.world_size;
@@ -87,7 +87,7 @@ std::string PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   page.pictures.push_back(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower),
                                             plan.choice.footprint, plan.choice.memory,
                                             ChoiceText(plan.setup), inputs.costs));
-  return RenderPage(page);
+  return page;
 }
 
 }  // namespace zeroplan

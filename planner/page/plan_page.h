@@ -22,7 +22,7 @@ struct PlanPageInputs {
   bool quick = false;      // nobody looked for what would change the answer
 };
 
-std::string PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin);
+Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin);
 
 // ---- for tests ----
 

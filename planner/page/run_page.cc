@@ -65,7 +65,7 @@ void AddFigures(const RunRecord& record, Page& page) {
 
 }  // namespace
 
-std::string RunPage(const RunRecord& record, const PageOrigin& origin) {
+Page RunPage(const RunRecord& record, const PageOrigin& origin) {
   const Program& program = record.program;
   const int ranks = program.setup.batch.world_size;
   Page page;
@@ -92,7 +92,7 @@ std::string RunPage(const RunRecord& record, const PageOrigin& origin) {
     page.pictures.push_back(StepMemoryPicture(program, record.prediction->footprint, record.memory,
                                               SetupLabel(program.setup), *record.costs));
   }
-  return RenderPage(page);
+  return page;
 }
 
 }  // namespace zeroplan

@@ -50,7 +50,7 @@ struct RunRecord {
   std::string failure;                                  // why
 };
 
-std::string RunPage(const RunRecord& record, const PageOrigin& origin);
+Page RunPage(const RunRecord& record, const PageOrigin& origin);
 
 // ---- for tests ----
 

@@ -89,6 +89,12 @@ def _words(given: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _call(name: str, given: dict[str, Any]) -> str:
+    """As Python has it, for the page's end."""
+    arguments = (f"{key}={value!r}" for key, value in given.items() if value is not None and value is not False)
+    return f"zeroplan.{name}({', '.join(arguments)})"
+
+
 def estimate(
     *,
     model: Optional[_Path] = None,
@@ -131,7 +137,8 @@ def estimate(
 
     Raises zeroplan.Error with the command line's message.
     """
-    return Estimate._of(_core.estimate(_words(locals())))
+    given = locals()
+    return Estimate._of(_core.estimate(_words(given)), _call("estimate", given))
 
 
 def plan(
@@ -181,7 +188,8 @@ def plan(
     Other Python threads run meanwhile. Raises zeroplan.NothingFits where nothing fits, whose text names
     the smallest change that would, and else zeroplan.Error; both have the command line's message.
     """
-    return Plan._of(_core.plan(_words(locals())))
+    given = locals()
+    return Plan._of(_core.plan(_words(given)), _call("plan", given))
 
 
 def _describe(function: Any, options: list[list[str]]) -> None:

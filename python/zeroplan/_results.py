@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from ._pictures import Drawn
+
 if TYPE_CHECKING:
     import os
 
@@ -229,11 +231,16 @@ def _milliseconds(seconds: Optional[float]) -> str:
 
 
 def _table(caption: str, head: list[str], rows: list[list[str]], chosen: Optional[int] = None) -> str:
-    def cells(tag: str, texts: list[str], style: str = "") -> str:
-        return "".join(f"<{tag}{style}>{html.escape(text)}</{tag}>" for text in texts)
+    def cells(tag: str, texts: list[str], weight: str = "") -> str:
+        # The first and the last are read, the others compared.
+        ends = (0, len(texts) - 1)
+        return "".join(
+            f'<{tag} style="text-align:{"left" if i in ends else "right"}{weight}">{html.escape(text)}</{tag}>'
+            for i, text in enumerate(texts)
+        )
 
     body = "".join(
-        "<tr>" + cells("td", row, ' style="font-weight:bold"' if i == chosen else "") + "</tr>"
+        "<tr>" + cells("td", row, ";font-weight:bold" if i == chosen else "") + "</tr>"
         for i, row in enumerate(rows)
     )
     return (
@@ -264,7 +271,7 @@ def _frame(rows: list[_Json]) -> pandas.DataFrame:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Drawn):
     """Every choice that the options leave, whether it fits or not (schema zeroplan.estimate/1)."""
 
     model: Model
@@ -277,9 +284,9 @@ class Estimate:
     _json: str = dataclasses.field(repr=False)
 
     @classmethod
-    def _of(cls, result: dict[str, Any]) -> Estimate:
+    def _of(cls, result: dict[str, Any], call: str) -> Estimate:
         source = json.loads(result["json"])
-        return cls(
+        estimate = cls(
             _pick(Model, source["model"]),
             _pick(Cluster, source["cluster"]),
             tuple(
@@ -298,6 +305,8 @@ class Estimate:
             tuple(result["notes"]),
             result["json"],
         )
+        estimate._draws(result, call)
+        return estimate
 
     def to_json(self) -> str:
         """What `zeroplan estimate --format json` prints."""
@@ -339,16 +348,17 @@ class Estimate:
             ]
             for choice in self.choices
         ]
-        return _table(
+        table = _table(
             f"{self.model.name}, {self.model.params / 1e9:.2f}B parameters, "
             f"{self.cluster.gpus} GPUs ({self.cluster.hw})",
             ["choice", "GPU GB", "host GB", "step ms", "tokens/s", "fits"],
             rows,
         )
+        return table + self._pictures_html()
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Drawn):
     """The best choice, why, and what would change it (schema zeroplan.plan/1)."""
 
     choice: Choice
@@ -376,10 +386,10 @@ class Plan:
     _json: str = dataclasses.field(repr=False)
 
     @classmethod
-    def _of(cls, result: dict[str, Any]) -> Plan:
+    def _of(cls, result: dict[str, Any], call: str) -> Plan:
         source = json.loads(result["json"])
         predicted = source["predicted"]
-        return _pick(
+        plan: Plan = _pick(
             cls,
             source,
             choice=Choice(**result["choice"]),
@@ -398,6 +408,8 @@ class Plan:
             largest=result["largest"],
             _json=result["json"],
         )
+        plan._draws(result, call)
+        return plan
 
     @property
     def tokens_per_second(self) -> Optional[float]:
@@ -461,7 +473,8 @@ class Plan:
             rows,
             chosen,
         )
-        return table + "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
+        advice = "".join(f"<p>{html.escape(text)}</p>" for text in self.advice)
+        return table + advice + self._pictures_html()
 
 
 def _stage(source: _Json) -> Stage:

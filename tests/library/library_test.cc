@@ -257,6 +257,88 @@ TEST_CASE("library: what was asked for beside the choice") {
   CHECK(*plan.training->price == doctest::Approx(plan.training->gpu_hours * 2));
 }
 
+// The page that the program writes to the same question.
+std::string Reported(const std::string& command, const v1::Options& options) {
+  const std::string file = (std::filesystem::temp_directory_path() /
+                            ("library_page_" + std::to_string(getpid()) + ".html"))
+                               .string();
+  const RunResult run = RunZeroplan(command + WordsOf(options) + " --report " + file);
+  std::ifstream stream(file, std::ios::binary);
+  std::string page{std::istreambuf_iterator<char>(stream), {}};
+  std::filesystem::remove(file);
+  REQUIRE_MESSAGE(run.exit_code == 0, run.err);
+  return page;
+}
+
+// Takes out what the page says of how it was made, and returns that.
+std::string TakeCommand(std::string& page) {
+  const std::string begin = "<pre id=\"command\">";
+  const size_t from = page.find(begin) + begin.size(), to = page.find("</pre>", from);
+  REQUIRE(to != std::string::npos);
+  const std::string command = page.substr(from, to - from);
+  page.erase(from, to - from);
+  return command;
+}
+
+TEST_CASE("library: a report is the program's page") {
+  const v1::Options asked = {{"model", "gpt2-xl"},
+                             {"gpus", 4},
+                             {"hw", "dgx-a100-40gb"},
+                             {"stage", "1,2"},
+                             {"gpu-memory", "16GB"}};
+  for (const bool plans : {false, true}) {
+    CAPTURE(plans);
+    v1::Report report;
+    if (plans) {
+      v1::MakePlan(asked, report);
+    } else {
+      v1::MakeEstimate(asked, report);
+    }
+    REQUIRE(report);
+    const std::string command = plans ? "plan" : "estimate";
+    std::string page = report.Page(), other = Reported(command, asked);
+    const std::string made_by = TakeCommand(page);
+    CHECK(TakeCommand(other).starts_with(made_by));  // it has --report besides
+    CHECK(made_by == "zeroplan " + command +
+                         " --model gpt2-xl --gpus 4 --hw dgx-a100-40gb --stage 1,2 --gpu-memory "
+                         "16GB");
+    CHECK(page == other);
+    std::string told = report.Page("a <program> of mine");
+    CHECK(TakeCommand(told) == "a &lt;program&gt; of mine");
+    CHECK(told == page);
+    // Copies draw the same, from several threads too.
+    std::vector<std::future<std::string>> others;
+    for (int i = 0; i < 4; ++i) {
+      others.push_back(std::async(std::launch::async, [copy = report] { return copy.Page("x"); }));
+    }
+    for (std::future<std::string>& drawn : others) {
+      std::string text = drawn.get();
+      TakeCommand(text);
+      CHECK(text == page);
+    }
+    const std::string pictures = report.Pictures();
+    size_t sections = 0;
+    for (size_t at = 0; (at = page.find("<section id=", at)) != std::string::npos; ++at) {
+      ++sections;
+      const std::string begin = page.substr(at, page.find('>', at) - at);
+      CHECK(pictures.find(begin) != std::string::npos);
+    }
+    CHECK(sections >= 4);
+  }
+}
+
+TEST_CASE("library: a report of nothing, and of what could not be answered") {
+  v1::Report report;
+  CHECK_FALSE(report);
+  CHECK_THROWS_AS(report.Page(), v1::Error);
+  CHECK_THROWS_AS(report.Pictures(), v1::Error);
+  const v1::Options small = {{"model", "gpt2"}, {"hw", "dgx-a100-40gb"}, {"stage", 0}};
+  v1::MakeEstimate(small, report);
+  const std::string page = report.Page();
+  CHECK_THROWS_AS(v1::MakePlan({{"model", "gpt2-xxl"}}, report), v1::Error);
+  CHECK(report.Page() == page);
+}
+
 TEST_CASE("library: messages and exit codes are the program's") {
   struct Wrong {
     const char* command;

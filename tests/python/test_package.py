@@ -2,12 +2,15 @@
 threads, speed. Run by run.sh; needs nothing but the package, and pandas in a folder (--pandas)."""
 
 import argparse
+import concurrent.futures
 import copy
 import dataclasses
+import html
 import inspect
 import json
 import os
 import pickle
+import re
 import signal
 import statistics
 import subprocess
@@ -35,6 +38,19 @@ def run(command, options):
             words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
     done = subprocess.run(words, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
+
+
+def reported(command, options):
+    """The page that the program writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "page.html")
+        code, _, err = run(command, {**options, "report": file})
+        assert code == 0, err
+        with open(file, encoding="utf-8") as stream:
+            return stream.read()
+
+
+COMMAND = re.compile(r'<pre id="command">(.*?)</pre>', re.DOTALL)
 
 
 def printed(command, options):
@@ -167,6 +183,60 @@ class Package(unittest.TestCase):
         totals = [choice.gpu_bytes.total for choice in estimate.choices]
         self.assertEqual(list(frame["gpu_bytes.total"]), totals)
         self.assertEqual(list(stages["stage"]), [1, 2])
+
+    def test_report_is_the_programs(self):
+        for command, options in [("estimate", {**ASKED, "tokens": "1B"}), ("plan", ASKED), ("plan", SMALL)]:
+            result = getattr(zeroplan, command)(**options)
+            page, other = result.report(), reported(command, options)
+            self.assertEqual(COMMAND.sub("", page), COMMAND.sub("", other))
+            self.assertGreaterEqual(page.count("<svg"), 6)
+            call = html.unescape(COMMAND.search(page).group(1))
+            self.assertTrue(call.startswith(f"zeroplan.{command}(model="), call)
+            self.assertEqual(eval(call).report(), page)
+            for outside in ("http:", "https:", "src=", "url(", "@import", "<link", "<script"):
+                self.assertNotIn(outside, page)
+            with tempfile.TemporaryDirectory() as folder:
+                file = os.path.join(folder, "page.html")
+                result.save_report(file)
+                with open(file, encoding="utf-8") as stream:
+                    self.assertEqual(stream.read(), page)
+
+    def test_report_of_copies_and_pickles(self):
+        for result in (zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb"), zeroplan.plan(**SMALL)):
+            page = result.report()
+            with concurrent.futures.ThreadPoolExecutor(4) as threads:
+                self.assertEqual(set(threads.map(lambda _: result.report(), range(8))), {page})
+            self.assertEqual(copy.copy(result).report(), page)
+            self.assertEqual(copy.deepcopy(result).report(), page)
+            self.assertFalse([key for key in dataclasses.asdict(result) if "draw" in key])
+            for other in (pickle.loads(pickle.dumps(result)), dataclasses.replace(result)):
+                self.assertEqual(other, result)
+                self.assertNotIn("<iframe", other._repr_html_())
+                for asked in (other.report, lambda: other.save_report("/no/such/folder/page.html")):
+                    with self.assertRaisesRegex(zeroplan.Error, r"pickle.*ask zeroplan\.\w+\(\) again"):
+                        asked()
+            copied = copy.copy(result)
+            del result
+            self.assertEqual(copied.report(), page)
+
+    def test_frames_of_a_notebook(self):
+        for result in (zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb"), zeroplan.plan(**SMALL)):
+            text = result._repr_html_()
+            frames = re.findall(r'<iframe [^>]*? srcdoc="([^"]*)"></iframe>', text)
+            self.assertEqual(len(frames), 1)
+            # What is outside of the frame changes nothing of the notebook, and nothing in the frame
+            # runs or is fetched.
+            outside = re.sub(r"(?s)<iframe .*</iframe>", "", text)
+            self.assertIsNone(re.search(r"<style|<script|\bid=", outside))
+            frame = html.unescape(frames[0])
+            for one in ("http:", "https:", "src=", "url(", "@import", "<link", "<script"):
+                self.assertNotIn(one, frame)
+            page = result.report()
+            pictures = re.findall(r'aria-label="([^"]*)"', frame)
+            self.assertGreater(len(pictures), 2)
+            self.assertEqual(pictures, re.findall(r'class="narrow"><svg[^>]*? aria-label="([^"]*)"', page))
+            self.assertEqual(re.findall(r'<section id="[^"]*">', frame), re.findall(r'<section id="[^"]*">', page))
+            self.assertEqual(re.findall(r"<t[hd][ >].*", frame), re.findall(r"<t[hd][ >].*", page))
 
     def test_pictures_of_a_notebook(self):
         for result in (zeroplan.estimate(model="gpt2", hw="dgx-a100-40gb"), zeroplan.plan(**SMALL)):

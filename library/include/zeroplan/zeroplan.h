@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -208,6 +209,42 @@ ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options);
 // fits, naming the smallest change that would. Takes a fraction of a second, or with many GPUs,
 // deep models or "effort" some; the flag "quick" leaves out where the answer flips.
 ZEROPLAN_EXPORT Plan MakePlan(const Options& options, const Progress& progress = {});
+
+// An answer in pictures, with tables of their numbers: what --report writes (docs/report.md). Keeps
+// what they are drawn from, some hundred kilobytes, and draws when it is asked to, which
+// takes some milliseconds. Copies share what is kept. Several threads may draw at once.
+class ZEROPLAN_EXPORT Report {
+ public:
+  Report();  // of no answer yet
+  ~Report();
+  Report(const Report&);
+  Report(Report&&) noexcept;
+  Report& operator=(const Report&);
+  Report& operator=(Report&&) noexcept;
+  explicit operator bool() const { return state_ != nullptr; }
+
+  // The page: HTML in UTF-8, without scripts, that fetches nothing. Its end says how it was made:
+  // `made_by`, or where that is empty the command line that asks the same. Throws Error where this
+  // is of no answer.
+  std::string Page(const std::string& made_by = "") const;
+  // The page's pictures alone, small and side by side, with folded tables: a page too, for a frame
+  // (<iframe srcdoc>) of one's own. Class "light" or "dark" of its <html> chooses the colours;
+  // without one they are what the reader's system asks for. Throws as Page does.
+  std::string Pictures() const;
+
+  struct State;  // the library's own
+
+ private:
+  friend Estimate MakeEstimate(const Options& options, Report& report);
+  friend Plan MakePlan(const Options& options, Report& report, const Progress& progress);
+  std::shared_ptr<const State> state_;
+};
+
+// The same answers, and what their pictures are drawn from. Where they throw, `report` is as it
+// was.
+ZEROPLAN_EXPORT Estimate MakeEstimate(const Options& options, Report& report);
+ZEROPLAN_EXPORT Plan MakePlan(const Options& options, Report& report,
+                              const Progress& progress = {});
 
 // An option that a function above takes.
 struct OptionHelp {

@@ -48,15 +48,16 @@ TEST_CASE("no text of a page becomes a part of it, wherever it stands") {
 TEST_CASE("a page asks for nothing from outside") {
   Page page;
   page.title = "title";
-  const std::string html = RenderPage(page);
-  for (const char* what : {"http:", "https:", "src=", "url(", "@import", "<link", "<script"}) {
-    CAPTURE(what);
-    CHECK(html.find(what) == std::string::npos);
+  for (const std::string& html : {RenderPage(page), RenderPictures(page)}) {
+    for (const char* what : {"http:", "https:", "src=", "url(", "@import", "<link", "<script"}) {
+      CAPTURE(what);
+      CHECK(html.find(what) == std::string::npos);
+    }
+    CHECK(html.find("Content-Security-Policy") != std::string::npos);
+    CHECK(html.find("default-src 'none'") != std::string::npos);
+    CHECK(html.find("prefers-color-scheme: dark") != std::string::npos);
+    CHECK(html.find("@media print") != std::string::npos);
   }
-  CHECK(html.find("Content-Security-Policy") != std::string::npos);
-  CHECK(html.find("default-src 'none'") != std::string::npos);
-  CHECK(html.find("prefers-color-scheme: dark") != std::string::npos);
-  CHECK(html.find("@media print") != std::string::npos);
 }
 
 TEST_CASE("numbers stand to the right, the answer's row is marked") {
@@ -72,6 +73,35 @@ TEST_CASE("numbers stand to the right, the answer's row is marked") {
   CHECK(html.find("<tr><td>stage 0</td><td class=\"n\">1 GB</td><td class=\"long\">because</td>") !=
         std::string::npos);
   CHECK(html.find("<tr class=\"marked\"><td>stage 1</td>") != std::string::npos);
+}
+
+TEST_CASE("pictures alone: each once, and small, tables folded but where the picture needs them") {
+  Page page;
+  page.title = "title";
+  page.command = "the command";
+  page.findings = {"a finding"};
+  Picture folded;
+  folded.id = "memory";
+  folded.wide = "<svg>wide</svg>";
+  folded.narrow = "<svg>narrow</svg>";
+  folded.table.heads = {"choice", kHostile};
+  Picture lettered = folded, bare = folded, table_only = folded;
+  lettered.needs_table = true;
+  bare.table = {};
+  table_only.wide = table_only.narrow = "";
+  page.pictures = {folded, lettered, bare, table_only};
+  const std::string html = RenderPictures(page);
+  CHECK(Count(html, "<section id=\"memory\">") == 4);
+  CHECK(Count(html, "<svg>narrow</svg>") == 3);
+  CHECK(Count(html, "<svg>wide</svg>") == 0);
+  CHECK(Count(html, "<details><summary>") == 1);
+  CHECK(Count(html, "<details open><summary>") == 1);
+  CHECK(Count(html, "<details open class=\"whole\"><summary>") == 1);
+  CHECK(Count(html, kEscaped) == 3);
+  CHECK(html.find("the command") == std::string::npos);
+  CHECK(html.find("a finding") == std::string::npos);
+  CHECK(html.find(":root.light {") != std::string::npos);
+  CHECK(html.find(":root.dark {") != std::string::npos);
 }
 
 }  // namespace

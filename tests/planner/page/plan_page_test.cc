@@ -87,7 +87,7 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
 TEST_CASE("a plan's page has every picture once in each width, and what plan says") {
   const Fixture fixture;
   const std::string html =
-      PlanPage(fixture.Inputs(), {"zeroplan plan", {"--dtype bf16"}, {"note"}});
+      RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"--dtype bf16"}, {"note"}}));
   CHECK(Attributes(html, "section", "id") ==
         std::vector<std::string>{"gpu-memory", "step-time", "front", "flips", "step-memory"});
   CHECK(Count(html, "<svg ") == 10);

@@ -62,7 +62,7 @@ struct Fixture {
 
 TEST_CASE("a run on the CPU has what it can know") {
   const Fixture fixture;
-  const std::string html = RunPage(fixture.Record(false), {"zeroplan train", {}, {}});
+  const std::string html = RenderPage(RunPage(fixture.Record(false), {"zeroplan train", {}, {}}));
   CHECK(Attributes(html, "section", "id") == Strings{"loss", "speed", "arenas"});
   CHECK(html.find("5.2500") != std::string::npos);  // the last validation
   CHECK(html.find("predicted") == std::string::npos);
@@ -71,7 +71,7 @@ TEST_CASE("a run on the CPU has what it can know") {
 TEST_CASE("a run on GPUs stands beside its prediction") {
   const Fixture fixture;
   const RunRecord record = fixture.Record(true);
-  const std::string html = RunPage(record, {"zeroplan train", {}, {}});
+  const std::string html = RenderPage(RunPage(record, {"zeroplan train", {}, {}}));
   CHECK(Attributes(html, "section", "id") ==
         Strings{"loss", "speed", "step-time", "arenas", "gpu-used", "gpu-power", "step-memory"});
   const std::optional<Picture> time = MeasuredTimePicture(record);
@@ -127,17 +127,17 @@ TEST_CASE("a run that fails, is cut short or goes on says so") {
   RunRecord record = fixture.Record(false);
   record.end->interrupted = true;
   record.done = 4;
-  std::string html = RunPage(record, {});
+  std::string html = RenderPage(RunPage(record, {}));
   CHECK(html.find("Interrupted after step 10 of 12.") != std::string::npos);
   CHECK(html.find("up to step 4 is not on this page") != std::string::npos);
   record.end.reset();
   record.failure = "training diverged <at step 10>";
-  html = RunPage(record, {});
+  html = RenderPage(RunPage(record, {}));
   CHECK(html.find("The run did not end: training diverged &lt;at step 10&gt;") !=
         std::string::npos);
   record.steps.clear();
   record.validations.clear();
-  html = RunPage(record, {});
+  html = RenderPage(RunPage(record, {}));
   CHECK(Attributes(html, "section", "id") == Strings{"arenas"});
 }
 
