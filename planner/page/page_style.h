@@ -118,7 +118,7 @@ section { margin: 0 0 22px; break-inside: avoid; }
 h2 { font-size: 16px; }
 .about { font-size: 13px; line-height: 1.4; }
 .legend { margin: 6px 0; font-size: 12px; gap: 2px 12px; }
-section > svg { width: 100%; max-width: 440px; }
+section > svg { width: 100%; max-width: 400px; }
 summary { font-size: 13px; color: var(--dim); cursor: pointer; margin-top: 4px; }
 .scroll { margin-top: 4px; }
 table { font-size: 12px; }
