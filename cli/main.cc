@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cli/app.h"
+#include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
@@ -36,8 +37,11 @@ constexpr std::string_view kBug =
 int main(int argc, char** argv) {
   OpenStandardStreams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit is a failed write, with a message
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away, too (cli/common/output.h)
   try {
-    return zeroplan::RunProgram(argc, argv);
+    const int code = zeroplan::RunProgram(argc, argv);
+    if (code == 0) zeroplan::EndIfReaderGone();
+    return code;
   } catch (const zeroplan::Error& error) {
     // No message: another process of the run has said it.
     if (*error.what() != '\0') Say(error.what());

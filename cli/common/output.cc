@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +22,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What is left to do where nobody reads stdout any more.
+std::atomic<bool> g_files_wanted = false;
+std::atomic<bool> g_reader_gone = false;
+
+[[noreturn]] void EndBySigpipe() {
+  HideProgress();
+  std::signal(SIGPIPE, SIG_DFL);
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigprocmask(SIG_UNBLOCK, &pipe, nullptr);
+  raise(SIGPIPE);
+  _exit(128 + SIGPIPE);
+}
+
 // Written through, as devices and pipes have it.
 void WriteThrough(const std::string& file, std::string_view text) {
   struct Close {
@@ -34,6 +51,11 @@ void WriteThrough(const std::string& file, std::string_view text) {
   }
   const bool written = std::fwrite(text.data(), 1, text.size(), stream) == text.size();
   if (!written || std::fflush(stream) != 0) {
+    if (file.empty() && errno == EPIPE) {
+      g_reader_gone = true;
+      if (!g_files_wanted) EndBySigpipe();
+      return;
+    }
     ThrowRuntime("cannot write {}: {}", file.empty() ? "to stdout" : file, std::strerror(errno));
   }
 }
@@ -42,6 +64,7 @@ void WriteThrough(const std::string& file, std::string_view text) {
 
 void WriteOutput(const std::string& file, std::string_view text) {
   if (file.empty()) {
+    if (g_reader_gone) return;
     HideProgress();  // it may be on the same terminal
     return WriteThrough(file, text);
   }
@@ -55,6 +78,10 @@ void WriteOutput(const std::string& file, std::string_view text) {
   }
   WriteFileAtomically(target, text, nullptr);
   if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
+}
+
+void EndIfReaderGone() {
+  if (g_reader_gone) EndBySigpipe();
 }
 
 void WriteReport(const std::string& file, std::string_view text, bool coloured) {
@@ -90,6 +117,7 @@ std::string WhyNotWritable(const std::string& file) {
 void CheckWritable(const std::vector<WantedFile>& wanted) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i].file.empty()) continue;
+    g_files_wanted = true;
     const std::string why = WhyNotWritable(wanted[i].file);
     if (!why.empty()) ThrowUsage("{}: {}: {}", wanted[i].option, wanted[i].file, why);
     for (size_t j = 0; j < i; ++j) {

@@ -9,11 +9,18 @@ namespace zeroplan {
 
 // To `file`, or to stdout if it is empty: data, byte by byte, on a terminal too. A file that is
 // there stays whole until all is on disk. Throws Error(kRuntime) if not all of it could be written.
+//
+// Where the reader of stdout has gone away, as `head` does, this ends the process by SIGPIPE,
+// unless CheckWritable was told of files: then nothing more is printed, so that these are still
+// written.
 void WriteOutput(const std::string& file, std::string_view text);
 
-// The same of text for people: what others named is escaped (core/base/printable.h), and on a
-// terminal lines are fitted to it. `coloured`: the text has colours of zeroplan's own in it, and
-// whoever made it escaped the rest.
+// Ends the process by SIGPIPE (141 in a shell) if that happened: what was printed is not whole.
+void EndIfReaderGone();
+
+// The same as WriteOutput of text for people: what others named is escaped (core/base/printable.h),
+// and on a terminal lines are fitted to it. `coloured`: the text has colours of zeroplan's own in
+// it, and whoever made it escaped the rest.
 void WriteReport(const std::string& file, std::string_view text, bool coloured = false);
 
 // Sets PageColumns (core/base/terminal.h) for what is written to `file`, or to stdout if it is

@@ -20,7 +20,6 @@ void OnHangUp(int) {
 }  // namespace
 
 void TakeRunSignals() {
-  std::signal(SIGPIPE, SIG_IGN);
   struct sigaction action {};
   if (sigaction(SIGHUP, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) return;
   action = {};

@@ -3,9 +3,8 @@
 
 namespace zeroplan {
 
-// For the rest of the process. A reader of its messages that goes away (SIGPIPE) is a failed write.
-// A terminal that goes away (SIGHUP) asks for a stop as SIGTERM does, once, however many come; with
-// nohup it does nothing.
+// For the rest of the process. A terminal that goes away (SIGHUP) asks for a stop as SIGTERM does,
+// once, however many come; with nohup it does nothing.
 void TakeRunSignals();
 
 }  // namespace zeroplan
