@@ -112,6 +112,7 @@ void Progress::OnStart(const StartReport& report) {
       watched_.elapsed_seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
       watched_.left_seconds = SecondsLeft(watched_.step, watched_.elapsed_seconds);
+      for (const std::string& line : rank_messages_.Take()) ShowMessage(line);
       const FullScreen::Size size = screen_->size();
       lines = WatchLines(watched_, size.columns - 1, size.rows, FullScreen::Messages(4));
     }

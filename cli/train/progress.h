@@ -14,6 +14,7 @@
 #include "cli/train/metrics_file.h"
 #include "cli/train/watch_view.h"
 #include "core/base/full_screen.h"
+#include "executor/process/rank_messages.h"
 #include "executor/train/trainer.h"
 
 namespace zeroplan {
@@ -63,6 +64,7 @@ class Progress : public TrainObserver {
   const ProgressOptions options_;
   std::mutex mutex_;  // of watched_, which the sampler's thread draws
   WatchState watched_;
+  RankMessages rank_messages_;
   std::unique_ptr<FullScreen> screen_;
   std::unique_ptr<LoadSampler> sampler_;  // the last: its thread uses the others
 };

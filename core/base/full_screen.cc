@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <mutex>
 
 #include "core/base/printable.h"
@@ -28,6 +29,19 @@ std::atomic<bool> redraw{false};  // all of it: the terminal was resized, or sto
 char held[kMostHeld];
 std::atomic<size_t> held_bytes{0};
 std::mutex held_mutex;
+
+constexpr size_t kMostShown = 64;
+std::deque<std::string> latest;  // lines for the view; guarded by held_mutex, too
+
+// `text` is escaped. REQUIRES: held_mutex.
+void AddLatest(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    latest.emplace_back(text.substr(0, end));
+    if (latest.size() > kMostShown) latest.pop_front();
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
 
 // A terminal that takes nothing (Ctrl-S) does not hold up an end.
 void WriteNow(std::string_view text) noexcept {
@@ -56,6 +70,10 @@ std::string FullScreen::WhyNot() {
 
 FullScreen::FullScreen() {
   HideProgress();
+  {
+    const std::lock_guard lock(held_mutex);
+    latest.clear();
+  }
   for (size_t i = 0; i < kCrashes.size(); ++i) {
     struct sigaction action {};
     sigemptyset(&action.sa_mask);
@@ -135,17 +153,9 @@ void FullScreen::Draw(const std::vector<std::string>& lines) {
 }
 
 std::vector<std::string> FullScreen::Messages(size_t most) {
-  std::vector<std::string> lines;
   const std::lock_guard lock(held_mutex);
-  std::string_view text(held, held_bytes.load());
-  while (!text.empty() && lines.size() < most) {
-    text.remove_suffix(text.ends_with('\n') ? 1 : 0);
-    const size_t begin = text.rfind('\n') + 1;  // npos + 1 is 0
-    lines.emplace_back(text.substr(begin));
-    text = text.substr(0, begin);
-  }
-  std::reverse(lines.begin(), lines.end());
-  return lines;
+  const size_t shown_lines = std::min(most, latest.size());
+  return {latest.end() - static_cast<ptrdiff_t>(shown_lines), latest.end()};
 }
 
 bool FullScreenIsShown() noexcept { return shown.load(); }
@@ -155,6 +165,7 @@ bool HoldMessage(std::string_view message) noexcept try {
   const std::string text = Escaped(message);
   const std::string_view kept = std::string_view(text).substr(0, kMostHeld / 2);
   const std::lock_guard lock(held_mutex);
+  AddLatest(kept);
   size_t bytes = held_bytes.load();
   if (bytes + kept.size() > kMostHeld) {  // the oldest make room
     const size_t dropped = bytes + kept.size() - kMostHeld / 2;
@@ -170,6 +181,13 @@ bool HoldMessage(std::string_view message) noexcept try {
   return true;
 } catch (...) {
   return false;
+}
+
+void ShowMessage(std::string_view message) noexcept try {
+  const std::string text = Escaped(message);
+  const std::lock_guard lock(held_mutex);
+  AddLatest(text);
+} catch (...) {  // without memory for it, it is not shown
 }
 
 void LeaveFullScreenNow() noexcept {

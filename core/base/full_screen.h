@@ -36,7 +36,7 @@ class FullScreen {
   Size size() const;
   // Replaces what is shown; what does not fit is cut. Any thread, one at a time.
   void Draw(const std::vector<std::string>& lines);
-  // The last messages that were held back, the newest last; escaped.
+  // The last lines that were held back or only shown, the newest last; escaped.
   static std::vector<std::string> Messages(size_t most);
 
  private:
@@ -53,6 +53,9 @@ bool FullScreenIsShown() noexcept;
 
 // Keeps `text` for when the full screen is left; false where none is shown. Never throws.
 bool HoldMessage(std::string_view text) noexcept;
+
+// Shows a message that another process keeps and prints. Never throws.
+void ShowMessage(std::string_view text) noexcept;
 
 // Leaves it, and prints what was held back, for whoever ends the process at once (_exit, a signal).
 // Calls nothing but what a signal handler may call, and does nothing where none is shown.

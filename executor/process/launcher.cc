@@ -17,6 +17,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
@@ -27,6 +28,7 @@
 #include "executor/process/host_launcher.h"
 #include "executor/process/open_files.h"
 #include "executor/process/pipe_lines.h"
+#include "executor/process/rank_messages.h"
 #include "executor/process/secret.h"
 #include "executor/process/signal_file.h"
 #include "executor/process/stop_signals.h"
@@ -79,6 +81,7 @@ class Ranks {
                                    : std::move(part_->listener)) {
     getrlimit(RLIMIT_NOFILE, &files_of_ranks_);
     NeedOpenFiles(options.ranks + kFilesToSpare, "the outputs of the ranks");
+    if (owns_terminal_) std::tie(to_view_, view_) = MakeRankMessages();
     try {
       for (int rank = 0; rank < options.ranks; ++rank) Start(rank);
     } catch (...) {
@@ -86,6 +89,7 @@ class Ranks {
       throw;
     }
     listener_.Close();  // rank 0's now: the others see at once if it goes
+    view_.Close();      // likewise
   }
   ~Ranks() { KillAll(SIGKILL); }
   Ranks(const Ranks&) = delete;
@@ -141,6 +145,8 @@ class Ranks {
     set("ZEROPLAN_PORT", std::to_string(port_));
     set("ZEROPLAN_RUN_TOKEN", token_);
     set("ZEROPLAN_LISTEN_FD", IsRankZero(rank) ? std::to_string(listener_.get()) : "");
+    set(kRankMessagesVariable,
+        IsRankZero(rank) && view_ ? std::to_string(view_.get()) : std::string());
     for (const auto& [name, value] : options_.environment) set(name, value);
     return environment;
   }
@@ -173,7 +179,10 @@ class Ranks {
                            const std::vector<char*>& envp) const {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(static_cast<int>(ExitCode::kRuntime));
-    if (IsRankZero(rank)) fcntl(listener_.get(), F_SETFD, 0);
+    if (IsRankZero(rank)) {
+      fcntl(listener_.get(), F_SETFD, 0);
+      if (view_) fcntl(view_.get(), F_SETFD, 0);
+    }
     if (!IsRankZero(rank) || part_ != nullptr) {
       const int null = open("/dev/null", O_RDONLY);
       if (null >= 0) dup2(null, STDIN_FILENO);
@@ -250,10 +259,14 @@ class Ranks {
   }
 
   // Rank 0 may show its progress on the same terminal, or have all of it: then its end is waited
-  // for.
+  // for, and it shows what it can of this.
   void Say(std::string_view text) {
     held_ += text;
-    if (held_.empty() || (owns_terminal_ && !children_.front().status)) return;
+    if (held_.empty()) return;
+    if (owns_terminal_ && !children_.front().status) {
+      SendRankMessages(to_view_, text);
+      return;
+    }
     WriteWhole(STDERR_FILENO, MessageFor(STDERR_FILENO, held_, /*wipe=*/true));
     held_.clear();
   }
@@ -392,7 +405,8 @@ class Ranks {
   const bool owns_terminal_ =         // rank 0: it shows a full screen
       part_ == nullptr &&
       std::find(arguments_.begin(), arguments_.end(), kFullScreenOption) != arguments_.end();
-  std::string held_;  // meanwhile
+  std::string held_;         // meanwhile
+  UniqueFd to_view_, view_;  // that screen's messages: our end, and rank 0's until it has started
   int stops_ = 0, last_stop_ = 0;
   std::optional<int> first_failed_;
   bool said_who_ = false;

@@ -137,11 +137,13 @@ struct TerminalRun {
   std::string text;  // as it came
 };
 
-// `command` in a shell, with stdin, stdout and stderr on a terminal of that size. `seen` is called
-// with the process and what has come so far, each time more comes, and may send signals.
-inline TerminalRun RunInTerminal(
-    const std::string& command, size_t columns, size_t rows = 40,
-    const std::function<void(pid_t, int, TerminalRun&)>& seen = nullptr) {
+// Called with the process and what has come so far, each time more comes; may send signals.
+using SeenInTerminal = std::function<void(pid_t, int, TerminalRun&)>;
+
+// `process` in a process of its own, with stdin, stdout and stderr on a terminal of that size. Its
+// result is the exit code.
+inline TerminalRun RunProcessInTerminal(const std::function<int()>& process, size_t columns,
+                                        size_t rows = 40, const SeenInTerminal& seen = nullptr) {
   TerminalRun run{-1, 0, Screen(columns), ""};
   winsize size{};
   size.ws_col = static_cast<unsigned short>(columns);
@@ -152,8 +154,7 @@ inline TerminalRun RunInTerminal(
     setenv("TERM", "xterm", 1);
     unsetenv("NO_COLOR");
     unsetenv("COLUMNS");
-    execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
-    _exit(127);
+    _exit(process());
   }
   if (child < 0) return run;
   char buffer[4096];
@@ -169,6 +170,16 @@ inline TerminalRun RunInTerminal(
   if (WIFEXITED(status)) run.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) run.signal = WTERMSIG(status);
   return run;
+}
+
+// The same of `command` in a shell.
+inline TerminalRun RunInTerminal(const std::string& command, size_t columns, size_t rows = 40,
+                                 const SeenInTerminal& seen = nullptr) {
+  const auto shell = [&] {
+    execl("/bin/sh", "sh", "-c", ("exec " + command).c_str(), nullptr);
+    return 127;
+  };
+  return RunProcessInTerminal(shell, columns, rows, seen);
 }
 
 }  // namespace zeroplan
