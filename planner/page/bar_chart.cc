@@ -30,6 +30,27 @@ double Longest(const BarChart& chart) {
   return chart.limit ? std::max(longest, chart.limit->at) : longest;
 }
 
+// Where a text of `pixels` that would begin at `left` does so beside an upright line at `x`: right
+// of it, where it would lie on it.
+double BesideLine(double left, double pixels, double x) {
+  constexpr double kGap = 3,
+                   kHalo = 3;  // of the text's stroke in the page's colour, and half a line
+  const bool crosses = left - kGap < x && x < left + pixels + kGap;
+  return crosses ? x + kGap + kHalo : left;
+}
+
+// The parts of an upright line from `top` to `bottom` that `words` leave, in order.
+std::vector<std::pair<double, double>> Outside(const std::vector<std::pair<double, double>>& words,
+                                               double top, double bottom) {
+  std::vector<std::pair<double, double>> parts;
+  for (const auto& [begin, end] : words) {
+    if (begin > top) parts.emplace_back(top, begin);
+    top = std::max(top, end);
+  }
+  if (bottom > top) parts.emplace_back(top, bottom);
+  return parts;
+}
+
 struct Row {
   std::vector<std::string> label;
   double height = 0;
@@ -50,7 +71,7 @@ std::string DrawBars(const BarChart& chart, int width) {
     label_room = std::max(label_room, TextPixels(bar.label, kLabelFont));
     tail_room = std::max(tail_room, TextPixels(bar.tail, kLabelFont));
   }
-  label_room = beside ? std::min(label_room, 0.36 * width) : width;
+  label_room = beside ? std::min(label_room, 0.36 * width) : width - 8;  // 4 on each side
   std::vector<Row> rows;
   double height = 0;
   for (const Bar& bar : chart.bars) {
@@ -99,7 +120,21 @@ std::string DrawBars(const BarChart& chart, int width) {
   }
   if (chart.limit) {
     const double x = box.X(axis, chart.limit->at);
-    svg.Line(x, box.top - 4, x, box.bottom, "limit");
+    std::vector<std::pair<double, double>> words;  // above bars, where the line would cross them
+    for (size_t b = 0; b < chart.bars.size(); ++b) {
+      Box& place = places[b];
+      place.right = BesideLine(place.right, TextPixels(chart.bars[b].tail, kLabelFont), x);
+      double label_top = place.bottom;
+      for (const std::string& line : rows[b].label) {
+        if (!beside && BesideLine(place.left, TextPixels(line, kLabelFont), x) != place.left) {
+          words.emplace_back(label_top, label_top + kLineHeight);
+        }
+        label_top += kLineHeight;
+      }
+    }
+    for (const auto& [begin, end] : Outside(words, box.top - 4, box.bottom)) {
+      svg.Line(x, begin, x, end, "limit");
+    }
     svg.TextWithin(x, box.top - 9, chart.limit->label, 2, width - 2, "t strong");
   }
   // Words last: lines pass behind them.

@@ -34,6 +34,16 @@ addEventListener('load', () => {
         if (across > 0.5 && down > 3) faults.push(`${about}: ${name(text)} lies over ${name(other)}`);
       }
     });
+    for (const line of svg.querySelectorAll('[data-bar] ~ line.limit')) {
+      const at = line.getBoundingClientRect();
+      const x = (at.left + at.right) / 2;
+      for (const [text, box] of labels) {
+        const down = Math.min(box.bottom, at.bottom) - Math.max(box.top, at.top);
+        if (box.left < x && x < box.right && down > 1) {
+          faults.push(`${about}: the capacity line crosses ${name(text)}`);
+        }
+      }
+    }
   }
   for (const element of document.querySelectorAll('h1, h2, p, li, dt, dd, th, td, pre')) {
     if (!shown(element)) continue;

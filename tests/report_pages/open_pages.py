@@ -1,7 +1,7 @@
 """Opens the pages of --report in headless Chromium as wide as a screen and as a phone, light and dark: no
-text is cut off, under 10 pixels, out of its picture or over another one, the page does not scroll sideways,
-and the console stays empty. Pages of the README's examples also have the pictures and rows that are listed
-in outline.txt beside this file.
+text is cut off, under 10 pixels, out of its picture, over another one or on a capacity line, the page does not
+scroll sideways, and the console stays empty. Pages of the README's examples also have the pictures and rows that
+are listed in outline.txt beside this file.
 
     open_pages.py build/release [--chromium PROGRAM] [--shots docs/pictures [--run PAGE]] [--write-outline]
 
@@ -48,6 +48,8 @@ MOST_BYTES = 150_000  # of a screenshot
 FAULTS = {
     "runs out of the picture": '<text class="t" x="-90" y="20">left of it</text>',
     "lies over": '<text class="t" x="150" y="100">one text</text><text class="t" x="160" y="103">another</text>',
+    "the capacity line crosses": '<line class="limit" x1="300" y1="20" x2="300" y2="60"></line>'
+                                 '<text class="t" x="290" y="46">words on it</text>',
     "px high": '<text class="t" x="10" y="50" style="font-size: 8px">small print</text>',
     "px wide, the window": '</svg><div style="width: 2000px">wide</div><svg width="1" height="1" aria-label="">',
     "is cut off": '</svg><p style="width: 60px; white-space: nowrap; overflow: hidden">longer than sixty pixels</p>'
