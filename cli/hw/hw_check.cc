@@ -1,6 +1,8 @@
 // zeroplan hw check: what a profile predicts beside what runs took.
 #include "cli/hw/hw_check.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,10 +10,13 @@
 
 #include "cli/common/known_names.h"
 #include "cli/common/output.h"
+#include "cli/common/parse.h"
 #include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
+#include "core/base/printable.h"
+#include "core/base/terminal.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/plan/plan_file.h"
@@ -25,8 +30,11 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw check run.jsonl --plan plan.json --hw ./mine.json
   zeroplan hw check runs/*.jsonl --hw ./mine.json > table.md)";
 
+enum class CheckFormat : uint8_t { kTable, kMarkdown };
+
 struct CheckCommand {
   std::vector<std::string> metrics;
+  Option<CheckFormat> format;
   std::string hardware, model, plan, output;
 };
 
@@ -58,15 +66,21 @@ void RunCheck(const CheckCommand& command) {
     }
     rows.push_back(CompareProgram(run, CheckedProgram(plan), hardware));
   }
-  WriteReport(command.output, PredictionTable(rows, hardware));
+  const bool on_terminal = command.output.empty() && TerminalColumns(STDOUT_FILENO) > 0;
+  if (command.format.value_or(on_terminal ? CheckFormat::kTable : CheckFormat::kMarkdown) ==
+      CheckFormat::kMarkdown) {
+    WriteOutput(command.output, Escaped(PredictionTable(rows, hardware)));
+    return;
+  }
+  LayOutFor(command.output);
+  WriteReport(command.output, PredictionText(rows, hardware));
 }
 
 }  // namespace
 
 void RegisterHardwareCheck(Command& hardware) {
   auto options = std::make_shared<CheckCommand>();
-  Command command =
-      hardware.Add("check", "What a profile predicts beside what runs took, as a Markdown table");
+  Command command = hardware.Add("check", "What a profile predicts beside what runs took");
   command.Required("metrics", "FILE.jsonl", "Files that 'zeroplan train --metrics' wrote",
                    options->metrics);
   command.Text({"Hardware", "--hw", "NAME|FILE",
@@ -90,3 +104,7 @@ void RegisterHardwareCheck(Command& hardware) {
 }
 
 }  // namespace zeroplan
+  command.Value({"Output", "--format", "table|markdown",
+                 "table for people, as wide as the terminal; markdown with all columns, for "
+                 "documents (default: table on a terminal, markdown into a file or a pipe)"},
+                options->format, WordIn<CheckFormat>({"table", "markdown"}));

@@ -22,6 +22,9 @@ class ReportColumns {
   void BeginGroup(std::string_view heading);
   // Returns the column's number.
   size_t Add(std::string_view title, size_t width, bool left = false);
+  size_t count() const { return columns_.size(); }
+  // Of a row.
+  size_t width() const { return WidthOf(0, columns_.size()); }
 
   // Leaves columns out, the first of `order` first, until a row takes `columns` at most. Returns
   // which, "pcie, exposed comm"; "" if there is room for all.

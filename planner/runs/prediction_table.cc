@@ -1,14 +1,20 @@
 #include "planner/runs/prediction_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/terminal.h"
 #include "core/lowering/lower.h"
 #include "core/program/fingerprint.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/report_columns.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
@@ -33,21 +39,32 @@ std::string ErrorText(double predicted, double measured) {
   return fmt::format("{:+.1f} %", (predicted / measured - 1) * 100);
 }
 
-// predicted | measured; what is not known is "-".
-std::string Pair(std::optional<double> predicted, std::optional<double> measured, double scale,
-                 int digits) {
-  const auto number = [&](const std::optional<double>& value) {
-    return value ? fmt::format("{:.{}f}", *value * scale, digits) : "-";
-  };
-  return fmt::format("{} | {}", number(predicted), number(measured));
+// What is not known is "-".
+std::string Number(const std::optional<double>& value, double scale, int digits) {
+  return value ? fmt::format("{:.{}f}", *value * scale, digits) : "-";
 }
 
-// predicted | measured | error.
-std::string Cells(std::optional<double> predicted, std::optional<double> measured, double scale,
-                  int digits) {
-  const bool both = predicted && measured && *measured > 0;
-  return fmt::format("{} | {}", Pair(predicted, measured, scale, digits),
-                     both ? ErrorText(*predicted, *measured) : "-");
+// Of step, tokens, communication, offload and memory, each predicted and measured; of the first and
+// the last how far off, too.
+std::vector<std::string> CellsOf(const Comparison& row) {
+  const TimeEstimate& time = row.predicted.time;
+  const MeasuredRun& run = row.run;
+  std::vector<std::string> cells;
+  const auto pair = [&](std::optional<double> predicted, std::optional<double> measured,
+                        double scale, int digits, bool with_error) {
+    cells.push_back(Number(predicted, scale, digits));
+    cells.push_back(Number(measured, scale, digits));
+    if (!with_error) return;
+    const bool both = predicted && measured && *measured > 0;
+    cells.push_back(both ? ErrorText(*predicted, *measured) : "-");
+  };
+  pair(time.total_seconds, run.step_seconds, kMilli, 2, true);
+  pair(time.tokens_per_second, run.tokens_per_second, 1, 0, false);
+  pair(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 1, false);
+  pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1, false);
+  pair(static_cast<double>(row.predicted.footprint.gpu_total()), run.device_used_bytes, kGiga, 2,
+       true);
+  return cells;
 }
 
 // Behind the label of a run whose program is not the predicted one.
@@ -69,6 +86,25 @@ std::string RunLabel(const Comparison& row) {
                      batch.micro_batch, batch.grad_accum, batch.seq_len,
                      DtypeName(row.run.setup.precision.dtype), SetupLabel(row.run.setup),
                      Mark(row.same));
+}
+
+// What the marks behind labels mean, a line each.
+std::vector<std::string> Remarks(const std::vector<Comparison>& rows) {
+  std::vector<std::string> remarks;
+  if (std::any_of(rows.begin(), rows.end(),
+                  [](const Comparison& row) { return row.same == SameProgram::kOtherArenas; })) {
+    remarks.emplace_back(
+        "(!) The run's arenas have other sizes than this choice has here: it ran with settings "
+        "that metrics do not hold. --plan names its plan.");
+  }
+  for (const Comparison& row : rows) {
+    if (row.same != SameProgram::kOtherFingerprint) continue;
+    remarks.push_back(fmt::format(
+        "(#) {}: what ran is the program {} of zeroplan {}, and what is predicted here is {}.",
+        row.run.source, FormatFingerprint(row.run.program->fingerprint), row.run.program->version,
+        FormatFingerprint(row.fingerprint)));
+  }
+  return remarks;
 }
 
 // The program of a run whose metrics do not hold what it was lowered from. Settings that they lack
@@ -131,36 +167,75 @@ std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareP
       "error | tokens/s: predicted | measured | exposed communication, ms: predicted | measured | "
       "exposed offload, ms: predicted | measured | GPU memory, GB: predicted | in use | error |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-  bool other_arenas = false;
-  std::string other_programs;
   for (const Comparison& row : rows) {
-    const TimeEstimate& time = row.predicted.time;
-    const MeasuredRun& run = row.run;
-    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", RunLabel(row),
-                        Cells(time.total_seconds, run.step_seconds, kMilli, 2),
-                        Pair(time.tokens_per_second, run.tokens_per_second, 1, 0),
-                        Pair(time.exposed_comm_seconds, run.exposed_comm_seconds, kMilli, 1),
-                        Pair(time.exposed_offload_seconds, run.exposed_offload_seconds, kMilli, 1),
-                        Cells(static_cast<double>(row.predicted.footprint.gpu_total()),
-                              run.device_used_bytes, kGiga, 2));
-    other_arenas = other_arenas || row.same == SameProgram::kOtherArenas;
-    if (row.same == SameProgram::kOtherFingerprint) {
-      other_programs += fmt::format(
-          "(#) {}: what ran is the program {} of zeroplan {}, and what is predicted here is {}.\n",
-          run.source, FormatFingerprint(run.program->fingerprint), run.program->version,
-          FormatFingerprint(row.fingerprint));
-    }
+    text += fmt::format("| {} | {} |\n", RunLabel(row), fmt::join(CellsOf(row), " | "));
   }
   text += fmt::format(
       "\nPredicted with the profile {}. Measured are medians over steps, the first ones left out; "
       "memory in use is the GPU's, by anyone.\n",
       hardware.name);
-  if (other_arenas) {
-    text +=
-        "(!) The run's arenas have other sizes than this choice has here: it ran with settings "
-        "that metrics do not hold. --plan names its plan.\n";
+  for (const std::string& remark : Remarks(rows)) text += remark + "\n";
+  return text;
+}
+
+std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware) {
+  std::vector<std::vector<std::string>> cells;
+  std::string text;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    std::vector<std::string> of_run = CellsOf(rows[r]);
+    of_run.insert(of_run.begin(), std::to_string(r + 1));
+    cells.push_back(std::move(of_run));
+    text += Wrap(fmt::format("{}: {}", r + 1, RunLabel(rows[r])), 4);
   }
-  return text + other_programs;
+  ReportColumns columns;
+  const auto add = [&](const char* title, size_t at_least) {
+    size_t width = std::max(std::string_view(title).size(), at_least);
+    for (const auto& row : cells) width = std::max(width, row[columns.count()].size());
+    return columns.Add(title, width);
+  };
+  columns.BeginGroup("");
+  add("run", 0);
+  columns.BeginGroup("ms a step");
+  add("pred", 0);
+  add("meas", 0);
+  add("error", 0);
+  columns.BeginGroup("tokens/s");
+  const size_t tokens = add("pred", 0);
+  add("meas", 0);
+  columns.BeginGroup("comm ms");
+  const size_t comm = add("pred", 0);
+  add("meas", 0);
+  columns.BeginGroup("offload ms");
+  const size_t offload = add("pred", 5);
+  add("meas", 5);
+  columns.BeginGroup("GB of a GPU");
+  add("pred", 0);
+  add("meas", 0);
+  add("error", 0);
+  // Both columns of a group, or neither.
+  std::vector<std::string_view> left_out;
+  const std::pair<std::string_view, size_t> expendable[] = {
+      {"offload ms", offload}, {"comm ms", comm}, {"tokens/s", tokens}};
+  for (const auto& [group, first] : expendable) {
+    if (columns.width() <= PageColumns()) break;
+    columns.LeaveOut({first, first + 1}, 0);
+    left_out.push_back(group);
+  }
+  text += '\n' + columns.Header(Paints(false));
+  for (const auto& row : cells) text += columns.Row(row) + '\n';
+  if (!left_out.empty()) {
+    text += Wrap(fmt::format("Left out for want of room: {}; a wider terminal and --format "
+                             "markdown have all.",
+                             fmt::join(left_out, ", ")),
+                 2);
+  }
+  text += '\n' + Wrap(fmt::format("pred: predicted with the profile {}; meas: measured, medians "
+                                  "over steps, the first ones left out. comm, offload: what the "
+                                  "step waits for them. Memory in use is the GPU's, by anyone.",
+                                  hardware.name),
+                      2);
+  for (const std::string& remark : Remarks(rows)) text += Wrap(remark, 2);
+  return text;
 }
 
 }  // namespace zeroplan

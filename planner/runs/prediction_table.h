@@ -1,4 +1,4 @@
-// Measured runs beside what a hardware profile predicts for them, as a Markdown table.
+// Measured runs beside what a hardware profile predicts for them, as a table.
 #pragma once
 
 #include <optional>
@@ -33,7 +33,10 @@ Comparison Compare(const MeasuredRun& run, const std::optional<ModelSpec>& model
 Comparison CompareProgram(const MeasuredRun& run, const Program& program,
                           const HardwareProfile& hardware);
 
-// Errors are predicted / measured - 1.
+// In Markdown. Errors are predicted / measured - 1.
 std::string PredictionTable(const std::vector<Comparison>& rows, const HardwareProfile& hardware);
+// The same for people, as wide as the page (PageColumns): columns that there is no room for are
+// left out, and a line says which.
+std::string PredictionText(const std::vector<Comparison>& rows, const HardwareProfile& hardware);
 
 }  // namespace zeroplan

@@ -11,6 +11,7 @@
 #include "core/program/fingerprint.h"
 #include "planner/runs/metrics_reader.h"
 #include "tests/cli/run_binary.h"
+#include "tests/cli/screen.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 
@@ -169,6 +170,46 @@ TEST_CASE("hw check sets predictions beside a run") {
   const RunResult other = RunZeroplan("hw check --hw hgx-h200 " + file);
   CHECK(other.exit_code == 0);
   CHECK(Has(other.out, "(!)"));
+}
+
+TEST_CASE("hw check on a terminal prints a table that fits it, elsewhere Markdown") {
+  const TempDir folder;
+  const std::string file = folder.path() + "/run.jsonl";
+  WriteText(file, MadeUpMetrics(LoadModel("gpt2").ParamCount(), Gpt2Program(true).arena_bytes));
+  const std::string check = "hw check --hw hgx-h200 " + file + " " + file;
+  const std::string markdown = RunZeroplan(check).out;
+  REQUIRE(markdown.starts_with("| run: GPUs x model, "));
+  const auto on_terminal = [&](const std::string& arguments, size_t columns) {
+    return RunInTerminal("env ZEROPLAN_NO_DETECT=1 " + BinaryPath("zeroplan ") + arguments,
+                         columns);
+  };
+  for (const size_t columns : {120u, 100u, 80u, 60u, 44u}) {
+    CAPTURE(columns);
+    const TerminalRun run = on_terminal(check, columns);
+    CAPTURE(run.text);
+    CHECK(run.exit_code == 0);
+    CHECK(run.screen.overflows().empty());
+    CHECK_FALSE(Has(run.text, "|"));
+    CHECK(Has(run.text, "51.00"));  // the step, as measured
+    CHECK(Has(run.text, "12.00"));  // memory in use
+    CHECK(Has(run.text, "642510") == (columns > 44));
+    CHECK(Has(run.text, "Left out for want of room: ") == (columns < 80));
+    std::string table;
+    for (const std::string& line : run.screen.lines()) {
+      if (line.starts_with("  1 ") || line.starts_with("  2 ")) table += line.substr(3) + "\n";
+    }
+    const size_t end = table.find('\n');
+    REQUIRE(end != std::string::npos);
+    CHECK(table == table.substr(0, end + 1) + table.substr(0, end + 1));  // two equal rows
+  }
+  // What --format says holds anywhere.
+  std::string shown = on_terminal(check + " --format markdown", 80).text;
+  std::erase(shown, '\r');
+  CHECK(shown == markdown);
+  CHECK(Has(RunZeroplan(check + " --format table").out, "GB of a GPU"));
+  const std::string output = folder.path() + "/table.md";
+  CHECK(on_terminal(check + " -o " + output, 80).exit_code == 0);
+  CHECK(ReadWhole(output) == markdown);
 }
 
 // A model that is not built in, settings that older metrics did not hold, and no option that names
