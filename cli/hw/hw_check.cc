@@ -48,7 +48,14 @@ void RunCheck(const CheckCommand& command) {
   for (const std::string& note : assumptions.notes) LogInfo("{}", note);
   std::vector<Comparison> rows;
   for (const std::string& file : command.metrics) {
-    const MeasuredRun run = ReadMetrics(ReadTextFile(file), file);
+    const std::string text = ReadTextFile(file);
+    if (file.ends_with(".csv") && !text.starts_with('{')) {
+      ThrowUsage(
+          "{}: CSV has steps alone, without what ran; give what 'train --metrics FILE.jsonl' "
+          "wrote",
+          file);
+    }
+    const MeasuredRun run = ReadMetrics(text, file);
     if (command.plan.empty()) {
       std::optional<ModelSpec> model;
       if (!command.model.empty()) {
@@ -97,6 +104,10 @@ void RegisterHardwareCheck(Command& hardware) {
   command.Text(
       {run, "--plan", "PLAN", "Its plan, where it ran with settings that metrics do not hold"},
       options->plan);
+  command.Value({"Output", "--format", "table|markdown",
+                 "table for people, as wide as the terminal; markdown with all columns, for "
+                 "documents (default: table on a terminal, markdown into a file or a pipe)"},
+                options->format, WordIn<CheckFormat>({"table", "markdown"}));
   command.Text({"Output", "-o,--output", "FILE", "File for the table (default: stdout)"},
                options->output);
   command.Footer(kFooter);
@@ -104,7 +115,3 @@ void RegisterHardwareCheck(Command& hardware) {
 }
 
 }  // namespace zeroplan
-  command.Value({"Output", "--format", "table|markdown",
-                 "table for people, as wide as the terminal; markdown with all columns, for "
-                 "documents (default: table on a terminal, markdown into a file or a pipe)"},
-                options->format, WordIn<CheckFormat>({"table", "markdown"}));

@@ -1,10 +1,14 @@
 #include "cli/train/metric_line.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "planner/report/csv.h"
 
 namespace zeroplan {
 namespace {
@@ -71,8 +75,6 @@ MetricLine& MetricLine::Take(std::string_view name, Value value) {
 std::string MetricLine::Json() const {
   OrderedJson line = {{"event", MetricEventName(event_)}};
   for (const Slot& slot : slots_) {
-    ZEROPLAN_CHECK(slot.set, "a {} event's {} is missing", MetricEventName(event_),
-                   slot.field->name);
     At(line, slot.field->name) = std::visit(
         [&]<typename T>(const T& value) -> OrderedJson {
           if constexpr (std::is_same_v<T, std::monostate>) {
@@ -87,9 +89,42 @@ std::string MetricLine::Json() const {
             return value;
           }
         },
-        slot.value);
+        ValueOf(slot));
   }
   return line.dump();
+}
+
+const MetricLine::Value& MetricLine::ValueOf(const Slot& slot) const {
+  ZEROPLAN_CHECK(slot.set, "a {} event's {} is missing", MetricEventName(event_), slot.field->name);
+  return slot.value;
+}
+
+std::string MetricLine::Csv() const {
+  std::vector<std::string> cells;
+  for (const Slot& slot : slots_) {
+    cells.push_back(std::visit(
+        []<typename T>(const T& value) -> std::string {
+          if constexpr (std::is_same_v<T, std::monostate>) {
+            return "";
+          } else if constexpr (std::is_same_v<T, double>) {
+            return std::isfinite(value) ? fmt::format("{}", value) : "";
+          } else if constexpr (std::is_same_v<T, std::string>) {
+            return CsvCell(value);
+          } else {
+            return fmt::format("{}", value);
+          }
+        },
+        ValueOf(slot)));
+  }
+  return fmt::format("{}", fmt::join(cells, ","));
+}
+
+std::string CsvHeader(MetricEvent event) {
+  std::vector<std::string> names;
+  for (const MetricField& field : MetricFields()) {
+    if (field.event == event) names.push_back(CsvCell(field.name));
+  }
+  return fmt::format("{}", fmt::join(names, ","));
 }
 
 std::vector<std::pair<std::string_view, double>> MetricLine::Scalars() const {

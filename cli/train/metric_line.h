@@ -40,6 +40,11 @@ class MetricLine {
   // One JSON object without a line break. REQUIRES: every field of the event was set.
   std::string Json() const;
 
+  // The values of one row of CSV, in the order of CsvHeader(event()); what is null in JSON is
+  // empty. REQUIRES: every field of the event was set.
+  std::string Csv() const;
+  MetricEvent event() const { return event_; }
+
   // What TensorBoard shows of it: tag and number, infinities and NaN among them. What is not known
   // is left out.
   std::vector<std::pair<std::string_view, double>> Scalars() const;
@@ -52,9 +57,14 @@ class MetricLine {
     bool set = false;
   };
   MetricLine& Take(std::string_view name, Value value);
+  // REQUIRES: it was set.
+  const Value& ValueOf(const Slot& slot) const;
 
   MetricEvent event_;
   std::vector<Slot> slots_;
 };
+
+// The names of an event's fields, but for the event's own: "step,loss,...".
+std::string CsvHeader(MetricEvent event);
 
 }  // namespace zeroplan

@@ -82,6 +82,8 @@ void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
       .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
 }
 
+bool IsCsv(const std::string& path) { return path.ends_with(".csv"); }
+
 // A run that was killed may have left half a line, to which the next one would be glued.
 void DropTornLine(const std::string& path) {
   std::error_code error;
@@ -97,22 +99,50 @@ void DropTornLine(const std::string& path) {
 
 }  // namespace
 
+void CheckMetricsFile(const std::string& path, bool resume) {
+  std::error_code error;
+  if (!IsCsv(path) || !resume || !std::filesystem::is_regular_file(path, error)) return;
+  std::ifstream file(path, std::ios::binary);
+  std::string header;
+  std::getline(file, header);
+  // Without a line feed it was cut off, and is written again.
+  if (file.eof() || header == CsvHeader(MetricEvent::kStep)) return;
+  ThrowUsage(
+      "--metrics {}: its first line does not name the columns that this run would add to; name "
+      "another file, or move it away",
+      path);
+}
+
 void MetricsFile::Open() {
   const std::string& path = places_.file;
   if (path.empty()) return;
+  csv_ = IsCsv(path);
+  CheckMetricsFile(path, places_.resume);
   if (places_.resume) DropTornLine(path);
   file_.reset(std::fopen(path.c_str(), places_.resume ? "a" : "w"));
   if (!file_) ThrowRuntime("--metrics {}: {}", path, std::strerror(errno));
+  if (!csv_) return;
+  std::error_code error;
+  const bool has_header = std::filesystem::is_regular_file(path, error) &&
+                          std::filesystem::file_size(path, error) > 0 && !error;
+  if (!has_header) WriteLine(CsvHeader(MetricEvent::kStep));
+}
+
+void MetricsFile::WriteLine(std::string text) {
+  if (!file_) return;
+  text += '\n';  // at once with the line, so that a kill leaves whole lines
+  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
+                       std::fflush(file_.get()) == 0;
+  if (written) return;
+  LogWarning("--metrics {}: {}; the run goes on without it", places_.file, std::strerror(errno));
+  file_.reset();
 }
 
 void MetricsFile::Write(const MetricLine& line, std::optional<int64_t> step) {
   if (tensorboard_ && step) tensorboard_->Add(*step, line.Scalars());
   if (!file_) return;
-  const bool written = std::fputs(line.Json().c_str(), file_.get()) >= 0 &&
-                       std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
-  if (written) return;
-  LogWarning("--metrics {}: {}; the run goes on without it", places_.file, std::strerror(errno));
-  file_.reset();
+  if (!csv_) return WriteLine(line.Json());
+  if (line.event() == MetricEvent::kStep) WriteLine(line.Csv());
 }
 
 void MetricsFile::Start(const RunFacts& facts, int64_t done) {

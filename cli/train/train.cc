@@ -234,6 +234,7 @@ void RunTrain(const TrainCommand& command) {
   }
   CheckWritable(
       {{"--metrics", command.metrics}, {"--trace", command.trace}, {"--report", command.report}});
+  CheckMetricsFile(command.metrics, command.resume);
   CheckWatch(command);
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend =

@@ -247,7 +247,9 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                "A view over the whole terminal in place of the progress line: loss, speed, memory "
                "against the plan, GPUs and host; what was there before comes back at the end",
                options.watch);
-  command.Text({seen, "--metrics", "FILE.jsonl", "Write one JSON object a step"}, options.metrics);
+  command.Text({seen, "--metrics", "FILE",
+                "Write one JSON object a step, or with the ending .csv a row of CSV a step"},
+               options.metrics);
   command.Text({seen, "--tensorboard", "DIR",
                 "Write event files for TensorBoard (tensorboard --logdir DIR)"},
                options.tensorboard);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/config/setup_facts.h"
+#include "planner/report/csv.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -25,17 +26,6 @@ constexpr const char* kHeader =
     "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
     "fits,why_not\n";
 
-// RFC 4180: quoted where it must be, quotes doubled.
-std::string Quoted(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (char c : text) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "";
@@ -49,8 +39,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   const EffectiveSettings& settings = choice.settings;
   std::vector<std::string> cells;
   auto add = [&](const auto&... values) { (cells.push_back(fmt::format("{}", values)), ...); };
-  add(Quoted(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
-      Quoted(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
+  add(CsvCell(estimate.model.name), estimate.model.ParamCount(), estimate.seq_len,
+      CsvCell(cluster.hardware), cluster.gpus, cluster.gpus_per_node);
   add(zero.stage, OffloadDeviceName(zero.offload_optimizer.device), zero.offload_optimizer.ratio,
       OffloadDeviceName(zero.offload_param.device), RecomputeName(setup.recompute),
       setup.recompute.every, setup.batch.micro_batch, setup.batch.grad_accum,
@@ -75,7 +65,7 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   } else {
     add("", "", "", "", "");
   }
-  add(choice.fits, Quoted(choice.why_not));
+  add(choice.fits, CsvCell(choice.why_not));
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 

@@ -1,0 +1,20 @@
+// Values in CSV (RFC 4180).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace zeroplan {
+
+// `text` as a cell: quoted where it must be, its quotes doubled.
+inline std::string CsvCell(std::string_view text) {
+  if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+}  // namespace zeroplan
