@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "cli/doctor/driver_json.h"
 #include "cli/doctor/library_json.h"
 #include "cli/doctor/limited_child.h"
 #include "cli/executor_commands.h"
@@ -24,6 +25,7 @@ namespace {
 
 constexpr double kExecutorSeconds = 5;  // loading the libraries and starting the driver
 constexpr double kDiskSeconds = 3;      // in all
+constexpr double kDriverSeconds = 5;
 constexpr double kDiskPassSeconds = 0.5;
 constexpr uint64_t kDiskStep = uint64_t{32} << 20;
 constexpr uint64_t kDiskBytes = 8 * kDiskStep;
@@ -155,6 +157,27 @@ ProfileFacts QueryProfile() {
   return facts;
 }
 
+// The driver may hang, and its library may end the process.
+void AskDriver(MachineFacts& facts) {
+  const ChildResult child = RunLimited(kDriverSeconds, [] {
+    fmt::print("{}\n", DriverAsJson({QueryGpuStates(), QueryProfile()}));
+    return 0;
+  });
+  if (auto driver = DriverFromJson(child.out); driver && child.in_time && child.exit_code == 0) {
+    facts.gpus = std::move(driver->gpus);
+    facts.profile = std::move(driver->profile);
+    return;
+  }
+  if (!child.in_time) {
+    facts.driver_failed = fmt::format("it did not answer within {:.0f} s", kDriverSeconds);
+  } else if (child.signal != 0) {
+    facts.driver_failed =
+        fmt::format("asking it ended by signal {} ({})", child.signal, strsignal(child.signal));
+  } else {
+    facts.driver_failed = "asking it failed: " + LastLine(child.err);
+  }
+}
+
 }  // namespace
 
 MachineFacts QueryMachine(const std::string& folder) {
@@ -162,9 +185,8 @@ MachineFacts QueryMachine(const std::string& folder) {
   // First what runs in processes of its own.
   facts.executor = QueryExecutor();
   facts.disk = QueryDisk(folder);
-  facts.gpus = QueryGpuStates();
+  AskDriver(facts);
   facts.host = QueryHostState();
-  facts.profile = QueryProfile();
   return facts;
 }
 

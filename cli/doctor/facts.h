@@ -58,5 +58,7 @@ struct MachineFacts {
 
 // Asks them all, in 10 s at most. REQUIRES: this process has no other threads.
 MachineFacts QueryMachine(const std::string& folder);
+  // Why nothing is known from the driver, in gpus and profile: "it did not answer within 5 s".
+  std::string driver_failed;
 
 }  // namespace zeroplan

@@ -59,6 +59,12 @@ std::string Indices(const Gpus& gpus, const std::function<bool(const GpuState&)>
 Finding DriverFinding(const MachineFacts& facts) {
   const GpuStates& gpus = facts.gpus;
   const int devices = facts.host.nvidia_devices;
+  if (!facts.driver_failed.empty()) {
+    return {"driver", CheckState::kMissing,
+            "NVIDIA's driver cannot be asked: " + facts.driver_failed,
+            "training on GPUs would wait for it, too; nothing is known of GPUs here",
+            "nvidia-smi, and sudo dmesg | grep -i nvrm, say more; restart the machine"};
+  }
   if (gpus.is_off) {
     return {"driver", CheckState::kUnknown, "not asked: ZEROPLAN_NO_DETECT is set",
             "plan and estimate do not see this machine's GPUs, train --backend auto takes the CPU",

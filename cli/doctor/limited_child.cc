@@ -21,7 +21,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr size_t kMostText = 64 << 10;
+constexpr size_t kMostText = 1 << 20;
 using Clock = std::chrono::steady_clock;
 
 struct Pipe {

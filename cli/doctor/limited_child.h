@@ -11,7 +11,7 @@ struct ChildResult {
   bool in_time = false;  // it ended by itself
   int exit_code = -1;    // where it did, and not by a signal
   int signal = 0;
-  std::string out, err;  // at most 64 KiB of each
+  std::string out, err;  // at most 1 MiB of each
 };
 
 // Forks. The child, whose stdout and stderr are caught, runs `work` and exits with what it returns,

@@ -62,6 +62,10 @@ Finding ProfileFinding(const MachineFacts& facts) {
       "to 22 % off and one with it 42 %, from a measured one 24 runs at most 9.7 %";
   switch (profile.state) {
     case State::kNoGpus:
+      if (!facts.driver_failed.empty()) {
+        return {"profile", CheckState::kUnknown,
+                "not looked for, as the driver cannot be asked for its GPUs", "", ""};
+      }
       if (facts.gpus.is_off) {
         return {"profile", CheckState::kUnknown, "not looked for: ZEROPLAN_NO_DETECT is set", "",
                 ""};

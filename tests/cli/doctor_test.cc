@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/doctor/checks.h"
+#include "cli/doctor/driver_json.h"
 #include "cli/doctor/library_json.h"
 #include "cli/doctor/limited_child.h"
 #include "core/base/version.h"
@@ -389,6 +390,52 @@ TEST_CASE("doctor: each lack of a host is reported, and a sound one has none") {
 }
 
 TEST_CASE("a child that hangs is ended, one that ends is heard") {
+TEST_CASE("doctor: a driver that hangs, or ends the process, is said, and the rest as ever") {
+  const auto begin = std::chrono::steady_clock::now();
+  const Doctor hangs = WithGpus("FAKE_GPUS=2 FAKE_HANG=1");
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
+  CHECK(hangs.State("driver") == "missing");
+  CHECK(Contains(hangs.Fact("driver"), "it did not answer within 5 s"));
+  CHECK(hangs.State("profile") == "unknown");
+  CHECK(hangs.State("processors") != "unknown");
+  CHECK(hangs.json.at("gpus").empty());
+  const Doctor crashes = WithGpus("FAKE_GPUS=2 FAKE_CRASH=1");
+  CHECK(Contains(crashes.Fact("driver"), "signal 11"));
+}
+
+TEST_CASE("doctor: what the driver's process says comes over whole") {
+  DriverFacts facts;
+  facts.gpus.library = facts.gpus.answers = true;
+  facts.gpus.why = "line\nand \"quotes\"";
+  facts.gpus.cuda = 13000;
+  GpuState gpu;
+  gpu.index = 1;
+  gpu.visible = false;
+  gpu.name = "NVIDIA H200";
+  gpu.memory_bytes = 150'000'000'001;
+  gpu.ecc = false;
+  gpu.limit_watts = 700.5;
+  gpu.compute_mode = GpuState::ComputeMode::kProhibited;
+  gpu.processes = {{17, std::nullopt}, {18, 5}};
+  gpu.numa_node = -1;
+  facts.gpus.gpus = {gpu, GpuState{}};
+  facts.gpus.pairs = {{0, 1, true, "", true}, {0, 2, std::nullopt, "why", false}};
+  facts.profile.state = ProfileFacts::State::kStale;
+  facts.profile.file = "/a b";
+  const std::string text = DriverAsJson(facts);
+  CHECK(text.find('\n') == std::string::npos);
+  const std::optional<DriverFacts> read = DriverFromJson("noise\n" + text + "\n");
+  REQUIRE(read.has_value());
+  CHECK(DriverAsJson(*read) == text);
+  CHECK(read->gpus.why == facts.gpus.why);
+  CHECK(read->gpus.gpus[0].processes->at(1).bytes == 5);
+  CHECK_FALSE(read->gpus.gpus[1].processes.has_value());
+  CHECK(read->gpus.gpus[0].compute_mode == GpuState::ComputeMode::kProhibited);
+  CHECK(read->profile.state == ProfileFacts::State::kStale);
+  CHECK_FALSE(DriverFromJson(text.substr(0, text.size() / 2)).has_value());
+  CHECK_FALSE(DriverFromJson("").has_value());
+}
+
   const auto begin = std::chrono::steady_clock::now();
   const ChildResult hangs = RunLimited(0.2, [] {
     sleep(60);
