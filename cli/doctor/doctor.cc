@@ -1,7 +1,10 @@
 // zeroplan doctor: what this machine has and lacks for planning and training.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "cli/app.h"
 #include "cli/common/common_options.h"
@@ -11,7 +14,10 @@
 #include "cli/doctor/facts.h"
 #include "cli/train/backend_choice.h"
 #include "core/base/error.h"
+#include "core/base/json_source.h"
 #include "core/base/long_work.h"
+#include "core/base/printable.h"
+#include "planner/plan/plan_file.h"
 
 namespace zeroplan {
 namespace {
@@ -20,6 +26,7 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan doctor
   zeroplan doctor --backend cuda --gpus 2 && zeroplan train --gpus 2 ...
   zeroplan doctor --dir /scratch --format json
+  zeroplan doctor --plan plan.json
 Each line says ok, costs (it works, with a loss), missing, or not known; then what follows from it and
 what mends it. It takes a few seconds at most, needs no GPU and no root, and changes nothing; a file of up
 to 268 MB is written to DIR and removed.
@@ -27,7 +34,7 @@ Exit codes: 0 training is possible here, as asked for by --backend, --gpus and -
 usage.)";
 
 struct DoctorCommand {
-  std::string dir;
+  std::string dir, plan;
   Option<BackendChoice> backend;
   Option<int> gpus;
   Option<OutputFormat> format;
@@ -55,12 +62,21 @@ std::string Impossible(const DoctorCommand& command, const MachineFacts& facts) 
   return "";
 }
 
+PinnedPlan PinnedOf(const PlanFile& plan) {
+  return {PrintableText(plan.source, 300), plan.arena_bytes[static_cast<size_t>(Space::kPinned)],
+          std::min(plan.cluster.gpus, plan.cluster.gpus_per_node),
+          plan.lower.backend == Backend::kCuda};
+}
+
 void RunDoctor(const DoctorCommand& command) {
   if (command.gpus && command.backend == BackendChoice::kCpu) {
     ThrowUsage("--gpus: {} has no meaning with --backend cpu; leave one out", command.gpus.text);
   }
+  std::optional<PinnedPlan> plan;
+  if (!command.plan.empty()) plan = PinnedOf(ReadPlan(ReadTextFile(command.plan), command.plan));
   const LongWork work("Looking at this machine", /*at_once=*/true);
-  const MachineFacts facts = QueryMachine(command.dir.empty() ? "." : command.dir);
+  MachineFacts facts = QueryMachine(command.dir.empty() ? "." : command.dir);
+  facts.plan = std::move(plan);
   const bool json = command.format == OutputFormat::kJson;
   if (json) {
     WriteOutput("", DoctorJson(facts));
@@ -86,6 +102,11 @@ void RegisterDoctor(Command& app) {
                 "Saving and swapping there: the folder whose disk is looked at (default: the "
                 "present one, which need not be writable)"},
                options->dir);
+  command.Text(
+      {"What it is for", "--plan", "PLAN",
+       "A plan (plan --plan-out): whether the host memory that it pins is there and can be "
+       "locked"},
+      options->plan);
   AddFormatOption(command, "schema zeroplan.doctor/1", options->format);
   command.Progress("Output");
   command.Footer(kFooter);

@@ -48,17 +48,26 @@ struct ProfileFacts {
   std::string gpu_note;    // why none does
 };
 
+// What a plan (--plan) wants page-locked.
+struct PinnedPlan {
+  std::string file;
+  uint64_t rank_bytes = 0;
+  int ranks = 1;  // of one host
+  bool on_gpus = true;
+};
+
 struct MachineFacts {
   ExecutorFacts executor;
+  // Why nothing is known from the driver, in gpus and profile: "it did not answer within 5 s".
+  std::string driver_failed;
   GpuStates gpus;
   HostState host;
   DiskFacts disk;
   ProfileFacts profile;
+  std::optional<PinnedPlan> plan;  // where one was given
 };
 
-// Asks them all, in 10 s at most. REQUIRES: this process has no other threads.
+// Asks them all but for a plan, in 15 s at most. REQUIRES: this process has no other threads.
 MachineFacts QueryMachine(const std::string& folder);
-  // Why nothing is known from the driver, in gpus and profile: "it did not answer within 5 s".
-  std::string driver_failed;
 
 }  // namespace zeroplan

@@ -103,6 +103,9 @@ Finding HugeFinding(const HostState& host) {
           "sudo sysctl vm.nr_hugepages=0, if nothing else wants them"};
 }
 
+constexpr const char* kLockedFix =
+    "ulimit -l unlimited, by memlock in /etc/security/limits.conf; docker: --ulimit memlock=-1";
+
 Finding LockedFinding(const HostState& host) {
   if (!host.locked_limit) {
     return {"locked_memory", CheckState::kUnknown, "the kernel does not say", "", ""};
@@ -114,12 +117,48 @@ Finding LockedFinding(const HostState& host) {
     return {"locked_memory", CheckState::kOk,
             fmt::format("a limit of {}, which this user may pass (CAP_IPC_LOCK)", limit), "", ""};
   }
-  return {"locked_memory", CheckState::kCosts, fmt::format("a limit of {}", limit),
-          "a pinned arena past it (offload; a plan file's rank_arena_bytes.pinned, each rank) may "
-          "be swapped out on the CPU backend, and where the driver keeps to the limit a run on "
-          "GPUs is refused; NCCL over InfiniBand fails to register its buffers",
-          "ulimit -l unlimited, by memlock in /etc/security/limits.conf; docker: --ulimit "
-          "memlock=-1"};
+  return {
+      "locked_memory", CheckState::kCosts, fmt::format("a limit of {}", limit),
+      "NCCL over InfiniBand fails to register its buffers, and on the CPU backend a pinned arena "
+      "past it (offload) may be swapped out; what a run on GPUs pins the driver locks without "
+      "asking for that limit",
+      kLockedFix};
+}
+
+// Of --plan.
+Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
+  const uint64_t bytes = plan.rank_bytes * static_cast<uint64_t>(plan.ranks);
+  if (bytes == 0) return {"pinned_memory", CheckState::kOk, plan.file + " pins none", "", ""};
+  std::string fact = fmt::format("{} pins {}", plan.file, FormatBytes(bytes));
+  if (plan.ranks > 1) {
+    fact += fmt::format(" in each host, {} for each of {} ranks", FormatBytes(plan.rank_bytes),
+                        plan.ranks);
+  }
+  uint64_t room = host.available_bytes;
+  if (host.group) room = std::min(room, host.group->available_bytes);
+  if (host.available_bytes == 0) {
+    return {"pinned_memory", CheckState::kUnknown, fact + "; what is free is not known", "", ""};
+  }
+  fact += fmt::format("; {} are free", FormatBytes(room));
+  if (bytes > room) {
+    return {"pinned_memory", CheckState::kMissing, fact,
+            "memory that is not there cannot be locked: train refuses the plan here",
+            fmt::format("end what holds memory, raise the container's limit, or plan with "
+                        "--host-memory {}",
+                        room)};
+  }
+  if (plan.on_gpus) {
+    return {"pinned_memory", CheckState::kOk,
+            fact + ", and the driver locks them whatever ulimit -l is", "", ""};
+  }
+  const bool limited = host.locked_limit && *host.locked_limit < bytes;
+  if (!limited || host.may_pass_locked_limit) {
+    return {"pinned_memory", CheckState::kOk, fact + ", and they can be locked", "", ""};
+  }
+  return {"pinned_memory", CheckState::kCosts,
+          fmt::format("{}, but only {} can be locked (ulimit -l)", fact,
+                      FormatBytes(*host.locked_limit)),
+          "arenas past that may be swapped out; the run goes on", kLockedFix};
 }
 
 Finding SharedFinding(const MachineFacts& facts) {
@@ -149,9 +188,12 @@ Finding SharedFinding(const MachineFacts& facts) {
 
 std::vector<Finding> HostFindings(const MachineFacts& facts) {
   const HostState& host = facts.host;
-  return {ProcessorFinding(host),   NumaFinding(facts), MemoryFinding(host),
-          TransparentFinding(host), HugeFinding(host),  LockedFinding(host),
-          SharedFinding(facts)};
+  std::vector<Finding> findings = {ProcessorFinding(host), NumaFinding(facts),
+                                   MemoryFinding(host),    TransparentFinding(host),
+                                   HugeFinding(host),      LockedFinding(host)};
+  if (facts.plan) findings.push_back(PinnedFinding(host, *facts.plan));
+  findings.push_back(SharedFinding(facts));
+  return findings;
 }
 
 }  // namespace zeroplan

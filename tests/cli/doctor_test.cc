@@ -14,6 +14,7 @@
 #include "cli/doctor/driver_json.h"
 #include "cli/doctor/library_json.h"
 #include "cli/doctor/limited_child.h"
+#include "core/base/units.h"
 #include "core/base/version.h"
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
@@ -389,7 +390,47 @@ TEST_CASE("doctor: each lack of a host is reported, and a sound one has none") {
   }
 }
 
-TEST_CASE("a child that hangs is ended, one that ends is heard") {
+TEST_CASE("doctor --plan: whether what it pins can be locked") {
+  MachineFacts facts;
+  facts.host.memory_bytes = 64'000'000'000;
+  facts.host.available_bytes = 60'000'000'000;
+  facts.host.locked_limit = 8'000'000;
+  const auto finding = [&](uint64_t rank_bytes, bool on_gpus) {
+    facts.plan = PinnedPlan{"plan.json", rank_bytes, 2, on_gpus};
+    return Of(HostFindings(facts), "pinned_memory");
+  };
+  CHECK(finding(0, true).fact == "plan.json pins none");
+  const Finding fits = finding(20'000'000'000, true);  // the limit is not asked for on GPUs
+  CHECK(fits.state == CheckState::kOk);
+  CHECK(Contains(fits.fact, "pins 40.0 GB in each host, 20.0 GB for each of 2 ranks"));
+  CHECK(finding(20'000'000'000, false).state == CheckState::kCosts);
+  CHECK(Contains(finding(20'000'000'000, false).fact, "only 8.00 MB can be locked"));
+  CHECK(finding(3'000'000, false).state == CheckState::kOk);
+  facts.host.may_pass_locked_limit = true;
+  CHECK(finding(20'000'000'000, false).state == CheckState::kOk);
+  CHECK(finding(30'000'000'001, true).state == CheckState::kMissing);
+  facts.host.group =
+      ControlGroupMemory{50'000'000'000, 39'000'000'000, "/sys/fs/cgroup/memory.max"};
+  CHECK(finding(20'000'000'000, true).state == CheckState::kMissing);
+  CHECK(Contains(finding(20'000'000'000, true).fix, "--host-memory 39000000000"));
+  facts.plan.reset();
+  for (const Finding& other : HostFindings(facts))
+    CHECK(std::string(other.check) != "pinned_memory");
+
+  const TempDir folder;
+  const std::string plan = folder.path() + "/plan.json";
+  REQUIRE(RunZeroplan("plan --quick --model gpt2 --hw hgx-h200 --gpus 2 --stage 2 "
+                      "--offload-optimizer cpu --plan-out " +
+                      plan)
+              .exit_code == 0);
+  const uint64_t planned =
+      Json::parse(ReadWhole(plan)).at("predicted").at("rank_arena_bytes").at("pinned");
+  REQUIRE(planned > 0);
+  const Doctor doctor = Read(RunZeroplan("doctor --format json --plan " + plan + Quick()));
+  CHECK(Contains(doctor.Fact("pinned_memory"), plan + " pins " + FormatBytes(2 * planned)));
+  CHECK(RunZeroplan("doctor --plan /nowhere.json").exit_code == 2);
+}
+
 TEST_CASE("doctor: a driver that hangs, or ends the process, is said, and the rest as ever") {
   const auto begin = std::chrono::steady_clock::now();
   const Doctor hangs = WithGpus("FAKE_GPUS=2 FAKE_HANG=1");
@@ -436,6 +477,7 @@ TEST_CASE("doctor: what the driver's process says comes over whole") {
   CHECK_FALSE(DriverFromJson("").has_value());
 }
 
+TEST_CASE("a child that hangs is ended, one that ends is heard") {
   const auto begin = std::chrono::steady_clock::now();
   const ChildResult hangs = RunLimited(0.2, [] {
     sleep(60);

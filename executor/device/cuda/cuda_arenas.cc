@@ -62,9 +62,9 @@ PageLock::PageLock(std::byte* memory, uint64_t bytes, int rank) {
   if (status != cudaSuccess) {
     cudaGetLastError();
     ThrowRuntime(
-        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; raise the limit on "
-        "locked "
-        "memory (ulimit -l) or of the container, or set pin_memory to false",
+        "rank {}: cannot page-lock the pinned arena of {} bytes ({}): {}; free host memory or "
+        "raise "
+        "the container's limit of it, or set pin_memory to false",
         rank, bytes, FormatBytes(bytes), cudaGetErrorString(status));
   }
   memory_ = memory;
