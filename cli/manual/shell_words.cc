@@ -5,19 +5,9 @@
 
 #include <utility>
 
-namespace zeroplan {
+#include "core/base/shell_word.h"
 
-std::string QuoteForShell(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
+namespace zeroplan {
 
 const char* TakesWord(const OptionDescription& option) {
   if (!option.takes_value()) return "none";

@@ -9,9 +9,6 @@
 
 namespace zeroplan {
 
-// 'it'\''s': as one word of a POSIX shell.
-std::string QuoteForShell(const std::string& text);
-
 // What goes behind an option: "none", "one" value, "several", or "maybe" one.
 const char* TakesWord(const OptionDescription& option);
 // Which paths are offered: "" (none), "folders" or "files" (and the folders to them).

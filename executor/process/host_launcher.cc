@@ -22,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hex.h"
+#include "core/base/shell_word.h"
 #include "core/base/terminal.h"
 #include "executor/process/host_agent.h"
 #include "executor/process/pipe_lines.h"
@@ -363,22 +364,5 @@ class Hosts {
 }  // namespace
 
 LaunchEnd LaunchOnHosts(const LaunchOptions& options) { return Hosts(options).Run(); }
-
-std::string ShellCommand(const std::vector<std::string>& words) {
-  std::string command;
-  for (const std::string& word : words) {
-    if (!command.empty()) command += ' ';
-    command += '\'';
-    for (const char c : word) {
-      if (c == '\'') {
-        command += "'\\''";
-      } else {
-        command += c;
-      }
-    }
-    command += '\'';
-  }
-  return command;
-}
 
 }  // namespace zeroplan

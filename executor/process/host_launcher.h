@@ -6,9 +6,6 @@
 // lacks the program or has too few GPUs ends the run before it begins.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "executor/process/launcher.h"
 
 namespace zeroplan {
@@ -19,8 +16,5 @@ namespace zeroplan {
 // MASTER_ADDR. Its stdout is ours; all else goes to stderr, lines of a host that no rank printed
 // after "node2: ". A remote shell that ends by itself counts as a failure of its host.
 LaunchEnd LaunchOnHosts(const LaunchOptions& options);
-
-// What a host's shell is given: `words` as one command, each quoted.
-std::string ShellCommand(const std::vector<std::string>& words);
 
 }  // namespace zeroplan

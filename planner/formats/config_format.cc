@@ -211,20 +211,6 @@ std::string TorchrunLaunch(const ClusterShape& cluster) {
       cluster.nodes(), per_node);
 }
 
-std::string ShellWord(const std::string& text) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_-./+,:@%").find(c) != std::string_view::npos;
-  };
-  bool quoted = text.empty();
-  std::string out = "'";
-  for (char c : text) {
-    quoted = quoted || !plain(c);
-    out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return quoted ? out + "'" : text;
-}
-
 std::string ModelName(const FormatRequest& request) {
   return PrintableText(request.model.name, 80);
 }

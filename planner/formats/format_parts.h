@@ -31,9 +31,6 @@ int ProcessesPerNode(const ClusterShape& cluster);
 // A string in double quotes, as JSON, YAML and TOML have it.
 std::string Quoted(const std::string& text);
 
-// `text` as one word of a shell.
-std::string ShellWord(const std::string& text);
-
 // The model's name on one line and in UTF-8, whatever the folder is called that it comes from.
 std::string ModelName(const FormatRequest& request);
 

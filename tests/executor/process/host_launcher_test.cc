@@ -164,17 +164,6 @@ TEST_CASE("hosts: no rank outlives a launcher that is killed") {
   CHECK(run.End() == 1000 + SIGKILL);
 }
 
-TEST_CASE("a shell's words are what was meant") {
-  const std::vector<std::string> words = {"printf", "%s|", "it's", "a b",   "$HOME",
-                                          "`id`",   "\\",  "",     "\"x\"", "a\nb"};
-  std::FILE* pipe = popen(ShellCommand(words).c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::string out(100, '\0');
-  out.resize(std::fread(out.data(), 1, out.size(), pipe));
-  CHECK(pclose(pipe) == 0);
-  CHECK(out == "it's|a b|$HOME|`id`|\\||\"x\"|a\nb|");
-}
-
 TEST_CASE("an agent's last line says how its ranks ended") {
   LaunchEnd end;
   end.exit_code = 4;
