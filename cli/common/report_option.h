@@ -13,9 +13,6 @@ namespace zeroplan {
 // `shows`: "every choice in pictures".
 void AddReportOption(Command& command, const char* group, const char* shows, std::string& file);
 
-// `words` as a POSIX shell takes them, joined by spaces.
-std::string ShellLine(const std::vector<std::string>& words);
-
 // What the page says of this process's command line and of what was assumed.
 PageOrigin ReportOrigin(const Assumptions& assumptions);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/own_arguments.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/host_agent.h"
 #include "executor/process/launch_environment.h"
@@ -26,6 +27,12 @@ constexpr std::chrono::seconds kStuckLimit(20);
 
 // It asks for no password, and notices within a minute that a host is gone.
 constexpr const char* kSsh = "ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15";
+
+std::vector<std::string> ArgumentsToPassOn() {
+  std::vector<std::string> arguments = OwnArguments();
+  if (arguments.empty()) ThrowRuntime("/proc/self/cmdline: cannot read this process's arguments");
+  return arguments;
+}
 
 }  // namespace
 
@@ -57,7 +64,7 @@ void LaunchRanks(int ranks, const RestartOptions& restarts) {
   }
   LaunchOptions options;
   options.ranks = ranks;
-  options.arguments = OwnArguments();
+  options.arguments = ArgumentsToPassOn();
   const int exit_code = LaunchWithRestarts(std::move(options), restarts);
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
 }
@@ -102,14 +109,14 @@ void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts) {
   options.ranks = RanksOf(hosts.hosts);
   options.hosts = std::move(hosts);
   options.program = std::filesystem::read_symlink("/proc/self/exe").string();
-  options.arguments = OwnArguments();
+  options.arguments = ArgumentsToPassOn();
   const int exit_code = LaunchWithRestarts(std::move(options), restarts);
   if (exit_code != 0) throw Error(static_cast<ExitCode>(exit_code), "");
 }
 
 void LaunchHostPart() {
   LaunchOptions options;
-  options.arguments = OwnArguments();
+  options.arguments = ArgumentsToPassOn();
   const int exit_code = RunHostAgent(std::move(options), [](int ranks) {
     if (!BuiltWithCuda()) {
       ThrowUsage("--hosts: this host's zeroplan has no cuda; configure it with -DZEROPLAN_CUDA=ON");

@@ -418,14 +418,6 @@ class Ranks {
 
 }  // namespace
 
-std::vector<std::string> OwnArguments() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
-  if (arguments.empty()) ThrowRuntime("/proc/self/cmdline: cannot read this process's arguments");
-  return arguments;
-}
-
 LaunchEnd Launch(const LaunchOptions& options) {
   ZEROPLAN_CHECK(options.ranks >= 1 && !options.arguments.empty(), "{} ranks", options.ranks);
   std::fflush(nullptr);  // nothing of ours may be printed by a child

@@ -57,9 +57,6 @@ struct LaunchEnd {
   bool started = true;   // false: a host was not ready, and no rank ran
 };
 
-// This process's own arguments, the program's name first.
-std::vector<std::string> OwnArguments();
-
 // Runs the ranks with ZEROPLAN_RANK and so on in their environment (launch_environment.h) and a
 // socket for rank 0 to listen with. Rank 0 has this process's stdin, stdout and stderr; what the
 // others print goes to stderr, each line after "rank 3: ", and last words ("zeroplan: ...") that

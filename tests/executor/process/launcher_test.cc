@@ -255,11 +255,5 @@ TEST_CASE("the ranks die with their launcher") {
   CHECK(run.Count("saved") == 0);
 }
 
-TEST_CASE("this process's arguments") {
-  const std::vector<std::string> arguments = OwnArguments();
-  REQUIRE_FALSE(arguments.empty());
-  CHECK(arguments.front().find("tests_executor") != std::string::npos);
-}
-
 }  // namespace
 }  // namespace zeroplan

@@ -1,0 +1,15 @@
+#include "core/base/own_arguments.h"
+
+#include <doctest/doctest.h>
+
+namespace zeroplan {
+namespace {
+
+TEST_CASE("this process's arguments") {
+  const std::vector<std::string> arguments = OwnArguments();
+  REQUIRE_FALSE(arguments.empty());
+  CHECK(arguments.front().find("tests_core") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace zeroplan
