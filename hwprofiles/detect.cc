@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <thread>
 
 #include "core/base/error.h"
 #include "hwprofiles/control_group.h"
 #include "hwprofiles/loader.h"
+#include "hwprofiles/memory_info.h"
 #include "hwprofiles/parts.h"
 
 namespace zeroplan {
@@ -46,13 +46,7 @@ Figure FoundFigure(double value, double written, const char* unit, const char* r
 
 DetectedHost QueryHost() {
   DetectedHost host;
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    if (word != "MemTotal:") continue;
-    double kib = 0;
-    if (meminfo >> kib) host.memory_bytes = kib * 1024;
-    break;
-  }
+  host.memory_bytes = static_cast<double>(MemoryInfo("MemTotal").value_or(0));
   if (const auto group = QueryControlGroupMemory()) {
     const auto limit = static_cast<double>(group->limit_bytes);
     host.memory_bytes = host.memory_bytes > 0 ? std::min(host.memory_bytes, limit) : limit;

@@ -6,7 +6,6 @@
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/base/units.h"
+#include "hwprofiles/memory_info.h"
 
 namespace zeroplan {
 namespace {
@@ -101,12 +101,8 @@ uint64_t TriadBytes(int threads) {
   // 16 MiB a core: servers have 2 to 5 MB of cache for each.
   const uint64_t wanted =
       std::clamp<uint64_t>(static_cast<uint64_t>(threads) * 16 * kMib, 192 * kMib, 1536 * kMib);
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    uint64_t kib = 0;
-    if (word == "MemAvailable:" && meminfo >> kib) {
-      return std::max(kMib, std::min(wanted, kib * 1024 / 8));
-    }
+  if (const auto available = MemoryInfo("MemAvailable")) {
+    return std::max(kMib, std::min(wanted, *available / 8));
   }
   return wanted;
 }

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "hwprofiles/memory_info.h"
+
 namespace zeroplan {
 namespace {
 
@@ -38,21 +40,6 @@ std::vector<int> ReadList(const std::string& text) {
   return numbers;
 }
 
-// The number behind "KEY:", in KiB where the line says so, else as it is.
-uint64_t Number(const fs::path& file, const std::string& key) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
-    const size_t at = line.find(key + ":");
-    if (at == std::string::npos) continue;
-    std::istringstream rest(line.substr(at + key.size() + 1));
-    uint64_t number = 0;
-    std::string unit;
-    if (!(rest >> number)) return 0;
-    return rest >> unit && unit == "kB" ? number * 1024 : number;
-  }
-  return 0;
-}
-
 void AskProcessors(const fs::path& root, HostState& host) {
   const std::vector<int> online = ReadList(FirstLine(root / "sys/devices/system/cpu/online"));
   host.online = static_cast<int>(online.size());
@@ -69,7 +56,7 @@ void AskProcessors(const fs::path& root, HostState& host) {
     node.id = std::stoi(name.substr(4, 6));
     const std::vector<int> processors = ReadList(FirstLine(entry.path() / "cpulist"));
     node.processors = static_cast<int>(processors.size());
-    node.memory_bytes = Number(entry.path() / "meminfo", "MemTotal");
+    node.memory_bytes = MemoryInfo("MemTotal", entry.path() / "meminfo").value_or(0);
     node.used = std::any_of(processors.begin(), processors.end(), [&](int processor) {
       return known && processor < CPU_SETSIZE && CPU_ISSET(processor, &allowed);
     });
@@ -118,14 +105,14 @@ HostState QueryHostState(const fs::path& root) {
   AskProcessors(root, host);
   host.quota = QueryControlGroupCpus(root);
   const fs::path meminfo = root / "proc/meminfo";
-  host.memory_bytes = Number(meminfo, "MemTotal");
-  host.available_bytes = Number(meminfo, "MemAvailable");
+  host.memory_bytes = MemoryInfo("MemTotal", meminfo).value_or(0);
+  host.available_bytes = MemoryInfo("MemAvailable", meminfo).value_or(0);
   host.group = QueryControlGroupMemory(root);
   host.transparent_huge_pages =
       Chosen(FirstLine(root / "sys/kernel/mm/transparent_hugepage/enabled"));
-  host.huge_page_bytes = Number(meminfo, "Hugepagesize");
-  host.huge_pages = Number(meminfo, "HugePages_Total");
-  host.free_huge_pages = Number(meminfo, "HugePages_Free");
+  host.huge_page_bytes = MemoryInfo("Hugepagesize", meminfo).value_or(0);
+  host.huge_pages = MemoryInfo("HugePages_Total", meminfo).value_or(0);
+  host.free_huge_pages = MemoryInfo("HugePages_Free", meminfo).value_or(0);
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
     host.locked_limit = limit.rlim_cur == RLIM_INFINITY ? std::numeric_limits<uint64_t>::max()

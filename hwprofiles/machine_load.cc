@@ -11,6 +11,7 @@
 
 #include "hwprofiles/control_group.h"
 #include "hwprofiles/management_library.h"
+#include "hwprofiles/memory_info.h"
 #include "hwprofiles/visible_gpus.h"
 
 namespace zeroplan {
@@ -25,15 +26,6 @@ struct Utilization {
 };
 // NVML's numbers.
 constexpr int kClockOfMultiprocessors = 1, kPcieSent = 0, kPcieReceived = 1;
-
-uint64_t OfMemInfo(std::string_view name) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    uint64_t kib = 0;
-    if (word == name && file >> kib) return kib * 1024;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -152,8 +144,8 @@ MachineLoad MachineMeter::Look() {
     for (Device device : gpus_->devices) load.gpus.push_back(gpus_->Look(device));
   }
   HostLoad& host = load.host;
-  host.memory_bytes = OfMemInfo("MemTotal:");
-  host.available_bytes = OfMemInfo("MemAvailable:");
+  host.memory_bytes = MemoryInfo("MemTotal").value_or(0);
+  host.available_bytes = MemoryInfo("MemAvailable").value_or(0);
   if (const auto group = QueryControlGroupMemory()) {
     host.memory_bytes = std::min(host.memory_bytes, group->limit_bytes);
     host.available_bytes = std::min(host.available_bytes, group->available_bytes);

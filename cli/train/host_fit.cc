@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "core/program/save_copy.h"
 #include "hwprofiles/control_group.h"
 #include "hwprofiles/detect.h"
+#include "hwprofiles/memory_info.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 
@@ -182,12 +182,7 @@ void CheckOffloadFitsHost(const Program& program, const ChoiceOrigin& origin, in
 namespace {
 
 uint64_t FreeHostBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string key; file >> key;) {
-    uint64_t kibibytes = 0;
-    if (key == "MemAvailable:" && file >> kibibytes) return kibibytes * 1024;
-    file.ignore(256, '\n');
-  }
+  if (const auto available = MemoryInfo("MemAvailable")) return *available;
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
