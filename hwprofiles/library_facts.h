@@ -21,4 +21,9 @@ struct LibraryFacts {
   std::string why_no_cudnn;
 };
 
+// "13.0" of 13000.
+std::string CudaVersionText(int version);
+// "2.28.3" of NCCL's 22803, "9.14.0" of cuDNN's 91400; cuBLASLt counts so too.
+std::string LibraryVersionText(int version);
+
 }  // namespace zeroplan

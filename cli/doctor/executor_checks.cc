@@ -40,7 +40,7 @@ std::string CudaFix(const LibraryFacts& libraries) {
     case kInsufficientDriver:
       if (libraries.driver == 0) return "install NVIDIA's driver, then nvidia-smi";
       return fmt::format("a driver for CUDA {} or newer, or a build with the toolkit of CUDA {}",
-                         CudaVersion(libraries.runtime), CudaVersion(libraries.driver));
+                         CudaVersionText(libraries.runtime), CudaVersionText(libraries.driver));
     case kNoDevice:
       return "nvidia-smi -L names the GPUs that the driver has; CUDA_VISIBLE_DEVICES may hide them";
     case kSystemNotReady:
@@ -69,13 +69,13 @@ Finding CudaFinding(const MachineFacts& facts) {
             "train and generate take the CPU backend, hw measure does not measure GPUs",
             "with the CUDA toolkit 12.4 or newer and NCCL installed: scripts/build.sh cuda"};
   }
-  const std::string built = fmt::format("built with CUDA {}", CudaVersion(libraries.runtime));
+  const std::string built = fmt::format("built with CUDA {}", CudaVersionText(libraries.runtime));
   if (libraries.gpus > 0) {
-    return {
-        "cuda", CheckState::kOk,
-        fmt::format("{}, the driver takes up to {}; CUDA sees {} GPU{}", built,
-                    CudaVersion(libraries.driver), libraries.gpus, libraries.gpus == 1 ? "" : "s"),
-        "", ""};
+    return {"cuda", CheckState::kOk,
+            fmt::format("{}, the driver takes up to {}; CUDA sees {} GPU{}", built,
+                        CudaVersionText(libraries.driver), libraries.gpus,
+                        libraries.gpus == 1 ? "" : "s"),
+            "", ""};
   }
   if (!has_gpus && libraries.driver == 0) {
     return {"cuda", CheckState::kOk, built + "; no GPU here uses it", "", ""};
@@ -83,7 +83,7 @@ Finding CudaFinding(const MachineFacts& facts) {
   std::string fact = fmt::format("{}, but {}", built, WhyNoGpu(libraries));
   if (libraries.driver != 0) {
     fact += fmt::format(" (error {}; the driver takes up to CUDA {})", libraries.failure,
-                        CudaVersion(libraries.driver));
+                        CudaVersionText(libraries.driver));
   }
   return {"cuda", CheckState::kMissing, fact, "training runs on the CPU backend alone",
           CudaFix(libraries)};
@@ -94,13 +94,13 @@ Finding NcclFinding(const LibraryFacts& libraries) {
     return {"nccl", CheckState::kUnknown, "it does not tell its version",
             "training on several GPUs needs it", "reinstall NCCL (Debian: libnccl2)"};
   }
-  const std::string fact = fmt::format("NCCL {}, built with {}", NcclVersion(libraries.nccl),
-                                       NcclVersion(libraries.nccl_at_build));
+  const std::string fact = fmt::format("NCCL {}, built with {}", LibraryVersionText(libraries.nccl),
+                                       LibraryVersionText(libraries.nccl_at_build));
   if (libraries.nccl >= libraries.nccl_at_build) return {"nccl", CheckState::kOk, fact, "", ""};
   return {"nccl", CheckState::kCosts, fact,
           "it is older than what this program was built for, and was not tried with it",
           fmt::format("install NCCL {} or newer, or build again here",
-                      NcclVersion(libraries.nccl_at_build))};
+                      LibraryVersionText(libraries.nccl_at_build))};
 }
 
 Finding CudnnFinding(const LibraryFacts& libraries) {
@@ -118,8 +118,8 @@ Finding CudnnFinding(const LibraryFacts& libraries) {
             "install cuDNN 9, or name its folder in LD_LIBRARY_PATH"};
   }
   return {"cudnn", CheckState::kOk,
-          fmt::format("cuDNN {}, built with {}", CudnnVersion(libraries.cudnn),
-                      CudnnVersion(libraries.cudnn_at_build)),
+          fmt::format("cuDNN {}, built with {}", LibraryVersionText(libraries.cudnn),
+                      LibraryVersionText(libraries.cudnn_at_build)),
           "", ""};
 }
 

@@ -1,7 +1,5 @@
 #include "cli/doctor/library_json.h"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 namespace zeroplan {
@@ -46,18 +44,6 @@ std::optional<LibraryFacts> LibrariesFromJson(const std::string& output) {
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
-}
-
-std::string CudaVersion(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-std::string NcclVersion(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
-}
-
-std::string CudnnVersion(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
 }
 
 }  // namespace zeroplan

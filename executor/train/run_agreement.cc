@@ -17,6 +17,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
+#include "hwprofiles/library_facts.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
 #include <nccl.h>
@@ -40,7 +41,7 @@ std::string NcclVersion() {
 #ifdef ZEROPLAN_WITH_CUDA
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+  return LibraryVersionText(version);
 #else
   return "none";
 #endif

@@ -11,6 +11,7 @@
 #include "executor/collectives/cuda/nccl_communicator.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
+#include "hwprofiles/library_facts.h"
 
 namespace zeroplan {
 namespace {
@@ -34,11 +35,11 @@ std::string DriverVersion() {
 }
 
 // Of the library that SdpaLibrary has loaded; 0: none.
-size_t CudnnVersion() {
+int CudnnVersion() {
   void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return 0;
   const auto version = reinterpret_cast<size_t (*)()>(dlsym(library, "cudnnGetVersion"));
-  const size_t number = version == nullptr ? 0 : version();
+  const auto number = version == nullptr ? 0 : static_cast<int>(version());
   dlclose(library);
   return number;
 }
@@ -48,18 +49,13 @@ std::string Libraries() {
   ZEROPLAN_CUDA(cudaRuntimeGetVersion(&runtime));
   ZEROPLAN_CUDA(cudaDriverGetVersion(&driver));
   CheckNccl(ncclGetVersion(&nccl), "ncclGetVersion");
-  const auto major_minor = [](int version) {
-    return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-  };
-  const auto lt = static_cast<int>(cublasLtGetVersion());
-  std::string text = fmt::format("CUDA {} (driver for {}), cuBLASLt {}.{}.{}", major_minor(runtime),
-                                 major_minor(driver), lt / 10000, lt % 10000 / 100, lt % 100);
+  std::string text = fmt::format("CUDA {} (driver for {}), cuBLASLt {}", CudaVersionText(runtime),
+                                 CudaVersionText(driver),
+                                 LibraryVersionText(static_cast<int>(cublasLtGetVersion())));
   const std::string driver_version = DriverVersion();
   if (!driver_version.empty()) text += ", driver " + driver_version;
-  if (const size_t cudnn = CudnnVersion()) {
-    text += fmt::format(", cuDNN {}.{}.{}", cudnn / 10000, cudnn % 10000 / 100, cudnn % 100);
-  }
-  text += fmt::format(", NCCL {}.{}.{}", nccl / 10000, nccl % 10000 / 100, nccl % 100);
+  if (const int cudnn = CudnnVersion()) text += ", cuDNN " + LibraryVersionText(cudnn);
+  text += ", NCCL " + LibraryVersionText(nccl);
   for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE"}) {
     if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
   }
