@@ -9,36 +9,13 @@
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/choice_columns.h"
 #include "planner/report/report.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {
 namespace {
-
-std::string RecomputeCell(const RecomputeConfig& recompute) {
-  if (recompute.kind == RecomputeKind::kSelective) return "select";  // as wide as its column
-  const std::string_view name = RecomputeName(recompute);
-  return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
-}
-
-// The columns that both tables begin with.
-void AddChoiceColumns(ReportColumns& columns) {
-  columns.BeginGroup("");
-  columns.Add("ZeRO", 4, true);
-  columns.BeginGroup("offload to");
-  columns.Add("opt", 4, true);
-  columns.Add("param", 5, true);
-  columns.BeginGroup("");
-  columns.Add("recomp", 6, true);
-}
-
-std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
-  return {std::to_string(setup.zero.stage),
-          std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
-          std::string(OffloadDeviceName(setup.zero.offload_param.device)),
-          RecomputeCell(setup.recompute)};
-}
 
 // The row, its verdict in colour, and all of it faint if it does not fit.
 std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells, bool fits,
@@ -49,15 +26,6 @@ std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cel
   return fits ? fmt::format("{}{} yes{}\n", line, paints.green, paints.reset)
               : fmt::format("{}{}{}{}  no{}\n", paints.dim, line, paints.reset, paints.red,
                             paints.reset);
-}
-
-// Below a table that a narrow page has cut columns of.
-std::string LeftOutText(const std::string& left_out) {
-  if (left_out.empty()) return "";
-  return Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and --format "
-                          "csv have all.",
-                          left_out),
-              2);
 }
 
 std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
@@ -94,7 +62,7 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice.fits, paints);
   }
-  return text + LeftOutText(left_out);
+  return text + LeftOutText(left_out, "csv");
 }
 
 bool UsesDisk(const Estimate& estimate) {
@@ -165,7 +133,7 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
     }
     text += MarkedRow(columns, std::move(cells), choice.fits, paints);
   }
-  return text + LeftOutText(left_out);
+  return text + LeftOutText(left_out, "csv");
 }
 
 // What the whole run takes. REQUIRES: the goal has tokens.

@@ -6,6 +6,7 @@
 #include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "planner/estimate/choices.h"
+#include "planner/report/choice_columns.h"
 #include "planner/report/report_columns.h"
 #include "planner/report/report_text.h"
 #include "planner/runtimes/runtime_estimate.h"
@@ -37,13 +38,7 @@ std::string TokensText(const RuntimeChoice& choice) {
 // Every choice in a row.
 std::string ChoiceTable(const RuntimeEstimate& estimate) {
   ReportColumns columns;
-  columns.BeginGroup("");
-  columns.Add("ZeRO", 4, true);
-  columns.BeginGroup("offload to");
-  columns.Add("opt", 4, true);
-  columns.Add("param", 5, true);
-  columns.BeginGroup("");
-  columns.Add("recomp", 6, true);
+  AddChoiceColumns(columns);
   columns.BeginGroup("GB allocated in");
   const size_t init = columns.Add("init", 8);
   columns.Add("fwd+bwd", 8);
@@ -62,14 +57,12 @@ std::string ChoiceTable(const RuntimeEstimate& estimate) {
   std::string text = columns.Header(Paints(false));
   for (const RuntimeChoice& choice : estimate.choices) {
     const RuntimeFootprint& footprint = choice.footprint;
-    const ZeroConfig& zero = choice.setup.zero;
     const uint64_t host =
         footprint.HostBytes() * static_cast<uint64_t>(estimate.cluster.ranks_per_node());
-    std::string row = columns.Row(
-        {std::to_string(zero.stage), std::string(OffloadDeviceName(zero.offload_optimizer.device)),
-         std::string(OffloadDeviceName(zero.offload_param.device)),
-         std::string(RecomputeName(choice.setup.recompute)),
-         Gigabytes(footprint.peaks[0].allocated_bytes),
+    std::vector<std::string> cells = ChoiceCells(choice.setup);
+    cells.insert(
+        cells.end(),
+        {Gigabytes(footprint.peaks[0].allocated_bytes),
          Gigabytes(footprint.peaks[1].allocated_bytes),
          Gigabytes(footprint.peaks[2].allocated_bytes), Gigabytes(footprint.ReservedBytes()),
          Gigabytes(footprint.DeviceBytes()), Gigabytes(host), StepText(choice), TokensText(choice),
@@ -77,14 +70,11 @@ std::string ChoiceTable(const RuntimeEstimate& estimate) {
          : choice.empties_cache ? " yes*"
          : choice.tight         ? "tight"
                                 : " yes"});
+    std::string row = columns.Row(cells);
     row.erase(row.find_last_not_of(' ') + 1);
     text += row + '\n';
   }
-  if (left_out.empty()) return text;
-  return text + Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and "
-                                 "--format json have all.",
-                                 left_out),
-                     2);
+  return text + LeftOutText(left_out, "json");
 }
 
 std::string ClassTable(const RuntimeFootprint& footprint) {

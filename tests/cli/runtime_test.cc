@@ -118,6 +118,22 @@ TEST_CASE("estimate --runtime fsdp2: with and without resharding, and with all o
   CHECK(total(1) > total(2));
 }
 
+TEST_CASE("estimate --runtime fsdp2: a selective choice keeps to its columns") {
+  const RunResult run = RunZeroplan(
+      "estimate --runtime fsdp2 --model llama3.1-8b --seq-len 1024 --micro-batch 1 --gpus 8 "
+      "--checkpointing selective --stage 3 --offload-optimizer none --offload-param none");
+  REQUIRE(run.exit_code == 0);
+  const size_t head = run.out.find("ZeRO opt"), row = run.out.find("\n3    none", head);
+  REQUIRE(head != std::string::npos);
+  REQUIRE(row != std::string::npos);
+  const std::string titles = run.out.substr(head, run.out.find('\n', head) - head);
+  const std::string cells = run.out.substr(row + 1, run.out.find('\n', row + 1) - row - 1);
+  const size_t recompute = titles.find("recomp"), fits = titles.find("fits");
+  REQUIRE(recompute != std::string::npos);
+  CHECK(cells.substr(recompute, 7) == "select ");
+  CHECK(cells.find_last_of(' ') + 1 == fits);  // where the verdict begins
+}
+
 TEST_CASE("estimate --runtime: what it does not know is refused by name") {
   CHECK(Refused("--runtime fsdp2 --stage 1").find("stage 1") != std::string::npos);
   CHECK(Refused("--runtime fsdp2 --config x.json").find("--config") != std::string::npos);

@@ -1,0 +1,43 @@
+#include "planner/report/choice_columns.h"
+
+#include <fmt/format.h>
+
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+std::string RecomputeCell(const RecomputeConfig& recompute) {
+  if (recompute.kind == RecomputeKind::kSelective) return "select";  // as wide as its column
+  const std::string_view name = RecomputeName(recompute);
+  return recompute.every > 1 ? fmt::format("{}/{}", name, recompute.every) : std::string(name);
+}
+
+}  // namespace
+
+void AddChoiceColumns(ReportColumns& columns) {
+  columns.BeginGroup("");
+  columns.Add("ZeRO", 4, true);
+  columns.BeginGroup("offload to");
+  columns.Add("opt", 4, true);
+  columns.Add("param", 5, true);
+  columns.BeginGroup("");
+  columns.Add("recomp", 6, true);
+}
+
+std::vector<std::string> ChoiceCells(const TrainSetup& setup) {
+  return {std::to_string(setup.zero.stage),
+          std::string(OffloadDeviceName(setup.zero.offload_optimizer.device)),
+          std::string(OffloadDeviceName(setup.zero.offload_param.device)),
+          RecomputeCell(setup.recompute)};
+}
+
+std::string LeftOutText(const std::string& left_out, const char* format) {
+  if (left_out.empty()) return "";
+  return Wrap(fmt::format("Left out for want of room: {}; a wider terminal, -o FILE and --format "
+                          "{} have all.",
+                          left_out, format),
+              2);
+}
+
+}  // namespace zeroplan

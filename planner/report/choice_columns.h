@@ -1,0 +1,21 @@
+// What every table with a choice in each row begins with, and what stands below one that was cut.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "planner/report/report_columns.h"
+
+namespace zeroplan {
+
+// Stage, homes of states and parameters, recompute.
+void AddChoiceColumns(ReportColumns& columns);
+// The cells of these columns, none wider than its column.
+std::vector<std::string> ChoiceCells(const TrainSetup& setup);
+
+// Below a table that a narrow page has cut columns of: which (what LeaveOut returned), and that
+// `--format FORMAT` has them. "" if none was cut.
+std::string LeftOutText(const std::string& left_out, const char* format);
+
+}  // namespace zeroplan
