@@ -49,6 +49,57 @@ std::optional<T> Mean(const std::vector<RunStep>& steps, size_t begin, size_t en
   return static_cast<T>(sum / static_cast<double>(end - begin));
 }
 
+// A number of each step, as a line over steps and a table.
+struct Curve {
+  const char* id = "";
+  const char* title = "";
+  const char* about = "";
+  const char* chart = "";  // its name
+  const char* what = "";   // is drawn: "in use"
+  Quantity quantity = Quantity::kNumber;
+  std::optional<double> limit;  // to stand below
+  const char* limit_name = "";
+};
+
+// Nothing where no step has the number.
+template <typename T>
+std::optional<Picture> CurvePicture(const std::vector<RunStep>& steps, const Curve& curve,
+                                    std::optional<T> RunStep::*value) {
+  LineChart chart;
+  chart.name = curve.chart;
+  chart.x_name = "step";
+  chart.y = curve.quantity;
+  LineSeries series{curve.what, 0, {}, false};
+  for (const RunStep& step : MeanSteps(steps, kMostPoints)) {
+    if (!(step.*value)) continue;
+    series.points.emplace_back(static_cast<double>(step.step), static_cast<double>(*(step.*value)));
+  }
+  if (series.points.empty()) return std::nullopt;
+  Picture picture;
+  picture.id = curve.id;
+  picture.title = curve.title;
+  picture.about = curve.about;
+  const std::string means = MeanText("Each point", steps.size(), kMostPoints);
+  if (!means.empty()) picture.about += ' ' + means;
+  picture.table.heads = {"up to step", curve.what};
+  for (const RunStep& row : MeanSteps(steps, kMostRows)) {
+    const std::optional<T>& number = row.*value;
+    picture.table.rows.push_back(
+        {std::to_string(row.step),
+         number ? FormatQuantity(static_cast<double>(*number), curve.quantity) : "?"});
+  }
+  picture.table.note = MeanText("Each row", steps.size(), kMostRows);
+  picture.legend = {{"c0", curve.what, LegendEntry::Shape::kLine}};
+  if (curve.limit) {
+    chart.limit = Limit{*curve.limit, fmt::format("{} {}", curve.limit_name,
+                                                  FormatQuantity(*curve.limit, curve.quantity))};
+    picture.legend.push_back({"limit", curve.limit_name, LegendEntry::Shape::kLine});
+  }
+  chart.series = {std::move(series)};
+  Draw(chart, picture);
+  return picture;
+}
+
 }  // namespace
 
 std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most) {
@@ -232,70 +283,34 @@ Picture ArenaPicture(const RunRecord& record) {
 }
 
 std::optional<Picture> UsedMemoryPicture(const RunRecord& record) {
-  LineChart chart;
-  chart.name = "Memory in use on one GPU over steps";
-  chart.x_name = "step";
-  chart.y = Quantity::kBytes;
-  LineSeries series{"in use", 0, {}, false};
-  Picture picture;
-  picture.id = "gpu-used";
-  picture.title = "GPU memory in use";
-  picture.table.heads = {"up to step", "in use"};
-  for (const RunStep& step : MeanSteps(record.steps, kMostPoints)) {
-    if (!step.device_used_bytes) continue;
-    series.points.emplace_back(static_cast<double>(step.step),
-                               static_cast<double>(*step.device_used_bytes));
-  }
-  if (series.points.empty()) return std::nullopt;
-  for (const RunStep& row : MeanSteps(record.steps, kMostRows)) {
-    picture.table.rows.push_back(
-        {std::to_string(row.step),
-         row.device_used_bytes ? FormatBytes(*row.device_used_bytes) : "?"});
-  }
-  picture.about =
+  Curve curve;
+  curve.id = "gpu-used";
+  curve.title = "GPU memory in use";
+  curve.about =
       "The highest seen so far on rank 0's GPU, of all programs on it; asked for now and then.";
-  picture.legend = {{"c0", "in use", LegendEntry::Shape::kLine}};
+  curve.chart = "Memory in use on one GPU over steps";
+  curve.what = "in use";
+  curve.quantity = Quantity::kBytes;
   if (record.prediction) {
-    const uint64_t predicted = record.prediction->footprint.gpu_total();
-    chart.limit =
-        Limit{static_cast<double>(predicted), fmt::format("predicted {}", FormatBytes(predicted))};
-    picture.legend.push_back({"limit", "predicted", LegendEntry::Shape::kLine});
+    curve.limit = static_cast<double>(record.prediction->footprint.gpu_total());
+    curve.limit_name = "predicted";
   }
-  chart.series = {std::move(series)};
-  Draw(chart, picture);
-  return picture;
+  return CurvePicture(record.steps, curve, &RunStep::device_used_bytes);
 }
 
 std::optional<Picture> PowerPicture(const RunRecord& record) {
-  LineChart chart;
-  chart.name = "Power of one GPU over steps";
-  chart.x_name = "step";
-  chart.y = Quantity::kWatts;
-  LineSeries series{"drawn", 0, {}, false};
-  for (const RunStep& step : MeanSteps(record.steps, kMostPoints)) {
-    if (step.watts) series.points.emplace_back(static_cast<double>(step.step), *step.watts);
-  }
-  if (series.points.empty()) return std::nullopt;
-  Picture picture;
-  picture.id = "gpu-power";
-  picture.title = "Power of the GPU";
-  picture.about =
+  Curve curve;
+  curve.id = "gpu-power";
+  curve.title = "Power of the GPU";
+  curve.about =
       "Of rank 0's GPU, as its driver averages it, looked at twice a second; a step between two "
       "looks has the last one.";
-  picture.table.heads = {"up to step", "drawn"};
-  for (const RunStep& row : MeanSteps(record.steps, kMostRows)) {
-    picture.table.rows.push_back(
-        {std::to_string(row.step), row.watts ? FormatQuantity(*row.watts, chart.y) : "?"});
-  }
-  picture.legend = {{"c0", series.name, LegendEntry::Shape::kLine}};
-  if (record.limit_watts) {
-    chart.limit = Limit{*record.limit_watts,
-                        fmt::format("limit {}", FormatQuantity(*record.limit_watts, chart.y))};
-    picture.legend.push_back({"limit", "limit", LegendEntry::Shape::kLine});
-  }
-  chart.series = {std::move(series)};
-  Draw(chart, picture);
-  return picture;
+  curve.chart = "Power of one GPU over steps";
+  curve.what = "drawn";
+  curve.quantity = Quantity::kWatts;
+  curve.limit = record.limit_watts;
+  curve.limit_name = "limit";
+  return CurvePicture(record.steps, curve, &RunStep::watts);
 }
 
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/base/units.h"
 #include "planner/page/run_pictures.h"
 #include "tests/planner/page/page_reading.h"
 #include "tests/planner/plan_fixture.h"
@@ -80,10 +81,26 @@ TEST_CASE("a run on GPUs stands beside its prediction") {
   const std::map<int, double> sums = BarSums(time->wide);
   CHECK(sums.at(0) == doctest::Approx(*record.prediction->step_seconds));
   CHECK(sums.at(1) == doctest::Approx(0.55));  // the median step
-  CHECK(UsedMemoryPicture(record)->wide.find("predicted") != std::string::npos);
+  const Picture used = *UsedMemoryPicture(record);
+  const uint64_t predicted = record.prediction->footprint.gpu_total();
+  CHECK(used.wide.find("predicted " + FormatBytes(predicted)) != std::string::npos);
+  CHECK(used.table.rows[0] == Strings{"1", FormatBytes(1'000'000'001)});
+  CHECK(used.legend.size() == 2);
   const Picture power = *PowerPicture(record);
   CHECK(power.wide.find("limit 700 W") != std::string::npos);
   CHECK(power.table.rows[9] == Strings{"10", "610 W"});
+}
+
+TEST_CASE("pictures of the GPU say what is a mean") {
+  const Fixture fixture;
+  RunRecord record = fixture.Record(true);
+  CHECK(PowerPicture(record)->about.find("mean of") == std::string::npos);
+  CHECK(PowerPicture(record)->table.note.empty());
+  while (record.steps.size() < 600) record.steps.push_back(record.steps.back());
+  for (const Picture& picture : {*PowerPicture(record), *UsedMemoryPicture(record)}) {
+    CHECK(picture.about.find(" Each point is the mean of 2 steps") != std::string::npos);
+    CHECK(picture.table.note.find("Each row is the mean of 50 steps") == 0);
+  }
 }
 
 TEST_CASE("points are the steps, and a step without a loss has none") {
