@@ -173,7 +173,6 @@ void RunPlan(PlanOptions options) {
   }
   if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.report_file.empty()) {
-    const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
     WriteOutput(options.report_file, RenderPage(PlanPage({plan, answer.report, searcher.Judged(),
