@@ -10,6 +10,7 @@
 #include "planner/plan/plan_file.h"
 #include "tests/cli/run_binary.h"
 #include "tests/planner/plan_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -82,8 +83,8 @@ TEST_CASE("attention: plain kernels are said, and take their time") {
 }
 
 TEST_CASE("attention: a plan says it once, and carries --deterministic to its file") {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / "zeroplan_attention_plan.json").string();
+  const TempDir folder;
+  const std::string file = folder.path("plan.json");
   const std::string arguments =
       "plan --quick --model gpt2 --gpus 1 --hw h200-141gb-sxm --micro-batch 8 --grad-accum 1 "
       "--stage 0 --checkpointing none --offload-optimizer none ";
@@ -104,12 +105,11 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   Has(refused.err,
       "--out: DeepSpeed cannot do what is asked for: deterministic runs; leave "
       "--deterministic out, or use --plan-out");
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("attention: train is deterministic if its plan or its option is, and says what differs") {
-  const std::string file =
-      (std::filesystem::temp_directory_path() / "zeroplan_attention_train.json").string();
+  const TempDir folder;
+  const std::string file = folder.path("plan.json");
   for (bool planned : {false, true}) {
     for (bool asked : {false, true}) {
       CAPTURE(planned);
@@ -141,7 +141,6 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       }
     }
   }
-  std::filesystem::remove(file);
 }
 
 TEST_CASE("attention: GPUs without fused kernels keep the scores, and say so") {

@@ -5,26 +5,18 @@
 #include <fstream>
 
 #include "tests/cli/run_binary.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 class ConfigFile {
  public:
-  explicit ConfigFile(const char* text)
-      : path_((std::filesystem::temp_directory_path() /
-               ("zeroplan_config_" + std::to_string(getpid()) + ".json"))
-                  .string()) {
-    std::ofstream(path_) << text;
-  }
-  ~ConfigFile() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
+  explicit ConfigFile(const char* text) { std::ofstream(path()) << text; }
+  std::string path() const { return folder_.path("config.json"); }
 
  private:
-  std::string path_;
+  TempDir folder_;
 };
 
 bool Has(const std::string& text, const std::string& part) {

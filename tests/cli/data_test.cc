@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/cli/run_binary.h"
+#include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/executor/tokenizer/tokenizer_folder.h"
 #include "tests/has.h"
@@ -18,12 +19,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("data tokenize, train, generate: text in and out with a model's tokenizer") {
   const Workspace work;
-  const std::string model = work.path("model");
-  fs::create_directory(model);
-  std::ofstream(model + "/config.json")
-      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":512})";
-  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
-  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const std::string model = MakeTokenizerModel(work.path("model"));
   const std::string out = work.path("tokens.bin");
   const std::string texts = SourcePath("LICENSE");
 
@@ -84,11 +80,8 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
 
 TEST_CASE("data tokenize, show, train: conversations in the model's chat template") {
   const Workspace work;
-  const std::string model = work.path("model");
-  fs::create_directory(model);
-  std::ofstream(model + "/config.json")
-      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":8,"vocab_size":600})";
-  fs::copy_file(TokenizerFixture("qwen2"), model + "/tokenizer.json");
+  const std::string model =
+      MakeTokenizerModel(work.path("model"), "qwen2", {.layers = 1, .positions = 8, .vocab = 600});
   std::ofstream(model + "/chat_template.jinja")
       << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
   const std::string chats = work.path("chats.jsonl"), out = work.path("chats.bin");

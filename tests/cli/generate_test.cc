@@ -7,8 +7,8 @@
 
 #include "cli/train/backend_choice.h"
 #include "tests/cli/run_binary.h"
+#include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
-#include "tests/executor/tokenizer/tokenizer_folder.h"
 #include "tests/has.h"
 #include "tests/paths.h"
 
@@ -19,12 +19,7 @@ namespace fs = std::filesystem;
 
 // A trained folder with a tokenizer.
 std::string TrainedModel(const Workspace& work) {
-  const std::string model = work.path("model"), out = work.path("out");
-  fs::create_directory(model);
-  std::ofstream(model + "/config.json")
-      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":512})";
-  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
-  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const std::string model = MakeTokenizerModel(work.path("model")), out = work.path("out");
   const RunResult trained =
       RunZeroplan("train --data " + SourcePath("LICENSE") +
                       " --threads 1 --epochs 2 --lr 1e-2 "
@@ -43,8 +38,7 @@ TEST_CASE("generate: where it runs, and what that refuses before anything is loa
   const std::string model = work.path("model");
   fs::create_directory(model);
   // No weights: what is refused here is refused before they are looked for.
-  std::ofstream(model + "/config.json")
-      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":256})";
+  testing::WriteGpt2Config(model + "/config.json");
   const auto refused = [&](const std::string& options, int code, const std::string& message) {
     const RunResult run = RunZeroplan("generate " + model + " " + options);
     CHECK(run.exit_code == code);

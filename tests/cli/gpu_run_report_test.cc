@@ -16,6 +16,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -102,9 +103,8 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
   const MemoryReport memory = WalkMemory(program);
   const HardwareProfile hardware = LoadProfile(std::string(kDefaultProfile));
   const RunPrediction prediction = PredictRun(program, hardware, 2);
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("zeroplan_m_" + std::to_string(getpid())))
-          .string();
+  const TempDir folder;
+  const std::string path = folder.path("metrics.jsonl");
   {
     MetricsFile metrics({.file = path});
     metrics.Start({program, SmallCudaOptions(), 2, memory, prediction}, 0);
@@ -121,7 +121,6 @@ TEST_CASE("metrics hold what a GPU run measures, and null for what it does not")
     metrics.End(report, program);
   }
   std::istringstream text(ReadWhole(path));
-  std::filesystem::remove(path);
   std::vector<Json> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   REQUIRE(lines.size() == 4);

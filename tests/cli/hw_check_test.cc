@@ -14,6 +14,7 @@
 #include "tests/cli/screen.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
+#include "tests/tiny_config.h"
 
 namespace zeroplan {
 namespace {
@@ -217,9 +218,7 @@ TEST_CASE("hw check on a terminal prints a table that fits it, elsewhere Markdow
 TEST_CASE("hw check lowers the very program that ran") {
   const TempDir folder;
   const auto path = [&](const char* name) { return folder.path() + "/" + name; };
-  WriteText(path("config.json"),
-            R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,)"
-            R"("vocab_size":256})");
+  testing::WriteGpt2Config(path("config.json"));
   WriteText(path("ds.json"),
             R"({"train_micro_batch_size_per_gpu":2,"zero_optimization":{"stage":3,)"
             R"("stage3_param_persistence_threshold":100,"reduce_bucket_size":5000,)"

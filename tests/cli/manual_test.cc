@@ -12,6 +12,7 @@
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
 #include "tests/cli/run_binary.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -41,9 +42,6 @@ std::set<std::string> Lines(const std::string& text) {
 class Written {
  public:
   Written() {
-    std::string name = (fs::temp_directory_path() / "zeroplan_manual_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    folder = name;
     const std::vector<std::string> commands = {"man --write-to " + folder + "/man1",
                                                "completion bash -o " + folder + "/zeroplan",
                                                "completion zsh -o " + folder + "/_zeroplan",
@@ -53,11 +51,9 @@ class Written {
       REQUIRE_MESSAGE(run.exit_code == 0, run.err);
     }
   }
-  ~Written() {
-    std::error_code ignored;
-    fs::remove_all(folder, ignored);
-  }
-  std::string folder;
+
+  const TempDir root;
+  const std::string& folder = root.path();
 };
 
 std::string Output(const std::string& command) {

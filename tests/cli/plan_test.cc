@@ -8,6 +8,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -19,20 +20,13 @@ namespace fs = std::filesystem;
 class PlanFolder {
  public:
   explicit PlanFolder(const Plan& plan = SmallPlan(), const std::string& config = kSmallConfig) {
-    std::string name = (fs::temp_directory_path() / "zeroplan_plan_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
     text_ = WritePlan(plan, config);
     Write("plan.json", text_);
     Write("config.json", WriteHuggingFaceConfig(plan.model));
   }
-  ~PlanFolder() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  std::string path(const std::string& name) const { return root_.path(name); }
   void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(root_ / name) << text;
+    std::ofstream(path(name)) << text;
   }
   // The plan with one value changed, as edited.json.
   std::string Edited(const std::string& pointer, const Json& value) const {
@@ -46,7 +40,7 @@ class PlanFolder {
   }
 
  private:
-  fs::path root_;
+  TempDir root_;
   std::string text_;
 };
 

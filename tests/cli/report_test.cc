@@ -12,6 +12,7 @@
 #include "tests/cli/train_workspace.h"
 #include "tests/planner/page/page_reading.h"
 #include "tests/temp_dir.h"
+#include "tests/tiny_config.h"
 
 namespace zeroplan {
 namespace {
@@ -44,8 +45,7 @@ TEST_CASE("estimate --report: the page shows what the JSON says, and prints what
 TEST_CASE("what a user calls things is text on the page") {
   const TempDir folder;
   const std::string name = "a<script>b&c'd.json";
-  std::ofstream(folder.path(name))
-      << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
+  testing::WriteGpt2Config(folder.path(name));
   const RunResult run = RunZeroplan("estimate --stage 1 --model \"" + folder.path(name) +
                                     "\" --report " + folder.path("page.html"));
   INFO(run.err);

@@ -11,8 +11,8 @@
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/screen.h"
+#include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
-#include "tests/executor/tokenizer/tokenizer_folder.h"
 #include "tests/has.h"
 #include "tests/paths.h"
 
@@ -192,12 +192,8 @@ TEST_CASE("messages fit a terminal") {
 
 TEST_CASE("what runs fits a terminal, its progress one line") {
   const Workspace work;
-  const std::string model = work.path("model"), tokens = work.path("tokens.bin");
-  fs::create_directory(model);
-  std::ofstream(model + "/config.json")
-      << R"({"model_type":"gpt2","n_layer":1,"n_embd":32,"n_head":2,"n_positions":64,"vocab_size":512})";
-  fs::copy_file(TokenizerFixture("llama3"), model + "/tokenizer.json");
-  std::ofstream(model + "/tokenizer_config.json") << R"({"eos_token":"<|eot_id|>"})";
+  const std::string model = MakeTokenizerModel(work.path("model"));
+  const std::string tokens = work.path("tokens.bin");
   const std::string tokenize = "data tokenize " + SourcePath("LICENSE") + " --tokenizer " + model;
   REQUIRE(RunZeroplan(tokenize + " -o " + tokens).exit_code == 0);
   CheckFits(work, tokenize + " -o {}.bin");
@@ -286,8 +282,7 @@ TEST_CASE("names from outside are never echoed raw") {
   // A name that a report shows, not a message.
   fs::rename(file, work.path("m\x1b[31m"));
   fs::create_directory(work.path("\x1b[31mred"));
-  std::ofstream(work.path("\x1b[31mred/config.json"))
-      << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
+  testing::WriteGpt2Config(work.path("\x1b[31mred/config.json"));
   const RunResult report =
       RunZeroplan("estimate --model '" + work.path("\x1b[31mred") + "' --stage 0");
   CHECK(report.exit_code == 0);

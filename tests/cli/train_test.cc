@@ -20,6 +20,7 @@
 #include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
+#include "tests/tiny_config.h"
 
 namespace zeroplan {
 namespace {
@@ -347,8 +348,7 @@ std::string TrainFolder(const Workspace& work, const std::string& more) {
 TEST_CASE("--model DIR starts from the weights in it, and what lies beside them goes along") {
   const Workspace work;
   const std::string config = work.path("wide.json");  // 1.7 MB of weights
-  std::ofstream(config)
-      << R"({"model_type":"gpt2","n_layer":2,"n_embd":128,"n_head":2,"n_positions":32,"vocab_size":256})";
+  testing::WriteGpt2Config(config, {.hidden = 128});
   const std::string folder = PublishedFolder(work, config, " --max-shard-size 1MB");
   REQUIRE(fs::exists(folder + "/model.safetensors.index.json"));
   const auto first_loss = [&](const std::string& more, const std::string& line) {
@@ -393,8 +393,7 @@ TEST_CASE("weights, tokens and their options that cannot be used are refused") {
   std::ofstream(torch + "/pytorch_model.bin") << "x";
   const std::string cut = copy_without("cut", "none");
   fs::resize_file(cut + "/model.safetensors", 5000);
-  std::ofstream(work.path("deeper.json"))
-      << R"({"model_type":"gpt2","n_layer":3,"n_embd":32,"n_head":4,"n_positions":32,"vocab_size":256})";
+  testing::WriteGpt2Config(work.path("deeper.json"), {.layers = 3, .heads = 4});
   std::vector<uint32_t> ids(500, 7);
   ids[400] = 256;
   std::ofstream(work.path("ids.u32"), std::ios::binary)

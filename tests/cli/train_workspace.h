@@ -1,14 +1,11 @@
 // A folder with a model's config for runs of `zeroplan train`, gone with the object.
 #pragma once
 
-#include <doctest/doctest.h>
-#include <stdlib.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "tests/paths.h"
+#include "tests/temp_dir.h"
+#include "tests/tiny_config.h"
 
 namespace zeroplan {
 
@@ -16,18 +13,8 @@ inline constexpr int kTrainSteps = 30;
 
 class Workspace {
  public:
-  Workspace() {
-    std::string name = (std::filesystem::temp_directory_path() / "zeroplan_train_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    std::ofstream(root_ / "config.json")
-        << R"({"model_type":"gpt2","n_layer":2,"n_embd":32,"n_head":2,"n_positions":32,"vocab_size":256})";
-  }
-  ~Workspace() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  Workspace() { testing::WriteGpt2Config(path("config.json")); }
+  std::string path(const std::string& name) const { return root_.path(name); }
   // The part of a command line that all runs share.
   std::string Train(const std::string& more, int steps = kTrainSteps) const {
     return "train --model " + path("config.json") + " --data " + SourcePath("LICENSE") +
@@ -37,7 +24,7 @@ class Workspace {
   }
 
  private:
-  std::filesystem::path root_;
+  TempDir root_;
 };
 
 }  // namespace zeroplan

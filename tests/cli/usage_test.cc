@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -217,20 +218,11 @@ TEST_CASE("version and help") {
 // A folder with a copy of zeroplan, and what else a test puts there.
 class Programs {
  public:
-  Programs() {
-    std::string name = (std::filesystem::temp_directory_path() / "zeroplan_bin_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    folder_ = name;
-    std::filesystem::copy_file(BinaryPath("zeroplan"), folder_ + "/zeroplan");
-  }
-  ~Programs() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  const std::string& folder() const { return folder_; }
+  Programs() { std::filesystem::copy_file(BinaryPath("zeroplan"), folder_.path("zeroplan")); }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
-  std::string folder_;
+  TempDir folder_;
 };
 
 TEST_CASE("zeroplan names the executor's commands as zeroplan-executor does") {

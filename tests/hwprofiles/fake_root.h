@@ -1,39 +1,27 @@
 // A folder that looks as the kernel's proc and sys, for what reads them.
 #pragma once
 
-#include <doctest/doctest.h>
-#include <stdlib.h>
-
 #include <filesystem>
 #include <fstream>
 #include <string>
+
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 
 class FakeRoot {
  public:
   // `groups`: the text of proc/self/cgroup.
-  explicit FakeRoot(const std::string& groups) {
-    std::string name = (std::filesystem::temp_directory_path() / "zeroplan_root_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    root_ = name;
-    Write("proc/self/cgroup", groups);
-  }
-  ~FakeRoot() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  FakeRoot(const FakeRoot&) = delete;
-  FakeRoot& operator=(const FakeRoot&) = delete;
+  explicit FakeRoot(const std::string& groups) { Write("proc/self/cgroup", groups); }
 
   void Write(const std::string& file, const std::string& text) const {
-    std::filesystem::create_directories((root_ / file).parent_path());
-    std::ofstream(root_ / file) << text;
+    std::filesystem::create_directories((path() / file).parent_path());
+    std::ofstream(path() / file) << text;
   }
-  const std::filesystem::path& path() const { return root_; }
+  std::filesystem::path path() const { return root_.path(); }
 
  private:
-  std::filesystem::path root_;
+  TempDir root_;
 };
 
 }  // namespace zeroplan

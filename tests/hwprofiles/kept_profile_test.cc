@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -18,11 +19,8 @@ namespace fs = std::filesystem;
 
 class KeptFixture {
  public:
-  KeptFixture() { fs::remove_all(folder); }
-  ~KeptFixture() { fs::remove_all(folder); }
-
-  const fs::path folder = fs::temp_directory_path() / ("zeroplan_kept_" + std::to_string(getpid()));
-  const std::string file = (folder / "deep" / "hw.json").string();
+  const TempDir folder;
+  const std::string file = folder.path("deep/hw.json");
   const MachineIdentity machine = {{{"NVIDIA H200", 150e9}, {"NVIDIA H200", 150e9}}, "580.1", 32};
 
   void Keep() const { KeepProfile(file, machine, ProfileText("hgx-h200"), "2026-11-20"); }
@@ -86,8 +84,7 @@ TEST_CASE_FIXTURE(KeptFixture, "a damaged file is said and not used") {
 }
 
 TEST_CASE_FIXTURE(KeptFixture, "a folder that cannot be written is an error that names the fix") {
-  fs::create_directories(folder);
-  std::ofstream(folder / "deep") << "no folder";
+  std::ofstream(folder.path("deep")) << "no folder";
   CHECK_THROWS_WITH_AS(Keep(), doctest::Contains("ZEROPLAN_CACHE_DIR"), Error);
 }
 

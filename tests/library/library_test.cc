@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/cli/run_binary.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -231,12 +232,10 @@ TEST_CASE("library: the JSON of a plan is a plan file") {
       {{"model", "gpt2"}, {"gpus", 2}, {"hw", "dgx-a100-40gb"}, {"quick", true}, {"stage", 2}});
   CHECK(plan.choice.stage == 2);
   for (const v1::Claim& claim : plan.claims) CHECK_FALSE(claim.gpu_memory_bytes);
-  const std::string file = (std::filesystem::temp_directory_path() /
-                            ("library_plan_" + std::to_string(getpid()) + ".json"))
-                               .string();
+  const TempDir folder;
+  const std::string file = folder.path("plan.json");
   std::ofstream(file) << plan.json;
   const RunResult explained = RunZeroplan("explain " + file);
-  std::filesystem::remove(file);
   CHECK_MESSAGE(explained.exit_code == 0, explained.err);
 }
 

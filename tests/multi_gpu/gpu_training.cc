@@ -18,6 +18,7 @@
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 #include "tests/run_metrics.h"
+#include "tests/tiny_config.h"
 
 namespace zeroplan {
 namespace {
@@ -32,7 +33,7 @@ constexpr auto kTurn = std::chrono::milliseconds(20);
 TrainingFolder::TrainingFolder(TrainedModel model) {
   std::ofstream(path("config.json"))
       << (model == TrainedModel::kSmall
-              ? R"({"model_type":"gpt2","n_layer":3,"n_embd":64,"n_head":2,"n_positions":64,"vocab_size":256})"
+              ? testing::Gpt2Config({.layers = 3, .hidden = 64, .positions = 64})
               : R"({"model_type":"llama","num_hidden_layers":2,"hidden_size":512,"intermediate_size":1408,)"
                 R"("num_attention_heads":4,"num_key_value_heads":2,"head_dim":128,"vocab_size":256,)"
                 R"("max_position_embeddings":1024,"rms_norm_eps":1e-5,"tie_word_embeddings":false})");

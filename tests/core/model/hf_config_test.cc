@@ -1,40 +1,31 @@
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "core/base/error.h"
 #include "core/families/load_model.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
-// A folder that goes with the test.
-class TempFolder {
+// A folder with a config.json, gone at the end of a test.
+class ConfigFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "zeroplan-hf-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
   std::filesystem::path Write(const std::string& text) const {
-    const auto file = path_ / "config.json";
+    const auto file = path() / "config.json";
     std::ofstream(file) << text;
     return file;
   }
-  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path path() const { return root_.path(); }
 
  private:
-  std::filesystem::path path_;
+  TempDir root_;
 };
 
 TEST_CASE("hf config: round trip of every preset and of odd shapes") {
-  const TempFolder folder;
+  const ConfigFolder folder;
   std::vector<ModelSpec> specs;
   for (const ModelPreset& preset : ModelPresets()) specs.push_back(preset.spec);
   ModelSpec odd = specs[0];
@@ -63,7 +54,7 @@ TEST_CASE("hf config: round trip of every preset and of odd shapes") {
 }
 
 TEST_CASE("hf config: the published gpt2 config loads, with one note on dropout") {
-  const TempFolder folder;
+  const ConfigFolder folder;
   std::vector<std::string> notes;
   const ModelSpec spec = ReadHuggingFaceConfig(folder.Write(R"({
     "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
@@ -81,7 +72,7 @@ TEST_CASE("hf config: the published gpt2 config loads, with one note on dropout"
 }
 
 TEST_CASE("hf config: what zeroplan does not train is refused by key") {
-  const TempFolder folder;
+  const ConfigFolder folder;
   struct Case {
     const char* member;
     const char* message;

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,34 +19,10 @@
 #include "executor/process/single_process.h"
 #include "executor/train/group_save.h"
 #include "tests/error_of.h"
+#include "tests/temp_dir.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {
-
-// As TempDir, in memory where there is such a folder: for tests with hundreds of saves, whose
-// fsyncs would otherwise take a minute.
-class FastTempDir {
- public:
-  FastTempDir() {
-    const std::filesystem::path memory = "/dev/shm";
-    const bool usable = ::access(memory.c_str(), W_OK) == 0;
-    const auto parent = usable ? memory : std::filesystem::temp_directory_path();
-    std::string name = (parent / "zeroplan-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~FastTempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  FastTempDir(const FastTempDir&) = delete;
-  FastTempDir& operator=(const FastTempDir&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline ModelSpec SmallModel() {
   return testing::TinyModel({.name = "small",
