@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -18,10 +19,6 @@ class ConfigFile {
  private:
   TempDir folder_;
 };
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST_CASE("config check: warnings and effective values") {
   const ConfigFile file(

@@ -59,7 +59,7 @@ TEST_CASE("data tokenize, train, generate: text in and out with a model's tokeni
   CAPTURE(text.err);
   CHECK(text.exit_code == 0);
   CHECK(text.out.starts_with("Permission is"));
-  CHECK_FALSE(Has(text.out, "<|begin_of_text|>"));
+  CHECK(Lacks(text.out, "<|begin_of_text|>"));
 
   // Tokens of another tokenizer, and another model's tokenizer.
   fs::copy_file(TokenizerFixture("qwen2"), model + "/tokenizer.json",

@@ -19,6 +19,7 @@
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
 
@@ -68,11 +69,6 @@ Doctor Read(const RunResult& run) {
 Doctor WithGpus(const std::string& environment, const std::string& arguments = Quick()) {
   return Read(RunZeroplan("doctor --format json " + arguments,
                           Environment("ZEROPLAN_CACHE_DIR=/nowhere " + environment)));
-}
-
-bool Contains(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
 }
 
 // A copy of zeroplan beside a program that stands in for its executor.
@@ -135,8 +131,8 @@ TEST_CASE("doctor: on a machine without GPUs training on the CPU is possible") {
   }
   const RunResult text = RunZeroplan("doctor" + Quick());
   CHECK(text.exit_code == 0);
-  CHECK(Contains(text.out, "Training is possible here on"));
-  CHECK(Contains(text.out, "not asked: ZEROPLAN_NO_DETECT is set"));
+  CHECK(Has(text.out, "Training is possible here on"));
+  CHECK(Has(text.out, "not asked: ZEROPLAN_NO_DETECT is set"));
 }
 
 TEST_CASE("doctor: a driver that is missing, or that does not answer") {
@@ -147,7 +143,7 @@ TEST_CASE("doctor: a driver that is missing, or that does not answer") {
       "ZEROPLAN_NO_DETECT= LD_LIBRARY_PATH=" + BinaryPath("fake_nvml") + ":$LD_LIBRARY_PATH"));
   CHECK(none.exit_code == 0);
   CHECK(mute.State("driver") == "missing");
-  CHECK(Contains(mute.Fact("driver"), "does not answer: Driver Not Loaded"));
+  CHECK(Has(mute.Fact("driver"), "does not answer: Driver Not Loaded"));
   CHECK(WithGpus("FAKE_GPUS=0").State("gpus") == "missing");
 }
 
@@ -158,9 +154,9 @@ TEST_CASE("doctor: each lack of a GPU is reported, and a sound one has none") {
     INFO(check, sound.Fact(check));
     CHECK(sound.State(check) == "ok");
   }
-  CHECK(Contains(sound.Fact("driver"), "driver 580.82.07, 2 GPUs"));
-  CHECK(Contains(sound.Fact("gpus"), "GPU 0, 1: NVIDIA GeForce RTX 4090, 25.8 GB"));
-  CHECK(Contains(sound.Fact("peer_access"), "4 links active"));
+  CHECK(Has(sound.Fact("driver"), "driver 580.82.07, 2 GPUs"));
+  CHECK(Has(sound.Fact("gpus"), "GPU 0, 1: NVIDIA GeForce RTX 4090, 25.8 GB"));
+  CHECK(Has(sound.Fact("peer_access"), "4 links active"));
   CHECK(sound.json.at("gpus").at(1).at("pcie_width") == 16);
   struct Lack {
     const char *environment, *check, *state, *fact;
@@ -186,7 +182,7 @@ TEST_CASE("doctor: each lack of a GPU is reported, and a sound one has none") {
     const Doctor doctor = WithGpus(std::string("FAKE_GPUS=2 ") + lack.environment);
     INFO(lack.environment, doctor.Fact(lack.check));
     CHECK(doctor.State(lack.check) == lack.state);
-    CHECK(Contains(doctor.Fact(lack.check), lack.fact));
+    CHECK(Has(doctor.Fact(lack.check), lack.fact));
     if (std::string(lack.state) != "ok") CHECK_FALSE(doctor.Check(lack.check).at("fix").is_null());
   }
 }
@@ -195,10 +191,10 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
   const Doctor refused = WithGpus("", "--dir /proc/self");
   CHECK(refused.State("disk") == "missing");
   CHECK(refused.exit_code == 4);
-  CHECK(Contains(refused.err, "/proc/self"));
+  CHECK(Has(refused.err, "/proc/self"));
   const Doctor missing = WithGpus("", "--dir /nowhere/at/all");
   CHECK(missing.State("disk") == "missing");
-  CHECK(Contains(missing.Fact("disk"), "is not a folder"));
+  CHECK(Has(missing.Fact("disk"), "is not a folder"));
   CHECK(missing.exit_code == 4);
   // Files may not grow past 512 KB; SIGXFSZ does not end it.
   const TempDir folder;
@@ -206,7 +202,7 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
       Read(RunZeroplan("doctor --format json --dir " + folder.path(), "ulimit -f 1000;"));
   if (limited.State("disk") != "costs") {  // in memory: nothing was written
     CHECK(limited.State("disk") == "missing");
-    CHECK(Contains(limited.Fact("disk"), "File too large"));
+    CHECK(Has(limited.Fact("disk"), "File too large"));
     CHECK(limited.exit_code == 4);
   }
   const Doctor sound = WithGpus("", "--dir " + folder.path());
@@ -215,7 +211,7 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
   if (fs::is_directory("/dev/shm")) {
     const Doctor memory = WithGpus("", "--dir /dev/shm");
     CHECK(memory.State("disk") == "costs");
-    CHECK(Contains(memory.Fact("disk"), "in memory"));
+    CHECK(Has(memory.Fact("disk"), "in memory"));
   }
   // Where this user may mount: memory that nothing may be written to.
   const std::string mount = "mount -t tmpfs -o ro,size=64m tmpfs " + folder.path();
@@ -235,10 +231,10 @@ TEST_CASE("doctor: the measured profile: absent, used, stale") {
   const TempDir cache;
   const std::string keeps = " ZEROPLAN_CACHE_DIR=" + cache.path();
   CHECK(WithGpus("FAKE_GPUS=2" + keeps).State("profile") == "costs");
-  CHECK(Contains(WithGpus("FAKE_GPUS=2" + keeps).Fact("profile"), "the built-in 2x-rtx4090"));
+  CHECK(Has(WithGpus("FAKE_GPUS=2" + keeps).Fact("profile"), "the built-in 2x-rtx4090"));
   const Doctor unknown = WithGpus("FAKE_GPUS=1 FAKE_GPU_NAME=Voodoo2" + keeps);
   CHECK(unknown.State("profile") == "missing");
-  CHECK(Contains(unknown.Fact("profile"), "1 x Voodoo2"));
+  CHECK(Has(unknown.Fact("profile"), "1 x Voodoo2"));
 
   setenv("ZEROPLAN_CACHE_DIR", cache.path().c_str(), 1);
   const std::string file = KeptProfileFile(2);
@@ -251,20 +247,20 @@ TEST_CASE("doctor: the measured profile: absent, used, stale") {
   CHECK(used.json.at("profile").at("measured") == "2026-11-20");
   const Doctor stale = WithGpus("FAKE_GPUS=2 FAKE_DRIVER=590.1" + keeps);
   CHECK(stale.State("profile") == "costs");
-  CHECK(Contains(stale.Fact("profile"), "driver was 580.82.07 then, and 590.1 now"));
+  CHECK(Has(stale.Fact("profile"), "driver was 580.82.07 then, and 590.1 now"));
 }
 
 TEST_CASE("doctor: the executor: not there, not able to start, of another version") {
   const Doctor absent = WithExecutor("").Run();
   CHECK(absent.exit_code == 4);
   CHECK(absent.State("executor") == "missing");
-  CHECK(Contains(absent.Fact("executor"), "there is no /"));
+  CHECK(Has(absent.Fact("executor"), "there is no /"));
   CHECK(absent.json.at("training").at("cpu") == false);
   const Doctor broken =
       WithExecutor("echo 'error while loading shared libraries: libnccl.so.2' >&2; exit 127").Run();
   CHECK(broken.exit_code == 4);
-  CHECK(Contains(broken.Fact("executor"), "libnccl.so.2"));
-  CHECK(Contains(WithExecutor("kill -SEGV $$").Run().Fact("executor"), "signal 11"));
+  CHECK(Has(broken.Fact("executor"), "libnccl.so.2"));
+  CHECK(Has(WithExecutor("kill -SEGV $$").Run().Fact("executor"), "signal 11"));
   LibraryFacts other = SoundLibraries();
   other.version = "0.0.1";
   CHECK(Saying(other).Run().State("executor") == "costs");
@@ -278,9 +274,9 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   for (const char* check : {"executor", "cuda", "nccl", "cudnn", "architecture"}) {
     CHECK(sound.State(check) == "ok");
   }
-  CHECK(Contains(sound.Fact("cuda"), "built with CUDA 13.0"));
-  CHECK(Contains(sound.Fact("nccl"), "NCCL 2.28.3"));
-  CHECK(Contains(sound.Fact("cudnn"), "cuDNN 9.14.0"));
+  CHECK(Has(sound.Fact("cuda"), "built with CUDA 13.0"));
+  CHECK(Has(sound.Fact("nccl"), "NCCL 2.28.3"));
+  CHECK(Has(sound.Fact("cudnn"), "cuDNN 9.14.0"));
   CHECK(Saying(SoundLibraries()).Run(one, "--gpus 2").exit_code == 4);
 
   LibraryFacts old_driver = SoundLibraries();
@@ -291,8 +287,8 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   const Doctor insufficient = Saying(old_driver).Run(one, "--backend cuda");
   CHECK(insufficient.exit_code == 4);
   CHECK(insufficient.State("cuda") == "missing");
-  CHECK(Contains(insufficient.Check("cuda").at("fix"), "CUDA 13.0 or newer"));
-  CHECK(Contains(insufficient.Check("cuda").at("fix"), "toolkit of CUDA 12.2"));
+  CHECK(Has(insufficient.Check("cuda").at("fix"), "CUDA 13.0 or newer"));
+  CHECK(Has(insufficient.Check("cuda").at("fix"), "toolkit of CUDA 12.2"));
   CHECK(Saying(old_driver).Run(one).exit_code == 0);  // the CPU backend is left
 
   LibraryFacts lacking = SoundLibraries();
@@ -302,15 +298,15 @@ TEST_CASE("doctor: what the executor says of CUDA's libraries") {
   const Doctor libraries = Saying(lacking).Run(one);
   CHECK(libraries.State("nccl") == "costs");
   CHECK(libraries.State("cudnn") == "costs");
-  CHECK(Contains(libraries.Fact("cudnn"), "libcudnn.so.9"));
-  CHECK(Contains(libraries.Check("cudnn").at("cost"), "20 TFLOP/s forward"));
+  CHECK(Has(libraries.Fact("cudnn"), "libcudnn.so.9"));
+  CHECK(Has(libraries.Check("cudnn").at("cost"), "20 TFLOP/s forward"));
 
   LibraryFacts hopper = SoundLibraries();
   hopper.architectures = "90-real";
   const Doctor foreign = Saying(hopper).Run(one, "--backend cuda");
   CHECK(foreign.exit_code == 4);
   CHECK(foreign.State("architecture") == "missing");
-  CHECK(Contains(foreign.Check("architecture").at("fix"), "ARCHITECTURES=89-real"));
+  CHECK(Has(foreign.Check("architecture").at("fix"), "ARCHITECTURES=89-real"));
   LibraryFacts without;
   without.version = kVersion;
   CHECK(Saying(without).Run(one).State("cuda") == "missing");
@@ -364,7 +360,7 @@ TEST_CASE("doctor: each lack of a host is reported, and a sound one has none") {
     const Finding& finding = Of(findings, check);
     INFO(check, finding.fact);
     CHECK(finding.state == CheckState::kCosts);
-    CHECK(Contains(finding.fact, fact));
+    CHECK(Has(finding.fact, fact));
     CHECK_FALSE(finding.cost.empty());
     CHECK_FALSE(finding.fix.empty());
   };

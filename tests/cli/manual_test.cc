@@ -12,16 +12,13 @@
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 bool Installed(const std::string& program) {
   const bool there = system(("command -v " + program + " >/dev/null").c_str()) == 0;

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -35,10 +36,6 @@ std::string ErrorOf(const std::string& file, const std::optional<HardwareProfile
     return error.what();
   }
   return "";
-}
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST_CASE("a part that failed is named, and the profile has the base's figures in its place") {

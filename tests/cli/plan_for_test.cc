@@ -5,16 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 constexpr const char* kPlan = "plan --quick --model llama3.2-1b --gpus 8 --seq-len 2048 ";
 

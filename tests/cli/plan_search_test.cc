@@ -9,6 +9,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 #include "tests/paths.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/temp_dir.h"
@@ -42,14 +43,6 @@ std::string Unwrapped(const std::string& text) {
   return flat;
 }
 
-bool Has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  CAPTURE(part);
-  const bool has = text.find(part) != std::string::npos;
-  CHECK(has);
-  return has;
-}
-
 TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and says why") {
   const RunResult run = RunZeroplan("plan --model gpt2-10b --gpu-memory 32GB");
   CAPTURE(run.err);
@@ -62,11 +55,11 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
   CHECK((chosen[14] == '2' || chosen[14] == '3'));
   CHECK((chosen.find("optimizer on cpu") != std::string::npos ||
          chosen.find("optimizer and parameters on cpu") != std::string::npos));
-  Has(text, "Stage 0 does not fit");
-  Has(text, "Stage 1 does not fit");
-  Has(text, "GPU memory short by");
-  Has(text, "% slower: ");
-  Has(text, " of 32.0 GB a GPU");
+  CHECK(Has(text, "Stage 0 does not fit"));
+  CHECK(Has(text, "Stage 1 does not fit"));
+  CHECK(Has(text, "GPU memory short by"));
+  CHECK(Has(text, "% slower: "));
+  CHECK(Has(text, " of 32.0 GB a GPU"));
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
 }
@@ -76,8 +69,8 @@ TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
     const RunResult run = RunZeroplan(std::string("plan --quick --hw dgx-2 --model ") + model);
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
-    Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB");
-    Has(Unwrapped(run.out), "on cpu");
+    CHECK(Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB"));
+    CHECK(Has(Unwrapped(run.out), "on cpu"));
   }
 }
 
@@ -140,7 +133,7 @@ TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and D
         RunZeroplan(std::string("plan --quick --runtime zeroplan ") + choice + " --out " + file);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
-    Has(run.err, "a DeepSpeed config by zeroplan's own choice");
+    CHECK(Has(run.err, "a DeepSpeed config by zeroplan's own choice"));
     CHECK(Json::parse(ReadWhole(file))["_zeroplan"]["runtime"] == "zeroplan");
     const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
     CAPTURE(check.err);
@@ -161,8 +154,8 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
       folder.path("ds.json") + " --plan-out " + folder.path("plan.json"));
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  Has(run.err, "The plan swaps to /local_nvme");
-  Has(run.err, "--nvme-path");
+  CHECK(Has(run.err, "The plan swaps to /local_nvme"));
+  CHECK(Has(run.err, "--nvme-path"));
   const Json config = Json::parse(ReadWhole(folder.path("ds.json")));
   const Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
   for (const Json* zero : {&config["zero_optimization"], &plan["config"]["zero_optimization"]}) {
@@ -183,7 +176,7 @@ TEST_CASE("plan: selective recompute wins where less than whole layers has to go
   const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
-  Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, ");
+  CHECK(Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, "));
   CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
   const Folder folder;
@@ -233,7 +226,7 @@ TEST_CASE(
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   for (const char* said : {"Time of one step", "stream by stream", "compute", "reduce"}) {
-    Has(run.out, said);
+    CHECK(Has(run.out, said));
   }
   const RunResult explained = RunZeroplan("explain " + plan);
   REQUIRE(explained.exit_code == 0);
@@ -271,8 +264,8 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
   std::ofstream(file) << edited.dump(2);
   const RunResult refused = RunZeroplan("explain " + file);
   CHECK(refused.exit_code == 2);
-  Has(refused.err, "plan.json: cluster: ");
-  Has(refused.err, "25 parsecs");
+  CHECK(Has(refused.err, "plan.json: cluster: "));
+  CHECK(Has(refused.err, "25 parsecs"));
 }
 
 TEST_CASE("plan --objective: fewest GPUs, most memory left") {
@@ -280,15 +273,15 @@ TEST_CASE("plan --objective: fewest GPUs, most memory left") {
       "plan --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
   CAPTURE(fewest.err);
   REQUIRE(fewest.exit_code == 0);
-  Has(Unwrapped(fewest.out), "on 1 GPU: the fewest GPUs of all that fits");
+  CHECK(Has(Unwrapped(fewest.out), "on 1 GPU: the fewest GPUs of all that fits"));
   const RunResult headroom = RunZeroplan(
       "plan --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective "
       "headroom");
   CAPTURE(headroom.err);
   REQUIRE(headroom.exit_code == 0);
-  Has(Unwrapped(headroom.out), "Chosen: stage 1, ");
-  Has(Unwrapped(headroom.out), "micro-batch 1 ");
-  Has(Unwrapped(headroom.out), "what leaves most GPU memory of all that fits");
+  CHECK(Has(Unwrapped(headroom.out), "Chosen: stage 1, "));
+  CHECK(Has(Unwrapped(headroom.out), "micro-batch 1 "));
+  CHECK(Has(Unwrapped(headroom.out), "what leaves most GPU memory of all that fits"));
 }
 
 TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fits") {
@@ -298,12 +291,12 @@ TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fit
   const RunResult run = RunZeroplan(asked + "--offload-optimizer none");
   CHECK(run.exit_code == 3);
   CHECK(run.out.empty());
-  Has(run.err, "smallest change that fits: --offload-optimizer cpu");
-  Has(run.err, "GPU memory short by");
+  CHECK(Has(run.err, "smallest change that fits: --offload-optimizer cpu"));
+  CHECK(Has(run.err, "GPU memory short by"));
   CHECK(RunZeroplan(asked + "--offload-optimizer cpu").exit_code == 0);
   const RunResult never = RunZeroplan("plan --model gpt2 --gpu-memory 100MB");
   CHECK(never.exit_code == 3);
-  Has(never.err, "no change was found that fits");
+  CHECK(Has(never.err, "no change was found that fits"));
 }
 
 TEST_CASE("plan --config: the change that fits names keys of the file, which then fit") {
@@ -350,15 +343,15 @@ TEST_CASE("plan: options that the smallest change cannot stand beside are named"
       "plan --model gpt2-xl --host-memory 1GB --gpu-memory 60GB --stage 2 --offload-optimizer cpu ";
   const RunResult run = RunZeroplan(asked + "--offload-ratio 0.5");
   CHECK(run.exit_code == 3);
-  Has(run.err, "--offload-optimizer none");
-  Has(run.err, " without --offload-ratio (");
+  CHECK(Has(run.err, "--offload-optimizer none"));
+  CHECK(Has(run.err, " without --offload-ratio ("));
   // All of the optimizer, which goes without the option that asks for a tenth.
   const std::string tight =
       "plan --model gpt2-xl --gpu-memory 6GB --stage 2 --micro-batch 1 --grad-accum 1 ";
   const RunResult tenth = RunZeroplan(tight + "--checkpointing full --offload-ratio 0.1");
   CHECK(tenth.exit_code == 3);
   const std::string fix = "--offload-optimizer cpu --checkpointing full";
-  Has(tenth.err, fix + " without --offload-ratio (");
+  CHECK(Has(tenth.err, fix + " without --offload-ratio ("));
   CHECK(RunZeroplan(tight + fix + " --offload-ratio 0.1").exit_code == 3);
   CHECK(RunZeroplan(tight + fix).exit_code == 0);
 }
@@ -377,8 +370,9 @@ TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'")
   std::ofstream(file) << config.dump(2);
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 2);
-  Has(run.err, "--out: DeepSpeed cannot do what is asked for: a schedule without total_num_steps");
-  Has(run.err, "set scheduler.params.total_num_steps in " + file);
+  CHECK(Has(run.err,
+            "--out: DeepSpeed cannot do what is asked for: a schedule without total_num_steps"));
+  CHECK(Has(run.err, "set scheduler.params.total_num_steps in " + file));
   config["scheduler"]["params"]["total_num_steps"] = 1000;
   std::ofstream(file) << config.dump(2);
   const RunResult set = RunZeroplan(asked);
@@ -390,15 +384,15 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   const std::string asked = "plan --quick --model gpt2-xl --gpu-memory 12GB --host-memory 12GB";
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 3);
-  Has(run.err, " nvme");
-  Has(run.err, "of a node's disk, by the hardware profile's figures");
+  CHECK(Has(run.err, " nvme"));
+  CHECK(Has(run.err, "of a node's disk, by the hardware profile's figures"));
   for (const char* named : {" --nvme-capacity 100GB", " --offload-optimizer nvme",
                             " --offload-optimizer all", " --offload-param none,nvme"}) {
     CAPTURE(named);
     const RunResult with = RunZeroplan(asked + named);
     CAPTURE(with.err);
     CHECK(with.exit_code == 0);
-    Has(Unwrapped(with.out), "on nvme");
+    CHECK(Has(Unwrapped(with.out), "on nvme"));
   }
   const RunResult without = RunZeroplan(asked +
                                         " --nvme-capacity 1TB --offload-optimizer none,cpu "
@@ -406,7 +400,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(without.exit_code == 3);
   const RunResult headroom =
       RunZeroplan("plan --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
-  Has(Unwrapped(headroom.out), "Disks: none was named, so none is searched");
+  CHECK(Has(Unwrapped(headroom.out), "Disks: none was named, so none is searched"));
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
 
@@ -455,7 +449,7 @@ TEST_CASE("plan: usage errors are exit 2 and name the option, its value and what
     CAPTURE(run.err);
     CHECK(run.exit_code == 2);
     CHECK(run.out.empty());
-    for (const std::string& word : c.said) Has(run.err, word);
+    for (const std::string& word : c.said) CHECK(Has(run.err, word));
   }
 }
 
@@ -472,7 +466,7 @@ TEST_CASE("--stage takes several for estimate too, in any order; train takes one
   const RunResult train =
       RunZeroplan("train --model gpt2 --data " + SourcePath("LICENSE") + " --stage 2,3 --steps 1");
   CHECK(train.exit_code == 2);
-  Has(train.err, "one choice");
+  CHECK(Has(train.err, "one choice"));
 }
 
 }  // namespace

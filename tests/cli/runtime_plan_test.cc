@@ -5,6 +5,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "tests/cli/run_binary.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
@@ -25,12 +26,6 @@ std::string Unwrapped(const std::string& text) {
   return out;
 }
 
-void Has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  CAPTURE(part);
-  CHECK(text.find(part) != std::string::npos);
-}
-
 const std::string kSmall = "plan --model gpt2 --gpus 2 --gpu-memory 12GB --global-batch 32 ";
 
 TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zeroplan would reach") {
@@ -43,18 +38,19 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
         "A step is ", "% compute", "reserved", "Margin of error. Beside ", "Stage 3, ",
         "zeroplan's own executor would reach ", "Searched ", "reduce_bucket_size 5e8",
         "docs/runtimes.md"}) {
-    Has(text, part);
+    CHECK(Has(text, part));
   }
   std::istringstream lines(run.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
   CHECK(run.out.find("least certain") == std::string::npos);
   const RunResult recomputed =
       RunZeroplan(kSmall + "--quick --runtime deepspeed --stage 3 --checkpointing full");
-  Has(Unwrapped(recomputed.out), "Stage 3 with recompute is the least certain: ");
+  CHECK(Has(Unwrapped(recomputed.out), "Stage 3 with recompute is the least certain: "));
   const RunResult tight = RunZeroplan(
       "plan --quick --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --global-batch 96 "
       "--runtime deepspeed");
-  Has(Unwrapped(tight.out), "gives cached memory back once, before its steps are all alike.");
+  CHECK(
+      Has(Unwrapped(tight.out), "gives cached memory back once, before its steps are all alike."));
   const RunResult quick = RunZeroplan(kSmall + "--runtime deepspeed --quick");
   CHECK(quick.out.find("own executor would") == std::string::npos);
 }
@@ -108,8 +104,8 @@ TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
     CHECK(report["executor"]["tokens_per_second"].get<double>() > 0);
     CHECK(Json::parse(ReadWhole(out)) == report["config"]);
     CHECK(report["config"]["_zeroplan"]["runtime"] == report["runtime"]);
-    Has(run.err, "torch.utils.checkpoint");
-    Has(run.err, "torch.compile of every layer");
+    CHECK(Has(run.err, "torch.utils.checkpoint"));
+    CHECK(Has(run.err, "torch.compile of every layer"));
     if (runtime == "deepspeed") {
       CHECK(RunZeroplan("config check " + out + " --gpus 2 --strict").exit_code == 0);
       // What was predicted of it is what estimate says of the file.
@@ -135,16 +131,16 @@ TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's p
   const RunResult run = RunZeroplan(kSmall + "--out " + out + " --plan-out " + plan);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed");
-  Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor");
-  Has(Unwrapped(run.out), "Chosen for DeepSpeed: ");
+  CHECK(Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed"));
+  CHECK(Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor"));
+  CHECK(Has(Unwrapped(run.out), "Chosen for DeepSpeed: "));
   CHECK(Json::parse(ReadWhole(out))["_zeroplan"]["runtime"] == "deepspeed 0.19.6");
   const RunResult own = RunZeroplan(kSmall + "--quick --format json");
   const Json planned = Json::parse(ReadWhole(plan));
   CHECK(planned["schema"] == "zeroplan.plan/1");
   CHECK(planned["config"] == Json::parse(own.out)["config"]);
   // Who reads the config is told what it was chosen for.
-  Has(RunZeroplan("config check " + out + " --gpus 2").out, "chosen for deepspeed 0.19.6");
+  CHECK(Has(RunZeroplan("config check " + out + " --gpus 2").out, "chosen for deepspeed 0.19.6"));
   const RunResult named = RunZeroplan(kSmall + "--quick --runtime deepspeed --out " + out);
   CHECK(named.err.find("without --runtime") == std::string::npos);
   std::filesystem::remove(out);
@@ -199,14 +195,14 @@ TEST_CASE("plan --runtime: nothing fits, and what would") {
       "--offload-optimizer none --global-batch 8");
   CHECK(pinned.exit_code == 3);
   CHECK(pinned.out.empty());
-  Has(pinned.err, "nothing fits DeepSpeed");
-  Has(pinned.err, "without --stage, --offload-... and --checkpointing: stage ");
-  Has(pinned.err, "out of memory in initialisation");
+  CHECK(Has(pinned.err, "nothing fits DeepSpeed"));
+  CHECK(Has(pinned.err, "without --stage, --offload-... and --checkpointing: stage "));
+  CHECK(Has(pinned.err, "out of memory in initialisation"));
   const RunResult gpus = RunZeroplan(
       "plan --runtime fsdp2 --model gpt2-xl --gpu-memory 16GB --offload-param none "
       "--checkpointing full --stage 3 --global-batch 8 --host-memory 8GB");
   CHECK(gpus.exit_code == 3);
-  Has(gpus.err, "nothing fits FSDP2");
+  CHECK(Has(gpus.err, "nothing fits FSDP2"));
 }
 
 TEST_CASE("plan --runtime: what it does not do is refused by name, with what to do") {
@@ -244,7 +240,7 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
     const RunResult run = RunZeroplan(std::string("plan --model gpt2 ") + refusal.arguments);
     CHECK(run.exit_code == 2);
     CHECK(run.out.empty());
-    for (const std::string& part : refusal.parts) Has(run.err, part);
+    for (const std::string& part : refusal.parts) CHECK(Has(run.err, part));
   }
   CHECK_FALSE(std::filesystem::exists("d.json"));
 }

@@ -23,10 +23,6 @@
 namespace zeroplan {
 namespace {
 
-bool Lacks(const std::string& text, const std::string& part) {
-  return text.find(part) == std::string::npos;
-}
-
 constexpr int kEndless = 10'000'000;  // steps
 
 WatchState SomeState() {
@@ -212,13 +208,14 @@ TEST_CASE("--watch gives the terminal back to whatever ends the run") {
     CAPTURE(end.times);
     const Workspace work;
     bool sent = false;
-    const TerminalRun run = Watch(work, "--watch --save " + work.path("out"), kEndless,
-                                  [&](pid_t pid, int, TerminalRun& so_far) {
-                                    if (sent || Lacks(so_far.screen.full_text, "loss, steps"))
-                                      return;
-                                    sent = true;
-                                    for (int i = 0; i < end.times; ++i) kill(pid, end.signal);
-                                  });
+    const TerminalRun run =
+        Watch(work, "--watch --save " + work.path("out"), kEndless,
+              [&](pid_t pid, int, TerminalRun& so_far) {
+                if (sent || so_far.screen.full_text.find("loss, steps") == std::string::npos)
+                  return;
+                sent = true;
+                for (int i = 0; i < end.times; ++i) kill(pid, end.signal);
+              });
     CHECK(sent);
     CheckRestored(run);
     // Two of a kind at once may be one.
@@ -244,21 +241,21 @@ TEST_CASE("--watch follows the terminal's size, and lets the shell in between") 
   const TerminalRun run =
       Watch(work, "--watch", kEndless, [&](pid_t pid, int terminal, TerminalRun& so_far) {
         Screen& screen = so_far.screen;
-        if (stage == 0 && !Lacks(screen.full_text, "loss, steps")) {
+        if (stage == 0 && screen.full_text.find("loss, steps") != std::string::npos) {
           winsize size{};
           size.ws_col = 50;
           size.ws_row = 12;
           ioctl(terminal, TIOCSWINSZ, &size);
           screen.full_text.clear();
           stage = 1;
-        } else if (stage == 1 && !Lacks(screen.full_text, "\n")) {
+        } else if (stage == 1 && screen.full_text.find("\n") != std::string::npos) {
           // From the second frame on, all of it is of the new size.
           if (screen.full_text.find('\n', screen.full_text.find('\n') + 1) == std::string::npos)
             return;
           screen.widest = screen.lowest = 0;
           screen.full_text.clear();
           stage = 2;
-        } else if (stage == 2 && !Lacks(screen.full_text, "host busy")) {
+        } else if (stage == 2 && screen.full_text.find("host busy") != std::string::npos) {
           stage = 3;
           kill(pid, SIGTSTP);
         } else if (stage == 3 && screen.left == 1) {

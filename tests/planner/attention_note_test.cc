@@ -5,6 +5,7 @@
 #include "core/program/attention_path.h"
 #include "hwprofiles/sanity.h"
 #include "tests/cost_models/plain_profile.h"
+#include "tests/has.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {
@@ -39,10 +40,6 @@ std::string Note(const Case& c) {
   return AttentionNote(model, setup, lower, gpu);
 }
 
-bool Contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("attention note: nothing where cuDNN takes all of it, at any length") {
   CHECK(Note({}).empty());
   CHECK(Note({.kv_heads = 2}).empty());
@@ -60,8 +57,8 @@ TEST_CASE("attention note: plain kernels, why, and what to change") {
         "multiples of 8 channels, these have 60. Use a model whose heads have 56 or 64 channels.");
   const std::string ampere = Note({.hidden = 2048, .architecture = "ampere"});
   CHECK(ampere.starts_with("Attention's backward pass runs on plain kernels"));
-  CHECK(Contains(ampere, "at most 128 channels here, these have 256"));
-  CHECK(Contains(ampere, "Their predicted time is a guess, measured on an H200 alone."));
+  CHECK(Has(ampere, "at most 128 channels here, these have 256"));
+  CHECK(Has(ampere, "Their predicted time is a guess, measured on an H200 alone."));
   CHECK(ampere.ends_with("Use a model whose heads have at most 128 channels, or a Hopper GPU."));
 }
 
@@ -72,11 +69,11 @@ TEST_CASE("attention note: packed documents, where cuDNN takes them and where no
       "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN takes "
       "packed documents from compute capability 9.0 on, the GPU has 8.9."));
   CHECK(ada.ends_with("Use --packing off or stream."));
-  CHECK(Contains(Note({.deterministic = true, .documents = true}),
-                 "Leave --deterministic out, or use --packing off or stream."));
-  CHECK(Contains(Note({.hidden = 576, .documents = true}),
-                 "heads in multiples of 16 channels with packed documents, these have 72. Use "
-                 "--packing off or stream."));
+  CHECK(Has(Note({.deterministic = true, .documents = true}),
+            "Leave --deterministic out, or use --packing off or stream."));
+  CHECK(Has(Note({.hidden = 576, .documents = true}),
+            "heads in multiples of 16 channels with packed documents, these have 72. Use "
+            "--packing off or stream."));
 }
 
 TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
@@ -86,10 +83,10 @@ TEST_CASE("attention note: scores in memory, for the GPU or for the heads") {
   CHECK(Note({.hidden = 8 * 320}) ==
         "Attention keeps the scores in memory (no kernel that does without takes heads of 320 "
         "channels in bf16 on plain GPU), which the predicted bytes and times have.");
-  CHECK(Contains(Note({.hidden = 8 * 128, .dtype = Dtype::kF32, .architecture = "ada"}),
-                 "keeps the scores in memory (no kernel that does without takes heads of 128 "
-                 "channels in fp32"));
-  CHECK(Contains(Note({.dtype = Dtype::kF32, .architecture = "ada"}), "runs on plain kernels"));
+  CHECK(Has(Note({.hidden = 8 * 128, .dtype = Dtype::kF32, .architecture = "ada"}),
+            "keeps the scores in memory (no kernel that does without takes heads of 128 "
+            "channels in fp32"));
+  CHECK(Has(Note({.dtype = Dtype::kF32, .architecture = "ada"}), "runs on plain kernels"));
 }
 
 TEST_CASE("attention note: deterministic runs say their calls, or that nothing fits") {
@@ -102,8 +99,8 @@ TEST_CASE("attention note: deterministic runs say their calls, or that nothing f
   CHECK(Note(ordered) ==
         "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, each of 4 of "
         "8 heads of keys, which keeps the gradients of its scores; the predicted time has that.");
-  CHECK(Contains(Note({.seq_len = 256, .micro_batch = 8, .deterministic = true}),
-                 "2 calls of cuDNN's kernel, each of 4 of 8 sequences"));
+  CHECK(Has(Note({.seq_len = 256, .micro_batch = 8, .deterministic = true}),
+            "2 calls of cuDNN's kernel, each of 4 of 8 sequences"));
   CHECK(Note({.seq_len = 64, .micro_batch = 8, .deterministic = true}).empty());
   ordered.seq_len = 131072;
   ordered.micro_batch = 1;
@@ -112,7 +109,7 @@ TEST_CASE("attention note: deterministic runs say their calls, or that nothing f
   // 4 query heads of 2 T^2 bytes each and their dK and dV in 4 GiB.
   CHECK(plain.ends_with("Leave --deterministic out, or use --seq-len 23040 or less."));
   // In fp32 the plain kernels are deterministic anyhow.
-  CHECK(Contains(Note({.dtype = Dtype::kF32, .deterministic = true}), "none for fp32"));
+  CHECK(Has(Note({.dtype = Dtype::kF32, .deterministic = true}), "none for fp32"));
 }
 
 }  // namespace

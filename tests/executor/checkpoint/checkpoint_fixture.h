@@ -19,6 +19,7 @@
 #include "executor/process/single_process.h"
 #include "executor/train/group_save.h"
 #include "tests/error_of.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 #include "tests/tiny_model.h"
 
@@ -136,12 +137,6 @@ inline bool IsConsistent(const CheckpointSource& source) {
   }
   return source.meta().state.step == step &&
          source.meta().samples_consumed == SmallMeta(step).samples_consumed;
-}
-
-inline bool Contains(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("'", part, "' is not in: ", text);
-  return found;
 }
 
 }  // namespace zeroplan

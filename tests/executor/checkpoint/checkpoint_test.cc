@@ -198,8 +198,8 @@ TEST_CASE("checkpoint: unfinished saves leave nothing, misuse is noticed") {
   misuse(SmallLayout(0, 2), [&](const auto& sinks) {  // a rank without a part
     sinks[1]->Write({0, StateKind::kMaster, 0, 1}, one);
   });
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(dir.path()); }),
-                 "there is no checkpoint to resume from"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(dir.path()); }),
+            "there is no checkpoint to resume from"));
 }
 
 TEST_CASE("checkpoint: a step folder itself can be opened") {

@@ -59,8 +59,8 @@ TEST_CASE("checkpoint verify: every damaged file is named, and what --resume tak
   REQUIRE(report.taken != nullptr);
   CHECK(report.taken->step == 1);
   REQUIRE(report.checkpoints[0].damage.size() == 2);
-  CHECK(Contains(report.checkpoints[0].damage[0], "rank-0001.safetensors: adam_v of "));
-  CHECK(Contains(report.checkpoints[0].damage[1], "rank-0002.safetensors: 100 bytes, saved with"));
+  CHECK(Has(report.checkpoints[0].damage[0], "rank-0001.safetensors: adam_v of "));
+  CHECK(Has(report.checkpoints[0].damage[1], "rank-0002.safetensors: 100 bytes, saved with"));
 
   // Sizes alone do not show a flipped bit.
   report = Look(saved.dir.path(), /*with_data=*/false);
@@ -76,11 +76,11 @@ TEST_CASE("checkpoint verify: one step's folder, and folders without any") {
   CHECK(one.checkpoints.size() == 1);
   CHECK(one.taken == nullptr);
   const FastTempDir empty;
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { Look(empty.path()); }), "holds no checkpoint"));
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { Look(saved.folder(9)); }), "no such folder"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Look(empty.path()); }), "holds no checkpoint"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Look(saved.folder(9)); }), "no such folder"));
   std::ofstream(CheckpointsFolder(saved.dir.path()) / "latest") << "nonsense";
   const FolderReport report = Look(saved.dir.path());
-  CHECK(Contains(report.latest_damage, "'nonsense' is not the name of a checkpoint"));
+  CHECK(Has(report.latest_damage, "'nonsense' is not the name of a checkpoint"));
   CHECK(report.taken->step == 3);
 }
 

@@ -93,8 +93,8 @@ TEST_CASE("save: an error at any step leaves the checkpoint before") {
       saved = true;
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::kRuntime);
-      CHECK(Contains(error.what(), std::strerror(ENOSPC)));
-      CHECK(Contains(error.what(), hook.path()));
+      CHECK(Has(error.what(), std::strerror(ENOSPC)));
+      CHECK(Has(error.what(), hook.path()));
       // Nothing half-done is left to fill the disk.
       for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir.path()))) {
         CHECK_FALSE(entry.path().filename().string().starts_with("."));

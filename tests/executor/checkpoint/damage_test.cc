@@ -138,9 +138,9 @@ TEST_CASE("damaged checkpoint: the file is named, and the one to fall back to") 
     const Saved saved;
     c.damage(saved.latest);
     const std::string message = saved.Error();
-    CHECK(Contains(message, c.message));
-    CHECK(Contains(message, "step-00000002"));
-    CHECK(Contains(message, "step-00000001 is intact; to resume from it: echo step-00000001 > "));
+    CHECK(Has(message, c.message));
+    CHECK(Has(message, "step-00000002"));
+    CHECK(Has(message, "step-00000001 is intact; to resume from it: echo step-00000001 > "));
     // The advice works.
     WriteAll(CheckpointsFolder(saved.dir.path()) / "latest", "step-00000001\n");
     const CheckpointSource source = OpenCheckpoint(saved.dir.path());
@@ -160,14 +160,14 @@ TEST_CASE("damaged checkpoint: a rank that meta.json does not list is missed") {
   text.erase(begin, end - begin);
   WriteAll(saved.latest / "meta.json",
            SealJson(text.substr(0, text.rfind(",\n  \"digest\"")) + "\n}"));
-  CHECK(Contains(saved.Error(), "master of transformer.wte.weight: elements"));
+  CHECK(Has(saved.Error(), "master of transformer.wte.weight: elements"));
 }
 
 TEST_CASE("damaged checkpoint: nothing intact is said too") {
   const Saved saved;
   fs::remove(saved.latest / "rank-0000.safetensors");
   fs::remove(saved.first / "rank-0002.safetensors");
-  CHECK(Contains(saved.Error(), "no other checkpoint in"));
+  CHECK(Has(saved.Error(), "no other checkpoint in"));
 }
 
 TEST_CASE("damaged checkpoint: what latest may hold") {
@@ -178,13 +178,13 @@ TEST_CASE("damaged checkpoint: what latest may hold") {
     CAPTURE(text);
     WriteAll(latest, text);
     const std::string message = saved.Error();
-    CHECK(Contains(message, "is not the name of a checkpoint such as step-00000123"));
-    CHECK(Contains(message, "step-00000002 is there; to resume from it: echo step-00000002 > "));
+    CHECK(Has(message, "is not the name of a checkpoint such as step-00000123"));
+    CHECK(Has(message, "step-00000002 is there; to resume from it: echo step-00000002 > "));
   }
   WriteAll(latest, std::string("step-0000") + '\0' + "001");
-  CHECK(Contains(saved.Error(), "step-00000002 is there"));
+  CHECK(Has(saved.Error(), "step-00000002 is there"));
   WriteAll(latest, "step-00000009");
-  CHECK(Contains(saved.Error(), "step-00000002 is intact"));
+  CHECK(Has(saved.Error(), "step-00000002 is intact"));
   WriteAll(latest, "step-00000001");  // without a newline
   CHECK(OpenCheckpoint(saved.dir.path()).meta().step == 1);
 }
@@ -194,8 +194,8 @@ TEST_CASE("damaged checkpoint: what was chosen loses its meta.json") {
   const fs::path chosen = FindCheckpoint(saved.dir.path());
   fs::remove(chosen / "meta.json");
   const std::string message = ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(chosen); });
-  CHECK(Contains(message, "step-00000002/meta.json"));
-  CHECK(Contains(message, "step-00000001 is intact"));
+  CHECK(Has(message, "step-00000002/meta.json"));
+  CHECK(Has(message, "step-00000001 is intact"));
 }
 
 TEST_CASE("damaged data: what a rank reads is held against its checksum") {
@@ -208,15 +208,15 @@ TEST_CASE("damaged data: what a rank reads is held against its checksum") {
   const CheckpointSource source = OpenCheckpoint(saved.dir.path());
   for (const std::string& message : {ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }),
                                      ErrorOf(ExitCode::kUsage, [&] { IsConsistent(source); })}) {
-    CHECK(Contains(message, "rank-0001.safetensors: "));
-    CHECK(Contains(message, ": the data is not what was saved"));
-    CHECK(Contains(message, "step-00000001 is intact"));
+    CHECK(Has(message, "rank-0001.safetensors: "));
+    CHECK(Has(message, ": the data is not what was saved"));
+    CHECK(Has(message, "step-00000001 is intact"));
   }
   // One that is damaged too is not offered.
   std::string first = ReadAll(saved.first / "rank-0000.safetensors");
   first.back() = static_cast<char>(first.back() ^ 1);
   WriteAll(saved.first / "rank-0000.safetensors", first);
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }), "no other checkpoint in"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { source.Verify(); }), "no other checkpoint in"));
 }
 
 TEST_CASE("damaged data: no flipped bit of a shard or of meta.json goes unseen") {
@@ -274,8 +274,8 @@ TEST_CASE("a folder that a run saves into is refused to another") {
   {
     const SaveLock lock(dir.path());
     const std::string message = ErrorOf(ExitCode::kUsage, [&] { SaveLock(dir.path()); });
-    CHECK(Contains(message, "another run saves here (process " + std::to_string(getpid())));
-    CHECK(Contains(message, "name another folder"));
+    CHECK(Has(message, "another run saves here (process " + std::to_string(getpid())));
+    CHECK(Has(message, "name another folder"));
     SaveCheckpoint(dir.path(), SmallLayout(0, 1), 1);
   }
   const SaveLock next(dir.path());
@@ -304,7 +304,7 @@ TEST_CASE("a folder whose run was killed is waited for while a thread of it has 
   {
     const SaveLock next(dir.path());
     const auto message = ErrorOf(ExitCode::kUsage, [&] { SaveLock(dir.path()); });
-    CHECK(Contains(message, "process " + std::to_string(getpid())));
+    CHECK(Has(message, "process " + std::to_string(getpid())));
   }
   CHECK(waitpid(pid, nullptr, 0) == pid);
   close(pipe[0]);
@@ -319,14 +319,14 @@ TEST_CASE("checkpoint of another model: the difference is named, no other is off
     const auto message = ErrorOf(ExitCode::kUsage, [&] {
       CheckpointSource::Open(saved.dir.path(), spec, BuildParamTable(spec));
     });
-    CHECK(Contains(message, "step-00000002/meta.json: was saved for a model ('small')"));
+    CHECK(Has(message, "step-00000002/meta.json: was saved for a model ('small')"));
     CHECK_FALSE(message.find("intact") != std::string::npos);
     return message;
   };
-  CHECK(Contains(resume([](ModelSpec& s) { s.layers = 3; }), "layers 2, the one to resume has 3"));
-  CHECK(Contains(resume([](ModelSpec& s) { s.heads = 4; }), "heads 2"));
-  CHECK(Contains(resume([](ModelSpec& s) { s.vocab = 301; }), "vocabulary 300"));
-  CHECK(Contains(resume([](ModelSpec& s) { s.layer_norm_eps = 1e-6f; }), "epsilon"));
+  CHECK(Has(resume([](ModelSpec& s) { s.layers = 3; }), "layers 2, the one to resume has 3"));
+  CHECK(Has(resume([](ModelSpec& s) { s.heads = 4; }), "heads 2"));
+  CHECK(Has(resume([](ModelSpec& s) { s.vocab = 301; }), "vocabulary 300"));
+  CHECK(Has(resume([](ModelSpec& s) { s.layer_norm_eps = 1e-6f; }), "epsilon"));
 }
 
 }  // namespace

@@ -130,9 +130,9 @@ TEST_CASE("hf weights: names with and without prefix, masks and the tied head") 
     CheckValues(HfWeightsSource(dir.path(), SmallModel(), Table()));
     file.tensors["lm_head.weight"].second.back() += 1;
     file.Write(dir.path() + "/model.safetensors");
-    CHECK(Contains(
-        ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); }),
-        "'lm_head.weight' differs from '" + p + "wte.weight'"));
+    CHECK(
+        Has(ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); }),
+            "'lm_head.weight' differs from '" + p + "wte.weight'"));
   }
 }
 
@@ -145,36 +145,35 @@ TEST_CASE("hf weights: what does not fit the model is named") {
     file.Write(path);
     const auto message =
         ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), SmallModel(), Table()); });
-    CHECK(Contains(message, path));
+    CHECK(Has(message, path));
     return message;
   };
-  CHECK(Contains(error([](WeightsFile& f) { f.tensors.erase("transformer.h.1.ln_2.bias"); }),
-                 "tensor 'transformer.h.1.ln_2.bias' of shape [16] is missing"));
-  CHECK(Contains(error([](WeightsFile& f) {
-                   f.tensors["transformer.wpe.weight"] = {{16, 24}, std::vector<float>(384)};
-                 }),
-                 "'transformer.wpe.weight' has shape [16, 24], expected [24, 16]"));
-  CHECK(Contains(error([](WeightsFile& f) {
-                   f.tensors["transformer.wte.weight"] = {{384, 16}, std::vector<float>(6144)};
-                 }),
-                 "has shape [384, 16], expected [300, 16]"));
-  CHECK(Contains(error([](WeightsFile& f) {
-                   f.tensors["transformer.ln_f.bias"] = {{16, 1}, std::vector<float>(16)};
-                 }),
-                 "has shape [16, 1], expected [16]"));
-  CHECK(Contains(error([](WeightsFile& f) { f.tensors["transformer.h.2.ln_1.bias"] = {{1}, {0}}; }),
-                 "'transformer.h.2.ln_1.bias' is not part of the model"));
-  CHECK(Contains(
+  CHECK(Has(error([](WeightsFile& f) { f.tensors.erase("transformer.h.1.ln_2.bias"); }),
+            "tensor 'transformer.h.1.ln_2.bias' of shape [16] is missing"));
+  CHECK(Has(error([](WeightsFile& f) {
+              f.tensors["transformer.wpe.weight"] = {{16, 24}, std::vector<float>(384)};
+            }),
+            "'transformer.wpe.weight' has shape [16, 24], expected [24, 16]"));
+  CHECK(Has(error([](WeightsFile& f) {
+              f.tensors["transformer.wte.weight"] = {{384, 16}, std::vector<float>(6144)};
+            }),
+            "has shape [384, 16], expected [300, 16]"));
+  CHECK(Has(error([](WeightsFile& f) {
+              f.tensors["transformer.ln_f.bias"] = {{16, 1}, std::vector<float>(16)};
+            }),
+            "has shape [16, 1], expected [16]"));
+  CHECK(Has(error([](WeightsFile& f) { f.tensors["transformer.h.2.ln_1.bias"] = {{1}, {0}}; }),
+            "'transformer.h.2.ln_1.bias' is not part of the model"));
+  CHECK(Has(
       error([](WeightsFile& f) { f.tensors["wpe.weight"] = f.tensors["transformer.wpe.weight"]; }),
       "is there twice"));
   fs::remove(path);
   CHECK_FALSE(HoldsWeights(dir.path()));
-  CHECK(Contains(OpenError(dir.path()),
-                 "holds neither model.safetensors nor model.safetensors.index.json; weights in"));
+  CHECK(Has(OpenError(dir.path()),
+            "holds neither model.safetensors nor model.safetensors.index.json; weights in"));
   WriteText(dir.path() + "/pytorch_model-00001-of-00002.bin", "x");
   CHECK(HoldsWeights(dir.path()));
-  CHECK(
-      Contains(OpenError(dir.path()), "only pytorch_model-00001-of-00002.bin, which is not read"));
+  CHECK(Has(OpenError(dir.path()), "only pytorch_model-00001-of-00002.bin, which is not read"));
 }
 
 TEST_CASE("hf weights: a tied head under its second name alone is the embedding") {
@@ -194,17 +193,17 @@ TEST_CASE("hf weights: tensors of a dtype that is not read, and files cut short"
   uint64_t length = header.size();
   std::string text(reinterpret_cast<const char*>(&length), 8);
   WriteText(path, text + header + std::string(16, '\0'));
-  CHECK(Contains(OpenError(dir.path()),
-                 "tensor 'transformer.ln_f.bias' of shape [16] has dtype F8_E4M3, expected F32, "
-                 "BF16 or F16"));
+  CHECK(Has(OpenError(dir.path()),
+            "tensor 'transformer.ln_f.bias' of shape [16] has dtype F8_E4M3, expected F32, "
+            "BF16 or F16"));
   WeightsFile(true).Write(path);
   const uint64_t whole = fs::file_size(path);
   fs::resize_file(path, whole - 5);
-  CHECK(Contains(OpenError(dir.path()), "outside the file; is it cut short? Get it again"));
+  CHECK(Has(OpenError(dir.path()), "outside the file; is it cut short? Get it again"));
   fs::resize_file(path, 100);
-  CHECK(Contains(OpenError(dir.path()), "but the file ends after 92; get it again"));
+  CHECK(Has(OpenError(dir.path()), "but the file ends after 92; get it again"));
   WriteText(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
-  CHECK(Contains(OpenError(dir.path()), "is a Git LFS pointer"));
+  CHECK(Has(OpenError(dir.path()), "is a Git LFS pointer"));
 }
 
 TEST_CASE("hf weights: a model that transformers saved comes through bit by bit") {
@@ -231,15 +230,15 @@ TEST_CASE("hf weights: a config.json beside them must be the model's") {
   WriteHfWeights(dir.path(), SmallModel(), Table(), FixtureSource());
   ModelSpec spec = SmallModel();
   spec.heads = 4;  // the same shapes
-  CHECK(Contains(
+  CHECK(Has(
       ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
       "config.json: n_head is 2, but the model to train has 4; train with --model " + dir.path()));
   spec.layers = 3;
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
-                 "n_layer is 2, but the model to train has 3, n_head is 2, not 4; train with"));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
+            "n_layer is 2, but the model to train has 3, n_head is 2, not 4; train with"));
   WriteText(dir.path() + "/config.json", "{\"model_type\":\"llama9\"}");
-  CHECK(Contains(OpenError(dir.path()),
-                 "model_type: is \"llama9\", but the model to train is a \"gpt2\""));
+  CHECK(Has(OpenError(dir.path()),
+            "model_type: is \"llama9\", but the model to train is a \"gpt2\""));
 }
 
 // The fixture's tensors in two files and an index.
@@ -286,27 +285,26 @@ TEST_CASE("hf weights: sharded saves are read through their index") {
                            "a\\u0000.safetensors", "a.safetensors/"}) {
     CAPTURE(name);
     sharded.WriteIndex(fmt::format("{{\"weight_map\":{{\"x\":\"{}\"}}}}", name));
-    CHECK(Contains(error(), "is not the name of a file in the same folder"));
+    CHECK(Has(error(), "is not the name of a file in the same folder"));
   }
   sharded.WriteIndex(R"({"weight_map":{"x":1}})");
-  CHECK(Contains(error(), "is not the name of a file"));
+  CHECK(Has(error(), "is not the name of a file"));
   sharded.WriteIndex(R"({"weight_map":[]})");
-  CHECK(Contains(error(), "weight_map"));
+  CHECK(Has(error(), "weight_map"));
   sharded.WriteIndex(R"({"weight_map":{}})");
-  CHECK(Contains(error(), "names no files"));
+  CHECK(Has(error(), "names no files"));
   sharded.file_of()["transformer.ln_f.bias"] = "c.safetensors";
   sharded.WriteIndex();
-  CHECK(Contains(error(),
-                 "names c.safetensors, which is not in the folder (1 of 3 files are missing"));
+  CHECK(Has(error(), "names c.safetensors, which is not in the folder (1 of 3 files are missing"));
   sharded.file_of()["transformer.ln_f.bias"] = "a.safetensors";
   sharded.WriteIndex();
   WeightsFile cut(true);
   std::erase_if(cut.tensors, [](const auto& t) { return t.first < "transformer.h.1"; });
   cut.tensors.erase("transformer.ln_f.bias");
   cut.Write(sharded.path("b.safetensors"));
-  CHECK(Contains(error(), sharded.path("a.safetensors") +
-                              ": tensor 'transformer.ln_f.bias' of shape [16] is missing, which "
-                              "model.safetensors.index.json says is there"));
+  CHECK(Has(error(), sharded.path("a.safetensors") +
+                         ": tensor 'transformer.ln_f.bias' of shape [16] is missing, which "
+                         "model.safetensors.index.json says is there"));
 }
 
 TEST_CASE("hf weights: numbered files without an index are a whole if all are there") {
@@ -315,12 +313,12 @@ TEST_CASE("hf weights: numbered files without an index are a whole if all are th
   const std::string first = sharded.path("model-00001-of-00002.safetensors");
   const std::string second = sharded.path("model-00002-of-00002.safetensors");
   fs::rename(sharded.path("a.safetensors"), first);
-  CHECK(Contains(OpenError(sharded.folder()), "model-00002-of-00002.safetensors is missing"));
+  CHECK(Has(OpenError(sharded.folder()), "model-00002-of-00002.safetensors is missing"));
   fs::rename(sharded.path("b.safetensors"), second);
   CHECK(HoldsWeights(sharded.folder()));
   CheckValues(HfWeightsSource(sharded.folder(), SmallModel(), Table()));
   fs::rename(second, sharded.path("model-00002-of-00003.safetensors"));
-  CHECK(Contains(OpenError(sharded.folder()), "which belong together"));
+  CHECK(Has(OpenError(sharded.folder()), "which belong together"));
 }
 
 TEST_CASE("hf weights: random damage to an index is an error or an index, never worse") {
@@ -400,10 +398,10 @@ TEST_CASE("hf weights: a parameter of several published tensors leaves and comes
     SafetensorsWriter(other.path() + "/model.safetensors", PlanSafetensors(plan)).Finish();
     return OpenError(other.path(), table);
   };
-  CHECK(Contains(rewritten("transformer.h.1.mlp.y.weight", {}),
-                 "tensor 'transformer.h.1.mlp.y.weight' of shape [1, 16] is missing"));
-  CHECK(Contains(rewritten("transformer.h.1.mlp.y.weight", {16}),
-                 "'transformer.h.1.mlp.y.weight' has shape [16], expected [1, 16]"));
+  CHECK(Has(rewritten("transformer.h.1.mlp.y.weight", {}),
+            "tensor 'transformer.h.1.mlp.y.weight' of shape [1, 16] is missing"));
+  CHECK(Has(rewritten("transformer.h.1.mlp.y.weight", {16}),
+            "'transformer.h.1.mlp.y.weight' has shape [16], expected [1, 16]"));
 }
 
 TEST_CASE("hf weights: large reads leave nothing of the files in this process's memory") {

@@ -70,13 +70,13 @@ TEST_CASE("save room: too little is refused with both numbers") {
   demand.swap_dir = "/proc";  // another disk
   CHECK_NOTHROW(CheckSaveRoom(dir.path(), demand));
   demand.swap_dir = dir.path();
-  CHECK(Contains(ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); }),
-                 ", swap files on the same disk "));
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); }),
+            ", swap files on the same disk "));
   demand.swap_bytes = 0;
   demand.shard_bytes = {free / 2, free / 2};
   const std::string message = ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); });
-  CHECK(Contains(message, "--save " + dir.path() + ": the run needs up to "));
-  CHECK(Contains(message, " are free"));
+  CHECK(Has(message, "--save " + dir.path() + ": the run needs up to "));
+  CHECK(Has(message, " are free"));
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   rlimit low = before;
@@ -86,7 +86,7 @@ TEST_CASE("save room: too little is refused with both numbers") {
     CheckSaveRoom(dir.path(), {.shard_bytes = {1'000'001}, .final_bytes = 0});
   });
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
-  CHECK(Contains(limited, "ulimit -f"));
+  CHECK(Has(limited, "ulimit -f"));
 }
 
 TEST_CASE("save room: a folder that works is left as it was; mounts of object stores are known") {

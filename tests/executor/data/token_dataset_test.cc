@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "executor/data/token_file.h"
+#include "tests/has.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -70,12 +71,6 @@ std::string UsageError(const std::function<void()>& action) {
   }
   FAIL("no error");
   return "";
-}
-
-bool Contains(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE(text);
-  return found;
 }
 
 TEST_CASE("token dataset: text is its bytes") {
@@ -158,20 +153,16 @@ TEST_CASE("token dataset: tokens of 32 bits, by name or by header, join those of
   }
   CHECK(data.CheckVocab(0, 1, 1 << 20) == all.size());
 
-  CHECK(Contains(UsageError([&] { Open({folder.Write("odd.u32", "abcdef")}); }),
-                 "odd.u32: 6 bytes, not a multiple of 4, cannot be uint32 tokens"));
-  CHECK(Contains(
-      UsageError([&] { Open({folder.WriteLlmc<uint16_t>("e.u32", 20240520, 1, 1, {1})}); }),
-      "e.u32: the header says uint16 tokens, the name uint32; rename the file to .bin"));
-  CHECK(Contains(
-      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("f.u16", 20240801, 7, 1, {1})}); }),
-      "f.u16: the header says uint32 tokens, the name uint16"));
-  CHECK(Contains(
-      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("g.bin", 20240801, 1, 1, {1})}); }),
-      "token file version 1, with magic number 20240801 only version 7"));
-  CHECK(Contains(
-      UsageError([&] { Open({folder.WriteLlmc<uint32_t>("h.bin", 20240801, 7, 3, {1})}); }),
-      "the header says 3 uint32 tokens (1036 bytes in all), the file has 1028 bytes"));
+  CHECK(Has(UsageError([&] { Open({folder.Write("odd.u32", "abcdef")}); }),
+            "odd.u32: 6 bytes, not a multiple of 4, cannot be uint32 tokens"));
+  CHECK(Has(UsageError([&] { Open({folder.WriteLlmc<uint16_t>("e.u32", 20240520, 1, 1, {1})}); }),
+            "e.u32: the header says uint16 tokens, the name uint32; rename the file to .bin"));
+  CHECK(Has(UsageError([&] { Open({folder.WriteLlmc<uint32_t>("f.u16", 20240801, 7, 1, {1})}); }),
+            "f.u16: the header says uint32 tokens, the name uint16"));
+  CHECK(Has(UsageError([&] { Open({folder.WriteLlmc<uint32_t>("g.bin", 20240801, 1, 1, {1})}); }),
+            "token file version 1, with magic number 20240801 only version 7"));
+  CHECK(Has(UsageError([&] { Open({folder.WriteLlmc<uint32_t>("h.bin", 20240801, 7, 3, {1})}); }),
+            "the header says 3 uint32 tokens (1036 bytes in all), the file has 1028 bytes"));
 }
 
 TEST_CASE("token dataset: bare uint32 tokens under a name of uint16 ones are noticed") {
@@ -182,7 +173,7 @@ TEST_CASE("token dataset: bare uint32 tokens under a name of uint16 ones are not
   for (size_t i = 0; i < narrow.size(); ++i) narrow[i] = static_cast<uint16_t>(i * 7919);
   const auto file = folder.WriteU32("a.bin", wide);
   TokenDataset data = Open({file});
-  CHECK(Contains(UsageError([&] { data.SetVocab(128'256); }), "a.bin: a bare file of this name"));
+  CHECK(Has(UsageError([&] { data.SetVocab(128'256); }), "a.bin: a bare file of this name"));
   CHECK_NOTHROW(data.SetVocab(50'257));  // no model of 32-bit ids
   CHECK_NOTHROW(Open({folder.WriteU16("b.bin", narrow)}).SetVocab(128'256));
   CHECK_NOTHROW(Open({folder.WriteU16("c.bin", std::vector<uint16_t>(6000))}).SetVocab(128'256));
@@ -213,10 +204,10 @@ TEST_CASE("token dataset: every part of the stream is held against the vocabular
     CAPTURE(at);
     wide[at] = 0xffffffff;
     for (const int parts : {1, 3}) {
-      CHECK(Contains(UsageError([&] { check_all(128'256, parts); }),
-                     fmt::format("a.u32: token 4294967295 at position {} is outside the model's "
-                                 "vocabulary of 128256",
-                                 at)));
+      CHECK(Has(UsageError([&] { check_all(128'256, parts); }),
+                fmt::format("a.u32: token 4294967295 at position {} is outside the model's "
+                            "vocabulary of 128256",
+                            at)));
     }
     TokenDataset data = open();
     data.SetVocab(128'256);
@@ -225,10 +216,9 @@ TEST_CASE("token dataset: every part of the stream is held against the vocabular
     wide[at] = 7;
   }
   narrow.back() = 8;
-  CHECK(
-      Contains(UsageError([&] { check_all(8, 5); }),
-               "b.u16: token 8 at position 100000 is outside the model's vocabulary of 8; make the "
-               "file with this model's tokenizer, or train a model of at least 9 tokens"));
+  CHECK(Has(UsageError([&] { check_all(8, 5); }),
+            "b.u16: token 8 at position 100000 is outside the model's vocabulary of 8; make the "
+            "file with this model's tokenizer, or train a model of at least 9 tokens"));
   narrow.back() = 65'535;
   check_all(65'536, 5);
 }
@@ -244,7 +234,7 @@ TEST_CASE("token dataset: of much data blocks are looked at, evenly spread") {
   CHECK(look(48 << 20) == tokens.size());
   CHECK(look(16 << 20) == 4 << 20);
   tokens[(3 << 20) + 5] = 8;  // in the second block of the four
-  CHECK(Contains(UsageError([&] { look(16 << 20); }), "token 8 at position 3145733"));
+  CHECK(Has(UsageError([&] { look(16 << 20); }), "token 8 at position 3145733"));
 }
 
 TEST_CASE("token dataset: random headers are an error or tokens, never worse") {
@@ -285,23 +275,23 @@ TEST_CASE("token dataset: what cannot be read") {
   folder.Write("empty/x", "");
   const auto odd = folder.Write("odd.bin", "abc");
   const std::string dir = folder.path();
-  CHECK(Contains(UsageError([&] { Open({dir + "/missing"}); }), "missing: cannot open: No such"));
-  CHECK(Contains(UsageError([&] { Open({dir + "/none"}); }), "none: the folder holds no files"));
-  CHECK(Contains(UsageError([&] { Open({dir + "/empty"}); }), "every file is empty"));
-  CHECK(Contains(UsageError([&] { Open({}); }), "no file"));
-  CHECK(Contains(UsageError([&] { Open({odd}); }), "odd.bin: 3 bytes"));
+  CHECK(Has(UsageError([&] { Open({dir + "/missing"}); }), "missing: cannot open: No such"));
+  CHECK(Has(UsageError([&] { Open({dir + "/none"}); }), "none: the folder holds no files"));
+  CHECK(Has(UsageError([&] { Open({dir + "/empty"}); }), "every file is empty"));
+  CHECK(Has(UsageError([&] { Open({}); }), "no file"));
+  CHECK(Has(UsageError([&] { Open({odd}); }), "odd.bin: 3 bytes"));
   const auto mixed = UsageError([&] { Open({text, tokens}); });
-  CHECK(Contains(mixed, "a.txt is text"));
-  CHECK(Contains(mixed, "a.bin is a file of tokens"));
-  CHECK(Contains(UsageError([&] { Open({tokens, text}); }), "a.txt is text"));
+  CHECK(Has(mixed, "a.txt is text"));
+  CHECK(Has(mixed, "a.bin is a file of tokens"));
+  CHECK(Has(UsageError([&] { Open({tokens, text}); }), "a.txt is text"));
   REQUIRE(::mkfifo((dir + "/pipe").c_str(), 0600) == 0);
-  CHECK(Contains(UsageError([&] { Open({dir + "/pipe"}); }), "not a regular file"));
+  CHECK(Has(UsageError([&] { Open({dir + "/pipe"}); }), "not a regular file"));
   const auto version = folder.WriteLlmc<uint16_t>("v.bin", 20240520, 2, 1, {1});
-  CHECK(Contains(UsageError([&] { Open({version}); }), "token file version 2"));
+  CHECK(Has(UsageError([&] { Open({version}); }), "token file version 2"));
   for (const int32_t count : {0, 1, 3, -1, 2147483647}) {
     const auto wrong = folder.WriteLlmc<uint16_t>("w.bin", 20240520, 1, count, {1, 2});
-    CHECK(Contains(UsageError([&] { Open({wrong}); }),
-                   "w.bin: the header says " + std::to_string(count) + " uint16 tokens"));
+    CHECK(Has(UsageError([&] { Open({wrong}); }),
+              "w.bin: the header says " + std::to_string(count) + " uint16 tokens"));
   }
 }
 
@@ -314,15 +304,15 @@ TEST_CASE("token dataset: tokens outside the vocabulary are named when read") {
   std::vector<int32_t> good(4);
   CHECK_NOTHROW(data.Read(0, good));
   std::vector<int32_t> bad(2);
-  CHECK(Contains(UsageError([&] { data.Read(3, bad); }),
-                 "b.bin: token 100 at position 1 is outside the model's vocabulary of 100"));
+  CHECK(Has(UsageError([&] { data.Read(3, bad); }),
+            "b.bin: token 100 at position 1 is outside the model's vocabulary of 100"));
   data.SetVocab(101);
   CHECK_NOTHROW(data.Read(3, bad));
   CHECK(bad == std::vector<int32_t>{4, 100});
 
   TokenDataset text = Open({folder.Write("t.txt", "hello")});
   CHECK_NOTHROW(text.SetVocab(50257));
-  CHECK(Contains(UsageError([&] { text.SetVocab(255); }), "t.txt: text has 256 tokens"));
+  CHECK(Has(UsageError([&] { text.SetVocab(255); }), "t.txt: text has 256 tokens"));
 }
 
 TEST_CASE("token file: write, read back, and the header llm.c expects") {
@@ -345,7 +335,7 @@ TEST_CASE("token file: write, read back, and the header llm.c expects") {
   CHECK(Open({path}).size() == 7);
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
 
-  CHECK(Contains(UsageError([&] { WriteTokenFile(folder.path() + "/x.txt", tokens); }), ".bin"));
+  CHECK(Has(UsageError([&] { WriteTokenFile(folder.path() + "/x.txt", tokens); }), ".bin"));
   const std::vector<int32_t> outside = {70'000};
   CHECK_THROWS_AS(WriteTokenFile(path, outside), CheckFailure);
   CHECK(Open({path}).size() == 7);
@@ -370,7 +360,7 @@ TEST_CASE("token file: text becomes a file of its bytes") {
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code() == ExitCode::kRuntime);
-    CHECK(Contains(error.what(), "/no/such/.x.bin.tmp: cannot create: No such file"));
+    CHECK(Has(error.what(), "/no/such/.x.bin.tmp: cannot create: No such file"));
   }
 }
 

@@ -219,8 +219,8 @@ TEST_CASE("an error of any rank's writer reaches all of them, with its name, and
       });
       for (const std::string& error : errors) {
         CHECK(error == errors[0]);
-        CHECK(Contains(error, "rank " + std::to_string(failing_rank) + ": "));
-        CHECK(Contains(error, "No space left"));
+        CHECK(Has(error, "rank " + std::to_string(failing_rank) + ": "));
+        CHECK(Has(error, "No space left"));
       }
       CHECK(OpenCheckpoint(dir.path()).meta().step == 4);
       CHECK(IsConsistent(OpenCheckpoint(dir.path())));
@@ -247,8 +247,8 @@ TEST_CASE("an error that may pass has all ranks write the copy anew, three times
       for (const std::string& error : errors) {
         CHECK(error.empty() == (times < 3));
         if (times == 3) {
-          CHECK(Contains(error, "rank " + std::to_string(failing) + ": "));
-          CHECK(Contains(error, "Input/output error"));
+          CHECK(Has(error, "rank " + std::to_string(failing) + ": "));
+          CHECK(Has(error, "Input/output error"));
         }
       }
       CHECK(HasCheckpoint(dir.path()) == (times < 3));
@@ -384,7 +384,7 @@ TEST_CASE("a background save that is given up leaves nothing, and does not keep 
                         });
     save.Begin(SmallMeta(8));
     while (save.moves() < 20) std::this_thread::sleep_for(milliseconds(1));
-    CHECK(Contains(save.Doing(), "saving step 8: rank 0 writes its files in "));
+    CHECK(Has(save.Doing(), "saving step 8: rank 0 writes its files in "));
     CHECK_FALSE(save.Look(1).has_value());
   }
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
@@ -427,9 +427,9 @@ TEST_CASE("watch: a writer that hangs is found and named") {
   CHECK(save.Wait().filename() == "step-00000008");
   watch->ObserveBeside(nullptr, Watch::Seconds(0));
   watch.reset();  // it writes no more
-  CHECK(Contains(watching.written, "saving step 8: rank 0 writes its files in "));
-  CHECK(Contains(watching.written, "without getting anywhere"));
-  CHECK(Contains(watching.written, "did not end within"));
+  CHECK(Has(watching.written, "saving step 8: rank 0 writes its files in "));
+  CHECK(Has(watching.written, "without getting anywhere"));
+  CHECK(Has(watching.written, "did not end within"));
 }
 
 TEST_CASE("watch: a writer that is slow but gets on, or is at rest, is let be") {

@@ -125,8 +125,8 @@ TEST_CASE("a rank that cannot write fails the save everywhere and harms nothing"
     });
     for (const std::string& error : errors) {
       CHECK(error == errors[0]);
-      CHECK(Contains(error, "rank " + std::to_string(failing) + ": "));
-      CHECK(Contains(error, "No space left"));
+      CHECK(Has(error, "rank " + std::to_string(failing) + ": "));
+      CHECK(Has(error, "No space left"));
     }
     const CheckpointSource source = OpenCheckpoint(dir.path());
     CHECK(source.meta().step == 4);
@@ -141,7 +141,7 @@ TEST_CASE("rank 0 failing to commit fails the others") {
     AtFile hook("meta.json", /*die=*/false);
     SaveAsRank(group, dir.path(), layout, 8, group.rank() == 0 ? &hook : nullptr);
   });
-  for (const std::string& error : errors) CHECK(Contains(error, "rank 0: "));
+  for (const std::string& error : errors) CHECK(Has(error, "rank 0: "));
   CHECK_FALSE(HasCheckpoint(dir.path()));
   CHECK(NothingUnfinished(dir.path()));
 }
@@ -198,7 +198,7 @@ TEST_CASE("save: after a failed fsync all of it is written anew, by every rank")
       });
       for (const std::string& error : errors) {
         CHECK(error.empty() == (times < 3));
-        if (times == 3) CHECK(Contains(error, "Input/output error"));
+        if (times == 3) CHECK(Has(error, "Input/output error"));
       }
       const CheckpointSource source = OpenCheckpoint(dir.path());
       CHECK(source.meta().step == (times < 3 ? 8 : 4));
@@ -245,7 +245,7 @@ TEST_CASE("ranks with different plans, data or options are told what differs") {
   });
   for (const std::string& error : errors) {
     CHECK(error == errors[0]);
-    CHECK(Contains(error, "--steps: rank 2 has 200, rank 0 100"));
+    CHECK(Has(error, "--steps: rank 2 has 200, rank 0 100"));
   }
 }
 

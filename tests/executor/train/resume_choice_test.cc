@@ -107,9 +107,9 @@ TEST_CASE("checkpoint choice: a damaged one falls back to the newest intact one,
     choices = Choose(saved.dir.path(), true);
     for (const std::string& error : choices.errors) {
       CHECK(error == choices.errors[0]);
-      CHECK(Contains(error, damage.message));
-      CHECK(Contains(error, "step-00000030"));
-      CHECK(Contains(error, "--strict-resume: no other checkpoint is taken"));
+      CHECK(Has(error, damage.message));
+      CHECK(Has(error, "step-00000030"));
+      CHECK(Has(error, "--strict-resume: no other checkpoint is taken"));
     }
     // The one before too.
     FlipLastByte(saved.folder(20) / "rank-0001.safetensors");
@@ -118,8 +118,8 @@ TEST_CASE("checkpoint choice: a damaged one falls back to the newest intact one,
     FlipLastByte(saved.folder(10) / "rank-0000.safetensors");
     choices = Choose(saved.dir.path(), false);
     for (const std::string& error : choices.errors) {
-      CHECK(Contains(error, damage.message));
-      CHECK(Contains(error, "is intact"));
+      CHECK(Has(error, damage.message));
+      CHECK(Has(error, "is intact"));
     }
   }
 }
@@ -157,7 +157,7 @@ TEST_CASE("checkpoint choice: another model is refused, not passed over") {
   ModelSpec spec = SmallModel();
   spec.layers = 3;
   const Choices choices = Choose(saved.dir.path(), false, kRanks, spec);
-  for (const std::string& error : choices.errors) CHECK(Contains(error, "layers 2, the one to"));
+  for (const std::string& error : choices.errors) CHECK(Has(error, "layers 2, the one to"));
 }
 
 TEST_CASE("checkpoint choice: what latest holds does not hide what is intact") {
@@ -166,7 +166,7 @@ TEST_CASE("checkpoint choice: what latest holds does not hide what is intact") {
     const Saved saved;
     std::ofstream(CheckpointsFolder(saved.dir.path()) / "latest") << text;
     CHECK(AllAre(Choose(saved.dir.path(), false).folders, "step-00000030"));
-    CHECK(Contains(Choose(saved.dir.path(), true).errors[0], "latest: "));
+    CHECK(Has(Choose(saved.dir.path(), true).errors[0], "latest: "));
   }
 }
 

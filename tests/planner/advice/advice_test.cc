@@ -10,6 +10,7 @@
 #include "planner/advice/flips.h"
 #include "planner/estimate/choices.h"
 #include "planner/report/report_text.h"
+#include "tests/has.h"
 #include "tests/planner/search_fixture.h"
 
 namespace zeroplan {
@@ -69,14 +70,6 @@ struct Advised {
   std::vector<std::string> lines;
 };
 
-bool Has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  CAPTURE(part);
-  const bool has = text.find(part) != std::string::npos;
-  CHECK(has);
-  return has;
-}
-
 // By how much the best is faster, from the two rates.
 std::string SlowerText(const ChoiceEstimate& other, const ChoiceEstimate& best) {
   const double slower = *best.time.tokens_per_second / *other.time.tokens_per_second - 1;
@@ -94,7 +87,7 @@ void CheckFitsFrom(const Advised& advised, const StageBest& stage, const std::st
   question.gpu_capacity_bytes = UINT64_MAX / 4;
   const std::optional<Found> least = alone.Best(question).found;
   REQUIRE(least);
-  Has(line, fmt::format("it would fit from {} a GPU on", FormatBytes(least->gpu_bytes)));
+  CHECK(Has(line, fmt::format("it would fit from {} a GPU on", FormatBytes(least->gpu_bytes))));
   question.objective = Objective::kThroughput;
   question.gpu_capacity_bytes = least->gpu_bytes;
   CHECK(alone.Best(question).found);
@@ -115,15 +108,15 @@ int CheckOthers(const Advised& advised) {
     CAPTURE(stage.stage);
     REQUIRE(about.size() == 1);
     if (stage.candidate) {
-      Has(about[0], SlowerText(stage.estimate, advised.best()));
-      Has(about[0], fmt::format("micro-batch {}", stage.candidate->micro_batch));
+      CHECK(Has(about[0], SlowerText(stage.estimate, advised.best())));
+      CHECK(Has(about[0], fmt::format("micro-batch {}", stage.candidate->micro_batch)));
       continue;
     }
     ++absent;
-    Has(about[0], fmt::format("Stage {} does not fit", stage.stage));
+    CHECK(Has(about[0], fmt::format("Stage {} does not fit", stage.stage)));
     const uint64_t short_by = stage.estimate.footprint.gpu_total() -
                               advised.fixture.inputs.clusters[0].cluster.gpu_capacity_bytes;
-    Has(about[0], fmt::format("GPU memory short by {}", FormatBytes(short_by)));
+    CHECK(Has(about[0], fmt::format("GPU memory short by {}", FormatBytes(short_by))));
     CheckFitsFrom(advised, stage, about[0]);
   }
   return absent;
@@ -138,9 +131,10 @@ TEST_CASE("Advise: every other stage has its paragraph, with its loss or its sho
     const Advised advised(c);
     absent += CheckOthers(advised);
     const std::string& chosen = advised.lines[0];
-    Has(chosen, "Chosen: " + SetupLabel(advised.best().setup));
-    Has(chosen, fmt::format("{} of {} a GPU", FormatBytes(advised.best().footprint.gpu_total()),
-                            FormatBytes(c.gpu_bytes)));
+    CHECK(Has(chosen, "Chosen: " + SetupLabel(advised.best().setup)));
+    CHECK(
+        Has(chosen, fmt::format("{} of {} a GPU", FormatBytes(advised.best().footprint.gpu_total()),
+                                FormatBytes(c.gpu_bytes))));
   }
   CHECK(absent >= 3);
 }
@@ -172,7 +166,7 @@ void CheckCrossovers(const Advised& advised, bool network) {
   const std::vector<std::string> expected = Crossovers(advised, network);
   const std::vector<std::string> lines = advised.Beginning("Crossover: ");
   REQUIRE(lines.size() == expected.size());
-  for (size_t i = 0; i < lines.size(); ++i) Has(lines[i], expected[i]);
+  for (size_t i = 0; i < lines.size(); ++i) CHECK(Has(lines[i], expected[i]));
   CHECK(advised.Beginning("No crossover").size() == (expected.empty() ? 1 : 0));
 }
 
@@ -201,8 +195,8 @@ TEST_CASE("Advise: where one stage alone fits the text says that no bandwidth ch
     CHECK(line.find("Crossover: ") == std::string::npos);
     if (line.rfind("No crossover found: ", 0) != 0) continue;
     ++said;
-    Has(line, "stage 3 stays the answer");
-    Has(line, "between nodes");
+    CHECK(Has(line, "stage 3 stays the answer"));
+    CHECK(Has(line, "between nodes"));
   }
   CHECK(said == 1);
 }

@@ -10,15 +10,12 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
 #include "tests/error_of.h"
+#include "tests/has.h"
 
 namespace zeroplan {
 namespace {
 
 using Json = nlohmann::json;
-
-bool Has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 bool HasLine(const std::string& text, const std::string& line) {
   return Has("\n" + text, "\n" + line + "\n");
 }
@@ -195,7 +192,7 @@ TEST_CASE("formats: hf-trainer with FSDP2") {
   // With one micro-step there is nothing to keep.
   request.setup.batch.grad_accum = 1;
   for (const std::string& argument : WriteFormat(request).arguments) {
-    CHECK_FALSE(Has(argument, "accelerator_config"));
+    CHECK(Lacks(argument, "accelerator_config"));
   }
 }
 
@@ -324,7 +321,7 @@ TEST_CASE("formats: torchtitan") {
   other.setup.batch.world_size = 16;
   const WrittenConfig unknown = WriteFormat(other);
   const std::string& text = unknown.files.at(0).text;
-  CHECK_FALSE(Has(text, "[model]"));
+  CHECK(Lacks(text, "[model]"));
   CHECK(HasLine(text, "fsdp_reshard_after_forward = \"never\""));
   CHECK(HasLine(text, "enable = false"));
   CHECK(HasLine(text, "mode = \"none\""));
