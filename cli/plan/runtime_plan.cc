@@ -105,9 +105,13 @@ class RuntimePlanner {
     const TrainSetup& base = request_.inputs().base;
     inputs.setups = RuntimeSetups(runtime_, inputs.model, of_gpus, base, KeysOf(options_, base));
     if (!options_.deepspeed_file.empty()) {
-      // One that the runtime itself cannot do is its own to refuse.
-      if (inputs.setups.size() == 1) Search(inputs);
-      KeepWritable(FormatOf(options_), runtime_, inputs.setups);
+      const ConfigFormat format = FormatOf(options_);
+      // One that the runtime itself cannot do either is the runtime's to refuse.
+      if (inputs.setups.size() == 1 &&
+          !FormatCannot(format, runtime_, inputs.setups.front()).empty()) {
+        Search(inputs);
+      }
+      KeepWritable(format, runtime_, inputs.setups);
     }
     return inputs;
   }
