@@ -1,7 +1,7 @@
 #include "core/lowering/emitter.h"
 
 #include "core/base/error.h"
-#include "core/program/attention_path.h"
+#include "core/program/launch_workspace.h"
 
 namespace zeroplan {
 
@@ -31,17 +31,6 @@ void Emitter::Push(const OneOp& op, Stream stream) {
   out_.push_back({op, stream, when_, phase_, layer_});
 }
 
-// What `row_bytes`, the row's workspace, is in this program.
-uint64_t Emitter::AttentionBytes(KernelId kernel, const KernelDims& dims, bool documents,
-                                 uint64_t row_bytes) const {
-  const bool backward = kernel == KernelId::kAttentionBackward;
-  if (!backward && kernel != KernelId::kAttentionForward) return row_bytes;
-  const bool deterministic = program_.setup.deterministic;
-  // Of deterministic ones the plain kernels run, without a workspace.
-  if (documents && !deterministic) return AttentionDocumentsBytes(dims, backward);
-  return backward ? AttentionWorkspaceBytes(dims, deterministic) : row_bytes;
-}
-
 void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
                      std::initializer_list<Ref> args, Stream stream, const KernelScalars& scalars,
                      const Ref& starts) {
@@ -55,8 +44,8 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   launch.arg_count = static_cast<uint16_t>(args.size());
   // What the host runs is the CPU's kernel, whatever the program's backend.
   const Backend backend = stream == Stream::kHost ? Backend::kCpu : program_.backend;
-  uint64_t bytes = row.workspace_bytes(dims, backend);
-  if (bytes > 0) bytes = AttentionBytes(kernel, dims, !starts.null(), bytes);
+  const uint64_t bytes =
+      LaunchWorkspaceBytes(kernel, dims, backend, !starts.null(), program_.setup.deterministic);
   if (bytes > 0) {
     ZEROPLAN_CHECK(static_cast<int>(args.size()) < row.args.size() &&
                        row.args[args.size()] == ArgMode::kScratch,

@@ -52,8 +52,6 @@ class Emitter {
   void Release(BufferId buffer);  // an explicit Free (insert_lifetimes adds the others)
 
  private:
-  uint64_t AttentionBytes(KernelId kernel, const KernelDims& dims, bool documents,
-                          uint64_t row_bytes) const;
   template <typename OneOp>
   void Push(const OneOp& op, Stream stream);
   Program& program_;

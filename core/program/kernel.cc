@@ -92,13 +92,14 @@ uint64_t MatmulWorkspace(const KernelDims&, Backend backend) {
   return backend == Backend::kCuda ? uint64_t{32} << 20 : 0;
 }
 
+// The next two: with documents, and backward of deterministic programs, LaunchWorkspaceBytes says
+// another.
 // What cuDNN 9's Hopper kernels ask for, measured at 9.14 and 9.19. Without it the library falls
 // back on kernels of an older design that take half as long again.
 uint64_t AttentionForwardWorkspace(const KernelDims&, Backend backend) {
   return backend == Backend::kCuda ? 256 : 0;
 }
 
-// Of setups that are deterministic the emitter takes AttentionWorkspaceBytes instead.
 uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
   return backend == Backend::kCuda ? AttentionWorkspaceBytes(d, false) : 0;
 }

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/program/attention_path.h"
+#include "core/program/launch_workspace.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #if __has_include("executor/kernels/cuda/gemm/gemm_plans.h")
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
@@ -62,11 +62,12 @@ uint64_t ScratchBytes(const KernelCall& call) {
   const auto starts = static_cast<size_t>(row.starts);
   const bool documents =
       row.starts >= 0 && starts < call.args.size() && call.args[starts].data != nullptr;
-  const bool backward = call.id == KernelId::kAttentionBackward;
-  if (documents && (backward || call.id == KernelId::kAttentionForward)) {
-    return AttentionDocumentsBytes(call.dims, backward);
-  }
-  return row.workspace_bytes(call.dims, Backend::kCuda);
+#ifdef ZEROPLAN_TEST_ATTENTION_PLANS
+  const bool deterministic = TestLaunch().attention->deterministic();
+#else
+  const bool deterministic = false;
+#endif
+  return LaunchWorkspaceBytes(call.id, call.dims, Backend::kCuda, documents, deterministic);
 }
 
 }  // namespace
