@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "core/model/param_table.h"
 #include "core/program/layout.h"
+#include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/shard_ranges.h"
 #include "executor/process/single_process.h"
@@ -83,6 +85,18 @@ inline CheckpointMeta SmallMeta(int64_t step) {
   return meta;
 }
 
+// Rank `rank` alone of what WriteState writes.
+inline StepState WriteRank(const ParamLayout& layout, int rank, StateSink& sink, int64_t step) {
+  class Drop : public StateSink {
+   public:
+    void Write(const TensorRange&, std::span<const float>) override {}
+  } drop;
+  std::vector<StateSink*> sinks(layout.world_size, &drop);
+  if (rank < static_cast<int>(layout.world_size)) sinks[static_cast<size_t>(rank)] = &sink;
+  WriteState(layout, sinks, step);
+  return SmallMeta(step).state;
+}
+
 struct SaveOptions {
   int world_size = 1;  // if the layout's is not it (stage 0)
   int keep = 2;
@@ -137,6 +151,31 @@ inline bool IsConsistent(const CheckpointSource& source) {
   }
   return source.meta().state.step == step &&
          source.meta().samples_consumed == SmallMeta(step).samples_consumed;
+}
+
+// Of what lies in `folder`, sorted.
+inline std::vector<std::string> FileNames(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Whether no save in `dir` left what it had begun (kStagingPrefix and the like).
+inline bool NothingUnfinished(const std::filesystem::path& dir) {
+  const std::vector<std::string> names = FileNames(CheckpointsFolder(dir));
+  return std::none_of(names.begin(), names.end(),
+                      [](const std::string& name) { return name.starts_with('.'); });
+}
+
+inline void FlipLastByte(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 1));
 }
 
 }  // namespace zeroplan

@@ -15,15 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> Names(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 TEST_CASE("shard ranges: ranks cover every tensor once") {
   for (const int stage : {0, 1, 2, 3}) {
     for (const int world_size : {1, 2, 3, 7, 64}) {
@@ -151,21 +142,21 @@ TEST_CASE("checkpoint: the newest stay, leftovers go") {
   std::ofstream(checkpoints / ".tmp-file") << "x";
   std::ofstream(checkpoints / "notes.txt") << "mine";
   for (const int64_t step : {10, 20, 30}) SaveCheckpoint(dir.path(), layout, step);
-  CHECK(Names(checkpoints) ==
+  CHECK(FileNames(checkpoints) ==
         std::vector<std::string>{"latest", "notes.txt", "step-00000020", "step-00000030"});
   // A run started over: its small steps are the newest all the same.
   SaveCheckpoint(dir.path(), layout, 5);
-  CHECK(Names(checkpoints) ==
+  CHECK(FileNames(checkpoints) ==
         std::vector<std::string>{"latest", "notes.txt", "step-00000005", "step-00000030"});
   CHECK(OpenCheckpoint(dir.path()).meta().step == 5);
   // The same step again.
   CHECK(SaveCheckpoint(dir.path(), layout, 5).filename() == "step-00000005-1");
-  CHECK(Names(checkpoints) ==
+  CHECK(FileNames(checkpoints) ==
         std::vector<std::string>{"latest", "notes.txt", "step-00000005", "step-00000005-1"});
   SaveCheckpoint(dir.path(), layout, 6, {.keep = 1});
-  CHECK(Names(checkpoints) == std::vector<std::string>{"latest", "notes.txt", "step-00000006"});
+  CHECK(FileNames(checkpoints) == std::vector<std::string>{"latest", "notes.txt", "step-00000006"});
   for (const int64_t step : {7, 8, 9}) SaveCheckpoint(dir.path(), layout, step, {.keep = 3});
-  CHECK(Names(checkpoints).size() == 5);
+  CHECK(FileNames(checkpoints).size() == 5);
   CHECK(IsConsistent(OpenCheckpoint(dir.path())));
 }
 
@@ -179,10 +170,10 @@ TEST_CASE("checkpoint: unfinished saves leave nothing, misuse is noticed") {
                              ThrowRuntime("the GPU is gone");
                            }),
                   Error);
-  CHECK(Names(CheckpointsFolder(dir.path())).empty());
+  CHECK(FileNames(CheckpointsFolder(dir.path())).empty());
   const auto misuse = [&](const ParamLayout& of, const WriteSinks& write) {
     CHECK_THROWS_AS(SaveWith(dir.path(), of, SmallMeta(1), {.world_size = 2}, write), CheckFailure);
-    CHECK(Names(CheckpointsFolder(dir.path())).empty());
+    CHECK(FileNames(CheckpointsFolder(dir.path())).empty());
   };
   misuse(layout, [](const auto&) {});  // nothing was written
   const ShardRange range = RankRanges(layout, 1).front();

@@ -33,14 +33,6 @@ struct Saved {
   }
 };
 
-void FlipLastByte(const fs::path& path) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-1, std::ios::end);
-  const int last = file.get();
-  file.seekp(-1, std::ios::end);
-  file.put(static_cast<char>(last ^ 1));
-}
-
 TEST_CASE("checkpoint verify: every damaged file is named, and what --resume takes") {
   const Saved saved;
   FolderReport report = Look(saved.dir.path());

@@ -12,13 +12,13 @@
 #include <random>
 #include <thread>
 
-#include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/data/token_dataset.h"
 #include "executor/data/token_file.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/quiet_log.h"
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
@@ -47,17 +47,6 @@ class AtStep : public IoHook {
   int at_, error_, count_ = 0;
   std::string path_;
   IoStep step_ = IoStep::kCreate;
-};
-
-class QuietLog {
- public:
-  QuietLog() : before_(GetLogLevel()) { SetLogLevel(LogLevel::kQuiet); }
-  ~QuietLog() { SetLogLevel(before_); }
-  QuietLog(const QuietLog&) = delete;
-  QuietLog& operator=(const QuietLog&) = delete;
-
- private:
-  LogLevel before_;
 };
 
 // Runs `child` in a process of its own; returns its wait status.
@@ -95,10 +84,7 @@ TEST_CASE("save: an error at any step leaves the checkpoint before") {
       CHECK(error.code() == ExitCode::kRuntime);
       CHECK(Has(error.what(), std::strerror(ENOSPC)));
       CHECK(Has(error.what(), hook.path()));
-      // Nothing half-done is left to fill the disk.
-      for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir.path()))) {
-        CHECK_FALSE(entry.path().filename().string().starts_with("."));
-      }
+      CHECK(NothingUnfinished(dir.path()));  // to fill the disk
     }
     reached = hook.reached();
     const CheckpointSource source = OpenCheckpoint(dir.path());
@@ -142,9 +128,7 @@ TEST_CASE("save: death at any step leaves the checkpoint before or the new one")
       // The next save cleans up.
       SaveCheckpoint(dir.path(), layout, 4);
       CHECK(OpenCheckpoint(dir.path()).meta().step == 4);
-      for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir.path()))) {
-        CHECK_FALSE(entry.path().filename().string().starts_with("."));
-      }
+      CHECK(NothingUnfinished(dir.path()));
       CHECK(ListCheckpoints(dir.path()).size() <= 2);
     }
     CHECK(newest == 3);

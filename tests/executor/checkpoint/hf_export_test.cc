@@ -36,15 +36,6 @@ const std::vector<ParamTensor>& Table() {
   return *table;
 }
 
-std::vector<std::string> NamesIn(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 Json ReadJson(const fs::path& path) {
   std::ifstream file(path);
   return Json::parse(file);
@@ -102,11 +93,11 @@ TEST_CASE("hf export: one file or several, in each dtype, come back") {
       const char* names[] = {"float32", "bfloat16", "float16"};
       CHECK(ReadJson(folder / "config.json")["torch_dtype"] == names[static_cast<int>(dtype)]);
       if (max_bytes > 1'000'000) {
-        CHECK(NamesIn(folder) == std::vector<std::string>{"config.json", "model.safetensors"});
+        CHECK(FileNames(folder) == std::vector<std::string>{"config.json", "model.safetensors"});
         continue;
       }
       const Json index = ReadJson(folder / kWeightsIndexFile);
-      const size_t files = NamesIn(folder).size() - 2;
+      const size_t files = FileNames(folder).size() - 2;
       CHECK(files > 1);
       uint64_t total = 0, tensors = 0;
       for (size_t i = 1; i <= files; ++i) {
@@ -139,7 +130,7 @@ TEST_CASE("hf export: over an earlier save of any number of files nothing old st
     WriteHfWeights(folder, SmallModel(), Table(), WavySource(), {.max_shard_bytes = max_bytes});
     CheckValues(folder, Dtype::kF32);
     const WeightFiles files = FindWeightFiles(folder);
-    CHECK(NamesIn(folder).size() == files.files.size() + (files.index.empty() ? 1 : 2));
+    CHECK(FileNames(folder).size() == files.files.size() + (files.index.empty() ? 1 : 2));
   }
 }
 
@@ -177,8 +168,8 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
   CHECK_FALSE(written.contains("torch_dtype"));
   config["dtype"] = "bfloat16";
   CHECK(written == config);
-  CHECK(NamesIn(folder).size() == 2 + 13);
-  for (const std::string& name : NamesIn(folder)) {
+  CHECK(FileNames(folder).size() == 2 + 13);
+  for (const std::string& name : FileNames(folder)) {
     if (name == "config.json" || name == kWeightsFile) continue;
     CHECK(ReadBytes(folder / name) == name + std::string("\0 bytes", 7));
   }
@@ -189,7 +180,7 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
                  {.dtype = Dtype::kF16, .source = folder});
   CheckValues(folder, Dtype::kF16);
   CHECK(ReadJson(folder / "config.json")["dtype"] == "float16");
-  CHECK(NamesIn(folder).size() == 2 + 13);
+  CHECK(FileNames(folder).size() == 2 + 13);
 
   // A config that only zeroplan reads, and none: the family's own.
   Write(source / "config.json", "// mine\n" + config.dump());

@@ -78,14 +78,7 @@ struct Rank {
     return save;
   }
   void Write(const ParamLayout& layout, StateSink& sink) const {
-    class Drop : public StateSink {
-     public:
-      void Write(const TensorRange&, std::span<const float>) override {}
-    } drop;
-    std::vector<StateSink*> sinks(layout.world_size, &drop);
-    const auto rank = static_cast<size_t>(group.rank());
-    if (rank < sinks.size()) sinks[rank] = &sink;
-    WriteState(layout, sinks, step);
+    WriteRank(layout, group.rank(), sink, step);
   }
   void Begin(int64_t at) {
     step = at;
@@ -113,13 +106,6 @@ struct Rank {
   fs::path folder;
   BackgroundSave save;
 };
-
-bool NothingUnfinished(const fs::path& dir) {
-  for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir))) {
-    if (entry.path().filename().string().starts_with(kStagingPrefix)) return false;
-  }
-  return true;
-}
 
 TEST_CASE("saves beside the steps of several ranks are what one process reads") {
   for (const int stage : {0, 1, 3}) {

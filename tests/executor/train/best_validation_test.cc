@@ -9,12 +9,12 @@
 #include <csignal>
 #include <limits>
 
-#include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/train/interrupt.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "tests/has.h"
+#include "tests/quiet_log.h"
 
 namespace zeroplan {
 namespace {
@@ -57,17 +57,6 @@ std::pair<int64_t, double> Lowest(const Recorder& recorder) {
   const auto lowest = std::min_element(losses.begin(), losses.end());
   return {recorder.validated[static_cast<size_t>(lowest - losses.begin())], *lowest};
 }
-
-class QuietLog {
- public:
-  QuietLog() : before_(GetLogLevel()) { SetLogLevel(LogLevel::kQuiet); }
-  ~QuietLog() { SetLogLevel(before_); }
-  QuietLog(const QuietLog&) = delete;
-  QuietLog& operator=(const QuietLog&) = delete;
-
- private:
-  LogLevel before_;
-};
 
 TEST_CASE("best validation: the lowest is the first of equals, and no number never is") {
   BestValidation best("x");

@@ -37,18 +37,6 @@ class AtFile : public IoHook {
   bool die_;
 };
 
-// Rank `rank` alone of what WriteState writes.
-StepState WriteRank(const ParamLayout& layout, int rank, StateSink& sink, int64_t step) {
-  class Drop : public StateSink {
-   public:
-    void Write(const TensorRange&, std::span<const float>) override {}
-  } drop;
-  std::vector<StateSink*> sinks(layout.world_size, &drop);
-  if (rank < static_cast<int>(layout.world_size)) sinks[static_cast<size_t>(rank)] = &sink;
-  WriteState(layout, sinks, step);
-  return SmallMeta(step).state;
-}
-
 fs::path SaveAsRank(ProcessGroup& group, const fs::path& dir, const ParamLayout& layout,
                     int64_t step, IoHook* hook = nullptr) {
   GroupSave save;
@@ -65,13 +53,6 @@ fs::path SaveAsRank(ProcessGroup& group, const fs::path& dir, const ParamLayout&
       return WriteRank(layout, group.rank(), *sinks[0], step);
     });
   });
-}
-
-bool NothingUnfinished(const fs::path& dir) {
-  for (const auto& entry : fs::directory_iterator(CheckpointsFolder(dir))) {
-    if (entry.path().filename().string().starts_with(kStagingPrefix)) return false;
-  }
-  return true;
 }
 
 TEST_CASE("nobody waits for a folder once the run has failed") {

@@ -21,14 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr int kRanks = 3;
 
-void FlipLastByte(const fs::path& path) {
-  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(-1, std::ios::end);
-  const int last = file.get();
-  file.seekp(-1, std::ios::end);
-  file.put(static_cast<char>(last ^ 0x40));
-}
-
 struct Choices {
   std::vector<std::string> folders, errors, damaged;
 };
