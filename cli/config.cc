@@ -8,6 +8,7 @@
 
 #include "cli/app.h"
 #include "cli/common/common_options.h"
+#include "cli/common/config_context.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/resolve.h"
@@ -32,28 +33,21 @@ struct CheckOptions {
 ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model) {
   const CommonOptions& common = options.common;
   Assumptions assumptions;  // shown by none of the values below
-  ReadContext context;
-  context.strict = options.strict;
-  context.world_size = common.cluster.gpus.value_or(1);
-  BatchOptions batch = common.batch;
+  int64_t seq_len = ReadContext().seq_len, layers = 0;
   if (common.model.given()) {
-    *model = ResolveModel(common.model, batch.seq_len, assumptions);
-    context.layers = (*model)->layers;
-    context.seq_len = ResolveSeqLen(common, **model, assumptions);
-  } else if (batch.seq_len) {
-    context.seq_len = *batch.seq_len;
-  } else if (batch.global_batch_tokens) {
+    *model = ResolveModel(common.model, common.batch.seq_len, assumptions);
+    layers = (*model)->layers;
+    seq_len = ResolveSeqLen(common, **model, assumptions);
+  } else if (common.batch.seq_len) {
+    seq_len = *common.batch.seq_len;
+  } else if (common.batch.global_batch_tokens) {
     ThrowUsage("--global-batch-tokens: {} needs a sequence length; add --seq-len or --model",
-               batch.global_batch_tokens.text);
+               common.batch.global_batch_tokens.text);
   }
-  batch = InSequences(std::move(batch), context.seq_len, context.world_size);
-  context.micro_batch = batch.micro_batch;
-  context.grad_accum = batch.grad_accum;
-  context.global_batch = batch.global_batch;
-  context.dtype = batch.dtype;
-  context.grad_accum_dtype = batch.grad_accum_dtype;
-  context.communication_dtype = batch.communication_dtype;
-  context.has_bf16 = ResolveHardware(common.hardware, assumptions).gpu.bf16;
+  ReadContext context = ConfigContext(common.batch, ResolveHardware(common.hardware, assumptions),
+                                      common.cluster.gpus.value_or(1), seq_len);
+  context.strict = options.strict;
+  context.layers = layers;
   return context;
 }
 

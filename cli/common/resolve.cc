@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/common/config_context.h"
 #include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
@@ -134,22 +135,6 @@ HardwareProfile AssumeHardware(Assumptions& assumptions, MeasureHost measure) {
       "node",
       cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name,
       known ? fmt::format("for one node use --hw {}; else ", machine) : "");
-}
-
-ReadContext ConfigContext(const BatchOptions& options, const ModelSpec& model,
-                          const HardwareProfile& hardware, int gpus, int64_t seq_len) {
-  ReadContext context;
-  context.world_size = gpus;
-  context.seq_len = seq_len;
-  context.layers = model.layers;
-  context.micro_batch = options.micro_batch;
-  context.grad_accum = options.grad_accum;
-  context.global_batch = options.global_batch;
-  context.dtype = options.dtype;
-  context.grad_accum_dtype = options.grad_accum_dtype;
-  context.communication_dtype = options.communication_dtype;
-  context.has_bf16 = hardware.gpu.bf16;
-  return context;
 }
 
 void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
@@ -479,8 +464,8 @@ std::vector<TrainSetup> ResolveSetups(const CommonOptions& options, const ModelS
 TrainSetup ResolveConfig(const CommonOptions& options, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
   const int64_t seq_len = ResolveSeqLen(options, model, assumptions);
-  const ReadContext context =
-      ConfigContext(InSequences(options.batch, seq_len, gpus), model, hardware, gpus, seq_len);
+  ReadContext context = ConfigContext(options.batch, hardware, gpus, seq_len);
+  context.layers = model.layers;
   ReadResult result = ReadDeepSpeedConfigFile(options.config, context);
   if (options.deterministic) result.setup.deterministic = true;
   CheckDtype(result.setup.precision.dtype, hardware, options.config);
