@@ -22,4 +22,13 @@ nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time) {
           {"total", Nullable(time.total_seconds)}};
 }
 
+nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice) {
+  return {{"nvme_bytes", choice.footprint.nvme_bytes},
+          {"comm_bytes_per_step", choice.traffic.collective_bytes},
+          {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
+          {"step_seconds", StepSecondsJson(choice.time)},
+          {"tokens_per_second", Nullable(choice.time.tokens_per_second)},
+          {"mfu", Nullable(choice.time.mfu)}};
+}
+
 }  // namespace zeroplan

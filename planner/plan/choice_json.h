@@ -20,5 +20,7 @@ nlohmann::ordered_json GpuBytesJson(const Footprint& footprint);
 nlohmann::ordered_json HostBytesJson(const Footprint& footprint);
 // "compute", "exposed_comm", "exposed_offload", "optimizer", "total".
 nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
+// "nvme_bytes", and what a step moves and takes.
+nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice);
 
 }  // namespace zeroplan

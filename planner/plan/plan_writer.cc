@@ -57,20 +57,15 @@ Json FieldsJson(const T& fields) {
 }
 
 Json PredictedJson(const ChoiceEstimate& choice) {
-  const TimeEstimate& time = choice.time;
   Json arenas;
   for (size_t s = 0; s < kSpaces; ++s) {
     arenas[std::string(SpaceName(static_cast<Space>(s)))] = choice.memory.arena_bytes[s];
   }
-  return {{"gpu_bytes", GpuBytesJson(choice.footprint)},
-          {"rank_arena_bytes", std::move(arenas)},
-          {"host_bytes", HostBytesJson(choice.footprint)},
-          {"nvme_bytes", choice.footprint.nvme_bytes},
-          {"comm_bytes_per_step", choice.traffic.collective_bytes},
-          {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
-          {"step_seconds", StepSecondsJson(time)},
-          {"tokens_per_second", Nullable(time.tokens_per_second)},
-          {"mfu", Nullable(time.mfu)}};
+  Json json = {{"gpu_bytes", GpuBytesJson(choice.footprint)},
+               {"rank_arena_bytes", std::move(arenas)},
+               {"host_bytes", HostBytesJson(choice.footprint)}};
+  json.update(StepFiguresJson(choice));
+  return json;
 }
 
 Json SearchJson(const Plan& plan) {

@@ -29,8 +29,7 @@ Json Training(const RunGoal& goal, const ChoiceEstimate& choice) {
 Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal) {
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
-  const TimeEstimate& time = choice.time;
-  return {
+  Json json = {
       {"stage", zero.stage},
       {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
       {"offload_ratio", zero.offload_optimizer.ratio},
@@ -54,16 +53,12 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
       {"host_bytes",
        WithCapacity(HostBytesJson(choice.footprint), Nullable(cluster.host_capacity_bytes),
                     cluster.host_reserve_bytes)},
-      {"nvme_bytes", choice.footprint.nvme_bytes},
-      {"comm_bytes_per_step", choice.traffic.collective_bytes},
-      {"pcie_bytes_per_step", choice.traffic.pcie_bytes()},
-      {"step_seconds", StepSecondsJson(time)},
-      {"tokens_per_second", Nullable(time.tokens_per_second)},
-      {"mfu", Nullable(time.mfu)},
-      {"training", Training(goal, choice)},
-      {"fits", choice.fits},
-      {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)},
   };
+  json.update(StepFiguresJson(choice));
+  json["training"] = Training(goal, choice);
+  json["fits"] = choice.fits;
+  json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
+  return json;
 }
 
 }  // namespace
