@@ -7,6 +7,7 @@
 #include "cli/estimate_request.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_answer.h"
+#include "core/base/shell_word.h"
 #include "core/base/terminal.h"
 #include "core/base/version.h"
 #include "library/ask.h"
@@ -60,7 +61,7 @@ using ReportState = std::shared_ptr<const v1::Report::State>;
 PageOrigin OriginOf(const char* command, const v1::Options& asked, const Assumptions& assumptions) {
   std::vector<std::string> words = WordsOf(asked);
   words.insert(words.begin(), {"zeroplan", command});
-  return {ShellLine(words), assumptions.assumed, assumptions.notes};
+  return {ShellCommand(words), assumptions.assumed, assumptions.notes};
 }
 
 ReportState StateOf(const EstimateRequest& request, Estimate estimate, PageOrigin origin) {
