@@ -222,7 +222,7 @@ TEST_CASE("doctor: a folder that cannot be written to, or has no room") {
                                " >" + out + " 2>&1'")
                                   .c_str());
     CHECK(WEXITSTATUS(status) == 4);
-    CHECK(Contains(ReadWhole(out), "may not be written (Read-only file system)"));
+    CHECK(Has(ReadWhole(out), "may not be written (Read-only file system)"));
     fs::remove(out);
   }
 }
@@ -398,9 +398,9 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
   CHECK(finding(0, true).fact == "plan.json pins none");
   const Finding fits = finding(20'000'000'000, true);  // the limit is not asked for on GPUs
   CHECK(fits.state == CheckState::kOk);
-  CHECK(Contains(fits.fact, "pins 40.0 GB in each host, 20.0 GB for each of 2 ranks"));
+  CHECK(Has(fits.fact, "pins 40.0 GB in each host, 20.0 GB for each of 2 ranks"));
   CHECK(finding(20'000'000'000, false).state == CheckState::kCosts);
-  CHECK(Contains(finding(20'000'000'000, false).fact, "only 8.00 MB can be locked"));
+  CHECK(Has(finding(20'000'000'000, false).fact, "only 8.00 MB can be locked"));
   CHECK(finding(3'000'000, false).state == CheckState::kOk);
   facts.host.may_pass_locked_limit = true;
   CHECK(finding(20'000'000'000, false).state == CheckState::kOk);
@@ -408,7 +408,7 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
   facts.host.group =
       ControlGroupMemory{50'000'000'000, 39'000'000'000, "/sys/fs/cgroup/memory.max"};
   CHECK(finding(20'000'000'000, true).state == CheckState::kMissing);
-  CHECK(Contains(finding(20'000'000'000, true).fix, "--host-memory 39000000000"));
+  CHECK(Has(finding(20'000'000'000, true).fix, "--host-memory 39000000000"));
   facts.plan.reset();
   for (const Finding& other : HostFindings(facts))
     CHECK(std::string(other.check) != "pinned_memory");
@@ -423,7 +423,7 @@ TEST_CASE("doctor --plan: whether what it pins can be locked") {
       Json::parse(ReadWhole(plan)).at("predicted").at("rank_arena_bytes").at("pinned");
   REQUIRE(planned > 0);
   const Doctor doctor = Read(RunZeroplan("doctor --format json --plan " + plan + Quick()));
-  CHECK(Contains(doctor.Fact("pinned_memory"), plan + " pins " + FormatBytes(2 * planned)));
+  CHECK(Has(doctor.Fact("pinned_memory"), plan + " pins " + FormatBytes(2 * planned)));
   CHECK(RunZeroplan("doctor --plan /nowhere.json").exit_code == 2);
 }
 
@@ -432,12 +432,12 @@ TEST_CASE("doctor: a driver that hangs, or ends the process, is said, and the re
   const Doctor hangs = WithGpus("FAKE_GPUS=2 FAKE_HANG=1");
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   CHECK(hangs.State("driver") == "missing");
-  CHECK(Contains(hangs.Fact("driver"), "it did not answer within 5 s"));
+  CHECK(Has(hangs.Fact("driver"), "it did not answer within 5 s"));
   CHECK(hangs.State("profile") == "unknown");
   CHECK(hangs.State("processors") != "unknown");
   CHECK(hangs.json.at("gpus").empty());
   const Doctor crashes = WithGpus("FAKE_GPUS=2 FAKE_CRASH=1");
-  CHECK(Contains(crashes.Fact("driver"), "signal 11"));
+  CHECK(Has(crashes.Fact("driver"), "signal 11"));
 }
 
 TEST_CASE("doctor: what the driver's process says comes over whole") {

@@ -185,7 +185,7 @@ TEST_CASE("--watch shows the run, and gives the terminal back at its end") {
   const TerminalRun run = Watch(work, "--watch --save " + work.path("out"), 300);
   CheckRestored(run);
   CHECK(run.exit_code == 0);
-  CHECK(Has(run.screen.full_text, "zeroplan train zeroplan_train_"));
+  CHECK(Has(run.screen.full_text, "zeroplan train zeroplan-test-"));
   CHECK(Has(run.screen.full_text, "host busy"));
   CHECK(run.screen.widest <= 79);
   CHECK(run.screen.lowest < 24);
