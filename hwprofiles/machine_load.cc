@@ -17,19 +17,20 @@
 namespace zeroplan {
 namespace {
 
-using Device = void*;
-struct Memory {
-  unsigned long long total, free, used;
-};
-struct Utilization {
-  unsigned gpu, memory;  // per cent
-};
 // NVML's numbers.
 constexpr int kClockOfMultiprocessors = 1, kPcieSent = 0, kPcieReceived = 1;
 
 }  // namespace
 
 struct MachineMeter::Gpus {
+  using Device = void*;
+  struct Memory {
+    unsigned long long total, free, used;
+  };
+  struct Utilization {
+    unsigned gpu, memory;  // per cent
+  };
+
   explicit Gpus(int most) {
     if (!nvml.ready() || !get_count || !by_index) return;
     unsigned count = 0;
@@ -141,7 +142,7 @@ MachineMeter::Ticks MachineMeter::ReadTicks() {
 MachineLoad MachineMeter::Look() {
   MachineLoad load;
   if (gpus_) {
-    for (Device device : gpus_->devices) load.gpus.push_back(gpus_->Look(device));
+    for (Gpus::Device device : gpus_->devices) load.gpus.push_back(gpus_->Look(device));
   }
   HostLoad& host = load.host;
   host.memory_bytes = MemoryInfo("MemTotal").value_or(0);
