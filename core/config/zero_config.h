@@ -59,9 +59,10 @@ struct ZeroConfig {
   struct OffloadOptimizer {
     OffloadDevice device = OffloadDevice::kNone;
     double ratio = 1.0;  // share of the optimizer's elements on the CPU, (0, 1]; rest stays on GPU
-    bool pin_memory = true;  // transfer buffers page-locked (faster copies; locked-memory limit)
-    int buffer_count = 4;    // staging slots between host, disk and GPU
-    std::string nvme_path;   // folder of the swap file; to run with nvme (planning needs none)
+    bool pin_memory =
+        true;  // transfer buffers page-locked (faster copies; memory that cannot be swapped)
+    int buffer_count = 4;   // staging slots between host, disk and GPU
+    std::string nvme_path;  // folder of the swap file; to run with nvme (planning needs none)
     bool operator==(const OffloadOptimizer&) const = default;
   } offload_optimizer;
   struct OffloadParam {  // stage 3 only
