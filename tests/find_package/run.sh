@@ -18,7 +18,7 @@ cp "$here/CMakeLists.txt" "$here/main.cc" "$folder/source"
 said=$("$folder/build/consumer")
 echo "$said"
 grep -q '^zeroplan [0-9.]*: stage [0-3], [0-9]* bytes a GPU' <<< "$said" || fail "no plan"
-grep -q "refused with 2: --gpus: '0'" <<< "$said" || fail "no refusal"
+grep -q "refused with 2: --gpus: 0 is not allowed" <<< "$said" || fail "no refusal"
 
 library=$(find "$folder/installed" -name 'libzeroplan.so.0')
 # Only namespace v1, and of the standard library what every C++ library shows.
