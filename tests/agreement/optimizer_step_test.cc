@@ -29,12 +29,12 @@ TrainSetup Setup(int stage, int ranks, Dtype dtype, RecomputeConfig recompute) {
   return setup;
 }
 
-struct Outcome {
+struct StepOutcome {
   double loss, norm;
   Tensors weights, m, v;
 };
 
-Outcome RunEngine(const Program& program, const testing::RandomState& start) {
+StepOutcome RunEngine(const Program& program, const testing::RandomState& start) {
   EngineOptions options;
   options.threads_per_rank = 1;
   testing::MemoryState state(program.layout), saved(program.layout);
@@ -47,7 +47,7 @@ Outcome RunEngine(const Program& program, const testing::RandomState& start) {
   const StepState after = engine.Step(testing::RandomBatch(program, 3));
   std::vector<StateSink*> sinks(static_cast<size_t>(program.setup.batch.world_size), &saved);
   engine.Save(sinks);
-  Outcome outcome{after.loss_sum, static_cast<double>(after.grad_norm), {}, {}, {}};
+  StepOutcome outcome{after.loss_sum, static_cast<double>(after.grad_norm), {}, {}, {}};
   for (size_t t = 0; t < start.weights.size(); ++t) {
     Tensors* lists[] = {&outcome.weights, &outcome.m, &outcome.v};
     for (int kind = 0; kind < 3; ++kind) {
@@ -85,7 +85,7 @@ Reference RunReference(const Program& program, const testing::RandomState& start
 // operations on numbers of the size of weight and state).
 double WorstExcess(const OptimizerConfig& optimizer, const Program& program,
                    const testing::RandomState& start, const Reference& reference,
-                   const Outcome& outcome, double tolerance) {
+                   const StepOutcome& outcome, double tolerance) {
   const auto& table = *program.layout.tensors;
   const double factor = testing::ClipFactor(reference.norm, optimizer.gradient_clipping);
   double worst = 0;
@@ -118,7 +118,7 @@ void CheckStep(const TrainSetup& setup, double tolerance) {
   const Program program = Lower(testing::TinyModel(2), setup, options);
   const testing::RandomState start(*program.layout.tensors, 5);
   const Reference reference = RunReference(program, start);
-  const Outcome outcome = RunEngine(program, start);
+  const StepOutcome outcome = RunEngine(program, start);
   REQUIRE(reference.norm > 2 * setup.optimizer.gradient_clipping);
   CHECK(std::abs(outcome.loss - reference.loss) < tolerance * reference.loss);
   CHECK(std::abs(outcome.norm - reference.norm) < tolerance * reference.norm);

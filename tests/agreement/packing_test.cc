@@ -173,7 +173,7 @@ TEST_CASE("evaluation says how many targets its loss is over") {
     start.WriteTo(state);
     engine.Load(state, true, nullptr);
     int64_t said = 0;
-    const double mean = engine.Evaluate(Cut(rows, program), &said);
+    const double mean = engine.Evaluate(packed_training::Cut(rows, program), &said);
     CHECK(said == counted);
     const double loss = mean * static_cast<double>(rows.count() * kT) / static_cast<double>(said);
     const double want = testing::ReferenceModel(model).Loss(start.weights, documents);

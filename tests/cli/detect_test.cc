@@ -15,7 +15,8 @@
 namespace zeroplan {
 namespace {
 
-const std::string kSmall = "estimate --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
+const std::string kSmallEstimate =
+    "estimate --model gpt2 --seq-len 64 --stage 0 --offload-optimizer none";
 
 // A cache folder of this test's own: what 'hw measure' kept on this machine stays out of it.
 std::string CacheOfTest() {
@@ -23,7 +24,7 @@ std::string CacheOfTest() {
       .string();
 }
 
-RunResult RunWith(const std::string& gpus, const std::string& arguments = kSmall) {
+RunResult RunWith(const std::string& gpus, const std::string& arguments = kSmallEstimate) {
   return RunZeroplan(arguments, "ZEROPLAN_NO_DETECT= ZEROPLAN_CACHE_DIR=" + CacheOfTest() +
                                     " LD_LIBRARY_PATH=" + BinaryPath("fake_nvml") +
                                     ":$LD_LIBRARY_PATH " + gpus);
@@ -51,7 +52,7 @@ TEST_CASE("without --hw the plan is for this machine's GPUs, all of them") {
   CHECK(Says(two, "--gpus 2"));
   CHECK(Says(RunWith("FAKE_GPUS=3"), "--hw 3x-rtx4090"));
   CHECK(Says(RunWith("FAKE_GPUS=4 CUDA_VISIBLE_DEVICES=2"), "--gpus 1"));
-  CHECK(Says(RunWith("FAKE_GPUS=2", kSmall + " --hw hgx-h200"), "--gpus 1"));
+  CHECK(Says(RunWith("FAKE_GPUS=2", kSmallEstimate + " --hw hgx-h200"), "--gpus 1"));
   CHECK(Says(RunWith("FAKE_GPUS=2 ZEROPLAN_NO_DETECT=1"), "--hw hgx-h200"));
 }
 
@@ -72,7 +73,7 @@ bool IsSilent(const RunResult& run, const std::string& text) {
 TEST_CASE("the memory of the machine itself is measured, and that of no other") {
   CHECK(Says(RunWith("FAKE_GPUS=1"), "Host memory of this machine: "));
   CHECK(Says(RunWith("FAKE_GPUS=1"), "measured now"));
-  CHECK(IsSilent(RunWith("FAKE_GPUS=1", kSmall + " --hw rtx4090"), "measured now"));
+  CHECK(IsSilent(RunWith("FAKE_GPUS=1", kSmallEstimate + " --hw rtx4090"), "measured now"));
   CHECK(IsSilent(RunWith("FAKE_GPUS=0"), "measured now"));
   CHECK(IsSilent(
       RunWith("FAKE_GPUS=1", "config check " + SourcePath("examples/byte_gpt/") + "ds_config.json"),
@@ -83,7 +84,7 @@ TEST_CASE("guessed rates are named where a choice waits for them, and only there
   const std::string offload =
       "estimate --model gpt2 --seq-len 64 --stage 2 --offload-optimizer cpu --hw rtx4090";
   CHECK(Says(RunWith("", offload), "Guessed, not measured: host.adam_bandwidth 57.6 GB/s"));
-  CHECK(IsSilent(RunWith("", kSmall + " --hw rtx4090"), "Guessed"));
+  CHECK(IsSilent(RunWith("", kSmallEstimate + " --hw rtx4090"), "Guessed"));
   CHECK(Says(RunWith("",
                      "plan --model gpt2 --seq-len 64 --global-batch 8 --micro-batch 8 --stage 2 "
                      "--offload-optimizer cpu --hw rtx4090"),
@@ -109,7 +110,7 @@ TEST_CASE("what hw measure kept of this machine is used without --hw, until the 
   CHECK(Says(RunWith("FAKE_GPUS=2 FAKE_DRIVER=590.1"), "To measure again: zeroplan hw measure"));
   CHECK(Says(RunWith("FAKE_GPUS=2 FAKE_DRIVER=590.1"), "--hw 2x-rtx4090 (this machine"));
   CHECK(Says(RunWith("FAKE_GPUS=3"), "--hw 3x-rtx4090"));
-  CHECK(IsSilent(RunWith("FAKE_GPUS=2", kSmall + " --hw 2x-rtx4090"), "kept"));
+  CHECK(IsSilent(RunWith("FAKE_GPUS=2", kSmallEstimate + " --hw 2x-rtx4090"), "kept"));
   std::filesystem::remove_all(CacheOfTest());
 }
 

@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-ModelSpec SmallModel() {
+ModelSpec SmallGeneratorModel() {
   ModelSpec model = LoadModel("llama3.2-1b");
   model.layers = 2;
   model.hidden = 64;
@@ -43,14 +43,14 @@ Placement Gpu(Dtype dtype, uint64_t bytes) {
 uint64_t GpuBytes(const Placement& place, int64_t context, Dtype dtype) {
   GeneratorOptions options = GeneratorAt(place, context, true);
   options.dtype = dtype;
-  const Program program = LowerGenerator(SmallModel(), options);
+  const Program program = LowerGenerator(SmallGeneratorModel(), options);
   return program.arena_bytes[static_cast<size_t>(Space::kDevice)] + kRuntime +
          OutsideArenasOf(program).graph_bytes;
 }
 
 std::string Says(const Placement& place, int64_t context) {
   const GeneratorOptions options = GeneratorAt(place, context, true);
-  const Program program = LowerGenerator(SmallModel(), options);
+  const Program program = LowerGenerator(SmallGeneratorModel(), options);
   return ErrorOf(ExitCode::kNothingFits, [&] { CheckGeneratorFits(program, options, place); });
 }
 
@@ -60,7 +60,7 @@ TEST_CASE(
   const uint64_t half = GpuBytes(Gpu(Dtype::kF32, 0), 1024, Dtype::kBF16);
   REQUIRE(half < needs);
   const GeneratorOptions options = GeneratorAt(Gpu(Dtype::kF32, needs), 1024, true);
-  const Program program = LowerGenerator(SmallModel(), options);
+  const Program program = LowerGenerator(SmallGeneratorModel(), options);
   CHECK_NOTHROW(CheckGeneratorFits(program, options, Gpu(Dtype::kF32, needs)));
   const std::string message = Says(Gpu(Dtype::kF32, needs - 1), 1024);
   CHECK(Has(message,
@@ -87,7 +87,7 @@ TEST_CASE("generator fit: on the CPU it is the host's memory") {
   Placement place;
   place.device = "the CPU";
   GeneratorOptions options = GeneratorAt(place, 512, true);
-  const Program program = LowerGenerator(SmallModel(), options);
+  const Program program = LowerGenerator(SmallGeneratorModel(), options);
   uint64_t needs = 0;
   for (const uint64_t bytes : program.arena_bytes) needs += bytes;
   place.host = {needs};
@@ -101,7 +101,7 @@ TEST_CASE("generator fit: on the CPU it is the host's memory") {
 }
 
 TEST_CASE("generator: a default context is whole tiles on a GPU, as far as there are positions") {
-  const ModelSpec model = SmallModel();
+  const ModelSpec model = SmallGeneratorModel();
   const Placement gpu = Gpu(Dtype::kBF16, 0);
   CHECK(DefaultContext(gpu, model, 200) == 256);
   CHECK(DefaultContext(gpu, model, 256) == 256);

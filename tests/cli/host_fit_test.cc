@@ -52,7 +52,7 @@ uint64_t HostBytes(const TrainSetup& setup, const LowerOptions& lower) {
 
 const ChoiceOrigin kOptions;
 const ChoiceOrigin kConfig{ChoiceOrigin::Kind::kConfig, "ds.json"};
-const ChoiceOrigin kPlan{ChoiceOrigin::Kind::kPlan, "plan.json"};
+const ChoiceOrigin kPlanOrigin{ChoiceOrigin::Kind::kPlan, "plan.json"};
 
 // What CheckFitsHost says where `available` bytes are free; empty if nothing.
 std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
@@ -88,13 +88,13 @@ TEST_CASE("host fit: proposals are lowered with the run's own options") {
 
 TEST_CASE("host fit: beside a plan or a config no option is proposed that they refuse") {
   const uint64_t needs = HostBytes(SmallSetup(), RunOptions());
-  const std::string plan = Says(SmallSetup(), RunOptions(), kPlan, needs - 1);
+  const std::string plan = Says(SmallSetup(), RunOptions(), kPlanOrigin, needs - 1);
   CHECK(Has(plan, "; plan again with --checkpointing selective, which fits with "));
   const std::string config = Says(SmallSetup(), RunOptions(), kConfig, needs - 1);
   CHECK(Has(config, "; ds.json fits with "));
   CHECK(Has(config, " if changed to stage 2, selective recompute and micro-batch 8"));
   CHECK(Lacks(config, "--"));
-  CHECK(Has(Says(SmallSetup(), RunOptions(), kPlan, 1000),
+  CHECK(Has(Says(SmallSetup(), RunOptions(), kPlanOrigin, 1000),
             "; no smaller choice fits; plan again for fewer ranks (--gpus)"));
   CHECK(Has(Says(SmallSetup(), RunOptions(), kOptions, 1000),
             "; no smaller choice fits; fewer ranks (--gpus)"));
@@ -116,7 +116,7 @@ TEST_CASE("host fit: what goes to disk is given as options that train takes") {
   const std::string message = Says(setup, RunOptions(), kOptions, needs);
   CHECK(Has(message, "--offload-optimizer nvme"));
   CHECK(Has(message, "--offload-ratio 1 --nvme-path DIR fits with " + FormatBytes(needs)));
-  CHECK(Lacks(Says(setup, RunOptions(), kPlan, needs), "--nvme-path"));
+  CHECK(Lacks(Says(setup, RunOptions(), kPlanOrigin, needs), "--nvme-path"));
 }
 
 TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its own ranks") {
@@ -138,7 +138,7 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
       ", the control group's limit of 9 GB (memory.max) leaves " + FormatBytes(needs - 1) +
           " free; "));
   CHECK(Has(says(kOptions), "; offload less (--offload-ratio)"));
-  CHECK(Has(says(kPlan), "; plan again with "));
+  CHECK(Has(says(kPlanOrigin), "; plan again with "));
   CHECK(Lacks(says(kConfig), "--"));
 }
 

@@ -26,7 +26,7 @@ bool Installed(const std::string& program) {
   return there;
 }
 
-std::set<std::string> Lines(const std::string& text) {
+std::set<std::string> LineSet(const std::string& text) {
   std::set<std::string> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
@@ -213,7 +213,7 @@ void CheckShell(const Written& written, const Run& offered) {
     CAPTURE(expected.line);
     const std::string said = offered("cd " + written.folder + "/here; ", expected.line);
     CAPTURE(said);
-    const std::set<std::string> words = Lines(said);
+    const std::set<std::string> words = LineSet(said);
     for (const std::string& word : expected.words) {
       // Some shells end a folder with a slash.
       CHECK_MESSAGE((words.count(word) || words.count(word + "/")), word);
@@ -238,7 +238,7 @@ TEST_CASE("completion: bash") {
   const std::string equals =
       Output("bash " + SourcePath("tests/fixtures/completions/complete.bash") + " " +
              written.folder + "/zeroplan zeroplan plan --model = gpt2-x");
-  CHECK(Lines(equals) == std::set<std::string>{"gpt2-xl"});
+  CHECK(LineSet(equals) == std::set<std::string>{"gpt2-xl"});
 }
 
 TEST_CASE("completion: zsh") {
@@ -250,7 +250,7 @@ TEST_CASE("completion: zsh") {
                   " '" + line + "'");
   };
   CheckShell(written, offered);
-  CHECK(Lines(offered("", "zeroplan plan --model=gpt2-x")) == std::set<std::string>{"gpt2-xl"});
+  CHECK(LineSet(offered("", "zeroplan plan --model=gpt2-x")) == std::set<std::string>{"gpt2-xl"});
 }
 
 TEST_CASE("completion: fish") {
@@ -261,7 +261,7 @@ TEST_CASE("completion: fish") {
                   "/zeroplan.fish; complete -C \"" + line + "\"'");
   };
   CheckShell(written, offered);
-  CHECK(Lines(offered("", "zeroplan plan --model=gpt2-x")) ==
+  CHECK(LineSet(offered("", "zeroplan plan --model=gpt2-x")) ==
         std::set<std::string>{"--model=gpt2-xl"});
 }
 

@@ -17,10 +17,10 @@
 namespace zeroplan {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-class Folder : public TempDir {
+class ModelFolder : public TempDir {
  public:
   // The tiny model's config.json.
   std::string Model() const {
@@ -30,7 +30,7 @@ class Folder : public TempDir {
 };
 
 // Paragraphs are wrapped with a hanging indent.
-std::string Unwrapped(const std::string& text) {
+std::string JoinParagraphs(const std::string& text) {
   std::string flat;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text.compare(i, 3, "\n  ") == 0 && i + 3 < text.size() && text[i + 3] != ' ') {
@@ -47,7 +47,7 @@ TEST_CASE("plan: 10B on one 32 GB GPU fits with the optimizer on the host, and s
   const RunResult run = RunZeroplan("plan --model gpt2-10b --gpu-memory 32GB");
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  const std::string text = Unwrapped(run.out);
+  const std::string text = JoinParagraphs(run.out);
   const size_t at = text.find("Chosen: stage ");
   REQUIRE(at != std::string::npos);
   const std::string chosen = text.substr(at, text.find('\n', at) - at);
@@ -70,7 +70,7 @@ TEST_CASE("plan: V100s in fp16, without the offload being asked for") {
     CAPTURE(run.err);
     CHECK(run.exit_code == 0);
     CHECK(Has(run.out, "fp16; 1 x NVIDIA V100 SXM3 32 GB"));
-    CHECK(Has(Unwrapped(run.out), "on cpu"));
+    CHECK(Has(JoinParagraphs(run.out), "on cpu"));
   }
 }
 
@@ -81,12 +81,12 @@ TEST_CASE("plan: no stage's best is faster than what is called the fastest") {
     CAPTURE(machine);
     const RunResult run = RunZeroplan(std::string("plan --quick --format json ") + machine);
     REQUIRE(run.exit_code == 0);
-    const Json json = Json::parse(run.out);
+    const OrderedJson json = OrderedJson::parse(run.out);
     const double step = json["predicted"]["step_seconds"]["total"];
-    for (const Json& stage : json["stages"]) {
+    for (const OrderedJson& stage : json["stages"]) {
       CAPTURE(stage["stage"].get<int>());
       if (!stage["fits"]) continue;
-      const Json& choice = stage["choice"];
+      const OrderedJson& choice = stage["choice"];
       const bool offloads =
           choice["offload_optimizer"] != "none" || choice["offload_param"] != "none";
       const double margin = offloads ? kOffloadMargin + kTieMargin : kTieMargin;
@@ -100,10 +100,10 @@ TEST_CASE("plan: gathers run ahead where two layers are more than 1e9 parameters
       "plan --quick --format json --params 70B --hw dgx-h100 --gpus 64 --seq-len 4096 --network "
       "ib-400 --global-batch 1024");
   REQUIRE(run.exit_code == 0);
-  const Json json = Json::parse(run.out);
+  const OrderedJson json = OrderedJson::parse(run.out);
   CHECK(json["predicted"]["tokens_per_second"].get<double>() > 76'000);
   CHECK(json["config"]["zero_optimization"]["stage3_max_live_parameters"].get<double>() > 1.5e9);
-  const Json& seconds = json["predicted"]["step_seconds"];
+  const OrderedJson& seconds = json["predicted"]["step_seconds"];
   CHECK(seconds["exposed_comm"].get<double>() < 0.05 * seconds["total"].get<double>());
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("estimate: reductions of one micro-step run beside the next one") {
         "4096 --micro-batch 4 --checkpointing full --offload-optimizer none --stage " +
         std::to_string(stage) + " --grad-accum " + std::to_string(micro_steps));
     REQUIRE(run.exit_code == 0);
-    return Json::parse(run.out)["choices"][0]["step_seconds"]["exposed_comm"].get<double>();
+    return OrderedJson::parse(run.out)["choices"][0]["step_seconds"]["exposed_comm"].get<double>();
   };
   // It was 2.30 s where each micro-step waited for its own.
   CHECK(exposed(2, 4) < 2 * exposed(2, 1));
@@ -122,7 +122,7 @@ TEST_CASE("estimate: reductions of one micro-step run beside the next one") {
 }
 
 TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and DeepSpeed can run") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string file = folder.path("ds.json");
   for (const auto& [choice, gpus] :
        {std::pair{"--model gpt2-medium --hw dgx-2 --gpus 4 --gpu-memory 9GB --global-batch 64", 4},
@@ -134,7 +134,7 @@ TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and D
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
     CHECK(Has(run.err, "a DeepSpeed config by zeroplan's own choice"));
-    CHECK(Json::parse(ReadWhole(file))["_zeroplan"]["runtime"] == "zeroplan");
+    CHECK(OrderedJson::parse(ReadWhole(file))["_zeroplan"]["runtime"] == "zeroplan");
     const RunResult check = RunZeroplan("config check " + file + " --gpus " + std::to_string(gpus));
     CAPTURE(check.err);
     CHECK(check.exit_code == 0);
@@ -146,7 +146,7 @@ TEST_CASE("plan --runtime zeroplan --out: a config that config check takes and D
 }
 
 TEST_CASE("plan: where states go to disk, the files name a folder and a line says so") {
-  const Folder folder;
+  const ModelFolder folder;
   const RunResult run = RunZeroplan(
       "plan --quick --runtime zeroplan --model gpt2 --gpus 2 --stage 3 --offload-optimizer nvme "
       "--offload-param nvme "
@@ -156,9 +156,10 @@ TEST_CASE("plan: where states go to disk, the files name a folder and a line say
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.err, "The plan swaps to /local_nvme"));
   CHECK(Has(run.err, "--nvme-path"));
-  const Json config = Json::parse(ReadWhole(folder.path("ds.json")));
-  const Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
-  for (const Json* zero : {&config["zero_optimization"], &plan["config"]["zero_optimization"]}) {
+  const OrderedJson config = OrderedJson::parse(ReadWhole(folder.path("ds.json")));
+  const OrderedJson plan = OrderedJson::parse(ReadWhole(folder.path("plan.json")));
+  for (const OrderedJson* zero :
+       {&config["zero_optimization"], &plan["config"]["zero_optimization"]}) {
     CHECK((*zero)["offload_optimizer"]["nvme_path"] == "/local_nvme");
     CHECK((*zero)["offload_param"]["nvme_path"] == "/local_nvme");
   }
@@ -176,21 +177,21 @@ TEST_CASE("plan: selective recompute wins where less than whole layers has to go
   const RunResult tight = RunZeroplan(command + "12500MB"), roomy = RunZeroplan(command + "40GB");
   REQUIRE(tight.exit_code == 0);
   REQUIRE(roomy.exit_code == 0);
-  CHECK(Has(Unwrapped(tight.out), "Chosen: stage 0, selective recompute, "));
-  CHECK(Unwrapped(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
+  CHECK(Has(JoinParagraphs(tight.out), "Chosen: stage 0, selective recompute, "));
+  CHECK(JoinParagraphs(roomy.out).find("Chosen: stage 0, micro-batch ") != std::string::npos);
   // DeepSpeed has none, so a plan for it goes without.
-  const Folder folder;
+  const ModelFolder folder;
   const RunResult deepspeed =
       RunZeroplan(command + "12500MB --runtime zeroplan --out " + folder.path("ds.json"));
   REQUIRE(deepspeed.exit_code == 0);
-  const std::string text = Unwrapped(deepspeed.out);
+  const std::string text = JoinParagraphs(deepspeed.out);
   const size_t at = text.find("Chosen: ");
   REQUIRE(at != std::string::npos);
   CHECK(text.substr(at, text.find('\n', at) - at).find("selective") == std::string::npos);
 }
 
 TEST_CASE("plan --plan-out, then train --plan") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string plan = folder.path("plan.json");
   const std::string model = folder.Model();
   for (const char* choice : {"", " --stage 3", " --stage 2 --offload-optimizer cpu",
@@ -207,19 +208,19 @@ TEST_CASE("plan --plan-out, then train --plan") {
     CAPTURE(trained.err);
     REQUIRE(trained.exit_code == 0);
     std::istringstream lines(ReadWhole(folder.path("m.jsonl")));
-    Json last;
-    for (std::string line; std::getline(lines, line);) last = Json::parse(line);
+    OrderedJson last;
+    for (std::string line; std::getline(lines, line);) last = OrderedJson::parse(line);
     CHECK(last["event"] == "end");
     CHECK(last["steps"] == 4);
     CHECK(last["high_water_bytes"] ==
-          Json::parse(ReadWhole(plan))["predicted"]["rank_arena_bytes"]);
+          OrderedJson::parse(ReadWhole(plan))["predicted"]["rank_arena_bytes"]);
     fs::remove_all(folder.path("out"));  // a run of another plan must not take it for its own
   }
 }
 
 TEST_CASE(
     "plan --explain prints the step's streams as lanes; explain of its file prints the same") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string plan = folder.path("plan.json");
   const RunResult run =
       RunZeroplan("plan --quick --model gpt2 --gpus 2 --explain --stage 2,3 --plan-out " + plan);
@@ -234,7 +235,7 @@ TEST_CASE(
 }
 
 TEST_CASE("plan keeps the links it was made for: explain has its times") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string file = folder.path("plan.json");
   const std::string model =
       "plan --quick --model gpt2 --hw dgx-a100-40gb --gpus 16 --global-batch 64 "
@@ -252,14 +253,14 @@ TEST_CASE("plan keeps the links it was made for: explain has its times") {
     CHECK(run.out.find(explained.out) != std::string::npos);
     // The profile by name is the plan's still; another one has its own links.
     CHECK(RunZeroplan("explain " + file + " --hw dgx-a100-40gb").out == explained.out);
-    const Json cluster = Json::parse(ReadWhole(file))["cluster"];
+    const OrderedJson cluster = OrderedJson::parse(ReadWhole(file))["cluster"];
     CHECK(cluster["network"].is_null() == (links.find("--network") == std::string::npos));
     CHECK(cluster["intra_node_bandwidth"].is_null() ==
           (links.find("--intra") == std::string::npos));
     if (links.empty()) unchanged = explained.out;
     if (!links.empty()) CHECK(explained.out != unchanged);
   }
-  Json edited = Json::parse(ReadWhole(file));
+  OrderedJson edited = OrderedJson::parse(ReadWhole(file));
   edited["cluster"]["network"] = "25 parsecs";
   std::ofstream(file) << edited.dump(2);
   const RunResult refused = RunZeroplan("explain " + file);
@@ -273,15 +274,15 @@ TEST_CASE("plan --objective: fewest GPUs, most memory left") {
       "plan --quick --model gpt2-medium --gpus 4 --gpu-memory 20GB --objective fewest-gpus");
   CAPTURE(fewest.err);
   REQUIRE(fewest.exit_code == 0);
-  CHECK(Has(Unwrapped(fewest.out), "on 1 GPU: the fewest GPUs of all that fits"));
+  CHECK(Has(JoinParagraphs(fewest.out), "on 1 GPU: the fewest GPUs of all that fits"));
   const RunResult headroom = RunZeroplan(
       "plan --quick --model gpt2 --gpus 2 --stage 0,1 --offload-optimizer none --objective "
       "headroom");
   CAPTURE(headroom.err);
   REQUIRE(headroom.exit_code == 0);
-  CHECK(Has(Unwrapped(headroom.out), "Chosen: stage 1, "));
-  CHECK(Has(Unwrapped(headroom.out), "micro-batch 1 "));
-  CHECK(Has(Unwrapped(headroom.out), "what leaves most GPU memory of all that fits"));
+  CHECK(Has(JoinParagraphs(headroom.out), "Chosen: stage 1, "));
+  CHECK(Has(JoinParagraphs(headroom.out), "micro-batch 1 "));
+  CHECK(Has(JoinParagraphs(headroom.out), "what leaves most GPU memory of all that fits"));
 }
 
 TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fits") {
@@ -300,12 +301,12 @@ TEST_CASE("plan: nothing fits is exit 3 with the smallest change, which then fit
 }
 
 TEST_CASE("plan --config: the change that fits names keys of the file, which then fit") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string file = folder.path("ds.json");
-  Json config = {{"train_micro_batch_size_per_gpu", 4},
-                 {"gradient_accumulation_steps", 1},
-                 {"bf16", {{"enabled", true}}},
-                 {"zero_optimization", {{"stage", 2}}}};
+  OrderedJson config = {{"train_micro_batch_size_per_gpu", 4},
+                        {"gradient_accumulation_steps", 1},
+                        {"bf16", {{"enabled", true}}},
+                        {"zero_optimization", {{"stage", 2}}}};
   const std::string asked = "plan --model gpt2-xl --gpu-memory 20GB --config " + file;
   std::ofstream(file) << config.dump(2);
   const RunResult run = RunZeroplan(asked);
@@ -316,7 +317,8 @@ TEST_CASE("plan --config: the change that fits names keys of the file, which the
   CHECK(run.err.find("--offload-optimizer") == std::string::npos);
   const size_t at = run.err.find(key) + key.size();
   const size_t end = run.err.find('}', at) + 1;
-  config["zero_optimization"]["offload_optimizer"] = Json::parse(run.err.substr(at, end - at));
+  config["zero_optimization"]["offload_optimizer"] =
+      OrderedJson::parse(run.err.substr(at, end - at));
   std::ofstream(file) << config.dump(2);
   const RunResult changed = RunZeroplan(asked);
   CAPTURE(changed.err);
@@ -324,7 +326,7 @@ TEST_CASE("plan --config: the change that fits names keys of the file, which the
 }
 
 TEST_CASE("plan --config: what it leaves to auto is no part of the change") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string config = folder.path("auto.json");
   std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},
     "gradient_accumulation_steps": 1, "zero_optimization": {"stage": 3,
@@ -357,16 +359,16 @@ TEST_CASE("plan: options that the smallest change cannot stand beside are named"
 }
 
 TEST_CASE("plan --out: what excludes every choice is named, not 'nothing fits'") {
-  const Folder folder;
+  const ModelFolder folder;
   const std::string file = folder.path("ds.json");
   const std::string asked = "plan --model gpt2 --gpus 8 --gpu-memory 80GB --config " + file +
                             " --out " + folder.path("out.json");
-  Json config = {{"bf16", {{"enabled", true}}},
-                 {"train_batch_size", 64},
-                 {"scheduler",
-                  {{"type", "WarmupDecayLR"},
-                   {"params", {{"warmup_num_steps", 100}, {"total_num_steps", "auto"}}}}},
-                 {"zero_optimization", {{"stage", 2}}}};
+  OrderedJson config = {{"bf16", {{"enabled", true}}},
+                        {"train_batch_size", 64},
+                        {"scheduler",
+                         {{"type", "WarmupDecayLR"},
+                          {"params", {{"warmup_num_steps", 100}, {"total_num_steps", "auto"}}}}},
+                        {"zero_optimization", {{"stage", 2}}}};
   std::ofstream(file) << config.dump(2);
   const RunResult run = RunZeroplan(asked);
   CHECK(run.exit_code == 2);
@@ -392,7 +394,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
     const RunResult with = RunZeroplan(asked + named);
     CAPTURE(with.err);
     CHECK(with.exit_code == 0);
-    CHECK(Has(Unwrapped(with.out), "on nvme"));
+    CHECK(Has(JoinParagraphs(with.out), "on nvme"));
   }
   const RunResult without = RunZeroplan(asked +
                                         " --nvme-capacity 1TB --offload-optimizer none,cpu "
@@ -400,7 +402,7 @@ TEST_CASE("plan: disks are searched where they are named, and proposed where not
   CHECK(without.exit_code == 3);
   const RunResult headroom =
       RunZeroplan("plan --quick --model gpt2 --seq-len 128 --stage 3 --objective headroom");
-  CHECK(Has(Unwrapped(headroom.out), "Disks: none was named, so none is searched"));
+  CHECK(Has(JoinParagraphs(headroom.out), "Disks: none was named, so none is searched"));
   CHECK(headroom.out.find("on nvme") == std::string::npos);
 }
 
@@ -459,7 +461,7 @@ TEST_CASE("--stage takes several for estimate too, in any order; train takes one
       "--offload-param none --format json");
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  const Json choices = Json::parse(run.out)["choices"];
+  const OrderedJson choices = OrderedJson::parse(run.out)["choices"];
   REQUIRE(choices.size() == 2);
   CHECK(choices[0]["stage"] == 1);
   CHECK(choices[1]["stage"] == 3);

@@ -13,7 +13,7 @@
 namespace zeroplan {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 // A folder with a plan of the small model and the model's config.json.
@@ -29,9 +29,9 @@ class PlanFolder {
     std::ofstream(path(name)) << text;
   }
   // The plan with one value changed, as edited.json.
-  std::string Edited(const std::string& pointer, const Json& value) const {
-    Json json = Json::parse(text_);
-    json[Json::json_pointer(pointer)] = value;
+  std::string Edited(const std::string& pointer, const OrderedJson& value) const {
+    OrderedJson json = OrderedJson::parse(text_);
+    json[OrderedJson::json_pointer(pointer)] = value;
     Write("edited.json", json.dump(2));
     return path("edited.json");
   }
@@ -48,7 +48,7 @@ std::vector<double> Losses(const std::string& metrics) {
   std::vector<double> losses;
   std::istringstream lines(ReadWhole(metrics));
   for (std::string line; std::getline(lines, line);) {
-    const Json json = Json::parse(line);
+    const OrderedJson json = OrderedJson::parse(line);
     if (json["event"] == "step") losses.push_back(json["loss"]);
   }
   return losses;
@@ -68,16 +68,16 @@ TEST_CASE("train --plan runs the planned program, as --config with its config do
   std::istringstream lines(ReadWhole(folder.path("plan.jsonl")));
   std::string line;
   std::getline(lines, line);
-  const Json start = Json::parse(line);
-  const Json plan = Json::parse(ReadWhole(folder.path("plan.json")));
+  const OrderedJson start = OrderedJson::parse(line);
+  const OrderedJson plan = OrderedJson::parse(ReadWhole(folder.path("plan.json")));
   CHECK(start["plan"]["gpus"] == 2);
   CHECK(start["plan"]["grad_accum"] == 3);
   for (const char* memory_class : {"params", "grads", "optimizer", "activations", "buffers"}) {
     CHECK(start["planned_bytes"]["gpu"][memory_class] ==
           plan["predicted"]["gpu_bytes"][memory_class]);
   }
-  Json end;
-  while (std::getline(lines, line)) end = Json::parse(line);
+  OrderedJson end;
+  while (std::getline(lines, line)) end = OrderedJson::parse(line);
   CHECK(end["event"] == "end");
   CHECK(end["high_water_bytes"] == plan["predicted"]["rank_arena_bytes"]);
 
@@ -135,7 +135,7 @@ TEST_CASE("train --plan takes the model and the ranks that it was planned for, a
 
 TEST_CASE("a plan that was edited or is another version's is refused, by train and explain") {
   const PlanFolder folder;
-  const std::tuple<const char*, Json, const char*> edits[] = {
+  const std::tuple<const char*, OrderedJson, const char*> edits[] = {
       {"/zeroplan", "9.9.9", "made by zeroplan 9.9.9"},
       {"/schema", "zeroplan.plan/9", "zeroplan.plan/1"},
       {"/config/zero_optimization/stage", 1, "the program lowered from this plan differs"},
@@ -197,7 +197,7 @@ TEST_CASE("explain prints the step and writes its trace") {
                            "The update, stream by stream", "80.0 GB a GPU"}) {
     CHECK(run.out.find(said) != std::string::npos);
   }
-  const Json trace = Json::parse(ReadWhole(folder.path("t.json")));
+  const OrderedJson trace = OrderedJson::parse(ReadWhole(folder.path("t.json")));
   CHECK(trace["traceEvents"].size() > 100);
 
   const std::string planned = " --hw " + std::string(kDefaultProfile);
@@ -229,13 +229,13 @@ TEST_CASE("plan --format json: what was said, and a plan file at once") {
       "plan --model gpt2 --hw hgx-h200 --gpus 2 --seq-len 256 --global-batch 8 "
       "--offload-optimizer none --dtype bf16 --format json");
   REQUIRE(run.exit_code == 0);
-  const Json json = Json::parse(run.out);
+  const OrderedJson json = OrderedJson::parse(run.out);
   CHECK(json["schema"] == "zeroplan.plan/1");
   CHECK(json["gap"] == 0);
   // The answer loses nothing to itself; every other stage that fits loses what its time says.
   const double tokens = json["predicted"]["tokens_per_second"];
   int stages = 0;
-  for (const Json& stage : json["stages"]) {
+  for (const OrderedJson& stage : json["stages"]) {
     if (!stage["fits"]) continue;
     ++stages;
     const double lost = stage["lost_seconds"]["total"];

@@ -18,9 +18,9 @@ namespace {
 using Json = nlohmann::json;
 
 // With the tiny model's config.json.
-class Folder : public TempDir {
+class PrecisionFolder : public TempDir {
  public:
-  Folder() { std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel()); }
+  PrecisionFolder() { std::ofstream(path("config.json")) << WriteHuggingFaceConfig(SmallModel()); }
 };
 
 // Of one choice of gpt2 on 4 GPUs.
@@ -84,7 +84,7 @@ TEST_CASE("estimate says which sums are in fp32, and where they change nothing")
 }
 
 TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its plan") {
-  const Folder folder;
+  const PrecisionFolder folder;
   const std::string ds = folder.path("ds.json"), plan = folder.path("plan.json");
   const RunResult planned =
       RunZeroplan("plan --quick --runtime zeroplan --model " + folder.path("config.json") +
@@ -123,7 +123,7 @@ TEST_CASE("plan: fp32 sums are in its headline, its files, and the run of its pl
 }
 
 TEST_CASE("train: fp32 sums by option are those of the config's keys") {
-  const Folder folder;
+  const PrecisionFolder folder;
   std::ofstream(folder.path("ds.json")) << R"({"train_micro_batch_size_per_gpu": 2,
     "gradient_accumulation_steps": 4, "bf16": {"enabled": true},
     "data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32",

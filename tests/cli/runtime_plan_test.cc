@@ -19,20 +19,20 @@ std::string Path(const std::string& name) {
 }
 
 // Words alone: text may be broken anywhere.
-std::string Unwrapped(const std::string& text) {
+std::string WordsAlone(const std::string& text) {
   std::istringstream words(text);
   std::string out;
   for (std::string word; words >> word;) out += word + ' ';
   return out;
 }
 
-const std::string kSmall = "plan --model gpt2 --gpus 2 --gpu-memory 12GB --global-batch 32 ";
+const std::string kSmallPlan = "plan --model gpt2 --gpus 2 --gpu-memory 12GB --global-batch 32 ";
 
 TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zeroplan would reach") {
-  const RunResult run = RunZeroplan(kSmall + "--runtime deepspeed --compile layers");
+  const RunResult run = RunZeroplan(kSmallPlan + "--runtime deepspeed --compile layers");
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  const std::string text = Unwrapped(run.out);
+  const std::string text = WordsAlone(run.out);
   for (const char* part :
        {"gpt2 under deepspeed 0.19.6", "layers compiled", "Chosen for DeepSpeed: stage ",
         "A step is ", "% compute", "reserved", "Margin of error. Beside ", "Stage 3, ",
@@ -44,14 +44,14 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 100);
   CHECK(run.out.find("least certain") == std::string::npos);
   const RunResult recomputed =
-      RunZeroplan(kSmall + "--quick --runtime deepspeed --stage 3 --checkpointing full");
-  CHECK(Has(Unwrapped(recomputed.out), "Stage 3 with recompute is the least certain: "));
+      RunZeroplan(kSmallPlan + "--quick --runtime deepspeed --stage 3 --checkpointing full");
+  CHECK(Has(WordsAlone(recomputed.out), "Stage 3 with recompute is the least certain: "));
   const RunResult tight = RunZeroplan(
       "plan --quick --model gpt3-1.3b --seq-len 1024 --gpus 2 --gpu-memory 24GB --global-batch 96 "
       "--runtime deepspeed");
   CHECK(
-      Has(Unwrapped(tight.out), "gives cached memory back once, before its steps are all alike."));
-  const RunResult quick = RunZeroplan(kSmall + "--runtime deepspeed --quick");
+      Has(WordsAlone(tight.out), "gives cached memory back once, before its steps are all alike."));
+  const RunResult quick = RunZeroplan(kSmallPlan + "--runtime deepspeed --quick");
   CHECK(quick.out.find("own executor would") == std::string::npos);
 }
 
@@ -60,9 +60,9 @@ TEST_CASE("plan --runtime: what is faster as predicted and not taken says why") 
       "plan --model llama3.1-8b --gpus 8 --seq-len 4096 --runtime deepspeed --stage 1,3 "
       "--checkpointing none --offload-optimizer none --offload-param none");
   CHECK(run.exit_code == 0);
-  Has(Unwrapped(run.out), "Chosen for DeepSpeed: stage 1, ");
-  Has(Unwrapped(run.out), " faster as predicted, ");
-  Has(Unwrapped(run.out),
+  Has(WordsAlone(run.out), "Chosen for DeepSpeed: stage 1, ");
+  Has(WordsAlone(run.out), " faster as predicted, ");
+  Has(WordsAlone(run.out),
       "but its time is known less well: to be taken it has to be 3.1 % faster.");
 }
 
@@ -70,8 +70,9 @@ TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
   const std::string out = Path("ds.json");
   for (const std::string runtime : {"deepspeed", "fsdp2"}) {
     CAPTURE(runtime);
-    const RunResult run = RunZeroplan(kSmall + "--checkpointing full --compile layers --runtime " +
-                                      runtime + " --format json --out " + out);
+    const RunResult run =
+        RunZeroplan(kSmallPlan + "--checkpointing full --compile layers --runtime " + runtime +
+                    " --format json --out " + out);
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
     const Json report = Json::parse(run.out);
@@ -128,20 +129,20 @@ TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
 
 TEST_CASE("plan --out alone is DeepSpeed's, says so, and leaves the executor's plan apart") {
   const std::string out = Path("ds.json"), plan = Path("plan.json");
-  const RunResult run = RunZeroplan(kSmall + "--out " + out + " --plan-out " + plan);
+  const RunResult run = RunZeroplan(kSmallPlan + "--out " + out + " --plan-out " + plan);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
   CHECK(Has(run.err, "--out " + out + " without --runtime: planned for DeepSpeed"));
   CHECK(Has(run.err, "--plan-out " + plan + ": the best plan of zeroplan's own executor"));
-  CHECK(Has(Unwrapped(run.out), "Chosen for DeepSpeed: "));
+  CHECK(Has(WordsAlone(run.out), "Chosen for DeepSpeed: "));
   CHECK(Json::parse(ReadWhole(out))["_zeroplan"]["runtime"] == "deepspeed 0.19.6");
-  const RunResult own = RunZeroplan(kSmall + "--quick --format json");
+  const RunResult own = RunZeroplan(kSmallPlan + "--quick --format json");
   const Json planned = Json::parse(ReadWhole(plan));
   CHECK(planned["schema"] == "zeroplan.plan/1");
   CHECK(planned["config"] == Json::parse(own.out)["config"]);
   // Who reads the config is told what it was chosen for.
   CHECK(Has(RunZeroplan("config check " + out + " --gpus 2").out, "chosen for deepspeed 0.19.6"));
-  const RunResult named = RunZeroplan(kSmall + "--quick --runtime deepspeed --out " + out);
+  const RunResult named = RunZeroplan(kSmallPlan + "--quick --runtime deepspeed --out " + out);
   CHECK(named.err.find("without --runtime") == std::string::npos);
   std::filesystem::remove(out);
   std::filesystem::remove(plan);
@@ -247,7 +248,7 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
 
 TEST_CASE("plan --runtime: a whole run's hours and price") {
   const RunResult run = RunZeroplan(
-      kSmall + "--quick --runtime deepspeed --tokens 1B --gpu-hour-price 2 --format json");
+      kSmallPlan + "--quick --runtime deepspeed --tokens 1B --gpu-hour-price 2 --format json");
   REQUIRE(run.exit_code == 0);
   const Json report = Json::parse(run.out);
   const double step = report["choice"]["step_seconds"]["total"];

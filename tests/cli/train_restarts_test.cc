@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr int kSteps = 300;
 
-class Folder : public Workspace {
+class RunFolder : public Workspace {
  public:
   std::string Train(const std::string& more) const {
     return Workspace::Train("--backend cpu --stage 2 --gpus 2 " + more, kSteps);
@@ -103,7 +103,7 @@ class Supervised {
 };
 
 TEST_CASE("a run that is killed goes on by itself, bit for bit") {
-  const Folder folder;
+  const RunFolder folder;
   REQUIRE(RunZeroplan(folder.Train("--save-every 30 --save " + folder.path("plain"))).exit_code ==
           0);
   const std::string weights = folder.Weights("plain");
@@ -135,7 +135,7 @@ TEST_CASE("a run that is killed goes on by itself, bit for bit") {
 }
 
 TEST_CASE("restarts end, and so does what they are for") {
-  const Folder folder;
+  const RunFolder folder;
   Supervised run(folder.Train("--save-every 30 --restarts 1 --save " + folder.path("out")));
   const pid_t first = run.KillChild(-1, [] { return true; });
   run.KillChild(first, [&] { return run.Said("step-00000060"); });
@@ -160,7 +160,7 @@ TEST_CASE("restarts end, and so does what they are for") {
 }
 
 TEST_CASE("--restarts where it has no sense is refused, and mistakes start nothing again") {
-  const Folder folder;
+  const RunFolder folder;
   const auto refused = [&](const std::string& more, const std::string& why,
                            const std::string& environment = "ZEROPLAN_NO_DETECT=1") {
     const RunResult run = RunZeroplan(folder.Train(more), environment);
@@ -179,7 +179,7 @@ TEST_CASE("--restarts where it has no sense is refused, and mistakes start nothi
 
 // What torchrun 2.x sets for the one worker of a run, and how its agent starts it again.
 TEST_CASE("torchrun's restarts resume a run bit for bit") {
-  const Folder folder;
+  const RunFolder folder;
   REQUIRE(RunZeroplan(folder.Train("--save-every 30 --save " + folder.path("plain"))).exit_code ==
           0);
   const auto environment = [](int restart) {

@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-HardwareProfile Measured() {
+HardwareProfile MeasuredAttention() {
   return LoadProfile(SourcePath("benchmarks/measure/results/hw_measure_4x_h200.json"));
 }
 
@@ -26,7 +26,7 @@ AttentionShape ShapeOf(const KernelDims& dims) {
 bool IsACall(double ms) { return ms < 0.030; }
 
 TEST_CASE("attention shapes: shared heads, odd lengths and head sizes, within 11 %") {
-  const HardwareProfile profile = Measured();
+  const HardwareProfile profile = MeasuredAttention();
   const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
   double forward_sum = 0, backward_sum = 0, rows = 0;
   for (const testing::AttentionRow& row : testing::kAttentionRows) {
@@ -60,7 +60,7 @@ TEST_CASE("attention shapes: shared heads, odd lengths and head sizes, within 11
 
 TEST_CASE(
     "attention shapes: another run's shapes, a kernel or a call with its padding, within 11 %") {
-  const HardwareProfile profile = Measured();
+  const HardwareProfile profile = MeasuredAttention();
   const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
   for (const testing::AttentionRow& row : testing::kBenchmarkAttentionRows) {
     CAPTURE(FormatDims(KernelId::kAttentionBackward, row.dims, {}));
@@ -71,7 +71,7 @@ TEST_CASE(
 }
 
 TEST_CASE("attention shapes: deterministic, in one call or in parts, within 12 %") {
-  const HardwareProfile profile = Measured();
+  const HardwareProfile profile = MeasuredAttention();
   const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
   double squares = 0, rows = 0;
   const auto check = [&](const testing::AttentionRow& row, uint64_t workspace_bytes) {
@@ -98,7 +98,7 @@ TEST_CASE("attention shapes: deterministic, in one call or in parts, within 12 %
 }
 
 TEST_CASE("attention shapes: plain kernels, within 12 %") {
-  const HardwareProfile profile = Measured();
+  const HardwareProfile profile = MeasuredAttention();
   const AttentionCost cost(profile.gpu, GemmCost(profile.gpu));
   for (const testing::PlainAttentionRow& row : testing::kPlainAttentionRows) {
     CAPTURE(DtypeName(row.dtype));

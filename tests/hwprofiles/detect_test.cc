@@ -11,43 +11,43 @@
 namespace zeroplan {
 namespace {
 
-constexpr double kMib = 1024.0 * 1024;
+constexpr double kDriverMib = 1024.0 * 1024;
 
 TEST_CASE("the driver's names find the built-in GPUs") {
   const struct {
     DetectedGpu gpu;
     const char* part;
   } cases[] = {
-      {{"Tesla V100-SXM3-32GB", 32510 * kMib}, "v100-32gb-sxm3"},
-      {{"NVIDIA A100-SXM4-40GB", 40960 * kMib}, "a100-40gb-sxm"},
-      {{"A100-SXM4-40GB", 40537 * kMib}, "a100-40gb-sxm"},
-      {{"NVIDIA A100-SXM4-80GB", 81920 * kMib}, "a100-80gb-sxm"},
-      {{"NVIDIA H100 80GB HBM3", 81559 * kMib}, "h100-80gb-sxm"},
-      {{"NVIDIA H200", 143771 * kMib}, "h200-141gb-sxm"},
-      {{"NVIDIA B200", 183359 * kMib}, "b200-180gb-sxm"},
-      {{"NVIDIA L40S", 46068 * kMib}, "l40s"},
-      {{"NVIDIA GeForce RTX 3090", 24576 * kMib}, "rtx3090"},
-      {{"NVIDIA GeForce RTX 4090", 24564 * kMib}, "rtx4090"},
-      {{"NVIDIA GeForce RTX 5090", 32607 * kMib}, "rtx5090"},
-      {{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887 * kMib}, "rtx-pro-6000"},
-      {{"NVIDIA RTX 6000 Ada Generation", 49140 * kMib}, "rtx6000-ada"},
-      {{"NVIDIA RTX A6000", 49140 * kMib}, "rtxa6000"},
-      {{"NVIDIA A10G", 23028 * kMib}, "a10g"},
-      {{"NVIDIA A100-PCIE-40GB", 40960 * kMib}, "a100-40gb-pcie"},
-      {{"NVIDIA A100 80GB PCIe", 81920 * kMib}, "a100-80gb-pcie"},
-      {{"NVIDIA H100 PCIe", 81559 * kMib}, "h100-80gb-pcie"},
-      {{"NVIDIA H100 NVL", 95830 * kMib}, "h100-94gb-nvl"},
-      {{"NVIDIA H20", 97871 * kMib}, "h20-96gb-sxm"},
-      {{"Tesla T4", 15360 * kMib}, "t4"},
-      {{"NVIDIA GH200 480GB", 97871 * kMib}, "gh200-96gb"},
-      {{"NVIDIA B300 SXM6 AC", 275040 * kMib}, "b300-288gb-sxm"},
+      {{"Tesla V100-SXM3-32GB", 32510 * kDriverMib}, "v100-32gb-sxm3"},
+      {{"NVIDIA A100-SXM4-40GB", 40960 * kDriverMib}, "a100-40gb-sxm"},
+      {{"A100-SXM4-40GB", 40537 * kDriverMib}, "a100-40gb-sxm"},
+      {{"NVIDIA A100-SXM4-80GB", 81920 * kDriverMib}, "a100-80gb-sxm"},
+      {{"NVIDIA H100 80GB HBM3", 81559 * kDriverMib}, "h100-80gb-sxm"},
+      {{"NVIDIA H200", 143771 * kDriverMib}, "h200-141gb-sxm"},
+      {{"NVIDIA B200", 183359 * kDriverMib}, "b200-180gb-sxm"},
+      {{"NVIDIA L40S", 46068 * kDriverMib}, "l40s"},
+      {{"NVIDIA GeForce RTX 3090", 24576 * kDriverMib}, "rtx3090"},
+      {{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}, "rtx4090"},
+      {{"NVIDIA GeForce RTX 5090", 32607 * kDriverMib}, "rtx5090"},
+      {{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887 * kDriverMib}, "rtx-pro-6000"},
+      {{"NVIDIA RTX 6000 Ada Generation", 49140 * kDriverMib}, "rtx6000-ada"},
+      {{"NVIDIA RTX A6000", 49140 * kDriverMib}, "rtxa6000"},
+      {{"NVIDIA A10G", 23028 * kDriverMib}, "a10g"},
+      {{"NVIDIA A100-PCIE-40GB", 40960 * kDriverMib}, "a100-40gb-pcie"},
+      {{"NVIDIA A100 80GB PCIe", 81920 * kDriverMib}, "a100-80gb-pcie"},
+      {{"NVIDIA H100 PCIe", 81559 * kDriverMib}, "h100-80gb-pcie"},
+      {{"NVIDIA H100 NVL", 95830 * kDriverMib}, "h100-94gb-nvl"},
+      {{"NVIDIA H20", 97871 * kDriverMib}, "h20-96gb-sxm"},
+      {{"Tesla T4", 15360 * kDriverMib}, "t4"},
+      {{"NVIDIA GH200 480GB", 97871 * kDriverMib}, "gh200-96gb"},
+      {{"NVIDIA B300 SXM6 AC", 275040 * kDriverMib}, "b300-288gb-sxm"},
       // Kin that is another card, and a slice of one.
-      {{"NVIDIA GeForce RTX 3090 Ti", 24564 * kMib}, ""},
-      {{"NVIDIA GeForce RTX 4090 Laptop GPU", 16376 * kMib}, ""},
-      {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887 * kMib}, ""},
-      {{"NVIDIA A10", 23028 * kMib}, ""},
-      {{"NVIDIA H20", 143771 * kMib}, ""},
-      {{"NVIDIA GeForce RTX 4090", 49140 * kMib}, ""},
+      {{"NVIDIA GeForce RTX 3090 Ti", 24564 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 4090 Laptop GPU", 16376 * kDriverMib}, ""},
+      {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887 * kDriverMib}, ""},
+      {{"NVIDIA A10", 23028 * kDriverMib}, ""},
+      {{"NVIDIA H20", 143771 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 4090", 49140 * kDriverMib}, ""},
       {{"", 0}, ""},
   };
   for (const auto& known : cases) {
@@ -57,7 +57,7 @@ TEST_CASE("the driver's names find the built-in GPUs") {
 }
 
 TEST_CASE("as many as a built-in machine has: that machine, with this host's memory and cores") {
-  const std::vector<DetectedGpu> gpus(8, {"NVIDIA H200", 143771 * kMib});
+  const std::vector<DetectedGpu> gpus(8, {"NVIDIA H200", 143771 * kDriverMib});
   const DetectedMachine machine = MatchMachine(gpus, {2e12, 96});
   REQUIRE(machine.profile.has_value());
   CHECK(machine.profile->name == "hgx-h200");
@@ -77,14 +77,14 @@ TEST_CASE("where a maker's machine and a cloud's have the same GPUs, the maker's
     DetectedGpu gpu;
     size_t count;
     const char* machine;
-  } cases[] = {{{"NVIDIA A100-SXM4-40GB", 40960 * kMib}, 8, "dgx-a100-40gb"},
-               {{"NVIDIA A100-SXM4-80GB", 81920 * kMib}, 8, "dgx-a100-80gb"},
-               {{"NVIDIA H100 80GB HBM3", 81559 * kMib}, 8, "dgx-h100"},
-               {{"NVIDIA H200", 143771 * kMib}, 8, "hgx-h200"},
-               {{"NVIDIA B200", 183359 * kMib}, 8, "dgx-b200"},
-               {{"NVIDIA L40S", 46068 * kMib}, 8, "8x-l40s"},
-               {{"NVIDIA A10G", 23028 * kMib}, 8, "g5-48xlarge"},
-               {{"Tesla T4", 15360 * kMib}, 4, "g4dn-12xlarge"}};
+  } cases[] = {{{"NVIDIA A100-SXM4-40GB", 40960 * kDriverMib}, 8, "dgx-a100-40gb"},
+               {{"NVIDIA A100-SXM4-80GB", 81920 * kDriverMib}, 8, "dgx-a100-80gb"},
+               {{"NVIDIA H100 80GB HBM3", 81559 * kDriverMib}, 8, "dgx-h100"},
+               {{"NVIDIA H200", 143771 * kDriverMib}, 8, "hgx-h200"},
+               {{"NVIDIA B200", 183359 * kDriverMib}, 8, "dgx-b200"},
+               {{"NVIDIA L40S", 46068 * kDriverMib}, 8, "8x-l40s"},
+               {{"NVIDIA A10G", 23028 * kDriverMib}, 8, "g5-48xlarge"},
+               {{"Tesla T4", 15360 * kDriverMib}, 4, "g4dn-12xlarge"}};
   for (const auto& known : cases) {
     INFO(known.gpu.name);
     const DetectedMachine machine =
@@ -95,13 +95,14 @@ TEST_CASE("where a maker's machine and a cloud's have the same GPUs, the maker's
 }
 
 TEST_CASE("another number: the GPU in this host") {
-  const DetectedMachine one = MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kMib}}, {64e9, 12});
+  const DetectedMachine one =
+      MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}}, {64e9, 12});
   REQUIRE(one.profile.has_value());
   CHECK(one.profile->name == "rtx4090");
   CHECK(one.profile->node.gpus.value == 1);
   CHECK(one.profile->node.host_memory.value == 64e9);
-  const DetectedMachine three =
-      MatchMachine(std::vector<DetectedGpu>(3, {"NVIDIA GeForce RTX 4090", 24564 * kMib}), {});
+  const DetectedMachine three = MatchMachine(
+      std::vector<DetectedGpu>(3, {"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}), {});
   CHECK(three.profile->name == "3x-rtx4090");
   CHECK(three.profile->node.gpus.value == 3);
   CHECK(three.profile->gpu == LoadProfile("rtx4090").gpu);
@@ -112,15 +113,16 @@ TEST_CASE("what is not known is said, not guessed") {
   CHECK(!unknown.profile.has_value());
   CHECK(unknown.note.find("NVIDIA T4000") != std::string::npos);
   CHECK(unknown.note.find("20 GB") != std::string::npos);
-  const DetectedMachine mixed = MatchMachine(
-      {{"NVIDIA GeForce RTX 4090", 24564 * kMib}, {"NVIDIA GeForce RTX 3090", 24576 * kMib}}, {});
+  const DetectedMachine mixed = MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib},
+                                              {"NVIDIA GeForce RTX 3090", 24576 * kDriverMib}},
+                                             {});
   CHECK(!mixed.profile.has_value());
   CHECK(mixed.note.find("4090") != std::string::npos);
   CHECK(mixed.note.find("3090") != std::string::npos);
 }
 
 TEST_CASE("memory bandwidth that was measured takes the place of the guess, and says so") {
-  const std::vector<DetectedGpu> gpus = {{"NVIDIA GeForce RTX 4090", 24564 * kMib}};
+  const std::vector<DetectedGpu> gpus = {{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}};
   const NodeProfile guessed = MatchMachine(gpus, {64e9, 12}).profile->node;
   CHECK(*guessed.triad_bandwidth == *LoadProfile("rtx4090").node.triad_bandwidth);
   const NodeProfile node = MatchMachine(gpus, {64e9, 12, 100e9}).profile->node;
@@ -130,7 +132,7 @@ TEST_CASE("memory bandwidth that was measured takes the place of the guess, and 
   CHECK(node.adam_bandwidth->source == FigureSource::kDerived);
   // Also where the built-in machine's own host was measured: this is another one.
   const DetectedMachine eight =
-      MatchMachine(std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kMib}), {0, 0, 50e9});
+      MatchMachine(std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kDriverMib}), {0, 0, 50e9});
   CHECK(eight.profile->node.triad_bandwidth->value == 50e9);
 }
 

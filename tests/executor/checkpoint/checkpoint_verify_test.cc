@@ -21,9 +21,9 @@ FolderReport Look(const fs::path& path, bool with_data = true) {
   return report;
 }
 
-struct Saved {
+struct SavedForVerify {
   FastTempDir dir;
-  Saved() {
+  SavedForVerify() {
     for (const int64_t step : {1, 2, 3}) {
       SaveCheckpoint(dir.path(), SmallLayout(2, 3), step, {.keep = 3});
     }
@@ -34,7 +34,7 @@ struct Saved {
 };
 
 TEST_CASE("checkpoint verify: every damaged file is named, and what --resume takes") {
-  const Saved saved;
+  const SavedForVerify saved;
   FolderReport report = Look(saved.dir.path());
   REQUIRE(report.checkpoints.size() == 3);
   CHECK(report.damaged == 0);
@@ -60,7 +60,7 @@ TEST_CASE("checkpoint verify: every damaged file is named, and what --resume tak
 }
 
 TEST_CASE("checkpoint verify: one step's folder, and folders without any") {
-  const Saved saved;
+  const SavedForVerify saved;
   FlipLastByte(saved.folder(2) / "rank-0000.safetensors");
   CHECK(Look(saved.folder(2)).damaged == 1);
   const FolderReport one = Look(saved.folder(3) / "");

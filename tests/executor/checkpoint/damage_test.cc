@@ -42,7 +42,7 @@ void ReplaceInMeta(const fs::path& path, const std::string& from, const std::str
 }
 
 // Two checkpoints, of steps 1 and 2.
-struct Saved {
+struct SavedToDamage {
   FastTempDir dir;
   fs::path first = SaveCheckpoint(dir.path(), SmallLayout(2, 3), 1);
   fs::path latest = SaveCheckpoint(dir.path(), SmallLayout(2, 3), 2);
@@ -135,7 +135,7 @@ TEST_CASE("damaged checkpoint: the file is named, and the one to fall back to") 
   };
   for (const Case& c : cases) {
     CAPTURE(c.what);
-    const Saved saved;
+    const SavedToDamage saved;
     c.damage(saved.latest);
     const std::string message = saved.Error();
     CHECK(Has(message, c.message));
@@ -153,7 +153,7 @@ TEST_CASE("damaged checkpoint: the file is named, and the one to fall back to") 
 }
 
 TEST_CASE("damaged checkpoint: a rank that meta.json does not list is missed") {
-  const Saved saved;
+  const SavedToDamage saved;
   std::string text = ReadAll(saved.latest / "meta.json");
   const size_t begin = text.find("    {\n      \"name\": \"rank-0001");
   const size_t end = text.find("    {\n      \"name\": \"rank-0002");
@@ -164,14 +164,14 @@ TEST_CASE("damaged checkpoint: a rank that meta.json does not list is missed") {
 }
 
 TEST_CASE("damaged checkpoint: nothing intact is said too") {
-  const Saved saved;
+  const SavedToDamage saved;
   fs::remove(saved.latest / "rank-0000.safetensors");
   fs::remove(saved.first / "rank-0002.safetensors");
   CHECK(Has(saved.Error(), "no other checkpoint in"));
 }
 
 TEST_CASE("damaged checkpoint: what latest may hold") {
-  const Saved saved;
+  const SavedToDamage saved;
   const fs::path latest = CheckpointsFolder(saved.dir.path()) / "latest";
   for (const char* text : {"", "\n", "../../etc", "step-", "step-1/..", "step-12x",
                            "step-00000001-", "/step-00000001"}) {
@@ -190,7 +190,7 @@ TEST_CASE("damaged checkpoint: what latest may hold") {
 }
 
 TEST_CASE("damaged checkpoint: what was chosen loses its meta.json") {
-  const Saved saved;
+  const SavedToDamage saved;
   const fs::path chosen = FindCheckpoint(saved.dir.path());
   fs::remove(chosen / "meta.json");
   const std::string message = ErrorOf(ExitCode::kUsage, [&] { OpenCheckpoint(chosen); });
@@ -199,7 +199,7 @@ TEST_CASE("damaged checkpoint: what was chosen loses its meta.json") {
 }
 
 TEST_CASE("damaged data: what a rank reads is held against its checksum") {
-  const Saved saved;
+  const SavedToDamage saved;
   const fs::path shard = saved.latest / "rank-0001.safetensors";
   const std::string whole = ReadAll(shard);
   std::string half = whole;
@@ -221,7 +221,7 @@ TEST_CASE("damaged data: what a rank reads is held against its checksum") {
 
 TEST_CASE("damaged data: no flipped bit of a shard or of meta.json goes unseen") {
   ZEROPLAN_TEST_RNG(rng);
-  const Saved saved;
+  const SavedToDamage saved;
   for (const char* name : {"rank-0000.safetensors", "rank-0002.safetensors"}) {
     const fs::path path = saved.latest / name;
     const std::string whole = ReadAll(path);
@@ -312,7 +312,7 @@ TEST_CASE("a folder whose run was killed is waited for while a thread of it has 
 }
 
 TEST_CASE("checkpoint of another model: the difference is named, no other is offered") {
-  const Saved saved;
+  const SavedToDamage saved;
   const auto resume = [&](const std::function<void(ModelSpec&)>& change) {
     ModelSpec spec = SmallModel();
     change(spec);

@@ -31,7 +31,7 @@ class WavySource : public StateSource {
   }
 };
 
-const std::vector<ParamTensor>& Table() {
+const std::vector<ParamTensor>& ExportedTable() {
   static const auto* table = new std::vector<ParamTensor>(BuildParamTable(SmallModel()));
   return *table;
 }
@@ -52,11 +52,11 @@ void Write(const fs::path& path, const std::string& text) {
 
 // Everything there is, rounded to `dtype` on the way.
 void CheckValues(const fs::path& folder, Dtype dtype) {
-  const HfWeightsSource source(folder, SmallModel(), Table());
-  for (size_t t = 0; t < Table().size(); ++t) {
-    CAPTURE(Table()[t].name);
-    const auto real =
-        static_cast<size_t>(Table()[t].unpadded_rows) * static_cast<size_t>(Table()[t].shape[1]);
+  const HfWeightsSource source(folder, SmallModel(), ExportedTable());
+  for (size_t t = 0; t < ExportedTable().size(); ++t) {
+    CAPTURE(ExportedTable()[t].name);
+    const auto real = static_cast<size_t>(ExportedTable()[t].unpadded_rows) *
+                      static_cast<size_t>(ExportedTable()[t].shape[1]);
     std::vector<float> read(real);
     source.Read({static_cast<int>(t), StateKind::kMaster, 0, real}, read);
     size_t wrong = 0;
@@ -87,7 +87,7 @@ TEST_CASE("hf export: one file or several, in each dtype, come back") {
       CAPTURE(max_bytes);
       const TempDir dir;
       const fs::path folder = dir.path();
-      WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+      WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(),
                      {.dtype = dtype, .max_shard_bytes = max_bytes});
       CheckValues(folder, dtype);
       const char* names[] = {"float32", "bfloat16", "float16"};
@@ -115,7 +115,7 @@ TEST_CASE("hf export: one file or several, in each dtype, come back") {
       }
       CHECK(index["metadata"]["total_size"] == total);
       CHECK(index["weight_map"].size() == tensors);
-      CHECK(tensors == Table().size());
+      CHECK(tensors == ExportedTable().size());
       if (max_bytes == 1) CHECK(files == tensors);
     }
   }
@@ -127,7 +127,8 @@ TEST_CASE("hf export: over an earlier save of any number of files nothing old st
   const uint64_t sizes[] = {8'000, 5'000'000'000, 20'000, 8'000, 5'000'000'000, 1, 20'000};
   for (const uint64_t max_bytes : sizes) {
     CAPTURE(max_bytes);
-    WriteHfWeights(folder, SmallModel(), Table(), WavySource(), {.max_shard_bytes = max_bytes});
+    WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(),
+                   {.max_shard_bytes = max_bytes});
     CheckValues(folder, Dtype::kF32);
     const WeightFiles files = FindWeightFiles(folder);
     CHECK(FileNames(folder).size() == files.files.size() + (files.index.empty() ? 1 : 2));
@@ -137,7 +138,7 @@ TEST_CASE("hf export: over an earlier save of any number of files nothing old st
 TEST_CASE("hf export: what lies beside the weights that training started from goes along") {
   const TempDir from, to;
   const fs::path source = from.path(), folder = to.path();
-  WriteHfWeights(source, SmallModel(), Table(), WavySource());
+  WriteHfWeights(source, SmallModel(), ExportedTable(), WavySource());
   Json config = ReadJson(source / "config.json");
   config.erase("torch_dtype");
   config["dtype"] = "float32";  // as transformers 5 has it
@@ -160,7 +161,7 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
   fs::create_symlink("blob", source / "tokenizer.json");
   Write(folder / "vocab.json", "an older one");
 
-  WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(),
                  {.dtype = Dtype::kBF16, .source = source});
   CheckValues(folder, Dtype::kBF16);
   const Json written = ReadJson(folder / "config.json");
@@ -176,7 +177,7 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
   CHECK_FALSE(fs::is_symlink(folder / "tokenizer.json"));
 
   // Into the folder itself: a run that went on there.
-  WriteHfWeights(folder, SmallModel(), Table(), WavySource(),
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(),
                  {.dtype = Dtype::kF16, .source = folder});
   CheckValues(folder, Dtype::kF16);
   CHECK(ReadJson(folder / "config.json")["dtype"] == "float16");
@@ -184,7 +185,7 @@ TEST_CASE("hf export: what lies beside the weights that training started from go
 
   // A config that only zeroplan reads, and none: the family's own.
   Write(source / "config.json", "// mine\n" + config.dump());
-  WriteHfWeights(folder, SmallModel(), Table(), WavySource(), {.source = source});
+  WriteHfWeights(folder, SmallModel(), ExportedTable(), WavySource(), {.source = source});
   CHECK(ReadJson(folder / "config.json")["torch_dtype"] == "float32");
   CHECK(LoadModel(folder.string()).layers == 2);
 }

@@ -68,15 +68,15 @@ std::vector<int> RandomLengths(std::mt19937& random, int count, int longest) {
   return lengths;
 }
 
-struct Batch {
+struct PackedBatch {
   std::vector<int32_t> inputs, targets, starts;
-  bool operator==(const Batch&) const = default;
+  bool operator==(const PackedBatch&) const = default;
 };
 
 // A global batch as the samples' rows in the order of their positions.
-Batch GlobalBatch(const BatchSampler& sampler, uint64_t consumed) {
+PackedBatch GlobalBatch(const BatchSampler& sampler, uint64_t consumed) {
   const SamplerOptions& o = sampler.options();
-  Batch all;
+  PackedBatch all;
   for (int64_t m = 0; m < o.grad_accum; ++m) {
     for (int r = 0; r < o.world_size; ++r) {
       std::vector<int32_t> part[3];
@@ -92,8 +92,8 @@ Batch GlobalBatch(const BatchSampler& sampler, uint64_t consumed) {
 
 // A row is documents one behind the other, then padding; returns its pairs of input and target,
 // those that do not count too.
-std::vector<std::pair<int32_t, int32_t>> CheckRow(const Documents& documents, const Batch& row,
-                                                  int uncounted_every) {
+std::vector<std::pair<int32_t, int32_t>> CheckRow(const Documents& documents,
+                                                  const PackedBatch& row, int uncounted_every) {
   std::vector<std::pair<int32_t, int32_t>> pairs;
   const size_t T = row.inputs.size();
   size_t t = 0;
@@ -144,7 +144,7 @@ TEST_CASE("packing: every pair of a document once an epoch, in rows that cross n
           std::set<int32_t> inputs;
           size_t padded = 0;
           for (uint64_t k = 0; k < sampler.train_samples(); ++k) {
-            const Batch row = GlobalBatch(sampler, k);
+            const PackedBatch row = GlobalBatch(sampler, k);
             const auto pairs = CheckRow(documents, row, uncounted_every);
             CHECK_FALSE(pairs.empty());
             padded += row.inputs.size() - pairs.size();
@@ -277,7 +277,7 @@ TEST_CASE("packing: a global batch is the same however it is cut, and resumes an
     const BatchSampler whole(data, options);
     // Past two epochs.
     const uint64_t end = 2 * whole.train_samples() + 24;
-    std::vector<Batch> batches;
+    std::vector<PackedBatch> batches;
     for (uint64_t consumed = 0; consumed < end; consumed += 8) {
       batches.push_back(GlobalBatch(whole, consumed));
     }
@@ -325,7 +325,7 @@ TEST_CASE("packing: whole documents are held back, and stay so") {
       }
     }
     for (uint64_t k = 0; k < sampler.train_samples(); k += 4) {
-      const Batch batch = GlobalBatch(sampler, k);
+      const PackedBatch batch = GlobalBatch(sampler, k);
       for (const int32_t input : batch.inputs) REQUIRE(input < static_cast<int32_t>(border));
     }
     SamplerOptions resumed = options;
@@ -355,7 +355,7 @@ TEST_CASE("a stream's targets that do not count are none, whatever documents the
   const BatchSampler sampler(data, options);
   CHECK(sampler.train_samples() == 3);
   for (uint64_t k = 0; k < 3; ++k) {
-    const Batch row = GlobalBatch(sampler, k);
+    const PackedBatch row = GlobalBatch(sampler, k);
     for (size_t i = 0; i < 16; ++i) {
       const auto token = static_cast<int32_t>(16 * k + i);
       CHECK(row.inputs[i] == token);

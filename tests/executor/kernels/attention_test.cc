@@ -10,7 +10,7 @@ namespace {
 using Shape = AttentionShape;
 
 // Sums of up to T products of numbers near 1, in fp32.
-constexpr double kSlack = 1e-5;
+constexpr double kAttentionSlack = 1e-5;
 
 // The GPU's fused kernels round probabilities to 16 bit before they weigh the values: off by up to
 // that rounding times the largest value of a row, which among a few thousand normal numbers is
@@ -33,8 +33,8 @@ TEST_CASE("attention forward") {
       bench.Run(KernelId::kAttentionForward, s.dims(), {&qkv, &out, &lse});
       Doubles want_lse;
       CheckAllClose(out, Attention(s, qkv.values(), &want_lse),
-                    kSlack + RoundedProbabilities(dtype), "out");
-      CheckAllClose(lse, want_lse, kSlack, "lse");
+                    kAttentionSlack + RoundedProbabilities(dtype), "out");
+      CheckAllClose(lse, want_lse, kAttentionSlack, "lse");
     }
   }
 }
@@ -74,7 +74,8 @@ TEST_CASE("attention backward against finite differences") {
       // with it, for each of up to T queries that a key meets.
       const double rounded =
           (dtype == Dtype::kF32 ? 0 : 4 * RoundOff(dtype)) + RoundedProbabilities(dtype);
-      CheckGradient(rng, dqkv, f, qkv.values(), dout.values(), 4 * kSlack + rounded, "dqkv");
+      CheckGradient(rng, dqkv, f, qkv.values(), dout.values(), 4 * kAttentionSlack + rounded,
+                    "dqkv");
     }
   }
 }

@@ -76,7 +76,7 @@ Expected Separately(const AttentionShape& s, const Borders& borders, const Tenso
 
 // As attention_test.cc has it: sums of up to T products of numbers near 1 in fp32, and in 16 bit
 // the rounded `out` that dout is multiplied with.
-constexpr double kSlack = 1e-5;
+constexpr double kBordersSlack = 1e-5;
 // cuDNN's kernels, which a GPU has for 16 bits and such heads. They round the probabilities and the
 // scores' gradients (attention_cuda_test.cc), and leave lse as [B*T, H].
 bool Fused([[maybe_unused]] Dtype dtype, [[maybe_unused]] const AttentionShape& s) {
@@ -87,11 +87,11 @@ bool Fused([[maybe_unused]] Dtype dtype, [[maybe_unused]] const AttentionShape& 
 #endif
 }
 double OutSlack(Dtype dtype, const AttentionShape& s) {
-  return Fused(dtype, s) ? 6 * RoundOff(dtype) : kSlack;
+  return Fused(dtype, s) ? 6 * RoundOff(dtype) : kBordersSlack;
 }
 double GradientSlack(Dtype dtype, const AttentionShape& s) {
   if (Fused(dtype, s)) return 30 * static_cast<double>(s.Sharing()) * RoundOff(dtype);
-  return 4 * kSlack + (dtype == Dtype::kF32 ? 0 : 4 * RoundOff(dtype));
+  return 4 * kBordersSlack + (dtype == Dtype::kF32 ? 0 : 4 * RoundOff(dtype));
 }
 
 // lse_MH from lse_BHT.
@@ -128,7 +128,7 @@ TEST_CASE("attention within documents: as each on its own") {
       if (Fused(dtype, s)) {
         CheckAllClose(lse, ByToken(s, want.lse), 1e-4, "lse");
       } else {
-        CheckAllClose(lse, want.lse, kSlack, "lse");
+        CheckAllClose(lse, want.lse, kBordersSlack, "lse");
       }
       CheckAllClose(dqkv, want.dqkv, GradientSlack(dtype, s), "dqkv");
     }
@@ -151,7 +151,7 @@ TEST_CASE("attention with its probabilities in memory, within documents: as each
     bench.Run(KernelId::kUnfusedAttentionForward, s.dims(), {&qkv, &out, &probs, nullptr, &starts});
     bench.Run(KernelId::kUnfusedAttentionBackward, s.dims(), {&dout, &qkv, &probs, &dqkv, &dprobs});
     const Expected want = Separately(s, borders, qkv, dout);
-    CheckAllClose(out, want.out, kSlack, "out");
+    CheckAllClose(out, want.out, kBordersSlack, "out");
     CheckAllClose(dqkv, want.dqkv, GradientSlack(Dtype::kF32, s), "dqkv");
   }
 }

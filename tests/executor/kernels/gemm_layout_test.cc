@@ -49,11 +49,11 @@ void ColumnMajorProduct(const GemmLayout& l, const int64_t* first, const int64_t
 
 constexpr int64_t kUntouched = 1 << 20;
 
-constexpr std::array<std::array<int64_t, 3>, 4> kShapes = {
+constexpr std::array<std::array<int64_t, 3>, 4> kLayouts = {
     {{2, 3, 5}, {5, 2, 3}, {1, 4, 3}, {6, 6, 1}}};
 
 TEST_CASE("the layouts of the three matmul rows give the rows' products") {
-  for (const auto& [M, K, N] : kShapes) {
+  for (const auto& [M, K, N] : kLayouts) {
     for (bool transposed : {false, true}) {
       CAPTURE(M);
       CAPTURE(K);

@@ -4,10 +4,10 @@
 namespace zeroplan::kernel_test {
 namespace {
 
-constexpr double kEps = 1e-5;
+constexpr double kLayerNormEps = 1e-5;
 
 Doubles LayerNorm(int64_t M, int64_t C, const Doubles& x, const Doubles& w, const Doubles& b,
-                  Doubles* stats = nullptr, double eps = kEps) {
+                  Doubles* stats = nullptr, double eps = kLayerNormEps) {
   Doubles y(x.size());
   for (int64_t m = 0; m < M; ++m) {
     double mean = 0, variance = 0;
@@ -26,20 +26,20 @@ Doubles LayerNorm(int64_t M, int64_t C, const Doubles& x, const Doubles& w, cons
   return y;
 }
 
-struct Case {
+struct LayerNormCase {
   int64_t M, C;
 };
-const std::vector<Case> kCases = {{1, 1}, {3, 5}, {17, 64}, {70, 130}, {200, 33}};
+const std::vector<LayerNormCase> kLayerNormCases = {{1, 1}, {3, 5}, {17, 64}, {70, 130}, {200, 33}};
 
 // fp32 sums over a row of values near 1: a few roundings of C^(1/2) grow, 64 * 2^-24 is ample for
 // C <= 130 and values up to about 5.
-constexpr double kSlack = 64 * 0x1p-24;
+constexpr double kLayerNormSlack = 64 * 0x1p-24;
 
 TEST_CASE("layer norm forward") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);
   for (Dtype dtype : FloatDtypes()) {
-    for (const auto& [M, C] : kCases) {
+    for (const auto& [M, C] : kLayerNormCases) {
       CAPTURE(M);
       CAPTURE(C);
       Tensor x = Tensor::Random(rng, dtype, M * C), w = Tensor::Random(rng, dtype, C);
@@ -47,10 +47,10 @@ TEST_CASE("layer norm forward") {
       bench.Run(KernelId::kLayerNormForward, {M, C}, {&x, &w, &b, &y, &stats});
       Doubles want_stats;
       // With one channel x is its own mean; then 1/std = 1/sqrt(eps) = 316 magnifies roundings.
-      const double slack = C == 1 ? 400 * kSlack : kSlack;
+      const double slack = C == 1 ? 400 * kLayerNormSlack : kLayerNormSlack;
       CheckAllClose(y, LayerNorm(M, C, x.values(), w.values(), b.values(), &want_stats), slack,
                     "y");
-      CheckAllClose(stats, want_stats, 400 * kSlack, "stats");
+      CheckAllClose(stats, want_stats, 400 * kLayerNormSlack, "stats");
     }
   }
 }
@@ -64,14 +64,15 @@ TEST_CASE("layer norm forward takes its epsilon from the launch, not from the mo
   Tensor x = Tensor::Random(rng, Dtype::kF32, M * C), w = Tensor::Random(rng, Dtype::kF32, C);
   Tensor b = Tensor::Random(rng, Dtype::kF32, C), y(Dtype::kF32, M * C), stats(Dtype::kF32, 2 * M);
   bench.Run(KernelId::kLayerNormForward, {M, C}, {&x, &w, &b, &y, &stats});
-  CheckAllClose(y, LayerNorm(M, C, x.values(), w.values(), b.values(), nullptr, 0.25), kSlack, "y");
+  CheckAllClose(y, LayerNorm(M, C, x.values(), w.values(), b.values(), nullptr, 0.25),
+                kLayerNormSlack, "y");
 }
 
 TEST_CASE("layer norm backward against finite differences") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(3);
   for (Dtype dtype : FloatDtypes()) {
-    for (const auto& [M, C] : kCases) {
+    for (const auto& [M, C] : kLayerNormCases) {
       if (C == 1) continue;  // y does not depend on x
       CAPTURE(M);
       CAPTURE(C);
@@ -88,7 +89,8 @@ TEST_CASE("layer norm backward against finite differences") {
       const auto of_w = [&](const Doubles& v) { return LayerNorm(M, C, xv, v, bv); };
       const auto of_b = [&](const Doubles& v) { return LayerNorm(M, C, xv, wv, v); };
       // Small C: 1/std may be large, and with it the derivatives.
-      const double slack_x = 40 * kSlack, slack_w = 4 * kSlack * std::sqrt(static_cast<double>(M));
+      const double slack_x = 40 * kLayerNormSlack,
+                   slack_w = 4 * kLayerNormSlack * std::sqrt(static_cast<double>(M));
       CheckGradient(rng, dx, of_x, xv, dyv, slack_x, "dx");
       CheckGradient(rng, dw, of_w, wv, dyv, slack_w, "dw");
       CheckGradient(rng, db, of_b, bv, dyv, slack_w, "db");

@@ -5,34 +5,36 @@
 namespace zeroplan::kernel_test {
 namespace {
 
-constexpr double kEps = 1e-5;
+constexpr double kRmsNormEps = 1e-5;
 
-struct Case {
+struct RmsNormCase {
   int64_t M, C;
 };
 // Odd, multiples of a vector, and past what a warp keeps in registers.
-const std::vector<Case> kCases = {{1, 1}, {3, 5}, {17, 64}, {70, 130}, {200, 33}, {19, 2056}};
+const std::vector<RmsNormCase> kRmsNormCases = {{1, 1},    {3, 5},    {17, 64},
+                                                {70, 130}, {200, 33}, {19, 2056}};
 
 // fp32 sums over a row of values near 1: roundings of C^(1/2) grow; 128 * 2^-24 is ample for
 // C <= 2056 and values up to about 5.
-constexpr double kSlack = 128 * 0x1p-24;
+constexpr double kRmsNormSlack = 128 * 0x1p-24;
 
 TEST_CASE("rms norm forward") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);
   for (Dtype dtype : FloatDtypes()) {
-    for (const auto& [M, C] : kCases) {
+    for (const auto& [M, C] : kRmsNormCases) {
       CAPTURE(M);
       CAPTURE(C);
       Tensor x = Tensor::Random(rng, dtype, M * C), w = Tensor::Random(rng, dtype, C);
       Tensor y(dtype, M * C), rstd(Dtype::kF32, M);
       bench.Run(KernelId::kRmsNormForward, {M, C}, {&x, &w, &y, &rstd});
       Doubles want_rstd;
-      CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), kEps, &want_rstd), kSlack, "y");
+      CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), kRmsNormEps, &want_rstd),
+                    kRmsNormSlack, "y");
       // With one channel rstd is 1/|x|, which may be large.
       for (int64_t m = 0; m < M; ++m) {
         const double want = want_rstd[static_cast<size_t>(m)];
-        CHECK(std::abs(rstd[m] - want) <= kSlack * want);
+        CHECK(std::abs(rstd[m] - want) <= kRmsNormSlack * want);
       }
     }
   }
@@ -46,14 +48,14 @@ TEST_CASE("rms norm forward takes its epsilon from the launch and weights of ano
   Tensor x = Tensor::Random(rng, Dtype::kBF16, M * C), w = Tensor::Random(rng, Dtype::kF32, C);
   Tensor y(Dtype::kF32, M * C), rstd(Dtype::kF32, M);
   bench.Run(KernelId::kRmsNormForward, {M, C}, {&x, &w, &y, &rstd});
-  CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), 0.25), kSlack, "y");
+  CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), 0.25), kRmsNormSlack, "y");
 }
 
 TEST_CASE("rms norm backward against finite differences") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(3);
   for (Dtype dtype : FloatDtypes()) {
-    for (const auto& [M, C] : kCases) {
+    for (const auto& [M, C] : kRmsNormCases) {
       if (C == 1) continue;          // y is 1 or -1, but for the epsilon
       if (M * C > 10'000) continue;  // finite differences take that long
       CAPTURE(M);
@@ -67,10 +69,11 @@ TEST_CASE("rms norm backward against finite differences") {
       bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx, &dw});
 
       const Doubles xv = x.values(), wv = w.values(), dyv = dy.values();
-      const auto of_x = [&](const Doubles& v) { return RmsNorm(M, C, v, wv, kEps); };
-      const auto of_w = [&](const Doubles& v) { return RmsNorm(M, C, xv, v, kEps); };
+      const auto of_x = [&](const Doubles& v) { return RmsNorm(M, C, v, wv, kRmsNormEps); };
+      const auto of_w = [&](const Doubles& v) { return RmsNorm(M, C, xv, v, kRmsNormEps); };
       // Small C: rstd may be large, and with it the derivatives.
-      const double slack_x = 40 * kSlack, slack_w = 4 * kSlack * std::sqrt(static_cast<double>(M));
+      const double slack_x = 40 * kRmsNormSlack,
+                   slack_w = 4 * kRmsNormSlack * std::sqrt(static_cast<double>(M));
       CheckGradient(rng, dx, of_x, xv, dyv, slack_x, "dx");
       CheckGradient(rng, dw, of_w, wv, dyv, slack_w, "dw");
 
@@ -111,11 +114,12 @@ TEST_CASE("rms norm backward of wide rows") {
       Tensor x = Tensor::Random(rng, dtype, M * C), w = Tensor::Random(rng, dtype, C);
       Tensor dy = Tensor::Random(rng, dtype, M * C), y(dtype, M * C), rstd(Dtype::kF32, M);
       bench.Run(KernelId::kRmsNormForward, {M, C}, {&x, &w, &y, &rstd});
-      CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), kEps), 4 * kSlack, "y");
+      CheckAllClose(y, RmsNorm(M, C, x.values(), w.values(), kRmsNormEps), 4 * kRmsNormSlack, "y");
       for (int flags : {0, kAccumulate | kAddToOutput}) {
         CAPTURE(flags);
         Tensor dx = Tensor::Random(rng, dtype, M * C), dw = Tensor::Random(rng, Dtype::kF32, C);
-        RmsNormGradients want = RmsNormBackward(M, C, dy.values(), x.values(), w.values(), kEps);
+        RmsNormGradients want =
+            RmsNormBackward(M, C, dy.values(), x.values(), w.values(), kRmsNormEps);
         for (size_t i = 0; flags != 0 && i < want.dx.size(); ++i) {
           want.dx[i] += dx[static_cast<int64_t>(i)];
         }
@@ -126,8 +130,8 @@ TEST_CASE("rms norm backward of wide rows") {
         bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx, &dw}, flags);
         bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx_again, &dw_again},
                   flags);
-        CheckAllClose(dx, want.dx, 8 * kSlack, "dx");
-        CheckAllClose(dw, want.dw, 16 * kSlack, "dw");
+        CheckAllClose(dx, want.dx, 8 * kRmsNormSlack, "dx");
+        CheckAllClose(dw, want.dw, 16 * kRmsNormSlack, "dw");
         CHECK(dx == dx_again);
         CHECK(dw == dw_again);
       }
@@ -139,9 +143,9 @@ TEST_CASE("rms norm backward of wide rows") {
 TEST_CASE("rms norm backward of many rows") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(3);
-  const std::vector<Case> cases =
-      kOnGpu ? std::vector<Case>{{20'001, 64}, {5'003, 768}, {4'241, 2048}, {2'111, 3072}}
-             : std::vector<Case>{{1'003, 24}};
+  const std::vector<RmsNormCase> cases =
+      kOnGpu ? std::vector<RmsNormCase>{{20'001, 64}, {5'003, 768}, {4'241, 2048}, {2'111, 3072}}
+             : std::vector<RmsNormCase>{{1'003, 24}};
   for (Dtype dtype : FloatDtypes()) {
     for (const auto& [M, C] : cases) {
       CAPTURE(M);
@@ -150,13 +154,14 @@ TEST_CASE("rms norm backward of many rows") {
       Tensor dy = Tensor::Random(rng, dtype, M * C), y(dtype, M * C), rstd(Dtype::kF32, M);
       bench.Run(KernelId::kRmsNormForward, {M, C}, {&x, &w, &y, &rstd});
       Tensor dx = Tensor::Random(rng, dtype, M * C), dw(Dtype::kF32, C);
-      RmsNormGradients want = RmsNormBackward(M, C, dy.values(), x.values(), w.values(), kEps);
+      RmsNormGradients want =
+          RmsNormBackward(M, C, dy.values(), x.values(), w.values(), kRmsNormEps);
       for (size_t i = 0; i < want.dx.size(); ++i) want.dx[i] += dx[static_cast<int64_t>(i)];
       Tensor dx_again = dx, dw_again = dw;
       bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx, &dw}, kAddToOutput);
       bench.Run(KernelId::kRmsNormBackward, {M, C}, {&dy, &x, &w, &rstd, &dx_again, &dw_again},
                 kAddToOutput);
-      CheckAllClose(dx, want.dx, 8 * kSlack, "dx");
+      CheckAllClose(dx, want.dx, 8 * kRmsNormSlack, "dx");
       // Sums of M numbers near 1 reach some sqrt(M).
       const double slack = 4 * (64 + 2 * std::sqrt(static_cast<double>(M))) * 0x1p-24;
       CheckAllClose(dw, want.dw, slack, "dw");

@@ -128,18 +128,18 @@ TEST_CASE("rotary table: positions past 100,000 are as exact as the first") {
   }
 }
 
-struct Shape {
+struct RotaryShape {
   int64_t B, T, H, G, D;
   int64_t M() const { return B * T; }
   int64_t N() const { return (H + 2 * G) * D; }
   KernelDims dims() const { return {M(), T, H, G, D}; }
 };
 // Odd heads and sizes, those of real models, and one past the GPU's fast kernels.
-const std::vector<Shape> kShapes = {{1, 1, 1, 1, 2},   {2, 5, 3, 1, 6},   {3, 7, 4, 2, 64},
-                                    {1, 9, 6, 3, 80},  {2, 33, 5, 1, 96}, {1, 18, 8, 2, 128},
-                                    {1, 5, 2, 2, 256}, {1, 3, 3, 3, 66}};
+const std::vector<RotaryShape> kRotaryShapes = {
+    {1, 1, 1, 1, 2},   {2, 5, 3, 1, 6},    {3, 7, 4, 2, 64},  {1, 9, 6, 3, 80},
+    {2, 33, 5, 1, 96}, {1, 18, 8, 2, 128}, {1, 5, 2, 2, 256}, {1, 3, 3, 3, 66}};
 
-Doubles Rotate(const Shape& s, const Doubles& qkv, const Doubles& table, double sign = 1) {
+Doubles Rotate(const RotaryShape& s, const Doubles& qkv, const Doubles& table, double sign = 1) {
   Doubles out = qkv;
   for (int64_t m = 0; m < s.M(); ++m) {
     for (int64_t h = 0; h < s.H + s.G; ++h) {
@@ -157,12 +157,12 @@ Doubles Rotate(const Shape& s, const Doubles& qkv, const Doubles& table, double 
 }
 
 // A few roundings of numbers up to about 5.
-constexpr double kSlack = 32 * 0x1p-24;
+constexpr double kRotarySlack = 32 * 0x1p-24;
 
 TEST_CASE("rotary forward and backward turn query and key heads and leave values alone") {
   ZEROPLAN_TEST_RNG(rng);
   for (Dtype dtype : FloatDtypes()) {
-    for (const Shape& s : kShapes) {
+    for (const RotaryShape& s : kRotaryShapes) {
       CAPTURE(s.D);
       CAPTURE(s.H);
       Bench bench(3);
@@ -170,25 +170,26 @@ TEST_CASE("rotary forward and backward turn query and key heads and leave values
       Tensor qkv = Tensor::Random(rng, dtype, s.M() * s.N());
       const Doubles before = qkv.values();
       bench.Run(KernelId::kRotaryForward, s.dims(), {&qkv, &table});
-      CheckAllClose(qkv, Rotate(s, before, table.values()), kSlack, "qkv");
+      CheckAllClose(qkv, Rotate(s, before, table.values()), kRotarySlack, "qkv");
 
       Tensor d = Tensor::Random(rng, dtype, s.M() * s.N());
       const Doubles dy = d.values();
       bench.Run(KernelId::kRotaryBackward, s.dims(), {&d, &table});
-      CheckAllClose(d, Rotate(s, dy, table.values(), -1), kSlack, "dqkv");
+      CheckAllClose(d, Rotate(s, dy, table.values(), -1), kRotarySlack, "dqkv");
     }
   }
 }
 
-constexpr double kEps = 1e-6;
+constexpr double kRotaryEps = 1e-6;
 
 // The norm of heads [first, first + count) of every row, by w; rows of (H + 2G) heads.
-Doubles NormHeads(const Shape& s, Doubles qkv, const Doubles& w_2D, Doubles* rstd = nullptr) {
+Doubles NormHeads(const RotaryShape& s, Doubles qkv, const Doubles& w_2D, Doubles* rstd = nullptr) {
   for (int64_t m = 0; m < s.M(); ++m) {
     for (int64_t h = 0; h < s.H + s.G; ++h) {
       const auto at = qkv.begin() + m * s.N() + h * s.D;
       const auto w = w_2D.begin() + (h < s.H ? 0 : s.D);
-      const Doubles y = RmsNorm(1, s.D, Doubles(at, at + s.D), Doubles(w, w + s.D), kEps, rstd);
+      const Doubles y =
+          RmsNorm(1, s.D, Doubles(at, at + s.D), Doubles(w, w + s.D), kRotaryEps, rstd);
       std::copy(y.begin(), y.end(), at);
     }
   }
@@ -198,7 +199,7 @@ Doubles NormHeads(const Shape& s, Doubles qkv, const Doubles& w_2D, Doubles* rst
 TEST_CASE("norm of query and key heads and their rotation, forward and backward") {
   ZEROPLAN_TEST_RNG(rng);
   for (Dtype dtype : FloatDtypes()) {
-    for (const Shape& s : kShapes) {
+    for (const RotaryShape& s : kRotaryShapes) {
       CAPTURE(s.D);
       CAPTURE(s.H);
       Bench bench(3);
@@ -211,11 +212,11 @@ TEST_CASE("norm of query and key heads and their rotation, forward and backward"
       Doubles want_rstd;
       const Doubles normed = NormHeads(s, x, wv, &want_rstd);
       // A head of two may be near 0, and its rstd large.
-      const double slack = s.D == 2 ? 100 * kSlack : 2 * kSlack;
+      const double slack = s.D == 2 ? 100 * kRotarySlack : 2 * kRotarySlack;
       CheckAllClose(out, Rotate(s, normed, angles), slack, "out");
       for (int64_t i = 0; i < rstd.size(); ++i) {
         const double want = want_rstd[static_cast<size_t>(i)];
-        CHECK(std::abs(rstd[i] - want) <= kSlack * want);
+        CHECK(std::abs(rstd[i] - want) <= kRotarySlack * want);
       }
 
       // The gradient by the formulas of the norm, turned back first.
@@ -231,7 +232,7 @@ TEST_CASE("norm of query and key heads and their rotation, forward and backward"
             return Doubles(v.begin() + from, v.begin() + from + s.D);
           };
           const RmsNormGradients g =
-              RmsNormBackward(1, s.D, cut(want, at), cut(x, at), cut(wv, w_at), kEps);
+              RmsNormBackward(1, s.D, cut(want, at), cut(x, at), cut(wv, w_at), kRotaryEps);
           std::copy(g.dx.begin(), g.dx.end(), want.begin() + at);
           for (int64_t i = 0; i < s.D; ++i) {
             want_dw[static_cast<size_t>(w_at + i)] += g.dw[static_cast<size_t>(i)];
@@ -259,7 +260,7 @@ TEST_CASE("norm of query and key heads and their rotation, forward and backward"
 // The references' formulas against finite differences of the whole.
 TEST_CASE("norm of query and key heads: gradients against finite differences") {
   ZEROPLAN_TEST_RNG(rng);
-  const Shape s{1, 3, 2, 1, 16};
+  const RotaryShape s{1, 3, 2, 1, 16};
   Bench bench(2);
   Tensor table = Scaling{}.Make(bench, s.T, s.D);
   Tensor qkv = Tensor::Random(rng, Dtype::kF32, s.M() * s.N());
@@ -271,8 +272,8 @@ TEST_CASE("norm of query and key heads: gradients against finite differences") {
   bench.Run(KernelId::kQkNormRotaryBackward, s.dims(), {&d, &qkv, &w, &rstd, &table, &dw});
   const auto of_x = [&](const Doubles& v) { return Rotate(s, NormHeads(s, v, wv), angles); };
   const auto of_w = [&](const Doubles& v) { return Rotate(s, NormHeads(s, x, v), angles); };
-  CheckGradient(rng, d, of_x, x, dy, 20 * kSlack, "dqkv");
-  CheckGradient(rng, dw, of_w, wv, dy, 20 * kSlack, "dw");
+  CheckGradient(rng, d, of_x, x, dy, 20 * kRotarySlack, "dqkv");
+  CheckGradient(rng, dw, of_w, wv, dy, 20 * kRotarySlack, "dw");
 }
 
 }  // namespace

@@ -6,12 +6,12 @@ namespace {
 
 double Silu(double x) { return x / (1 + std::exp(-x)); }
 
-struct Case {
+struct SwigluCase {
   int64_t M, F;
 };
 
 // gu_M2F -> y_MF.
-Doubles SwiGlu(const Case& c, const Doubles& gu) {
+Doubles SwiGlu(const SwigluCase& c, const Doubles& gu) {
   Doubles y(gu.size() / 2);
   for (int64_t m = 0; m < c.M; ++m) {
     for (int64_t f = 0; f < c.F; ++f) {
@@ -28,7 +28,8 @@ TEST_CASE("swiglu forward and backward") {
   Bench bench(2);
   for (Dtype dtype : FloatDtypes()) {
     // Odd, whole vectors, and past a block of columns.
-    for (const Case& c : std::vector<Case>{{1, 1}, {3, 15}, {7, 16}, {5, 2064}, {2, 4100}}) {
+    for (const SwigluCase& c :
+         std::vector<SwigluCase>{{1, 1}, {3, 15}, {7, 16}, {5, 2064}, {2, 4100}}) {
       CAPTURE(c.M);
       CAPTURE(c.F);
       Tensor gu = Tensor::Random(rng, dtype, 2 * c.M * c.F, 2.0), y(dtype, c.M * c.F);
@@ -49,7 +50,7 @@ TEST_CASE("swiglu forward and backward") {
 TEST_CASE("swiglu of mixed dtypes") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(2);
-  const Case c{6, 24};
+  const SwigluCase c{6, 24};
   Tensor gu = Tensor::Random(rng, Dtype::kBF16, 2 * c.M * c.F), y(Dtype::kF32, c.M * c.F);
   bench.Run(KernelId::kSwiGluForward, {c.M, c.F}, {&gu, &y});
   CheckAllClose(y, SwiGlu(c, gu.values()), 50 * 0x1p-24, "y");

@@ -16,10 +16,10 @@ const std::vector<Shape>& Shapes() {
 }
 
 // Sums of up to T products of numbers near 1, in fp32.
-constexpr double kSlack = 1e-5;
+constexpr double kUnfusedSlack = 1e-5;
 
-struct Run {
-  Run(Rng& rng, const Shape& s, Dtype dtype)
+struct AttentionRun {
+  AttentionRun(Rng& rng, const Shape& s, Dtype dtype)
       : dims(s.dims()),
         qkv(Tensor::Random(rng, dtype, s.qkv_size())),
         out(dtype, s.out_size()),
@@ -32,14 +32,14 @@ struct Run {
 
 void CheckProbs(const Tensor& probs, const Doubles& want) {
   if (!kOnGpu || probs.dtype() == Dtype::kF32) {
-    CheckAllClose(probs, want, kSlack, "probs");
+    CheckAllClose(probs, want, kUnfusedSlack, "probs");
     return;
   }
   // A GPU's library writes scores in the dtype of probs. Those of normal numbers are below about 6;
   // rounded, one is off by 6 RoundOff at most, and so is the logarithm of the sum of a row.
   for (int64_t i = 0; i < probs.size(); ++i) {
     const double p = want[static_cast<size_t>(i)];
-    const double slack = kSlack + 12 * RoundOff(probs.dtype()) * p;
+    const double slack = kUnfusedSlack + 12 * RoundOff(probs.dtype()) * p;
     if (Close(probs[i], p, probs.dtype(), slack)) continue;
     FAIL_CHECK("probs[" << i << "] (" << DtypeName(probs.dtype()) << "): got " << probs[i]
                         << ", want " << p << ", slack " << slack);
@@ -68,16 +68,17 @@ TEST_CASE("unfused attention forward") {
   for (Dtype dtype : FloatDtypes()) {
     for (const Shape& s : Shapes()) {
       CAPTURE(FormatDims(KernelId::kUnfusedAttentionForward, s.dims(), {}));
-      Run run(rng, s, dtype);
+      AttentionRun run(rng, s, dtype);
       bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
       CheckProbs(run.probs, AttentionProbs(s, run.qkv.values()));
       // Values are weighed by rounded probabilities: off by up to that rounding times the largest
       // value of a row, which among a few thousand normal numbers is below 6.
       const double rounded = dtype == Dtype::kF32 ? 0 : 6 * RoundOff(dtype);
       if (!kOnGpu || dtype == Dtype::kF32) {
-        CheckAllClose(run.out, Attention(s, run.qkv.values()), kSlack + rounded, "out");
+        CheckAllClose(run.out, Attention(s, run.qkv.values()), kUnfusedSlack + rounded, "out");
       }
-      CheckAllClose(run.out, Weighed(s, run.probs.values(), run.qkv.values()), kSlack, "out");
+      CheckAllClose(run.out, Weighed(s, run.probs.values(), run.qkv.values()), kUnfusedSlack,
+                    "out");
       for (int64_t q = 0; q < s.T; ++q) {
         for (int64_t k = q + 1; k < s.T; ++k) REQUIRE(run.probs[q * s.T + k] == 0);
       }
@@ -89,7 +90,7 @@ TEST_CASE("unfused attention forward with scores far apart") {
   ZEROPLAN_TEST_RNG(rng);
   Bench bench(1);
   const Shape s{1, 300, 1, 1, 8};
-  Run run(rng, s, Dtype::kF32);
+  AttentionRun run(rng, s, Dtype::kF32);
   run.qkv = Tensor::Random(rng, Dtype::kF32, s.qkv_size(), 6.0);
   bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
   // Scores up to about 150 carry an error of 150 * 8 * 2^-24 into the exponent; values reach 25.
@@ -103,7 +104,7 @@ TEST_CASE("unfused attention backward") {
   for (Dtype dtype : FloatDtypes()) {
     for (const Shape& s : Shapes()) {
       CAPTURE(FormatDims(KernelId::kUnfusedAttentionForward, s.dims(), {}));
-      Run run(rng, s, dtype);
+      AttentionRun run(rng, s, dtype);
       Tensor dout = Tensor::Random(rng, dtype, run.out.size()), dqkv(dtype, run.qkv.size());
       Tensor dprobs = Tensor::Random(rng, dtype, run.probs.size());
       bench.Run(KernelId::kUnfusedAttentionForward, run.dims, {&run.qkv, &run.out, &run.probs});
@@ -116,13 +117,13 @@ TEST_CASE("unfused attention backward") {
       const double sums = kOnGpu ? static_cast<double>(s.Sharing()) : 1;
       const double rounded = dtype == Dtype::kF32 ? 0 : 8 * sums * RoundOff(dtype);
       CheckAllClose(dqkv, AttentionGradient(s, qkv, run.probs.values(), dout.values()),
-                    4 * kSlack + rounded, "dqkv");
+                    4 * kUnfusedSlack + rounded, "dqkv");
       for (int64_t q = 0; q < s.T; ++q) {
         for (int64_t k = q + 1; k < s.T; ++k) REQUIRE(dprobs[q * s.T + k] == 0);
       }
       if (dtype != Dtype::kF32 || s.T > 130) continue;
       const auto f = [&](const Doubles& x) { return Attention(s, x); };
-      CheckGradient(rng, dqkv, f, qkv, dout.values(), 4 * kSlack, "dqkv");
+      CheckGradient(rng, dqkv, f, qkv, dout.values(), 4 * kUnfusedSlack, "dqkv");
     }
   }
 }

@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Fails or dies where a file whose name holds `part` is about to be synced.
-class AtFile : public IoHook {
+class AtSync : public IoHook {
  public:
-  AtFile(std::string part, bool die) : part_(std::move(part)), die_(die) {}
+  AtSync(std::string part, bool die) : part_(std::move(part)), die_(die) {}
   int Before(IoStep step, const fs::path& path) override {
     const bool mine = path.filename().string().find(part_) != std::string::npos;
     if (step != IoStep::kSync || !mine) return 0;
@@ -101,7 +101,7 @@ TEST_CASE("a rank that cannot write fails the save everywhere and harms nothing"
     const ParamLayout layout = SmallLayout(2, 3);
     const auto errors = AsRanks(3, [&](TcpGroup& group) {
       SaveAsRank(group, dir.path(), layout, 4);
-      AtFile hook("rank-", /*die=*/false);
+      AtSync hook("rank-", /*die=*/false);
       SaveAsRank(group, dir.path(), layout, 8, group.rank() == failing ? &hook : nullptr);
     });
     for (const std::string& error : errors) {
@@ -119,7 +119,7 @@ TEST_CASE("rank 0 failing to commit fails the others") {
   const FastTempDir dir;
   const ParamLayout layout = SmallLayout(2, 2);
   const auto errors = AsRanks(2, [&](TcpGroup& group) {
-    AtFile hook("meta.json", /*die=*/false);
+    AtSync hook("meta.json", /*die=*/false);
     SaveAsRank(group, dir.path(), layout, 8, group.rank() == 0 ? &hook : nullptr);
   });
   for (const std::string& error : errors) CHECK(Has(error, "rank 0: "));
@@ -196,7 +196,7 @@ TEST_CASE("a rank killed while it saves leaves the checkpoint before") {
     const ParamLayout layout = SmallLayout(2, 2);
     const auto ends = AsForkedRanks(victim, [&](TcpGroup& group) {
       SaveAsRank(group, dir.path(), layout, 4);
-      AtFile hook("rank-", /*die=*/true);
+      AtSync hook("rank-", /*die=*/true);
       SaveAsRank(group, dir.path(), layout, 8, group.rank() == victim ? &hook : nullptr);
     });
     for (int rank = 0; rank < 2; ++rank) {

@@ -11,7 +11,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kGB = 1'000'000'000;
+constexpr uint64_t kFlipGB = 1'000'000'000;
 
 // The answer to the inputs as they are.
 Found Now(Searcher& searcher) {
@@ -85,23 +85,24 @@ void CheckMemoryFlip(const MemoryCase& c) {
 
 TEST_CASE("MemoryFlip: on its two sides the whole space has different answers") {
   const char* h200 = "hgx-h200";
-  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 5 * kGB, 0, true, true},
-                              {"gpt2", 2, h200, 6 * kGB, 0, false, true},
-                              {"gpt2-medium", 1, h200, 5 * kGB, 64, true, true}}) {
+  for (const MemoryCase& c : {MemoryCase{"gpt2", 2, h200, 5 * kFlipGB, 0, true, true},
+                              {"gpt2", 2, h200, 6 * kFlipGB, 0, false, true},
+                              {"gpt2-medium", 1, h200, 5 * kFlipGB, 64, true, true}}) {
     CheckMemoryFlip(c);
   }
 }
 
 TEST_CASE("MemoryFlip: of two nodes; none where all fits without recompute") {
-  for (const MemoryCase& c : {MemoryCase{"gpt2-xl", 16, "dgx-a100-40gb", 42 * kGB, 64, false, true},
-                              {"gpt2-xl", 16, "dgx-a100-40gb", 42 * kGB, 64, true, false}}) {
+  for (const MemoryCase& c :
+       {MemoryCase{"gpt2-xl", 16, "dgx-a100-40gb", 42 * kFlipGB, 64, false, true},
+        {"gpt2-xl", 16, "dgx-a100-40gb", 42 * kFlipGB, 64, true, false}}) {
     CheckMemoryFlip(c);
   }
 }
 
 TEST_CASE("MemoryFlip: 10B on one GPU, up to a stage that keeps its parameters, down to nothing") {
-  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kGB, 512, true, true});
-  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kGB, 512, false, true});
+  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kFlipGB, 512, true, true});
+  CheckMemoryFlip({"gpt2-10b", 1, "hgx-h200", 32 * kFlipGB, 512, false, true});
 }
 
 TEST_CASE("BatchFlip: the kind is the present one up to it, and another there") {
@@ -148,7 +149,7 @@ class TwoNodes {
       : fixture("gpt2-xl", 16, false, "dgx-a100-40gb") {
     // Where whole parameters leave little room. With more, stage 2 wins at any bandwidth: its
     // gathers hide behind the next forward pass.
-    fixture.Capacity(16 * kGB);
+    fixture.Capacity(16 * kFlipGB);
     SetBatches(fixture.inputs.space, global_batch, 1024);
     SearchSpace& space = fixture.inputs.space;
     space.stages = {2, 3};
@@ -231,7 +232,8 @@ TEST_CASE("BandwidthFlip: nothing where a slower network changes nothing") {
 
 TEST_CASE("BandwidthFlip: nothing where one stage alone fits") {
   TwoNodes nodes;
-  nodes.fixture.Capacity(5 * kGB, kGB);  // no room for whole parameters, nor for states on hosts
+  nodes.fixture.Capacity(5 * kFlipGB,
+                         kFlipGB);  // no room for whole parameters, nor for states on hosts
   Searcher searcher(nodes.fixture.inputs);
   const Found now = Now(searcher);
   REQUIRE(now.candidate.stage == 3);

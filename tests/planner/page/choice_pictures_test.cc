@@ -15,8 +15,8 @@ namespace zeroplan {
 namespace {
 
 // Every stage of a small model on two GPUs, the last two of which do not fit.
-struct Fixture {
-  Fixture() : costs(hardware, ClusterShape{2, 2}) {
+struct ChoiceFixture {
+  ChoiceFixture() : costs(hardware, ClusterShape{2, 2}) {
     inputs.model = SmallModel();
     inputs.cluster = SmallPlan().cluster;
     TrainSetup base;
@@ -41,7 +41,7 @@ struct Fixture {
 };
 
 TEST_CASE("bars of memory add up to what the choices take, and each has its row") {
-  const Fixture fixture;
+  const ChoiceFixture fixture;
   const Picture picture = GpuMemoryPicture(fixture.shown, fixture.inputs.cluster);
   for (const std::string* svg : {&picture.wide, &picture.narrow}) {
     const std::map<int, double> sums = BarSums(*svg);
@@ -62,7 +62,7 @@ TEST_CASE("bars of memory add up to what the choices take, and each has its row"
 }
 
 TEST_CASE("bars of time add up to the step, in its own tokens or in others'") {
-  const Fixture fixture;
+  const ChoiceFixture fixture;
   for (const bool others : {false, true}) {
     const double tokens = 1e6;
     const std::optional<Picture> picture =
@@ -80,7 +80,7 @@ TEST_CASE("bars of time add up to the step, in its own tokens or in others'") {
 }
 
 TEST_CASE("a bar much longer than most is cut, and says so") {
-  Fixture fixture;
+  ChoiceFixture fixture;
   const std::optional<Picture> whole =
       StepTimePicture({fixture.shown.begin(), fixture.shown.begin() + 2}, std::nullopt);
   CHECK(whole->wide.find("class=\"arrow\"") == std::string::npos);
@@ -98,7 +98,7 @@ TEST_CASE("the front is what nothing that fits beats") {
                                        {"e", 5, 500, false, false}, {"f", 30, 151, true, false},
                                        {"g", 10, 99, true, false}};
   CHECK(OnFront(dots) == std::vector<bool>{true, false, true, false, false, true, false});
-  const Fixture fixture;
+  const ChoiceFixture fixture;
   const Picture picture = FrontPicture(dots, fixture.inputs.cluster);
   // A dot each, and the ring around the chosen one.
   CHECK(Count(picture.wide, "<circle") == dots.size() + 1);
@@ -112,7 +112,7 @@ TEST_CASE("the front is what nothing that fits beats") {
 }
 
 TEST_CASE("what is far beyond the capacity is left out of the picture, and named") {
-  const Fixture fixture;
+  const ChoiceFixture fixture;
   const uint64_t limit = *CapacityOf(fixture.inputs.cluster).gpu_bytes;
   const Picture picture =
       FrontPicture({{"a", limit / 2, 100, true, false}, {"b", 3 * limit, 120, false, false}},
@@ -127,7 +127,7 @@ TEST_CASE("memory over the step has the peaks that the walk found, phase by phas
     for (const int stage : {0, 2, 3}) {
       CAPTURE(micro_steps);
       CAPTURE(stage);
-      const Fixture fixture;
+      const ChoiceFixture fixture;
       TrainSetup setup = fixture.inputs.setups.front();
       setup.zero.stage = stage;
       setup.batch.grad_accum = micro_steps;

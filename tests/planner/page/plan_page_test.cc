@@ -9,8 +9,8 @@ namespace zeroplan {
 namespace {
 
 // A plan with changes on all three axes.
-struct Fixture {
-  Fixture() : costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2}) {
+struct PlanFixture {
+  PlanFixture() : costs(LoadProfile(std::string(kDefaultProfile)), ClusterShape{2, 2}) {
     StageBest stage;
     stage.stage = plan.setup.zero.stage;
     stage.candidate = CandidateOf(plan.setup);
@@ -55,7 +55,7 @@ struct Fixture {
 };
 
 TEST_CASE("bands part an axis where a claim says, and letters name the table's rows") {
-  const Fixture fixture;
+  const PlanFixture fixture;
   const Picture picture = FlipPicture(fixture.Inputs());
   using Strings = std::vector<std::string>;
   // memory: below, now, from; bandwidth: below, now
@@ -85,7 +85,7 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
 }
 
 TEST_CASE("a plan's page has every picture once in each width, and what plan says") {
-  const Fixture fixture;
+  const PlanFixture fixture;
   const std::string html =
       RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"--dtype bf16"}, {"note"}}));
   CHECK(Attributes(html, "section", "id") ==
@@ -98,7 +98,7 @@ TEST_CASE("a plan's page has every picture once in each width, and what plan say
 }
 
 TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") {
-  Fixture fixture;
+  PlanFixture fixture;
   fixture.report.advice.clear();
   CHECK(FlipPicture(fixture.Inputs()).wide.empty());
   CHECK(FlipPicture(fixture.Inputs()).about.find("Nowhere") == 0);

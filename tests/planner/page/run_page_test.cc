@@ -13,8 +13,8 @@ namespace {
 using Strings = std::vector<std::string>;
 
 // Ten steps, the third without a loss; 12 were planned.
-struct Fixture {
-  Fixture()
+struct RunFixture {
+  RunFixture()
       : plan(SmallPlan()),
         program(Lower(plan.model, plan.setup, plan.lower)),
         memory(WalkMemory(program)),
@@ -62,7 +62,7 @@ struct Fixture {
 };
 
 TEST_CASE("a run on the CPU has what it can know") {
-  const Fixture fixture;
+  const RunFixture fixture;
   const std::string html = RenderPage(RunPage(fixture.Record(false), {"zeroplan train", {}, {}}));
   CHECK(Attributes(html, "section", "id") == Strings{"loss", "speed", "arenas"});
   CHECK(html.find("5.2500") != std::string::npos);  // the last validation
@@ -70,7 +70,7 @@ TEST_CASE("a run on the CPU has what it can know") {
 }
 
 TEST_CASE("a run on GPUs stands beside its prediction") {
-  const Fixture fixture;
+  const RunFixture fixture;
   const RunRecord record = fixture.Record(true);
   const std::string html = RenderPage(RunPage(record, {"zeroplan train", {}, {}}));
   CHECK(Attributes(html, "section", "id") ==
@@ -92,7 +92,7 @@ TEST_CASE("a run on GPUs stands beside its prediction") {
 }
 
 TEST_CASE("pictures of the GPU say what is a mean") {
-  const Fixture fixture;
+  const RunFixture fixture;
   RunRecord record = fixture.Record(true);
   CHECK(PowerPicture(record)->about.find("mean of") == std::string::npos);
   CHECK(PowerPicture(record)->table.note.empty());
@@ -104,7 +104,7 @@ TEST_CASE("pictures of the GPU say what is a mean") {
 }
 
 TEST_CASE("points are the steps, and a step without a loss has none") {
-  const Fixture fixture;
+  const RunFixture fixture;
   const Picture loss = *LossPicture(fixture.Record(false));
   const Strings steps = Attributes(loss.wide, "circle", "data-x");
   CHECK(steps.size() == 9 + 2);  // and the validations
@@ -140,7 +140,7 @@ TEST_CASE("many steps become means of as many each") {
 }
 
 TEST_CASE("a run that fails, is cut short or goes on says so") {
-  const Fixture fixture;
+  const RunFixture fixture;
   RunRecord record = fixture.Record(false);
   record.end->interrupted = true;
   record.done = 4;

@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kGB = 1'000'000'000;
+constexpr uint64_t kSearchGB = 1'000'000'000;
 
 // Few enough candidates to lower them all.
 void Shrink(SearchSpace& space) {
@@ -125,10 +125,10 @@ void CheckBound(const SearchInputs& in, const Candidate& candidate, const Memory
 
 TEST_CASE("Search: of a thousand candidates cut by memory no bound exceeds the program") {
   size_t checked = 0;
-  for (const auto& [model, gpus, gpu_bytes] : {std::tuple{"gpt2", 1, 3 * kGB},
-                                               {"gpt2", 4, 4 * kGB},
-                                               {"gpt2-medium", 16, 5 * kGB},
-                                               {"gpt3-1.3b", 8, 12 * kGB}}) {
+  for (const auto& [model, gpus, gpu_bytes] : {std::tuple{"gpt2", 1, 3 * kSearchGB},
+                                               {"gpt2", 4, 4 * kSearchGB},
+                                               {"gpt2-medium", 16, 5 * kSearchGB},
+                                               {"gpt3-1.3b", 8, 12 * kSearchGB}}) {
     SearchFixture fixture(model, gpus);
     fixture.Capacity(gpu_bytes);
     for (const CutCandidate& cut : CutByMemory(fixture.inputs, 250)) {
@@ -222,7 +222,7 @@ TEST_CASE("Search: bounds of selective recompute hold, between those of none and
 
 TEST_CASE("Search: what it reports is the lowered program's memory, to the byte") {
   SearchFixture fixture("gpt2-xl", 4);
-  fixture.Capacity(24 * kGB);
+  fixture.Capacity(24 * kSearchGB);
   const SearchResult result = Search(fixture.inputs);
   REQUIRE(result.best);
   for (const StageBest& best : result.stages) {
@@ -231,15 +231,15 @@ TEST_CASE("Search: what it reports is the lowered program's memory, to the byte"
     CHECK(best.estimate.footprint.gpu_total() ==
           program.arena_bytes[0] +
               RuntimeBytes(fixture.inputs.clusters[0].cluster, OutsideArenasOf(program)));
-    CHECK(best.estimate.footprint.gpu_total() <= 24 * kGB);
+    CHECK(best.estimate.footprint.gpu_total() <= 24 * kSearchGB);
     CHECK(best.estimate.fits);
   }
 }
 
 TEST_CASE("Search: nothing fits is a value, with what comes closest") {
   SearchFixture fixture("gpt3-13b", 1);
-  fixture.Capacity(2 * kGB, 8 * kGB);
-  fixture.inputs.clusters[0].cluster.nvme_capacity_bytes = 1 * kGB;
+  fixture.Capacity(2 * kSearchGB, 8 * kSearchGB);
+  fixture.inputs.clusters[0].cluster.nvme_capacity_bytes = 1 * kSearchGB;
   const SearchResult result = Search(fixture.inputs);
   CHECK(!result.best);
   for (const StageBest& best : result.stages) {
@@ -257,18 +257,20 @@ TEST_CASE("Search: excluded choices are not taken; extra memory is left free") {
   REQUIRE(result.best);
   CHECK(result.stages[*result.best].stage == 3);
   fixture.inputs.excluded = nullptr;
-  fixture.Capacity(8 * kGB);
+  fixture.Capacity(8 * kSearchGB);
   const auto with_extra = [](const ChoiceEstimate& estimate) {
     const auto sequences = static_cast<uint64_t>(estimate.setup.batch.micro_batch);
-    return estimate.footprint.gpu_total() + kGB + sequences * kGB / 2;
+    return estimate.footprint.gpu_total() + kSearchGB + sequences * kSearchGB / 2;
   };
   const SearchResult plain = Search(fixture.inputs);
   REQUIRE(plain.best);
-  fixture.inputs.extra_memory = [](const TrainSetup&) { return ExtraMemory{kGB, kGB / 2}; };
+  fixture.inputs.extra_memory = [](const TrainSetup&) {
+    return ExtraMemory{kSearchGB, kSearchGB / 2};
+  };
   result = Search(fixture.inputs);
   REQUIRE(result.best);
-  CHECK(with_extra(plain.stages[*plain.best].estimate) > 8 * kGB);
-  CHECK(with_extra(result.stages[*result.best].estimate) <= 8 * kGB);
+  CHECK(with_extra(plain.stages[*plain.best].estimate) > 8 * kSearchGB);
+  CHECK(with_extra(result.stages[*result.best].estimate) <= 8 * kSearchGB);
 }
 
 TEST_CASE("SearchSpace: a given global batch is met exactly; else steps stay within the limit") {
