@@ -22,7 +22,7 @@ std::string Flat(std::string text) {
   for (size_t at = 0; (at = text.find("\n  ", at)) != std::string::npos;) text.replace(at, 3, " ");
   return text;
 }
-bool Has(const std::string& text, const std::string& part) {
+bool HasFlat(const std::string& text, const std::string& part) {
   CAPTURE(text);
   CAPTURE(part);
   const bool has = Flat(text).find(part) != std::string::npos;
@@ -49,9 +49,9 @@ OneChoice Estimate(const std::string& arguments) {
 TEST_CASE("attention: --deterministic costs its calls, in bytes that hardly change") {
   const std::string llama = "--model llama3.2-1b --micro-batch 8 --seq-len 2048 ";
   const OneChoice usual = Estimate(llama), ordered = Estimate(llama + "--deterministic");
-  Has(ordered.notes,
-      "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, "
-      "each of 4 of 8 heads of keys");
+  HasFlat(ordered.notes,
+          "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, "
+          "each of 4 of 8 heads of keys");
   CHECK(usual.notes.find("attention") == std::string::npos);
   // 16 layers of 16 calls, each of 13 us and more beyond its share.
   CHECK(ordered.compute > usual.compute + 16 * 16 * 13e-6);
@@ -73,9 +73,9 @@ TEST_CASE("attention: plain kernels are said, and take their time") {
   const std::string model = "--model gpt2 --micro-batch 8 --seq-len 1024 ";
   const OneChoice fused = Estimate(model), plain = Estimate(model + "--dtype fp32");
   CHECK(fused.notes.find("plain kernels") == std::string::npos);
-  Has(plain.notes,
-      "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none "
-      "for fp32. Use --dtype bf16.");
+  HasFlat(plain.notes,
+          "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none "
+          "for fp32. Use --dtype bf16.");
   // Alone the attention of 12 layers: 9 products of 8 x 12 heads of 64 over half of 1024 x 1024,
   // at less than 0.3 of 67 TFLOP/s.
   CHECK(plain.compute - fused.compute >
@@ -91,7 +91,7 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   const RunResult run = RunZeroplan(arguments + "--deterministic --plan-out " + file);
   CAPTURE(run.err);
   REQUIRE(run.exit_code == 0);
-  Has(run.out, "--deterministic: attention's backward pass takes ");
+  HasFlat(run.out, "--deterministic: attention's backward pass takes ");
   std::ifstream in(file);
   const Json plan = Json::parse(in);
   CHECK(plan["config"]["_zeroplan"]["deterministic"] == true);
@@ -102,9 +102,9 @@ TEST_CASE("attention: a plan says it once, and carries --deterministic to its fi
   const RunResult refused =
       RunZeroplan(arguments + "--deterministic --runtime zeroplan --out " + file);
   CHECK(refused.exit_code == 2);
-  Has(refused.err,
-      "--out: DeepSpeed cannot do what is asked for: deterministic runs; leave "
-      "--deterministic out, or use --plan-out");
+  HasFlat(refused.err,
+          "--out: DeepSpeed cannot do what is asked for: deterministic runs; leave "
+          "--deterministic out, or use --plan-out");
 }
 
 TEST_CASE("attention: train is deterministic if its plan or its option is, and says what differs") {
@@ -130,12 +130,12 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       CAPTURE(notes);
       // One head of keys takes 2 * 64 * 128 bytes and more, the usual pass of all of them 8,976.
       if (planned) {
-        Has(notes,
-            "attention's backward pass takes 4 calls of cuDNN's kernel, each of 1 of 2 heads");
+        HasFlat(notes,
+                "attention's backward pass takes 4 calls of cuDNN's kernel, each of 1 of 2 heads");
       } else if (asked) {
-        Has(notes, "was planned without it");
-        Has(notes, "Attention's backward pass runs on plain kernels");
-        Has(notes, "Plan again with --deterministic, or leave it out.");
+        HasFlat(notes, "was planned without it");
+        HasFlat(notes, "Attention's backward pass runs on plain kernels");
+        HasFlat(notes, "Plan again with --deterministic, or leave it out.");
       } else {
         CHECK(notes.empty());
       }
@@ -146,7 +146,8 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
 TEST_CASE("attention: GPUs without fused kernels keep the scores, and say so") {
   const RunResult run = RunZeroplan("plan --quick --model gpt2 --hw dgx-2 --gpus 1");
   REQUIRE(run.exit_code == 0);
-  Has(run.out, "Attention keeps the scores in memory (cuDNN has no fused kernel for NVIDIA V100");
+  HasFlat(run.out,
+          "Attention keeps the scores in memory (cuDNN has no fused kernel for NVIDIA V100");
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace zeroplan::kernel_test {
 namespace {
 
-void Check(Rng& rng, int64_t B, int64_t T, int64_t C, int64_t V, Dtype dtype, Dtype grad,
-           const std::function<int64_t()>& token) {
+void CheckEmbedBackward(Rng& rng, int64_t B, int64_t T, int64_t C, int64_t V, Dtype dtype,
+                        Dtype grad, const std::function<int64_t()>& token) {
   CAPTURE(B);
   CAPTURE(T);
   CAPTURE(C);
@@ -55,26 +55,30 @@ TEST_CASE("gpu embedding backward: one token, few tokens, text-like tokens") {
     return static_cast<int64_t>(std::pow(static_cast<double>(V) + 1, u)) - 1;
   };
   for (int64_t C : {64, 40, 33}) {
-    Check(rng, 8, 512, C, 300, Dtype::kBF16, Dtype::kF32, [] { return 7; });
-    Check(rng, 8, 512, C, 300, Dtype::kF32, Dtype::kF32, [&] { return 250 + rng.Below(2); });
-    Check(rng, 4, 500, C, 1000, Dtype::kBF16, Dtype::kBF16, [&] { return zipf(1000); });
-    Check(rng, 3, 333, C, 300, Dtype::kF16, Dtype::kF16, [&] { return rng.Below(300); });
+    CheckEmbedBackward(rng, 8, 512, C, 300, Dtype::kBF16, Dtype::kF32, [] { return 7; });
+    CheckEmbedBackward(rng, 8, 512, C, 300, Dtype::kF32, Dtype::kF32,
+                       [&] { return 250 + rng.Below(2); });
+    CheckEmbedBackward(rng, 4, 500, C, 1000, Dtype::kBF16, Dtype::kBF16,
+                       [&] { return zipf(1000); });
+    CheckEmbedBackward(rng, 3, 333, C, 300, Dtype::kF16, Dtype::kF16,
+                       [&] { return rng.Below(300); });
   }
-  Check(rng, 1, 40, 768, 50257, Dtype::kBF16, Dtype::kF32, [&] { return rng.Below(50257); });
+  CheckEmbedBackward(rng, 1, 40, 768, 50257, Dtype::kBF16, Dtype::kF32,
+                     [&] { return rng.Below(50257); });
   // Columns that fill no whole number of warps, in each pair of dtypes that has vectors.
   for (Dtype dtype : FloatDtypes()) {
-    Check(rng, 3, 333, 1600, 500, dtype, dtype, [&] { return zipf(500); });
-    Check(rng, 3, 333, 264, 500, dtype, Dtype::kF32, [&] { return zipf(500); });
+    CheckEmbedBackward(rng, 3, 333, 1600, 500, dtype, dtype, [&] { return zipf(500); });
+    CheckEmbedBackward(rng, 3, 333, 264, 500, dtype, Dtype::kF32, [&] { return zipf(500); });
   }
-  Check(rng, 3, 333, 264, 500, Dtype::kF32, Dtype::kBF16, [&] { return zipf(500); });
+  CheckEmbedBackward(rng, 3, 333, 264, 500, Dtype::kF32, Dtype::kBF16, [&] { return zipf(500); });
 }
 
 // Segments of 32, 64 and 256 positions; every run crosses borders at other places.
 TEST_CASE("gpu embedding backward: many positions") {
   ZEROPLAN_TEST_RNG(rng);
-  Check(rng, 32, 1024, 8, 256, Dtype::kBF16, Dtype::kF32,
-        [&] { return rng.Below(4) == 0 ? rng.Below(256) : 32; });
-  Check(rng, 128, 1024, 8, 5, Dtype::kBF16, Dtype::kF32, [&] { return rng.Below(5); });
+  CheckEmbedBackward(rng, 32, 1024, 8, 256, Dtype::kBF16, Dtype::kF32,
+                     [&] { return rng.Below(4) == 0 ? rng.Below(256) : 32; });
+  CheckEmbedBackward(rng, 128, 1024, 8, 5, Dtype::kBF16, Dtype::kF32, [&] { return rng.Below(5); });
 }
 
 }  // namespace

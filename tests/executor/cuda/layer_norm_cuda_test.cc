@@ -54,7 +54,8 @@ RowStats Stats(const Problem& p, int64_t m) {
 // reach some sqrt(n).
 double Slack(int64_t n) { return (64 + 2 * std::sqrt(static_cast<double>(n))) * 0x1p-24; }
 
-void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C, int flags = kAccumulate | kAddToOutput) {
+void CheckLayerNorm(Rng& rng, Dtype dtype, int64_t M, int64_t C,
+                    int flags = kAccumulate | kAddToOutput) {
   CAPTURE(DtypeName(dtype));
   CAPTURE(M);
   CAPTURE(C);
@@ -125,10 +126,10 @@ void Check(Rng& rng, Dtype dtype, int64_t M, int64_t C, int flags = kAccumulate 
 TEST_CASE("gpu layer norm: hidden sizes of real models, twice the same bits") {
   ZEROPLAN_TEST_RNG(rng);
   for (int64_t C : {768, 1600, 2560, 4096, 5120, 12288}) {
-    Check(rng, Dtype::kBF16, 130, C);
-    Check(rng, Dtype::kF32, 67, C);
+    CheckLayerNorm(rng, Dtype::kBF16, 130, C);
+    CheckLayerNorm(rng, Dtype::kF32, 67, C);
   }
-  Check(rng, Dtype::kF16, 130, 4096);
+  CheckLayerNorm(rng, Dtype::kF16, 130, 4096);
 }
 
 TEST_CASE("gpu layer norm: sizes at the kernels' borders") {
@@ -136,7 +137,7 @@ TEST_CASE("gpu layer norm: sizes at the kernels' borders") {
   // One vector; warps filled and one vector more; block per row; past the fast kernels; odd.
   for (int64_t C :
        {8, 256, 264, 512, 520, 2048, 2056, 4104, 8192, 8200, 12296, 16384, 16392, 4097}) {
-    Check(rng, Dtype::kBF16, 9, C);
+    CheckLayerNorm(rng, Dtype::kBF16, 9, C);
   }
 }
 
@@ -145,14 +146,14 @@ TEST_CASE("gpu layer norm: every dtype, few rows and many, odd sizes, written an
   ZEROPLAN_TEST_RNG(rng);
   for (Dtype dtype : FloatDtypes()) {
     for (int64_t C : {1, 7, 768, 1600, 1601, 4096, 12288}) {
-      Check(rng, dtype, 1, C, kNoFlags);
-      Check(rng, dtype, 3, C, kAccumulate);
-      Check(rng, dtype, 3, C, kAddToOutput);
-      Check(rng, dtype, C > 2000 ? 300 : 1000, C, kAccumulate | kAddToOutput);
+      CheckLayerNorm(rng, dtype, 1, C, kNoFlags);
+      CheckLayerNorm(rng, dtype, 3, C, kAccumulate);
+      CheckLayerNorm(rng, dtype, 3, C, kAddToOutput);
+      CheckLayerNorm(rng, dtype, C > 2000 ? 300 : 1000, C, kAccumulate | kAddToOutput);
     }
   }
-  Check(rng, Dtype::kBF16, 1000, 4096, kNoFlags);
-  Check(rng, Dtype::kBF16, 1000, 12288, kNoFlags);
+  CheckLayerNorm(rng, Dtype::kBF16, 1000, 4096, kNoFlags);
+  CheckLayerNorm(rng, Dtype::kBF16, 1000, 12288, kNoFlags);
 }
 
 // Elements a thread of the backward pass: 8 up to 3584 columns, 16 up to 8192, 24 up to 12288; four
@@ -161,17 +162,17 @@ TEST_CASE("gpu layer norm backward: at the borders of its layouts") {
   ZEROPLAN_TEST_RNG(rng);
   for (int64_t C :
        {4, 12, 256, 260, 512, 520, 768, 1024, 1032, 2048, 3584, 3592, 8188, 8192, 8200}) {
-    Check(rng, Dtype::kBF16, 100, C, kAccumulate | kAddToOutput);
-    Check(rng, Dtype::kF32, 70, C, kNoFlags);
+    CheckLayerNorm(rng, Dtype::kBF16, 100, C, kAccumulate | kAddToOutput);
+    CheckLayerNorm(rng, Dtype::kF32, 70, C, kNoFlags);
   }
 }
 
 TEST_CASE("gpu layer norm: more rows than blocks") {
   ZEROPLAN_TEST_RNG(rng);
-  Check(rng, Dtype::kBF16, 20'001, 64);
-  Check(rng, Dtype::kBF16, 5'003, 768, kNoFlags);
-  Check(rng, Dtype::kF16, 4'241, 1600);
-  Check(rng, Dtype::kF32, 17'000, 33);
+  CheckLayerNorm(rng, Dtype::kBF16, 20'001, 64);
+  CheckLayerNorm(rng, Dtype::kBF16, 5'003, 768, kNoFlags);
+  CheckLayerNorm(rng, Dtype::kF16, 4'241, 1600);
+  CheckLayerNorm(rng, Dtype::kF32, 17'000, 33);
 }
 
 }  // namespace

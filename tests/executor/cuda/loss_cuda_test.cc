@@ -6,7 +6,7 @@
 namespace zeroplan::kernel_test {
 namespace {
 
-void Check(Rng& rng, Dtype dtype, int64_t R, int64_t V, int64_t Vp) {
+void CheckLoss(Rng& rng, Dtype dtype, int64_t R, int64_t V, int64_t Vp) {
   CAPTURE(DtypeName(dtype));
   CAPTURE(R);
   CAPTURE(V);
@@ -50,31 +50,31 @@ void Check(Rng& rng, Dtype dtype, int64_t R, int64_t V, int64_t Vp) {
 
 TEST_CASE("gpu cross-entropy: real vocabularies") {
   ZEROPLAN_TEST_RNG(rng);
-  for (Dtype dtype : FloatDtypes()) Check(rng, dtype, 7, 50257, 50304);
-  for (Dtype dtype : FloatDtypes()) Check(rng, dtype, 5, 151936, 152064);
-  Check(rng, Dtype::kBF16, 5, 50257, 50257);  // rows that are not aligned
-  Check(rng, Dtype::kBF16, 3, 16, 2048);      // rows for a warp, almost all padding
-  Check(rng, Dtype::kBF16, 1000, 256, 256);
+  for (Dtype dtype : FloatDtypes()) CheckLoss(rng, dtype, 7, 50257, 50304);
+  for (Dtype dtype : FloatDtypes()) CheckLoss(rng, dtype, 5, 151936, 152064);
+  CheckLoss(rng, Dtype::kBF16, 5, 50257, 50257);  // rows that are not aligned
+  CheckLoss(rng, Dtype::kBF16, 3, 16, 2048);      // rows for a warp, almost all padding
+  CheckLoss(rng, Dtype::kBF16, 1000, 256, 256);
 }
 
 // A block, or a cluster of two or four, takes two rows or three, one after the other.
 TEST_CASE("gpu cross-entropy: many rows of real vocabularies") {
   ZEROPLAN_TEST_RNG(rng);
-  Check(rng, Dtype::kBF16, 560, 32000, 32000);
-  Check(rng, Dtype::kF16, 270, 50257, 50304);
-  Check(rng, Dtype::kBF16, 140, 128256, 128256);
-  Check(rng, Dtype::kF32, 70, 50257, 50304);
-  Check(rng, Dtype::kF32, 64, 128256, 128256);
-  Check(rng, Dtype::kBF16, 64, 262144, 262208);
+  CheckLoss(rng, Dtype::kBF16, 560, 32000, 32000);
+  CheckLoss(rng, Dtype::kF16, 270, 50257, 50304);
+  CheckLoss(rng, Dtype::kBF16, 140, 128256, 128256);
+  CheckLoss(rng, Dtype::kF32, 70, 50257, 50304);
+  CheckLoss(rng, Dtype::kF32, 64, 128256, 128256);
+  CheckLoss(rng, Dtype::kBF16, 64, 262144, 262208);
 }
 
 TEST_CASE("gpu cross-entropy: rows that are mostly padding, and at the borders of its layouts") {
   ZEROPLAN_TEST_RNG(rng);
-  Check(rng, Dtype::kBF16, 3, 20001, 65536);
-  Check(rng, Dtype::kBF16, 3, 7, 131072);
+  CheckLoss(rng, Dtype::kBF16, 3, 20001, 65536);
+  CheckLoss(rng, Dtype::kBF16, 3, 7, 131072);
   // Bytes of a row: 60, 80, 160, 320 and 640 KiB, and one piece more.
   for (int64_t Vp : {30712, 30720, 40960, 40968, 81920, 81928, 163840, 163848, 327680}) {
-    Check(rng, Dtype::kBF16, 3, Vp - 3, Vp);
+    CheckLoss(rng, Dtype::kBF16, 3, Vp - 3, Vp);
   }
 }
 
