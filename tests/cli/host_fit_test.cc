@@ -14,7 +14,7 @@
 namespace zeroplan {
 namespace {
 
-ModelSpec SmallModel() {
+ModelSpec FittedModel() {
   return testing::TinyModel({.name = "small",
                              .layers = 4,
                              .hidden = 128,
@@ -45,7 +45,7 @@ LowerOptions RunOptions() {
 
 // All ranks' arenas but the files'.
 uint64_t HostBytes(const TrainSetup& setup, const LowerOptions& lower) {
-  const Program program = Lower(SmallModel(), setup, lower);
+  const Program program = Lower(FittedModel(), setup, lower);
   const auto ranks = static_cast<uint64_t>(setup.batch.world_size);
   return ranks * (program.arena_bytes[0] + program.arena_bytes[1] + program.arena_bytes[2]);
 }
@@ -57,7 +57,7 @@ const ChoiceOrigin kPlanOrigin{ChoiceOrigin::Kind::kPlan, "plan.json"};
 // What CheckFitsHost says where `available` bytes are free; empty if nothing.
 std::string Says(const TrainSetup& setup, const LowerOptions& lower, const ChoiceOrigin& origin,
                  uint64_t available) {
-  const Program program = Lower(SmallModel(), setup, lower);
+  const Program program = Lower(FittedModel(), setup, lower);
   return ErrorOf(ExitCode::kNothingFits,
                  [&] { CheckFitsHost(program, lower, origin, {available}); });
 }
@@ -65,7 +65,7 @@ std::string Says(const TrainSetup& setup, const LowerOptions& lower, const Choic
 TEST_CASE("host fit: exactly full fits; a byte less does not, and the message says by how much") {
   const TrainSetup setup = SmallSetup();
   const uint64_t needs = HostBytes(setup, RunOptions());
-  const Program program = Lower(SmallModel(), setup, RunOptions());
+  const Program program = Lower(FittedModel(), setup, RunOptions());
   CHECK_NOTHROW(CheckFitsHost(program, RunOptions(), kOptions, {needs}));
   const std::string message = Says(setup, RunOptions(), kOptions, needs - 1);
   CHECK(message.starts_with("host memory short by 1 B: 2 ranks of this plan need " +
@@ -123,7 +123,7 @@ TEST_CASE("host fit: of a run on GPUs the host holds what is offloaded, of its o
   TrainSetup setup = SmallSetup();
   setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   setup.batch.world_size = 4;
-  const Program program = Lower(SmallModel(), setup, RunOptions());
+  const Program program = Lower(FittedModel(), setup, RunOptions());
   const uint64_t needs = 3 * (program.arena_bytes[1] + program.arena_bytes[2]);
   CHECK_NOTHROW(CheckOffloadFitsHost(program, kOptions, 3, {needs}));
   const auto says = [&](const ChoiceOrigin& origin) {
