@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "cli/doctor/checks.h"
-#include "cli/doctor/library_json.h"
 #include "cli/executor_commands.h"
 #include "core/base/version.h"
+#include "hwprofiles/library_facts.h"
 
 namespace zeroplan {
 namespace {

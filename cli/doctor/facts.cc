@@ -10,8 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cli/doctor/driver_json.h"
-#include "cli/doctor/library_json.h"
+#include "cli/doctor/facts_json.h"
 #include "cli/doctor/limited_child.h"
 #include "cli/executor_commands.h"
 #include "core/base/error.h"

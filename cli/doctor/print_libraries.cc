@@ -1,7 +1,7 @@
 #include "cli/doctor/print_libraries.h"
 
 #include "cli/common/output.h"
-#include "cli/doctor/library_json.h"
+#include "cli/doctor/facts_json.h"
 #include "core/base/version.h"
 #include "executor/measure/query_libraries.h"
 

@@ -11,8 +11,7 @@
 #include <string>
 
 #include "cli/doctor/checks.h"
-#include "cli/doctor/driver_json.h"
-#include "cli/doctor/library_json.h"
+#include "cli/doctor/facts_json.h"
 #include "cli/doctor/limited_child.h"
 #include "core/base/units.h"
 #include "core/base/version.h"

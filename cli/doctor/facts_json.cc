@@ -1,4 +1,4 @@
-#include "cli/doctor/driver_json.h"
+#include "cli/doctor/facts_json.h"
 
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -9,17 +9,32 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+template <typename T, typename Facts>
+concept Of = std::is_same_v<std::remove_const_t<T>, Facts>;
+
 // One list of the fields of each, for both ways.
-template <typename Process, typename Field>
-  requires std::is_same_v<std::remove_const_t<Process>, GpuProcess>
-void ForEachField(Process& process, Field field) {
+void ForEachField(Of<LibraryFacts> auto& facts, auto field) {
+  field("version", facts.version);
+  field("cuda", facts.cuda);
+  field("architectures", facts.architectures);
+  field("runtime", facts.runtime);
+  field("driver", facts.driver);
+  field("gpus", facts.gpus);
+  field("failure", facts.failure);
+  field("why", facts.why);
+  field("nccl", facts.nccl);
+  field("nccl_at_build", facts.nccl_at_build);
+  field("cudnn", facts.cudnn);
+  field("cudnn_at_build", facts.cudnn_at_build);
+  field("why_no_cudnn", facts.why_no_cudnn);
+}
+
+void ForEachField(Of<GpuProcess> auto& process, auto field) {
   field("pid", process.pid);
   field("bytes", process.bytes);
 }
 
-template <typename Gpu, typename Field>
-  requires std::is_same_v<std::remove_const_t<Gpu>, GpuState>
-void ForEachField(Gpu& gpu, Field field) {
+void ForEachField(Of<GpuState> auto& gpu, auto field) {
   field("index", gpu.index);
   field("visible", gpu.visible);
   field("name", gpu.name);
@@ -44,9 +59,7 @@ void ForEachField(Gpu& gpu, Field field) {
   field("numa_node", gpu.numa_node);
 }
 
-template <typename Pair, typename Field>
-  requires std::is_same_v<std::remove_const_t<Pair>, GpuPair>
-void ForEachField(Pair& pair, Field field) {
+void ForEachField(Of<GpuPair> auto& pair, auto field) {
   field("a", pair.a);
   field("b", pair.b);
   field("peer", pair.peer);
@@ -54,9 +67,7 @@ void ForEachField(Pair& pair, Field field) {
   field("nvlink", pair.nvlink);
 }
 
-template <typename States, typename Field>
-  requires std::is_same_v<std::remove_const_t<States>, GpuStates>
-void ForEachField(States& states, Field field) {
+void ForEachField(Of<GpuStates> auto& states, auto field) {
   field("is_off", states.is_off);
   field("library", states.library);
   field("answers", states.answers);
@@ -67,9 +78,7 @@ void ForEachField(States& states, Field field) {
   field("pairs", states.pairs);
 }
 
-template <typename Profile, typename Field>
-  requires std::is_same_v<std::remove_const_t<Profile>, ProfileFacts>
-void ForEachField(Profile& profile, Field field) {
+void ForEachField(Of<ProfileFacts> auto& profile, auto field) {
   field("state", profile.state);
   field("file", profile.file);
   field("when", profile.when);
@@ -78,9 +87,7 @@ void ForEachField(Profile& profile, Field field) {
   field("gpu_note", profile.gpu_note);
 }
 
-template <typename Driver, typename Field>
-  requires std::is_same_v<std::remove_const_t<Driver>, DriverFacts>
-void ForEachField(Driver& driver, Field field) {
+void ForEachField(Of<DriverFacts> auto& driver, auto field) {
   field("gpus", driver.gpus);
   field("profile", driver.profile);
 }
@@ -137,23 +144,34 @@ void Read(const Json& json, T& value) {
   }
 }
 
-}  // namespace
-
-std::string DriverAsJson(const DriverFacts& facts) {
+template <typename Facts>
+std::string AsJson(const Facts& facts) {
   return Written(facts).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::optional<DriverFacts> DriverFromJson(const std::string& output) {
+template <typename Facts>
+std::optional<Facts> FromJson(const std::string& output) {
   const size_t end = output.find_last_not_of(" \r\n");
   if (end == std::string::npos) return std::nullopt;
   const size_t begin = output.find_last_of('\n', end) + 1;  // npos + 1 is 0
   try {
-    DriverFacts facts;
+    Facts facts;
     Read(Json::parse(output.substr(begin, end + 1 - begin)), facts);
     return facts;
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
+}
+
+}  // namespace
+
+std::string LibrariesAsJson(const LibraryFacts& facts) { return AsJson(facts); }
+std::optional<LibraryFacts> LibrariesFromJson(const std::string& output) {
+  return FromJson<LibraryFacts>(output);
+}
+std::string DriverAsJson(const DriverFacts& facts) { return AsJson(facts); }
+std::optional<DriverFacts> DriverFromJson(const std::string& output) {
+  return FromJson<DriverFacts>(output);
 }
 
 }  // namespace zeroplan
