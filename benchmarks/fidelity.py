@@ -142,7 +142,7 @@ def write_model(path, run):
 
 
 def write_tokens(path, count, vocab, rng):
-    """A .bin file with a header, as executor/data/token_file.h describes it."""
+    """A .bin file with a header, as text/files/token_file.h describes it."""
     header = array.array("i", [20240520, 1, count] + [0] * 253)
     tokens = array.array("H", rng.choices(range(vocab), k=count))
     if sys.byteorder == "big":

@@ -16,8 +16,8 @@
 
 #include "core/base/hash.h"
 #include "core/base/median.h"
-#include "executor/tokenizer/tokenizer.h"
 #include "tests/tokenizer_parity/sized_texts.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

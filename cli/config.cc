@@ -6,12 +6,12 @@
 #include <memory>
 #include <optional>
 
-#include "cli/app.h"
 #include "cli/common/common_options.h"
 #include "cli/common/config_context.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/resolve.h"
+#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"

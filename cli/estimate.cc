@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "cli/app.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/common/report_option.h"
 #include "cli/estimate_request.h"
+#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"

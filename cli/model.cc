@@ -4,10 +4,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/app.h"
 #include "cli/common/common_options.h"
 #include "cli/common/known_names.h"
 #include "cli/common/output.h"
+#include "cli/programs/app.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "core/model/param_table.h"

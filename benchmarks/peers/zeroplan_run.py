@@ -21,7 +21,7 @@ SECTIONS_MARK = 0x4345535A  # docs/data-and-checkpoints.md
 
 
 def write_tokens(path, tokens, begins=None):
-    """As executor/data/token_file.h describes: .bin with a header, 16 bits a token, or a bare .u32. A .bin may say
+    """As text/files/token_file.h describes: .bin with a header, 16 bits a token, or a bare .u32. A .bin may say
     where documents begin, the first of them at token 0."""
     if pathlib.Path(path).suffix == ".u32":
         np.asarray(tokens).astype("<u4").tofile(path)

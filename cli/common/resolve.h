@@ -37,8 +37,8 @@ ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_l
 // Whether the bandwidth of this machine's memory is measured, where this machine is what --hw left
 // out and 'hw measure' kept nothing of it. It takes a fraction of a second of all cores.
 enum class MeasureHost : uint8_t { kNo, kYes };
-// --hw; else what 'hw measure' kept of this machine (hwprofiles/kept_profile.h), else its GPUs
-// (hwprofiles/detect.h); else the default profile. With --network and --intra-node-bandwidth.
+// --hw; else what 'hw measure' kept of this machine (machine/kept_profile.h), else its GPUs
+// (machine/detect.h); else the default profile. With --network and --intra-node-bandwidth.
 HardwareProfile ResolveHardware(const HardwareOptions& options, Assumptions& assumptions,
                                 MeasureHost measure = MeasureHost::kNo);
 // Adds a note of the guessed figures that these setups' times rest on (hwprofiles/guesses.h).

@@ -6,13 +6,13 @@
 #include <optional>
 #include <utility>
 
-#include "cli/app.h"
 #include "cli/common/common_options.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/doctor/doctor_report.h"
 #include "cli/doctor/facts.h"
-#include "cli/train/backend_choice.h"
+#include "cli/programs/app.h"
+#include "cli/run/train/backend_choice.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"

@@ -7,7 +7,7 @@
 #include "cli/doctor/checks.h"
 #include "cli/executor_commands.h"
 #include "core/base/version.h"
-#include "hwprofiles/library_facts.h"
+#include "machine/library_facts.h"
 
 namespace zeroplan {
 namespace {

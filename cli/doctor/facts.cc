@@ -16,8 +16,8 @@
 #include "core/base/error.h"
 #include "core/base/printable.h"
 #include "core/base/units.h"
-#include "hwprofiles/detect.h"
-#include "hwprofiles/kept_profile.h"
+#include "machine/detect.h"
+#include "machine/kept_profile.h"
 
 namespace zeroplan {
 namespace {

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "hwprofiles/disk_speed.h"
-#include "hwprofiles/gpu_state.h"
-#include "hwprofiles/host_state.h"
-#include "hwprofiles/library_facts.h"
+#include "machine/disk_speed.h"
+#include "machine/gpu_state.h"
+#include "machine/host_state.h"
+#include "machine/library_facts.h"
 
 namespace zeroplan {
 

@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <memory>
 
-#include "cli/app.h"
 #include "cli/common/build_info.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/executor_commands.h"
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
+#include "cli/programs/app.h"
 #include "core/base/error.h"
 
 namespace zeroplan {

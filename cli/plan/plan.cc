@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "cli/app.h"
 #include "cli/common/output.h"
 #include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
@@ -18,6 +17,7 @@
 #include "cli/plan/plan_request.h"
 #include "cli/plan/runtime_plan.h"
 #include "cli/plan/write_config.h"
+#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/families/load_model.h"
-#include "executor/data/mapped_file.h"
+#include "text/files/mapped_file.h"
 
 namespace zeroplan {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/durable_file.h"
-#include "executor/data/mapped_file.h"
+#include "text/files/mapped_file.h"
 
 namespace zeroplan {
 

@@ -26,7 +26,7 @@
 
 #include "core/config/packing.h"
 #include "executor/data/packed_sequences.h"
-#include "executor/data/token_dataset.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 

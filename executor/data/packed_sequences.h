@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "core/config/packing.h"
-#include "executor/data/token_dataset.h"
 #include "executor/kernels/document_limits.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 

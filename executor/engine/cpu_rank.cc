@@ -8,7 +8,7 @@
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
 #include "executor/kernels/copy_bytes.h"
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "hwprofiles/detect.h"
-#include "hwprofiles/disk_speed.h"
 #include "hwprofiles/profile.h"
+#include "machine/detect.h"
+#include "machine/disk_speed.h"
 
 namespace zeroplan {
 

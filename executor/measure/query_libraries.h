@@ -1,7 +1,7 @@
 // The CUDA libraries of this build and this machine.
 #pragma once
 
-#include "hwprofiles/library_facts.h"
+#include "machine/library_facts.h"
 
 namespace zeroplan {
 

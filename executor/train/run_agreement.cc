@@ -17,7 +17,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
-#include "hwprofiles/library_facts.h"
+#include "machine/library_facts.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
 #include <nccl.h>

@@ -19,7 +19,6 @@
 #include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/save_room.h"
 #include "executor/data/batch_sampler.h"
-#include "executor/data/token_dataset.h"
 #include "executor/engine/watch.h"
 #include "executor/optimizer/step_scalars.h"
 #include "executor/process/single_process.h"
@@ -39,6 +38,7 @@
 #include "executor/train/run_surroundings.h"
 #include "executor/train/step_limit.h"
 #include "executor/train/validation_data.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/config/zero_config.h"
 #include "executor/data/batch_sampler.h"
-#include "executor/data/token_dataset.h"
 #include "executor/train/trainer.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "executor/text/chat_template.h"
-#include "executor/tokenizer/tokenizer.h"
+#include "text/documents/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

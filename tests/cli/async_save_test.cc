@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/train/train_work.h"
+#include "cli/run/train/train_work.h"
 #include "planner/plan/plan_file.h"
 #include "tests/cli/run_binary.h"
 #include "tests/planner/plan_fixture.h"

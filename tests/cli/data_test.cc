@@ -8,9 +8,9 @@
 #include "tests/cli/run_binary.h"
 #include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"
-#include "tests/executor/tokenizer/tokenizer_folder.h"
 #include "tests/has.h"
 #include "tests/paths.h"
+#include "tests/text/tokenizer/tokenizer_folder.h"
 
 namespace zeroplan {
 namespace {

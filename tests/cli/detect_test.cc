@@ -1,5 +1,5 @@
 // Detection from the driver's library to the plan, over a library that stands in for the driver's.
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
+#include "machine/kept_profile.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 

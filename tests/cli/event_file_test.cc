@@ -1,5 +1,5 @@
 // Event files for TensorBoard: bytes, names, folders.
-#include "cli/train/event_file.h"
+#include "cli/run/train/event_file.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/train/tensorboard_log.h"
+#include "cli/run/train/tensorboard_log.h"
 #include "core/base/error.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"

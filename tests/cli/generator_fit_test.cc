@@ -2,7 +2,7 @@
 // GPUs are lowered here without one.
 #include <doctest/doctest.h>
 
-#include "cli/generate/placement.h"
+#include "cli/run/generate/placement.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "cost_models/outside_arenas.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cli/train/metrics_file.h"
-#include "cli/train/progress.h"
+#include "cli/run/train/metrics_file.h"
+#include "cli/run/train/progress.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "hwprofiles/loader.h"

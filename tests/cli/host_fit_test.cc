@@ -1,5 +1,5 @@
 // What train says where a run does not fit this machine's host memory.
-#include "cli/train/host_fit.h"
+#include "cli/run/train/host_fit.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // What hw measure leaves behind when parts of it fail.
-#include "cli/hw/measured_output.h"
+#include "cli/run/measure/measured_output.h"
 
 #include <doctest/doctest.h>
 
@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "hwprofiles/kept_profile.h"
 #include "hwprofiles/loader.h"
+#include "machine/kept_profile.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/train/packing_choice.h"
+#include "cli/run/train/packing_choice.h"
 #include "core/families/load_model.h"
-#include "executor/data/token_file.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
 #include "tests/run_metrics.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/executor/tokenizer/tokenizer_folder.h"
+#include "tests/text/tokenizer/tokenizer_folder.h"
 #include "tests/tiny_config.h"
 
 namespace zeroplan {

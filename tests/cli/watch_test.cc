@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "cli/train/watch_view.h"
-#include "hwprofiles/machine_load.h"
+#include "cli/run/train/watch_view.h"
+#include "machine/machine_load.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/screen.h"
 #include "tests/cli/train_workspace.h"

@@ -31,10 +31,12 @@ const std::vector<FolderRule>& FolderRules() {
   static const auto* rules = new std::vector<FolderRule>{
       {"core", {}},
       {"hwprofiles", {"core"}},
+      {"machine", {"core", "hwprofiles"}},
+      {"text", {"core"}},
       {"cost_models", {"core", "hwprofiles"}},
       {"planner", {"core", "hwprofiles", "cost_models"}},
-      {"executor", {"core", "hwprofiles"}},
-      {"cli", {"core", "hwprofiles", "cost_models", "planner", "executor"}},
+      {"executor", {"core", "hwprofiles", "machine", "text"}},
+      {"cli", {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "executor"}},
       {"library", {"core", "hwprofiles", "cost_models", "planner", "cli"}}};
   return *rules;
 }
@@ -105,8 +107,8 @@ std::vector<std::string> SourceFiles(bool scripts) {
   const fs::path root = SourcePath("");
   std::vector<std::string> files;
   for (const char* folder :
-       {"core", "hwprofiles", "cost_models", "planner", "executor", "cli", "library", "python",
-        "tests", "benchmarks", "examples", "scripts", "packaging"}) {
+       {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "executor", "cli",
+        "library", "python", "tests", "benchmarks", "examples", "scripts", "packaging"}) {
     if (!fs::is_directory(root / folder)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
       const std::string kind = entry.path().extension().string();

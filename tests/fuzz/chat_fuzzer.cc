@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/utf8.h"
-#include "executor/text/chat_template.h"
-#include "executor/tokenizer/tokenizer.h"
 #include "tests/fuzz/need.h"
+#include "text/documents/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

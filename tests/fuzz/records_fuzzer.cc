@@ -4,10 +4,10 @@
 #include <string>
 
 #include "core/base/utf8.h"
-#include "executor/text/document_source.h"
-#include "executor/text/records.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
+#include "text/documents/document_source.h"
+#include "text/documents/records.h"
 
 namespace zeroplan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
-#include "executor/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

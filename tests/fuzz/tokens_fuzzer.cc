@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/data/token_dataset.h"
-#include "executor/data/token_file.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
+#include "text/files/token_dataset.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

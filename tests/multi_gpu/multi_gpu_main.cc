@@ -5,7 +5,7 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 
 int main(int argc, char** argv) {
   const size_t gpus = zeroplan::QueryGpus().size();

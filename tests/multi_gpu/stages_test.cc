@@ -10,7 +10,7 @@
 
 #include "core/config/deepspeed_reader.h"
 #include "core/lowering/lower.h"
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 #include "tests/multi_gpu/gpu_training.h"
 
 namespace zeroplan {

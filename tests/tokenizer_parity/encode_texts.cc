@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/tokenizer/tokenizer.h"
 #include "tests/tokenizer_parity/sized_texts.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

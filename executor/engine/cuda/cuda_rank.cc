@@ -13,7 +13,7 @@
 #include "core/program/step_order.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/cuda/patience.h"
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "executor/device/cuda/cuda_handles.h"
-#include "hwprofiles/management_library.h"
+#include "machine/management_library.h"
 
 namespace zeroplan {
 namespace {

@@ -13,7 +13,7 @@
 #include "executor/measure/host_kernels.h"
 #include "executor/measure/scales.h"
 #include "executor/measure/sub_group.h"
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {

@@ -15,11 +15,11 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"
-#include "executor/data/token_dataset.h"
-#include "executor/data/token_file.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/quiet_log.h"
 #include "tests/temp_dir.h"
+#include "text/files/token_dataset.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

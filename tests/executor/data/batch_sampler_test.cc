@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "executor/data/permutation.h"
-#include "executor/data/token_file.h"
 #include "tests/temp_dir.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "executor/data/batch_sampler.h"
-#include "executor/data/token_file.h"
 #include "executor/train/run_batches.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

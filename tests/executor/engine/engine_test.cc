@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "hwprofiles/detect.h"
+#include "machine/detect.h"
 #include "tests/executor/engine/tiny_program.h"
 
 namespace zeroplan {

@@ -5,9 +5,9 @@
 #include <random>
 #include <vector>
 
-#include "executor/data/token_file.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
+#include "text/files/token_file.h"
 
 namespace zeroplan {
 namespace {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "executor/tokenizer/stop_tokens.h"
 #include "executor/train/stop_text.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
+#include "text/tokenizer/stop_tokens.h"
 
 namespace zeroplan {
 namespace {

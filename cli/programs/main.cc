@@ -1,0 +1,57 @@
+// Maps what went wrong to the exit codes of core/base/error.h.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "cli/common/output.h"
+#include "cli/programs/app.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace {
+
+// A closed one would be given to the next file that is opened, and messages would be written into
+// that file. What is written to stdout is the result: where it was closed that fails, as on a full
+// disk.
+void OpenStandardStreams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    if (open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd) return;
+  }
+}
+
+void Say(std::string_view what, std::string_view more = "") {
+  zeroplan::WriteStderr(fmt::format("zeroplan: {}\n{}", what, more));
+}
+
+constexpr std::string_view kBug =
+    "This is a bug in zeroplan; please report it with the command line.\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  OpenStandardStreams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit is a failed write, with a message
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away, too (cli/common/output.h)
+  try {
+    const int code = zeroplan::RunProgram(argc, argv);
+    if (code == 0) zeroplan::EndIfReaderGone();
+    return code;
+  } catch (const zeroplan::Error& error) {
+    // No message: another process of the run has said it.
+    if (*error.what() != '\0') Say(error.what());
+    return static_cast<int>(error.code());
+  } catch (const zeroplan::CheckFailure& failure) {
+    Say(failure.what(), kBug);
+  } catch (const std::bad_alloc&) {
+    Say("out of host memory");
+  } catch (const std::exception& error) {
+    Say(error.what(), kBug);
+  }
+  return static_cast<int>(zeroplan::ExitCode::kRuntime);
+}

@@ -1,0 +1,107 @@
+// zeroplan: every command that plans, and the way to those that run something.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/common/build_info.h"
+#include "cli/executor_commands.h"
+#include "cli/programs/app.h"
+#include "cli/run/measure/hw_measure.h"
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+bool NeedsExecutor(int argc, const char* const* argv) {
+  const auto word = [&](int i) { return i < argc ? std::string_view(argv[i]) : ""; };
+  if (word(1) == "hw") return word(2) == kMeasureCommand.name;
+  return word(1) == kTrainCommand.name || word(1) == kGenerateCommand.name ||
+         word(1) == kDataCommand.name || word(1) == kCheckpointCommand.name;
+}
+
+// "zeroplan help hw list" is "zeroplan hw list --help". Ends with null.
+std::vector<const char*> HelpOf(int argc, const char* const* argv) {
+  std::vector<const char*> words = {argv[0]};
+  words.insert(words.end(), argv + 2, argv + argc);
+  words.push_back("--help");
+  words.push_back(nullptr);
+  return words;
+}
+
+// Completions and manual pages know the options of all commands where the executor is there.
+bool DescribesCommands(int argc, const char* const* argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  return command == kCompletionCommand || command == kManualCommand;
+}
+
+// This very process goes on as the other program, with the same command line: launchers, signals,
+// pipes and the exit code are its own. Comes back if there is no such program. Throws
+// Error(kRuntime) if there is one that does not start.
+void BecomeExecutor(const char* const* argv) {
+  const std::string program = ExecutorPath();
+  execv(program.c_str(), const_cast<char* const*>(argv));
+  if (errno == ENOENT) return;
+  ThrowRuntime("{}: cannot start {}, which runs it: {}", argv[1], program, std::strerror(errno));
+}
+
+[[noreturn]] void ThrowNoExecutor(const char* command) {
+  if (!GetBuildInfo().executor) {
+    ThrowRuntime(
+        "{}: this zeroplan plans alone: it was built without zeroplan-executor, which runs it "
+        "(ZEROPLAN_EXECUTOR=OFF). Build both from the same sources (scripts/build.sh release), or "
+        "install the package zeroplan in place of zeroplan-planner",
+        command);
+  }
+  ThrowRuntime(
+      "{}: there is no {}, which runs it; build it (scripts/build.sh release "
+      "zeroplan_executor_program), or copy it from where zeroplan was built",
+      command, fmt::join(ExecutorPlaces(), " nor "));
+}
+
+// For the help; whoever calls it has become the other program.
+void AddName(Command& above, const ExecutorCommand& command) {
+  above.Add(command.name, command.help).Run([name = command.name] {
+    ThrowUsage("{}: is not allowed here; use it as the first words behind zeroplan", name);
+  });
+}
+
+// What plans makes and drops lists of some hundred KB all the time. By default the C library gives
+// such memory back to the system each time, and every page of the next list is a page fault.
+void KeepFreedMemory() {
+  constexpr int kLargest = 32 << 20;  // the most that it takes for either
+  mallopt(M_MMAP_THRESHOLD, kLargest);
+  mallopt(M_TRIM_THRESHOLD, kLargest);
+}
+
+}  // namespace
+
+void RegisterData(Command& app) { AddName(app, kDataCommand); }
+void RegisterCheckpoint(Command& app) { AddName(app, kCheckpointCommand); }
+void RegisterTrain(Command& app) { AddName(app, kTrainCommand); }
+void RegisterGenerate(Command& app) { AddName(app, kGenerateCommand); }
+void RegisterHardwareMeasure(Command& hardware) { AddName(hardware, kMeasureCommand); }
+
+int RunProgram(int argc, const char* const* argv) {
+  std::vector<const char*> words;
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words = HelpOf(argc, argv);
+    argc = static_cast<int>(words.size()) - 1;
+    argv = words.data();
+  }
+  const bool needed = NeedsExecutor(argc, argv);
+  if (needed || DescribesCommands(argc, argv)) {
+    BecomeExecutor(argv);
+    if (needed) ThrowNoExecutor(argv[1]);
+  }
+  KeepFreedMemory();
+  return RunApp(argc, argv);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,151 @@
+// zeroplan data: text to files of tokens, and a look at them.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/common/output.h"
+#include "cli/common/parse.h"
+#include "cli/common/text_flow.h"
+#include "cli/executor_commands.h"
+#include "cli/programs/app.h"
+#include "cli/run/train/text_choices.h"
+#include "core/base/error.h"
+#include "text/documents/tokenize_files.h"
+#include "text/files/files_below.h"
+#include "text/files/token_file.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace zeroplan {
+namespace {
+
+struct TokenizeCommand {
+  std::vector<std::string> texts;
+  std::string output, tokenizer, end_of_text;
+  TextChoiceOptions records;
+  Option<int> threads;
+};
+
+struct ShowCommand {
+  std::string file, tokenizer;
+  Option<int64_t> from, count;
+  bool mask = false;
+};
+
+int32_t EndToken(const TokenizeCommand& options, const Tokenizer& tokenizer) {
+  if (options.end_of_text.empty()) {
+    if (const std::optional<int32_t> id = EndOfText(options.tokenizer, tokenizer)) return *id;
+    ThrowUsage(
+        "--end-of-text: beside {} there is no tokenizer_config.json that names an eos_token; give "
+        "the token that ends a text, such as --end-of-text '<|endoftext|>'",
+        options.tokenizer);
+  }
+  const std::optional<int32_t> id = tokenizer.TokenId(options.end_of_text);
+  if (!id) {
+    ThrowUsage("--end-of-text: {} is no token of {}; name one that is", options.end_of_text,
+               options.tokenizer);
+  }
+  return *id;
+}
+
+void RunTokenize(const TokenizeCommand& command) {
+  if (command.tokenizer.empty()) {
+    if (!command.end_of_text.empty()) {
+      ThrowUsage("--end-of-text: bytes have no such token; give --tokenizer too");
+    }
+    if (!command.records.text_field.empty() || command.records.train_on) {
+      ThrowUsage("{}: files are taken byte by byte, not as records; give --tokenizer too",
+                 command.records.train_on ? "--train-on" : "--text-field");
+    }
+    if (command.threads) {
+      ThrowUsage("--threads: bytes are copied, not encoded; give --tokenizer too");
+    }
+    for (const std::filesystem::path& file : DataFiles(command.texts)) RefuseAsBytes(file);
+    const uint64_t tokens = TokenizeText(command.texts, command.output);
+    WriteReport("", fmt::format("{}: {} tokens\n", command.output, tokens));
+    return;
+  }
+  const Tokenizer tokenizer = Tokenizer::FromFile(command.tokenizer);
+  if (!command.end_of_text.empty()) EndToken(command, tokenizer);  // a wrong one is refused first
+  TokenizeOptions options;
+  options.model = command.tokenizer;
+  options.end_of_text = [&] { return EndToken(command, tokenizer); };
+  options.choices = command.records.Choices();
+  options.threads = command.threads.value_or(0);
+  const TokenizedFiles done = TokenizeFiles(tokenizer, command.texts, options, command.output);
+  WriteReport("",
+              fmt::format("{}: {}, {:.2f} bytes of input a token\n", command.output, Summary(done),
+                          static_cast<double>(done.bytes) / static_cast<double>(done.tokens)));
+}
+
+void AddTokenize(Command& group) {
+  Command tokenize = group.Add(
+      "tokenize", "Turns text into tokens, in llm.c's file format: bytes, or a model's own");
+  tokenize.Footer(
+      "Examples:\n  zeroplan data tokenize book.txt essays/ -o corpus.bin\n"
+      "  zeroplan data tokenize essays/ --tokenizer models/smollm2 -o corpus.bin\n"
+      "  zeroplan data tokenize chats.jsonl.gz --tokenizer models/smollm2 -o chats.bin");
+  auto options = std::make_shared<TokenizeCommand>();
+  tokenize.Required(
+      "texts", "PATH",
+      "Text files, or folders of them, in this order; with --tokenizer also records, "
+      "one a line, in .jsonl, .ndjson or .json files: a text, a prompt and its "
+      "completion, or a list of messages; all of these as .gz or .zst; and .parquet tables of "
+      "records, in builds with Arrow",
+      options->texts);
+  tokenize.Required("-o,--output", "FILE.bin", "Token file to write; ends in .bin",
+                    options->output);
+  tokenize.Text(
+      {kNoGroup, "--tokenizer", "DIR|FILE",
+       "Model folder with tokenizer.json, or that file: its tokens, each text ending with "
+       "the end-of-text token, conversations in the folder's chat template (default: byte-level "
+       "tokens, 256 of them)"},
+      options->tokenizer);
+  tokenize.Text(
+      {kNoGroup, "--end-of-text", "TOKEN",
+       "Token behind each text that is no conversation (default: eos_token of the folder's "
+       "tokenizer_config.json)"},
+      options->end_of_text);
+  AddTextChoices(tokenize, kNoGroup, options->records);
+  tokenize.Value(
+      {kNoGroup, "--threads", "COUNT", "Documents encoded at once (default: processors)"},
+      options->threads, WholeIn<int>(1, 1024));
+  tokenize.Progress(kNoGroup);
+  tokenize.Run([options] { RunTokenize(*options); });
+}
+
+void AddShow(Command& group) {
+  Command show = group.Add("show", "Prints the text of a token file, documents apart");
+  show.Footer("Example:\n  zeroplan data show corpus.bin --tokenizer models/smollm2 --count 100");
+  auto options = std::make_shared<ShowCommand>();
+  show.Required("file", "FILE", "Token file", options->file);
+  show.Required(
+      "--tokenizer", "DIR|FILE",
+      "Model folder with tokenizer.json, or that file; another than the file was made with "
+      "is refused",
+      options->tokenizer);
+  show.Value({kNoGroup, "--from", "TOKEN", "First token to show (default 0)"}, options->from,
+             WholeIn<int64_t>(0, INT64_MAX));
+  show.Value({kNoGroup, "--count", "COUNT", "Tokens to show (default 1000)"}, options->count,
+             WholeIn<int64_t>(1, 1'000'000'000));
+  show.Flag(kNoGroup, "--mask", "Put what counts in the loss between [[ and ]]", options->mask);
+  show.Run([options] {
+    const Tokenizer tokenizer = Tokenizer::FromFile(options->tokenizer);
+    ShowOptions what;
+    what.begin = static_cast<uint64_t>(options->from.value_or(0));
+    what.count = static_cast<uint64_t>(options->count.value_or(1000));
+    what.mask = options->mask;
+    TextFlow out;
+    out.Push(TokensAsText(tokenizer, options->file, what));
+    out.Finish();
+  });
+}
+
+}  // namespace
+
+void RegisterData(Command& app) {
+  Command group = app.AddGroup(kDataCommand.name, kDataCommand.help);
+  AddTokenize(group);
+  AddShow(group);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,353 @@
+// zeroplan generate: text from trained weights.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "cli/common/parse.h"
+#include "cli/common/text_flow.h"
+#include "cli/executor_commands.h"
+#include "cli/programs/app.h"
+#include "cli/run/generate/placement.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/long_work.h"
+#include "core/base/units.h"
+#include "core/families/load_model.h"
+#include "executor/train/sampling.h"
+#include "executor/train/stop_text.h"
+#include "executor/train/text_generator.h"
+#include "text/documents/chat_template.h"
+#include "text/documents/tokenize_files.h"
+#include "text/files/token_dataset.h"
+#include "text/tokenizer/stop_tokens.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int64_t kTokens = 200;
+// Tokens of a conversation on a terminal, as far as the model has positions.
+constexpr int64_t kConversation = 4096;
+
+struct GenerateCommand {
+  std::string model, prompt, system;
+  Option<int64_t> tokens, context;
+  Option<double> temperature, top_p;
+  Option<int> top_k;
+  Option<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool no_cache = false, chat = false;
+  PlacementOptions placement;
+};
+
+double ParseTopP(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value > 0 && value <= 1)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0, up to 1", option, text);
+  }
+  return value;
+}
+
+double ParseTemperature(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool in_range = value >= 0 && value <= 100;
+  if (*end != '\0' || !in_range) {
+    ThrowUsage("{}: {} is not allowed; use a number from 0 to 100", option, text);
+  }
+  return value;
+}
+
+// That of the model's folder, if it has one.
+std::optional<Tokenizer> FindTokenizer(const std::string& folder, int64_t vocab) {
+  std::error_code ignored;
+  const std::filesystem::path file = std::filesystem::path(folder) / "tokenizer.json";
+  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
+  Tokenizer tokenizer = Tokenizer::FromFile(file);
+  if (tokenizer.vocab_size() > vocab) {
+    ThrowUsage("{}: has {} tokens, the model only {}; it is another model's", file.string(),
+               tokenizer.vocab_size(), vocab);
+  }
+  return tokenizer;
+}
+
+// At which the text is over.
+std::vector<int32_t> StopTokens(const GenerateCommand& command,
+                                const std::optional<Tokenizer>& tokenizer, int64_t vocab) {
+  std::vector<int32_t> tokens = StopTokensOf(command.model, vocab);
+  if (!tokens.empty() || !tokenizer) return tokens;
+  if (const std::optional<int32_t> end = EndOfText(command.model, *tokenizer)) return {*end};
+  return {};
+}
+
+// With the weights loaded, and `needed` tokens looked back at where --context does not say.
+std::unique_ptr<TextGenerator> MakeGenerator(const GenerateCommand& command, const Placement& place,
+                                             const ModelSpec& model, int64_t needed) {
+  const GeneratorOptions options = GeneratorAt(
+      place, command.context.value_or(DefaultContext(place, model, needed)), !command.no_cache);
+  Program program = LowerGenerator(model, options);
+  CheckGeneratorFits(program, options, place);
+  LogInfo("device: {}, in {}", place.device, DtypeName(place.dtype));
+  const LongWork work("Loading the model", /*at_once=*/true);
+  auto generator = std::make_unique<TextGenerator>(command.model, std::move(program), options);
+  const auto bytes = [&](Space space) {
+    return generator->program().arena_bytes[static_cast<size_t>(space)];
+  };
+  const uint64_t on_gpu = place.backend == Backend::kCuda ? bytes(Space::kDevice) : 0;
+  LogInfo("planned memory: {}{}, of which {} for the keys and values of {} tokens{}",
+          FormatBytes(on_gpu > 0 ? on_gpu : generator->planned_bytes()),
+          on_gpu > 0 ? " of the GPU" : "", FormatBytes(generator->key_value_bytes()),
+          generator->context(),
+          on_gpu > 0
+              ? fmt::format("; {} of the host", FormatBytes(generator->planned_bytes() - on_gpu))
+              : "");
+  return generator;
+}
+
+SamplingOptions SamplingOf(const GenerateCommand& command) {
+  SamplingOptions sampling;
+  sampling.temperature = command.temperature.value_or(sampling.temperature);
+  sampling.top_k = command.top_k.value_or(sampling.top_k);
+  sampling.top_p = command.top_p.value_or(sampling.top_p);
+  sampling.seed = command.seed.value_or(sampling.seed);
+  return sampling;
+}
+
+// Writes text behind `tokens` to `out` as it is made, and ends it; returns it.
+std::string WriteText(const GenerateCommand& command, TextGenerator& generator,
+                      const std::optional<Tokenizer>& tokenizer,
+                      const std::vector<int32_t>& stop_tokens, std::vector<int32_t>& tokens,
+                      TextFlow& out) {
+  const bool bytes = generator.model().vocab == kByteTokens;
+  StopText until(command.stop);
+  std::optional<TextStream> stream;
+  if (tokenizer) {
+    stream.emplace(*tokenizer, true);
+    // What comes behind the prompt is decoded with it: some decoders treat the start of a text
+    // apart.
+    for (const int32_t token : tokens) stream->Push(token);
+  }
+  std::string all;
+  const auto write = [&](const std::string& text) {
+    all += text;
+    out.Push(text);
+  };
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point first, last;
+  int64_t made = 0;
+  generator.Generate(tokens, command.tokens.value_or(kTokens), SamplingOf(command), stop_tokens,
+                     [&](int32_t token) {
+                       last = Clock::now();
+                       if (made++ == 0) first = last;
+                       write(until.Push(stream  ? stream->Push(token)
+                                        : bytes ? std::string(1, static_cast<char>(token))
+                                                : fmt::format("{} ", token)));
+                       return !until.found();
+                     });
+  if (stream && !until.found()) write(until.Push(stream->Finish()));
+  write(until.Finish());
+  out.Finish();
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  const bool conversation = command.chat && command.prompt.empty();
+  if (made > 1 && last > first && !conversation) {
+    LogInfo("{} tokens: the first after {:.2f} s, then {:.1f} a second", made,
+            seconds(first - begin), static_cast<double>(made - 1) / seconds(last - first));
+  }
+  return all;
+}
+
+std::vector<int32_t> PromptTokens(const GenerateCommand& command, const ModelSpec& model,
+                                  const std::optional<Tokenizer>& tokenizer) {
+  if (tokenizer) {
+    std::vector<int32_t> tokens = tokenizer->Encode(command.prompt, true);
+    if (tokens.empty()) {
+      ThrowUsage("--prompt: {} puts no token before a text; give at least a word to start from",
+                 command.model);
+    }
+    return tokens;
+  }
+  if (model.vocab != kByteTokens && !command.prompt.empty()) {
+    ThrowUsage(
+        "--prompt: text needs a byte-level model (vocabulary of 256) or a tokenizer.json in {}, "
+        "which has {} tokens and is sampled from its first one",
+        command.model, model.vocab);
+  }
+  std::vector<int32_t> tokens;
+  for (const char c : command.prompt) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+void ContinueText(const GenerateCommand& command, const Placement& place, const ModelSpec& model,
+                  const std::optional<Tokenizer>& tokenizer) {
+  std::vector<int32_t> tokens = PromptTokens(command, model, tokenizer);
+  const std::vector<int32_t> stop_tokens = StopTokens(command, tokenizer, model.vocab);
+  const auto length = static_cast<int64_t>(std::max<size_t>(tokens.size(), 1));
+  const int64_t needed = length + command.tokens.value_or(kTokens);
+  const std::unique_ptr<TextGenerator> generator = MakeGenerator(command, place, model, needed);
+  if (length > generator->context()) {
+    LogWarning("--prompt: {} tokens, of which the last {} are looked at", length,
+               generator->context());
+  }
+  TextFlow out;
+  out.Push(command.prompt);
+  WriteText(command, *generator, tokenizer, stop_tokens, tokens, out);
+}
+
+// The model's template, with today's date where it prints one, as transformers has it.
+ChatTemplate FindTemplate(const GenerateCommand& command,
+                          const std::optional<Tokenizer>& tokenizer) {
+  if (!tokenizer) {
+    ThrowUsage("--chat: {} has no tokenizer.json; leave the option out", command.model);
+  }
+  std::optional<ChatTemplate> found = ChatTemplate::FromFolder(command.model, *tokenizer);
+  if (!found) {
+    ThrowUsage(
+        "--chat: {} has no chat_template.jinja, and its tokenizer_config.json no chat_template; "
+        "write the prompt as the model was trained to read it, with --prompt alone",
+        command.model);
+  }
+  if (found->prints_date()) {
+    const std::chrono::year_month_day today(
+        std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()));
+    found->SetDate(static_cast<int>(today.year()),
+                   static_cast<int>(static_cast<unsigned>(today.month())),
+                   static_cast<int>(static_cast<unsigned>(today.day())));
+  }
+  return *std::move(found);
+}
+
+// A message of the user; false at the end of what is typed.
+bool ReadMessage(std::string& line) {
+  if (isatty(STDIN_FILENO) != 0) WriteStderr("> ");
+  while (std::getline(std::cin, line)) {
+    if (line.find_first_not_of(" \t\r") != std::string::npos) return true;
+  }
+  return false;
+}
+
+// The reply to --prompt, or to each line of stdin, with what was said before.
+void Talk(const GenerateCommand& command, const Placement& place, const ModelSpec& model,
+          const std::optional<Tokenizer>& tokenizer) {
+  const ChatTemplate chat = FindTemplate(command, tokenizer);
+  std::vector<int32_t> stop_tokens = StopTokens(command, tokenizer, model.vocab);
+  if (const auto end = chat.end_of_turn_id()) stop_tokens.push_back(*end);
+  std::vector<ChatMessage> messages;
+  if (!command.system.empty()) messages.push_back({"system", command.system, {}});
+  std::unique_ptr<TextGenerator> generator;
+  std::string line = command.prompt;
+  while (!command.prompt.empty() || ReadMessage(line)) {
+    messages.push_back({"user", line, {}});
+    std::vector<int32_t> tokens =
+        tokenizer->Encode(chat.Render(messages, true, "--chat").text, false);
+    const auto length = static_cast<int64_t>(tokens.size());
+    if (!generator) {
+      const int64_t needed =
+          command.prompt.empty() ? kConversation : length + command.tokens.value_or(kTokens);
+      generator = MakeGenerator(command, place, model, needed);
+    }
+    if (length >= generator->context()) {
+      ThrowUsage("--chat: the conversation has {} tokens, and {} are looked at; {}", length,
+                 generator->context(),
+                 generator->context() < model.positions ? "use a larger --context"
+                                                        : "the model has no more positions");
+    }
+    TextFlow out;
+    const std::string reply = WriteText(command, *generator, tokenizer, stop_tokens, tokens, out);
+    if (!command.prompt.empty()) return;
+    messages.push_back({"assistant", reply, {}});
+  }
+}
+
+void RunGenerate(const GenerateCommand& command) {
+  if (std::error_code ignored; !std::filesystem::is_directory(command.model, ignored)) {
+    ThrowUsage(
+        "{}: there is no such folder; name one with config.json and safetensors weights, such as "
+        "'zeroplan train --save' writes",
+        command.model);
+  }
+  const ModelSpec model = LoadModel(command.model);
+  const bool bytes = model.vocab == kByteTokens;
+  const std::optional<Tokenizer> tokenizer =
+      bytes && !command.chat ? std::nullopt : FindTokenizer(command.model, model.vocab);
+  if (!command.stop.empty() && !bytes && !tokenizer) {
+    ThrowUsage("--stop: {} makes no text without a tokenizer.json; leave the option out",
+               command.model);
+  }
+  if (!command.system.empty() && !command.chat) {
+    ThrowUsage("--system: says how a conversation begins; add --chat, or leave it out");
+  }
+  const Placement place = ResolvePlacement(command.placement, model);
+  command.chat ? Talk(command, place, model, tokenizer)
+               : ContinueText(command, place, model, tokenizer);
+}
+
+}  // namespace
+
+void RegisterGenerate(Command& app) {
+  Command command = app.Add(kGenerateCommand.name, kGenerateCommand.help);
+  auto options = std::make_shared<GenerateCommand>();
+  command.Required("model", "DIR", "Folder with config.json and safetensors weights",
+                   options->model);
+  command.Text(
+      {.group = kNoGroup,
+       .name = "--prompt",
+       .type = "TEXT",
+       .help = "What the text begins with (default: a line feed, or what the tokenizer puts first)",
+       .may_be_empty = true},
+      options->prompt);
+  command.Flag(kNoGroup, "--chat",
+               "--prompt is a user's message, through the model's chat template, and the reply is "
+               "printed; without --prompt each line of stdin is one, of one conversation",
+               options->chat);
+  command.Text({kNoGroup, "--system", "TEXT", "With --chat: the message of the system before"},
+               options->system);
+  command.Value({kNoGroup, "--tokens", "COUNT", "Tokens to make (default 200)"}, options->tokens,
+                WholeIn<int64_t>(1, 1'000'000));
+  command.Value(
+      {kNoGroup, "--context", "TOKENS",
+       "Tokens looked back at, for whose keys and values memory is planned (default: what "
+       "prompt and text come to, as far as the model has positions)"},
+      options->context, WholeIn<int64_t>(1, 1'000'000));
+  command.Value({kNoGroup, "--temperature", "NUMBER",
+                 "0: always the likeliest token; higher: more varied (default 0.8)"},
+                options->temperature, ParseTemperature);
+  command.Value({kNoGroup, "--top-k", "COUNT", "Choose among the likeliest so many (default 40)"},
+                options->top_k, WholeIn<int>(1, 1'000'000));
+  command.Value({kNoGroup, "--top-p", "SHARE",
+                 "Of those, among the likeliest that together have this probability (default 1)"},
+                options->top_p, ParseTopP);
+  command.List({kNoGroup, "--stop", "TEXT",
+                "End before this text. Without it too the text ends where the model ends it: at "
+                "eos_token_id of generation_config.json or config.json, or else the tokenizer's "
+                "eos_token"},
+               /*required=*/false, 0, options->stop);
+  command.Flag(kNoGroup, "--no-cache",
+               "Compute all tokens anew for each, rather than keep their keys and values",
+               options->no_cache);
+  command.Value({kNoGroup, "--seed", "NUMBER", "Of the choice (default 1)"}, options->seed,
+                WholeIn<uint64_t>(1, INT64_MAX));
+  AddPlacementOptions(command, options->placement);
+  command.Progress(kNoGroup);
+  command.Footer(
+      "Examples:\n  zeroplan generate out --prompt 'The ' --tokens 300\n  zeroplan generate out "
+      "--chat "
+      "--system 'Answer briefly.'");
+  command.Run([options] { RunGenerate(*options); });
+}
+
+}  // namespace zeroplan

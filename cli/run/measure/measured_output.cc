@@ -1,0 +1,143 @@
+#include "cli/run/measure/measured_output.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "cli/common/output.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "executor/measure/measured_profile.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/writer.h"
+#include "machine/kept_profile.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kDefaultFile = "zeroplan-hw.json";
+
+// No name that a profile is looked for under: it is none to plan with.
+std::string RejectedFile(const std::string& file) {
+  return fmt::format("{}.rejected", file.empty() ? kDefaultFile : std::string_view(file));
+}
+
+// "mine.partial.json" of "mine.json": a name that --base takes.
+std::string PartialFile(const std::string& file) {
+  constexpr std::string_view kSuffix = ".json";
+  std::string_view stem = file.empty() ? kDefaultFile : std::string_view(file);
+  if (stem.ends_with(kSuffix)) stem.remove_suffix(kSuffix.size());
+  return fmt::format("{}.partial{}", stem, kSuffix);
+}
+
+std::string FailedParts(const MachineMeasurement& measurement) {
+  std::vector<std::string> names;
+  for (const FailedPart& part : measurement.failed) names.push_back(part.name);
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string Reasons(const MachineMeasurement& measurement) {
+  std::string text;
+  for (const FailedPart& part : measurement.failed) {
+    text += fmt::format("\n  {}: {}", part.name, part.why);
+  }
+  return text;
+}
+
+}  // namespace
+
+void CheckOutputFile(const std::string& file) {
+  namespace fs = std::filesystem;
+  if (file.empty()) return;
+  const fs::path path(file), folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code ignored;
+  const bool there = fs::exists(path, ignored);
+  int error = access((there ? path : folder).c_str(), W_OK) == 0 ? 0 : errno;
+  if (fs::is_directory(path, ignored)) error = EISDIR;
+  if (error == 0) return;
+  ThrowUsage("-o: cannot write {}: {}; name a file that this user may write", file,
+             std::strerror(error));
+}
+
+std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
+                          const MachineMeasurement& measurement, const std::string& name) {
+  if (!measurement.failed.empty()) {
+    if (measurement.measured.empty()) {
+      ThrowRuntime("hw measure: nothing could be measured:{}", Reasons(measurement));
+    }
+    if (!base && (!measurement.pcie || measurement.runtime.empty())) {
+      ThrowRuntime(
+          "hw measure: no profile was written: these parts failed, and there is no --base whose "
+          "figures could take their place:{}",
+          Reasons(measurement));
+    }
+  }
+  std::string text = WriteProfile(MeasuredProfile(base, measurement, name));
+  try {
+    ParseProfile(text, file.empty() ? "measured profile" : file);
+  } catch (const Error& error) {
+    // Not for planning, but a minute of measuring is worth a look.
+    const std::string rejected = RejectedFile(file);
+    WriteOutput(rejected, text);
+    ThrowRuntime(
+        "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
+        "on an idle machine.{}",
+        error.what(), rejected, Reasons(measurement));
+  }
+  WriteOutput(file, text);
+  if (measurement.failed.empty()) return text;
+  const std::string written = file.empty() ? "the profile" : file;
+  ThrowRuntime(
+      "hw measure: {} was written, but these parts failed and have the figures of {}:{}\n  To "
+      "measure them again: zeroplan hw measure --only {} --base {} -o {}",
+      written, base ? base->name : "the GPU's properties, or none", Reasons(measurement),
+      FailedParts(measurement), file.empty() ? "FILE" : file, file.empty() ? "FILE" : file);
+}
+
+void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
+                  bool whole) {
+  if (gpus.empty()) return;
+  if (!whole) {
+    LogInfo(
+        "Not kept for plan, estimate and train: --only measures a part; name the file with --hw");
+    return;
+  }
+  const std::string file = KeptProfileFile(gpus.size());
+  if (file.empty()) {
+    LogWarning(
+        "not kept for plan, estimate and train: HOME is not set; ZEROPLAN_CACHE_DIR names a "
+        "folder");
+    return;
+  }
+  try {
+    KeepProfile(file, IdentityOf(std::move(gpus)), text, when);
+  } catch (const Error& error) {
+    LogWarning("{}", error.what());
+    return;
+  }
+  LogInfo("Kept in {}: plan, estimate and train on these GPUs use it where --hw is left out.",
+          file);
+}
+
+void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& base,
+                 const MachineMeasurement& measurement, const std::string& name) noexcept {
+  try {
+    if (!base || measurement.measured.empty()) return;
+    const std::string partial = PartialFile(file);
+    WriteOutput(partial, WriteProfile(MeasuredProfile(base, measurement, name)));
+    LogWarning(
+        "{} has what was measured before the failure ({}), and the figures of {} for the "
+        "rest; --base takes it, --only measures the rest",
+        partial, fmt::join(measurement.measured, ","), base->name);
+  } catch (const std::exception& error) {
+    LogLine(LogLevel::kWarning, error.what());
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,36 @@
+// What hw measure writes, whole or in part.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "executor/measure/measurement.h"
+#include "hwprofiles/profile.h"
+#include "machine/detect.h"
+
+namespace zeroplan {
+
+// Throws Error(kUsage) if `file` cannot be written, as far as can be told without writing: before a
+// minute of measuring, not after it.
+void CheckOutputFile(const std::string& file);
+
+// The measured profile to `file`, or to stdout if that is empty. Throws Error(kRuntime) if it
+// contradicts itself, which is then kept as FILE.rejected, and if parts failed: what the profile
+// has in their place is the base's, and the error names them. Without a base that could stand in,
+// no profile is written. Returns the text.
+std::string WriteMeasured(const std::string& file, const std::optional<HardwareProfile>& base,
+                          const MachineMeasurement& measurement, const std::string& name);
+
+// Keeps the profile `text`, measured on the day `when` with these GPUs of this machine, where plan,
+// estimate and train find it (machine/kept_profile.h), and says so; or says why not. A part of a
+// measurement is not kept: the rest would be the base's. Nothing without GPUs (detection is off).
+void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
+                  bool whole);
+
+// After a failure that ended measuring: keeps the parts that were done, if there are any and a base
+// has the others, as FILE.partial.json (after FILE without ".json"), and says so.
+void KeepPartial(const std::string& file, const std::optional<HardwareProfile>& base,
+                 const MachineMeasurement& measurement, const std::string& name) noexcept;
+
+}  // namespace zeroplan

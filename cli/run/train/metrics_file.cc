@@ -1,0 +1,229 @@
+#include "cli/run/train/metrics_file.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/config/setup_facts.h"
+#include "planner/plan/program_record.h"
+
+namespace zeroplan {
+namespace {
+
+std::optional<std::string_view> SkipReasonName(int32_t reason) {
+  switch (reason) {
+    case kGradientsNotFinite:
+      return "gradients";
+    case kLossNotFinite:
+      return "loss";
+    case kLossSpike:
+      return "loss_spike";
+    case kGradientSpike:
+      return "gradient_spike";
+    case kNothingCounts:
+      return "nothing_counts";
+    default:
+      return std::nullopt;
+  }
+}
+
+void SetBySpace(const std::string& name, const std::array<uint64_t, kSpaces>& bytes,
+                MetricLine& line) {
+  for (size_t s = 0; s < kSpaces; ++s) {
+    line.Set(fmt::format("{}.{}", name, SpaceName(static_cast<Space>(s))), bytes[s]);
+  }
+}
+
+void SetPlannedBytes(const MemoryReport& memory, const std::optional<RunPrediction>& prediction,
+                     MetricLine& line) {
+  for (int c = 0; c < kMemoryClasses; ++c) {
+    const auto memory_class = static_cast<MemoryClass>(c);
+    line.Set(fmt::format("planned_bytes.gpu.{}", MemoryClassName(memory_class)),
+             memory.of(memory_class));
+  }
+  std::optional<uint64_t> runtime;
+  if (prediction) runtime = prediction->footprint.runtime_bytes;
+  const uint64_t pinned = memory.arena(Space::kPinned), pageable = memory.arena(Space::kPageable);
+  line.Set("planned_bytes.gpu.runtime", runtime)
+      .Set("planned_bytes.gpu.total",
+           prediction ? prediction->footprint.gpu_total() : memory.arena(Space::kDevice))
+      .Set("planned_bytes.host.pinned", pinned)
+      .Set("planned_bytes.host.pageable", pageable)
+      .Set("planned_bytes.host.total", pinned + pageable)
+      .Set("planned_bytes.nvme", memory.arena(Space::kFile));
+}
+
+void SetPlan(const Program& program, int ranks_per_host, MetricLine& line) {
+  const TrainSetup& setup = program.setup;
+  line.Set("plan.model", program.model.name)
+      .Set("plan.params", program.model.ParamCount())
+      .Set("plan.stage", setup.zero.stage)
+      .Set("plan.offload_optimizer", OffloadDeviceName(setup.zero.offload_optimizer.device))
+      .Set("plan.offload_ratio", setup.zero.offload_optimizer.ratio)
+      .Set("plan.offload_param", OffloadDeviceName(setup.zero.offload_param.device))
+      .Set("plan.checkpointing", RecomputeName(setup.recompute))
+      .Set("plan.checkpoint_every", setup.recompute.every)
+      .Set("plan.micro_batch", setup.batch.micro_batch)
+      .Set("plan.grad_accum", setup.batch.grad_accum)
+      .Set("plan.gpus", setup.batch.world_size)
+      .Set("plan.gpus_per_node", ranks_per_host)
+      .Set("plan.seq_len", setup.batch.seq_len)
+      .Set("plan.dtype", DtypeName(setup.precision.dtype))
+      .Set("plan.grad_accum_dtype", DtypeName(setup.precision.grad_accum_dtype))
+      .Set("plan.communication_dtype", DtypeName(SentGradDtype(setup)))
+      .Set("plan.backend", program.backend == Backend::kCpu ? "cpu" : "cuda");
+}
+
+bool IsCsv(const std::string& path) { return path.ends_with(".csv"); }
+
+// A run that was killed may have left half a line, to which the next one would be glued.
+void DropTornLine(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (text.empty() || text.back() == '\n') return;
+  const size_t line = text.rfind('\n');
+  std::filesystem::resize_file(path, line == std::string::npos ? 0 : line + 1, error);
+  if (error) ThrowRuntime("--metrics {}: {}", path, error.message());
+  LogWarning("--metrics {}: half a line at its end, of a run that was cut off, is dropped", path);
+}
+
+}  // namespace
+
+void CheckMetricsFile(const std::string& path, bool resume) {
+  std::error_code error;
+  if (!IsCsv(path) || !resume || !std::filesystem::is_regular_file(path, error)) return;
+  std::ifstream file(path, std::ios::binary);
+  std::string header;
+  std::getline(file, header);
+  // Without a line feed it was cut off, and is written again.
+  if (file.eof() || header == CsvHeader(MetricEvent::kStep)) return;
+  ThrowUsage(
+      "--metrics {}: its first line does not name the columns that this run would add to; name "
+      "another file, or move it away",
+      path);
+}
+
+void MetricsFile::Open() {
+  const std::string& path = places_.file;
+  if (path.empty()) return;
+  csv_ = IsCsv(path);
+  CheckMetricsFile(path, places_.resume);
+  if (places_.resume) DropTornLine(path);
+  file_.reset(std::fopen(path.c_str(), places_.resume ? "a" : "w"));
+  if (!file_) ThrowRuntime("--metrics {}: {}", path, std::strerror(errno));
+  if (!csv_) return;
+  std::error_code error;
+  const bool has_header = std::filesystem::is_regular_file(path, error) &&
+                          std::filesystem::file_size(path, error) > 0 && !error;
+  if (!has_header) WriteLine(CsvHeader(MetricEvent::kStep));
+}
+
+void MetricsFile::WriteLine(std::string text) {
+  if (!file_) return;
+  text += '\n';  // at once with the line, so that a kill leaves whole lines
+  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() &&
+                       std::fflush(file_.get()) == 0;
+  if (written) return;
+  LogWarning("--metrics {}: {}; the run goes on without it", places_.file, std::strerror(errno));
+  file_.reset();
+}
+
+void MetricsFile::Write(const MetricLine& line, std::optional<int64_t> step) {
+  if (tensorboard_ && step) tensorboard_->Add(*step, line.Scalars());
+  if (!file_) return;
+  if (!csv_) return WriteLine(line.Json());
+  if (line.event() == MetricEvent::kStep) WriteLine(line.Csv());
+}
+
+void MetricsFile::Start(const RunFacts& facts, int64_t done) {
+  Open();
+  if (!places_.tensorboard_folder.empty()) {
+    tensorboard_.emplace(places_.tensorboard_folder, done + 1);
+  }
+  const std::optional<RunPrediction>& prediction = facts.prediction;
+  MetricLine line(MetricEvent::kStart);
+  line.Set("schema", kMetricsSchema);
+  SetPlan(facts.program, facts.ranks_per_host, line);
+  SetPlannedBytes(facts.memory, prediction, line);
+  std::optional<std::string> hardware;
+  if (prediction) hardware = prediction->hardware;
+  line.Set("predicted.hardware", hardware)
+      .Set("predicted.step_seconds", prediction ? prediction->step_seconds : std::nullopt)
+      .Set("program", WriteProgramRecord(facts.program, facts.lower));
+  Write(line);
+}
+
+void MetricsFile::Step(const StepReport& report) {
+  const StepState& state = report.state;
+  std::optional<int> slowest;
+  std::optional<double> slowest_seconds, slowest_share;
+  if (report.slowest) {
+    slowest = report.slowest->rank;
+    slowest_seconds = report.slowest->seconds;
+    slowest_share = report.slowest->share;
+  }
+  MetricLine line(MetricEvent::kStep);
+  line.Set("step", report.step)
+      .Set("loss", state.loss_sum)
+      .Set("grad_norm", static_cast<double>(state.grad_norm))
+      .Set("lr", static_cast<double>(state.lr))
+      .Set("loss_scale", static_cast<double>(state.loss_scale))
+      .Set("skipped", state.skip != kTaken)
+      .Set("skip_reason", SkipReasonName(state.skip))
+      .Set("tokens", report.tokens)
+      .Set("step_seconds", report.step_seconds)
+      .Set("tokens_per_second", report.tokens_per_second)
+      .Set("mfu", report.mfu)
+      .Set("exposed_comm_seconds", report.times.exposed_comm_seconds)
+      .Set("exposed_offload_seconds", report.times.exposed_offload_seconds)
+      .Set("device_used_bytes", report.device_used_bytes)
+      .Set("slowest_rank", slowest)
+      .Set("slowest_rank_seconds", slowest_seconds)
+      .Set("slowest_rank_share", slowest_share);
+  Write(line, report.step);
+}
+
+void MetricsFile::Validation(int64_t step, double loss) {
+  MetricLine line(MetricEvent::kValidation);
+  line.Set("step", step).Set("loss", loss).Set("perplexity", std::exp(loss));
+  Write(line, step);
+}
+
+void MetricsFile::Saved(const SaveReport& report) {
+  MetricLine line(MetricEvent::kSaved);
+  line.Set("step", report.step)
+      .Set("folder", report.folder.filename().string())
+      .Set("beside", report.beside)
+      .Set("stall_seconds", report.stall_seconds)
+      .Set("waited_seconds", report.waited_seconds)
+      .Set("write_seconds", report.write_seconds);
+  Write(line, report.step);
+}
+
+void MetricsFile::End(const RunReport& report, const Program& program) {
+  MetricLine line(MetricEvent::kEnd);
+  // A clock's step takes more than 0 s.
+  std::optional<double> median;
+  if (report.step_seconds_median > 0) median = report.step_seconds_median;
+  line.Set("steps", report.steps)
+      .Set("skipped_steps", report.skipped_steps)
+      .Set("saves", report.saves)
+      .Set("saves_waited_for", report.saves_waited_for)
+      .Set("device_used_bytes", report.device_used_bytes)
+      .Set("step_seconds_median", median);
+  SetBySpace("high_water_bytes", report.high_water.touched_bytes, line);
+  SetBySpace("planned_arena_bytes", program.arena_bytes, line);
+  Write(line);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,72 @@
+// What `train` writes of a run for programs: `--metrics`, one JSON object a line or a row of CSV a
+// step, and `--tensorboard`, event files. The fields of both are planner/runs/metric_fields.h's.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/run/train/metric_line.h"
+#include "cli/run/train/tensorboard_log.h"
+#include "core/lowering/lower.h"
+#include "core/program/program.h"
+#include "cost_models/memory_walk.h"
+#include "executor/train/trainer.h"
+#include "planner/runs/run_prediction.h"
+
+namespace zeroplan {
+
+// What is known of a run before it starts.
+struct RunFacts {
+  const Program& program;
+  LowerOptions lower;  // what the program was lowered with
+  int ranks_per_host = 1;
+  MemoryReport memory;                      // of one rank
+  std::optional<RunPrediction> prediction;  // of a run on GPUs
+};
+
+// Where to; empty: nowhere.
+struct MetricsPlaces {
+  std::string file;                // of JSON lines, or with the ending .csv of CSV
+  std::string tensorboard_folder;  // of event files
+  bool resume = false;             // goes on after what is there, else the file starts empty
+};
+
+// Throws Error(kUsage) if a resumed run cannot go on with the CSV at `path`: its columns are
+// others. Does nothing of other files.
+void CheckMetricsFile(const std::string& path, bool resume);
+
+class MetricsFile {
+ public:
+  // Nothing is touched before Start: a run that is refused leaves the file as it was.
+  explicit MetricsFile(MetricsPlaces places) : places_(std::move(places)) {}
+
+  // Each writes one line and flushes it, so that a killed run keeps what it had; CSV has a header,
+  // and of the others Step's alone. What the backend cannot know is null, in CSV empty. A line that
+  // cannot be written ends its file with a warning, not the run. `done`: steps before a resume.
+  // Throws Error(kRuntime) naming the file if it cannot be opened.
+  void Start(const RunFacts& facts, int64_t done);
+  void Step(const StepReport& report);
+  void Validation(int64_t step, double loss);
+  void Saved(const SaveReport& report);
+  void End(const RunReport& report, const Program& program);
+
+ private:
+  void Open();
+  // Ends the file with a warning where it cannot be written.
+  void WriteLine(std::string text);
+  // An event that is no step's, or of `step`.
+  void Write(const MetricLine& line, std::optional<int64_t> step = std::nullopt);
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  MetricsPlaces places_;
+  bool csv_ = false;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::optional<TensorboardLog> tensorboard_;
+};
+
+}  // namespace zeroplan

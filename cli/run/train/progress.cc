@@ -1,0 +1,247 @@
+#include "cli/run/train/progress.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/base/terminal.h"
+#include "core/base/units.h"
+#include "executor/train/bad_steps.h"
+#include "planner/report/report_text.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kBarWidth = 24;
+constexpr std::chrono::milliseconds kRedrawEvery(100);
+constexpr int64_t kLinesOfARun = 20;  // where there is no progress line
+
+// "+1.5%": how far `measured` lies from what was predicted.
+std::string Difference(double measured, double predicted) {
+  return fmt::format("{:+.1f}%", 100 * (measured / predicted - 1));
+}
+
+std::vector<LinePart> StepLine(const StepReport& report, int64_t steps,
+                               const std::optional<uint64_t>& planned_gpu_bytes) {
+  const StepState& state = report.state;
+  std::vector<LinePart> parts = {
+      {fmt::format("step {}/{}", report.step, steps), 0},
+      {fmt::format("loss {:.4f}", state.loss_sum), 0},
+      {fmt::format("norm {:.3f}", state.grad_norm), 7},
+      {fmt::format("lr {:.2e}", state.lr), 8},
+      {fmt::format("{:.0f} tok/s", report.tokens_per_second), 2},
+  };
+  if (report.mfu) parts.push_back({fmt::format("MFU {:.1f}%", 100 * *report.mfu), 4});
+  if (const auto& waits = report.times.exposed_comm_seconds) {
+    parts.push_back({fmt::format("comm {:.1f} ms", 1e3 * *waits), 9});
+  }
+  if (const auto& used = report.device_used_bytes) {
+    std::string text = fmt::format("GPU {}", FormatBytes(*used));
+    if (planned_gpu_bytes) text += fmt::format(" of {}", FormatBytes(*planned_gpu_bytes));
+    parts.push_back({std::move(text), 5});
+  }
+  if (state.skip != kTaken) {
+    std::string text = fmt::format("skipped: {}", SkipReasonText(state.skip));
+    if (state.loss_scale != 1) text += fmt::format(" (loss scale now {:g})", state.loss_scale);
+    parts.push_back({std::move(text), 1});
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string StepText(const StepReport& report, int64_t steps,
+                     const std::optional<uint64_t>& planned_gpu_bytes) {
+  return JoinParts(StepLine(report, steps, planned_gpu_bytes), SIZE_MAX);
+}
+
+Progress::Progress(const RunFacts& facts, MetricsFile* metrics, const ProgressOptions& options)
+    : facts_(facts), metrics_(metrics), terminal_(ProgressColumns() > 0), options_(options) {}
+
+Progress::~Progress() { EndWatching(); }
+
+void Progress::Line(const std::string& text) { WriteStderr(text + "\n"); }
+
+std::optional<uint64_t> Progress::PlannedGpuBytes() const {
+  if (!facts_.prediction) return std::nullopt;
+  return facts_.prediction->footprint.gpu_total();
+}
+
+void Progress::OnStart(const StartReport& report) {
+  steps_ = report.steps;
+  if (metrics_ != nullptr) metrics_->Start(facts_, report.done);
+  const BatchSpec& batch = facts_.program.setup.batch;
+  Line(fmt::format(
+      "training {} ({} parameters) on {} rank{}: {} sequence{} of {} tokens a step, {} sample{} "
+      "an epoch",
+      facts_.program.model.name, FormatCount(facts_.program.model.ParamCount()), batch.world_size,
+      batch.world_size == 1 ? "" : "s", batch.global_batch(), batch.global_batch() == 1 ? "" : "s",
+      batch.seq_len, report.train_samples, report.train_samples == 1 ? "" : "s"));
+  Line(fmt::format("planned memory a rank: device {}, pinned {}, pageable {}, disk {}",
+                   FormatBytes(facts_.memory.arena(Space::kDevice)),
+                   FormatBytes(facts_.memory.arena(Space::kPinned)),
+                   FormatBytes(facts_.memory.arena(Space::kPageable)),
+                   FormatBytes(facts_.memory.arena(Space::kFile))));
+  if (report.done >= report.steps) {
+    Line(fmt::format(
+        "nothing is left to train: step {} is done, and the run ends with step {}; a larger "
+        "--steps, or --epochs, goes on",
+        report.done, report.steps));
+  }
+  first_step_ = report.done;
+  begin_ = std::chrono::steady_clock::now();
+  watched_.model = facts_.program.model.name;
+  watched_.ranks = batch.world_size;
+  watched_.first_step = watched_.step = report.done;
+  watched_.steps = steps_;
+  watched_.planned_gpu_bytes = PlannedGpuBytes();
+  watched_.planned_host_bytes = PlannedHostBytes();
+  if (!options_.monitor && !options_.watch) return;
+  if (options_.watch) screen_ = std::make_unique<FullScreen>();
+  const int gpus = facts_.prediction ? facts_.ranks_per_host : 0;
+  sampler_ = std::make_unique<LoadSampler>(gpus, kLookEvery, [this](const MachineLoad& load) {
+    std::vector<std::string> lines;
+    {
+      const std::lock_guard lock(mutex_);
+      watched_.load = load;
+      if (!screen_) return;
+      watched_.elapsed_seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+      watched_.left_seconds = SecondsLeft(watched_.step, watched_.elapsed_seconds);
+      for (const std::string& line : rank_messages_.Take()) ShowMessage(line);
+      const FullScreen::Size size = screen_->size();
+      lines = WatchLines(watched_, size.columns - 1, size.rows, FullScreen::Messages(4));
+    }
+    screen_->Draw(lines);
+  });
+}
+
+uint64_t Progress::PlannedHostBytes() const {
+  if (facts_.prediction) return facts_.prediction->footprint.host.total();
+  // On the CPU what stands for a GPU's memory is the host's, too.
+  uint64_t of_rank = 0;
+  for (const Space space : {Space::kDevice, Space::kPinned, Space::kPageable}) {
+    of_rank += facts_.memory.arena(space);
+  }
+  return of_rank * static_cast<uint64_t>(facts_.ranks_per_host);
+}
+
+double Progress::SecondsLeft(int64_t step, double elapsed) const {
+  if (step <= first_step_) return 0;
+  return elapsed / static_cast<double>(step - first_step_) * static_cast<double>(steps_ - step);
+}
+
+std::vector<LinePart> Progress::PartsOf(const StepReport& report) {
+  std::vector<LinePart> parts = StepLine(report, steps_, PlannedGpuBytes());
+  if (!options_.monitor) return parts;
+  const std::lock_guard lock(mutex_);
+  for (LinePart& part : LoadParts(watched_.load)) parts.push_back(std::move(part));
+  return parts;
+}
+
+void Progress::Draw(const StepReport& report) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_draw_ && report.step != steps_) return;
+  next_draw_ = now + kRedrawEvery;
+  const double elapsed = std::chrono::duration<double>(now - begin_).count();
+  const auto filled = static_cast<int>(kBarWidth * report.step / std::max<int64_t>(steps_, 1));
+  std::string bar(static_cast<size_t>(std::clamp(filled, 0, kBarWidth)), '#');
+  bar.resize(kBarWidth, '.');
+  std::vector<LinePart> parts = PartsOf(report);
+  parts.insert(parts.begin(), {fmt::format("[{}]", bar), options_.monitor ? 16 : 6});
+  parts.push_back({fmt::format("ETA {}", DurationText(SecondsLeft(report.step, elapsed))), 3});
+  ShowProgress(JoinParts(parts, ProgressColumns()));
+}
+
+void Progress::Watch(const StepReport& report) {
+  const std::lock_guard lock(mutex_);
+  watched_.step = report.step;
+  watched_.parts = StepLine(report, steps_, PlannedGpuBytes());
+  watched_.losses.Add(report.state.loss_sum);
+  watched_.speeds.Add(report.tokens_per_second);
+}
+
+void Progress::EndWatching() {
+  sampler_.reset();
+  screen_.reset();
+}
+
+void Progress::OnStep(const StepReport& report) {
+  if (metrics_ != nullptr) metrics_->Step(report);
+  if (screen_) return Watch(report);
+  if (terminal_) return Draw(report);
+  const int64_t every = std::max<int64_t>(1, steps_ / kLinesOfARun);
+  const bool worth_a_line = report.step == first_step_ + 1 || report.step % every == 0 ||
+                            report.step == steps_ || report.state.skip != kTaken;
+  if (worth_a_line) Line(JoinParts(PartsOf(report), SIZE_MAX));
+}
+
+void Progress::OnValidation(int64_t step, double loss) {
+  if (metrics_ != nullptr) metrics_->Validation(step, loss);
+  std::string text = fmt::format("step {}  validation loss {:.4f}", step, loss);
+  if (const double perplexity = std::exp(loss); std::isfinite(perplexity)) {
+    text += fmt::format("  perplexity {:.4g}", perplexity);
+  }
+  Line(text);
+}
+
+void Progress::OnSaved(const SaveReport& report) {
+  if (metrics_ != nullptr) metrics_->Saved(report);
+  std::string text = fmt::format("step {}  saved {}", report.step, report.folder.string());
+  if (report.beside) {
+    text += fmt::format("  (written in {} beside the steps, which stood still for {})",
+                        FormatSeconds(report.write_seconds), FormatSeconds(report.stall_seconds));
+  }
+  Line(text);
+}
+
+void Progress::OnEnd(const RunReport& report) {
+  EndWatching();
+  if (metrics_ != nullptr) metrics_->End(report, facts_.program);
+  if (report.steps == first_step_) {
+    // What only steps touch was not touched: there is nothing to hold against the plan.
+    return Line(first_step_ == 0 ? "no step ran"
+                                 : fmt::format("no step ran; {} before", first_step_));
+  }
+  Line(fmt::format("{:<10} {:>16} {:>16}", "memory", "planned bytes", "touched bytes"));
+  const char* names[] = {"device", "pinned", "pageable", "disk"};
+  for (size_t s = 0; s < kSpaces; ++s) {
+    Line(fmt::format(
+        "{:<10} {:>16} {:>16}{}", names[s], facts_.program.arena_bytes[s],
+        report.high_water.touched_bytes[s],
+        facts_.program.arena_bytes[s] == report.high_water.touched_bytes[s] ? "" : "  differs"));
+  }
+  if (facts_.prediction) HoldAgainstPrediction(report);
+  if (report.skipped_steps > 0) {
+    Line(fmt::format("{} of {} steps were skipped and changed nothing", report.skipped_steps,
+                     report.steps));
+  }
+  Line(fmt::format("{} step{}, median {:.3f} s a step, last loss {:.4f}", report.steps,
+                   report.steps == 1 ? "" : "s", report.step_seconds_median, report.last_loss));
+}
+
+void Progress::HoldAgainstPrediction(const RunReport& report) {
+  const RunPrediction& prediction = *facts_.prediction;
+  Line(fmt::format("{:<10} {:>16} {:>16} {:>16}  (with {}'s figures)", "", "predicted", "measured",
+                   "difference", prediction.hardware));
+  if (const auto used = report.device_used_bytes) {
+    // Bytes of other programs on the GPU count as used, too.
+    const auto difference =
+        static_cast<int64_t>(*used) - static_cast<int64_t>(prediction.footprint.gpu_total());
+    Line(fmt::format("{:<10} {:>16} {:>16} {:>+16}  {}", "GPU bytes",
+                     prediction.footprint.gpu_total(), *used, difference,
+                     Difference(static_cast<double>(*used),
+                                static_cast<double>(prediction.footprint.gpu_total()))));
+  }
+  if (prediction.step_seconds && report.step_seconds_median > 0) {
+    const double predicted = *prediction.step_seconds, measured = report.step_seconds_median;
+    Line(fmt::format("{:<10} {:>14.3f} s {:>14.3f} s {:>+14.3f} s  {}", "step", predicted, measured,
+                     measured - predicted, Difference(measured, predicted)));
+  }
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,289 @@
+// zeroplan train: runs a plan or a config.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+
+#include "cli/common/output.h"
+#include "cli/common/report_option.h"
+#include "cli/common/resolve.h"
+#include "cli/executor_commands.h"
+#include "cli/programs/app.h"
+#include "cli/run/train/host_fit.h"
+#include "cli/run/train/packing_choice.h"
+#include "cli/run/train/progress.h"
+#include "cli/run/train/run_recorder.h"
+#include "cli/run/train/run_signals.h"
+#include "cli/run/train/trace_prediction.h"
+#include "cli/run/train/train_command.h"
+#include "cli/run/train/train_ranks.h"
+#include "cli/run/train/train_work.h"
+#include "core/base/cache_folder.h"
+#include "core/base/error.h"
+#include "core/base/full_screen.h"
+#include "core/base/log.h"
+#include "core/base/long_work.h"
+#include "core/base/units.h"
+#include "core/program/save_copy.h"
+#include "core/program/verify.h"
+#include "cost_models/memory_walk.h"
+#include "executor/process/host_agent.h"
+#include "executor/process/launch_environment.h"
+#include "executor/process/single_process.h"
+#include "executor/process/spread_failure.h"
+#include "executor/process/stop_signals.h"
+#include "executor/train/interrupt.h"
+#include "executor/train/trainer.h"
+#include "planner/runs/run_prediction.h"
+#include "text/documents/document_source.h"
+#include "text/documents/training_data.h"
+#include "text/files/files_below.h"
+#include "text/files/token_dataset.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  zeroplan train --model gpt2 --data corpus.txt --stage 2 --gpus 2 --steps 100 --save out
+  zeroplan train --plan plan.json --data corpus.bin --save out
+  zeroplan train --model out --config ds_config.json --data corpus.bin --save out --resume
+  torchrun --nnodes 2 --nproc-per-node 8 --no-python zeroplan train --plan plan.json --data c.bin
+On GPUs --gpus starts a process for each; torchrun, mpirun and srun may start them instead. The CPU
+backend runs ranks as threads. Ctrl-C saves and exits 130, --resume continues.)";
+
+void CheckRanks(const TrainWork& work, const ProcessPlace& place) {
+  const int ranks = work.setup.batch.world_size;
+  if (ranks == place.world_size) return;
+  ThrowUsage(
+      "--plan: {} is for {} GPUs, and the launcher started {} ranks; start {}, or plan again",
+      work.plan ? work.plan->source : "the choice", ranks, place.world_size, ranks);
+}
+
+ChoiceOrigin OriginOf(const TrainCommand& command, const TrainWork& work) {
+  if (work.plan) return {ChoiceOrigin::Kind::kPlan, work.plan->source};
+  const std::string& config = command.common.config;
+  if (!config.empty()) return {ChoiceOrigin::Kind::kConfig, config};
+  return {};
+}
+
+// Where it was left open, saves are written beside the steps if every host has room for the copy.
+void SettleAsyncSave(TrainWork& work, Backend backend, ProcessGroup* group, const HostRoom& host,
+                     Program& program) {
+  const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
+  const bool beside = SavesFromCopy(program);
+  bool fits = !work.async_save_if_fits || FitsHost(program, backend, place.local_world_size, host);
+  if (group != nullptr) {
+    const std::vector<std::string> all = group->AllGather(!beside ? "waits"
+                                                          : fits  ? "fits"
+                                                                  : "does not fit");
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if ((all[rank] == "waits") != !beside) {
+        ThrowUsage(
+            "--save-every, --async-save: here steps wait for saves, and on rank {} they do not, or "
+            "the other way round; give all ranks the same options",
+            rank);
+      }
+      fits = fits && all[rank] != "does not fit";
+    }
+  }
+  if (!beside) return;
+  const std::string copy = FormatBytes(SaveCopyBytes(program));
+  if (fits) {
+    LogInfo(
+        "Saves: written beside the steps, from a copy of the states of {} of host memory a rank; "
+        "with --async-save off the steps wait instead.",
+        copy);
+    return;
+  }
+  work.lower.async_save = false;
+  program = LowerWork(work);
+  LogInfo(
+      "Saves: steps wait for them, as a copy of the states, {} of host memory a rank, does not fit "
+      "here (--async-save auto).",
+      copy);
+}
+
+// Text that nobody turned into tokens is trained on as it stands.
+void SayBytes(const std::vector<std::string>& data, int64_t vocab) {
+  for (const std::filesystem::path& file : DataFiles(data)) {
+    const FileKind kind = FileKindOf(file);
+    if (kind == FileKind::kRecords) {
+      return LogWarning(
+          "--data: {}: bytes are tokens, as no tokenizer.json lies beside the model: its records "
+          "are trained on as they stand, names and braces too",
+          file.string());
+    }
+    if (kind == FileKind::kText && vocab != kByteTokens) {
+      return LogInfo(
+          "Tokens: bytes, as no tokenizer.json lies beside the model: {} of its {} tokens.",
+          kByteTokens, vocab);
+    }
+  }
+}
+
+// The one rank a process that has a GPU, or all ranks of a CPU run.
+RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend,
+                   const Assumptions& assumptions, ProcessGroup* group) {
+  const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
+  const bool on_gpu = backend == Backend::kCuda;
+  TrainOptions options = ResolveTrainOptions(command, work);
+  options.backend = backend;
+  options.group = group;
+  const auto tokens = [&](const std::vector<std::string>& data) {
+    return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
+                        command.threads.value_or(0), command.records.Choices());
+  };
+  const LongWork work_before("Preparing the data", /*at_once=*/true);
+  options.data = tokens(command.data);
+  if (place.rank == 0 && options.data == command.data) SayBytes(command.data, work.model.vocab);
+  options.packing = SettlePacking(command, backend, options.data, work);
+  ShowProgress("Building the program of a step");
+  Program program = LowerWork(work);
+  // The ranks of a host look before any of them takes memory: Train meets first.
+  const HostRoom host = AvailableHostMemory(command.common.cluster.host_reserve);
+  SettleAsyncSave(work, backend, group, host, program);
+  ShowProgress("Verifying it");
+  VerifyOrThrow(program);
+  if (on_gpu) {
+    CheckOffloadFitsHost(program, OriginOf(command, work), place.local_world_size, host);
+  } else {
+    CheckFitsHost(program, work.lower, OriginOf(command, work), host);
+  }
+  std::optional<RunPrediction> prediction;
+  if (on_gpu && place.rank == 0) {
+    prediction = PredictRun(program, work.hardware, place.local_world_size);
+    const auto usable = static_cast<uint64_t>(work.hardware.gpu.usable_memory.value);
+    const GpuLimit limit = {work.gpu_memory_limit.value_or(usable),
+                            command.common.cluster.gpu_reserve.value_or(kGpuReserveBytes)};
+    if (work.gpu_memory_limit) {
+      CheckGpuMemory(*prediction, limit);
+    } else if (const auto shortage = GpuShortage(*prediction, limit);
+               work.hardware_is_known && shortage) {
+      LogWarning("{} of GPU memory are predicted, of which {} has {}; this may not fit",
+                 FormatBytes(shortage->needs), work.hardware.gpu.name, FormatBytes(shortage->has));
+    }
+    if (work.hardware_is_known) {
+      options.predicted_step_seconds = prediction->step_seconds;
+      options.dense_peak_flops = DensePeak(work.hardware, work.setup.precision.dtype);
+    }
+  }
+  // On the CPU all ranks are threads of this process.
+  const int ranks_per_host = on_gpu ? place.local_world_size : work.setup.batch.world_size;
+  const RunFacts facts{program, work.lower, ranks_per_host, WalkMemory(program), prediction};
+  std::unique_ptr<MetricsFile> metrics;
+  if (place.rank == 0 && !(command.metrics.empty() && command.tensorboard.empty())) {
+    metrics = std::make_unique<MetricsFile>(
+        MetricsPlaces{command.metrics, command.tensorboard, command.resume});
+  }
+  if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
+  if (!command.trace.empty() && place.rank == 0) {
+    options.add_to_trace = PredictionForTrace(work, program, backend, ranks_per_host);
+  }
+  Progress progress(facts, metrics.get(), {command.monitor, command.watch});
+  if (command.report.empty() || place.rank != 0) return Train(program, options, progress);
+  std::optional<CostModel> costs;
+  if (prediction && prediction->step) {
+    costs.emplace(work.hardware, ClusterShape{place.world_size, place.local_world_size});
+  }
+  RunRecorder recorder(facts, costs ? &*costs : nullptr, backend, ReportOrigin(assumptions),
+                       progress);
+  return RunWithReport(command.report, recorder, [&] { return Train(program, options, recorder); });
+}
+
+// One of several processes. What it throws, it has told the others.
+RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessPlace& place) {
+  if (place.rank != 0) SetLogLevel(std::min(GetLogLevel(), LogLevel::kWarning));
+  const std::unique_ptr<ProcessGroup> group =
+      JoinGroup(place, std::chrono::seconds(command.rendezvous_timeout.value_or(120)));
+  try {
+    return SpreadFailure(*group, [&] {
+      Assumptions assumptions;
+      TrainWork work = ResolveWork(command, backend, place.world_size, assumptions);
+      CheckRanks(work, place);
+      for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+      return RunRanks(command, work, backend, assumptions, group.get());
+    });
+  } catch (const Error& error) {
+    // Rank 0 says why the run failed, unless it is gone.
+    if (place.rank == 0 || !group->rank_0_says_it()) throw;
+    throw Error(error.code(), "");
+  }
+}
+
+// Of rank 0, whose terminal it is; the others show nothing.
+void CheckWatch(const TrainCommand& command) {
+  const std::optional<ProcessPlace> place =
+      PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
+  if (!command.watch || (place && place->rank != 0)) return;
+  if (!command.hosts.empty() || !command.hostfile.empty()) {
+    ThrowUsage("--watch: rank 0 of a run on --hosts has no terminal; use --monitor");
+  }
+  if (const std::string why = FullScreen::WhyNot(); !why.empty()) {
+    ThrowUsage("--watch: {}; leave it out, or use --monitor", why);
+  }
+  if (ProgressColumns() == 0) {
+    ThrowUsage("--watch: redraws itself, and --no-progress forbids that; leave one of the two out");
+  }
+}
+
+void RunTrain(const TrainCommand& command) {
+  TakeRunSignals();
+  if (IsHostAgent()) {
+    const StopSignalsBlocked blocked;
+    return LaunchHostPart();
+  }
+  CheckWritable(
+      {{"--metrics", command.metrics}, {"--trace", command.trace}, {"--report", command.report}});
+  CheckMetricsFile(command.metrics, command.resume);
+  CheckWatch(command);
+  const StopSignalsBlocked blocked;  // before a driver starts threads
+  const Backend backend =
+      ChooseBackend(command.backend, "runs the same program with ranks as threads");
+  const std::optional<ProcessPlace> place = FindPlace(command, backend);
+  if (!command.tensorboard.empty() && (!place || place->rank == 0)) {
+    CheckTensorboardFolder(command.tensorboard, command.resume);
+  }
+  const std::optional<RestartOptions> restarts = FindRestarts(command, place);
+  if (auto hosts = FindHosts(command, place)) {
+    return LaunchOnHosts(std::move(*hosts), restarts.value_or(RestartOptions{}));
+  }
+  std::optional<InterruptScope> interrupts;
+  RunReport report;
+  if (place) {
+    interrupts.emplace();
+    report = RunAsRank(command, backend, *place);
+  } else {
+    Assumptions assumptions;
+    TrainWork work = ResolveWork(command, backend, std::nullopt, assumptions);
+    const int ranks = work.setup.batch.world_size;
+    const bool rank_a_process = backend == Backend::kCuda && ranks > 1;
+    if (rank_a_process || restarts) {
+      // Their own resolving comes to the same; here mistakes are found before they start.
+      ResolveTrainOptions(command, work);
+      LaunchRanks(rank_a_process ? ranks : 1, restarts.value_or(RestartOptions{}));
+      return;
+    }
+    for (const std::string& note : assumptions.notes) LogInfo("{}", note);
+    interrupts.emplace();
+    report = RunRanks(command, work, backend, assumptions, nullptr);
+  }
+  if (!report.interrupted) return;
+  if (place && place->rank != 0) throw Error(ExitCode::kInterrupted, "");  // rank 0 says it
+  throw Error(
+      ExitCode::kInterrupted,
+      command.save.empty()
+          ? fmt::format("interrupted after step {}; nothing saved (no --save)", report.steps)
+          : fmt::format("interrupted after step {}; saved, continue with --resume", report.steps));
+}
+
+}  // namespace
+
+void RegisterTrain(Command& app) {
+  Command command = app.Add(kTrainCommand.name, kTrainCommand.help);
+  auto options = std::make_shared<TrainCommand>();
+  AddTrainOptions(command, *options);
+  command.Footer(kFooter);
+  command.Run([options] { RunTrain(*options); });
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,285 @@
+// The options' names and help of zeroplan train.
+#include <cstdlib>
+
+#include "cli/common/parse.h"
+#include "cli/common/report_option.h"
+#include "cli/run/train/train_command.h"
+#include "core/base/error.h"
+#include "core/base/full_screen.h"
+#include "hwprofiles/loader.h"
+
+namespace zeroplan {
+namespace {
+
+double ParseLearningRate(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double rate = std::strtod(text.c_str(), &end);
+  const bool positive = rate > 0 && rate < 1e3;
+  if (*end != '\0' || !positive) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3e-4", option, text);
+  }
+  return rate;
+}
+
+// A finite number from 0 on.
+double ParseAmount(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= 0 && value < 1e9)) {
+    ThrowUsage("{}: {} is not allowed; use a number of at least 0", option, text);
+  }
+  return value;
+}
+
+double ParseEpochs(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double epochs = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(epochs > 0 && epochs <= 1e6)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3 or 0.5", option, text);
+  }
+  return epochs;
+}
+
+double ParseShare(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double share = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(share >= 0 && share <= 1)) {
+    ThrowUsage("{}: {} is not allowed; use a share of the steps from 0 to 1, such as 0.03", option,
+               text);
+  }
+  return share;
+}
+
+double ParseSpikeFactor(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double factor = std::strtod(text.c_str(), &end);
+  if (*end != '\0' || !(factor > 1 && factor < 1e6)) {
+    ThrowUsage("{}: {} is not allowed; use a number above 1, such as 3", option, text);
+  }
+  return factor;
+}
+
+double ParseTimeout(const std::string& text, std::string_view option) {
+  char* end = nullptr;
+  const double seconds = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(seconds >= 0 && seconds < 1e9)) {
+    ThrowUsage("{}: {} is not allowed; use seconds, such as 600, or 0 for no limit", option, text);
+  }
+  return seconds;
+}
+
+// What --plan and --config decide otherwise.
+void AddRateOptions(Command& command, TrainCommand& options) {
+  const char* run = "Run";
+  const std::vector<std::string_view> deciders = {"--plan", "--config"};
+  command.Value({run, "--lr", "RATE",
+                 "Learning rate (default 1e-3; --config or --plan decides otherwise)", deciders},
+                options.lr, ParseLearningRate);
+  command.Value(
+      {run, "--lr-schedule", "constant|linear|cosine",
+       "Its way from the warm-up's end to the run's (default constant); linear and cosine "
+       "fall to --min-lr",
+       deciders},
+      options.lr_schedule, WordIn<DecayShape>({"constant", "linear", "cosine"}));
+  command.Value(
+      {run, "--warmup-ratio", "SHARE",
+       "The rate rises from 0 over this share of the steps, rounded up (default 0)", deciders},
+      options.warmup_ratio, ParseShare);
+  command.Value({run, "--warmup-steps", "COUNT", "In place of it: over so many steps", deciders},
+                options.warmup_steps, WholeIn<int64_t>(0, kMaxBatch));
+  command.Value({run, "--min-lr", "RATE", "Where linear and cosine end (default 0)", deciders},
+                options.min_lr, ParseAmount);
+  command.Value({run, "--weight-decay", "RATE",
+                 "Of matrices and embeddings, not of biases and norms (default 0)", deciders},
+                options.weight_decay, ParseAmount);
+  command.Value({run, "--max-grad-norm", "NORM",
+                 "Gradients whose norm over all of them is larger are scaled down to it (default "
+                 "1; 0: none are)",
+                 deciders},
+                options.max_grad_norm, ParseAmount);
+}
+
+void AddRunOptions(Command& command, TrainCommand& options) {
+  const char* run = "Run";
+  const auto count = WholeIn<int64_t>(1, kMaxBatch);
+  command.Value({run, "--backend", "cpu|cuda|auto",
+                 "Where it runs: ranks as threads on the CPU, or a process for each on a GPU "
+                 "(default auto: cuda where this build has it and the driver shows a GPU, else "
+                 "cpu)"},
+                options.backend, WordIn<BackendChoice>({"cpu", "cuda", "auto"}));
+  command.Text({run, "--hw", "NAME|FILE",
+                "Hardware profile that a GPU's memory and time are predicted with (default: this "
+                "machine's)"},
+               options.common.hardware.profile, ProfileNames);
+  command.Value({run, "--gpu-memory", "BYTES",
+                 "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
+                 "nothing starts (default: the GPU's)"},
+                options.common.cluster.gpu_memory, ParseMemory);
+  AddReserveOptions(command, run, options.common.cluster);
+  command.Value(
+      {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},
+      options.steps, count);
+  command.Value(
+      {run, "--epochs", "NUMBER",
+       "In place of --steps: as many as train on each sample so often, fractions allowed"},
+      options.epochs, ParseEpochs);
+  AddRateOptions(command, options);
+  command.Value({run, "--max-bad-steps", "COUNT",
+                 "A step whose loss or gradients are not finite is skipped: so many in a row, one "
+                 "more ends the run, saved (default 5; 0: the first does)"},
+                options.max_bad_steps, WholeIn<int64_t>(0, kMaxBatch));
+  command.Value({run, "--skip-loss-spike", "FACTOR",
+                 "So is a step whose loss or gradient norm is above FACTOR times its median over "
+                 "the last 5 steps (default: none is)"},
+                options.skip_loss_spike, ParseSpikeFactor);
+  command.Value({run, "--step-timeout", "SECONDS",
+                 "A step that takes longer ends the run, naming the rank that holds it up; 0: "
+                 "never, nor set-up or saves (default: 20 times what steps take or are predicted "
+                 "to, 300 at least)"},
+                options.step_timeout, ParseTimeout);
+  command.Value({run, "--seed", "NUMBER", "Of weights and data order (default 1)"}, options.seed,
+                WholeIn<uint64_t>(1, INT64_MAX));
+  command.Value(
+      {run, "--threads", "COUNT", "CPU threads a rank (default: cores / ranks of this host)"},
+      options.threads, WholeIn<int>(1, 1024));
+  command.Text(
+      {run, "--nvme-path", "DIR", "Folder of the swap file where something is offloaded to nvme"},
+      options.nvme_path);
+  command.Text({run, "--init-from", "DIR",
+                "Start from the weights in this Hugging Face folder (default: those in --model, "
+                "where that is a folder that holds some)"},
+               options.init_from);
+  command.Flag(run, "--fresh-weights",
+               "Start from fresh weights, though --model is a folder that holds some",
+               options.fresh_weights);
+  command.Text({run, "--save", "DIR",
+                "Keep checkpoints here and, at the end, the weights as a Hugging Face folder"},
+               options.save);
+  command.Value({run, "--save-dtype", "fp32|bf16|fp16",
+                 "What the weights at the end are saved in (default fp32: as trained)"},
+                options.save_dtype, ParseDtype);
+  command.Value({run, "--max-shard-size", "BYTES",
+                 "Of one file of them; what is more becomes several (default 5GB)"},
+                options.max_shard_size, ParseMemory);
+  command.Value(
+      {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
+      options.save_every, count);
+  command.Value({run, "--async-save", "on|off|auto",
+                 "Those are written beside the steps, from a copy of the states in host memory: 12 "
+                 "bytes for each of a rank's parameters (default auto: where that fits; a plan "
+                 "says whether it was counted)"},
+                options.common.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
+  command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
+                options.keep, WholeIn<int>(1, 1'000'000));
+  command.Flag(run, "--keep-best",
+               "With --validate-every: save where the validation loss is lower than ever; that "
+               "checkpoint stays besides, and the file 'best' names it",
+               options.keep_best);
+  command.Value({run, "--final-weights", "last|best",
+                 "Which of the run's weights --save ends with (default last); best needs "
+                 "--keep-best"},
+                options.best_weights, WordIn<bool>({"last", "best"}));
+  command.Value({run, "--patience", "COUNT",
+                 "With --validate-every: the run ends after so many validations in a row whose "
+                 "loss is not the lowest (default: it does not)"},
+                options.patience, WholeIn<int64_t>(1, kMaxBatch));
+  command.Value(
+      {run, "--restarts", "COUNT",
+       "Start again, with --resume, after a process was killed or failed while running, "
+       "at most so often (default 0); needs --save, and not for torchrun, mpirun or srun"},
+      options.restarts, WholeIn<int>(0, 1000));
+  command.Value({run, "--rendezvous-timeout", "SECONDS",
+                 "For all ranks of a run of several processes to meet (default 120)"},
+                options.rendezvous_timeout, WholeIn<int>(1, 86'400));
+  AddDeterministicOption(command, options.common);
+  command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
+               options.resume);
+  command.Flag(run, "--strict-resume",
+               "With --resume: refuse if that checkpoint is damaged, rather than take an older one",
+               options.strict_resume);
+  command.List({run, "--allow-change", "data|order|seq-len",
+                "Resume although this is not what the checkpoint was saved with"},
+               /*required=*/false, 0, options.allow_change);
+}
+
+}  // namespace
+
+void AddTrainOptions(Command& command, TrainCommand& options) {
+  AddModelOptions(command, options.common.model);
+  command.List({"Data", "--data", "PATH",
+                "Text files or folders (by the tokenizer.json in --model; without one bytes are "
+                "tokens), records a line (.jsonl: a text, prompt and completion, or messages), all "
+                "of these as .gz or .zst, or token files (.bin, .u16, .u32)"},
+               /*required=*/true, 0, options.data);
+  command.List({"Data", "--validation-data", "PATH",
+                "The same, to validate with (default: the last 5 % of --data, which is not trained "
+                "on then)"},
+               /*required=*/false, 0, options.validation_data);
+  AddTextChoices(command, "Data", options.records);
+  command.Value({"Data", "--packing", "stream|documents|off",
+                 "stream: windows over all tokens. documents: whole documents, several a sequence, "
+                 "that do not see each other. off: one document a sequence, padded (default: "
+                 "stream; for conversations documents, but off on GPUs before Hopper)"},
+                options.common.packing, WordIn<Packing>({"stream", "documents", "off"}));
+  command.Flag("Data", "--no-shuffle",
+               "Take samples in the stream's order, and hold back none for validation",
+               options.no_shuffle);
+  command.Text({"Plan", "--plan", "FILE",
+                "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the "
+                "plan's, and the program is the planned one or nothing runs"},
+               options.plan);
+  AddRunOptions(command, options);
+  const char* seen = "What you see";
+  command.Value({seen, "--eval-every,--validate-every", "STEPS",
+                 "Validation loss every so many steps (default: at the end)"},
+                options.validate_every, WholeIn<int64_t>(1, kMaxBatch));
+  command.Value({seen, "--validation-batches", "COUNT",
+                 "At most so many micro-batches a rank each time (default: all of "
+                 "--validation-data, or 16 of what --data holds back)"},
+                options.validation_batches, WholeIn<int64_t>(1, kMaxBatch));
+  command.Progress(seen);
+  command.Flag(
+      seen, "--monitor",
+      "Each step's line also says what the machine is doing: power, clock and PCIe traffic "
+      "of rank 0's GPU, memory and processors of its host",
+      options.monitor);
+  command.Flag(seen, kFullScreenOption.data(),
+               "A view over the whole terminal in place of the progress line: loss, speed, memory "
+               "against the plan, GPUs and host; what was there before comes back at the end",
+               options.watch);
+  command.Text({seen, "--metrics", "FILE",
+                "Write one JSON object a step, or with the ending .csv a row of CSV a step"},
+               options.metrics);
+  command.Text({seen, "--tensorboard", "DIR",
+                "Write event files for TensorBoard (tensorboard --logdir DIR)"},
+               options.tensorboard);
+  AddReportOption(command, seen,
+                  "the run (loss, speed, memory, planned beside measured), when it is over,",
+                  options.report);
+  command.Text(
+      {seen, "--trace", "FILE.json",
+       "Write a Chrome trace of the run (ui.perfetto.dev), the predicted step beside its last "
+       "one; keep runs short"},
+      options.trace);
+  command.Value({"Run", "--gpus", "COUNT",
+                 "Ranks: GPUs, or threads on the CPU backend (default 1, or the plan's or "
+                 "launcher's)"},
+                options.common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
+  command.Text({"Run",
+                "--hosts",
+                "HOST:GPUS,...",
+                "Start ranks on these hosts by ssh, such as node1:8,node2:8: same folder, program "
+                "and files on all",
+                {"--hostfile"}},
+               options.hosts);
+  command.Text({"Run", "--hostfile", "FILE", "The same from a file: a line 'node1 slots=8' a host"},
+               options.hostfile);
+  command.Text({"Run", "--ssh", "COMMAND",
+                "In place of ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15; "
+                "host and what to run there are added"},
+               options.ssh);
+  AddBatchOptions(command, options.common.batch);
+  AddChoiceOptions(command, options.common, /*all_default=*/false);
+}
+
+}  // namespace zeroplan

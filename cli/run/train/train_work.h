@@ -1,0 +1,40 @@
+// From the options of train to what is run: the model, one setup and its program.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/common/resolve.h"
+#include "cli/run/train/train_command.h"
+#include "core/lowering/lower.h"
+#include "executor/train/trainer.h"
+#include "planner/plan/plan_file.h"
+
+namespace zeroplan {
+
+// What is run, and what a checkpoint remembers it by.
+struct TrainWork {
+  ModelSpec model;
+  std::string model_folder;    // --model, if that is a folder; else empty
+  std::string weights_folder;  // whose weights the run starts from; empty: fresh ones
+  // Whose tokenizer, and what else lies beside weights, is the model's; empty: none.
+  const std::string& companions_folder() const {
+    return weights_folder.empty() ? model_folder : weights_folder;
+  }
+  TrainSetup setup;
+  LowerOptions lower;
+  bool async_save_if_fits = false;  // lower.async_save is to go where the copy finds no room
+  std::optional<PlanFile> plan;
+  HardwareProfile hardware;        // what defaults and predictions are taken from
+  bool hardware_is_known = false;  // named or found; else the default, which may be another machine
+  std::optional<uint64_t> gpu_memory_limit;  // --gpu-memory
+};
+
+// All throw Error(kUsage) as train's options are resolved. `backend` is where it will run; `ranks`
+// are the launcher's, if there is one.
+TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
+                      Assumptions& assumptions);
+TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
+Program LowerWork(const TrainWork& work);
+
+}  // namespace zeroplan

@@ -1,0 +1,190 @@
+#include "machine/disk_speed.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/seconds_since.h"
+#include "core/base/units.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr int kThreads = 4;  // ranks swap at the same time
+constexpr uint64_t kBlock = uint64_t{8} << 20;
+constexpr uint64_t kSmallBlock = uint64_t{1} << 20;  // where time is limited
+constexpr uint64_t kPage = 4096;
+constexpr long kTmpfsMagic = 0x01021994, kRamfsMagic = 0x858458f6;  // <linux/magic.h>
+
+using Block = std::unique_ptr<char, void (*)(void*)>;
+
+// Random: disks and file systems that compress or leave zeros out would look too fast.
+Block RandomBlock() {
+  Block block(static_cast<char*>(std::aligned_alloc(kPage, kBlock)), std::free);
+  if (!block) ThrowRuntime("no memory for {} to measure the disk with", FormatBytes(kBlock));
+  std::mt19937_64 random(1);
+  for (uint64_t at = 0; at < kBlock; at += 8) {
+    const uint64_t word = random();
+    std::memcpy(block.get() + at, &word, 8);
+  }
+  return block;
+}
+
+// A file that is gone once it is closed.
+class MeasuredFile {
+ public:
+  explicit MeasuredFile(const DiskQuestion& question)
+      : option_(question.option), path_(question.folder + "/zeroplan-disk-XXXXXX") {
+    fd_ = mkostemp(path_.data(), O_CLOEXEC);
+    if (fd_ < 0) {
+      ThrowUsage("{}: cannot create {}: {}; name a folder that this user may write to", option_,
+                 path_, std::strerror(errno));
+    }
+    // A second look at the same file, past the page cache; the name is needed until then.
+    const int direct = open(path_.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+    unlink(path_.c_str());
+    if (direct < 0) return;
+    close(std::exchange(fd_, direct));
+    direct_ = true;
+  }
+  ~MeasuredFile() { close(fd_); }
+  MeasuredFile(const MeasuredFile&) = delete;
+  MeasuredFile& operator=(const MeasuredFile&) = delete;
+
+  bool direct() const { return direct_; }
+
+  void Reserve(uint64_t bytes) {
+    const int error = posix_fallocate(fd_, 0, static_cast<off_t>(bytes));
+    if (error == ENOSPC) {
+      ThrowUsage("{}: no room for a file of {} at {}; name a folder with more", option_,
+                 FormatBytes(bytes), path_);
+    }
+  }
+  void Transfer(bool write, char* block, uint64_t bytes, uint64_t offset) const {
+    for (uint64_t done = 0; done < bytes;) {
+      const auto at = static_cast<off_t>(offset + done);
+      const ssize_t moved = write ? pwrite(fd_, block + done, bytes - done, at)
+                                  : pread(fd_, block + done, bytes - done, at);
+      if (moved < 0 && errno == EINTR) continue;
+      if (moved <= 0) {
+        ThrowRuntime("cannot {} {}: {}", write ? "write" : "read", path_,
+                     moved < 0 ? std::strerror(errno) : "it ends too early");
+      }
+      done += static_cast<uint64_t>(moved);
+    }
+  }
+  void WriteOut() const {
+    if (fdatasync(fd_) != 0) ThrowRuntime("cannot write out {}: {}", path_, std::strerror(errno));
+  }
+  void DropCache() const { posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+
+ private:
+  std::string option_, path_;
+  int fd_ = -1;
+  bool direct_ = false;
+};
+
+using Clock = std::chrono::steady_clock;
+struct Pass {
+  uint64_t block = 0;  // bytes
+  double limit = 0;    // seconds
+  bool write = false, write_each_out = false;
+};
+
+struct Passed {
+  uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+// Every thread moves blocks of its own, the t-th blocks t, t + threads, ... below those that `most`
+// says it may; `most` is then how many it did.
+Passed Run(const MeasuredFile& file, const Pass& pass, std::vector<Block>& buffers,
+           std::vector<uint64_t>& most) {
+  std::vector<std::exception_ptr> failures(buffers.size());
+  const Clock::time_point begin = Clock::now();
+  {
+    std::vector<std::jthread> threads;
+    for (size_t t = 0; t < buffers.size(); ++t) {
+      threads.emplace_back([&, t] {
+        try {
+          uint64_t done = 0;
+          for (; done < most[t] && SecondsSince(begin) < pass.limit; ++done) {
+            file.Transfer(pass.write, buffers[t].get(), pass.block,
+                          (t + done * buffers.size()) * pass.block);
+            if (pass.write_each_out) file.WriteOut();
+          }
+          most[t] = done;
+        } catch (...) {
+          failures[t] = std::current_exception();
+        }
+      });
+    }
+  }
+  if (pass.write && !pass.write_each_out) file.WriteOut();
+  const double seconds = SecondsSince(begin);
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return {std::accumulate(most.begin(), most.end(), uint64_t{0}) * pass.block, seconds};
+}
+
+}  // namespace
+
+std::optional<DiskRates> MeasureDisk(const DiskQuestion& question) {
+  const uint64_t bytes = question.bytes;
+  ZEROPLAN_CHECK(bytes >= kThreads * kBlock && bytes % (kThreads * kBlock) == 0);
+  struct stat info {};
+  if (stat(question.folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    ThrowUsage("{}: \"{}\" is not a folder; create it or name another", question.option,
+               question.folder);
+  }
+  struct statfs system {};
+  if (statfs(question.folder.c_str(), &system) == 0 &&
+      (system.f_type == kTmpfsMagic || system.f_type == kRamfsMagic)) {
+    return std::nullopt;
+  }
+  MeasuredFile file(question);
+  file.Reserve(bytes);
+  std::vector<Block> buffers;
+  buffers.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) buffers.push_back(RandomBlock());
+  const bool limited = std::isfinite(question.seconds);
+  const uint64_t block = limited ? kSmallBlock : kBlock;
+  std::vector<uint64_t> blocks(kThreads, bytes / block / kThreads);
+  DiskRates rates;
+  rates.direct = file.direct();
+  rates.threads = kThreads;
+  const Passed written =
+      Run(file, {block, question.seconds, true, limited && !file.direct()}, buffers, blocks);
+  rates.bytes = written.bytes;
+  rates.write = static_cast<double>(written.bytes) / written.seconds;
+  file.DropCache();
+  const Passed read = Run(file, {block, question.seconds, false, false}, buffers, blocks);
+  rates.read = static_cast<double>(read.bytes) / read.seconds;
+  return rates;
+}
+
+double DiskFreeBytes(const std::string& folder) {
+  struct statvfs system {};
+  if (statvfs(folder.c_str(), &system) != 0) return 0;
+  return static_cast<double>(system.f_bavail) * static_cast<double>(system.f_frsize);
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,152 @@
+// Detection with names fed in: what drivers say, what machines come of it.
+#include "machine/detect.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+#include "core/base/error.h"
+#include "hwprofiles/loader.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr double kDriverMib = 1024.0 * 1024;
+
+TEST_CASE("the driver's names find the built-in GPUs") {
+  const struct {
+    DetectedGpu gpu;
+    const char* part;
+  } cases[] = {
+      {{"Tesla V100-SXM3-32GB", 32510 * kDriverMib}, "v100-32gb-sxm3"},
+      {{"NVIDIA A100-SXM4-40GB", 40960 * kDriverMib}, "a100-40gb-sxm"},
+      {{"A100-SXM4-40GB", 40537 * kDriverMib}, "a100-40gb-sxm"},
+      {{"NVIDIA A100-SXM4-80GB", 81920 * kDriverMib}, "a100-80gb-sxm"},
+      {{"NVIDIA H100 80GB HBM3", 81559 * kDriverMib}, "h100-80gb-sxm"},
+      {{"NVIDIA H200", 143771 * kDriverMib}, "h200-141gb-sxm"},
+      {{"NVIDIA B200", 183359 * kDriverMib}, "b200-180gb-sxm"},
+      {{"NVIDIA L40S", 46068 * kDriverMib}, "l40s"},
+      {{"NVIDIA GeForce RTX 3090", 24576 * kDriverMib}, "rtx3090"},
+      {{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}, "rtx4090"},
+      {{"NVIDIA GeForce RTX 5090", 32607 * kDriverMib}, "rtx5090"},
+      {{"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97887 * kDriverMib}, "rtx-pro-6000"},
+      {{"NVIDIA RTX 6000 Ada Generation", 49140 * kDriverMib}, "rtx6000-ada"},
+      {{"NVIDIA RTX A6000", 49140 * kDriverMib}, "rtxa6000"},
+      {{"NVIDIA A10G", 23028 * kDriverMib}, "a10g"},
+      {{"NVIDIA A100-PCIE-40GB", 40960 * kDriverMib}, "a100-40gb-pcie"},
+      {{"NVIDIA A100 80GB PCIe", 81920 * kDriverMib}, "a100-80gb-pcie"},
+      {{"NVIDIA H100 PCIe", 81559 * kDriverMib}, "h100-80gb-pcie"},
+      {{"NVIDIA H100 NVL", 95830 * kDriverMib}, "h100-94gb-nvl"},
+      {{"NVIDIA H20", 97871 * kDriverMib}, "h20-96gb-sxm"},
+      {{"Tesla T4", 15360 * kDriverMib}, "t4"},
+      {{"NVIDIA GH200 480GB", 97871 * kDriverMib}, "gh200-96gb"},
+      {{"NVIDIA B300 SXM6 AC", 275040 * kDriverMib}, "b300-288gb-sxm"},
+      // Kin that is another card, and a slice of one.
+      {{"NVIDIA GeForce RTX 3090 Ti", 24564 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 4090 Laptop GPU", 16376 * kDriverMib}, ""},
+      {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887 * kDriverMib}, ""},
+      {{"NVIDIA A10", 23028 * kDriverMib}, ""},
+      {{"NVIDIA H20", 143771 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 4090", 49140 * kDriverMib}, ""},
+      {{"", 0}, ""},
+  };
+  for (const auto& known : cases) {
+    INFO(known.gpu.name);
+    CHECK(MatchGpu(known.gpu) == known.part);
+  }
+}
+
+TEST_CASE("as many as a built-in machine has: that machine, with this host's memory and cores") {
+  const std::vector<DetectedGpu> gpus(8, {"NVIDIA H200", 143771 * kDriverMib});
+  const DetectedMachine machine = MatchMachine(gpus, {2e12, 96});
+  REQUIRE(machine.profile.has_value());
+  CHECK(machine.profile->name == "hgx-h200");
+  CHECK(machine.found == "8 x NVIDIA H200");
+  CHECK(machine.note.empty());
+  CHECK(machine.profile->node.host_memory.value == 2e12);
+  CHECK(machine.profile->node.cores.value == 96);
+  CHECK(machine.profile->node.cores.source == FigureSource::kMeasured);
+  CHECK(machine.profile->node.collectives == LoadProfile("hgx-h200").node.collectives);
+  // What is not known of the host stays the profile's.
+  CHECK(MatchMachine(gpus, {}).profile->node.host_memory ==
+        LoadProfile("hgx-h200").node.host_memory);
+}
+
+TEST_CASE("where a maker's machine and a cloud's have the same GPUs, the maker's is taken") {
+  const struct {
+    DetectedGpu gpu;
+    size_t count;
+    const char* machine;
+  } cases[] = {{{"NVIDIA A100-SXM4-40GB", 40960 * kDriverMib}, 8, "dgx-a100-40gb"},
+               {{"NVIDIA A100-SXM4-80GB", 81920 * kDriverMib}, 8, "dgx-a100-80gb"},
+               {{"NVIDIA H100 80GB HBM3", 81559 * kDriverMib}, 8, "dgx-h100"},
+               {{"NVIDIA H200", 143771 * kDriverMib}, 8, "hgx-h200"},
+               {{"NVIDIA B200", 183359 * kDriverMib}, 8, "dgx-b200"},
+               {{"NVIDIA L40S", 46068 * kDriverMib}, 8, "8x-l40s"},
+               {{"NVIDIA A10G", 23028 * kDriverMib}, 8, "g5-48xlarge"},
+               {{"Tesla T4", 15360 * kDriverMib}, 4, "g4dn-12xlarge"}};
+  for (const auto& known : cases) {
+    INFO(known.gpu.name);
+    const DetectedMachine machine =
+        MatchMachine(std::vector<DetectedGpu>(known.count, known.gpu), {});
+    REQUIRE(machine.profile.has_value());
+    CHECK(machine.profile->name == known.machine);
+  }
+}
+
+TEST_CASE("another number: the GPU in this host") {
+  const DetectedMachine one =
+      MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}}, {64e9, 12});
+  REQUIRE(one.profile.has_value());
+  CHECK(one.profile->name == "rtx4090");
+  CHECK(one.profile->node.gpus.value == 1);
+  CHECK(one.profile->node.host_memory.value == 64e9);
+  const DetectedMachine three = MatchMachine(
+      std::vector<DetectedGpu>(3, {"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}), {});
+  CHECK(three.profile->name == "3x-rtx4090");
+  CHECK(three.profile->node.gpus.value == 3);
+  CHECK(three.profile->gpu == LoadProfile("rtx4090").gpu);
+}
+
+TEST_CASE("what is not known is said, not guessed") {
+  const DetectedMachine unknown = MatchMachine({{"NVIDIA T4000", 20e9}}, {});
+  CHECK(!unknown.profile.has_value());
+  CHECK(unknown.note.find("NVIDIA T4000") != std::string::npos);
+  CHECK(unknown.note.find("20 GB") != std::string::npos);
+  const DetectedMachine mixed = MatchMachine({{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib},
+                                              {"NVIDIA GeForce RTX 3090", 24576 * kDriverMib}},
+                                             {});
+  CHECK(!mixed.profile.has_value());
+  CHECK(mixed.note.find("4090") != std::string::npos);
+  CHECK(mixed.note.find("3090") != std::string::npos);
+}
+
+TEST_CASE("memory bandwidth that was measured takes the place of the guess, and says so") {
+  const std::vector<DetectedGpu> gpus = {{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}};
+  const NodeProfile guessed = MatchMachine(gpus, {64e9, 12}).profile->node;
+  CHECK(*guessed.triad_bandwidth == *LoadProfile("rtx4090").node.triad_bandwidth);
+  const NodeProfile node = MatchMachine(gpus, {64e9, 12, 100e9}).profile->node;
+  CHECK(node.triad_bandwidth->value == 100e9);
+  CHECK(node.triad_bandwidth->source == FigureSource::kMeasured);
+  CHECK(node.adam_bandwidth->value == doctest::Approx(114e9));
+  CHECK(node.adam_bandwidth->source == FigureSource::kDerived);
+  // Also where the built-in machine's own host was measured: this is another one.
+  const DetectedMachine eight =
+      MatchMachine(std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kDriverMib}), {0, 0, 50e9});
+  CHECK(eight.profile->node.triad_bandwidth->value == 50e9);
+}
+
+TEST_CASE("the host answers, and the environment switches detection off") {
+  const DetectedHost host = QueryHost();
+  CHECK(host.memory_bytes > 1e8);
+  CHECK(host.cores >= 1);
+  setenv("ZEROPLAN_NO_DETECT", "1", 1);
+  CHECK(QueryGpus().empty());
+  unsetenv("ZEROPLAN_NO_DETECT");
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  CHECK(QueryGpus().empty());
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+}  // namespace
+}  // namespace zeroplan

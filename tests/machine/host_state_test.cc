@@ -1,0 +1,102 @@
+// A host's set-up, from folders that look as the kernel's, and limits of this process.
+#include "machine/host_state.h"
+
+#include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <limits>
+
+#include "machine/gpu_state.h"
+#include "tests/machine/fake_root.h"
+
+namespace zeroplan {
+namespace {
+
+TEST_CASE("a planted host is read as it is") {
+  const FakeRoot root("0::/job\n");
+  root.Write("proc/meminfo",
+             "MemTotal:       1000 kB\nMemAvailable:    400 kB\nHugePages_Total:      16\n"
+             "HugePages_Free:       10\nHugepagesize:       2048 kB\n");
+  root.Write("proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");
+  root.Write("sys/fs/cgroup/job/memory.max", "500000\n");
+  root.Write("sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  root.Write("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+  root.Write("sys/devices/system/cpu/online", "0-2,5\n");
+  root.Write("sys/devices/system/node/node1/cpulist", "4096-4099\n");
+  root.Write("sys/devices/system/node/node0/cpulist", "0-1023\n");
+  root.Write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:       600 kB\n");
+  root.Write("sys/devices/system/node/has_cpu", "0-1\n");
+  const auto device = [&](const std::string& name, const char* vendor, const char* kind) {
+    root.Write("sys/bus/pci/devices/" + name + "/vendor", vendor);
+    root.Write("sys/bus/pci/devices/" + name + "/class", kind);
+  };
+  device("0000:3b:00.0", "0x10de\n", "0x030200\n");
+  device("0000:3b:00.1", "0x10de\n", "0x040300\n");  // its sound
+  device("0000:00:02.0", "0x8086\n", "0x030000\n");
+  const HostState host = QueryHostState(root.path());
+  CHECK(host.online == 4);
+  REQUIRE(host.quota);
+  CHECK(host.quota->processors == 1.5);
+  REQUIRE(host.nodes.size() == 2);
+  CHECK(host.nodes[0].id == 0);
+  CHECK(host.nodes[0].processors == 1024);
+  CHECK(host.nodes[0].memory_bytes == 600 * 1024);
+  CHECK(host.nodes[0].used);
+  CHECK(host.nodes[1].processors == 4);
+  CHECK_FALSE(host.nodes[1].used);
+  CHECK(host.memory_bytes == 1000 * 1024);
+  CHECK(host.available_bytes == 400 * 1024);
+  REQUIRE(host.group);
+  CHECK(host.group->limit_bytes == 500000);
+  CHECK(host.transparent_huge_pages == "never");
+  CHECK(host.huge_pages == 16);
+  CHECK(host.free_huge_pages == 10);
+  CHECK(host.huge_page_bytes == 2048 * 1024);
+  CHECK(host.may_pass_locked_limit);
+  CHECK_FALSE(host.shared_bytes);
+  CHECK(host.nvidia_devices == 1);
+}
+
+TEST_CASE("what a host does not tell is not known") {
+  const FakeRoot root("");
+  const HostState host = QueryHostState(root.path());
+  CHECK(host.online == 0);
+  CHECK(host.nodes.empty());
+  CHECK(host.memory_bytes == 0);
+  CHECK(host.transparent_huge_pages.empty());
+  CHECK_FALSE(host.may_pass_locked_limit);
+  CHECK_FALSE(host.quota);
+  CHECK_FALSE(host.group);
+}
+
+TEST_CASE("limits and affinity are those of this process") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_MEMLOCK, &before) == 0);
+  rlimit lower = before;
+  lower.rlim_cur = 65536;
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &lower) == 0);
+  CHECK(QueryHostState().locked_limit == 65536);
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &before) == 0);
+
+  cpu_set_t all, one;
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(QueryHostState().allowed == 1);
+  REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
+  CHECK(QueryHostState().allowed == CPU_COUNT(&all));
+}
+
+TEST_CASE("a lane of PCIe moves what the specification says") {
+  CHECK(PcieLaneBandwidth(3) * 16 == doctest::Approx(15.75).epsilon(0.001));
+  CHECK(PcieLaneBandwidth(5) * 16 == doctest::Approx(63.02).epsilon(0.001));
+  CHECK(PcieLaneBandwidth(1) == 0.25);
+  CHECK(PcieLaneBandwidth(0) == 0);
+}
+
+}  // namespace
+}  // namespace zeroplan

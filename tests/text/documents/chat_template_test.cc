@@ -1,0 +1,161 @@
+#include "text/documents/chat_template.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/text/tokenizer/tokenizer_folder.h"
+
+namespace zeroplan {
+namespace {
+
+// The forms of published templates, in our words; the published ones run in tests/chat_parity.
+constexpr const char* kChatMl =
+    "{% if messages[0].role != 'system' %}<|im_start|>system\nBe good.<|im_end|>\n{% endif %}"
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ '' }}{% endif %}";
+constexpr const char* kInst =
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must take turns') }}{% endif %}"
+    "{% if m.role == 'user' %}{{ '[INST] ' + m.content + ' [/INST]' }}"
+    "{% else %}{{ ' ' + m.content | trim + ' ' + eos_token }}{% endif %}{% endfor %}";
+
+const std::vector<ChatMessage> kTalk = {
+    {"user", "Hi", {}}, {"assistant", " Yo ", {}}, {"user", "Bye", {}}, {"assistant", "", {}}};
+
+std::vector<std::string> Parts(const ChatTemplate::Rendered& rendered) {
+  std::vector<std::string> parts;
+  for (const auto& [begin, end] : rendered.generated) {
+    parts.push_back(rendered.text.substr(begin, end - begin));
+  }
+  return parts;
+}
+
+TEST_CASE("chat template: the assistant's content and the token that ends its turn count") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  const ChatTemplate chat = ChatTemplate::FromText(kChatMl, "f", {}, qwen);
+  CHECK(chat.end_of_turn() == "<|im_end|>");
+  CHECK(chat.end_of_turn_id() == qwen.TokenId("<|im_end|>"));
+  const ChatTemplate::Rendered all = chat.Render(kTalk, false, "here");
+  CHECK(all.text ==
+        "<|im_start|>system\nBe good.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\n Yo <|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+        "<|im_start|>assistant\n<|im_end|>\n");
+  CHECK(Parts(all) == std::vector<std::string>{" Yo <|im_end|>", "<|im_end|>"});
+  CHECK(Parts(chat.Render(kTalk, false, "here", 2)) == std::vector<std::string>{"<|im_end|>"});
+  const ChatTemplate::Rendered prompt = chat.Render({kTalk.data(), 1}, true, "here");
+  CHECK(prompt.text.ends_with("Hi<|im_end|>\n<|im_start|>assistant\n"));
+  CHECK(prompt.generated.empty());
+
+  const Tokenizer llama = Tokenizer::FromFile(TokenizerFixture("llama2"));
+  const ChatTemplate inst =
+      ChatTemplate::FromText(kInst, "f", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, llama);
+  const ChatTemplate::Rendered turns = inst.Render(kTalk, false, "here");
+  CHECK(turns.text == "<s>[INST] Hi [/INST] Yo </s>[INST] Bye [/INST]  </s>");
+  CHECK(Parts(turns) == std::vector<std::string>{"Yo </s>", " </s>"});
+}
+
+TEST_CASE("chat template: several tokens may end a turn") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  const ChatTemplate chat = ChatTemplate::FromText(
+      "{% for m in messages %}{{ m.content }}<|im_end|><|endoftext|>\n{% endfor %}", "f", {}, qwen);
+  CHECK(chat.end_of_turn() == "<|im_end|><|endoftext|>");
+  CHECK(chat.end_of_turn_id() == qwen.TokenId("<|endoftext|>"));
+  CHECK(Parts(chat.Render(kTalk, false, "here")).back() == "<|im_end|><|endoftext|>");
+}
+
+TEST_CASE("chat template: generation blocks say what counts") {
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  const ChatTemplate chat = ChatTemplate::FromText(
+      "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %}{% generation %}"
+      "{{ m.content }}<|im_end|>!{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+      "{% endfor %}",
+      "f", {}, qwen);
+  CHECK(Parts(chat.Render(kTalk, false, "here")) ==
+        std::vector<std::string>{" Yo <|im_end|>!", "<|im_end|>!"});
+  CHECK(Parts(chat.Render(kTalk, false, "here", 2)) == std::vector<std::string>{"<|im_end|>!"});
+}
+
+TEST_CASE("chat template: refusals and unknown templates are errors with place and way out") {
+  const Tokenizer llama = Tokenizer::FromFile(TokenizerFixture("llama2"));
+  const ChatTemplate inst = ChatTemplate::FromText(
+      kInst, "model/f", {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, llama);
+  const std::vector<ChatMessage> twice = {{"user", "a", {}}, {"user", "b", {}}};
+  const std::string refused =
+      ErrorOf(ExitCode::kUsage, [&] { inst.Render(twice, false, "chats.jsonl:7"); });
+  CHECK(refused.starts_with("chats.jsonl:7: "));
+  CHECK(Has(refused, "model/f"));
+  CHECK(Has(refused, "roles must take turns"));
+  const std::string unknown = ErrorOf(ExitCode::kUsage, [&] {
+    ChatTemplate::FromText("a\n{% import 'x' %}", "model/f", {}, llama);
+  });
+  CHECK(Has(unknown, "model/f: chat template, line 2: the tag import"));
+  CHECK(Has(unknown, "\"text\" field"));
+}
+
+TEST_CASE("chat template: found in a model's folder; the file goes before the config") {
+  const TokenizerFolder folder;
+  const Tokenizer qwen = Tokenizer::FromFile(TokenizerFixture("qwen2"));
+  CHECK_FALSE(ChatTemplate::FromFolder(folder.path(""), qwen).has_value());
+  folder.Write("tokenizer_config.json", R"({"eos_token": {"content": "E"}, "bos_token": null})");
+  CHECK_FALSE(ChatTemplate::FromFolder(folder.path(""), qwen).has_value());
+  folder.Write(
+      "tokenizer_config.json",
+      R"({"eos_token": {"content": "E"}, "chat_template": "a{{ eos_token }}{{ bos_token }}"})");
+  const auto text = [&] {
+    return ChatTemplate::FromFolder(folder.path(""), qwen)->Render(kTalk, false, "here").text;
+  };
+  CHECK(text() == "aE");
+  const Sha256Digest digest = ChatTemplate::FromFolder(folder.path(""), qwen)->digest();
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tools", "template": "t"},
+                                     {"name": "default", "template": "d"}]})");
+  CHECK(text() == "d");
+  CHECK((digest != ChatTemplate::FromFolder(folder.path(""), qwen)->digest()));
+  folder.Write("chat_template.jinja", "j\n");
+  CHECK(text() == "j");
+  folder.Write("tokenizer_config.json", R"({"chat_template": 5})");
+  folder.Write("chat_template.jinja", "{{ strftime_now('%d %b %Y') }}");
+  CHECK(text() == "26 Jul 2024");
+  ChatTemplate dated = *ChatTemplate::FromFolder(folder.path(""), qwen);
+  CHECK(dated.prints_date());
+  dated.SetDate(2025, 3, 9);
+  CHECK(dated.Render(kTalk, false, "here").text == "09 Mar 2025");
+}
+
+TEST_CASE("tokenizer: tokens that have something of a span are marked") {
+  const auto marked = [](const char* name, const std::string& text, TextSpan span) {
+    const Tokenizer tokenizer = Tokenizer::FromFile(TokenizerFixture(name));
+    std::vector<uint8_t> marks;
+    const std::vector<int32_t> ids = tokenizer.EncodeMarked(text, {&span, 1}, &marks);
+    CHECK(ids == tokenizer.Encode(text, false));
+    REQUIRE(ids.size() == marks.size());
+    std::vector<int32_t> counted;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (marks[i] != 0) counted.push_back(ids[i]);
+    }
+    return tokenizer.Decode(counted, false);
+  };
+  const std::string text = "<s>[INST] Hello there [/INST] Good 中文 day\n</s>";
+  const size_t begin = text.find("Good");
+  for (const char* name : {"gpt2", "llama2", "llama3", "qwen2", "mistral_v03"}) {
+    CAPTURE(name);
+    // The token of "Good" has the space before it, or is beside it.
+    const std::string whole = marked(name, text, {begin, text.find("</s>")});
+    CHECK((whole == " Good 中文 day\n" || whole == "Good 中文 day\n"));
+    CHECK(marked(name, text, {begin, begin}).empty());
+    const std::string part = marked(name, text, {text.find("中"), text.find("中") + 3});
+    CHECK(Has(part, "中"));
+    CHECK(part.find("day") == std::string::npos);
+  }
+  CHECK(marked("llama2", text, {text.find("</s>"), text.size()}) == "</s>");
+  // What is put together across a border: one token, which has something of both.
+  CHECK(marked("qwen2", "e\xCC\x81x", {1, 3}) == "é");
+}
+
+}  // namespace
+}  // namespace zeroplan

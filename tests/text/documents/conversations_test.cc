@@ -1,0 +1,142 @@
+// Records as tokens of a model, and what of them counts in the loss.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/error_of.h"
+#include "tests/has.h"
+#include "tests/text/documents/compressed_files.h"
+#include "tests/text/tokenizer/tokenizer_folder.h"
+#include "text/documents/tokenize_files.h"
+#include "text/documents/training_data.h"
+
+namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}";
+constexpr const char* kChats =
+    R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]})"
+    "\n"
+    R"({"messages": [{"role": "user", "content": "Bye"}]})"
+    "\n";
+
+class Model : public TokenizerFolder {
+ public:
+  Model() : Model(kTemplate) {}
+  explicit Model(const std::string& chat_template) {
+    fs::create_directory(path("model"));
+    fs::copy_file(TokenizerFixture("qwen2"), path("model/tokenizer.json"));
+    Write("model/tokenizer_config.json",
+          R"({"eos_token": "<|endoftext|>", "chat_template": ")" + chat_template + "\"}");
+  }
+  // `text` in a file of that name, as tokens, shown with what counts.
+  std::string Tokens(const std::string& name, const std::string& text,
+                     const TextChoices& choices = {}) const {
+    Write(name, text);
+    const Tokenizer tokenizer = Tokenizer::FromFile(path("model"));
+    TokenizeOptions options;
+    options.model = path("model");
+    options.end_of_text = [&] { return *EndOfText(path("model"), tokenizer); };
+    options.choices = choices;
+    const std::vector<std::string> files = {path(name)};
+    done = TokenizeFiles(tokenizer, files, options, path("out.bin"));
+    return TokensAsText(tokenizer, path("out.bin"), {0, 1'000'000, true});
+  }
+  std::string Refused(const std::string& name, const std::string& text,
+                      const TextChoices& choices = {}) const {
+    const std::string message = ErrorOf(ExitCode::kUsage, [&] { Tokens(name, text, choices); });
+    CHECK_FALSE(fs::exists(path("out.bin")));
+    return message;
+  }
+  mutable TokenizedFiles done;
+};
+
+TEST_CASE("conversations: what the assistant says counts, or all") {
+  const Model model;
+  CHECK(model.Tokens("a.jsonl", kChats) ==
+        "-- document 1, token 0 --\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        "[[Yo<|im_end|>]]\n\n-- document 2, token 21 --\n<|im_start|>user\nBye<|im_end|>\n");
+  CHECK(model.done.documents == 2);
+  CHECK(model.done.uncounted == 1);
+  CHECK(model.done.counted == 3);
+  CHECK(Has(Summary(model.done), "(3 count in the loss), 2 documents (1 without"));
+  CHECK(model.Tokens("a.jsonl.gz", Gzip(kChats), {"", true}) ==
+        "-- document 1, token 0 --\n[[<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        "Yo<|im_end|>\n]]\n-- document 2, token 21 --\n[[<|im_start|>user\nBye<|im_end|>\n]]");
+  CHECK(model.done.uncounted == 0);
+}
+
+TEST_CASE("conversations: of a prompt and its completion the completion counts") {
+  const Model model;
+  CHECK(model.Tokens("a.jsonl", R"({"prompt": "Say: ", "completion": "the 1"})") ==
+        "-- document 1, token 0 --\nSay:[[ the 1<|endoftext|>]]");
+  CHECK(model.Tokens("a.jsonl", R"({"prompt": "Say:", "completion": " x<|endoftext|>"})") ==
+        "-- document 1, token 0 --\nSay:[[ x<|endoftext|>]]");
+  CHECK(
+      model.Tokens(
+          "a.jsonl",
+          R"({"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},)"
+          R"( {"role": "user", "content": "c"}],)"
+          R"( "completion": [{"role": "assistant", "content": "d"}]})") ==
+      "-- document 1, token 0 --\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+      "b<|im_end|>\n<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n[[d<|im_end|>]]\n");
+}
+
+TEST_CASE("conversations: texts count as a whole and end once") {
+  const Model model;
+  CHECK(model.Tokens("a.jsonl",
+                     "{\"text\": \"a b\"}\n{\"text\": \"\"}\n"
+                     "{\"text\": \"c<|endoftext|>\"}") ==
+        "-- document 1, token 0 --\n[[a b<|endoftext|>]]\n-- document 2, token 3 --\n"
+        "[[c<|endoftext|>]]");
+  CHECK(model.Tokens("a.jsonl", R"({"body": "x", "text": 4})", {"body", false}) ==
+        "-- document 1, token 0 --\n[[x<|endoftext|>]]");
+}
+
+TEST_CASE("conversations: what cannot be trained on is refused with its line") {
+  const Model model;
+  CHECK(Has(model.Refused("a.jsonl", std::string(kChats) +
+                                         R"({"messages": [{"role": "tool", "content": ""}]})"),
+            "a.jsonl:3: the chat template of "));
+  CHECK(Has(model.Refused("a.jsonl", std::string(kChats) + R"({"text": "a"})"),
+            "a.jsonl:3: messages is missing"));
+  CHECK(Has(model.Refused("a.jsonl", R"({"messages": [{"role": "user", "content": "a"}]})"),
+            "no token counts in the loss"));
+  const Model other("{% extends 'x' %}");
+  CHECK(Has(other.Refused("a.jsonl", kChats), "chat template, line 1: the tag extends"));
+  fs::remove(other.path("model/tokenizer_config.json"));
+  const std::string none = other.Refused("a.jsonl", kChats);
+  CHECK(Has(none, "a.jsonl:1: a conversation, and "));
+  CHECK(Has(none, "has no chat template"));
+}
+
+TEST_CASE("conversations: kept tokens are those of the choices and the template") {
+  const Model model;
+  model.Write("a.jsonl", kChats);
+  const std::vector<std::string> data = {model.path("a.jsonl")};
+  const auto kept = [&](const TextChoices& choices) {
+    return DataForModel(data, model.path("model"), 50257, model.path("cache"), 1, choices);
+  };
+  const std::vector<std::string> first = kept({});
+  CHECK(kept({}) == first);
+  const std::vector<std::string> all = kept({"", true});
+  CHECK(all != first);
+  model.Write("model/chat_template.jinja", "{{ messages[0].content }}{{ messages[-1].content }}");
+  CHECK(kept({"", true}) != all);
+  CHECK(Has(ErrorOf(ExitCode::kUsage,
+                    [&] { DataForModel(first, model.path("model"), 50257, "", 1, {"", true}); }),
+            "--train-on: there are no records"));
+  model.Write("b.txt.gz", Gzip("text"));
+  const std::vector<std::string> bytes = {model.path("b.txt.gz")};
+  CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(bytes, "", 50257, "", 1); }),
+            "its bytes are no text"));
+}
+
+}  // namespace
+}  // namespace zeroplan

@@ -1,0 +1,135 @@
+// Training tokens as one long stream, read in place from memory-mapped files.
+//
+// Text (any file that is not a token file) is read byte by byte: exactly 256 tokens, the bytes.
+// Token files end in .bin, .u16 or .u32 and hold little-endian uint16 or uint32 tokens, with
+// llm.c's header or bare (see token_file.h). Several files make one stream, in the order given; a
+// folder stands for the regular files below it, in byte order of their paths (as `find -type f |
+// LC_ALL=C sort` prints them). Empty files are skipped.
+//
+// Documents are what a token file says they are; a file that does not say is one document.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/files/mapped_file.h"
+
+namespace zeroplan {
+
+// Of text that is read byte by byte.
+inline constexpr int64_t kByteTokens = 256;
+
+// Thread-safe once SetVocab has been called. The files must not be cut short while it is open.
+class TokenDataset {
+ public:
+  // Throws Error(kUsage) naming the path: not there, neither file nor folder, a folder without
+  // files, no tokens at all, text and token files mixed, a token file that does not end with a
+  // whole token, a header that contradicts the file.
+  static TokenDataset Open(std::span<const std::string> paths);
+
+  // Tokens of the whole stream, at least 1.
+  uint64_t size() const { return size_; }
+  bool is_text() const { return is_text_; }
+  // 256 for text. Token files do not say what vocabulary they were made with: nullopt, and tokens
+  // are checked as they are read.
+  std::optional<int64_t> vocab_needed() const;
+  // Files that hold tokens.
+  size_t file_count() const { return pieces_.size(); }
+  uint64_t documents() const { return documents_; }
+  // Whether any file says of its tokens which count in the loss, as conversations do.
+  bool has_mask() const { return has_mask_; }
+  // Whether any of the tokens counts. Stops at the first.
+  bool any_counts() const;
+
+  // Calls fn(begin, end) for the documents, at least one token each, that begin at tokens [begin,
+  // end) of the stream, in order.
+  template <typename Fn>
+  void ForEachDocument(uint64_t begin, uint64_t end, Fn&& fn) const {
+    for (const Piece& piece : pieces_) {
+      if (piece.begin >= end) return;
+      if (piece.begin + piece.count <= begin) continue;
+      const uint64_t first = FirstDocumentFrom(piece, begin);
+      for (uint64_t d = first; d < piece.documents; ++d) {
+        const uint64_t at = piece.begin + DocumentBegin(piece, d);
+        if (at >= end) return;
+        fn(at, piece.begin + DocumentBegin(piece, d + 1));
+      }
+    }
+  }
+
+  // The model's real (unpadded) vocabulary; without it any id up to 2^31 - 1 is accepted. Throws
+  // Error(kUsage) if text is to train a model with fewer than 256 tokens, and if a bare file is
+  // taken for uint16 tokens and holds what can only be uint32 ones.
+  void SetVocab(int64_t vocab);
+
+  // Looks for tokens outside the vocabulary before they are trained with, in part `part` of `parts`
+  // of the stream. Where a part has more than `budget_bytes`, in blocks of that much in all, evenly
+  // spread over it. Returns how many tokens of the part were looked at or cannot be outside: as
+  // many as the part has, unless the budget was short. Throws as Read. REQUIRES: 0 <= part < parts.
+  uint64_t CheckVocab(int part, int parts, uint64_t budget_bytes) const;
+  // Tokens of that part.
+  uint64_t PartSize(int part, int parts) const;
+
+  // Of its content, whatever its files are called: their sizes, and about 1024 blocks of 4 KiB,
+  // evenly spread over the stream; all of it where it is smaller. The same of what they say of
+  // documents and of the loss. "8c1f..., 300000 tokens".
+  std::string Digest() const;
+
+  // Tokens [begin, begin + out.size()). REQUIRES: they lie within the stream. Throws Error(kUsage)
+  // naming file and position of a token that is not in the vocabulary.
+  void Read(uint64_t begin, std::span<int32_t> out) const;
+  // Targets that do not count become -1: those of `targets`, which are tokens [begin, begin +
+  // targets.size()).
+  void MaskTargets(uint64_t begin, std::span<int32_t> targets) const;
+
+ private:
+  // One file's tokens at positions [begin, begin + count) of the stream.
+  struct Piece {
+    std::filesystem::path path;
+    MappedFile file;
+    const std::byte* data = nullptr;  // into file, behind the header
+    uint64_t begin = 0;
+    uint64_t count = 0;
+    uint32_t token_bytes = 1;  // 1: text
+    bool is_bare = false;      // a token file without a header
+    uint64_t documents = 1;
+    const std::byte* document_begins = nullptr;  // uint64 each; null: the file is one
+    const std::byte* mask = nullptr;             // a bit a token; null: all count
+  };
+
+  // Document d of the piece, counted from its first token; d may be piece.documents: the end.
+  static uint64_t DocumentBegin(const Piece& piece, uint64_t d) {
+    if (d == piece.documents) return piece.count;
+    if (piece.document_begins == nullptr) return 0;
+    uint64_t begin;
+    std::memcpy(&begin, piece.document_begins + 8 * d, sizeof begin);
+    return begin;
+  }
+  // The first that begins at the stream's token `position` or behind it.
+  static uint64_t FirstDocumentFrom(const Piece& piece, uint64_t position);
+
+  TokenDataset() = default;
+  void Add(const std::filesystem::path& path);
+  size_t PieceAt(uint64_t position) const;
+  // Whether all that the piece's tokens can be is in the vocabulary.
+  bool CannotBeOutside(const Piece& piece) const;
+  // Looks at tokens [first, first + count) of the piece.
+  void CheckTokens(const Piece& piece, uint64_t first, uint64_t count) const;
+  [[noreturn]] void ThrowOutside(const Piece& piece, uint64_t position, uint32_t token) const;
+
+  std::vector<Piece> pieces_;
+  uint64_t size_ = 0;
+  uint64_t documents_ = 0;
+  bool is_text_ = true;
+  bool has_mask_ = false;
+  int64_t vocab_ = int64_t{std::numeric_limits<int32_t>::max()} + 1;
+};
+
+}  // namespace zeroplan

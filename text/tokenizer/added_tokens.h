@@ -1,0 +1,95 @@
+// The "added_tokens" of a tokenizer.json: texts that are one token wherever they stand, found
+// before a text is cut into pieces.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "core/base/sha256.h"
+#include "text/tokenizer/bpe_model.h"
+#include "text/tokenizer/normalizer.h"
+
+namespace zeroplan {
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  // What it is as a token of decoded text: normalized if it is looked for so. `tokenizers` takes
+  // this for the token's name too where it leaves special tokens out: one that normalizing changes
+  // stays.
+  std::string shown;
+  bool special = false;      // left out of decoded text on request
+  bool single_word = false;  // not within a word
+  bool lstrip = false;       // takes white space before it with it
+  bool rstrip = false;       // ... behind it
+  bool normalized = false;   // looked for in the normalized text
+};
+
+// Finds the leftmost of several texts, of these the longest.
+class TextFinder {
+ public:
+  void Add(const std::string& text, size_t value);  // REQUIRES: not empty. The first value stays.
+  // The text that starts earliest at or after `from`: where, its bytes and its value.
+  struct Found {
+    size_t begin = 0;
+    size_t end = 0;
+    size_t value = 0;
+  };
+  std::optional<Found> Find(std::string_view text, size_t from) const;
+
+ private:
+  static constexpr size_t kNone = ~size_t{0};
+  struct Node {
+    size_t value = kNone;
+    std::vector<std::pair<char, uint32_t>> children;
+  };
+  const uint32_t* Child(uint32_t node, char byte) const;
+
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::array<bool, 256> starts_{};
+};
+
+class AddedTokens {
+ public:
+  AddedTokens() = default;
+  // `node`: the value of "added_tokens". Throws Error(kUsage) naming file and key, also if a
+  // token's id is not the one that `tokenizers` would give it.
+  static AddedTokens Read(const JsonNode* node, const std::string& file, const BpeModel& model,
+                          const Normalizer& normalizer);
+
+  // Bytes [begin, end) of a text: an added token, or what lies between two.
+  struct Section {
+    size_t begin = 0;
+    size_t end = 0;
+    std::optional<int32_t> id;
+  };
+  // Sections of `text` by the tokens that are looked for before (after) it was normalized.
+  std::vector<Section> Find(std::string_view text, bool normalized) const;
+
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
+  // nullptr: there is none with that id or content.
+  const AddedToken* ById(int32_t id) const;
+  const AddedToken* ByContent(std::string_view content) const;
+  int32_t id_end() const { return id_end_; }
+  Sha256Digest Digest() const;
+
+ private:
+  void Add(AddedToken token);
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<int32_t, size_t> by_id_;
+  std::unordered_map<std::string, size_t> by_content_;
+  TextFinder raw_, normalized_;
+  bool has_raw_ = false;
+  bool has_normalized_ = false;
+  int32_t id_end_ = 0;
+};
+
+}  // namespace zeroplan

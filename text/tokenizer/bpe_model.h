@@ -1,0 +1,146 @@
+// The "model" of a tokenizer.json: byte pair encoding. Turns a piece of text into token ids.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "core/base/sha256.h"
+#include "text/tokenizer/merge_table.h"
+
+namespace zeroplan {
+
+// What a thread keeps from piece to piece: the ids of short pieces that it has met.
+class PieceCache {
+ public:
+  static constexpr size_t kMostBytes = 26;
+  static constexpr size_t kMostIds = 9;
+
+  PieceCache() : slots_(kSlots) {}
+
+  // Appends the piece's ids; false if it is not there. REQUIRES: 1 to kMostBytes bytes.
+  bool Find(std::string_view piece, std::vector<int32_t>* ids) const;
+  // Takes the place of another piece. Pieces with more than kMostIds ids are not kept.
+  void Put(std::string_view piece, const int32_t* ids, size_t count);
+
+ private:
+  static constexpr size_t kSlots = size_t{1} << 15;
+  struct Slot {
+    uint8_t bytes = 0;  // 0: empty
+    uint8_t count = 0;
+    char piece[kMostBytes];
+    int32_t ids[kMostIds];
+  };
+  static_assert(sizeof(Slot) == 64);
+
+  static size_t IndexOf(std::string_view piece);
+
+  std::vector<Slot> slots_;
+};
+
+class BpeModel {
+ public:
+  // `node`: the value of "model". Throws Error(kUsage) naming file and key.
+  static BpeModel Read(const JsonNode* node, const std::string& file);
+
+  BpeModel(BpeModel&&) = default;
+  BpeModel& operator=(BpeModel&&) = default;
+  BpeModel(const BpeModel&) = delete;
+  BpeModel& operator=(const BpeModel&) = delete;
+
+  // Whether each byte is a token, by its spelling (byte_level.h): then pieces may be given as
+  // bytes.
+  bool has_all_bytes() const { return has_all_bytes_; }
+
+  // What Encode needs besides the piece. One a thread.
+  struct Room {
+    PieceCache cache;
+    MergeRoom merging;
+    std::vector<int32_t> symbols;
+  };
+  // Appends the ids of a piece. `as_bytes`: the piece is bytes whose spellings are the tokens;
+  // REQUIRES: has_all_bytes(), and always the same with one Room. Otherwise it is well-formed
+  // UTF-8. A character that is no token, has no tokens for its bytes and for which there is no
+  // unk_token is left out, as in `tokenizers`. Throws Error(kUsage) if unk_token is needed and no
+  // token.
+  void Encode(std::string_view piece, bool as_bytes, Room* room, std::vector<int32_t>* ids) const;
+
+  // As `tokenizers` counts: of the vocabulary of the model alone.
+  size_t vocab_count() const { return ids_.size(); }
+  // The largest id + 1.
+  int32_t id_end() const { return static_cast<int32_t>(tokens_.size()); }
+  std::optional<int32_t> Find(std::string_view token) const;
+  // nullptr: no token has that id.
+  const std::string* Token(int32_t id) const;
+
+  // Whether it is the token of a byte that no other token has: "<0x0A>".
+  bool IsFallbackByte(int32_t id) const;
+
+  // Of all that decides ids.
+  Sha256Digest Digest() const;
+
+ private:
+  // Whether two characters stand side by side in what some merge makes. False: no merge can reach
+  // across a border between them. True may be wrong.
+  class Neighbours {
+   public:
+    Neighbours() : bits_(kBits / 64) {}
+    void Add(char32_t left, char32_t right) { bits_[At(left, right) / 64] |= Bit(left, right); }
+    bool MayBe(char32_t left, char32_t right) const {
+      return (bits_[At(left, right) / 64] & Bit(left, right)) != 0;
+    }
+
+   private:
+    static constexpr size_t kBits = size_t{1} << 20;
+    static size_t At(char32_t left, char32_t right) {
+      return static_cast<size_t>((uint64_t{left} << 21 | right) * 0x9E3779B97F4A7C15u >> 44);
+    }
+    static uint64_t Bit(char32_t left, char32_t right) {
+      return uint64_t{1} << (At(left, right) % 64);
+    }
+    std::vector<uint64_t> bits_;
+  };
+
+  BpeModel() = default;
+
+  struct StringHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
+  void ReadVocab(const JsonNode& vocab, const std::string& where);
+  void ReadMerges(const JsonNode& merges, const std::string& where);
+  void IndexCharacters();
+  int32_t CharacterId(char32_t code_point) const;
+  void EncodeBytes(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
+  void EncodeText(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
+  // Of a part of a piece that merges stay within.
+  void EncodePart(std::string_view part, Room* room, std::vector<int32_t>* ids) const;
+  int32_t UnknownId(char32_t code_point) const;
+
+  std::string file_;
+  std::vector<std::string> tokens_;                    // by id, empty where no token has it
+  std::unordered_map<std::string_view, int32_t> ids_;  // views of tokens_
+  MergeTable merges_;
+  Sha256Digest merges_digest_{};
+  bool ignore_merges_ = false;
+  bool byte_fallback_ = false;
+  bool fuse_unk_ = false;
+  std::optional<std::string> unk_token_;
+  bool has_all_bytes_ = false;
+  std::array<int32_t, 256> spelt_byte_ids_{};            // of the spelling of each byte
+  std::array<int32_t, 256> fallback_ids_{};              // of "<0x00>" to "<0xFF>", -1: none
+  std::array<int32_t, 128> ascii_ids_{};                 // -1: none
+  std::unordered_map<char32_t, int32_t> character_ids_;  // past ASCII
+  // With ignore_merges, by their bytes, the tokens that spell bytes.
+  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_pieces_;
+  Neighbours neighbours_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,200 @@
+#include "text/tokenizer/decoder.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/base/utf8.h"
+#include "text/tokenizer/byte_level.h"
+
+namespace zeroplan {
+namespace {
+
+constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
+constexpr int64_t kMostStripped = 1 << 20;
+
+std::string Join(const std::vector<std::string>& texts, std::string_view between) {
+  std::string out;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) out += between;
+    out += texts[i];
+  }
+  return out;
+}
+
+// The byte that "<0x1F>" stands for. A sign is taken for a digit, as Rust's from_str_radix has it.
+std::optional<char> FallbackByte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  int value = 0;
+  for (size_t i = 3; i < 5; ++i) {
+    if (i == 3 && token[i] == '+') continue;
+    const char c = token[i];
+    const char lower = static_cast<char>(c | 0x20);
+    if (c >= '0' && c <= '9') {
+      value = value * 16 + (c - '0');
+    } else if (lower >= 'a' && lower <= 'f') {
+      value = value * 16 + (lower - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return static_cast<char>(value);
+}
+
+// Runs of byte tokens become characters, or U+FFFD for each byte if they are no UTF-8.
+std::vector<std::string> JoinFallbackBytes(const std::vector<std::string>& tokens) {
+  std::vector<std::string> out;
+  std::string bytes;
+  const auto flush = [&] {
+    if (bytes.empty()) return;
+    if (IsValidUtf8(bytes)) {
+      out.push_back(bytes);
+    } else {
+      out.insert(out.end(), bytes.size(), std::string(kReplacementText));
+    }
+    bytes.clear();
+  };
+  for (const std::string& token : tokens) {
+    if (const std::optional<char> byte = FallbackByte(token)) {
+      bytes += *byte;
+      continue;
+    }
+    flush();
+    out.push_back(token);
+  }
+  flush();
+  return out;
+}
+
+std::string StripEnds(std::string_view token, std::string_view content, size_t start, size_t stop) {
+  for (size_t i = 0; i < start && token.starts_with(content); ++i) {
+    token.remove_prefix(content.size());
+  }
+  for (size_t i = 0; i < stop && token.ends_with(content); ++i) token.remove_suffix(content.size());
+  return std::string(token);
+}
+
+std::string FromMetaspace(std::string_view token, std::string_view replacement, bool drops) {
+  std::string out;
+  size_t from = 0;
+  for (size_t at = token.find(replacement); at != std::string_view::npos;
+       at = token.find(replacement, from)) {
+    out.append(token, from, at - from).append(drops ? "" : " ");
+    from = at + replacement.size();
+  }
+  return out.append(token, from);
+}
+
+}  // namespace
+
+Decoder Decoder::Read(const JsonNode* node, const std::string& file) {
+  Decoder decoder;
+  if (node == nullptr || node->is_null()) return decoder;
+  decoder.is_set_ = true;
+  decoder.Add(JsonPart(*node, "decoder", file));
+  return decoder;
+}
+
+void Decoder::Add(JsonPart part) {
+  const std::string& type = part.type();
+  if (type == "Sequence") {
+    for (JsonPart& inner : part.RequiredParts("decoders")) Add(std::move(inner));
+  } else if (type == "ByteLevel") {
+    part.Bool("add_prefix_space", true);
+    part.Bool("trim_offsets", true);
+    part.Bool("use_regex", true);
+    steps_.push_back(ByteLevel{});
+  } else if (type == "Replace") {
+    Pattern pattern = part.RequiredPattern("pattern");
+    steps_.push_back(Replace{std::move(pattern), part.RequiredString("content")});
+  } else if (type == "ByteFallback") {
+    steps_.push_back(ByteFallback{});
+  } else if (type == "Fuse") {
+    steps_.push_back(Fuse{});
+  } else if (type == "Strip") {
+    Strip strip;
+    AppendUtf8(part.RequiredCharacter("content"), &strip.content);
+    strip.start = static_cast<size_t>(part.RequiredInt("start", kMostStripped));
+    strip.stop = static_cast<size_t>(part.RequiredInt("stop", kMostStripped));
+    steps_.push_back(std::move(strip));
+  } else if (type == "Metaspace") {
+    Metaspace step;
+    AppendUtf8(part.RequiredCharacter("replacement"), &step.replacement);
+    part.String("str_rep", "");
+    part.Bool("split", true);
+    step.prepends = part.String("prepend_scheme", "always") != "never";
+    if (!part.Bool("add_prefix_space", true)) step.prepends = false;
+    steps_.push_back(std::move(step));
+  } else {
+    part.FailType("Sequence, ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace");
+  }
+  part.Done();
+}
+
+std::string Decoder::BytesOf(const std::string& token) {
+  return BytesOfSpelling(token).value_or(token);
+}
+
+void Decoder::Run(const Step& step, std::vector<std::string>* tokens) {
+  if (std::holds_alternative<ByteLevel>(step)) {
+    std::string bytes;
+    for (const std::string& token : *tokens) bytes += BytesOf(token);
+    *tokens = {ReplaceInvalidUtf8(bytes)};
+  } else if (std::holds_alternative<ByteFallback>(step)) {
+    *tokens = JoinFallbackBytes(*tokens);
+  } else if (std::holds_alternative<Fuse>(step)) {
+    *tokens = {Join(*tokens, "")};
+  } else if (const auto* replace = std::get_if<Replace>(&step)) {
+    for (std::string& token : *tokens) {
+      token = ReplaceMatches(token, replace->pattern, replace->content);
+    }
+  } else if (const auto* strip = std::get_if<Strip>(&step)) {
+    for (std::string& token : *tokens) {
+      token = StripEnds(token, strip->content, strip->start, strip->stop);
+    }
+  } else {
+    const auto& metaspace = std::get<Metaspace>(step);
+    for (size_t i = 0; i < tokens->size(); ++i) {
+      (*tokens)[i] =
+          FromMetaspace((*tokens)[i], metaspace.replacement, i == 0 && metaspace.prepends);
+    }
+  }
+}
+
+std::string Decoder::Decode(std::vector<std::string> tokens) const {
+  if (!is_set_) return Join(tokens, " ");
+  for (const Step& step : steps_) Run(step, &tokens);
+  return Join(tokens, "");
+}
+
+bool Decoder::IsBytePart(const std::string& token) const {
+  std::vector<std::string> tokens = {token};
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteFallback>(step)) return FallbackByte(tokens[0]).has_value();
+    Run(step, &tokens);
+  }
+  return false;
+}
+
+bool Decoder::is_settled_by_next() const {
+  bool fused = false;
+  bool looks_at_first = false;
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) return false;
+    if (looks_at_first && std::holds_alternative<ByteFallback>(step)) return false;
+    if (std::holds_alternative<Metaspace>(step)) looks_at_first = true;
+    if (std::holds_alternative<Fuse>(step)) fused = true;
+    const bool looks_at_tokens =
+        std::holds_alternative<Replace>(step) || std::holds_alternative<Metaspace>(step);
+    if (fused && looks_at_tokens) return false;
+    const auto* strip = std::get_if<Strip>(&step);
+    if (fused && strip != nullptr && strip->stop > 0) return false;
+  }
+  return true;
+}
+
+bool Decoder::joins_bytes() const {
+  return steps_.size() == 1 && std::holds_alternative<ByteLevel>(steps_[0]);
+}
+
+}  // namespace zeroplan

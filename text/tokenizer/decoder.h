@@ -1,0 +1,63 @@
+// The "decoder" of a tokenizer.json: from tokens back to text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "text/tokenizer/json_part.h"
+#include "text/tokenizer/pattern.h"
+
+namespace zeroplan {
+
+class Decoder {
+ public:
+  Decoder() = default;  // tokens with blanks between them
+  // `node`: the value of "decoder", nullptr or null for none. Throws Error(kUsage) naming file and
+  // key.
+  static Decoder Read(const JsonNode* node, const std::string& file);
+
+  // Well-formed UTF-8, U+FFFD standing for bytes that are none.
+  std::string Decode(std::vector<std::string> tokens) const;
+
+  // Whether `token` stands for a byte that only the bytes around it make a character of.
+  bool IsBytePart(const std::string& token) const;
+  // Whether it does nothing but join bytes (byte_level.h).
+  bool joins_bytes() const;
+
+  // Whether the text of some tokens is sure to be the start of the text of more, but for runs of
+  // byte parts at its end.
+  bool is_settled_by_next() const;
+
+  // The bytes of a token under ByteLevel.
+  static std::string BytesOf(const std::string& token);
+
+ private:
+  struct ByteLevel {};
+  struct Replace {
+    Pattern pattern;
+    std::string content;
+  };
+  struct ByteFallback {};
+  struct Fuse {};
+  struct Strip {
+    std::string content;  // one character
+    size_t start = 0;
+    size_t stop = 0;
+  };
+  struct Metaspace {
+    std::string replacement;
+    bool prepends = false;
+  };
+  using Step = std::variant<ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace>;
+
+  void Add(JsonPart part);
+  static void Run(const Step& step, std::vector<std::string>* tokens);
+
+  std::vector<Step> steps_;
+  bool is_set_ = false;
+};
+
+}  // namespace zeroplan

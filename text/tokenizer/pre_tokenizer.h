@@ -1,0 +1,124 @@
+// The "pre_tokenizer" of a tokenizer.json: cuts a text into the pieces that merges stay within.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/json_source.h"
+#include "text/tokenizer/json_part.h"
+#include "text/tokenizer/pattern.h"
+
+namespace zeroplan {
+
+// Pieces of a text. Reused from text to text, so that little is allocated.
+class CutText {
+ public:
+  // One piece, all of `text`, which must outlive its use. `at_start`: it is where the input starts.
+  void Reset(std::string_view text, bool at_start);
+
+  // Positions in the text that are to move along where it is changed, rising. After Reset; empty
+  // unless somebody asks.
+  void set_borders(std::vector<size_t> borders) { borders_ = std::move(borders); }
+  const std::vector<size_t>& borders() const { return borders_; }
+
+  std::string_view text() const { return text_; }
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  std::string_view at(const Piece& piece) const {
+    return text_.substr(piece.begin, piece.end - piece.begin);
+  }
+
+  // Cuts each piece where `pattern` is found.
+  void Split(const Pattern& pattern, SplitBehavior behavior, bool invert);
+  // Keeps what `cut` appends for each piece.
+  template <typename CutPiece>
+  void CutEach(CutPiece cut) {
+    scratch_.clear();
+    for (const Piece& piece : pieces_) cut(piece, &scratch_);
+    pieces_.swap(scratch_);
+  }
+  // Replaces each piece by what `change(piece, is_first, out)` appends; is_first: the piece is
+  // where the input starts. REQUIRES: of a piece's start it makes the start of what it makes of the
+  // piece.
+  template <typename Change>
+  void ChangeEach(Change change) {
+    std::string changed;
+    changed.reserve(text_.size() + text_.size() / 2);
+    const bool starts = at_start_ && !pieces_.empty() && pieces_[0].begin == 0;
+    auto border = borders_.begin();
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const size_t begin = changed.size();
+      for (; border != borders_.end() && *border < pieces_[i].end; ++border) {
+        if (*border <= pieces_[i].begin) {
+          *border = begin;
+          continue;
+        }
+        change(text_.substr(pieces_[i].begin, *border - pieces_[i].begin), starts && i == 0,
+               &changed);
+        *border = changed.size();
+        changed.resize(begin);
+      }
+      change(at(pieces_[i]), starts && i == 0, &changed);
+      pieces_[i] = {begin, changed.size()};
+    }
+    std::fill(border, borders_.end(), changed.size());
+    storage_.swap(changed);
+    text_ = storage_;
+    at_start_ = starts;
+  }
+
+ private:
+  std::string_view text_;
+  std::string storage_;
+  bool at_start_ = false;
+  std::vector<Piece> pieces_, scratch_;
+  std::vector<size_t> borders_;
+  std::vector<Part> parts_;
+};
+
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;  // leaves the text whole
+  // `node`: the value of "pre_tokenizer", nullptr or null for none. Throws Error(kUsage) naming
+  // file and key.
+  static PreTokenizer Read(const JsonNode* node, const std::string& file);
+
+  // Whether pieces end up as spelt bytes (byte_level.h), and that as the last thing.
+  bool ends_in_bytes() const;
+  // Whether it asks where the input starts.
+  bool asks_for_start() const;
+
+  // Cuts `text`. With `keep_bytes` the spelling of bytes that is the last step is left out.
+  // REQUIRES: text was Reset; keep_bytes only if ends_in_bytes().
+  void Run(bool keep_bytes, CutText* text) const;
+
+ private:
+  struct Split {
+    Pattern pattern;
+    SplitBehavior behavior = SplitBehavior::kIsolated;
+    bool invert = false;
+  };
+  struct ByteLevel {
+    bool add_prefix_space = false;
+    bool use_regex = false;
+  };
+  enum class PrependScheme { kAlways, kFirst, kNever };
+  struct Metaspace {
+    std::string replacement;
+    PrependScheme prepend = PrependScheme::kAlways;
+    bool split = true;
+  };
+  struct Whitespace {};
+  using Step = std::variant<Split, ByteLevel, Metaspace, Whitespace>;
+
+  void Add(JsonPart part);
+  static Metaspace ReadMetaspace(JsonPart* part);
+  static void RunMetaspace(const Metaspace& step, CutText* text);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace zeroplan

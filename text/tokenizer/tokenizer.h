@@ -1,0 +1,104 @@
+// Text to token ids and back, as the tokenizer.json of a Hugging Face model folder says: byte pair
+// encoding over bytes (GPT-2, Llama 3, Qwen, SmolLM2) or over characters with bytes to fall back on
+// (Llama 2, Mistral, TinyLlama). Ids are those of the PyPI package `tokenizers` (0.23.3).
+//
+// What a file asks for that is not supported is refused by name, with two exceptions: offsets of
+// tokens in the text, which nobody asks for, and templates for pairs of texts.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/sha256.h"
+#include "text/tokenizer/added_tokens.h"
+
+namespace zeroplan {
+
+// Bytes [begin, end) of a text.
+struct TextSpan {
+  size_t begin = 0;
+  size_t end = 0;
+  friend bool operator==(const TextSpan&, const TextSpan&) = default;
+};
+
+// Thread-safe. Copies share what was read.
+class Tokenizer {
+ public:
+  // `path`: a tokenizer.json, or the folder that has it. Throws Error(kUsage) naming file, line and
+  // key of what cannot be read or is not supported.
+  static Tokenizer FromFile(const std::filesystem::path& path);
+  // The text of such a file; `source` is what errors call it.
+  static Tokenizer FromText(std::string_view text, const std::string& source);
+
+  // The ids of `text`. Bytes that are no UTF-8 are read as U+FFFD, as Python's
+  // bytes.decode("utf-8", errors="replace") puts them. Added tokens are found in the text, special
+  // ones too. `add_special_tokens`: with those that the file's template puts around a text. Throws
+  // Error(kUsage) for a character that neither the vocabulary nor the file's unk_token covers, and
+  // for a regular expression that gives up.
+  std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const;
+  // The same without tokens around the text, and for each id 1 if it has something of one of
+  // `spans`, else 0. A token that lies across a span's border has: as in transformers' assistant
+  // masks. What a normalizer puts together across a border counts as behind it. REQUIRES: `text` is
+  // well-formed UTF-8; spans rise, do not overlap, and lie within it.
+  std::vector<int32_t> EncodeMarked(std::string_view text, std::span<const TextSpan> spans,
+                                    std::vector<uint8_t>* marked) const;
+  // The ids of each text, in order, made by `threads` threads (0: one a processor).
+  std::vector<std::vector<int32_t>> EncodeMany(std::span<const std::string_view> texts,
+                                               bool add_special_tokens, int threads) const;
+
+  // The text of `ids`, well-formed UTF-8; U+FFFD stands for bytes that are none. Ids that no token
+  // has are left out, as `tokenizers` does.
+  std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+
+  // The largest id + 1: what a model's vocabulary must have at least.
+  int32_t vocab_size() const;
+  // By its spelling in the file ("Ġthe", "<|im_end|>").
+  std::optional<int32_t> TokenId(std::string_view token) const;
+  // nullopt: no token has that id.
+  std::optional<std::string> TokenText(int32_t id) const;
+  const std::vector<AddedToken>& added_tokens() const;
+  bool IsSpecial(int32_t id) const;
+
+  // Of all in the file that decides ids, whatever its layout: two files of one digest give the same
+  // ids for every text.
+  const Sha256Digest& digest() const;
+
+ private:
+  friend class TextStream;
+  struct Parts;
+
+  explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+
+  std::shared_ptr<const Parts> parts_;
+};
+
+// Text of tokens as they are made: what Push and Finish return, one after the other, is what Decode
+// makes of all ids.
+class TextStream {
+ public:
+  TextStream(Tokenizer tokenizer, bool skip_special_tokens);
+
+  // What is certain of the text with one token more: whole characters only. Nothing before Finish
+  // where a decoder changes the end of a text or looks across tokens.
+  std::string Push(int32_t id);
+  // What is left. Afterwards a new text starts.
+  std::string Finish();
+
+ private:
+  std::string PushBytes(const std::string& token);
+  std::string PushPending();
+
+  Tokenizer tokenizer_;
+  bool skip_special_tokens_;
+  std::string bytes_;  // with a decoder that joins bytes: of a character that is not complete
+  // Otherwise: the last tokens whose text was returned, and those after them.
+  std::vector<std::string> shown_, pending_;
+};
+
+}  // namespace zeroplan

@@ -1,0 +1,181 @@
+#include "text/tokenizer/unicode.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+using enum Category;
+constexpr auto kCase = static_cast<Category>(kCategories);
+
+struct CategoryRun {
+  char32_t first;
+  Category category;
+};
+constexpr CategoryRun kRuns[] = {
+#include "text/tokenizer/unicode_categories.inc"
+};
+constexpr CodePointRange kInert[] = {
+#include "text/tokenizer/unicode_inert.inc"
+};
+constexpr CodePointRange kPunctuation[] = {
+#include "text/tokenizer/unicode_punctuation.inc"
+};
+constexpr CodePointRange kWhiteSpace[] = {
+    {0x09, 0x0D},     {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+    {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
+// Word characters of Oniguruma that are no letter, mark, digit, letter number or connector.
+constexpr CodePointRange kOtherAlphabetic[] = {
+    {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+constexpr CodePointRange kWordNumbers[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
+// Digits that are newer than the version of Unicode in Oniguruma, but not in Rust.
+constexpr CodePointRange kNewDigits[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
+
+const std::vector<uint8_t>& CategoryBytes() {
+  static const auto* bytes = [] {
+    auto* all = new std::vector<uint8_t>(kCodePoints);
+    for (size_t i = 0; i < std::size(kRuns); ++i) {
+      const char32_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1].first : kCodePoints;
+      for (char32_t c = kRuns[i].first; c < end; ++c) {
+        const Category turn = (c - kRuns[i].first) % 2 == 0 ? kLu : kLl;
+        (*all)[c] = static_cast<uint8_t>(kRuns[i].category == kCase ? turn : kRuns[i].category);
+      }
+    }
+    return all;
+  }();
+  return *bytes;
+}
+
+TextClass ClassOf(char32_t code_point) {
+  const Category category = CategoryOf(code_point);
+  if (Contains(kWhiteSpace, code_point)) return TextClass::kSpace;
+  if (category <= kLo) return TextClass::kLetter;
+  if (category >= kNd && category <= kNo) return TextClass::kNumber;
+  return TextClass::kOther;
+}
+
+void Append(std::span<const CodePointRange> ranges, CodePointSet* set) {
+  set->insert(set->end(), ranges.begin(), ranges.end());
+}
+
+}  // namespace
+
+const std::string_view kCategoryNames[kCategories] = {
+    "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
+    "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+
+CodePointBytes::CodePointBytes(std::span<const uint8_t> values) {
+  ZEROPLAN_CHECK(values.size() == kCodePoints);
+  std::map<std::string, uint16_t, std::less<>> known;
+  for (size_t begin = 0; begin < values.size(); begin += 256) {
+    const std::string page(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                           values.begin() + static_cast<std::ptrdiff_t>(begin + 256));
+    const auto [at, is_new] = known.emplace(page, static_cast<uint16_t>(known.size()));
+    if (is_new) bytes_.insert(bytes_.end(), page.begin(), page.end());
+    pages_.push_back(at->second);
+  }
+}
+
+Category CategoryOf(char32_t code_point) {
+  static const auto* table = new CodePointBytes(CategoryBytes());
+  return static_cast<Category>((*table)[code_point]);
+}
+
+const CodePointBytes& TextClasses() {
+  static const auto* table = [] {
+    std::vector<uint8_t> classes(kCodePoints);
+    for (char32_t c = 0; c < kCodePoints; ++c) classes[c] = static_cast<uint8_t>(ClassOf(c));
+    return new CodePointBytes(classes);
+  }();
+  return *table;
+}
+
+CodePointSet Normalized(CodePointSet ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
+  CodePointSet out;
+  for (const CodePointRange& range : ranges) {
+    if (!out.empty() && range.first <= out.back().last + 1) {
+      out.back().last = std::max(out.back().last, range.last);
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
+CodePointSet Complement(const CodePointSet& set) {
+  CodePointSet out;
+  char32_t next = 0;
+  for (const CodePointRange& range : set) {
+    if (next < range.first) out.push_back({next, range.first - 1});
+    next = range.last + 1;
+  }
+  if (next < kCodePoints) out.push_back({next, kCodePoints - 1});
+  return out;
+}
+
+CodePointSet Intersection(const CodePointSet& a, const CodePointSet& b) {
+  CodePointSet either = Complement(a);
+  Append(Complement(b), &either);
+  return Complement(Normalized(std::move(either)));
+}
+
+bool Contains(std::span<const CodePointRange> set, char32_t code_point) {
+  const auto after = std::upper_bound(
+      set.begin(), set.end(), code_point,
+      [](char32_t value, const CodePointRange& range) { return value < range.first; });
+  return after != set.begin() && code_point <= std::prev(after)->last;
+}
+
+std::span<const CodePointRange> WhiteSpace() { return kWhiteSpace; }
+
+const CodePointSet& WordCharacters() {
+  static const auto* set = [] {
+    CodePointSet all(std::begin(kOtherAlphabetic), std::end(kOtherAlphabetic));
+    Append(kWordNumbers, &all);
+    for (const char* name : {"L", "M", "Nd", "Nl", "Pc"}) Append(CategorySet(name), &all);
+    return new CodePointSet(Normalized(std::move(all)));
+  }();
+  return *set;
+}
+
+bool IsRustWordCharacter(char32_t code_point) {
+  if (code_point == 0x200C || code_point == 0x200D) return true;
+  return Contains(WordCharacters(), code_point) && !Contains(kWordNumbers, code_point);
+}
+
+bool IsRustNumeric(char32_t code_point) {
+  const Category category = CategoryOf(code_point);
+  return (category >= kNd && category <= kNo) || Contains(kNewDigits, code_point);
+}
+
+bool IsPunctuation(char32_t code_point) { return Contains(kPunctuation, code_point); }
+
+bool IsInertInNormalization(char32_t code_point) {
+  return Contains(kInert, code_point) || CategoryOf(code_point) == kCn;
+}
+
+CodePointSet CategorySet(std::string_view name) {
+  CodePointSet set;
+  std::vector<bool> wanted(kCategories);
+  for (size_t i = 0; i < kCategories; ++i) {
+    wanted[i] = kCategoryNames[i] == name || (name.size() == 1 && kCategoryNames[i][0] == name[0]);
+  }
+  const std::vector<uint8_t>& bytes = CategoryBytes();
+  for (char32_t c = 0; c < kCodePoints; ++c) {
+    if (!wanted[bytes[c]]) continue;
+    if (!set.empty() && set.back().last + 1 == c) {
+      set.back().last = c;
+    } else {
+      set.push_back({c, c});
+    }
+  }
+  return set;
+}
+
+}  // namespace zeroplan
