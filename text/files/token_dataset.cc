@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // Tokens that one look takes: few enough to stay in the cache, enough for vectors.
 constexpr size_t kLookTokens = 4096;
 // Of a mapped file, read ahead and then let go.
-constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 // So many tokens of a bare file show what size they have.
 constexpr uint64_t kTellingTokens = 4096;
 
@@ -182,7 +182,7 @@ uint64_t TokenDataset::CheckVocab(int part, int parts, uint64_t budget_bytes) co
                            ? 1
                            : static_cast<double>(bytes) / static_cast<double>(budget_bytes);
   for (const auto& [piece, first, last] : shares) {
-    const uint64_t block = kBlockBytes / piece->token_bytes;
+    const uint64_t block = kReadBytes / piece->token_bytes;
     const auto stride = static_cast<uint64_t>(static_cast<double>(block) * apart);
     for (uint64_t at = first; at < last; at += stride) {
       const uint64_t count = std::min(block, last - at);
