@@ -17,7 +17,7 @@ def token_file_name(vocab):
     return "tokens.bin" if vocab <= 1 << 16 else "tokens.u32"
 
 
-SECTIONS_MARK = 0x4345535A  # docs/data-and-checkpoints.md
+SECTIONS_MARK = 0x4345535A  # docs/data.md
 
 
 def write_tokens(path, tokens, begins=None):

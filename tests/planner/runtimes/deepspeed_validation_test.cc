@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-// The table of docs/runtimes.md.
+// deepspeed-memory of tests/data/runtimes/predicted.txt.
 std::string ValidationTable(const std::vector<DeepSpeedRow>& rows) {
   std::string table =
       "| run: micro-batch x micro-steps x sequence | initialisation | allocated | reserved | "
@@ -123,8 +123,8 @@ TEST_CASE("DeepSpeedFootprint: device memory with each run left out of the fit")
   CHECK(errors.worst < 0.098);
 }
 
-TEST_CASE("docs/runtimes.md holds the table as it is predicted now") {
-  CheckDocsHold(ValidationTable(LoadDeepSpeedRows()));
+TEST_CASE("predicted.txt holds DeepSpeed's memory as it is predicted") {
+  CheckDataHolds(ValidationTable(LoadDeepSpeedRows()));
 }
 
 TEST_CASE("print predicted beside measured of other runtimes" * doctest::skip()) {

@@ -151,8 +151,8 @@ TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole param
   CHECK(Fsdp2Footprint(run).StepAllocatedBytes() > reduced);
 }
 
-TEST_CASE("docs/runtimes.md holds the FSDP2 table as it is predicted now") {
-  CheckDocsHold(Table(LoadFsdp2Rows()));
+TEST_CASE("predicted.txt holds FSDP2's memory as it is predicted") {
+  CheckDataHolds(Table(LoadFsdp2Rows()));
 }
 
 TEST_CASE("print predicted beside measured of FSDP2" * doctest::skip()) {

@@ -282,8 +282,8 @@ std::vector<TimedRow> LoadPublishedRows() {
   return rows;
 }
 
-void CheckDocsHold(const std::string& table) {
-  std::ifstream in(SourcePath("docs/runtimes.md"));
+void CheckDataHolds(const std::string& table) {
+  std::ifstream in(SourcePath("tests/data/runtimes/predicted.txt"));
   std::stringstream text;
   text << in.rdbuf();
   std::istringstream lines(table);

@@ -81,7 +81,7 @@ struct Errors {
 
 inline double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-// Each line of `table` is in docs/runtimes.md.
-void CheckDocsHold(const std::string& table);
+// Each line of `table` is in tests/data/runtimes/predicted.txt.
+void CheckDataHolds(const std::string& table);
 
 }  // namespace zeroplan

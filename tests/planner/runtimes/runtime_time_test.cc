@@ -403,15 +403,15 @@ TEST_CASE("TorchMachineLacks: a network for several nodes") {
   CHECK(TorchMachineLacks(hardware, {16, 8}) == "network.bandwidth_per_node");
 }
 
-TEST_CASE("docs/runtimes.md holds the tables of step times as they are predicted now") {
+TEST_CASE("predicted.txt holds the step times as they are predicted") {
   const std::vector<TimedRow> rows = LoadTimedRows();
-  CheckDocsHold(TimeTable(rows));
-  CheckDocsHold(TimeTable(LoadChosenRows()));
-  CheckDocsHold(TimeTable(LoadOtherRows()));
-  CheckDocsHold(GroupTable(ByGroup(rows, {})));
-  CheckDocsHold(GroupTable(Published()));
-  CheckDocsHold(GroupTable(CrossValidate(rows, Labels(rows))));
-  CheckDocsHold(GroupTable(CrossValidate(rows, Models(rows))));
+  CheckDataHolds(TimeTable(rows));
+  CheckDataHolds(TimeTable(LoadChosenRows()));
+  CheckDataHolds(TimeTable(LoadOtherRows()));
+  CheckDataHolds(GroupTable(ByGroup(rows, {})));
+  CheckDataHolds(GroupTable(Published()));
+  CheckDataHolds(GroupTable(CrossValidate(rows, Labels(rows))));
+  CheckDataHolds(GroupTable(CrossValidate(rows, Models(rows))));
 }
 
 TEST_CASE("print constants fitted to the measured step times" * doctest::skip()) {
