@@ -1,11 +1,12 @@
 // Runs a folder's tests. What a test case writes to stderr is shown only if it fails: tests of what
-// goes wrong make hundreds of warnings, among which a failure would not be found.
+// goes wrong make hundreds of warnings, among which a failure would not be found. A filter that finds
+// no test case fails.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
 
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 namespace {
@@ -42,9 +43,13 @@ class HeldStderr : public doctest::IReporter {
     held_ = nullptr;
   }
 
+  static inline unsigned cases_run = 0;
+
   void report_query(const doctest::QueryData& /*data*/) override {}
   void test_run_start() override {}
-  void test_run_end(const doctest::TestRunStats& /*stats*/) override {}
+  void test_run_end(const doctest::TestRunStats& stats) override {
+    cases_run = stats.numTestCasesPassingFilters;
+  }
   void test_case_reenter(const doctest::TestCaseData& /*data*/) override {}
   void test_case_exception(const doctest::TestCaseException& /*exception*/) override {}
   void subcase_start(const doctest::SubcaseSignature& /*subcase*/) override {}
@@ -70,3 +75,11 @@ class HeldStderr : public doctest::IReporter {
 REGISTER_LISTENER("held_stderr", 1, HeldStderr);
 
 }  // namespace
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  const int code = context.run();
+  if (context.shouldExit() || HeldStderr::cases_run > 0) return code;
+  std::fputs("zeroplan: no test case passes these filters\n", stderr);
+  return 1;
+}
