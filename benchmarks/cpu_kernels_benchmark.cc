@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/kernel_call.h"

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/families/gpt2/gpt2.h"
 #include "core/lowering/lower.h"
 #include "executor/engine/engine.h"

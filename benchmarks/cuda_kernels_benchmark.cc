@@ -29,7 +29,7 @@
 
 #include "benchmarks/attention_shapes.h"
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/convert.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
 #include "core/program/fingerprint.h"

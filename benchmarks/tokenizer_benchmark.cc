@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/base/hash.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "tests/tokenizer_parity/sized_texts.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

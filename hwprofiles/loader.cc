@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 #include "hwprofiles/field_reader.h"
 #include "hwprofiles/parts.h"
 #include "hwprofiles/sanity.h"

@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "core/base/error.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "hwprofiles/fields.h"
 #include "hwprofiles/loader.h"

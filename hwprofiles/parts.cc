@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/json_error.h"
-#include "core/base/nearest_name.h"
+#include "core/base/json_source.h"
+#include "core/base/strings.h"
 #include "hwprofiles/embedded.h"
 #include "hwprofiles/units.h"
 

@@ -7,7 +7,7 @@
 #include "cli/estimate_request.h"
 #include "cli/plan/largest.h"
 #include "cli/plan/plan_answer.h"
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/base/version.h"
 #include "library/ask.h"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/seconds_since.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 
 namespace zeroplan {

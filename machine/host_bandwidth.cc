@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 #include "machine/memory_info.h"
 

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/base/cache_folder.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 

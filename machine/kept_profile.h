@@ -23,7 +23,7 @@ struct MachineIdentity {
 MachineIdentity IdentityOf(std::vector<DetectedGpu> gpus);
 
 // Where the profile of so many GPUs of this host is kept, in CacheFolder
-// (core/base/cache_folder.h);
+// (core/base/files.h);
 // "" if nothing is. One file a host and number of GPUs: homes are shared between hosts.
 std::string KeptProfileFile(size_t gpus);
 

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "core/base/error.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

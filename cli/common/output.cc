@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/files.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 
 namespace zeroplan {

@@ -18,7 +18,7 @@ void WriteOutput(const std::string& file, std::string_view text);
 // Ends the process by SIGPIPE (141 in a shell) if that happened: what was printed is not whole.
 void EndIfReaderGone();
 
-// The same as WriteOutput of text for people: what others named is escaped (core/base/printable.h),
+// The same as WriteOutput of text for people: what others named is escaped (core/base/strings.h),
 // and on a terminal lines are fitted to it. `coloured`: the text has colours of zeroplan's own in
 // it, and whoever made it escaped the rest.
 void WriteReport(const std::string& file, std::string_view text, bool coloured = false);

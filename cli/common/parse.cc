@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 
 namespace zeroplan {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/own_arguments.h"
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 void AddReportOption(Command& command, const char* group, const char* shows, std::string& file) {

@@ -5,9 +5,8 @@
 #include <algorithm>
 
 #include "cli/common/output.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
-#include "core/base/utf8.h"
 
 namespace zeroplan {
 namespace {

@@ -8,7 +8,7 @@
 namespace zeroplan {
 
 // Where stdout is no terminal each byte goes there as it is. On one, lines are broken between words
-// to fit it, control characters are escaped (core/base/printable.h), and a word is shown once it is
+// to fit it, control characters are escaped (core/base/strings.h), and a word is shown once it is
 // whole.
 class TextFlow {
  public:

@@ -16,7 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "planner/plan/plan_file.h"
 
 namespace zeroplan {

@@ -14,7 +14,7 @@
 #include "cli/doctor/limited_child.h"
 #include "cli/executor_commands.h"
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "machine/detect.h"
 #include "machine/kept_profile.h"

@@ -16,7 +16,7 @@
 #include <exception>
 
 #include "core/base/error.h"
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 

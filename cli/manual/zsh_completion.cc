@@ -2,7 +2,7 @@
 
 #include "cli/manual/completion.h"
 #include "cli/manual/shell_words.h"
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

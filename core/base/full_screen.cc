@@ -13,7 +13,7 @@
 #include <deque>
 #include <mutex>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 
 namespace zeroplan {

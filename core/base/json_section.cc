@@ -5,7 +5,7 @@
 #include <cmath>
 #include <variant>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

@@ -14,8 +14,7 @@
 #include <cstring>
 
 #include "core/base/full_screen.h"
-#include "core/base/printable.h"
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

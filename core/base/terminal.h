@@ -38,7 +38,7 @@ size_t BytesThatFit(std::string_view text, size_t columns);
 // a line is broken behind a '/' or ',' where it has one. 0 columns: as it is.
 std::string FitLines(std::string_view text, size_t columns);
 
-// What a stream of messages gets of `text`: escaped (core/base/printable.h), and, on a terminal,
+// What a stream of messages gets of `text`: escaped (core/base/strings.h), and, on a terminal,
 // fitted to it. `wipe`: after wiping the terminal's line, where another process may show progress.
 std::string MessageFor(int fd, std::string_view text, bool wipe = false);
 

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 #include "core/config/zero_config.h"
 
 namespace zeroplan {

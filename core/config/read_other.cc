@@ -1,7 +1,7 @@
 // activation_checkpointing, and keys that do not steer a run.
 #include <algorithm>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "core/config/reader_state.h"
 

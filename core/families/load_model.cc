@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/base/log.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_meta.h"

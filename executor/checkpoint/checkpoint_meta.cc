@@ -10,7 +10,6 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/hex.h"
 #include "core/base/json_source.h"
 #include "core/families/families.h"
 #include "core/model/model_fields.h"

@@ -14,8 +14,8 @@
 #include <string>
 #include <utility>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_meta.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 
 namespace zeroplan {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/base/dtype.h"
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "core/model/model_spec.h"
 
 namespace zeroplan {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 #include "executor/checkpoint/state_io.h"

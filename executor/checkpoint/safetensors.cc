@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/safetensors_header.h"
 #include "executor/kernels/convert.h"

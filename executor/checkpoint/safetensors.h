@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "text/files/mapped_file.h"
 
 namespace zeroplan {

@@ -10,8 +10,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/checkpoint_folder.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
+#include "core/base/files.h"
 #include "core/base/json_source.h"
 #include "executor/checkpoint/safetensors.h"
 

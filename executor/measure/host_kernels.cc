@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/measure/adam_program.h"
 #include "executor/measure/host_array.h"

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 #include "executor/kernels/thread_pool.h"
 #include "executor/measure/host_array.h"

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 
 namespace zeroplan {
 namespace {

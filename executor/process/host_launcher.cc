@@ -21,8 +21,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/base/hex.h"
-#include "core/base/shell_word.h"
+#include "core/base/hash.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "executor/process/host_agent.h"
 #include "executor/process/pipe_lines.h"

@@ -21,7 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
-#include "core/base/hex.h"
+#include "core/base/hash.h"
 #include "core/base/terminal.h"
 #include "executor/process/connection.h"
 #include "executor/process/forwarded_signal.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "executor/process/host_list.h"
 
 namespace zeroplan {

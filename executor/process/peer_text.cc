@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 

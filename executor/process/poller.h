@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 

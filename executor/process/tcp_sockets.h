@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "executor/process/connection.h"
 
 namespace zeroplan {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "core/program/layout.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/state_io.h"

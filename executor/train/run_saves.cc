@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/seconds_since.h"
+#include "core/base/timing.h"
 #include "core/program/save_copy.h"
 #include "executor/train/group_save.h"
 

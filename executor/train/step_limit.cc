@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 
 namespace zeroplan {
 

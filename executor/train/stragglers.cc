@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 
 namespace zeroplan {
 

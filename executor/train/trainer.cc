@@ -10,8 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/median.h"
-#include "core/base/seconds_since.h"
+#include "core/base/timing.h"
 #include "core/model/model_flops.h"
 #include "core/program/fingerprint.h"
 #include "executor/checkpoint/checkpoint_folder.h"

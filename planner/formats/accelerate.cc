@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 #include "planner/formats/format_parts.h"
 
 namespace zeroplan {

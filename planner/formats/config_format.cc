@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/kept_keys.h"
 #include "planner/formats/format_parts.h"

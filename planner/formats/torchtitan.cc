@@ -6,7 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "core/base/shell_word.h"
+#include "core/base/strings.h"
 #include "core/model/model_family.h"
 #include "planner/formats/format_parts.h"
 

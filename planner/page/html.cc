@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "core/base/version.h"
 #include "planner/page/page_style.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 #include "planner/page/charts.h"
 #include "planner/page/svg.h"

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 #include "core/base/version.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/families/families.h"

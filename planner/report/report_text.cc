@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/json_error.h"
+#include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "planner/runs/metric_fields.h"
 
 namespace zeroplan {

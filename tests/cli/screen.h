@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "tests/paths.h"
 
 namespace zeroplan {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <thread>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/paths.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "tests/fuzz/need.h"
 #include "text/documents/chat_template.h"
 #include "text/tokenizer/tokenizer.h"

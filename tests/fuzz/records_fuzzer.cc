@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
 #include "text/documents/document_source.h"

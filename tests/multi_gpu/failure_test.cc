@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "tests/multi_gpu/gpu_training.h"
 
 namespace zeroplan {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_source.h"
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

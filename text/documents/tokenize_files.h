@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
 

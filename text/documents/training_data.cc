@@ -12,11 +12,10 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/base/hex.h"
+#include "core/base/files.h"
+#include "core/base/hash.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/base/sha256.h"
-#include "core/base/unique_fd.h"
 #include "text/documents/document_source.h"
 #include "text/documents/tokenize_files.h"
 #include "text/files/files_below.h"

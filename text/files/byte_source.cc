@@ -11,9 +11,8 @@
 #include <cstring>
 #include <vector>
 
-#include "core/base/durable_file.h"
 #include "core/base/error.h"
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 
 namespace zeroplan {
 namespace {

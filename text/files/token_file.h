@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 #include "text/files/mapped_file.h"
 
 namespace zeroplan {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/text_functions.h"
 

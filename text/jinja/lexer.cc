@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 
 namespace zeroplan::jinja {
 namespace {

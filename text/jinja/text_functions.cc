@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/jinja/lexer.h"
 
 namespace zeroplan::jinja {

@@ -5,8 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/base/printable.h"
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {

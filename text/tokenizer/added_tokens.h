@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/base/json_source.h"
-#include "core/base/sha256.h"
 #include "text/tokenizer/bpe_model.h"
 #include "text/tokenizer/normalizer.h"
 

@@ -4,8 +4,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/byte_level.h"
 
 namespace zeroplan {

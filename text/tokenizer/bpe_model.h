@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/base/json_source.h"
-#include "core/base/sha256.h"
 #include "text/tokenizer/merge_table.h"
 
 namespace zeroplan {

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

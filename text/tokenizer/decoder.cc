@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/byte_level.h"
 
 namespace zeroplan {

@@ -1,6 +1,6 @@
 #include "text/tokenizer/json_part.h"
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/unicode.h"
 

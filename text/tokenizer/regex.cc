@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/regex_syntax.h"
 #include "text/tokenizer/unicode.h"
 

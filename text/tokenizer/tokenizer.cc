@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_section.h"
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/files/mapped_file.h"
 #include "text/tokenizer/bpe_model.h"
 #include "text/tokenizer/decoder.h"

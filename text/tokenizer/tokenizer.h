@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 #include "text/tokenizer/added_tokens.h"
 
 namespace zeroplan {

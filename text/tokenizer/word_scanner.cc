@@ -1,6 +1,6 @@
 #include "text/tokenizer/word_scanner.h"
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {

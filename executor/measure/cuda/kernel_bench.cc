@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "core/base/units.h"
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/gemm/gemm_cache_file.h"

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
 #include "executor/measure/scales.h"

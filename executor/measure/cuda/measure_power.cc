@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "core/base/error.h"
-#include "core/base/seconds_since.h"
+#include "core/base/timing.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/energy_meter.h"
 #include "executor/measure/cuda/spin.h"

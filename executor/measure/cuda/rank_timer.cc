@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "executor/measure/cuda/spin.h"
 
 namespace zeroplan {

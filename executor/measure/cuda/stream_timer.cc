@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "executor/device/cuda/graph_capture.h"
 #include "executor/measure/cuda/spin.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/log.h"
-#include "core/base/nearest_name.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

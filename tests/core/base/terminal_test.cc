@@ -8,7 +8,7 @@
 
 #include <cstdlib>
 
-#include "core/base/printable.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {

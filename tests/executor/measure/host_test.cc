@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/base/median.h"
+#include "core/base/timing.h"
 #include "executor/measure/measure_host.h"
 
 namespace zeroplan {

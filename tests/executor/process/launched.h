@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/unique_fd.h"
+#include "core/base/files.h"
 #include "tests/paths.h"
 
 namespace zeroplan {

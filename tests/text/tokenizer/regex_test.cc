@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/utf8.h"
+#include "core/base/strings.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "text/tokenizer/pattern.h"

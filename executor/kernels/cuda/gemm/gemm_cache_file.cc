@@ -9,7 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/base/cache_folder.h"
+#include "core/base/files.h"
 #include "core/base/log.h"
 
 namespace zeroplan {

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "core/base/hex.h"
+#include "core/base/hash.h"
 
 namespace zeroplan {
 
@@ -26,7 +26,7 @@ struct GemmCacheContent {
   std::map<std::string, FusionChoice> fusions;
 };
 
-// Where tuned algorithms are kept unless told otherwise: CacheFolder (core/base/cache_folder.h).
+// Where tuned algorithms are kept unless told otherwise: CacheFolder (core/base/files.h).
 std::string DefaultCacheFolder();
 
 // <folder>/gemm-<gpu name>-cublaslt<version>.json, the name's odd characters made '-'.

@@ -1,5 +1,6 @@
-// Writing files so that a reader, and a machine that loses power, sees all of a file or nothing of
-// it: write under a temporary name, fsync, rename, fsync the folder.
+// File descriptors, the folder of what zeroplan keeps, and writing files so that a reader, and a
+// machine that loses power, sees all of a file or nothing of it: write under a temporary name,
+// fsync, rename, fsync the folder.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +8,38 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/base/error.h"
-#include "core/base/unique_fd.h"
 
 namespace zeroplan {
+
+// Owner of a file descriptor. Move-only; the destructor closes and ignores what close says (whoever
+// needs to know calls Close).
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  ~UniqueFd() { Close(); }
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.Release()) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    const int fd = other.Release();
+    Close();
+    fd_ = fd;
+    return *this;
+  }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }
+  // Returns 0 or the errno of close. The descriptor is gone either way.
+  int Close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
 
 // The steps of a save that touch the file system.
 enum class IoStep : uint8_t {
@@ -109,5 +136,10 @@ class TemporaryFile {
   std::filesystem::path path_;
   bool committed_ = false;
 };
+
+// Where zeroplan keeps what it found out about this machine, so that it need not find out again:
+// $ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zeroplan, else ~/.cache/zeroplan; empty (keep nothing)
+// if none of them is set. The folder need not be there.
+std::string CacheFolder();
 
 }  // namespace zeroplan

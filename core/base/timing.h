@@ -1,4 +1,4 @@
-// Medians: what stands for several timings of one thing.
+// Wall time that passed, and medians: what stands for several timings of one thing.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,10 @@
 #include <vector>
 
 namespace zeroplan {
+
+inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
 
 // Of an even number the mean of the two in the middle; 0 of none.
 inline double Median(std::vector<double> values) {
@@ -23,8 +27,7 @@ double MedianSeconds(int rounds, Fn&& run) {
   for (int i = 0; i < rounds; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     run();
-    seconds.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    seconds.push_back(SecondsSince(begin));
   }
   return Median(std::move(seconds));
 }

@@ -1,4 +1,4 @@
-#include "core/base/cache_folder.h"
+#include "core/base/files.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // Against the examples of the standards: FIPS 180-4 (as NIST publishes them) and RFC 4231.
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>

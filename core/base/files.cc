@@ -1,4 +1,4 @@
-#include "core/base/durable_file.h"
+#include "core/base/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -178,6 +179,30 @@ void TemporaryFile::Commit(IoHook* hook) {
   RenamePath(path_, target_, hook);
   committed_ = true;
   SyncFolder(ParentFolder(target_), hook);
+}
+
+int UniqueFd::Close() noexcept {
+  if (fd_ < 0) return 0;
+  // Not repeated on EINTR: Linux has closed the descriptor by then, and another thread may own its
+  // number already.
+  const int result = ::close(Release());
+  return result == 0 || errno == EINTR ? 0 : errno;
+}
+
+namespace {
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+std::string CacheFolder() {
+  if (std::string folder = Variable("ZEROPLAN_CACHE_DIR"); !folder.empty()) return folder;
+  if (std::string base = Variable("XDG_CACHE_HOME"); !base.empty()) return base + "/zeroplan";
+  if (std::string home = Variable("HOME"); !home.empty()) return home + "/.cache/zeroplan";
+  return "";
 }
 
 }  // namespace zeroplan

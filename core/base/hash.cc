@@ -1,4 +1,6 @@
-#include "core/base/sha256.h"
+#include "core/base/hash.h"
+
+#include <fmt/format.h>
 
 #include <bit>
 
@@ -50,6 +52,14 @@ void Compress(State& state, const uint8_t* block) {
 }
 
 }  // namespace
+
+std::string BytesToHex(const void* bytes, size_t count) {
+  std::string hex;
+  for (size_t i = 0; i < count; ++i) {
+    hex += fmt::format("{:02x}", static_cast<const unsigned char*>(bytes)[i]);
+  }
+  return hex;
+}
 
 Sha256Digest Sha256(std::string_view bytes) {
   State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
