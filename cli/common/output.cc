@@ -62,7 +62,7 @@ void WriteThrough(const std::string& file, std::string_view text) {
 
 }  // namespace
 
-void WriteOutput(const std::string& file, std::string_view text) {
+void WriteData(const std::string& file, std::string_view text) {
   if (file.empty()) {
     if (g_reader_gone) return;
     HideProgress();  // it may be on the same terminal
@@ -80,13 +80,18 @@ void WriteOutput(const std::string& file, std::string_view text) {
   if (fs::exists(status)) fs::permissions(target, status.permissions(), error);
 }
 
+void WriteOutput(const std::string& file, std::string_view text) {
+  WriteData(file, NameFields(text));
+}
+
 void EndIfReaderGone() {
   if (g_reader_gone) EndBySigpipe();
 }
 
 void WriteReport(const std::string& file, std::string_view text, bool coloured) {
-  const std::string shown = coloured ? std::string(text) : Escaped(text);
-  WriteOutput(file, file.empty() ? FitLines(shown, TerminalColumns(STDOUT_FILENO)) : shown);
+  const std::string named = NameFields(text);
+  const std::string shown = coloured ? named : Escaped(named);
+  WriteData(file, file.empty() ? FitLines(shown, TerminalColumns(STDOUT_FILENO)) : shown);
 }
 
 void LayOutFor(const std::string& file) {

@@ -13,6 +13,9 @@ namespace zeroplan {
 // Where the reader of stdout has gone away, as `head` does, this ends the process by SIGPIPE,
 // unless CheckWritable was told of files: then nothing more is printed, so that these are still
 // written.
+void WriteData(const std::string& file, std::string_view text);
+
+// The same of zeroplan's own words, with fields named as options (core/base/error.h).
 void WriteOutput(const std::string& file, std::string_view text);
 
 // Ends the process by SIGPIPE (141 in a shell) if that happened: what was printed is not whole.

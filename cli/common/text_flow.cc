@@ -18,7 +18,7 @@ constexpr size_t kTab = 8;
 TextFlow::TextFlow() : columns_(TerminalColumns(STDOUT_FILENO)) {}
 
 void TextFlow::Push(std::string_view text) {
-  if (columns_ == 0) return WriteOutput("", text);
+  if (columns_ == 0) return WriteData("", text);
   std::string out;
   for (const char c : text) {
     if (c != '\n' && c != ' ' && c != '\t') {
@@ -35,14 +35,14 @@ void TextFlow::Push(std::string_view text) {
       spaces_ += c == ' ' ? 1 : kTab - (column_ + spaces_) % kTab;
     }
   }
-  WriteOutput("", out);
+  WriteData("", out);
 }
 
 void TextFlow::Finish() {
-  if (columns_ == 0) return WriteOutput("", "\n");
+  if (columns_ == 0) return WriteData("", "\n");
   std::string out;
   PutWord(out);
-  WriteOutput("", out + '\n');
+  WriteData("", out + '\n');
   column_ = spaces_ = 0;
 }
 

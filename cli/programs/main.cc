@@ -11,6 +11,7 @@
 #include "cli/common/output.h"
 #include "cli/programs/app.h"
 #include "core/base/error.h"
+#include "core/base/full_screen.h"
 #include "core/base/log.h"
 
 namespace {
@@ -36,6 +37,7 @@ constexpr std::string_view kBug =
 
 int main(int argc, char** argv) {
   OpenStandardStreams();
+  zeroplan::SetMessageWriter(zeroplan::WriteOnTerminal);
   std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit is a failed write, with a message
   std::signal(SIGPIPE, SIG_IGN);  // a reader that goes away, too (cli/common/output.h)
   try {

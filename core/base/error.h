@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace zeroplan {
@@ -20,7 +21,8 @@ enum class ExitCode : int {
   kInterrupted = 130  // interrupted after saving
 };
 
-// `message` names file, key, value and what is allowed, ready for a terminal.
+// `message` names file, key, value and what is allowed. A field of what was asked stands in it as
+// "@@gpu_memory": the outer layer names it as whoever asked does (NameFields).
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -41,6 +43,16 @@ template <typename... Args>
 [[noreturn]] void ThrowRuntime(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(ExitCode::kRuntime, fmt::format(format, std::forward<Args>(args)...));
 }
+
+// How fields are named: on a command line as "--gpu-memory".
+struct FieldStyle {
+  std::string_view before;  // "--"
+  char joint;               // what stands between a name's words: '-'
+};
+inline constexpr FieldStyle kOptionStyle = {"--", '-'};
+
+// `text` with each field that it marks, "@@gpu_memory", named in that style.
+std::string NameFields(std::string_view text, FieldStyle style = kOptionStyle);
 
 // A broken invariant: a bug in zeroplan. Thrown by ZEROPLAN_CHECK.
 class CheckFailure : public std::logic_error {

@@ -13,6 +13,7 @@
 #include <deque>
 #include <mutex>
 
+#include "core/base/error.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
 
@@ -194,6 +195,14 @@ void LeaveFullScreenNow() noexcept {
   if (!shown.exchange(false)) return;
   WriteNow(kLeaveFullScreen);
   WriteNow({held, held_bytes.exchange(0)});
+}
+
+void WriteOnTerminal(std::string_view text, const char* end) {
+  HideProgress();
+  const std::string named = NameFields(text);
+  if (FullScreenIsShown() && HoldMessage(named + end)) return;
+  const std::string message = MessageFor(STDERR_FILENO, named) + end;
+  std::fwrite(message.data(), 1, message.size(), stderr);
 }
 
 }  // namespace zeroplan

@@ -49,6 +49,10 @@ class FullScreen {
   Size drawn_;
 };
 
+// For SetMessageWriter (core/base/log.h): wipes the progress line, and keeps the message where a
+// full screen is shown. Fields are named as options.
+void WriteOnTerminal(std::string_view text, const char* end);
+
 bool FullScreenIsShown() noexcept;
 
 // Keeps `text` for when the full screen is left; false where none is shown. Never throws.

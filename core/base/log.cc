@@ -1,13 +1,10 @@
 #include "core/base/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
 #include <string>
 
-#include "core/base/full_screen.h"
-#include "core/base/terminal.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 namespace {
@@ -19,26 +16,31 @@ void WriteBare(std::string_view text) noexcept {
   for (const char c : text) std::fputc((c >= 0x20 && c < 0x7f) || c == '\n' ? c : '?', stderr);
 }
 
+void WritePlain(std::string_view text, const char* end) {
+  const std::string message = Escaped(text) + end;
+  std::fwrite(message.data(), 1, message.size(), stderr);
+}
+
+std::atomic<MessageWriter> message_writer{WritePlain};
+
 // The stream's own lock keeps it whole.
 void WriteMessage(std::string_view text, const char* end) noexcept {
   flockfile(stderr);
-  HideProgress();
   try {
-    if (FullScreenIsShown() && HoldMessage(std::string(text) + end)) {
-      funlockfile(stderr);
-      return;
-    }
-    const std::string message = MessageFor(STDERR_FILENO, text);
-    std::fwrite(message.data(), 1, message.size(), stderr);
+    message_writer.load(std::memory_order_relaxed)(text, end);
   } catch (...) {
     WriteBare(text);
+    std::fputs(end, stderr);
   }
-  std::fputs(end, stderr);
   std::fflush(stderr);
   funlockfile(stderr);
 }
 
 }  // namespace
+
+void SetMessageWriter(MessageWriter writer) {
+  message_writer.store(writer, std::memory_order_relaxed);
+}
 
 void SetLogLevel(LogLevel level) { log_level.store(level, std::memory_order_relaxed); }
 

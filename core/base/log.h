@@ -13,6 +13,12 @@ enum class LogLevel { kQuiet, kWarning, kInfo, kDebug };
 void SetLogLevel(LogLevel level);
 LogLevel GetLogLevel();
 
+// Writes a message and its end, a line feed or nothing, to stderr; one thread at a time. May throw.
+using MessageWriter = void (*)(std::string_view text, const char* end);
+// What messages go through from now on. Until then they are written as they are, but for control
+// characters.
+void SetMessageWriter(MessageWriter writer);
+
 // Writes one line to stderr, whole even when several threads log. Never throws.
 void LogLine(LogLevel level, std::string_view line) noexcept;
 

@@ -17,6 +17,15 @@ TEST_CASE("error: checks are bugs, not user errors") {
   CHECK_THROWS_WITH_AS(ZEROPLAN_CHECK(two == 3), doctest::Contains("error_test.cc"), CheckFailure);
 }
 
+TEST_CASE("error: fields are named as whoever asked names them") {
+  CHECK_EQ(NameFields("@@gpu_memory: 3 is less than (@@gpus 2)"),
+           "--gpu-memory: 3 is less than (--gpus 2)");
+  CHECK_EQ(NameFields("use @@offload_..., or @@seq_len", {"", '_'}), "use offload_..., or seq_len");
+  for (const char* text : {"", "@", "@@", "lo@@w", "@@ gpus", "@@2", "a @@"}) {
+    CHECK_EQ(NameFields(text), text);
+  }
+}
+
 TEST_CASE("error: codes travel with the exception") {
   try {
     ThrowRuntime("rank {} is gone", 3);
