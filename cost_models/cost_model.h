@@ -52,8 +52,8 @@ class CostModel {
 
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
-  // Of a collective over `full_bytes`, as CollectiveTime counts them. Per byte it never rises with
-  // the bytes.
+  // Seconds of a collective over `full_bytes`, as CollectiveTime counts them. Per byte they never
+  // rise with the bytes.
   double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
   // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank

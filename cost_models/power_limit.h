@@ -18,7 +18,7 @@
 
 namespace zeroplan {
 
-// Of one or several kernels, at the top clock.
+// The work of one or several kernels, at the top clock.
 struct GpuWork {
   double fixed_seconds = 0;    // at every clock
   double clocked_seconds = 0;  // 1 / c times as many at the clock c
@@ -45,7 +45,8 @@ class PowerLimit {
   }
   GpuWork Memory(double seconds, double bytes) const { return {seconds, 0, byte_ * bytes, 0}; }
 
-  // Of `work`, over and over. It never falls when the same time is waited for besides.
+  // The clock that the GPU keeps when it does `work` over and over. It never falls when the same
+  // time is waited for besides.
   double Clock(const GpuWork& work) const;
 
   // Seconds at the top clock of a product or attention that took `seconds` over and over.

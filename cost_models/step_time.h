@@ -37,8 +37,8 @@ struct StepTime {
 struct StepParts {
   int64_t grad_accum = 1;  // of the program played
   SectionTime first, step;
-  // Of 3 and more micro-steps: the middle ones in order, until one finds what the one before it
-  // found; all after that are like the last of these.
+  // The middle micro-steps in order, of 3 and more, until one finds what the one before it found;
+  // all after that are like the last of these.
   std::vector<SectionTime> middle;
   // The last micro-step. Of 2 micro-steps one entry; of more, [i] is the one after i + 1 middle
   // ones, as many entries as `middle`.

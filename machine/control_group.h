@@ -16,9 +16,9 @@ struct ControlGroupMemory {
   std::filesystem::path limiting;  // the file with that limit
 };
 
-// Of its groups and all above them, of version 1 (memory.limit_in_bytes) and 2 (memory.max, and
-// memory.high, past which processes are held back until they hardly run). nullopt: no limit.
-// `root`: where proc/self/cgroup and sys/fs/cgroup lie.
+// The limit of this process's groups and all above them, of version 1 (memory.limit_in_bytes) and 2
+// (memory.max, and memory.high, past which processes are held back until they hardly run). nullopt:
+// no limit. `root`: where proc/self/cgroup and sys/fs/cgroup lie.
 std::optional<ControlGroupMemory> QueryControlGroupMemory(const std::filesystem::path& root = "/");
 
 struct ControlGroupCpus {

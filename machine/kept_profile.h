@@ -19,7 +19,7 @@ struct MachineIdentity {
 
   bool operator==(const MachineIdentity&) const = default;
 };
-// Of these GPUs in this machine.
+// Identity of this machine with these GPUs.
 MachineIdentity IdentityOf(std::vector<DetectedGpu> gpus);
 
 // Where the profile of so many GPUs of this host is kept, in CacheFolder

@@ -40,8 +40,9 @@ struct MachineLoad {
 // traffic the driver measures: keep it out of the threads that work.
 class MachineMeter {
  public:
-  // Of the GPUs that a CUDA process would see here (CUDA_VISIBLE_DEVICES, by index or by UUID), the
-  // first `gpus`; none where there is no driver, and with ZEROPLAN_NO_DETECT=1 in the environment.
+  // Meters the first `gpus` of the GPUs that a CUDA process would see here (CUDA_VISIBLE_DEVICES,
+  // by index or by UUID); none where there is no driver, and with ZEROPLAN_NO_DETECT=1 in the
+  // environment.
   explicit MachineMeter(int gpus);
   ~MachineMeter();
   MachineMeter(const MachineMeter&) = delete;

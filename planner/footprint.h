@@ -47,7 +47,7 @@ struct Footprint {
   bool operator==(const Footprint&) const = default;
 };
 
-// Of `program` on `cluster`, whose runtime_bytes and ranks of a node count.
+// What `program` takes on `cluster`, whose runtime_bytes and ranks of a node count.
 Footprint FootprintOf(const Program& program, const Cluster& cluster);
 // The same where WalkMemory has been called.
 Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
@@ -86,7 +86,7 @@ struct Capacity {
   std::optional<uint64_t> host_bytes;  // of one host
   std::optional<uint64_t> nvme_bytes;  // of one node
 };
-// Of `cluster`, without its reserves.
+// What `cluster` has, without its reserves.
 Capacity CapacityOf(const Cluster& cluster);
 
 enum class MemoryKind : uint8_t { kGpu, kHost, kNvme };

@@ -27,9 +27,9 @@ struct Assumptions {
 
 // Tokens a sequence of a model that is derived from --params, unless --seq-len says.
 inline constexpr int64_t kDerivedSeqLen = 1024;
-// Of a model that takes longer ones: what such models are mostly trained with.
+// The sequence length for a model that takes longer ones: what such models are mostly trained with.
 inline constexpr int64_t kLongestUsualSeqLen = 4096;
-// Of --family, else the first there is.
+// The family that was asked for, else the first there is.
 const ModelFamily& FamilyOf(const ModelOptions& options);
 // `seq_len`: of a model that is derived from --params.
 ModelSpec ResolveModel(const ModelOptions& options, const Option<int64_t>& seq_len,
@@ -46,7 +46,8 @@ void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
                  std::span<const TrainSetup> setups, Assumptions& assumptions);
 // How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
 // scores where no other kernel takes its heads.
-// Of --packing: with documents the program has their borders, and a note says where that runs.
+// Applies the packing: with documents the program has their borders, and a note says where that
+// runs.
 void ApplyPacking(const CommonOptions& options, LowerOptions& lower, Assumptions& assumptions);
 LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
 // Adds a note where attention is not cuDNN's fused kernel in one call (planner/attention_note.h).

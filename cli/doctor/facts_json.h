@@ -18,7 +18,7 @@ struct DriverFacts {
 // One line each: of the executor's libraries, which it prints itself, and of the driver.
 std::string LibrariesAsJson(const LibraryFacts& facts);
 std::string DriverAsJson(const DriverFacts& facts);
-// Of `output`'s last line; nothing if that is not one of these.
+// Reads `output`'s last line; nothing if that is not one of these.
 std::optional<LibraryFacts> LibrariesFromJson(const std::string& output);
 std::optional<DriverFacts> DriverFromJson(const std::string& output);
 

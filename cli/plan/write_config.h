@@ -17,7 +17,8 @@ struct ConfigSource {
   std::string came_in;    // --config: keys of it that are not written stay; empty: none
   bool has_for = false;   // --for names the format; else it is the runtime's own
 };
-// Of a choice for `runtime`. `runtime_name`: what the config is marked with, "deepspeed 0.19.6".
+// The source of a config for a choice of `runtime`. `runtime_name`: what the config is marked with,
+// "deepspeed 0.19.6".
 ConfigSource SourceOf(const PlanOptions& options, OtherRuntime runtime,
                       const std::string& runtime_name, const ModelSpec& model,
                       const TrainSetup& setup, const ClusterShape& cluster);

@@ -14,8 +14,8 @@ namespace zeroplan {
 // longer lines of prose are hard to read.
 inline constexpr size_t kPlainColumns = 100;
 
-// Of the terminal behind `fd`: what its driver says (TIOCGWINSZ), else COLUMNS of the environment,
-// else 80. 0: it is no terminal.
+// Columns of the terminal behind `fd`: what its driver says (TIOCGWINSZ), else COLUMNS of the
+// environment, else 80. 0: it is no terminal.
 size_t TerminalColumns(int fd);
 
 // Whether the terminal behind `fd` takes control sequences: TERM is neither unset nor "dumb".

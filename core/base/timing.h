@@ -11,7 +11,7 @@ inline double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Of an even number the mean of the two in the middle; 0 of none.
+// The median; of an even number the mean of the two in the middle, 0 of none.
 inline double Median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

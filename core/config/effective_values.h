@@ -17,7 +17,7 @@ struct EffectiveValue {
   std::string origin;
 };
 
-// Of the settings that have an effect in `setup`, which was read from the config `root`.
+// The values of the settings that have an effect in `setup`, which was read from the config `root`.
 std::vector<EffectiveValue> EffectiveValues(const TrainSetup& setup, const JsonNode& root);
 
 }  // namespace zeroplan

@@ -18,7 +18,7 @@ inline constexpr const char* kGradAccumKey = "data_types.grad_accum_dtype";
 
 // The first problem of a setup, if any. ValidateSetup throws it.
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup);
-// Of its precision alone.
+// The problem of its precision alone.
 std::optional<SetupProblem> FindPrecisionProblem(const PrecisionConfig& precision);
 
 }  // namespace zeroplan

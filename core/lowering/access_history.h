@@ -12,7 +12,7 @@
 namespace zeroplan {
 
 // By stream: an instruction of the list, the last one known to be over, to have read, ...
-// A stream more, so that a clock is one vector of the CPU's.
+// One stream more than there are, so that a vector clock is one vector of the CPU's.
 using StreamClock = std::array<int32_t, kStreams + 1>;
 inline constexpr int32_t kNothingYet = std::numeric_limits<int32_t>::min();
 inline constexpr StreamClock kNoneYet = [] {
@@ -30,8 +30,9 @@ inline ByteSpan SpanOverRanks(const Ref& ref, int world_size) {
   return {ref.offset, ref.offset + last + ref.bytes};
 }
 
-// Of one buffer. Kept for the buffer as a whole until a part of it is written: most buffers are
-// only ever written whole. Then for disjoint ranges that cover it, until it is written whole again.
+// The history of one buffer. Kept for the buffer as a whole until a part of it is written: most
+// buffers are only ever written whole. Then for disjoint ranges that cover it, until it is written
+// whole again.
 class AccessHistory {
  public:
   void Clear() {

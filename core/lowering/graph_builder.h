@@ -84,8 +84,8 @@ class GraphBuilder {
 
   const ModelSpec& model() const { return program_.model; }
 
-  // Of generation: each layer's keys and values go to its buffer of `caches` (Role::kKeysValues),
-  // and in section decode, of one token, those before it are found there. REQUIRES: one sequence.
+  // For generation: each layer's keys and values go to its buffer of `caches` (Role::kKeysValues),
+  // and section decode, of one token, finds those before it there. REQUIRES: one sequence.
   void KeepKeysValues(std::vector<BufferId> caches) { caches_ = std::move(caches); }
 
   // Where the next instructions and buffers belong. Parameters of layers are those of `layer`.
@@ -115,7 +115,7 @@ class GraphBuilder {
   Value LinearBackward(const Linear& linear, const Value& dy_MN, Label label);
   // The same, and dx += the gradient of x.
   void LinearBackwardAdd(const Linear& linear, const Value& dy_MN, const Value& dx_MK);
-  // Of a product whose x is GELU of another, `inner`: what is returned is the gradient of
+  // The backward pass of a product whose x is GELU of another, `inner`: returns the gradient of
   // inner.pre_MN, as inner's backward takes it.
   Value LinearBackwardThroughGelu(const Linear& linear, const Linear& inner, const Value& dy_MN,
                                   Label label);
@@ -174,7 +174,7 @@ class GraphBuilder {
   Ref Inputs() const;
   // Where each position's document starts; null: rows are whole texts.
   Ref Starts() const;
-  // Of the head's products: rows [begin, begin + rows) of a value.
+  // Rows [begin, begin + rows) of a value, for the head's products.
   Ref Rows(const Value& value, int64_t begin, int64_t rows) const;
 
   Program& program_;

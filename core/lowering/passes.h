@@ -31,7 +31,7 @@ Program InsertReduction(Program program);
 Program InsertOptimizer(Program program);
 // Sections save and load.
 Program InsertCheckpoint(Program program, const LowerOptions& options);
-// Of these sections what their memory follows from: no step runs them.
+// As much of these sections as their memory follows from: no step runs them.
 Program InsertCheckpointMemory(Program program, const LowerOptions& options);
 // Gradients to the host, parameter shards from host or disk.
 Program InsertOffload(Program program);

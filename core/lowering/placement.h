@@ -7,7 +7,7 @@
 
 namespace zeroplan {
 
-// Of a buffer, in the time of its arena: a tick for each Alloc and each Free.
+// When a buffer lives, in the time of its arena: a tick for each Alloc and each Free.
 struct Lifetime {
   uint64_t bytes = 0;
   uint32_t begin = 0, end = 0;  // Alloc and Free

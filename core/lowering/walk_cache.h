@@ -23,7 +23,8 @@ struct EvalMemory {
 // have the same one.
 class EvalMemories {
  public:
-  // Of a choice that evaluates as this one; nothing if none is known. `tensors`: of the model.
+  // The memory of a choice that evaluates as this one; nothing if none is known. `tensors`: of the
+  // model.
   const EvalMemory* Find(const std::shared_ptr<const std::vector<ParamTensor>>& tensors,
                          const TrainSetup& setup, const LowerOptions& options) const;
   // Keeps that of `program`, lowered in full with these options.

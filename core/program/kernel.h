@@ -63,11 +63,11 @@ enum class Backend : uint8_t { kCpu, kCuda };
 enum class CostKind : uint8_t {
   kMemory,  // by the bytes it moves
   kAdam,    // the same on a GPU; the host has a rate for it
-  // Of dims M,K,N: a product whose result is M x N, M x K, K x N.
+  // Products with dims M,K,N, whose result is M x N, M x K, K x N.
   kForwardProduct,
   kDataProduct,
   kWeightProduct,
-  // Of dims B,T,H,G,D.
+  // Attention with dims B,T,H,G,D.
   kAttentionForward,
   kAttentionBackward,
   kUnfusedAttentionForward,
@@ -126,7 +126,7 @@ struct KernelScalar {
   float usual = 0;  // texts leave it out where it is this
 };
 
-// Of what lies in a workspace: cudaMalloc's, which libraries and vector loads rely on.
+// Alignment of what lies in a workspace: cudaMalloc's, which libraries and vector loads rely on.
 constexpr uint64_t kWorkspaceAlignment = 256;
 
 // What a row has that does not say otherwise. ArgumentBytes: those of all arguments but the

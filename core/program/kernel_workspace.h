@@ -14,7 +14,7 @@ constexpr int64_t RoundUpTo(int64_t value, int64_t multiple) {
 constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200
 
 // Norms' backward: blocks that each leave partial sums of dw, C floats, and layer norm of db too.
-// Of at least 16 rows: the partial sums stay below a tenth of what is moved.
+// Each block has at least 16 rows: the partial sums stay below a tenth of what is moved.
 constexpr int64_t NormBackwardBlocks(int64_t rows) {
   const int64_t blocks = (rows + 15) / 16;
   return blocks < 2 * kMultiprocessors ? blocks : 2 * kMultiprocessors;

@@ -54,7 +54,7 @@ struct StepState {
   int32_t skipped_steps = 0;
   // A step whose loss or norm is above so many times its running median is skipped; 0: none is.
   float spike_factor = 0;
-  // Of the last steps taken, step t at t % kSpikeWindow; 0 where there were none yet.
+  // Losses and norms of the last steps taken, step t at t % kSpikeWindow; 0 where there were none.
   float recent_loss[kSpikeWindow] = {}, recent_norm[kSpikeWindow] = {};
 };
 // The first three doubles travel together in one all-reduce.

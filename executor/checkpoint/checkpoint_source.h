@@ -66,7 +66,7 @@ class CheckpointSource : public StateSource {
 
   const CheckpointMeta& meta() const { return meta_; }
   const std::filesystem::path& folder() const { return folder_; }
-  // Of all shard files, as meta.json says.
+  // Bytes of all shard files, as meta.json says.
   uint64_t file_bytes() const;
   // How often a shard file was opened.
   int64_t files_opened() const { return cache_->opened; }

@@ -11,7 +11,7 @@ namespace zeroplan {
 
 struct CheckpointReport {
   std::filesystem::path folder;
-  // Of its meta.json; 0 where that cannot be read.
+  // The step that its meta.json names; 0 where that cannot be read.
   int64_t step = 0;
   uint64_t bytes = 0;
   size_t files = 0;
@@ -33,8 +33,8 @@ struct FolderReport {
   size_t damaged = 0;
 };
 
-// Of `path`, the folder given to --save or one step's. `seen` is called with each checkpoint as
-// soon as it has been looked at. Throws Error(kUsage) if `path` holds no checkpoint.
+// Reports on `path`, the folder given to --save or one step's. `seen` is called with each
+// checkpoint as soon as it has been looked at. Throws Error(kUsage) if `path` holds no checkpoint.
 FolderReport LookAtCheckpoints(const std::filesystem::path& path, bool with_data,
                                const std::function<void(const CheckpointReport&)>& seen);
 

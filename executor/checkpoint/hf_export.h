@@ -17,8 +17,8 @@ namespace zeroplan {
 struct HfExportOptions {
   // fp32, bf16 or fp16. fp32 is what was trained, exactly; 16 bits are half the size and round.
   Dtype dtype = Dtype::kF32;
-  // Of one file; more than that becomes several, with an index. A tensor is never cut: a larger one
-  // is a file of its own. Hugging Face's own default.
+  // The most bytes of one file; a larger export becomes several files with an index. A tensor is
+  // never cut: a larger one is a file of its own. The default is Hugging Face's.
   uint64_t max_shard_bytes = 5'000'000'000;
   // The folder that training started from: its config.json, tokenizer and licence go along. Empty:
   // there is none.
@@ -40,7 +40,7 @@ void WriteHfWeights(const std::filesystem::path& folder, const ModelSpec& spec,
                     std::span<const ParamTensor> table, const StateSource& source,
                     const HfExportOptions& options = {});
 
-// Of all tensors that it writes; headers and companions are small beside them.
+// Bytes of all tensors that it writes; headers and companions are small beside them.
 uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype);
 
 // Cuts tensors of `bytes` into files of at most `max_bytes`, in order: the first tensor of each

@@ -14,7 +14,7 @@ inline uint64_t ChecksumCount(uint64_t elements) {
   return (elements + kChecksumElements - 1) / kChecksumElements;
 }
 
-// Of values that begin at element `begin` of their entry:
+// The checksum of values that begin at element `begin` of their entry:
 //
 //   sum over i of key(i) * bits(i)   modulo 2^64, every key odd and made from its index alone
 //

@@ -37,8 +37,8 @@ class PackedSequences {
   };
 
   PackedSequences() = default;
-  // Of the documents that begin at the stream's tokens [begin, end). About a second for 10 million
-  // documents. Throws Error(kUsage) if T or the stream is too long for a Piece.
+  // Packs the documents that begin at the stream's tokens [begin, end). Takes about a second for 10
+  // million documents. Throws Error(kUsage) if T or the stream is too long for a Piece.
   PackedSequences(const TokenDataset& data, uint64_t begin, uint64_t end,
                   const PackedOptions& options);
 

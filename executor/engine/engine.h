@@ -41,8 +41,8 @@ struct EngineOptions {
   double communicator_seconds = 300;
   // kCuda: results do not change from run to run on the same GPU and libraries; a little slower.
   bool deterministic = false;
-  // Of a program with document_borders, what every batch keeps to: kernels of a GPU take longer the
-  // more documents there might be. A batch beyond it ends the run with an error.
+  // Limits that every batch of a program with document_borders keeps to: kernels of a GPU take
+  // longer the more documents there might be. A batch beyond them ends the run with an error.
   DocumentLimits documents;
   uint64_t seed = 1;
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
@@ -71,8 +71,8 @@ struct StepTimes {
   std::optional<double> exposed_comm_seconds;  // for gathers and reductions
   std::optional<double>
       exposed_offload_seconds;  // for copies, host kernels and the disk, and for their issue
-  // Of which the rank stood still for others: in collectives, on a GPU those that compute waits
-  // for.
+  // The part of them in which the rank waited for others: in collectives, on a GPU those that
+  // compute waits for.
   std::optional<double> waited_for_others_seconds;
 };
 
@@ -171,8 +171,8 @@ class Engine {
 
   StepState state() const;
   StepTimes LastStepTimes() const;
-  // Of each local rank, what the last step took without waiting for others; empty where a backend
-  // cannot tell.
+  // What each local rank's last step took without waiting for others; empty where a backend cannot
+  // tell.
   std::vector<std::optional<double>> LastOwnSeconds() const { return own_seconds_; }
   // Memory in use on this process's GPU, by anyone; empty on the CPU.
   std::optional<uint64_t> DeviceUsedBytes() const;

@@ -12,7 +12,7 @@ namespace zeroplan::cpu {
 // themselves.
 class VisibleKeys {
  public:
-  // Of sequence b; `starts_BT` may be absent: a sequence is one document.
+  // What sequence b sees; `starts_BT` may be absent: a sequence is one document.
   VisibleKeys(const KernelArg& starts_BT, int64_t b, int64_t T)
       : starts_T_(Present(starts_BT) ? starts_BT.as<const int32_t>() + b * T : nullptr) {}
 

@@ -15,8 +15,8 @@ namespace zeroplan {
 
 class HostKernels {
  public:
-  // Of up to `elements`: a bf16 gradient and parameter, fp32 master weights and moments, 16 bytes
-  // an element. Throws Error(kRuntime) if there is no memory for them.
+  // Memory for up to `elements`: a bf16 gradient and parameter, fp32 master weights and moments, 16
+  // bytes an element. Throws Error(kRuntime) if there is no memory for them.
   HostKernels(ThreadPool& pool, int64_t elements);
   ~HostKernels();
 
@@ -27,14 +27,14 @@ class HostKernels {
   static double Bytes(KernelId kernel, int64_t n);
   // Median seconds of `calls` calls over one part of the memory after another, at least two.
   double Seconds(KernelId kernel, int64_t n, int calls);
-  // Of each kernel, by rising size: medians over rounds in which all take their turn.
+  // Times of each kernel, by rising size: medians over rounds in which all take their turn.
   std::vector<NamedKernelTime> Times(int rounds);
   // AdamW over all of so much memory, 16 bytes an element, again and again: what of it stays in
   // the caches from one step to the next makes it faster.
   std::vector<MemoryKernelTime> UpdateTimes(int rounds);
 
  private:
-  // Of each call, over one part of the memory after another.
+  // Seconds of each call, over one part of the memory after another.
   std::vector<double> CallSeconds(KernelId kernel, int64_t n, int calls);
 
   struct Memory;

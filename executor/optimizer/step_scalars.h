@@ -92,7 +92,7 @@ ZEROPLAN_HOST_DEVICE inline void SettleStep(const StepSettings& settings, StepSt
   state.loss_sum /= static_cast<double>(settings.batch.world_size * settings.batch.grad_accum);
   const double share = TakeCountedShare(settings.batch, state);
   if (share > 0) state.loss_sum /= share;
-  // Of the gradients at hand: theirs is the mean over all targets.
+  // The scale of the gradients at hand, which is that of the mean over all targets.
   const double scale = static_cast<double>(state.loss_scale) * (share > 0 ? share : 1);
   const double norm = std::sqrt(state.grad_norm_sq) / scale;
   state.grad_norm = static_cast<float>(norm);

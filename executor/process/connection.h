@@ -45,7 +45,7 @@ SharedFrame MakeFrame(FrameType type, std::string_view payload);
 class Connection {
  public:
   static constexpr size_t kMaxPayload = 64u << 20;
-  // Of somebody who has not shown who they are.
+  // The longest message of somebody who has not shown who they are.
   static constexpr size_t kMaxHello = 4096;
 
   Connection() = default;

@@ -19,8 +19,8 @@ struct Failure {
   std::string message;
 };
 std::string WriteFailure(const Failure& failure);
-// Of whatever bytes of a process that has shown that it belongs to the run. The code is one of a
-// failure: kDone and unknown ones become kRuntime.
+// Reads whatever bytes a process sent that has shown that it belongs to the run. The code is one of
+// a failure: kDone and unknown ones become kRuntime.
 Failure ReadFailure(std::string_view payload);
 
 // How many ranks a message names; it counts the rest.

@@ -11,7 +11,7 @@
 
 namespace zeroplan {
 
-// Of rank 0's environment: its end of a socket, a line a packet.
+// The variable in rank 0's environment that names its end of a socket, a line a packet.
 inline constexpr const char* kRankMessagesVariable = "ZEROPLAN_MESSAGES_FD";
 
 // The launcher's end and rank 0's, both closed on exec. Throws Error(kRuntime).
@@ -23,7 +23,7 @@ void SendRankMessages(const UniqueFd& to, std::string_view text);
 
 class RankMessages {
  public:
-  // Of this process's launcher; none where it hands none on.
+  // The messages of this process's launcher; none where it hands none on.
   RankMessages();
   // The lines since the last call, "rank 3: warning: ...", as they came: not escaped.
   std::vector<std::string> Take();

@@ -27,7 +27,7 @@ std::vector<std::string> SplitHosts(const std::string& address);
 
 // Begins to connect. A closed one, and `why`, where that fails at once.
 UniqueFd BeginToConnect(const addrinfo& address, std::string& why);
-// Of a socket that has become writable: "" if it is connected, else why not.
+// Why a socket that has become writable is not connected; "" if it is.
 std::string WhyNotConnected(int fd);
 
 // The host at the other end, as digits.

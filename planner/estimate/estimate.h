@@ -60,7 +60,7 @@ struct EstimateInputs {
   std::vector<TrainSetup> setups;  // at least one; each validated
   LowerOptions lower;
   RunGoal goal;
-  // Of the cluster; times are left unset without it. Must outlive the call.
+  // The cluster's cost model; without it times are left unset. Must outlive the call.
   const CostModel* costs = nullptr;
 };
 

@@ -9,7 +9,7 @@
 
 namespace zeroplan {
 
-// Of a run. Unset: nobody asked.
+// What a run's cost is asked for. Unset: nobody asked.
 struct RunGoal {
   std::optional<int64_t> tokens;         // to train on, in all
   std::optional<double> gpu_hour_price;  // of one GPU, in any currency

@@ -53,7 +53,7 @@ struct AreaChart {
   std::string name;
   Quantity x = Quantity::kSeconds, y = Quantity::kBytes;
   std::vector<std::string> parts;  // lowest first
-  // Of the lowest; the others go on from there, and after `parts` begin again.
+  // Colour of the lowest part; the others take the next ones, and begin again after `parts`.
   size_t first_colour = 0;
   std::vector<AreaColumn> columns;  // in order, each beginning where the one before ends
   std::optional<Limit> limit;

@@ -34,8 +34,8 @@ struct JudgedDot {
   double tokens_per_second = 0;
   bool fits = false, chosen = false;
 };
-// Those that fit and that no other one which fits is better than or as good as, in both, with one
-// of them better: the Pareto front. Of equals the first.
+// The Pareto front: for each dot, whether it fits and no other one that fits is at least as good in
+// both values and better in one. Of equal dots the first is on it.
 std::vector<bool> OnFront(const std::vector<JudgedDot>& dots);
 Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster);
 

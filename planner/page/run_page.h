@@ -36,7 +36,7 @@ struct RunEnd {
 struct RunRecord {
   const Program& program;
   const MemoryReport& memory;  // WalkMemory's of it
-  // Of a run on GPUs; the cost model is the prediction's. Null or unset otherwise.
+  // Set for a run on GPUs, else null and unset: the prediction, and the cost model that made it.
   const CostModel* costs = nullptr;
   std::optional<RunPrediction> prediction;
   std::string backend;                // "CPU", "CUDA"

@@ -56,7 +56,7 @@ inline constexpr const char* kPlanStepSeconds[] = {"compute", "exposed_comm", "e
                                                    "optimizer", "total"};
 inline constexpr const char* kPlanSearchCounts[] = {"candidates", "cut_by_memory", "cut_by_score",
                                                     "judged",     "left",          "lowered"};
-// Of the top level: what `plan --format json` adds for others than a reader of plans.
+// Keys of the top level that `plan --format json` adds and a plan file does not have.
 inline constexpr const char* kPlanReportKeys[] = {"gap", "stages", "claims", "assumed", "notes"};
 
 }  // namespace zeroplan

@@ -23,7 +23,7 @@ class ReportColumns {
   // Returns the column's number.
   size_t Add(std::string_view title, size_t width, bool left = false);
   size_t count() const { return columns_.size(); }
-  // Of a row.
+  // Width of a row.
   size_t width() const { return WidthOf(0, columns_.size()); }
 
   // Leaves columns out, the first of `order` first, until a row takes `columns` at most. Returns
@@ -47,7 +47,7 @@ class ReportColumns {
     std::string heading;
     size_t first;
   };
-  // Of the columns that are shown, with the spaces between them; 0: none is.
+  // Width of the columns that are shown, with the spaces between them; 0: none is.
   size_t WidthOf(size_t first, size_t end) const;
   size_t EndOf(size_t group) const;
 

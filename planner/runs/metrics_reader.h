@@ -15,7 +15,7 @@ namespace zeroplan {
 
 struct MeasuredRun {
   std::string source;  // the file's name
-  // Of the plan.
+  // What the plan says.
   std::string model;
   uint64_t params = 0;
   TrainSetup

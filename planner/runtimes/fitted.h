@@ -20,7 +20,7 @@ struct RuntimeMargins {
   // Choices of plan --runtime, run afterwards.
   int chosen_runs;
   double chosen_median, chosen_worst;
-  // Of DeepSpeed's stage 3 with recompute and without offload, which is in none of the times above:
+  // DeepSpeed's stage 3 with recompute and without offload, which is in none of the times above:
   // its largest error with constants fitted to the other models' runs; the least and the most that
   // a run took of its prediction.
   int recompute_runs = 0;

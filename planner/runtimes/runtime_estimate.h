@@ -33,8 +33,8 @@ std::string_view CompiledText(TorchCompile compile);
 struct RuntimeChoice {
   TrainSetup setup;
   RuntimeFootprint footprint;  // with as much memory as it likes
-  // Of one step; nothing where there is no machine to time it on, or its profile does not say how
-  // fast the host's memory is and the optimizer is there.
+  // Time of one step. Nothing where there is no machine to time it on, or where the optimizer is on
+  // the host and the profile does not say how fast the host's memory is.
   std::optional<RuntimeTime> time;
   // Why it does not fit, one clause a memory; empty: it fits.
   std::string why_not;

@@ -45,7 +45,8 @@ struct RuntimeFootprint {
   uint64_t after_init_bytes = 0;  // allocated when the engine is made
   // CUDA context, NCCL and what libraries take outside the allocator.
   uint64_t context_bytes = 0;
-  // Of one process when its resident set is largest. `host_base_bytes`: Python with its libraries.
+  // Memory of one process when its resident set is largest. `host_base_bytes`: Python with its
+  // libraries.
   HostPeak host;
   uint64_t host_base_bytes = 0;
   // With a limit: the phase in which the allocator could not stay within it, if there is one.
@@ -56,7 +57,7 @@ struct RuntimeFootprint {
 
   // The phase with the largest reserved memory, the first of several.
   TorchPhase DecidingPhase() const;
-  // Of the steps, without initialisation.
+  // Peak of the steps, without initialisation.
   uint64_t StepAllocatedBytes() const;
   uint64_t StepReservedBytes() const;
   uint64_t ReservedBytes() const;  // at most, initialisation included

@@ -57,7 +57,7 @@ class TorchClock {
   // Kernels run at this share of the GPU's top clock from now on.
   void SetGpuClock(double share) { gpu_clock_ = share; }
 
-  // Of the compute stream, since the clock was made.
+  // Times of the compute stream since the clock was made.
   struct Reading {
     double seconds = 0;
     std::array<double, kTimeCauses> by_cause{};  // sums to `seconds`

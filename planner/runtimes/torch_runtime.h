@@ -21,7 +21,7 @@ class TorchRuntime : public TorchHooks {
   virtual void Step() = 0;
 };
 
-// Of `setup`, with layers and loss under torch.compile or not.
+// The run of `setup`, with layers and loss under torch.compile or not.
 TorchRun TorchRunOf(const TrainSetup& setup, bool compiled, bool compiled_loss);
 
 // What is played: so many steps that tensors and segments repeat in the last, each of at most

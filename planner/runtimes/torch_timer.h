@@ -36,7 +36,7 @@ class TorchTimer {
   explicit operator bool() const { return machine_ != nullptr; }
   const TimeConstants& constants() const { return constants_; }
 
-  // Of the model, from here on.
+  // Sets the model for all that follows.
   void SetModel(const TorchModel& model, const TorchRun& run, Dtype dtype);
   void Forward(TorchOp op) {
     if (kernels_) Launch(kernels_->forward(op));
@@ -60,7 +60,7 @@ class TorchTimer {
   void Copy(int stream, bool to_device, double bytes, int calls = 1);
   // `count` calls, each as long as TimeConstants says.
   void Python(PythonCall call, int count = 1);
-  // So many there have been.
+  // How many calls there have been.
   int64_t calls(PythonCall call) const { return calls_[static_cast<size_t>(call)]; }
   void Host(double seconds) {
     if (machine_) clock_.Host(seconds);
@@ -77,8 +77,8 @@ class TorchTimer {
   void BeginStep();
   void BeginMicroStep();
   void EndStep();
-  // Of the last step, with `micro_steps` of them in place of the `played` ones, each as long as the
-  // last but one. Nothing without a machine.
+  // Time of the last step, with `micro_steps` of them in place of the `played` ones, each as long
+  // as the last but one. Nothing without a machine.
   std::optional<RuntimeTime> Time(int64_t micro_steps) const;
 
  private:

@@ -68,8 +68,8 @@ struct GroupTerms {
   bool keeps_all = false;  // every layer is
   double away = 0;         // share of the states on host or disk
   double param_bytes = 2, grad_bytes = 2, state_bytes = 12;  // a parameter
-  // Of its gradient as kernels write it, as collectives send it, and as it goes to the host from
-  // stage 2 on.
+  // Bytes of a parameter's gradient as kernels write it, as collectives send it, and as it goes to
+  // the host from stage 2 on.
   double written_grad_bytes = 2, sent_grad_bytes = 2, host_grad_bytes = 2;
   bool params_away = false, sharded = false, in_place = false;
 

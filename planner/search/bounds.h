@@ -17,7 +17,7 @@
 
 namespace zeroplan {
 
-// Of one micro-step, whatever the stage: its kernels, and the device bytes that live at once beyond
+// One micro-step, whatever the stage: its kernels, and the device bytes that live at once beyond
 // parameters, gradients and states.
 struct ComputeBound {
   KernelTime kernels;

@@ -35,7 +35,7 @@ struct Item {
   uint32_t group = 0;
   BatchPair batch{};
 
-  // Of equals the group that comes first, which is the simpler one, is better.
+  // Among equals the group that comes first is better: it is the simpler one.
   bool operator<(const Item& other) const {
     if (bound < other.bound || other.bound < bound) return bound < other.bound;
     return group > other.group;

@@ -11,7 +11,7 @@ namespace zeroplan {
 
 using MemoryBound = MemoryTotals;
 
-// Of a group: what its batch does not change.
+// What the batch does not change of a group's memory.
 struct GroupMemory {
   MemoryBound states;                // model states and what is certainly live beside them
   uint64_t filled_bucket_bytes = 0;  // what GPUs hold besides where the reduce bucket is full

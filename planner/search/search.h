@@ -32,7 +32,7 @@ struct SearchCluster {
   const CostModel* costs = nullptr;
 };
 
-// Of one GPU.
+// Memory of one GPU.
 struct ExtraMemory {
   uint64_t fixed_bytes = 0;
   uint64_t bytes_per_sequence = 0;  // of the micro-batch
@@ -61,7 +61,8 @@ struct SearchInputs {
 // What the inputs want left free beside `setup`.
 ExtraMemory ExtraMemoryOf(const SearchInputs& inputs, const TrainSetup& setup);
 
-// Of the answer over all stages; `cut_by_...`, judged and left say what became of every candidate.
+// How the answer over all stages was found: `cut_by_...`, judged and left say what became of every
+// candidate.
 struct SearchStats {
   uint64_t candidates = 0;
   uint64_t cut_by_memory = 0;  // bound above capacity, or a smaller micro-batch did not fit
@@ -181,7 +182,7 @@ class Searcher {
   std::shared_ptr<const LoweredChoice> Lowered(const Candidate& candidate) const;
   ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
   const SearchInputs& inputs() const;
-  // Of all questions so far: what their answers cost.
+  // What the answers to all questions cost together.
   uint64_t instructions_lowered() const;
   const SearchCluster& ClusterOf(const Candidate& candidate) const;
 

@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-// Of a group: what its batch does not change. Each part alone.
+// What the batch does not change of a group's time, each part alone.
 struct GroupTime {
   // Collectives of each micro-step, in its forward half and from its backward half's begin on, and
   // of the last one only. Reductions are over before the next backward half begins.

@@ -33,9 +33,9 @@ using SpecialTexts = std::vector<std::pair<std::string, std::string>>;
 
 class ChatTemplate {
  public:
-  // Of a model's folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (of
-  // several named ones "default"). nullopt: the folder has none. Throws Error(kUsage) naming the
-  // file and what cannot be read or is not supported, with the way out.
+  // Reads the template of a model's folder: chat_template.jinja, else "chat_template" of
+  // tokenizer_config.json (of several named ones "default"). nullopt: the folder has none. Throws
+  // Error(kUsage) naming the file and what cannot be read or is not supported, with the way out.
   static std::optional<ChatTemplate> FromFolder(const std::filesystem::path& folder,
                                                 const Tokenizer& tokenizer);
   // `source`: what errors call it.
@@ -49,8 +49,8 @@ class ChatTemplate {
     std::vector<TextSpan> generated;
   };
   // `generation_prompt`: with what makes the assistant's next turn begin (add_generation_prompt).
-  // Of messages before `first_counted` nothing is in `generated`. Text of a date (strftime_now) is
-  // date(). Thread-safe. Throws Error(kUsage) starting with `where` ("chats.jsonl:7") if the
+  // Nothing of messages before `first_counted` is in `generated`. The text of a date (strftime_now)
+  // is date(). Thread-safe. Throws Error(kUsage) starting with `where` ("chats.jsonl:7") if the
   // template refuses the roles, or does with these messages what is not supported.
   Rendered Render(std::span<const ChatMessage> messages, bool generation_prompt,
                   std::string_view where, size_t first_counted = 0) const;
@@ -64,7 +64,7 @@ class ChatTemplate {
   bool prints_date() const;
   void SetDate(int year, int month, int day);
 
-  // Of all that decides what it prints.
+  // Digest of everything that decides what it prints.
   Sha256Digest digest() const;
   // What errors call it.
   const std::string& source() const;

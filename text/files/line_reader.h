@@ -20,7 +20,7 @@ class LineReader {
   // The next line, without what ends it ("\n" or "\r\n"); false: there is none. Throws as
   // ByteSource::Read, and Error(kUsage) naming file and line for one longer than 1 GiB.
   bool Next(std::string* line);
-  // Of the line that Next returned; the first is 1.
+  // Number of the line that Next returned; the first is 1.
   int64_t number() const { return number_; }
   uint64_t position() const { return bytes_->position(); }
 

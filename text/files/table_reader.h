@@ -11,7 +11,7 @@ namespace zeroplan {
 
 class TableReader {
  public:
-  // Of the columns that records are made of (RecognizeRecord) and `text_field`; the others are
+  // Reads the columns that records are made of (RecognizeRecord) and `text_field`; the others are
   // null. Throws Error(kUsage) naming the path if it cannot be read, and in a build without Arrow,
   // with the way out.
   static std::unique_ptr<TableReader> Open(const std::filesystem::path& path,
@@ -21,7 +21,7 @@ class TableReader {
   // The next row as a JSON object; false: there is none. Some rows at a time are in memory. Throws
   // as Open.
   virtual bool Next(std::string* line) = 0;
-  // Of the row that Next returned; the first is 1.
+  // Number of the row that Next returned; the first is 1.
   virtual int64_t number() const = 0;
 };
 

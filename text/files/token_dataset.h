@@ -23,7 +23,7 @@
 
 namespace zeroplan {
 
-// Of text that is read byte by byte.
+// The vocabulary of text that is read byte by byte.
 inline constexpr int64_t kByteTokens = 256;
 
 // Thread-safe once SetVocab has been called. The files must not be cut short while it is open.
@@ -77,9 +77,9 @@ class TokenDataset {
   // Tokens of that part.
   uint64_t PartSize(int part, int parts) const;
 
-  // Of its content, whatever its files are called: their sizes, and about 1024 blocks of 4 KiB,
-  // evenly spread over the stream; all of it where it is smaller. The same of what they say of
-  // documents and of the loss. "8c1f..., 300000 tokens".
+  // Digest of the content, whatever the files are called: their sizes, and about 1024 blocks of 4
+  // KiB, evenly spread over the stream; all of it where it is smaller. It also covers what the
+  // files say of documents and of the loss. "8c1f..., 300000 tokens".
   std::string Digest() const;
 
   // Tokens [begin, begin + out.size()). REQUIRES: they lie within the stream. Throws Error(kUsage)

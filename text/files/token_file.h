@@ -65,8 +65,8 @@ struct TokenFileExtent {
   uint32_t token_bytes = 0;  // 2 or 4
   bool has_header = false;
   std::optional<TokenFileOrigin> origin;
-  // Of `documents` uint64, where each begins; a multiple of 8 bytes. 0 documents: the file does not
-  // say where they are.
+  // Where the `documents` uint64 positions begin; a multiple of 8 bytes. With 0 documents the file
+  // does not say where they are.
   uint64_t documents_offset = 0;
   uint64_t documents = 0;
   std::optional<uint64_t> mask_offset;  // of (count + 7) / 8 bytes; nullopt: all tokens count

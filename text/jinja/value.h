@@ -76,7 +76,7 @@ class Value {
   const Dict* dict() const { return Pointer<Dict>(); }
   const Function* function() const { return std::get_if<Function>(&value_); }
   const Namespace* space() const { return std::get_if<Namespace>(&value_); }
-  // Of a number; Python counts True and False as 1 and 0.
+  // The integer of a number; Python counts True and False as 1 and 0.
   std::optional<int64_t> number() const;
   bool is_plain_number() const { return std::holds_alternative<int64_t>(value_); }
 

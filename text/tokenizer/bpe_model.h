@@ -82,7 +82,7 @@ class BpeModel {
   // Whether it is the token of a byte that no other token has: "<0x0A>".
   bool IsFallbackByte(int32_t id) const;
 
-  // Of all that decides ids.
+  // Digest of everything that decides ids.
   Sha256Digest Digest() const;
 
  private:
@@ -120,7 +120,7 @@ class BpeModel {
   int32_t CharacterId(char32_t code_point) const;
   void EncodeBytes(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
   void EncodeText(std::string_view piece, Room* room, std::vector<int32_t>* ids) const;
-  // Of a part of a piece that merges stay within.
+  // Encodes a part of a piece that merges stay within.
   void EncodePart(std::string_view part, Room* room, std::vector<int32_t>* ids) const;
   int32_t UnknownId(char32_t code_point) const;
 

@@ -65,8 +65,8 @@ class Tokenizer {
   const std::vector<AddedToken>& added_tokens() const;
   bool IsSpecial(int32_t id) const;
 
-  // Of all in the file that decides ids, whatever its layout: two files of one digest give the same
-  // ids for every text.
+  // Digest of everything in the file that decides ids, whatever its layout: two files of one digest
+  // give the same ids for every text.
   const Sha256Digest& digest() const;
 
  private:

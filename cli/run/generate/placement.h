@@ -15,7 +15,7 @@
 
 namespace zeroplan {
 
-// Of `cluster` gpu_memory and the reserves.
+// Of `cluster`, gpu_memory and the reserves alone count.
 struct PlacementOptions {
   Option<BackendChoice> backend;
   Option<Dtype> dtype;

@@ -23,7 +23,7 @@ class MetricLine {
   MetricLine& Set(std::string_view name, int64_t value) { return Take(name, value); }
   MetricLine& Set(std::string_view name, uint64_t value) { return Take(name, value); }
   MetricLine& Set(std::string_view name, double value) { return Take(name, value); }
-  // Of kObject: JSON.
+  // For kObject the value is JSON.
   MetricLine& Set(std::string_view name, std::string value) { return Take(name, std::move(value)); }
   MetricLine& Set(std::string_view name, std::string_view value) {
     return Take(name, std::string(value));

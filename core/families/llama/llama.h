@@ -61,7 +61,7 @@ struct LlamaKind {
   bool attention_bias, mlp_bias, window_switch;
   // What is there without a key.
   bool qkv_bias, qk_norm;
-  // Of shapes between the published ones.
+  // For shapes between the published ones.
   int64_t tied_below;  // hidden from which on the head is a matrix of its own
   int64_t shape_vocab;
   float shape_theta, shape_eps;

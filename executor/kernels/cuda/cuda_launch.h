@@ -8,7 +8,8 @@ namespace zeroplan {
 class GemmPlans;       // executor/kernels/cuda/gemm/gemm_plans.h
 class AttentionPlans;  // executor/kernels/cuda/attention/attention_plans.h
 
-// Of one GPU and one rank. The stream is set for each launch; everything is ordered on it.
+// What launches on one GPU, for one rank, share. The stream is set for each launch; everything is
+// ordered on it.
 struct CudaLaunch {
   cudaStream_t stream = nullptr;
   int sm_count = 0;

@@ -10,7 +10,7 @@
 
 namespace zeroplan {
 
-// Of the current device.
+// Properties of `device`, which is the current one.
 DeviceProperties QueryDeviceProperties(int device);
 
 // One GPU alone. Shapes that do not fit its memory are left out.

@@ -7,7 +7,7 @@ namespace zeroplan {
 
 class EnergyMeter {
  public:
-  // Of a CUDA device. Throws Error(kRuntime) saying what is missing: the library, or a GPU that
+  // Meters a CUDA device. Throws Error(kRuntime) saying what is missing: the library, or a GPU that
   // counts energy (Volta and newer).
   explicit EnergyMeter(int device);
   ~EnergyMeter();

@@ -42,8 +42,8 @@ class SdpaPlan {
 // natural logarithm of the sums of exp of the scaled scores). Backward: those, dout_BTHD and the
 // gradients in dqkv_BTN.
 //
-// Of documents: lse is [B*T, H]; in the backward pass keys, values and their gradients, where query
-// heads share them, are [B*T, G*D] each; the arrays that DocumentWorkspace
+// With documents lse is [B*T, H]; in the backward pass keys, values and their gradients, where
+// query heads share them, are [B*T, G*D] each; the arrays that DocumentWorkspace
 // (core/program/attention_path.h) describes say where documents are.
 struct SdpaPointers {
   void *q = nullptr, *k = nullptr, *v = nullptr;

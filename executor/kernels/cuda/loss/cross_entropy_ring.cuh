@@ -19,7 +19,7 @@
 
 namespace zeroplan::cuda::cross_entropy {
 
-// Of a multiprocessor, in one block or two.
+// Threads of a multiprocessor, in one block or two.
 constexpr int kRingThreads = 1024;
 // Pieces of the next row that find room beside the whole of one.
 constexpr int kAhead = 4;
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kThreads, kRingThreads / kThreads)
     slot += kThreads;
     return slot == own_end ? own : slot;
   };
-  // Of this thread's pieces the first `own_pieces` are of the row, the first `whole` of the
-  // vocabulary, and of the next one the first edge_count elements.
+  // The first `own_pieces` of this thread's pieces are of the row, the first `whole` of the
+  // vocabulary; of the next one its first edge_count elements are.
   const auto pieces_below = [&](int columns) {
     return columns < first_column + kPack ? 0 : (columns - kPack - first_column) / kStep + 1;
   };
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, kRingThreads / kThreads)
     if (piece < limit) CopyAsync16(slot, of_row + piece * kStep);
     CommitCopies();  // of nothing, past the end: groups are counted
   };
-  // Of rows past the end, and those that are left out, nothing is read.
+  // Nothing is read of rows past the end, and of those that are left out.
   const auto target_of = [&](int r) { return r < R ? targets_R[r] : -1; };
   const auto pieces_for = [&](int target) { return target < 0 ? 0 : own_pieces; };
   int target = target_of(cluster), next_target = target_of(cluster + clusters);

@@ -19,13 +19,13 @@ __device__ inline float PowerOfTwo(float x) {
 // e^x, otherwise as __expf.
 __device__ inline float FastExp(float x) { return PowerOfTwo(x * kLog2E); }
 
-// Of what was seen so far. The maximum starts at the lowest finite number: from -infinity a
-// difference of two of them would be NaN.
+// Maximum and sum of what was seen. The maximum starts at the lowest finite number: from -infinity
+// a difference of two of them would be NaN.
 struct Softmax {
   float max = -FLT_MAX, sum = 0;
 };
 
-// Of the warp; every lane gets the same.
+// The warp's Softmax; every lane gets the same.
 __device__ inline Softmax WarpSoftmax(const Softmax& own) {
   const float max = WarpMax(own.max);
   return {max, WarpSum(own.sum * FastExp(own.max - max))};

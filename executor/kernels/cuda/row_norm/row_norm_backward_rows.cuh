@@ -11,7 +11,7 @@
 
 namespace zeroplan::cuda::row_norm_backward {
 
-// Of a block, for so many elements a thread: the registers of two blocks or of one. RMS norm has no
+// Threads of a block, by elements a thread: the registers of two blocks or of one. RMS norm has no
 // sums of db to keep.
 template <RowNorm kNorm, typename T, int kElements>
 constexpr int kMaxThreads = kElements > 8 || (kNorm == RowNorm::kRms && sizeof(T) == 2) ? 512 : 448;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksToget
   for (int i = 0; i < turns; ++i) {
     const int m = begin + i * step;
     if (m >= end) {
-      // As many barriers as the other groups: racecheck counts them.
+      // The same number of barriers as in the other groups: racecheck counts them.
       if (warps > 1) SyncGroup(group, blockDim.x);
       break;
     }
