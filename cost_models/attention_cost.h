@@ -49,7 +49,7 @@ class AttentionCost {
   // bit. REQUIRES: `gemm` of the same GPU; used here only.
   AttentionCost(const GpuProfile& gpu, const GemmCost& gemm);
 
-  // By whichever kernels this GPU runs it. `launch` without its compute capability.
+  // Seconds by whichever kernels this GPU runs it. `launch` has no compute capability.
   double Seconds(AttentionLaunch launch) const;
 
   // Fused, in one call, not deterministic.

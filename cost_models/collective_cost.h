@@ -43,7 +43,7 @@ struct RingConstants {
   bool nvlink = true;
 };
 RingConstants FitRings(const HardwareProfile& profile, int ranks_per_node);
-// Without the floor.
+// Seconds without the floor.
 double RingSeconds(const RingConstants& rings, CollectiveOp op, double full_bytes, int ranks);
 
 class CollectiveCost {

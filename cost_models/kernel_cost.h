@@ -57,7 +57,7 @@ class KernelCost {
     Key key;
     Cost cost;
   };
-  // With launches of kernels beside it, of so many seconds.
+  // The cost with launches of kernels beside it that take `seconds`.
   static Cost WithSide(Cost cost, double seconds);
   double Compute(const Key& key) const;
   double SpeedBesideCollective(const Key& key) const;

@@ -62,8 +62,8 @@ struct SectionTime {
   double total_seconds = 0;
   double compute_seconds = 0;    // compute stream busy, at the speed it has alone
   double optimizer_seconds = 0;  // the same in phase kStep
-  // By the stream that the compute stream waits for, directly or through others, or that slows it
-  // down.
+  // Seconds that the compute stream waits, by the stream that it waits for, directly or through
+  // others, or that slows it down.
   std::array<double, kStreams> exposed_seconds{};
   std::array<double, kStreams> busy_seconds{};  // any stream, overlapped or not
 

@@ -12,7 +12,7 @@ struct EmbeddedFile {
   std::string_view json;
 };
 
-// By folder, then name. Defined in a source that CMake writes (see embed.cmake).
+// The files by folder, then name. Defined in a source that CMake writes (see embed.cmake).
 std::span<const EmbeddedFile> EmbeddedFiles();
 
 }  // namespace zeroplan

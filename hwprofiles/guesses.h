@@ -26,8 +26,8 @@ struct Guess {
   std::string key;  // "host.adam_bandwidth"
   Figure figure;    // its reference says what it was derived from
 };
-// Those of `parts`, in their order. Of a rate that is given alone and for all GPUs at once, the one
-// that `ranks_per_node` GPUs use.
+// The guesses among `parts`, in their order. Of a rate that is given alone and for all GPUs at
+// once, the one that `ranks_per_node` GPUs use.
 std::vector<Guess> GuessedFigures(const HardwareProfile& profile,
                                   std::span<const MachinePart> parts, int ranks_per_node);
 

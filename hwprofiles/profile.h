@@ -125,7 +125,8 @@ struct GpuProfile {
   std::optional<Measured<AttentionRate>> attention;
   std::optional<Measured<MemoryKernelTime>> memory_kernels;
   std::optional<Measured<NamedKernelTime>> kernels;  // in place of memory_kernels
-  // With it, rows of `gemm` and `attention` are those of a GPU that did nothing else meanwhile.
+  // If it is set, rows of `gemm` and `attention` are those of a GPU that did nothing else at the
+  // time.
   std::optional<PowerProfile> power;
   Figure launch_overhead;  // seconds from one kernel's end to the next one's begin on a stream
   bool bf16 = false;       // has bf16 arithmetic

@@ -113,7 +113,7 @@ inline bool Fits(const MemoryTotals& needs, const Capacity& capacity) {
          enough(needs.host_bytes, capacity.host_bytes) &&
          enough(needs.nvme_bytes, capacity.nvme_bytes);
 }
-// By how much the scarcest memory is exceeded, as a factor: above 1 exactly where it does not fit.
+// The factor by which the scarcest memory is exceeded: above 1 exactly where it does not fit.
 double Excess(const MemoryTotals& needs, const Capacity& capacity);
 
 // Why `footprint` does not fit `cluster`: one clause a memory, joined by "; and ". Empty if it

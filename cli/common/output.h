@@ -7,8 +7,9 @@
 
 namespace zeroplan {
 
-// To `file`, or to stdout if it is empty: data, byte by byte, on a terminal too. A file that is
-// there stays whole until all is on disk. Throws Error(kRuntime) if not all of it could be written.
+// Writes to `file`, or to stdout if it is empty: data, byte by byte, on a terminal too. A file that
+// is there stays whole until all is on disk. Throws Error(kRuntime) if not all of it could be
+// written.
 //
 // Where the reader of stdout has gone away, as `head` does, this ends the process by SIGPIPE,
 // unless CheckWritable was told of files: then nothing more is printed, so that these are still

@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-// From the program to a command below it.
+// The commands from the program down to one of its commands.
 using CommandPath = std::vector<const CommandDescription*>;
 
 // The program's path and those of all commands that help shows, depth first.

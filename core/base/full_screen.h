@@ -29,7 +29,7 @@ class FullScreen {
   FullScreen(const FullScreen&) = delete;
   FullScreen& operator=(const FullScreen&) = delete;
 
-  // As the terminal is now: whoever resizes it finds the next Draw fitted.
+  // The terminal's size at this moment: whoever resizes it finds the next Draw fitted.
   struct Size {
     size_t columns = 0, rows = 0;
   };

@@ -53,7 +53,7 @@ class JsonScalar {
                             : static_cast<double>(std::get<int64_t>(value_));
   }
 
-  // As JSON text.
+  // The scalar as JSON text.
   std::string Dump() const;
 
   friend bool operator==(const JsonScalar& a, std::string_view text) {

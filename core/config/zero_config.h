@@ -69,7 +69,7 @@ struct ZeroConfig {
     OffloadDevice device = OffloadDevice::kNone;
     bool pin_memory = true;
     int buffer_count = 5;  // staging slots between disk and GPU
-    // With nvme: elements of a rank's shards that stay in host memory, first units first.
+    // How many elements of a rank's shards stay in host memory with nvme, first units first.
     uint64_t max_in_cpu_elements = 0;
     std::string nvme_path;
     bool operator==(const OffloadParam&) const = default;
@@ -213,9 +213,9 @@ struct TrainSetup {
   PrecisionConfig precision;
   BatchSpec batch;
   OptimizerConfig optimizer;
-  // On a GPU: the same results from run to run on the same GPU and libraries. Attention's backward
-  // pass is slower then (core/program/attention_path.h). The program is the same. Default: off. The
-  // CPU always does.
+  // The same results from run to run on the same GPU and libraries. Attention's backward pass is
+  // slower then (core/program/attention_path.h). The program is the same. Default: off. The CPU is
+  // always deterministic.
   bool deterministic = false;
   bool operator==(const TrainSetup&) const = default;
 };

@@ -12,7 +12,7 @@ namespace zeroplan {
 // `space` and `memory_class` default to a transient device buffer.
 BufferId AddBuffer(Program& program, const char* label, Role role, Dtype dtype, uint64_t bytes);
 
-// By unit: the first buffer of that role, or kNoBuffer.
+// The first buffer of that role, by unit, or kNoBuffer.
 std::vector<BufferId> UnitBuffers(const Program& program, Role role);
 
 inline Ref Whole(const Program& program, BufferId id) {
@@ -43,7 +43,7 @@ class Emitter {
               const KernelScalars& scalars = {}, const Ref& starts = {});
   void Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments, Stream stream,
                bool scalar = false);
-  // On the copy stream that fits the two spaces.
+  // Copies on the stream that fits the two spaces.
   void CopyTo(const Ref& src, const Ref& dst);
   void CopyTo(const Ref& src, const Ref& dst, Stream stream);
   void Swap(bool write, const Ref& host, const Ref& file);

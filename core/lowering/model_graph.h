@@ -22,7 +22,7 @@ class ModelGraph {
   // The parameter that is the head (ParamUse::kHead).
   virtual int head() const = 0;
 
-  // From the gradient of Final's value to that of the last layer's output.
+  // Turns the gradient of Final's value into that of the last layer's output.
   virtual Value FinalBackward(const Value& dy_MC) = 0;
   // Turns the gradient of the layer's output into that of its input, in place. REQUIRES: layers are
   // called from the last to the first.

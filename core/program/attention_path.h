@@ -90,9 +90,10 @@ uint64_t AttentionDocumentsBytes(const KernelDims& dims, bool backward);
 // Head size that cuDNN takes at most: 256 on Hopper and in the forward pass, else 128. (From 9.23
 // on it takes 256 backward on B200 too, which is not used.)
 int64_t MostFusedHead(int compute_capability, bool backward);
-// And our plain kernels, which have no other limit: kMostPlainHead, but on GPUs whose blocks have
-// no more than 99 KiB of shared memory (8.6, 8.9, 12.0; CUDA programming guide, technical
-// specifications) 64, since tiles of larger heads take up to 150 KiB in the backward pass.
+// The largest head of our plain kernels, which have no other limit: kMostPlainHead, but on GPUs
+// whose blocks have no more than 99 KiB of shared memory (8.6, 8.9, 12.0; CUDA programming guide,
+// technical specifications) 64, since tiles of larger heads take up to 150 KiB in the backward
+// pass.
 int64_t MostPlainHead(int compute_capability);
 inline constexpr int64_t kMostPlainHead = 256;
 // Whether both passes have kernels of either kind for such heads. Else a program has to keep the

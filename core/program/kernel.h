@@ -88,7 +88,7 @@ struct LaunchShape {
   std::span<const ArgShape> args;
 };
 
-// At most kMost items.
+// A list of at most kMost items.
 template <typename T, size_t kMost>
 class ShortList {
  public:
@@ -162,7 +162,7 @@ bool KernelExists(KernelId id);
 
 // "M=16 K=52 N=20", then the scalars that are not as usual: "eps=1e-06".
 std::string FormatDims(KernelId id, const KernelDims& dims, const KernelScalars& scalars);
-// Those of a launch that belongs to no model: a benchmark's, a test's.
+// The scalars of a launch that belongs to no model: a benchmark's, a test's.
 KernelScalars UsualScalars(KernelId id);
 
 // Floating-point operations that the batched matrix products of unfused attention carry out:

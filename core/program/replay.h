@@ -37,7 +37,7 @@ struct LaunchRuns {
   std::vector<int32_t> run_of;              // by index into the section: its run, or kNone
 };
 
-// Those of `section`, of the instructions that run in micro-steps of `kinds`, on streams of the
+// The runs of `section`, of the instructions that run in micro-steps of `kinds`, on streams of the
 // GPU.
 LaunchRuns FindLaunchRuns(const Program& program, Section section, uint8_t kinds);
 

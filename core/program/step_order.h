@@ -25,8 +25,8 @@ constexpr uint8_t MicroStepKinds(int64_t grad_accum) {
 inline constexpr uint8_t kLeavesToMicroStep = kFirst | kMiddle;
 inline constexpr uint8_t kTakesFromMicroStep = kMiddle | kLast;
 
-// By buffer: whether micro_step frees it before it allocates it, as what the micro-step before
-// left.
+// Whether micro_step frees a buffer before it allocates it, as what the micro-step before left; by
+// buffer.
 std::vector<bool> LeftToMicroStep(const Program& program);
 
 // Whether an instruction of `section` runs where the micro-step's kind is one of `kinds`. Outside

@@ -54,7 +54,7 @@ struct CheckpointMeta {
   std::vector<CheckpointFile> files;
 };
 
-// As meta.json has it, sealed.
+// The text of meta.json, sealed.
 std::string FormatCheckpointMeta(const CheckpointMeta& meta);
 // A JSON object with one more key at its end: a digest of all the text before it, so that a changed
 // byte anywhere shows.

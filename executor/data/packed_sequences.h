@@ -43,7 +43,7 @@ class PackedSequences {
                   const PackedOptions& options);
 
   uint64_t size() const { return first_piece_.empty() ? 0 : first_piece_.size() - 1; }
-  // Those of sequence k; together at most T pairs.
+  // The pieces of sequence k; together at most T pairs.
   std::span<const Piece> at(uint64_t k) const {
     return std::span(pieces_).subspan(first_piece_[k], first_piece_[k + 1] - first_piece_[k]);
   }
@@ -66,9 +66,9 @@ class PackedSequences {
   uint64_t pairs_ = 0, documents_ = 0, too_short_ = 0, cut_ = 0, left_out_ = 0;
 };
 
-// From which token on documents are held back: the last ones, with at least `share` of the whole
-// weight, and at least `least_sequences` sequences on both sides. The stream's size where there are
-// not so many.
+// The token from which on documents are held back: the last ones, with at least `share` of the
+// whole weight, and at least `least_sequences` sequences on both sides. The stream's size where
+// there are not so many.
 uint64_t HoldBackDocuments(const TokenDataset& data, const PackedOptions& options, double share,
                            uint64_t least_sequences);
 

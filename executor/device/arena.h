@@ -35,7 +35,7 @@ class MemoryArena {
   std::unique_ptr<std::byte, UnmapMemory> memory_;
 };
 
-// By Space: the first byte of each arena; nullptr for kFile and where nothing is planned.
+// The first byte of each arena, by Space; nullptr for kFile and where nothing is planned.
 using ArenaBases = std::array<std::byte*, kSpaces>;
 
 // All arenas of a rank.
@@ -56,7 +56,7 @@ class RankArenas {
   void MarkLive(const Buffer& buffer) const;
   void MarkFree(const Buffer& buffer) const;
 
-  // By Space; index past the highest byte that differs from the pattern.
+  // Index past the highest byte that differs from the pattern, by Space.
   std::array<uint64_t, kSpaces> PatternHighWater() const;
 
  private:

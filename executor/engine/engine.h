@@ -62,7 +62,7 @@ struct EngineOptions {
 };
 
 struct HighWater {
-  // By Space; the largest end of a range that an instruction touched, over ranks.
+  // The largest end of a range that an instruction touched, over ranks, by Space.
   std::array<uint64_t, kSpaces> touched_bytes{};
 };
 
@@ -127,8 +127,8 @@ class Engine {
   // Runs section init: fresh weights from the seed, Adam states zero, StepState at its start
   // values.
   void Init();
-  // After Init: replaces master weights (and Adam states where `with_optimizer`) from `source`;
-  // restores `state` where given.
+  // REQUIRES: after Init. Replaces master weights (and Adam states where `with_optimizer`) from
+  // `source`; restores `state` where given.
   void Load(const StateSource& source, bool with_optimizer, const StepState* state);
   // The ranks that this process runs: all of them on the CPU, one on a GPU.
   int first_local_rank() const;
@@ -162,7 +162,7 @@ class Engine {
   // section, 0 <= position < sequence length.
   std::vector<float> Decode(int32_t token, int32_t position);
 
-  // From within Step's `fill`, by a rank that cannot fill its batch (and leaves tokens there that
+  // Called within Step's `fill`, by a rank that cannot fill its batch (and leaves tokens there that
   // are valid): the step under way changes nothing on any rank, and ends on all with
   // StepState::skip kAbandoned. The engine stays usable.
   void AbandonStep(int rank);
@@ -192,7 +192,7 @@ class Engine {
   // so first.
   void Drain();
   std::vector<ExecutedInstruction> ExecutedTrace(int rank) const;
-  // After a step, Drain first: on a GPU what was carried over has no times before.
+  // Call Drain first after a step: on a GPU what was carried over has no times before.
   std::vector<TraceSpan> SpanTrace(int rank) const;
 
   // The bytes of a buffer of one rank, for tests. After a step, Drain first: what was carried over

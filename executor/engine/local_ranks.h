@@ -35,7 +35,7 @@ class LocalRanks final : public Watched {
   int first() const { return first_; }
   int count() const { return static_cast<int>(ranks_.size()); }
   RankRunner& front() const { return *ranks_.front(); }
-  // By its number in the run. REQUIRES: it is one of these.
+  // The rank of that number in the run. REQUIRES: it is one of these.
   RankRunner& of(int rank) const;
   const std::vector<std::unique_ptr<RankRunner>>& all() const { return ranks_; }
 

@@ -24,7 +24,7 @@ struct ResolvedInstruction {
   std::byte* dst = nullptr;  // Copy
   uint64_t bytes = 0;        // Copy; FileIo: of the host range. Collective: sent by this rank
   uint64_t file_offset = 0;  // FileIo to the swap file
-  // By Space: index past the last byte of the arena that the instruction touches, 0 if none. Alloc
+  // Index past the last byte of the arena that the instruction touches, by Space; 0 if none. Alloc
   // and Free touch nothing.
   std::array<uint64_t, kSpaces> touched_end{};
 };

@@ -54,7 +54,7 @@ inline bool Present(const KernelArg& arg) { return arg.data != nullptr; }
 
 using KernelFn = void (*)(const KernelCall&);
 
-// By KernelId, kExtraKernel included.
+// A backend's functions by KernelId, kExtraKernel included.
 struct KernelTable {
   std::array<KernelFn, kKernelSlots> rows{};
   // What an engine calls once for each launch before the first step; null: nothing to prepare.

@@ -23,7 +23,7 @@ class HostKernels {
   // One call of kAdamW, kNormSq (of the gradient) or kConvert (of the gradient into the master
   // weights) over `n` elements from `begin` on.
   void Run(KernelId kernel, int64_t begin, int64_t n);
-  // As the cost model counts a call's.
+  // Bytes of a call, as the cost model counts them.
   static double Bytes(KernelId kernel, int64_t n);
   // Median seconds of `calls` calls over one part of the memory after another, at least two.
   double Seconds(KernelId kernel, int64_t n, int calls);

@@ -73,8 +73,8 @@ ZEROPLAN_HOST_DEVICE inline SkipReason FindSkipReason(const StepState& state, do
 // The state before the first step.
 StepState InitialStepState(const TrainSetup& setup);
 
-// Takes the targets that do not count out of a step's votes (see StepVote): of the targets of
-// `batch`, the share that counts. 1 where a rank could not take part.
+// Takes the targets that do not count out of a step's votes (see StepVote). Returns the share of
+// the targets of `batch` that counts; 1 where a rank could not take part.
 ZEROPLAN_HOST_DEVICE inline double TakeCountedShare(const BatchSpec& batch, StepState& state) {
   if (std::isnan(state.stop_requested)) return 1;
   const double stops = std::floor(state.stop_requested);

@@ -21,7 +21,7 @@ namespace zeroplan {
 
 // In an agent's environment: "FIRST_RANK RANKS WORLD_SIZE ADDRESS", ADDRESS being rank 0's host.
 inline constexpr const char* kHostPartVariable = "ZEROPLAN_HOST_PART";
-// Before each line of an agent on stdout.
+// Stands before each line of an agent on stdout.
 inline constexpr std::string_view kAgentMark = "\x01zeroplan ";
 
 // Whether this process is an agent: the launcher set kHostPartVariable.

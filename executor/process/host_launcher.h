@@ -10,11 +10,12 @@
 
 namespace zeroplan {
 
-// As Launch, of options.hosts. Each agent works in this process's folder (which has to be there on
-// every host) with the variables NCCL_*, UCX_*, ZEROPLAN_*, MASTER_PORT and LD_LIBRARY_PATH as they
-// are here. Rank 0 is the first host's first; its address is that host's name without the user, or
-// MASTER_ADDR. Its stdout is ours; all else goes to stderr, lines of a host that no rank printed
-// after "node2: ". A remote shell that ends by itself counts as a failure of its host.
+// Launches the ranks of options.hosts. Each agent works in this process's folder (which has to be
+// there on every host) with the variables NCCL_*, UCX_*, ZEROPLAN_*, MASTER_PORT and
+// LD_LIBRARY_PATH as they are here. Rank 0 is the first host's first; its address is that host's
+// name without the user, or MASTER_ADDR. Its stdout is ours; all else goes to stderr, lines of a
+// host that no rank printed after "node2: ". A remote shell that ends by itself counts as a failure
+// of its host.
 LaunchEnd LaunchOnHosts(const LaunchOptions& options);
 
 }  // namespace zeroplan

@@ -10,7 +10,7 @@ struct HostShare {
   std::string name;  // as ssh takes it: "node1", "user@node1", "10.0.0.7", "fe80::1"
   int ranks = 0;     // at least 1
 
-  // Without the user: where the other hosts reach it.
+  // The host without the user: where the other hosts reach it.
   std::string address() const;
   friend bool operator==(const HostShare&, const HostShare&) = default;
 };

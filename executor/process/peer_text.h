@@ -8,7 +8,7 @@
 
 namespace zeroplan {
 
-// At most kMaxPeerText bytes of it, where '?' stands for each byte that UnprintableBytes
+// The text's first kMaxPeerText bytes at most, where '?' stands for each byte that UnprintableBytes
 // (core/base/strings.h) names. Line feeds become ' ', unless `lines`: then they stay.
 std::string PeerText(std::string_view text, bool lines = false);
 inline constexpr size_t kMaxPeerText = 4000;

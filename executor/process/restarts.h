@@ -18,10 +18,10 @@ struct RestartOptions {
   std::function<std::string()> where;
 };
 
-// As Launch; but where ranks end with kRuntime or are killed, and nobody asked for a stop, all are
-// started again with --resume added to their arguments, and a line says why and where they go on.
-// Other ends are the user's to mend: bad usage, no room, divergence, a stop. Returns the last exit
-// code.
+// Launches as Launch does. Where ranks end with kRuntime or are killed, and nobody asked for a
+// stop, all are started again with --resume added to their arguments, and a line says why and where
+// they go on. Other ends are the user's to mend: bad usage, no room, divergence, a stop. Returns
+// the last exit code.
 int LaunchWithRestarts(LaunchOptions options, const RestartOptions& restarts);
 
 }  // namespace zeroplan

@@ -12,7 +12,7 @@ namespace zeroplan {
 
 enum class CollectiveCall : uint8_t { kBarrier, kBroadcast, kAllGather };
 
-// No wait is longer: it stands for ever.
+// The longest wait, which stands for "for ever".
 inline constexpr std::chrono::hours kLongestLimit(24 * 30);
 
 // "barrier 12".

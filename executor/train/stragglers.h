@@ -28,9 +28,9 @@ class Stragglers {
   static constexpr double kFactor = 2, kSeconds = 0.01;
   static constexpr std::chrono::minutes kSayAgain{10};
 
-  // After each step, on all ranks of the group: what this process's ranks took by themselves. The
-  // first step is left out: it loads what is loaded at first use. Every kEvery steps the slowest
-  // rank over these, where all are known.
+  // Called after each step, on all ranks of the group, with what this process's ranks took by
+  // themselves. The first step is left out: it loads what is loaded at first use. Returns every
+  // kEvery steps the slowest rank over these, where all are known.
   std::optional<SlowRank> Note(const std::vector<std::optional<double>>& own, ProcessGroup& group);
   // What to warn of, if it was not said a moment ago.
   std::optional<std::string> Warning(const SlowRank& slow,

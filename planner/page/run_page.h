@@ -54,8 +54,8 @@ Page RunPage(const RunRecord& record, const PageOrigin& origin);
 
 // ---- for tests ----
 
-// At most `most` steps, each the mean of as many that follow each other (the last of fewer); the
-// step of each is its last one's. What some of them lack is absent.
+// Joins the steps to `most` at most, each the mean of as many that follow each other (the last of
+// fewer); the step of each is its last one's. What some of them lack is absent.
 std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most);
 
 }  // namespace zeroplan

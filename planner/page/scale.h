@@ -44,10 +44,10 @@ double TextPixels(std::string_view text, double font_px);
 // Font of pictures, in pixels.
 inline constexpr double kTickFont = 11, kLabelFont = 12;
 
-// From 0 to `most` and on to the next tick. Neighbours of a row of labels of `length_px` do not
-// touch. REQUIRES: most >= 0.
+// An axis from 0 to `most` and on to the next tick. Neighbours of a row of labels of `length_px` do
+// not touch. REQUIRES: most >= 0.
 Axis AxisFromZero(double most, Quantity quantity, double length_px, bool vertical);
-// From below `least` to above `most`, not to zero: for a loss.
+// An axis from below `least` to above `most`, not to zero: for a loss.
 Axis AxisAround(double least, double most, Quantity quantity, double length_px, bool vertical);
 // A logarithmic one from `least` to `most`, both as they are, with ticks at 1, 2 and 5 times powers
 // of ten as far as their labels have room. REQUIRES: 0 < least < most; horizontal.

@@ -16,7 +16,7 @@ struct TableStyle {
   std::vector<std::string> notes;
 };
 
-// At most 100 columns wide. One choice alone also gets its peaks by phase.
+// A table of at most 100 columns. One choice alone also gets its peaks by phase.
 std::string ReportTable(const Estimate& estimate, const TableStyle& style);
 // Keys and order are a contract (docs/metrics.md). What is not known is null.
 std::string ReportJson(const Estimate& estimate);

@@ -23,7 +23,8 @@ struct TimeUnit {
 };
 TimeUnit CommonTimeUnit(const Estimate& estimate);
 
-// At most 5 characters, three significant digits: "12.3", "0.41", "1034", "18.0M"; "-" for zero.
+// Bytes in at most 5 characters, three significant digits: "12.3", "0.41", "1034", "18.0M"; "-" for
+// zero.
 std::string ByteCell(uint64_t bytes, const ByteUnit& unit);
 // The same of seconds, with "0.123" below 1; what is not known reads "?".
 std::string SecondsCell(const std::optional<double>& seconds, const TimeUnit& unit);

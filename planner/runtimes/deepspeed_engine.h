@@ -24,7 +24,7 @@ inline constexpr double kAdamBytes = 28;
 // The pointers must outlive it. Rank 0 of setup.batch.world_size.
 std::unique_ptr<TorchRuntime> MakeDeepSpeedEngine(const TorchModel& model, const TrainSetup& setup,
                                                   TorchMemory* memory, TorchTimer* timer);
-// By stage; each in a file of its own.
+// The engine of each stage, in a file of its own.
 std::unique_ptr<TorchRuntime> MakeStage0(const TorchModel& model, const TrainSetup& setup,
                                          TorchMemory* memory, TorchTimer* timer);
 std::unique_ptr<TorchRuntime> MakeStage1And2(const TorchModel& model, const TrainSetup& setup,

@@ -43,7 +43,7 @@ class Bounds {
 
   // What a choice holds at least: at the peak of activations, or with a full reduce bucket.
   static MemoryBound Memory(const GroupBound& group, const ComputeBound& compute);
-  // At least this long a step takes.
+  // The seconds that a step takes at least.
   static double StepSeconds(const GroupBound& group, const ComputeBound& compute,
                             int64_t grad_accum);
 

@@ -25,7 +25,7 @@ struct Score {
   }
 };
 Score ScoreOf(Objective objective, const Found& found);
-// By how much `bound` is better than `score`, as a share of what they differ in first.
+// The gap by which `bound` is better than `score`, as a share of what they differ in first.
 double GapOf(const Score& score, const Score& bound);
 
 // A candidate that may answer a question, and the best that it could be.
@@ -107,7 +107,7 @@ class Judge {
   const SearchCluster& ClusterOf(const Group& group) const { return in_.clusters[group.cluster]; }
   const ComputeBound& ComputeOf(const Group& group, int64_t micro_batch);
   Capacity CapacityFor(const Candidate& candidate, const Question& question) const;
-  // With what is to be left free.
+  // The memory needed, with what is to be left free.
   static MemoryTotals Needs(const Group& group, int64_t micro_batch, MemoryTotals totals);
   Item MakeItem(const Question& question, uint32_t group, const BatchPair& batch,
                 const ComputeBound& compute, const MemoryBound& memory) const;
@@ -127,7 +127,7 @@ class Judge {
   Bounds bounds_;
   std::vector<Group> groups_;
   std::map<std::tuple<uint32_t, int64_t, int64_t>, Judged> judged_;
-  // By stage, what is offloaded and recompute: the least that a program took beyond its bound.
+  // The least that a program took beyond its bound, by stage, what is offloaded and recompute.
   using MemoryKind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeKind>;
   static MemoryKind MemoryKindOf(const Candidate& candidate);
   std::map<MemoryKind, uint64_t> beyond_bound_;

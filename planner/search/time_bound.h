@@ -18,8 +18,8 @@ struct GroupTime {
   double fetch_seconds = 0;          // parameters from host or disk, in each micro-step
   double norm_seconds = 0;           // of gradients on the GPU, before the update
   double update_seconds = 0;         // on the GPU
-  // On the host, beside the last backward half; and from the norm until the last parameter is back,
-  // beside the update on the GPU and the first forward half.
+  // Seconds of the host: the norm beside the last backward half; and from the norm until the last
+  // parameter is back, beside the update on the GPU and the first forward half.
   double host_norm_seconds = 0, host_update_seconds = 0;
   OverlapRates rates;
 };

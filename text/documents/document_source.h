@@ -18,8 +18,8 @@
 namespace zeroplan {
 
 enum class FileKind { kText, kRecords, kParquet, kTokens };
-// By the name: .jsonl, .ndjson and .json hold records, .parquet tables, .bin, .u16 and .u32 tokens,
-// all others text. What .gz and .zst stand behind counts.
+// The kind of a file by its name: .jsonl, .ndjson and .json hold records, .parquet tables, .bin,
+// .u16 and .u32 tokens, all others text. What .gz and .zst stand behind counts.
 FileKind FileKindOf(const std::filesystem::path& path);
 
 // One document as it was found.

@@ -11,7 +11,7 @@
 namespace zeroplan {
 
 enum class Compression { kNone, kGzip, kZstd };
-// By the name: ".gz", ".zst".
+// The compression by the name: ".gz", ".zst".
 Compression CompressionOf(const std::filesystem::path& path);
 
 class ByteSource {
@@ -20,9 +20,9 @@ class ByteSource {
   static std::unique_ptr<ByteSource> Open(const std::filesystem::path& path);
   virtual ~ByteSource() = default;
 
-  // At least one byte, unless there are no more. REQUIRES: out is not empty. Throws Error(kUsage)
-  // naming the path if it cannot be read, is not compressed as its name says, is damaged or cut
-  // short.
+  // Reads at least one byte, unless there are no more. REQUIRES: out is not empty. Throws
+  // Error(kUsage) naming the path if it cannot be read, is not compressed as its name says, is
+  // damaged or cut short.
   virtual size_t Read(std::span<char> out) = 0;
   // Bytes of the file, as it lies on disk: read so far, and all.
   virtual uint64_t position() const = 0;

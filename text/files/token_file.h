@@ -51,7 +51,7 @@ inline constexpr int32_t kTokenFileOriginMark = 0x4B4F545A;  // "ZTOK"
 
 inline constexpr int32_t kTokenFileSectionsMark = 0x4345535A;  // "ZSEC"
 
-// By its name: ".bin", ".u16" or ".u32".
+// Whether a file holds tokens, by its name: ".bin", ".u16" or ".u32".
 bool IsTokenFile(const std::filesystem::path& path);
 
 // Where the parts of a token file lie. Throws Error(kUsage) naming `path` if the size is no
@@ -91,7 +91,7 @@ class TokenFileWriter {
   // [0, 65535]. Throws Error(kUsage) past 2^31 - 1 tokens without an origin: what llm.c reads
   // cannot have more.
   void Append(std::span<const int32_t> tokens);
-  // Those count for which `counted` is not 0. REQUIRES: as many as tokens.
+  // A token counts where its `counted` is not 0. REQUIRES: as many as tokens.
   void Append(std::span<const int32_t> tokens, std::span<const uint8_t> counted);
   // The document ends behind what was appended. Nothing, if nothing was since the one before.
   void EndDocument();

@@ -29,7 +29,7 @@ Value GetSlice(const Value& value, const Value& begin, const Value& end, const V
                int line);
 // What a loop runs over.
 List Elements(const Value& value, int line);
-// As {{ value }} prints it.
+// The text that {{ value }} prints.
 Text Printed(const Value& value, int line);
 
 }  // namespace zeroplan::jinja

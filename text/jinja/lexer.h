@@ -44,7 +44,7 @@ std::vector<Part> Cut(std::string_view source);
 
 // Whether Python's str.isspace() takes it for white space.
 bool IsPythonSpace(char32_t code_point);
-// Without white space at its ends: where it then begins and ends. `sides`: 1 left, 2 right, 3 both.
+// Where text begins and ends without the white space at its ends. `sides`: 1 left, 2 right, 3 both.
 struct Range {
   size_t begin = 0;
   size_t end = 0;

@@ -71,7 +71,7 @@ class BpeModel {
   // token.
   void Encode(std::string_view piece, bool as_bytes, Room* room, std::vector<int32_t>* ids) const;
 
-  // As `tokenizers` counts: of the vocabulary of the model alone.
+  // The size of the vocabulary of the model alone, as `tokenizers` counts it.
   size_t vocab_count() const { return ids_.size(); }
   // The largest id + 1.
   int32_t id_end() const { return static_cast<int32_t>(tokens_.size()); }
@@ -138,7 +138,7 @@ class BpeModel {
   std::array<int32_t, 256> fallback_ids_{};              // of "<0x00>" to "<0xFF>", -1: none
   std::array<int32_t, 128> ascii_ids_{};                 // -1: none
   std::unordered_map<char32_t, int32_t> character_ids_;  // past ASCII
-  // With ignore_merges, by their bytes, the tokens that spell bytes.
+  // The tokens that spell bytes, by their bytes, with ignore_merges.
   std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> whole_pieces_;
   Neighbours neighbours_;
 };

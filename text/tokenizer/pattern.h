@@ -48,7 +48,7 @@ class Pattern {
 
   // Appends the matches in `text` and what lies between them, in order. REQUIRES: not empty.
   void Find(std::string_view text, std::vector<Part>* parts) const;
-  // Not nullptr: matches lie without gaps, each ends where the scanner says.
+  // The scanner that says where each match ends, where matches lie without gaps; else nullptr.
   WordScanner scanner() const { return scanner_; }
   // The text looked for; empty: it is something else.
   const std::string& text() const { return text_; }

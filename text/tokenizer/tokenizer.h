@@ -58,7 +58,7 @@ class Tokenizer {
 
   // The largest id + 1: what a model's vocabulary must have at least.
   int32_t vocab_size() const;
-  // By its spelling in the file ("Ġthe", "<|im_end|>").
+  // The id of a token by its spelling in the file ("Ġthe", "<|im_end|>").
   std::optional<int32_t> TokenId(std::string_view token) const;
   // nullopt: no token has that id.
   std::optional<std::string> TokenText(int32_t id) const;

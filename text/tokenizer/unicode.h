@@ -94,7 +94,8 @@ bool IsRustWordCharacter(char32_t code_point);
 bool IsRustNumeric(char32_t code_point);
 // What the pre-tokenizer Punctuation splits at.
 bool IsPunctuation(char32_t code_point);
-// Not known to the Unicode version (9) of the normalizers NFC, NFD, NFKC and NFKD: left as it is.
+// Whether a code point is not known to the Unicode version (9) of the normalizers NFC, NFD, NFKC
+// and NFKD: it is left as it is.
 bool IsInertInNormalization(char32_t code_point);
 // The code points of a category ("Lu") or of a major class ("L"); empty: there is none of that
 // name.

@@ -12,8 +12,8 @@
 
 namespace zeroplan {
 
-// Before the work: throws Error(kUsage) if `folder` is none, cannot be written or made, or, without
-// `resume`, holds event files: TensorBoard would draw both runs as one.
+// Called before the work. Throws Error(kUsage) if `folder` is none, cannot be written or made, or,
+// without `resume`, holds event files: TensorBoard would draw both runs as one.
 void CheckTensorboardFolder(const std::filesystem::path& folder, bool resume);
 
 // The name of the next event file of `folder`, which sorts after those that are there: TensorBoard

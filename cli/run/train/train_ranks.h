@@ -29,8 +29,8 @@ void LaunchRanks(int ranks, const RestartOptions& restarts = {});
 std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
                                      const std::optional<ProcessPlace>& place);
 
-// As LaunchRanks, on several hosts (host_launcher.h). Nothing is resolved here: this host may be
-// one without a GPU.
+// LaunchRanks on several hosts (host_launcher.h). Nothing is resolved here: this host may be one
+// without a GPU.
 void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts);
 
 // This host's part of that, in a process that another host's zeroplan started (host_agent.h).

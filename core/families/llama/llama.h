@@ -80,7 +80,7 @@ const std::vector<ModelPreset>& LlamaPresets();
 const std::vector<ModelPreset>& MistralPresets();
 const std::vector<ModelPreset>& Qwen2Presets();
 const std::vector<ModelPreset>& Qwen3Presets();
-// As the family's published models of about that width.
+// A model shaped as the family's published models of about that width.
 ModelSpec LlamaShape(const LlamaKind& kind, const ModelFamily& family, int64_t layers,
                      int64_t hidden, int64_t positions, bool byte_level);
 

@@ -37,8 +37,9 @@ class PageLock {
 
 class CudaArenas {
  public:
-  // On the current device. `threads` of them touch host memory's pages, so that those of a large
-  // arena are there in seconds. Throws Error(kRuntime) naming rank, space, bytes and what is free.
+  // Allocates on the current device. `threads` of them touch host memory's pages, so that those of
+  // a large arena are there in seconds. Throws Error(kRuntime) naming rank, space, bytes and what
+  // is free.
   CudaArenas(const Program& program, int rank, const std::string& swap_dir, int threads);
 
   ArenaBases bases() const;

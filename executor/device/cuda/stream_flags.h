@@ -25,11 +25,11 @@ class StreamFlags {
   StreamFlags(const StreamFlags&) = delete;
   StreamFlags& operator=(const StreamFlags&) = delete;
 
-  // On the GPU's streams: sets the flag after what was issued before; waits for it.
+  // Sets the flag on the GPU's stream after what was issued before; waits for it.
   void WriteOn(cudaStream_t stream, uint32_t flag, uint32_t value);
   void WaitOn(cudaStream_t stream, uint32_t flag, uint32_t value);
 
-  // On the host.
+  // Sets the flag on the host.
   void Write(uint32_t flag, uint32_t value) noexcept;
   bool Reached(uint32_t flag, uint32_t value) const noexcept;
 

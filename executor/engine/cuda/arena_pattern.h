@@ -13,7 +13,7 @@ namespace zeroplan {
 // Fills all arenas.
 void FillArenas(const Program& program, const ArenaBases& bases, const SwapFile& file);
 
-// By Space; index past the highest byte that differs from the pattern, once the GPU is idle.
+// Index past the highest byte that differs from the pattern, by Space, once the GPU is idle.
 std::array<uint64_t, kSpaces> ArenaPatternEnds(const Program& program, const ArenaBases& bases,
                                                const SwapFile& file);
 

@@ -13,8 +13,8 @@
 
 namespace zeroplan {
 
-// Who records an event, and who waits for it, decides what it is made of: a cudaEvent_t between
-// streams of the GPU, a flag where either side is the host's.
+// The events of a program. Each is a cudaEvent_t between streams of the GPU, and a flag where
+// either side is the host's.
 class EventTable {
  public:
   explicit EventTable(const Program& program);

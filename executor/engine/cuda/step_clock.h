@@ -46,7 +46,7 @@ class StepClock {
   // that is not (work carried into the next step) stays for the next call.
   StepTimes Settle();
 
-  // Those settled, and the host's.
+  // The settled spans, and the host's.
   std::vector<TraceSpan> spans() const {
     const std::lock_guard lock(mutex_);
     return spans_;

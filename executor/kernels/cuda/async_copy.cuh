@@ -22,7 +22,7 @@ __device__ inline void WaitForCopiesBut() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Until all groups but the last `pending` are there. REQUIRES: 0 <= pending <= 3.
+// Waits until all groups but the last `pending` are there. REQUIRES: 0 <= pending <= 3.
 __device__ inline void WaitForCopies(int pending) {
   switch (pending) {
     case 0:

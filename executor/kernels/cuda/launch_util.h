@@ -34,7 +34,7 @@ inline void* ScratchOf(const KernelCall& call, size_t index, uint64_t bytes) {
   return arg.data;
 }
 
-// After a launcher: a launch that the runtime refused.
+// Called after a launcher: throws for a launch that the runtime refused.
 inline void CheckLaunched(const KernelCall& call) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return;

@@ -17,7 +17,7 @@ inline void CheckRuntimeCall(cudaError_t status, std::string_view what) {
   }
 }
 
-// After a launch of a kernel of our own.
+// Called after a launch of a kernel of our own.
 inline void CheckKernelLaunch(std::string_view what) { CheckRuntimeCall(cudaGetLastError(), what); }
 
 inline void CheckLtCall(cublasStatus_t status, std::string_view what) {

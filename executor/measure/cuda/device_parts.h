@@ -18,8 +18,8 @@ void MeasureGemms(KernelBench& bench, const DeviceProperties& device, bool quick
                   KernelRates& rates);
 void MeasureAttention(KernelBench& bench, const DeviceProperties& device, bool quick,
                       KernelRates& rates);
-// After the copies that MeasureMemoryKernels times. Throws Error(kRuntime) where the driver does
-// not say what a GPU draws.
+// Called after the copies that MeasureMemoryKernels times. Throws Error(kRuntime) where the driver
+// does not say what a GPU draws.
 void MeasurePower(KernelBench& bench, int device, const DeviceProperties& properties, bool quick,
                   KernelRates& rates);
 // Launch overhead, copies within the device, and the kernels that only move memory.

@@ -40,8 +40,8 @@ struct BenchArg {
 
 class KernelBench {
  public:
-  // On the current device, which is `device`. Takes up to `memory_bytes`, at most half of what is
-  // free. Tuned products go to the cache that training reads.
+  // Works on the current device, which is `device`. Takes up to `memory_bytes`, at most half of
+  // what is free. Tuned products go to the cache that training reads.
   KernelBench(int device, uint64_t memory_bytes, bool quick);
 
   enum class Caches : uint8_t {

@@ -31,8 +31,8 @@ class RankTimer {
   // Holds the stream up until all ranks have issued about `calls` calls more and have met on their
   // GPUs.
   void Align(int calls);
-  // Until the GPU gets to `event`; throws if another rank fails, for which the GPU might wait for
-  // ever.
+  // Waits until the GPU gets to `event`; throws if another rank fails, for which the GPU might wait
+  // for ever.
   void WaitFor(cudaEvent_t event);
   // Seconds between two recorded events, once the second has come.
   double SecondsBetween(cudaEvent_t begin, cudaEvent_t end);

@@ -14,7 +14,7 @@ namespace zeroplan {
 
 class StreamTimer {
  public:
-  // On the current device. `quick`: shorter rounds.
+  // Works on the current device. `quick`: shorter rounds.
   explicit StreamTimer(bool quick);
 
   cudaStream_t stream() const { return stream_.get(); }

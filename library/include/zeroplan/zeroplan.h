@@ -55,7 +55,7 @@ struct Option {
   Option(std::string name, bool flag) : name(std::move(name)), value(flag ? "true" : "false") {}
   template <typename Number, typename = std::enable_if_t<std::is_integral_v<Number>>>
   Option(std::string name, Number number) : Option(std::move(name), std::to_string(number)) {}
-  // As the shortest text that reads back as the same number.
+  // A number is passed as the shortest text that reads back as it.
   ZEROPLAN_EXPORT Option(std::string name, double number);
 
   std::string name, value;

@@ -19,8 +19,8 @@ struct SdpaParts {
   AttentionPart part;
 };
 
-// As SdpaParts, of a launch within documents: all in one part, with room for so many documents,
-// each of at most `longest` tokens, in a workspace that is laid out so.
+// What SdpaParts is for a launch within documents: all in one part, with room for `slots`
+// documents, each of at most `longest` tokens, in a workspace that is laid out so.
 struct SdpaDocuments {
   SdpaPlan* plan = nullptr;
   int64_t slots = 0, longest = 0;
@@ -76,7 +76,7 @@ class AttentionPlans {
   std::string no_library_;  // why there is none
   std::unique_ptr<SdpaLibrary> library_;
   bool logged_ = false;
-  // By shape and workspace. Destroyed before the library.
+  // Plans by shape and workspace. Destroyed before the library.
   std::map<std::pair<SdpaShape, uint64_t>, Owned> plans_;
   std::map<std::pair<SdpaShape, uint64_t>, std::unique_ptr<SdpaPlan>> document_plans_;
 };

@@ -77,7 +77,7 @@ struct Tiles {
     }
   }
 
-  // To row ty + 16 i, column tx + 16 j.
+  // Stores to row ty + 16 i, column tx + 16 j.
   __device__ static void StoreScores(float* scores, const float (&s)[kRows][kRows]) {
     const int tx = threadIdx.x % kSide, ty = threadIdx.x / kSide;
 #pragma unroll

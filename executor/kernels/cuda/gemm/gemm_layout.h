@@ -76,7 +76,7 @@ enum class AttentionProduct : uint8_t {
 
 inline GemmLayout AttentionLayout(AttentionProduct product, const AttentionDims& dims) {
   const int64_t T = dims.T, D = dims.D, row = dims.QkvRow(), out_row = dims.OutRow();
-  // From one head of the batch to the next: of queries, of keys, of squares.
+  // Elements from one head of the batch to the next: of queries, of keys, of squares.
   const int64_t queries = dims.Sharing() * D, keys = D, squares = dims.Sharing() * T * T;
   // [T,T] = x y^T of rows of D: by columns (x y^T)^T = y x^T; y is D x T: transposed, x is x^T.
   const auto scores = [&](int64_t ld_x) {

@@ -31,7 +31,8 @@ using LtMatmulDesc = LtObject<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtObject<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtObject<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// Not for several threads at once: a launch sets the epilogue's pointers in the description.
+// A plan is not for several threads at once: a launch sets the epilogue's pointers in the
+// description.
 class GemmPlan {
  public:
   GemmPlan(cublasLtHandle_t handle, const GemmProblem& problem);

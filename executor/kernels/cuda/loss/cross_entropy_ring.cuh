@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads, kRingThreads / kThreads)
       copy(slot, next + cluster_step, k, limit2);
     }
 
-    // After the rest of its piece, which this thread wrote.
+    // Written after the rest of its piece, which this thread wrote.
     if (target >= 0 && has_target) {
       const float p = PowerOfTwo(fmaf(target_logit, kLog2E, -all.exponent)) * inverse;
       row[from_first] = FromFloat<T>((p - 1.0f) * grad_scale);

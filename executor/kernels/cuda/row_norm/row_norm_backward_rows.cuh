@@ -92,7 +92,7 @@ template <RowNorm kNorm, typename T, int kElements, int kRows>
 __global__ void __launch_bounds__(kMaxThreads<kNorm, T, kElements>, kBlocksTogether<kElements>)
     RowsKernel(Inputs<T> in, T* dx_MC, float* partials, int M, int C, int stages, bool add_to_dx) {
   constexpr int kPack = 16 / static_cast<int>(sizeof(T)), kPieces = kElements / kPack;
-  // With more columns a thread has no registers for its w: it reads it again.
+  // A thread has no registers for its w with more columns: it reads it again.
   constexpr bool kKeepWeights = kElements <= 16;
   constexpr bool kLayer = kNorm == RowNorm::kLayer;
   constexpr int kSums = kLayer ? 2 * kRows : kRows, kSumLanes = 32 / kSums;
