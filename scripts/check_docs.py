@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the documentation: every relative link and anchor in the tree's *.md files resolves, every
-page of docs/ stands in docs/README.md, and README.md keeps its length.
+path of a source file in them exists, every page of docs/ stands in docs/README.md, and README.md
+keeps its length.
 
     scripts/check_docs.py             # exit code 1 and a line for each breach
     scripts/check_docs.py --figures   # the figures (with %, tokens/s) that stand on several pages
@@ -14,6 +15,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 README_LINES = 150
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+SOURCE = re.compile(r"(?<![\w./~<-])(?:core|hwprofiles|machine|cost_models|planner|text|executor|cli|"
+                    r"library|python|packaging|scripts|tests|benchmarks|examples)/[\w./-]*[\w/]")
+ENDINGS = ("", ".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".inc")
 FENCE = re.compile(r"^(```|~~~)")
 FIGURE = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)? ?(?:%|tokens/s|tokens a second|tok/s)")
 
@@ -57,6 +61,13 @@ def breaches():
         name = page.relative_to(ROOT)
         # A link may be broken over two lines.
         lines = list(prose(page))
+        if page.name != "CHANGELOG.md":
+            for number, line in lines:
+                for path in SOURCE.findall(line):
+                    if re.search(r"NAME|MACHINE|_$", path):  # it stands for any
+                        continue
+                    if not any((ROOT / (path + ending)).exists() for ending in ENDINGS):
+                        yield f"{name}:{number}: {path}: no such file"
         text = "\n".join(re.sub(r"`[^`]*`", "", line) for _, line in lines)
         for link in LINK.finditer(text):
             target = link[1]
