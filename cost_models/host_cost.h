@@ -33,7 +33,7 @@ class HostCost {
 
  private:
   double Share(double bandwidth) const;
-  // How much faster AdamW is over states of so many bytes than over large ones, at least 1.
+  // How much faster AdamW is over states of that size than over large ones, at least 1.
   double UpdateSpeedup(double state_bytes) const;
   KernelTimes kernels_;
   std::vector<MemoryKernelTime> updates_;

@@ -31,7 +31,7 @@ struct Guess {
 std::vector<Guess> GuessedFigures(const HardwareProfile& profile,
                                   std::span<const MachinePart> parts, int ranks_per_node);
 
-// What a step of `setup` waits for beside its GPU, on so many nodes of so many GPUs.
+// What a step of `setup` waits for beside its GPU, on `nodes` nodes of `ranks_per_node` GPUs each.
 std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks_per_node);
 
 // "Guessed, not measured: host.triad_bandwidth 57.6 GB/s, ...; 'zeroplan hw measure' on that

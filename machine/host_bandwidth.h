@@ -12,7 +12,7 @@ namespace zeroplan {
 // threads cannot be had. REQUIRES: bytes of at least 1 MiB, threads >= 1.
 double MeasureTriad(uint64_t bytes, int threads);
 
-// Bytes for MeasureTriad: several times what the caches of so many cores hold, and at most an
+// Bytes for MeasureTriad: several times what the caches of that many cores hold, and at most an
 // eighth of the memory that is free.
 uint64_t TriadBytes(int threads);
 

@@ -22,9 +22,8 @@ struct MachineIdentity {
 // Identity of this machine with these GPUs.
 MachineIdentity IdentityOf(std::vector<DetectedGpu> gpus);
 
-// Where the profile of so many GPUs of this host is kept, in CacheFolder
-// (core/base/files.h);
-// "" if nothing is. One file a host and number of GPUs: homes are shared between hosts.
+// Where the profile of that many GPUs of this host is kept, in CacheFolder (core/base/files.h); ""
+// if nothing is. One file a host and number of GPUs: homes are shared between hosts.
 std::string KeptProfileFile(size_t gpus);
 
 // Writes the file, whole or not at all. `profile`: the profile's text; `when`: the day. Throws

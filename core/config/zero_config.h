@@ -162,7 +162,7 @@ struct OneCycleConfig {
   double max_lr = 1e-3;
   int64_t first_steps = 2000;   // of the way up, at least 1
   int64_t second_steps = 2000;  // of the way down, 0: none
-  int64_t first_stairs = 0;     // the way up in so many stairs; 0: in a straight line
+  int64_t first_stairs = 0;     // how many stairs the way up has; 0: a straight line
   int64_t second_stairs = 0;    // the same, down
   int64_t decay_steps = 0;      // unit of time of the decay; 0: no decay
   double decay_rate = 0;  // lr = min_lr / (1 + decay_rate * steps past the cycle / decay_steps)

@@ -1,4 +1,4 @@
-// Models by name, from a Hugging Face config.json, or of about so many parameters.
+// Models by name, from a Hugging Face config.json, or by a count of parameters.
 #pragma once
 
 #include <cstdint>

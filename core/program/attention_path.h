@@ -41,7 +41,7 @@ enum class PlainReason : uint8_t {
   kDocumentsOrdered,  // with documents: deterministic
 };
 
-// What one call takes: so many sequences and heads of keys, with the query heads that share these.
+// What one call takes: how many sequences and heads of keys, with the query heads that share these.
 struct AttentionPart {
   int64_t sequences = 0, key_heads = 0;
   bool operator==(const AttentionPart&) const = default;

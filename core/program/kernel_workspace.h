@@ -49,8 +49,9 @@ constexpr int64_t NormBlocks(int64_t elements) {
   return blocks < 1 ? 1 : blocks < kMost ? blocks : kMost;
 }
 
-// Embedding backward: positions are sorted by token and cut into segments of so many, a power of
-// two, at least 32 and at most 512 of them. A segment leaves up to two partial rows of C floats.
+// Embedding backward: positions are sorted by token and cut into segments. Their size is a power of
+// two, at least 32; there are at most 512 of them. A segment leaves up to two partial rows of C
+// floats.
 constexpr int64_t EmbedSegmentRows(int64_t positions) {
   int64_t rows = 32;
   while (rows * 512 < positions) rows *= 2;

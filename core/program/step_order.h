@@ -14,7 +14,7 @@ namespace zeroplan {
 inline constexpr std::array kSectionsBetweenSteps = {
     Section::kEval, Section::kGenerate, Section::kDecode, Section::kSave, Section::kLoad};
 
-// The kinds of micro-step that a step of so many has, a set of When.
+// The kinds of micro-step that a step of `grad_accum` has, a set of When.
 constexpr uint8_t MicroStepKinds(int64_t grad_accum) {
   if (grad_accum == 1) return kOnly;
   return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;

@@ -17,7 +17,7 @@ enum SkipReason : int32_t {
   kNothingCounts = 6,  // no target of the global batch counts in the loss
 };
 
-// A running median is over so many steps.
+// A running median is over this many steps.
 inline constexpr int kSpikeWindow = 5;
 
 // StepState::stop_requested on its way to kStepScalars: what a rank has to tell all others, in one
@@ -52,7 +52,7 @@ struct StepState {
   int32_t hysteresis_left = 0;
   int32_t position = 0;  // generate: row whose logits are wanted
   int32_t skipped_steps = 0;
-  // A step whose loss or norm is above so many times its running median is skipped; 0: none is.
+  // A step whose loss or norm is above this many times its running median is skipped; 0: none is.
   float spike_factor = 0;
   // Losses and norms of the last steps taken, step t at t % kSpikeWindow; 0 where there were none.
   float recent_loss[kSpikeWindow] = {}, recent_norm[kSpikeWindow] = {};

@@ -24,7 +24,7 @@ struct CheckpointFile {
   std::vector<uint64_t> checksums;
 };
 
-// The run's validations so far: what "best" means, and how long ago it was.
+// The run's validations: what "best" means, and how long ago it was.
 struct ValidationRecord {
   std::string data;         // what was validated with; losses on other data do not compare
   int64_t step = 0;         // of the last one
@@ -44,13 +44,13 @@ struct CheckpointMeta {
   ModelSpec model;
   uint64_t train_tokens = 0;  // of the data, from its begin; the others are held back. 0: none are
   std::map<std::string, std::string> run;      // what decides its numbers (run_identity.h)
-  std::optional<ValidationRecord> validation;  // absent: there was none so far
+  std::optional<ValidationRecord> validation;  // absent: there was none
 
   // `best` is to name this checkpoint. Not written.
   bool is_best = false;
 
   // What the writer fills in.
-  uint64_t serial = 0;  // saves into the same folder so far: larger is newer, whatever the step
+  uint64_t serial = 0;  // counts saves into the same folder: larger is newer, whatever the step
   std::vector<CheckpointFile> files;
 };
 

@@ -68,7 +68,7 @@ class PackedSequences {
 
 // The token from which on documents are held back: the last ones, with at least `share` of the
 // whole weight, and at least `least_sequences` sequences on both sides. The stream's size where
-// there are not so many.
+// there are fewer.
 uint64_t HoldBackDocuments(const TokenDataset& data, const PackedOptions& options, double share,
                            uint64_t least_sequences);
 

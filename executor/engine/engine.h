@@ -48,8 +48,8 @@ struct EngineOptions {
   // False: Init does not draw weights, which takes longer than reading them: Load follows. Until
   // then they are anything.
   bool fresh_weights = true;
-  // A step whose loss or gradient norm is above so many times its median over the last kSpikeWindow
-  // steps changes nothing (StepState::skip says so). 0: none is judged so.
+  // A step whose loss or gradient norm is above this many times its median over the last
+  // kSpikeWindow steps changes nothing (StepState::skip says so). 0: none is judged so.
   double spike_factor = 0;
   int threads_per_rank = 0;  // 0: cores that the process may use / ranks, at least 1
   std::string swap_dir;      // folder of the file arenas; needed if the program has any

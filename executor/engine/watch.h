@@ -81,7 +81,7 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // From now on `what` has to end within `limit`, or, where it `renews`, no rank may stand still
-  // for so long. It ends with the next call of this or of Rest. 0: for ever.
+  // for that long. It ends with the next call of this or of Rest. 0: for ever.
   void Expect(std::string what, Seconds limit, bool renews = false);
   // Nothing is expected.
   void Rest() { Expect({}, Seconds(0)); }

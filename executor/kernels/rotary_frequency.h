@@ -17,7 +17,7 @@ struct RotaryShape {
   float theta, factor, low, high;
 };
 
-// Yarn: the pair, as a real number, that turns so many times in the original context.
+// Yarn: the pair, as a real number, that turns `turns` times in the original context.
 ZEROPLAN_HOST_DEVICE inline double YarnPair(const RotaryShape& s, double turns) {
   constexpr double kTwoPi = 6.283185307179586476925;
   return static_cast<double>(s.D) *

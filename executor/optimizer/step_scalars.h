@@ -41,7 +41,7 @@ inline float GradScale(const TrainSetup& setup, float loss_scale) {
   return GradScale(setup.batch, loss_scale);
 }
 
-// The median of the last kSpikeWindow steps taken; 0 before there are so many.
+// The median of the last kSpikeWindow steps taken; 0 before that many were taken.
 ZEROPLAN_HOST_DEVICE inline float RunningMedian(const float (&recent)[kSpikeWindow]) {
   float sorted[kSpikeWindow];
   for (int i = 0; i < kSpikeWindow; ++i) {

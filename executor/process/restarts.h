@@ -13,7 +13,7 @@ namespace zeroplan {
 inline constexpr const char* kRestartVariable = "ZEROPLAN_RESTART";
 
 struct RestartOptions {
-  int restarts = 0;  // at most so many
+  int restarts = 0;  // at most this many
   // Where ranks that are started now and resume go on: "step 40".
   std::function<std::string()> where;
 };

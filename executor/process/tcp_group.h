@@ -26,9 +26,9 @@ struct TcpGroupOptions {
   std::chrono::milliseconds collective_limit{600'000};
   // For the other ranks to leave once this one is done.
   std::chrono::milliseconds leave_limit{10'000};
-  // Above 0: a process that is still there so long after it learned of the run's failure prints it
-  // and ends with kRuntime, in whatever call its main thread is stuck. For commands, not for tests
-  // of one process.
+  // Above 0: a process that is still there this long after it learned of the run's failure prints
+  // it and ends with kRuntime, in whatever call its main thread is stuck. For commands, not for
+  // tests of one process.
   std::chrono::milliseconds exit_when_stuck{0};
 };
 

@@ -52,7 +52,7 @@ class BackgroundSave final : public WatchedBeside {
   void Begin(const CheckpointMeta& meta);
   // Between two steps, of which one takes about `step_seconds` (rank 0's counts): the checkpoint's
   // folder once all ranks know that it is committed. Does not wait for any disk. Ranks meet in
-  // every call, or, where steps are short, in every so many.
+  // every call, or, where steps are short, in every few.
   //
   // Throws what failed of the save here, as SaveTogether does; errors that may pass are met anew in
   // the background first.

@@ -9,7 +9,7 @@ namespace zeroplan {
 
 struct SamplingOptions {
   double temperature = 0.8;  // 0: always the likeliest token
-  int top_k = 40;            // only the likeliest so many; 0: all
+  int top_k = 40;            // only this many of the likeliest; 0: all
   // Of those the likeliest whose probabilities together reach this much, as in nucleus sampling
   // (Holtzman et al. 2020): those before the last one are less. 1: all.
   double top_p = 1;

@@ -16,7 +16,8 @@
 
 namespace zeroplan {
 
-// A save that met a TransientIoError is made anew, so often in all, after a pause that grows.
+// A save that met a TransientIoError is made anew, this many times in all, after a pause that
+// grows.
 inline constexpr int kSaveAttempts = 3;
 inline std::chrono::milliseconds PauseBeforeSave(int attempt) {
   return std::chrono::milliseconds(500) * (attempt - 1);

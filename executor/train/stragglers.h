@@ -22,9 +22,9 @@ std::optional<SlowRank> FindSlowest(const std::vector<double>& seconds);
 
 class Stragglers {
  public:
-  // Ranks compare what they took each so many steps: it costs a meeting of the processes.
+  // Ranks compare what they took every kEvery steps: it costs a meeting of the processes.
   static constexpr int64_t kEvery = 16;
-  // Worth a warning: so many times the others' median, and not by a hair.
+  // Worth a warning: this many times the others' median, and by a margin.
   static constexpr double kFactor = 2, kSeconds = 0.01;
   static constexpr std::chrono::minutes kSayAgain{10};
 

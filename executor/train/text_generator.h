@@ -19,7 +19,7 @@ namespace zeroplan {
 
 struct GeneratorOptions {
   // Tokens that are looked at, at most: the rows of the key-value cache. Of a longer text each
-  // token is a pass over the last so many. 0: all the model has positions for.
+  // token is a pass over the last `context` ones. 0: all the model has positions for.
   int64_t context = 0;
   int threads = 0;  // 0: one a core
   // False: each token is a pass over all before it. For comparison.

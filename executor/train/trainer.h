@@ -78,7 +78,7 @@ struct StepReport {
   // Absent: the backend cannot know.
   std::optional<double> mfu;  // strict, see core/model/model_flops.h
   StepTimes times;            // this rank's
-  // Each so many steps, over these (executor/train/stragglers.h).
+  // The slowest rank over the last steps (executor/train/stragglers.h).
   std::optional<SlowRank> slowest;
   // Of this rank's device, by anyone; the highest seen so far, asked for now and then.
   std::optional<uint64_t> device_used_bytes;

@@ -18,7 +18,7 @@ std::string EscapeHtml(std::string_view text);
 struct PageTable {
   std::vector<std::string> heads;
   std::vector<std::vector<std::string>> rows;  // as many cells as heads
-  size_t text_columns = 1;                     // so many first ones are read, the others compared
+  size_t text_columns = 1;                     // this many first ones are read, the others compared
   bool last_is_text = false;                   // so is the last, which may be long
   std::vector<size_t> marked;                  // rows in bold
   std::string note;                            // below it; "": none

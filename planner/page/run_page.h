@@ -20,7 +20,7 @@ struct RunStep {
   std::optional<double> loss;
   double step_seconds = 0, tokens_per_second = 0;
   std::optional<double> exposed_comm_seconds, exposed_offload_seconds;
-  std::optional<uint64_t> device_used_bytes;  // by anyone; the highest seen so far
+  std::optional<uint64_t> device_used_bytes;  // by anyone; the highest seen
   std::optional<double> watts;                // drawn by rank 0's GPU; the driver's means
 };
 

@@ -52,7 +52,7 @@ class TorchTimer {
   void EnterModuleGraph();
   void EnterCheckpoint();
 
-  // Kernels that read and write so many bytes in all.
+  // Kernels that read and write `bytes` in all.
   void Memory(double bytes, int launches = 1, int stream = TorchClock::kComputeStream);
   // `full_bytes` as CollectiveCost counts them. Nothing with one rank.
   void Collective(int stream, CollectiveOp op, double full_bytes, int calls = 1);
@@ -65,7 +65,7 @@ class TorchTimer {
   void Host(double seconds) {
     if (machine_) clock_.Host(seconds);
   }
-  // The optimizer's own work on the host: so many bytes of its memory read and written.
+  // The optimizer's own work on the host, which reads and writes `bytes` of its memory.
   void HostUpdate(double bytes);
   void StreamWaits(int stream, int other) { clock_.StreamWaits(stream, other); }
   void HostWaits(int stream) { clock_.HostWaits(stream); }

@@ -74,7 +74,7 @@ struct Statement {
   bool has_condition = false;
   Expression condition;
   std::vector<NamedExpression> parameters;  // of a macro, with their defaults
-  size_t required_parameters = 0;           // so many of the first have none
+  size_t required_parameters = 0;           // how many of the first have none
   std::vector<Branch> branches;
   Block body, otherwise;
 };

@@ -7,7 +7,8 @@
 
 namespace zeroplan::cuda {
 
-// Keeps `stream` busy for so long, so that what is issued meanwhile runs without gaps afterwards.
+// Keeps `stream` busy for that long, so that what is issued in that time runs without gaps
+// afterwards.
 void Spin(uint64_t nanoseconds, cudaStream_t stream);
 
 }  // namespace zeroplan::cuda

@@ -24,7 +24,7 @@ struct SdpaShape {
   Dtype dtype = Dtype::kBF16;  // of all tensors but lse
   bool backward = false;
   bool deterministic = false;  // backward: equal inputs give equal bits; needs more workspace
-  // Above 0: not B sequences of T tokens but up to so many documents in their B*T tokens, each of
+  // Above 0: not B sequences of T tokens but up to this many documents in their B*T tokens, each of
   // at most `longest`. Not deterministic.
   int64_t documents = 0, longest = 0;
 
