@@ -34,7 +34,7 @@ std::vector<std::string> ExecutorPlaces();
 // The first of these that is there; where none is, the first.
 std::string ExecutorPath();
 
-// The only argument with which it prints what it knows of its libraries (cli/doctor/facts_json.h).
+// With this as its only argument it prints the versions of its libraries (cli/doctor/facts_json.h).
 inline constexpr const char* kPrintLibraries = "--print-libraries";
 
 }  // namespace zeroplan

@@ -37,8 +37,8 @@ class CostModel {
   }
   struct InstructionCost {
     double seconds = 0;
-    // What is left of the speed (0 to 1] of a kernel of the GPU while a collective runs beside it;
-    // 1 for what is none. At most overlap().compute_beside_collective.
+    // The share (0 to 1] of its speed that a kernel of the GPU keeps while a collective runs beside
+    // it; 1 for other instructions. At most overlap().compute_beside_collective.
     double beside_collective = 1;
     GpuWork work;  // its seconds() are the same; clocked and with joules for kernels of the GPU
   };

@@ -9,8 +9,8 @@
 
 namespace zeroplan {
 
-// Linear between a kernel's rows, so that each is met; below the smallest as long as that one,
-// which is what a call takes; beyond the largest at that one's rate.
+// Linear between a kernel's rows, so that each is met. Below the smallest row it takes as long as
+// that one, the time of a call; beyond the largest it runs at that one's rate.
 class KernelTimes {
  public:
   explicit KernelTimes(const std::optional<Measured<NamedKernelTime>>& table);

@@ -45,8 +45,7 @@ class PowerLimit {
   }
   GpuWork Memory(double seconds, double bytes) const { return {seconds, 0, byte_ * bytes, 0}; }
 
-  // The clock that the GPU keeps when it does `work` over and over. It never falls when the same
-  // time is waited for besides.
+  // The clock that the GPU keeps when it repeats `work`. It never falls when the GPU also waits.
   double Clock(const GpuWork& work) const;
 
   // Seconds at the top clock of a product or attention that took `seconds` over and over.

@@ -77,9 +77,9 @@ class StepTimer {
   std::vector<PlayedPart> PlayStep(const Program& program);
 
   // Every instruction of a step as issued, with its times as predicted: first micro-step, up to
-  // `max_middle` of the middle ones, the last one, the update. What an update leaves to the next
-  // step comes first, where the step before left it; what of that was under way already, from 0
-  // on. What this step's update leaves has no times.
+  // `max_middle` of the middle ones, the last one, the update. Work that an update leaves to the
+  // next step comes first, where the step before left it; work that was under way already starts at
+  // 0. What this step's update leaves has no times.
   std::vector<TracedInstruction> Trace(const Program& program, int64_t max_middle);
 
  private:
@@ -89,8 +89,8 @@ class StepTimer {
   }
   // The update; what it leaves is carried_ then.
   SectionTime PlayUpdate(const Program& program, std::vector<PlayedSpan>* spans = nullptr);
-  // What it leaves is carried_ then, what it found left_before_. REQUIRES: `costs` are the
-  // section's costs; what comes before it in a step was played last.
+  // Work that it leaves is carried_ then, work that it found left_before_. REQUIRES: `costs` are
+  // the section's costs; what comes before it in a step was played last.
   SectionTime PlayMicroStep(const Program& program, uint8_t kinds, const SectionCosts& costs,
                             std::vector<PlayedSpan>* spans = nullptr);
   // Whether the micro-step played last, of `seconds`, left what it found.

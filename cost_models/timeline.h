@@ -77,15 +77,15 @@ struct SectionTime {
 class Timeline {
  public:
   // `seconds`: of each instruction of the section, alone on its stream. Runs the instructions whose
-  // `when` has one of `kinds` (all of them outside kMicroStep). A wait is for the record of its
-  // event that is the last before it: in the section's list, else in what is carried into it; one
-  // without either is over, as its record was carried and is done. `spans`, if given, gets one
+  // `when` has one of `kinds` (all of them outside kMicroStep). A wait is for the last record of
+  // its event before it: in the section's list, else among the instructions carried into it.
+  // Without either it is over: its record was carried and is done. `spans`, if given, gets one
   // entry per instruction that takes time, in order of completion. `before`, if given, is what the
   // section before left: it comes first on its streams. `after`, if given, gets what this one
   // leaves: the section is over when the compute stream is; else it ends when all streams have.
   // `beside_collective`, if not empty, has the rate of each kernel while a collective runs; else
-  // that of `rates` holds for all. Throws CheckFailure if what is carried waits for what is not
-  // there. REQUIRES: seconds.size() is the section's; `before` is not `after`.
+  // that of `rates` holds for all. Throws CheckFailure if a carried instruction waits for a record
+  // that is not there. REQUIRES: seconds.size() is the section's; `before` is not `after`.
   SectionTime Play(const Program& program, Section section, uint8_t kinds,
                    std::span<const double> seconds, const OverlapRates& rates,
                    std::vector<PlayedSpan>* spans = nullptr, const CarriedWork* before = nullptr,

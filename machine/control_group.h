@@ -1,5 +1,5 @@
-// What the control groups that this process is in leave it of memory, past whose limit the kernel
-// ends it without a word (exit code 137), and of processor time.
+// The memory and processor time that this process's control groups leave it. Past the memory limit
+// the kernel ends it without a word (exit code 137).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a build of the executor says of the CUDA libraries that it was built with and of those it
-// finds: plain numbers, for programs that load none of them.
+// The CUDA libraries that a build of the executor was built with, and those that it finds: plain
+// numbers, for programs that load none of them.
 #pragma once
 
 #include <string>

@@ -23,8 +23,8 @@ struct Cluster {
   uint64_t gpu_capacity_bytes = 0;
   std::optional<uint64_t> host_capacity_bytes;  // of one host; unset: not known, not checked
   std::optional<uint64_t> nvme_capacity_bytes;  // of one node
-  // Device memory of one GPU outside the arenas, with both communicators; and what one of them
-  // takes of it. 0: not known, then it counts whether it is made or not.
+  // Device memory of one GPU outside the arenas, with both communicators; and the part of one
+  // communicator. 0: not known, then it counts whether it is made or not.
   uint64_t runtime_bytes = 0, communicator_bytes = 0;
   // What stays free of the first two: planner/footprint.h says why and how much.
   uint64_t gpu_reserve_bytes = 0, host_reserve_bytes = 0;

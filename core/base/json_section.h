@@ -22,7 +22,7 @@ struct JsonProblem {
   std::string text;
 };
 
-// What a reader asked of a key, for those who describe what is read (planner/schemas).
+// What a reader asked of a key, for code that describes what is read (planner/schemas).
 struct JsonKey {
   enum class Kind : uint8_t { kAny, kBool, kWhole, kNumber, kText, kSection };
   std::string name;

@@ -1,4 +1,4 @@
-// What the reader of DeepSpeed configs knows: for those who describe it to others.
+// The keys and values that the reader of DeepSpeed configs knows, for schemas and help.
 #pragma once
 
 #include <string>

@@ -33,8 +33,8 @@ struct ReadContext {
 // Lines for the user, each "FILE:LINE: key: text" in the order of the reader.
 struct ReadResult {
   TrainSetup setup;
-  // What is not as one may think: keys that nobody knows, values that are taken as something else,
-  // choices that zeroplan runs and DeepSpeed refuses.
+  // Warnings: keys that nobody knows, values that are taken as something else, choices that
+  // zeroplan runs and DeepSpeed refuses.
   std::vector<std::string> warnings;
   // Keys that are accepted without effect, old forms, defaults worth knowing.
   std::vector<std::string> notes;

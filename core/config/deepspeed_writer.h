@@ -16,8 +16,8 @@ TrainSetup CanonicalSetup(TrainSetup setup, int64_t layers);
 // Every key that is needed to reproduce `setup`, values at which DeepSpeed and zeroplan's reader
 // agree by default left out: strict JSON, keys in the order in which people write them.
 // ReadDeepSpeedConfig of the result with the same world size, sequence length and `layers` gives
-// CanonicalSetup(setup) back, exactly. REQUIRES: a valid setup, nothing kAuto (the caller resolves
-// what zeroplan chooses to what it chose), DeepSpeedCannot(setup) empty.
+// CanonicalSetup(setup) back, exactly. REQUIRES: a valid setup, nothing kAuto (the caller puts in
+// what zeroplan chose), DeepSpeedCannot(setup) empty.
 //
 // `layers`: of the model, for activation_checkpointing.number_checkpoints. In DeepSpeed the model's
 // own code decides what is recomputed; the config only has the number of segments. Callers tell the

@@ -1,4 +1,4 @@
-// What of a config that came in goes out again beside what was written.
+// The keys of a config that came in which go out again beside those that were written.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@ namespace zeroplan {
 
 // `written`, a DeepSpeed config as strict JSON, with every key of `incoming` that it does not have:
 // other sections, comments, keys that nobody knows, settings that have no effect here. Where both
-// have a key, `written` decides. Left out is what would contradict it: "auto" in the sections and
-// keys that the reader reads (it was for zeroplan to choose), other and deprecated names of keys
-// that `written` has. Whether whole weights are gathered when a model is saved stays as `incoming`
-// says it: no plan decides that.
+// have a key, `written` decides. Keys that would contradict it are left out: "auto" in the sections
+// and keys that the reader reads (it was for zeroplan to choose), other and deprecated names of
+// keys that `written` has. Whether whole weights are gathered when a model is saved stays as
+// `incoming` says it: no plan decides that.
 std::string KeepOtherKeys(std::string_view written, const JsonNode& incoming);
 
 // Whether a config says a value at the dotted `key`: it is there, not null and not "auto".

@@ -11,8 +11,8 @@ namespace zeroplan {
 
 using FamilyList = std::span<const ModelFamily* const>;
 
-// The one list of them. The first is the default: what a parameter count becomes, and what files
-// mean that name no family.
+// The one list of them. The first is the default: a parameter count becomes a model of it, and
+// files that name no family mean it.
 FamilyList ModelFamilies();
 
 // nullptr if no family has that name.

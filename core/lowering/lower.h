@@ -61,7 +61,7 @@ uint64_t LogitsChunkBytes(const ModelSpec& model, Dtype dtype, int64_t rows,
 // ValidateSetup passed.
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options = {});
 // The same for callers that lower many choices of one model: with the parameter table at hand and,
-// if given, what one choice may take from those before it.
+// if given, programs that one choice may take from those before it.
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options = {},
               PlacementCache* cache = nullptr);

@@ -13,7 +13,7 @@ struct ModelSpec;
 
 enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
 
-// What a token does with a parameter: what floating-point operations are counted by.
+// What a token does with a parameter. Floating-point operations are counted by it.
 enum class ParamUse : uint8_t {
   kOther,    // looks up a row, adds or scales: embeddings, biases, norms
   kProduct,  // is multiplied with the matrix

@@ -25,9 +25,9 @@ uint64_t GatherBucketElements(const ZeroConfig& zero, uint64_t reduce_bucket);
 inline constexpr uint64_t kLeastAutoLive = 1'000'000'000;
 uint64_t LiveParameterLimit(const ZeroConfig& zero, const ParamLayout& layout);
 
-// Whether the limit rules out that a layer is gathered while the one before it is in use, as
-// DeepSpeed's default does from two layers of 5e8 parameters each on: a line for the user that
-// names a limit that does not. Empty where it does not, or where nothing is gathered.
+// A line for the user where the limit forbids gathering a layer while the one before it is in use,
+// as DeepSpeed's default does from two layers of 5e8 parameters each on. It names a limit that does
+// not. Empty where it does not, or where nothing is gathered.
 std::string LiveLimitWarning(const TrainSetup& setup, const ParamLayout& layout, int64_t layers);
 std::string LiveLimitWarning(const TrainSetup& setup, const ModelSpec& model);
 

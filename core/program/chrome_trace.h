@@ -23,8 +23,8 @@ class ChromeTrace {
   // What is added is of this program, which must outlive the trace.
   explicit ChromeTrace(const Program& program) : program_(program) {}
 
-  // One process: a thread a lane, memory as counters, and an arrow from what recorded an event to
-  // what waited for it. `title`: "rank 0", "predicted"; no character that JSON escapes.
+  // One process: a thread a lane, memory as counters, and an arrow from each record of an event to
+  // its wait. `title`: "rank 0", "predicted"; no character that JSON escapes.
   void AddProcess(std::string_view title, std::span<const TracedInstruction> issued);
   // The same of one step, which is moved so that its compute begins where that of the last whole
   // step of the first process does. Where that has none, as AddProcess.

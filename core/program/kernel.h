@@ -1,7 +1,7 @@
 // The kernels a step program may launch. Each is one row of core/program/kernel_rows.inc, which
 // says what its arguments and dims are, what it computes, and what lowering, cost model, texts and
-// backends want to know of it. KernelId and the tables and declarations of the backends are made
-// from the same list. docs/adding-a-kernel.md adds one.
+// backends need. KernelId and the tables and declarations of the backends are made from the same
+// list. docs/adding-a-kernel.md adds one.
 #pragma once
 
 #include <algorithm>
@@ -149,7 +149,7 @@ struct KernelRow {
   double (*bytes)(const LaunchShape&) = ArgumentBytes;
   // Bytes of scratch the library needs on this backend; 0: the argument is left out.
   uint64_t (*workspace_bytes)(const KernelDims&, Backend) = NoWorkspace;
-  // Kernels of the compute stream follow one another, so that one block may serve all that say so.
+  // Kernels of the compute stream run one after another, so one block may serve all that say so.
   bool shares_workspace = false;
   CostKind cost = CostKind::kMemory;
   SideKernels side;

@@ -25,8 +25,8 @@ enum class Space : uint8_t { kDevice, kPinned, kPageable, kFile };
 inline constexpr int kSpaces = 4;
 std::string_view SpaceName(Space space);  // "device", "pinned", "pageable", "file"
 
-// Fixed names of what GPU memory is spent on. (`runtime`, what lies outside the arenas, is a term
-// of the hardware profile.)
+// Fixed names of the classes of GPU memory. (`runtime`, what lies outside the arenas, is a term of
+// the hardware profile.)
 enum class MemoryClass : uint8_t { kParams, kGrads, kOptimizer, kActivations, kBuffers };
 inline constexpr int kMemoryClasses = 5;
 std::string_view MemoryClassName(MemoryClass memory_class);  // "params", ..., "buffers"

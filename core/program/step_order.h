@@ -20,8 +20,8 @@ constexpr uint8_t MicroStepKinds(int64_t grad_accum) {
   return grad_accum == 2 ? kFirst | kLast : kFirst | kMiddle | kLast;
 }
 
-// Micro-steps that may leave work under way, and the transient buffers it uses, to the next one of
-// the same step; and those that may find such.
+// Micro-steps that may leave work under way, with the transient buffers it uses, to the next one of
+// the same step; and those that may find such work.
 inline constexpr uint8_t kLeavesToMicroStep = kFirst | kMiddle;
 inline constexpr uint8_t kTakesFromMicroStep = kMiddle | kLast;
 

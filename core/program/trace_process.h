@@ -20,7 +20,7 @@ struct TraceSpan {
   double begin_seconds = 0, end_seconds = 0;
 };
 
-// One instruction as it was issued, those that take no time among them.
+// One instruction as it was issued. Those that take no time are among them.
 struct TracedInstruction {
   Section section;
   int32_t index;       // into the section
@@ -77,9 +77,10 @@ struct TraceProcess {
 };
 
 // Everything `shift_seconds` later. Where clocks are coarse a slice begins when the one before it
-// on its lane has ended, and an arrow that would point back is left out. What takes no time is
-// placed where its stream is then: at the end of what ran before it, or of what it waited for.
-// Memory begins with the persistent buffers, unless `issued` has `init`, which allocates them.
+// on its lane has ended, and an arrow that would point back is left out. An instruction that takes
+// no time is placed where its stream is then: at the end of the one before it, or of the one it
+// waited for. Memory begins with the persistent buffers, unless `issued` has `init`, which
+// allocates them.
 TraceProcess BuildTraceProcess(const Program& program, std::span<const TracedInstruction> issued,
                                double shift_seconds = 0);
 

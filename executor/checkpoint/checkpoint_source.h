@@ -43,10 +43,10 @@ ResumeCandidates ListCandidates(const std::filesystem::path& save_dir);
 // and few at a time, whatever their number.
 class CheckpointSource : public StateSource {
  public:
-  // Opens FindCheckpoint(path). Everything is checked before anything is read: that the model is
-  // the same, that each file is there, whole and the one that was saved, that together they hold
-  // every element of every state once. Throws Error(kUsage) naming the file and the fix; if the
-  // checkpoint is damaged, also the newest intact one and how to resume from that.
+  // Opens FindCheckpoint(path). Everything is checked before anything is read: the model is the
+  // same; each file is there, whole and the one that was saved; together they hold every element of
+  // every state once. Throws Error(kUsage) naming the file and the fix; if the checkpoint is
+  // damaged, also the newest intact one and how to resume from that.
   static CheckpointSource Open(const std::filesystem::path& path, const ModelSpec& spec,
                                std::span<const ParamTensor> table);
 
@@ -112,7 +112,7 @@ class CheckpointSource : public StateSource {
   void Sort();  // pieces_, once all are there; throws where they are no whole checkpoint
   void CheckCover() const;
   void VerifyAll() const;
-  // What `look` returns; damage that it throws goes on with what Intact says.
+  // Returns what `look` returns; damage that it throws is passed on with Intact's sentences.
   template <typename Fn>
   auto WithWayOut(const Fn& look) const;
   void VerifyPiece(const Piece& piece, size_t tensor_and_state, uint64_t begin,

@@ -16,7 +16,7 @@ struct CheckpointReport {
   uint64_t bytes = 0;
   size_t files = 0;
   int world_size = 0;
-  // One sentence a file that is not what was saved; empty: it is intact.
+  // A sentence for each file that is not the saved one; empty: the checkpoint is intact.
   std::vector<std::string> damage;
 };
 

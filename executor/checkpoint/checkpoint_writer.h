@@ -29,9 +29,9 @@ std::filesystem::path StageCheckpoint(const std::filesystem::path& save_dir, int
 // checkpoint's folder.
 //
 // `keep` complete checkpoints stay, the new one among them; at least 1. 2 leaves something to fall
-// back to when a disk loses a file. What is damaged does not count, and is not deleted: what lacks
-// files, and `spared`, the names of step folders that are known to be. What `best` names stays
-// besides. Failing to delete is a warning, not an error.
+// back to when a disk loses a file. Damaged checkpoints do not count, and are not deleted: those
+// that lack files, and those in `spared`, the step folders known to be damaged. What `best` names
+// stays besides. Failing to delete is a warning, not an error.
 std::filesystem::path CommitCheckpoint(const std::filesystem::path& save_dir,
                                        const std::filesystem::path& staging, CheckpointMeta meta,
                                        int keep, const std::vector<std::string>& spared,

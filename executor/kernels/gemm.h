@@ -37,8 +37,8 @@ struct ArgMatrix {
   int64_t stride;
   bool transposed = false;
 };
-// What c holds before the product is added: nothing, or what is there (accumulate), or bias_N, and
-// residual_MN (lying as c).
+// The value of c that the product is added to: nothing, or what is there (accumulate), or bias_N,
+// and residual_MN (lying as c).
 struct GemmStart {
   bool accumulate = false;
   const KernelArg& bias = kAbsent;

@@ -1,4 +1,4 @@
-// What AdamW's row needs of a program: one decayed tensor, one unit, one rank.
+// A program with all that AdamW's row needs: one decayed tensor, one unit, one rank.
 #pragma once
 
 #include <memory>

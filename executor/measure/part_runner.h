@@ -13,15 +13,15 @@ namespace zeroplan {
 class PartRunner {
  public:
   using Say = std::function<void(const std::string&)>;
-  // Puts what it finds into the measurement that it is given.
+  // Puts its results into the measurement that it is given.
   using Measure = std::function<void(MachineMeasurement&)>;
 
   // `result` outlives it. `say` is told "gemm: matrix products" and later "gemm: 12.3 s".
   PartRunner(MachineMeasurement& result, Say say) : result_(result), say_(std::move(say)) {}
 
-  // Parts that `measure` finishes are listed in `measured`. If it throws, the result stays as it
-  // was before, and `failed` and the error say which part it was. Errors of how the command was
-  // called (any code but kRuntime) leave as they are.
+  // Parts that `measure` finishes are listed in `measured`. If it throws, the result stays
+  // unchanged, and `failed` and the error name the part. Errors of how the command was called (any
+  // code but kRuntime) leave as they are.
   void Run(const std::string& name, const std::string& what, const Measure& measure);
   // The same, but the other parts go on; false if it failed.
   bool Try(const std::string& name, const std::string& what, const Measure& measure);

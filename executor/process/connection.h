@@ -63,7 +63,7 @@ class Connection {
   // Sends what can be without waiting.
   void Flush();
   // Sends and receives what can be without waiting. Closes itself when the other side is gone or
-  // sends what is no frame; what had come before is still there for Next().
+  // sends something that is no frame; frames that came before are still there for Next().
   void Pump();
   std::optional<Frame> Next();
   // When something last came.

@@ -43,7 +43,7 @@ class StarService {
     Connection connection;
     bool writing = false;  // the poller looks for room to send
     bool left = false;     // said goodbye
-    // What it is at, as it last said, and from when that holds.
+    // Its position as it last reported it, and since when.
     std::string doing;
     SteadyTime doing_since;
   };

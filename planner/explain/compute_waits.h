@@ -18,9 +18,9 @@ struct ComputeWait {
 };
 
 // The waits of the compute stream in order, a last one until the section's end included. A wait is
-// taken apart by what was going on meanwhile, back from its end: the instruction whose end ended
-// it, what that one had waited for, and so on. They and the time lost beside collectives
-// (OverlapRates) make the exposed seconds.
+// taken apart from its end backwards: the instruction whose end ended it, the one that this had
+// waited for, and so on. They and the time lost beside collectives (OverlapRates) make the exposed
+// seconds.
 std::vector<ComputeWait> ComputeWaits(const Program& program, const PlayedPart& played);
 
 }  // namespace zeroplan

@@ -39,7 +39,7 @@ struct StepMemory {
 };
 
 // An instruction of the program counts when the compute stream comes to its place in the list.
-// Micro-steps of one kind are shown once, of the middle ones the last that runs unlike those
+// Micro-steps of one kind are shown once; of the middle ones it is the last that runs unlike those
 // before. The peaks are WalkMemory's.
 StepMemory MemoryOverStep(const Program& program, const CostModel& costs);
 

@@ -34,7 +34,7 @@ std::string Quoted(const std::string& text);
 // The model's name on one line and in UTF-8, whatever the folder is called that it comes from.
 std::string ModelName(const FormatRequest& request);
 
-// The first line of a file that has comments: whose it is, which runtime's, and for what.
+// The first line of a file that has comments: who wrote it, for which runtime and which choice.
 std::string HeadComment(const FormatRequest& request, std::string_view program);
 
 // "64 sequences of 1024 tokens a step on 8 GPUs".

@@ -1,5 +1,5 @@
-// Kinds of pictures, each drawn for a width in pixels. What they show is plain numbers with names;
-// nothing here knows what a choice or a run is.
+// Kinds of pictures, each drawn for a width in pixels. They show plain numbers with names; nothing
+// here knows what a choice or a run is.
 #pragma once
 
 #include <array>

@@ -39,8 +39,8 @@ struct JudgedDot {
 std::vector<bool> OnFront(const std::vector<JudgedDot>& dots);
 Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster);
 
-// What one GPU holds over a step of `program`, which is called `label`, and what makes the peak of
-// each phase. `footprint` and `report` are FootprintOf's and WalkMemory's of it.
+// Memory of one GPU over a step of `program`, which is called `label`, and the buffers that make
+// each phase's peak. `footprint` and `report` are FootprintOf's and WalkMemory's of it.
 Picture StepMemoryPicture(const Program& program, const Footprint& footprint,
                           const MemoryReport& report, const std::string& label,
                           const CostModel& costs);

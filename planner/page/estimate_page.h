@@ -16,7 +16,7 @@ struct PageOrigin {
 };
 
 // `inputs` are those that `estimate` was made of; its cost model gives the memory over a step of
-// the fastest choice that fits, or where none does of the one that takes least.
+// the fastest choice that fits, or, where none does, of the one that takes least.
 Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs, const PageOrigin& origin);
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// What a program was lowered from, and which one it was: enough to lower it again and to see
-// whether that gives the same. The metrics of a run hold it, in the words of a plan file.
+// All that a program was lowered from, and its fingerprint: enough to lower it again and to see
+// whether that gives the same program. The metrics of a run hold it, in the words of a plan file.
 #pragma once
 
 #include <cstdint>

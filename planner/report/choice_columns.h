@@ -1,4 +1,5 @@
-// What every table with a choice in each row begins with, and what stands below one that was cut.
+// The first columns of every table with a choice in each row, and the line below a table that was
+// cut.
 #pragma once
 
 #include <string>

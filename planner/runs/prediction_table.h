@@ -13,8 +13,8 @@
 
 namespace zeroplan {
 
-// How far what is predicted is what ran. Metrics that hold the program's fingerprint tell; of older
-// ones the arenas' sizes do.
+// How far a prediction is about the program that ran. Metrics that hold the program's fingerprint
+// tell; of older ones the arenas' sizes do.
 enum class SameProgram : uint8_t { kYes, kOtherArenas, kOtherFingerprint };
 
 struct Comparison {

@@ -1,4 +1,4 @@
-// What the planner says of a run on GPUs, to be held against what is measured.
+// The planner's prediction of a run on GPUs, to be compared with measurements.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ class CachingAllocator {
   bool failed() const { return failed_; }
   // Segments given back because the limit was in the way.
   uint64_t given_back() const { return given_back_; }
-  // What Allocate counted for `block`: at least what was asked for.
+  // Bytes that Allocate counted for `block`: at least those asked for.
   uint64_t BlockBytes(BlockId block) const;
   // Both peaks start again from what there is now.
   void ResetPeaks();

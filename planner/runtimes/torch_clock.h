@@ -26,9 +26,9 @@ class TorchClock {
   static constexpr int kComputeStream = 0;
   static constexpr int kStreams = 3;
 
-  // What kernels keep of their speed beside a collective, (0, 1]: the first one that starts beside
-  // it, whose blocks wait for a wave more since NCCL's hold multiprocessors; and those that follow.
-  // `collective`: what a collective keeps while kernels run.
+  // The share of their speed, (0, 1], that kernels keep beside a collective: the first one that
+  // starts beside it, whose blocks wait for one more wave since NCCL's hold multiprocessors; and
+  // those that follow. `collective`: what a collective keeps while kernels run.
   struct Overlap {
     double first_kernel = 1, kernels = 1, collective = 1;
   };

@@ -1,5 +1,5 @@
-// What bounds know of a model and of a group of choices before anything is lowered: sums over the
-// parameter layout, and by name what they assume beyond them.
+// The facts of a model and of a group of choices that bounds use before anything is lowered: sums
+// over the parameter layout, and the assumptions beyond them, by name.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct LayoutFacts {
   double layers = 0;      // of all layers together
   double largest_layer = 0;
   double embedding = 0, embedding_gather = 0;  // of the embeddings; of what is gathered of them
-  // Where the head is a matrix of its own: what lies behind the layers, and what is gathered
+  // Where the head is a matrix of its own: the kernels behind the layers, and the units gathered
   // outside of them.
   double own_head = 0, gathered_once = 0;
   std::vector<LayerGathers> layer_gathers;  // rising; of the layers of which anything is

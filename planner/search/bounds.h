@@ -1,7 +1,7 @@
-// What a choice needs at least and achieves at most, without lowering it: closed forms over the
-// parameter layout for what ZeRO decides, programs of one and two segments for what the model
-// decides. A search cuts by these; they never exceed (memory, seconds) what the lowered program
-// has.
+// The least memory that a choice needs and the most speed that it reaches, without lowering it.
+// Closed forms over the parameter layout give what ZeRO decides, programs of one and two segments
+// what the model decides. A search cuts by these; they never exceed (memory, seconds) what the
+// lowered program has.
 #pragma once
 
 #include <cstdint>

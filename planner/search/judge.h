@@ -1,5 +1,5 @@
-// What a search knows of its candidates: of each group a bound, of what was lowered what its
-// program says. Kept over all questions that are put to one space.
+// A search's knowledge of its candidates: the bound of each group, and the figures of each program
+// that was lowered. Kept over all questions that are put to one space.
 #pragma once
 
 #include <cstdint>

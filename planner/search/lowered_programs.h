@@ -29,7 +29,7 @@ struct LoweredChoice {
 
 class LoweredPrograms {
  public:
-  // What is kept at most; beyond that the choice goes that no one has asked for the longest.
+  // The most programs that are kept; beyond that the one asked for longest ago goes.
   static constexpr uint64_t kMostBytes = 256'000'000;
 
   // `base`: what candidates leave open. REQUIRES: as Lower().

@@ -1,5 +1,5 @@
-// Conversations as the text that a model's chat template makes of them, and what of it the model is
-// to say.
+// Turns conversations into the text of a model's chat template, and marks the part that the model
+// is to say.
 //
 // Templates are Jinja, as transformers renders them (apply_chat_template): any template runs that
 // keeps to what text/jinja knows. The rest is an error, never another text.

@@ -22,8 +22,8 @@ std::string NextEventFileName(const std::filesystem::path& folder, int64_t now);
 
 class TensorboardLog {
  public:
-  // Makes the folder, if need be, and a file in it. `first_step`: what follows begins with; later
-  // ones than that, which an earlier process wrote, are void. Throws Error(kRuntime) naming the
+  // Makes the folder, if need be, and a file in it. `first_step`: the step that this process begins
+  // with; later steps that an earlier process wrote are void. Throws Error(kRuntime) naming the
   // file if it cannot be made.
   TensorboardLog(const std::filesystem::path& folder, int64_t first_step);
 

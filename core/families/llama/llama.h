@@ -46,7 +46,7 @@ ParamRows LlamaParams(const ModelSpec& spec);
 
 std::unique_ptr<ModelGraph> MakeLlamaGraph(GraphBuilder& builder);
 
-// What a family's config.json means where it says nothing, and what it has keys for.
+// The defaults of a family's config.json, and the keys that it has.
 struct LlamaKind {
   const char* name;          // model_type
   const char* architecture;  // "LlamaForCausalLM"

@@ -3,8 +3,8 @@
 //
 // An event that crosses between host and GPU counts its records: the n-th record writes n, a wait
 // issued after it waits until the number has reached n. So a wait is for the record that came
-// before it in the program, however far the GPU runs ahead of the host or behind it, which a
-// cudaEvent_t, that knows its latest record only, could not tell.
+// before it in the program, however far the GPU runs ahead of the host or behind it. A cudaEvent_t
+// knows its latest record only.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -29,9 +29,9 @@ class StepClock {
   void BeginWait(cudaStream_t stream, Cause cause);
   void EndWait(cudaStream_t stream);
 
-  // Around what the issuing thread does for offload between two instructions of `stream`: where it
-  // blocks in that, `stream` runs dry, and what it then lacks is time it waited, too. Begun twice
-  // is begun once; ended without a begin is nothing.
+  // Called around the issuing thread's work for offload between two instructions of `stream`. Where
+  // the thread blocks there, `stream` runs dry, and that time counts as waited, too. Begun twice is
+  // begun once; ended without a begin is nothing.
   void BeginIssue(cudaStream_t stream);
   void EndIssue(cudaStream_t stream);
 

@@ -45,7 +45,7 @@ __device__ inline Pack<T, W> LoadPack(const T* data) {
 }
 
 // Keeps the compiler from holding what it computed from `pack` in registers for later: fp32 copies
-// take twice the registers, which halves what is on its way.
+// take twice the registers, which halves the loads under way.
 template <typename T, int W>
 __device__ inline void KeepPacked(Pack<T, W>& pack) {
   if constexpr (sizeof(T) == 2 && W % 2 == 0) {

@@ -1,7 +1,6 @@
-// Times what the GPU takes, not what issuing takes, and as steps of training take it: rounds are
-// graphs, as the engine's steps are, and run on a GPU as warm as what is timed makes it. Under load
-// a GPU lowers its clock within a tenth of a second to stay within its power (an H200 from 1980 to
-// about 1500 MHz).
+// Times the GPU, not the issuing, under the conditions of training: rounds are graphs, as the
+// engine's steps are, on a GPU as warm as the timed work makes it. Under load a GPU lowers its
+// clock within a tenth of a second to stay within its power (an H200 from 1980 to about 1500 MHz).
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -157,7 +157,7 @@ struct StageAnswer {
   std::optional<double> tokens_per_second;
 };
 
-// What would be the answer if something were different, found by a search: what is set of
+// The answer if something were different, found by a search. What differs is the one that is set of
 // `gpu_memory_bytes`, `global_batch`, `bandwidth_scale` and `stages`. Those of the kinds "memory",
 // "batch" and "crossover" (of bandwidth) are where the answer flips.
 struct Claim {

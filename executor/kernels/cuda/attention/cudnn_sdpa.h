@@ -74,8 +74,8 @@ class SdpaLibrary {
     uint64_t favourite_bytes = 0, least_bytes = 0;
     std::string why;  // why there is no plan
   };
-  // The library's favourite if it fits into `workspace_bytes`; else, unless it alone is wanted, the
-  // best of those that do.
+  // Takes the library's favourite if it fits into `workspace_bytes`; else, unless only the
+  // favourite is wanted, the best one that fits.
   virtual Built Build(const SdpaShape& shape, uint64_t workspace_bytes, bool favourite_only) = 0;
   // Throws Error(kRuntime) if the library fails.
   virtual void Run(SdpaPlan& plan, const SdpaPointers& pointers, void* workspace,

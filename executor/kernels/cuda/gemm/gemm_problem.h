@@ -66,7 +66,7 @@ struct GemmProblemHash {
   }
 };
 
-// One line that names everything in the problem; what it is found by in the cache file.
+// One line that names everything in the problem: the key in the cache file.
 std::string GemmProblemText(const GemmProblem& problem);
 
 // Fills in what a layout says and how the pointers are aligned.
