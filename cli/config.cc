@@ -64,7 +64,7 @@ std::string Rows(const std::vector<EffectiveValue>& values) {
   return text;
 }
 
-// Of a pipe, as much as a file may have.
+// The most bytes of a pipe: as many as of a file.
 std::string ReadStdin() {
   constexpr size_t kMaxBytes = 16u << 20;
   std::string text;

@@ -68,7 +68,7 @@ double ForwardFlops(const AttentionShape& shape, double tokens) {
 double ForwardFlops(const AttentionShape& shape) {
   return ForwardFlops(shape, static_cast<double>(shape.seq));
 }
-// Of dK, of every query head, in 16 bits; dV has as many.
+// Bytes of dK of every query head in 16 bits; dV has as many.
 double KeyGradientBytes(const AttentionShape& shape) {
   return 2 * static_cast<double>(shape.batch * shape.heads) * static_cast<double>(shape.seq) *
          static_cast<double>(shape.head_dim);

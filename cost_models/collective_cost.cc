@@ -33,8 +33,9 @@ constexpr std::array<double, 3> kCopyPerHbm = {2.36, 3.50, 4.07};
 constexpr double kChunkSeconds = 5.1e-6;
 constexpr double kBaseSeconds = 2.8e-6;
 constexpr std::array<double, 3> kFloorSeconds = {18.1e-6, 16.0e-6, 16.6e-6};
-// Of the adapters' bandwidth: 4096 bytes of payload a packet with some 70 of headers (InfiniBand
-// architecture specification, volume 1) and the ring's own steps. Assumed, not measured here.
+// Share of the adapters' bandwidth: 4096 bytes of payload a packet with some 70 of headers
+// (InfiniBand architecture specification, volume 1) and the ring's own steps. Assumed, not measured
+// here.
 constexpr double kNetworkShare = 0.92;
 // The host's part of a further segment of a group. On 2 H200 (NCCL 2.28, PyTorch's coalescing)
 // groups of 1 to 64 segments over 256 MiB took the same time within 12 %, over 4 MiB 2.9 us

@@ -55,7 +55,7 @@ std::string_view CollectiveOpName(CollectiveOp op) {
 
 namespace {
 
-// Of `world_size`, by the rule of RuntimeBytes.
+// The entry for `world_size`, by the rule of RuntimeBytes.
 template <typename Of>
 uint64_t OfWorldSize(const std::vector<RuntimeOverhead>& entries, int world_size, Of of) {
   ZEROPLAN_CHECK(!entries.empty());

@@ -8,7 +8,7 @@
 namespace zeroplan {
 namespace {
 
-// Of a program that sets aside what deterministic ones do, or not.
+// The launch of a program that sets aside what deterministic ones do, or not.
 AttentionLaunch LaunchOf(const ModelSpec& model, const TrainSetup& setup, int64_t tokens,
                          bool backward, const GpuProfile& gpu, bool ordered_program,
                          bool documents = false) {

@@ -125,7 +125,7 @@ Finding LockedFinding(const HostState& host) {
       kLockedFix};
 }
 
-// Of --plan.
+// Whether the memory that the plan pins is there.
 Finding PinnedFinding(const HostState& host, const PinnedPlan& plan) {
   const uint64_t bytes = plan.rank_bytes * static_cast<uint64_t>(plan.ranks);
   if (bytes == 0) return {"pinned_memory", CheckState::kOk, plan.file + " pins none", "", ""};

@@ -164,7 +164,7 @@ Footer ReadFooter(const std::string& text) {
   return footer;
 }
 
-// Of all paths, those above and below this one, and its sisters where it has none below.
+// The paths above and below this one, and its sisters where it has none below.
 std::string SeeAlso(const CommandPath& path) {
   std::vector<std::string> names;
   for (size_t length = 1; length < path.size(); ++length) {

@@ -9,8 +9,8 @@
 namespace zeroplan {
 namespace {
 
-// Of the code point at `at`: its bytes if it is well-formed, else 0, and in *taken how many bytes
-// one U+FFFD stands for (Unicode, chapter 3.9, "maximal subparts").
+// Bytes of the code point at `at` if it is well-formed, else 0, and in *taken how many bytes one
+// U+FFFD stands for (Unicode, chapter 3.9, "maximal subparts").
 size_t SequenceAt(std::string_view text, size_t at, size_t* taken) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-// Of a transient buffer, in one section.
+// When a transient buffer lives in one section.
 struct Life {
   uint32_t first = kNever, last = 0;  // uses, or what a pass has freed it with
   uint8_t used_when = 0;              // the micro-steps that use it

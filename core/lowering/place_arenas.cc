@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-// Of one space, in one section: in the order of their Alloc.
+// The transient buffers of one space in one section, in the order of their Alloc.
 struct Transients {
   std::vector<BufferId> buffers;
   std::vector<Lifetime> lifetimes;

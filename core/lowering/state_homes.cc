@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-// Of buffers that belong to a unit, which the enumeration lists first.
+// The roles of buffers that belong to a unit, which the enumeration lists first.
 constexpr size_t kUnitRoles = static_cast<size_t>(Role::kAdamVFile) + 1;
 
 }  // namespace

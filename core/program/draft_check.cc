@@ -56,7 +56,7 @@ class BufferTableCheck {
     CheckSize(buffer);
   }
 
-  // Of buffers that hold whole units or shards in the dtype they name.
+  // Checks the size of a buffer that holds a whole unit or shard in the dtype it names.
   void CheckSize(const Buffer& buffer) {
     const Unit& unit = program_.layout.units[static_cast<size_t>(buffer.unit)];
     const bool whole = buffer.role == Role::kParamFull || buffer.role == Role::kGradFull;

@@ -61,7 +61,7 @@ double RmsNormForwardFlops(const KernelDims& d) { return 4 * Product(d, 2); }
 double RmsNormBackwardFlops(const KernelDims& d) { return 9 * Product(d, 2); }
 // An angle: cosine and sine as one each, one product for the angle, one each for the factor.
 double RotaryTableFlops(const KernelDims& d) { return 2.5 * Product(d, 2); }
-// Of dims M,T,H,G,D: elements of query and key heads.
+// Elements of query and key heads, of dims M,T,H,G,D.
 double QueryKeyElements(const KernelDims& d) {
   return static_cast<double>(d[0]) * static_cast<double>(d[2] + d[3]) * static_cast<double>(d[4]);
 }
@@ -166,7 +166,7 @@ double RotaryRowFlops(const KernelDims& dims) {
 }
 // What is kept is read and written.
 double KeepKeysValuesBytes(const LaunchShape& launch) { return 2 * Bytes(launch, 1); }
-// Of a whole cache: two products of T rows, and the softmax's exponentials.
+// FLOPs over a whole cache: two products of T rows, and the softmax's exponentials.
 double AttendTokenFlops(const KernelDims& dims) {
   const auto [T, H, G, D] = FirstDims<4>(dims);
   return static_cast<double>(H) * static_cast<double>(T) * (4 * static_cast<double>(D) + 4);

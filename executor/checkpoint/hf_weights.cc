@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of two tensors that are compared.
+// Elements of two tensors that are compared at a time.
 constexpr uint64_t kCompareElements = uint64_t{1} << 20;
 
 std::string_view WithoutPrefix(std::string_view name, std::string_view prefix) {

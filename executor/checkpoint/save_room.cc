@@ -48,7 +48,7 @@ void Try(const fs::path& checkpoints) {
   }
 }
 
-// Of a field of mountinfo: "\040" stands for a blank.
+// A field of mountinfo as text: "\040" stands for a blank.
 std::string Unescaped(const std::string& field) {
   std::string out;
   for (size_t i = 0; i < field.size(); ++i) {

@@ -21,8 +21,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Of connections that have not shown that they are ranks. So many at a time, where open files
-// allow; the oldest of the address with the most of them makes room for another.
+// The most connections at a time that have not shown that they are ranks, where open files allow;
+// the oldest of the address with the most of them makes room for another.
 constexpr int kMaxStrangers = 256, kMinStrangers = 16;
 constexpr milliseconds kHandshakeLimit(3'000);  // from being accepted until it has joined
 constexpr int kHubFilesToSpare = 64;            // for whatever else rank 0 opens
@@ -121,7 +121,7 @@ class Meeting {
     }
   }
 
-  // Of the address that holds the most places, the one that has had its chance for longest.
+  // Drops the oldest connection of the address that holds the most places.
   void DropForRoom() {
     const auto crowd =
         std::max_element(by_address_.begin(), by_address_.end(),

@@ -26,7 +26,8 @@
 namespace zeroplan {
 namespace {
 
-// Of clocks. Reading them takes as long as a barrier's answer takes to reach every rank.
+// The most that clocks may differ. Reading them takes as long as a barrier's answer takes to reach
+// every rank.
 constexpr int64_t kMaxSkewMs = 5'000;
 
 std::string HashOfProgram() {

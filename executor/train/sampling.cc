@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-// So many of a vocabulary are sorted first where the nucleus may be of any size: most are smaller.
+// How many of a vocabulary are sorted first where the nucleus may be of any size: most are smaller.
 constexpr size_t kFirstSorted = 1024;
 
 // Logits that are looked at together: whether one is above what was found is asked of all at once.

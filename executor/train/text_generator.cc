@@ -64,7 +64,7 @@ struct TextGenerator::Impl {
   int64_t context() const { return program.setup.batch.seq_len; }
   bool keeps() const { return !program.section(Section::kDecode).empty(); }
 
-  // Of the token after `tokens`, which are all in the vocabulary.
+  // Logits of the token after `tokens`, which are all in the vocabulary.
   std::vector<float> Logits(const std::vector<int32_t>& tokens) {
     const size_t used = std::min(tokens.size(), static_cast<size_t>(context()));
     const std::span<const int32_t> window(tokens.data() + tokens.size() - used, used);

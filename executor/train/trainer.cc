@@ -293,7 +293,7 @@ class Run {
 
   bool leaving() const { return report_.interrupted || some_rank_failed_; }
 
-  // Of this process, and kept until all ranks have saved. Any thread.
+  // Keeps this process's failure until all ranks have saved. Any thread.
   void KeepFailure(const std::exception_ptr& failure) {
     const std::lock_guard lock(failure_mutex_);
     if (!failure_) failure_ = failure;

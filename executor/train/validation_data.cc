@@ -9,7 +9,7 @@
 namespace zeroplan {
 namespace {
 
-// Of what is held back, unless --validation-batches says otherwise.
+// Batches of the data that is held back, unless --validation-batches says otherwise.
 constexpr int64_t kHeldBackBatches = 16;
 
 }  // namespace

@@ -161,7 +161,7 @@ std::vector<bool> OnFront(const std::vector<JudgedDot>& dots) {
 
 Picture FrontPicture(const std::vector<JudgedDot>& dots, const Cluster& cluster) {
   constexpr size_t kMostRows = 40;
-  // So many times what may be taken is the most that the picture shows.
+  // The picture shows at most this many times the memory that may be taken.
   constexpr double kMostMemory = 1.6;
   const std::vector<bool> front = OnFront(dots);
   DotChart chart;

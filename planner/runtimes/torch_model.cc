@@ -302,7 +302,7 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
   saved->attention.Reset();
   saved->log_sum_exp.Reset();
   if (model_.gpt2_style) {
-    // Of views of one product: stacked, then laid as the product has them.
+    // The gradient of views of one product: stacked, then laid out as the product has them.
     Tensor stacked = Rows(qkv_columns);
     d_qkv = Rows(qkv_columns);
     stacked.Reset();

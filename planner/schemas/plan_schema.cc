@@ -44,7 +44,7 @@ SchemaJson ModelObject() {
   return object;
 }
 
-// Of the sections `cluster` and `lower`.
+// The schema of the sections `cluster` and `lower`.
 class PlanFieldSchema {
  public:
   explicit PlanFieldSchema(SchemaJson& object) : object_(object) {}

@@ -75,7 +75,7 @@ class GroupTimer {
     return costs_.CollectiveSeconds(CollectiveOp::kAllGather, elements * t_.param_bytes);
   }
 
-  // Of the layers' gathers in one half of a micro-step.
+  // Seconds of the layers' gathers in one half of a micro-step.
   double HalfGathers() const {
     // Gathers ahead of their use may cross from one half into the other; the longest ones are left
     // out.

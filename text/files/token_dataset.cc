@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 // Tokens that one look takes: few enough to stay in the cache, enough for vectors.
 constexpr size_t kLookTokens = 4096;
-// Of a mapped file, read ahead and then let go.
+// How much of a mapped file is read ahead and then let go.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
-// So many tokens of a bare file show what size they have.
+// How many tokens of a bare file show what size they have.
 constexpr uint64_t kTellingTokens = 4096;
 
 template <typename Token>

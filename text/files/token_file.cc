@@ -22,7 +22,7 @@ constexpr size_t kChunkTokens = size_t{1} << 18;
 
 using Header = std::array<int32_t, 19>;  // as much of it as says anything
 
-// Of a file that has no header.
+// Bytes of a token in a file that has no header.
 uint32_t BareTokenBytes(const std::filesystem::path& path) {
   return path.extension() == ".u32" ? 4 : 2;
 }

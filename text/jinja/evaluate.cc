@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint64_t kMostSteps = 10'000'000;
 constexpr size_t kMostBytes = size_t{256} << 20;
-// Of blocks and expressions in one another, macros included. A stack of 8 MB suffices for it with
-// sanitizers too, whose frames are several times as large.
+// The depth of blocks and expressions in one another, macros included. A stack of 8 MB suffices for
+// it with sanitizers too, whose frames are several times as large.
 constexpr int kMostNested = 300;
 
 using EKind = Expression::Kind;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kJitStackStart = 32 << 10;
 constexpr size_t kJitStackMost = 64 << 20;
-// Of one search without the just-in-time compiler; ten times PCRE2's own.
+// The limit of one search without the just-in-time compiler; ten times PCRE2's own.
 constexpr uint32_t kMatchLimit = 100'000'000;
 
 template <auto kFree>

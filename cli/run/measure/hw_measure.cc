@@ -203,7 +203,7 @@ void Measure(const MeasureCommand& command, const Parts& parts, int gpus, Proces
   const std::string text = WriteMeasured(command.output, base, result, name);
   if (!parts.device.any()) return;
   std::vector<DetectedGpu> found = QueryGpus();
-  // None of them where detection is off: then nothing finds what is kept.
+  // None where detection is off: then nothing finds the kept profile.
   found.resize(found.size() < static_cast<size_t>(gpus) ? 0 : static_cast<size_t>(gpus));
   KeepMeasured(text, result.when, std::move(found), command.only.empty());
 }

@@ -210,7 +210,7 @@ RunReport RunAsRank(const TrainCommand& command, Backend backend, const ProcessP
   }
 }
 
-// Of rank 0, whose terminal it is; the others show nothing.
+// Called by rank 0, whose terminal it is; the others show nothing.
 void CheckWatch(const TrainCommand& command) {
   const std::optional<ProcessPlace> place =
       PlaceFromEnvironment([](const char* name) { return std::getenv(name); });

@@ -34,7 +34,7 @@ std::string DriverVersion() {
   return "";
 }
 
-// Of the library that SdpaLibrary has loaded; 0: none.
+// Version of the library that SdpaLibrary has loaded; 0: none.
 int CudnnVersion() {
   void* library = dlopen("libcudnn.so.9", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return 0;

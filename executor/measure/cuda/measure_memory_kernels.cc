@@ -118,7 +118,7 @@ Launch AdamW(Dtype dtype, int64_t n) {
            {ArgKind::kOutput, dtype, n}}};
 }
 
-// Of each kernel one that is as short as a call, one of some megabytes and one that is all
+// Three launches of each kernel: one as short as a call, one of some megabytes, one that is all
 // bandwidth; the smallest of all says what a launch costs at least.
 std::vector<Launch> Launches(Dtype dtype, bool quick) {
   constexpr int64_t kKi = 1024, kMi = kKi * kKi;

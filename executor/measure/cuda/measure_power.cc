@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of work that went on for longer than the driver's readings are apart.
+// The power of work that went on for longer than the driver's readings are apart.
 struct Draw {
   double watts = 0;
   double clock = 0;         // Hz, mean

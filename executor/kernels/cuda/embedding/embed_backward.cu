@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(32 * kSegmentsPerBlock, 4)
         const int64_t position = __shfl_sync(0xffffffffu, my_position, i + u);
         if (i + u >= count || !active) continue;
         x[u] = Raw<W>(dx, position * C + c);
-        // Of no use where the run goes on beyond the segment, which is known only at its end.
+        // This is of no use where the run goes on beyond the segment, which is known only at its
+        // end.
         if (next[u] != last) starts[u] = Raw<W>(dwte, next[u] * C + c);
         last = next[u];
       }

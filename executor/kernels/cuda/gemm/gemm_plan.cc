@@ -49,7 +49,7 @@ void Prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttri
               "stating what a matrix product may use");
 }
 
-// Of the matrix as it is stored, before op().
+// The layout of the matrix as it is stored, before op().
 void MakeLayout(LtLayout& layout, Dtype dtype, int64_t rows, int64_t columns, int64_t ld,
                 int64_t batch, int64_t stride) {
   CheckLtCall(

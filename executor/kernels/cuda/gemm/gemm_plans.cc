@@ -10,7 +10,7 @@
 namespace zeroplan {
 namespace {
 
-// Of the library's suggestions; past a dozen they hardly ever win.
+// How many of the library's suggestions are timed; past a dozen they hardly ever win.
 constexpr int kCandidates = 12;
 constexpr int kRuns = 3;
 constexpr double kRunMs = 1.5;     // a run has as many launches as take this long,

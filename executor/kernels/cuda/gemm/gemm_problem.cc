@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kEpilogueNames = {"none",  "bias",    "gelu_aux_bias",
                                                             "dgelu", "bgrad_a", "bgrad_b"};
 
-// Of an absent pointer: as if aligned, so that it makes no difference.
+// An absent pointer counts as aligned, so that it makes no difference.
 uint8_t AlignLog2(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   if (address == 0) return kMostAlign;

@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 3 : 2)
     Pairs<T> w;
     if (has) w.Load(w_2D + kind * rows.D, first, half);
     float dw[2][kVector] = {};
-    // As many rounds for every team: all lanes of a warp sum together.
+    // Every team makes the same number of rounds: all lanes of a warp sum together.
     for (int base = 0; base < units; base += teams) {
       const int unit = base + team;
       const bool works = has && unit < units;

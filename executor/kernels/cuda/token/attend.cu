@@ -298,7 +298,7 @@ struct Launch {
         s, state, partials, static_cast<int>(parts), Runtime(out_1HD));
   }
 
-  // As many heads at once as share keys, and as accumulators allow.
+  // Heads at once: as many as share keys, and as accumulators allow.
   template <typename T, int kPacks>
   void ChooseHeads() const {
     const int64_t sharing = s.H / s.G;
