@@ -8,7 +8,7 @@ set(zeroplan_dependencies
   "CLI11 2.1 libcli11-dev"
   "Eigen3 3.4 libeigen3-dev"
   "doctest 2.4 doctest-dev"
-  "pcre2 10.40 libpcre2-dev pcre2.h pcre2-8"
+  "oniguruma 6.9 libonig-dev oniguruma.h onig"
   "utf8proc 2.7 libutf8proc-dev utf8proc.h utf8proc"
   "zlib 1.2 zlib1g-dev zlib.h z"
   "zstd 1.4 libzstd-dev zstd.h zstd")
@@ -17,7 +17,7 @@ set(zeroplan_dependencies
 function(zeroplan_narrow_dependencies)
   cmake_parse_arguments(ARG "" "EXECUTOR;TESTS" "" ${ARGN})
   if(NOT ARG_EXECUTOR)
-    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(pcre2|utf8proc|zlib|zstd) ")
+    list(FILTER zeroplan_dependencies EXCLUDE REGEX "^(oniguruma|utf8proc|zlib|zstd) ")
   endif()
   if(NOT ARG_TESTS)
     list(FILTER zeroplan_dependencies EXCLUDE REGEX "^doctest ")

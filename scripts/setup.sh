@@ -43,7 +43,7 @@ install() {
   if ! command -v apt-get > /dev/null; then
     say "no apt here. Please install what is missing ($*; names are Debian's), then run this again:
   a C++20 compiler (gcc 12, clang 14 or newer), CMake 3.25, Ninja,
-  fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4, PCRE2 10.40 (8-bit), utf8proc 2.7,
+  fmt 9, nlohmann/json 3.10, CLI11 2.1, Eigen 3.4, doctest 2.4, Oniguruma 6.9, utf8proc 2.7,
   zlib 1.2, zstd 1.4"
     exit 2
   fi

@@ -1,6 +1,6 @@
 // Runs a folder's tests. What a test case writes to stderr is shown only if it fails: tests of what
-// goes wrong make hundreds of warnings, among which a failure would not be found. A filter that finds
-// no test case fails.
+// goes wrong make hundreds of warnings, among which a failure would not be found. A filter that
+// finds no test case fails.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 # The library of text: tokenizers, chat templates, records and token files. Parquet where Arrow is there.
 zeroplan_library(text LINK zeroplan_core Threads::Threads)
-target_link_libraries(zeroplan_text PRIVATE zeroplan::pcre2 zeroplan::utf8proc  # tokenizers
+target_link_libraries(zeroplan_text PRIVATE zeroplan::oniguruma zeroplan::utf8proc  # tokenizers
   zeroplan::zlib zeroplan::zstd)  # files of text
 # Tables of text. Few machines have Arrow (20 or newer): without it Parquet files are refused with the way out.
 option(ZEROPLAN_ARROW "Read Parquet files, if Arrow is there" ON)

@@ -142,6 +142,12 @@ STRUCTURES = {
                                {"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]")),
         post_processor=byte_level(add_prefix_space=True), decoder=byte_level(add_prefix_space=True),
         tokens=[(">>TITLE<<", {}), ("<|endoftext|>", {})]),
+    "oniguruma": dict(  # what only Oniguruma has, in no published tokenizer
+        pre_tokenizer=sequence("pretokenizers", split(r"(?<pair>\p{L})\k<pair>"), split(r"\b\p{Lu}\p{Ll}*\b"),
+                               split(r"[\p{Han}&&[^\u4e2d]]+|\p{Arabic}+", "MergedWithNext"), split(r"(\()[^()]*+\)\K"),
+                               split(r"(?i:stra\u00df|ss|i)", "MergedWithPrevious"), split(r"[[:digit:]&&[^5]]+"),
+                               byte_level(use_regex=False)),
+        decoder=byte_level(), tokens=[("<|endoftext|>", {})]),
     "prefix_space": dict(  # as RoBERTa's
         pre_tokenizer=byte_level(add_prefix_space=True), decoder=byte_level(add_prefix_space=True),
         tokens=[("<s>", {}), ("<mask>", {"lstrip": True, "rstrip": True})]),

@@ -1,180 +1,121 @@
 #include "text/tokenizer/regex.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <oniguruma.h>
 
-#include <mutex>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/strings.h"
-#include "text/tokenizer/regex_syntax.h"
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {
 namespace {
 
-constexpr size_t kJitStackStart = 32 << 10;
-constexpr size_t kJitStackMost = 64 << 20;
-// The limit of one search without the just-in-time compiler; ten times PCRE2's own.
-constexpr uint32_t kMatchLimit = 100'000'000;
+// What one search may take. The package has the first limit alone, and fails there too.
+constexpr unsigned long kMostRetriesInMatch = 10'000'000;
+constexpr unsigned long kMostRetriesInSearch = 100'000'000;
+constexpr unsigned kMostStackEntries = 8'000'000;  // of 40 bytes
+constexpr unsigned kMostNesting = 250;
 
-template <auto kFree>
-struct Freer {
-  template <typename T>
-  void operator()(T* pointer) const {
-    kFree(pointer);
-  }
-};
-using Code = std::unique_ptr<pcre2_code, Freer<pcre2_code_free>>;
-using CompileContext = std::unique_ptr<pcre2_compile_context, Freer<pcre2_compile_context_free>>;
-using MatchContext = std::unique_ptr<pcre2_match_context, Freer<pcre2_match_context_free>>;
-using MatchData = std::unique_ptr<pcre2_match_data, Freer<pcre2_match_data_free>>;
-using JitStack = std::unique_ptr<pcre2_jit_stack, Freer<pcre2_jit_stack_free>>;
+// Categories that gained code points after Unicode 14, which Oniguruma has in Debian 12. Oniguruma
+// takes 20 definitions at most.
+constexpr const char* kDefined[] = {"L",  "M",  "N",  "P",  "S",  "C",  "Lu", "Ll", "Lm", "Lo",
+                                    "Mn", "Mc", "Nd", "No", "Pd", "Po", "Sm", "So", "Cf", "Cn"};
 
-PCRE2_SPTR Units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
-
-std::string MessageOf(int error) {
-  PCRE2_UCHAR text[256];
-  pcre2_get_error_message(error, text, sizeof text);
-  return reinterpret_cast<const char*>(text);
+template <typename... Info>
+std::string MessageOf(int error, Info*... info) {
+  UChar text[ONIG_MAX_ERROR_MESSAGE_LEN];
+  const int length = onig_error_code_to_str(text, error, info...);
+  return std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(length));
 }
 
-Code Compile(const std::string& pattern, std::string_view written, std::string_view where) {
-  const CompileContext context(pcre2_compile_context_create(nullptr));
-  ZEROPLAN_CHECK(context != nullptr);
-  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  int error = 0;
-  PCRE2_SIZE at = 0;
-  Code code(pcre2_compile(Units(pattern), pattern.size(),
-                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error, &at,
-                          context.get()));
-  if (!code) {
-    ThrowUsage("{}the regular expression {} cannot be used: {}; rewrite it", where, written,
-               MessageOf(error));
-  }
-  // Fails where the system forbids code made at run time; matching works all the same.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return code;
-}
-
-// Code points that this PCRE2 puts in another category than unicode.h. Found by one pass of each
-// category's pattern over that category's code points.
-const CodePointBytes& ContestedCodePoints() {
-  static const auto* contested = [] {
-    std::vector<uint8_t> marks(kCodePoints);
-    for (const std::string_view name : kCategoryNames) {
-      if (name == "Cs") continue;  // no text has them
-      std::string text;
+// Sets up Oniguruma for the process. \p{..} of a category means what unicode.h says, whatever the
+// library's version of Unicode; scripts, \w, \d, \b and POSIX brackets mean what the library says.
+void Initialize() {
+  static const bool done = [] {
+    OnigEncoding encoding = ONIG_ENCODING_UTF8;
+    ZEROPLAN_CHECK(onig_initialize(&encoding, 1) == ONIG_NORMAL);
+    onig_set_parse_depth_limit(kMostNesting);
+    for (const char* name : kDefined) {
+      auto* ranges = new std::vector<OnigCodePoint>(1);  // Oniguruma keeps it
       for (const CodePointRange& range : CategorySet(name)) {
-        for (char32_t c = range.first; c <= range.last; ++c) AppendUtf8(c, &text);
+        ranges->insert(ranges->end(), {range.first, range.last});
       }
-      const std::string pattern = fmt::format("\\P{{{}}}", name);
-      const Code code = Compile(pattern, pattern, "");
-      const MatchData data(pcre2_match_data_create_from_pattern(code.get(), nullptr));
-      ZEROPLAN_CHECK(data != nullptr);
-      for (size_t at = 0; at < text.size();) {
-        const int found = pcre2_match(code.get(), Units(text), text.size(), at, PCRE2_NO_UTF_CHECK,
-                                      data.get(), nullptr);
-        if (found < 0) break;
-        at = pcre2_get_ovector_pointer(data.get())[0];
-        marks[NextCodePoint(text, &at)] = 1;
-      }
+      ranges->front() = static_cast<OnigCodePoint>(ranges->size() / 2);
+      ZEROPLAN_CHECK(onig_unicode_define_user_property(name, ranges->data()) == ONIG_NORMAL);
     }
-    return new CodePointBytes(marks);
+    return true;
   }();
-  return *contested;
+  ZEROPLAN_CHECK(done);
 }
 
-bool HasContested(std::string_view text) {
-  const CodePointBytes* contested = nullptr;
-  for (size_t at = 0; at < text.size();) {
-    if (static_cast<unsigned char>(text[at]) < 0x80) {
-      ++at;
-      continue;
-    }
-    if (contested == nullptr) contested = &ContestedCodePoints();
-    if ((*contested)[NextCodePoint(text, &at)] != 0) return true;
-  }
-  return false;
-}
-
-// What a thread matches with, whatever the expression: they capture nothing.
+// What a thread matches with, whatever the expression.
 struct Matcher {
-  MatchData data{pcre2_match_data_create(1, nullptr)};
-  MatchContext context{pcre2_match_context_create(nullptr)};
-  JitStack stack;  // only once an expression needs more than the machine's own
+  OnigRegion* region = onig_region_new();
+  OnigMatchParam* limits = onig_new_match_param();
 
   Matcher() {
-    ZEROPLAN_CHECK(data != nullptr && context != nullptr);
-    pcre2_set_match_limit(context.get(), kMatchLimit);
+    ZEROPLAN_CHECK(region != nullptr && limits != nullptr);
+    onig_initialize_match_param(limits);
+    onig_set_retry_limit_in_match_of_match_param(limits, kMostRetriesInMatch);
+    onig_set_retry_limit_in_search_of_match_param(limits, kMostRetriesInSearch);
+    onig_set_match_stack_limit_size_of_match_param(limits, kMostStackEntries);
   }
-  static Matcher& OfThread() {
-    thread_local Matcher matcher;
-    return matcher;
-  }
-  // False if it has one already, or there is no memory.
-  bool GrowStack() {
-    if (stack != nullptr) return false;
-    stack.reset(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr));
-    if (stack != nullptr) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    return stack != nullptr;
+  ~Matcher() {
+    onig_region_free(region, 1);
+    onig_free_match_param(limits);
   }
 };
 
 }  // namespace
 
-struct Regex::Impl {
-  std::string pattern, where;
-  PcrePatterns patterns;
-  Code native;
-  mutable std::once_flag exact_once;
-  mutable Code exact;  // compiled when a text first needs it
+void Regex::Free::operator()(re_pattern_buffer* compiled) const { onig_free(compiled); }
 
-  const pcre2_code* For(std::string_view text) const {
-    if (patterns.exact.empty() || !HasContested(text)) return native.get();
-    std::call_once(exact_once, [&] { exact = Compile(patterns.exact, pattern, where); });
-    return exact.get();
+Regex::Regex(std::string_view pattern, std::string_view where) : pattern_(pattern), where_(where) {
+  Initialize();
+  const auto fail = [&](std::string_view what) {
+    ThrowUsage("{}the regular expression {} cannot be used: {}; rewrite it", where_, pattern_,
+               what);
+  };
+  if (!IsValidUtf8(pattern_)) fail("it is not UTF-8");
+  // Before 6.9.9 these are without $+<=>^`|~, which they are with in the package.
+  if (ONIGURUMA_VERSION_INT < 60909 && (pattern_.find("punct") != std::string::npos ||
+                                        pattern_.find("Punct") != std::string::npos)) {
+    fail("this version of Oniguruma has another [[:punct:]] than the package `tokenizers`");
   }
-};
-
-Regex::Regex(std::string_view pattern, std::string_view where) : impl_(std::make_unique<Impl>()) {
-  impl_->pattern = pattern;
-  impl_->where = where;
-  impl_->patterns = TranslateRegex(pattern, where);
-  impl_->native = Compile(impl_->patterns.native, pattern, where);
+  const auto* units = reinterpret_cast<const UChar*>(pattern_.data());
+  OnigRegex compiled = nullptr;
+  OnigErrorInfo info;
+  if (const int error = onig_new(&compiled, units, units + pattern_.size(), ONIG_OPTION_NONE,
+                                 ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
+      error != ONIG_NORMAL) {
+    fail(MessageOf(error, &info));
+  }
+  compiled_.reset(compiled);
 }
-Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
-Regex& Regex::operator=(Regex&&) noexcept = default;
 
 void Regex::ForEachMatch(std::string_view text,
                          const std::function<void(size_t, size_t)>& on_match) const {
-  const pcre2_code* code = impl_->For(text);
-  Matcher& matcher = Matcher::OfThread();
-  size_t jit_bytes = 0;
-  const bool is_compiled =
-      pcre2_pattern_info(code, PCRE2_INFO_JITSIZE, &jit_bytes) == 0 && jit_bytes > 0;
-  const auto match = is_compiled ? pcre2_jit_match : pcre2_match;
+  thread_local const Matcher matcher;
+  const auto* begin_of_text = reinterpret_cast<const UChar*>(text.data());
+  const UChar* end_of_text = begin_of_text + text.size();
   size_t last_end = std::string_view::npos;
   for (size_t from = 0; from <= text.size();) {
-    const int found = match(code, Units(text), text.size(), from, PCRE2_NO_UTF_CHECK,
-                            matcher.data.get(), matcher.context.get());
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT && matcher.GrowStack()) continue;
-    if (found == PCRE2_ERROR_NOMATCH) return;
+    const int found =
+        onig_search_with_param(compiled_.get(), begin_of_text, end_of_text, begin_of_text + from,
+                               end_of_text, matcher.region, ONIG_OPTION_NONE, matcher.limits);
+    if (found == ONIG_MISMATCH) return;
     if (found < 0) {
-      ThrowUsage("{}the regular expression {} gave up on a text ({}); simplify it", impl_->where,
-                 impl_->pattern, MessageOf(found));
+      ThrowUsage("{}the regular expression {} gave up on a text ({}); simplify it", where_,
+                 pattern_, MessageOf(found));
     }
-    const PCRE2_SIZE* ovector = pcre2_get_ovector_pointer(matcher.data.get());
-    const size_t begin = ovector[0];
-    const size_t end = ovector[1];
+    const auto begin = static_cast<size_t>(matcher.region->beg[0]);
+    const auto end = static_cast<size_t>(matcher.region->end[0]);
     if (begin == end && end == last_end) {
       from = end + (end < text.size() ? Utf8Length(text[end]) : 1);
       continue;
     }
-    from = end;
-    last_end = end;
+    from = last_end = end;
     on_match(begin, end);
   }
 }

@@ -1,4 +1,4 @@
-// A regular expression of a tokenizer.json: Oniguruma's meaning, PCRE2's machine.
+// A regular expression of a tokenizer.json. Oniguruma runs it, as in the PyPI package `tokenizers`.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +7,28 @@
 #include <string>
 #include <string_view>
 
+struct re_pattern_buffer;  // OnigRegexType of oniguruma.h
+
 namespace zeroplan {
 
 class Regex {
  public:
   // Throws Error(kUsage) that starts with `where` ("FILE:LINE: key: ") if `pattern` cannot be used.
   Regex(std::string_view pattern, std::string_view where);
-  ~Regex();
-  Regex(Regex&&) noexcept;
-  Regex& operator=(Regex&&) noexcept;
 
-  // Calls on_match(begin, end) for all matches from left to right, as Oniguruma finds them: none
-  // overlaps another, an empty one does not follow another directly. REQUIRES: well-formed UTF-8.
-  // Throws Error(kUsage) if the expression needs more steps or memory than can be.
+  // Calls on_match(begin, end) for all matches from left to right: none overlaps another, an empty
+  // one does not follow another directly. REQUIRES: well-formed UTF-8. Throws Error(kUsage) if the
+  // expression needs more steps or memory than can be.
   void ForEachMatch(std::string_view text,
                     const std::function<void(size_t, size_t)>& on_match) const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Free {
+    void operator()(re_pattern_buffer* compiled) const;
+  };
+
+  std::string pattern_, where_;
+  std::unique_ptr<re_pattern_buffer, Free> compiled_;
 };
 
 }  // namespace zeroplan

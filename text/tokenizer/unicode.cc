@@ -28,10 +28,9 @@ constexpr CodePointRange kPunctuation[] = {
 constexpr CodePointRange kWhiteSpace[] = {
     {0x09, 0x0D},     {0x20, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}};
-// Word characters of Oniguruma that are no letter, mark, digit, letter number or connector.
+// Word characters that are no letter, mark, digit, letter number or connector.
 constexpr CodePointRange kOtherAlphabetic[] = {
     {0x24B6, 0x24E9}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-constexpr CodePointRange kWordNumbers[] = {{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}};
 // Digits that are newer than the version of Unicode in Oniguruma, but not in Rust.
 constexpr CodePointRange kNewDigits[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}};
 
@@ -56,10 +55,6 @@ TextClass ClassOf(char32_t code_point) {
   if (category <= kLo) return TextClass::kLetter;
   if (category >= kNd && category <= kNo) return TextClass::kNumber;
   return TextClass::kOther;
-}
-
-void Append(std::span<const CodePointRange> ranges, CodePointSet* set) {
-  set->insert(set->end(), ranges.begin(), ranges.end());
 }
 
 }  // namespace
@@ -94,37 +89,6 @@ const CodePointBytes& TextClasses() {
   return *table;
 }
 
-CodePointSet Normalized(CodePointSet ranges) {
-  std::sort(ranges.begin(), ranges.end(),
-            [](const CodePointRange& a, const CodePointRange& b) { return a.first < b.first; });
-  CodePointSet out;
-  for (const CodePointRange& range : ranges) {
-    if (!out.empty() && range.first <= out.back().last + 1) {
-      out.back().last = std::max(out.back().last, range.last);
-    } else {
-      out.push_back(range);
-    }
-  }
-  return out;
-}
-
-CodePointSet Complement(const CodePointSet& set) {
-  CodePointSet out;
-  char32_t next = 0;
-  for (const CodePointRange& range : set) {
-    if (next < range.first) out.push_back({next, range.first - 1});
-    next = range.last + 1;
-  }
-  if (next < kCodePoints) out.push_back({next, kCodePoints - 1});
-  return out;
-}
-
-CodePointSet Intersection(const CodePointSet& a, const CodePointSet& b) {
-  CodePointSet either = Complement(a);
-  Append(Complement(b), &either);
-  return Complement(Normalized(std::move(either)));
-}
-
 bool Contains(std::span<const CodePointRange> set, char32_t code_point) {
   const auto after = std::upper_bound(
       set.begin(), set.end(), code_point,
@@ -134,19 +98,10 @@ bool Contains(std::span<const CodePointRange> set, char32_t code_point) {
 
 std::span<const CodePointRange> WhiteSpace() { return kWhiteSpace; }
 
-const CodePointSet& WordCharacters() {
-  static const auto* set = [] {
-    CodePointSet all(std::begin(kOtherAlphabetic), std::end(kOtherAlphabetic));
-    Append(kWordNumbers, &all);
-    for (const char* name : {"L", "M", "Nd", "Nl", "Pc"}) Append(CategorySet(name), &all);
-    return new CodePointSet(Normalized(std::move(all)));
-  }();
-  return *set;
-}
-
 bool IsRustWordCharacter(char32_t code_point) {
   if (code_point == 0x200C || code_point == 0x200D) return true;
-  return Contains(WordCharacters(), code_point) && !Contains(kWordNumbers, code_point);
+  const Category category = CategoryOf(code_point);
+  return category <= kNl || category == kPc || Contains(kOtherAlphabetic, code_point);
 }
 
 bool IsRustNumeric(char32_t code_point) {

@@ -79,15 +79,10 @@ struct CodePointRange {
 };
 using CodePointSet = std::vector<CodePointRange>;
 
-CodePointSet Normalized(CodePointSet ranges);
-CodePointSet Complement(const CodePointSet& set);  // REQUIRES: normalized
-CodePointSet Intersection(const CodePointSet& a, const CodePointSet& b);
 bool Contains(std::span<const CodePointRange> set, char32_t code_point);
 
 // \s of Oniguruma and of Rust's regex and char::is_whitespace alike: the property White_Space.
 std::span<const CodePointRange> WhiteSpace();
-// \w of Oniguruma.
-const CodePointSet& WordCharacters();
 // \w of Rust's regex, which the pre-tokenizer Whitespace and added tokens with single_word use.
 bool IsRustWordCharacter(char32_t code_point);
 // Rust's char::is_numeric, which the pre-tokenizer Digits uses.
