@@ -179,6 +179,16 @@ void BatchSampler::FillFromDocuments(std::span<const PackedSequences::Piece> pie
   }
 }
 
+void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets,
+                      std::span<int32_t> starts, int64_t seq_len, const DocumentLimits& limits) {
+  std::fill(inputs.begin(), inputs.end(), 0);
+  std::fill(targets.begin(), targets.end(), 0);
+  const auto row = static_cast<size_t>(seq_len);
+  for (size_t at = 0; at < starts.size(); at += row) {
+    FillPaddingStarts(starts.subspan(at, row), 0, limits.longest);
+  }
+}
+
 std::string DescribePacking(const BatchSampler& sampler, Packing packing) {
   if (packing == Packing::kStream) return "";
   const PackedSequences &train = sampler.train_sequences(),

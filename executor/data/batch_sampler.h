@@ -114,6 +114,11 @@ class BatchSampler {
   DocumentLimits document_limits_{.most_in_row = 1};
 };
 
+// A batch that is valid, of a step or validation that is to be void: rows of `seq_len`, whose
+// documents are within `limits`.
+void FillWithAnything(std::span<int32_t> inputs, std::span<int32_t> targets,
+                      std::span<int32_t> starts, int64_t seq_len, const DocumentLimits& limits);
+
 // What documents became, for the user: "312 documents in 96 sequences of 1024 an epoch, 3.1 % of
 // their positions padding; ...". Empty for a stream.
 std::string DescribePacking(const BatchSampler& sampler, Packing packing);

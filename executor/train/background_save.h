@@ -23,7 +23,6 @@
 #include "executor/engine/watch.h"
 #include "executor/process/process_group.h"
 #include "executor/train/group_save.h"
-#include "executor/train/save_parts.h"
 
 namespace zeroplan {
 

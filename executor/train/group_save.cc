@@ -1,18 +1,166 @@
 #include "executor/train/group_save.h"
 
+#include <unistd.h>
+
+#include <deque>
 #include <functional>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/train/save_parts.h"
+#include "core/base/log.h"
+#include "executor/checkpoint/checkpoint_writer.h"
+#include "executor/checkpoint/nothing_sink.h"
+#include "executor/checkpoint/shard_writer.h"
 
 namespace zeroplan {
 namespace {
 
 namespace fs = std::filesystem;
+
+// How long a network file system may take to show what another host has made.
+constexpr std::chrono::seconds kShowLimit(10);
+constexpr std::chrono::milliseconds kLookAgain(100);
+
+// Throws once the run has failed: then nobody waits for a disk.
+bool Appears(const fs::path& path, const ProcessGroup& group) {
+  const auto until = std::chrono::steady_clock::now() + kShowLimit;
+  std::error_code error;
+  for (;;) {
+    // Listing the parent makes a client of NFS look afresh.
+    fs::directory_iterator look(path.parent_path(), error);
+    if (fs::exists(path, error)) return true;
+    group.ThrowIfFailed();
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "this host";
+}
+
+std::string DescribeFiles(const std::vector<std::unique_ptr<ShardWriter>>& shards) {
+  std::ostringstream text;
+  for (const auto& shard : shards) {
+    const CheckpointFile file = shard->Describe();
+    text << file.name << ' ' << file.bytes << ' ' << file.header_hash << ' '
+         << file.checksums.size();
+    for (const uint64_t checksum : file.checksums) text << ' ' << checksum;
+    text << '\n';
+  }
+  return text.str();
+}
+
+// Keeps a TransientIoError to itself until the engine is through.
+class PatientSink : public StateSink {
+ public:
+  explicit PatientSink(StateSink& sink) : sink_(sink) {}
+  void Write(const TensorRange& range, std::span<const float> values) override {
+    if (failure_) return;
+    try {
+      sink_.Write(range, values);
+    } catch (const TransientIoError& error) {
+      failure_ = error;
+    }
+  }
+  void ThrowIfFailed() const {
+    if (failure_) throw *failure_;
+  }
+
+ private:
+  StateSink& sink_;
+  std::optional<TransientIoError> failure_;
+};
+
+// What other hosts wrote has to be here before it is called a checkpoint.
+void CheckFiles(const ProcessGroup& group, const fs::path& staging,
+                const std::vector<CheckpointFile>& files) {
+  for (const CheckpointFile& file : files) {
+    const fs::path path = staging / file.name;
+    std::error_code error;
+    const uint64_t bytes = Appears(path, group) ? fs::file_size(path, error) : 0;
+    if (bytes == file.bytes && !error) continue;
+    ThrowRuntime(
+        "{}: rank 0 sees {} bytes of the {} that its rank wrote; --save needs a disk that "
+        "all hosts of the run share",
+        path.string(), error ? 0 : bytes, file.bytes);
+  }
+}
+
+}  // namespace
+
+void NeedShared(const ProcessGroup& group, const fs::path& path) {
+  if (group.rank() == 0 || Appears(path, group)) return;
+  ThrowUsage(
+      "--save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
+      "hosts of the run share",
+      group.rank(), HostName(), path.string());
+}
+
+void WarnOfNewSave(int64_t step, const std::string& problem, int attempt) {
+  LogWarning("step {} could not be saved: {}; saving it again ({} of {})", step, problem, attempt,
+             kSaveAttempts);
+}
+
+Staging::~Staging() {
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+}
+
+const fs::path& Staging::Make(int64_t step) {
+  return folder_ = StageCheckpoint(save_.save_dir, step, save_.hook);
+}
+
+fs::path Staging::Commit(const ProcessGroup& group, const CheckpointMeta& meta) {
+  CheckFiles(group, folder_, meta.files);
+  fs::path committed =
+      CommitCheckpoint(save_.save_dir, folder_, meta, save_.keep, save_.spared, save_.hook);
+  folder_.clear();
+  return committed;
+}
+
+std::string WriteShardFiles(const GroupSave& save, const fs::path& staging,
+                            const std::function<void(std::span<StateSink* const>)>& write) {
+  NothingSink nothing;
+  std::vector<std::unique_ptr<ShardWriter>> shards;
+  std::deque<PatientSink> patient;
+  std::vector<StateSink*> sinks;
+  for (int i = 0; i < save.local_rank_count; ++i) {
+    const int rank = save.first_local_rank + i;
+    if (rank < static_cast<int>(save.layout->world_size)) {
+      shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, rank, save.hook));
+      sinks.push_back(&patient.emplace_back(*shards.back()));
+    } else {
+      sinks.push_back(&nothing);
+    }
+  }
+  write(sinks);
+  for (const PatientSink& sink : patient) sink.ThrowIfFailed();
+  for (const auto& shard : shards) shard->Finish();
+  return DescribeFiles(shards);
+}
+
+std::vector<CheckpointFile> ReadDescriptions(const std::vector<std::string>& of_ranks) {
+  std::vector<CheckpointFile> files;
+  for (const std::string& text : of_ranks) {
+    std::istringstream lines(text);
+    size_t checksums = 0;
+    for (CheckpointFile file; lines >> file.name >> file.bytes >> file.header_hash >> checksums;) {
+      file.checksums.assign(checksums, 0);
+      for (uint64_t& checksum : file.checksums) lines >> checksum;
+      files.push_back(file);
+    }
+  }
+  return files;
+}
+
+namespace {
 
 // What begins a rank's part.
 constexpr char kDone = '+';

@@ -1,9 +1,13 @@
-// How a run saves, whether it is one process or several. All ranks call these in the same order; on
-// one rank's error the others throw too once it has told the group (SpreadFailure).
+// How a run saves, whether it is one process or several, and what every save is made of, also one
+// beside the steps (background_save.h): a folder that rank 0 stages, the shards that each process
+// writes there, and rank 0's commit. All ranks call these in the same order; on one rank's error
+// the others throw too once it has told the group (SpreadFailure).
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +34,41 @@ struct GroupSave {
   std::vector<std::string> spared;
   IoHook* hook = nullptr;
 };
+
+// A save that met a TransientIoError is made anew, this many times in all, after a pause that
+// grows.
+inline constexpr int kSaveAttempts = 3;
+inline std::chrono::milliseconds PauseBeforeSave(int attempt) {
+  return std::chrono::milliseconds(500) * (attempt - 1);
+}
+// Warns that step `step` is saved for the `attempt`-th time, because of `problem`.
+void WarnOfNewSave(int64_t step, const std::string& problem, int attempt);
+
+// The folder of an unfinished save, which rank 0 makes and which goes with the object.
+class Staging {
+ public:
+  explicit Staging(const GroupSave& save) : save_(save) {}
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  const std::filesystem::path& Make(int64_t step);
+  // Makes a checkpoint of it, once it holds what `meta.files` lists; waits a while for a network
+  // file system to show what other hosts wrote. Returns the checkpoint's folder.
+  std::filesystem::path Commit(const ProcessGroup& group, const CheckpointMeta& meta);
+
+ private:
+  const GroupSave& save_;
+  std::filesystem::path folder_;
+};
+
+// Writes the files of this process's ranks into `staging`, and syncs them. `write` is given the
+// sinks, one a local rank. Returns a description of the files, which ReadDescriptions understands.
+// A TransientIoError is thrown only once `write` has returned: in the midst of the engine it would
+// end the run.
+std::string WriteShardFiles(const GroupSave& save, const std::filesystem::path& staging,
+                            const std::function<void(std::span<StateSink* const>)>& write);
+std::vector<CheckpointFile> ReadDescriptions(const std::vector<std::string>& of_ranks);
 
 // Writes the shards of this process's ranks to their sinks; returns the state after.
 using WriteShards = std::function<StepState(std::span<StateSink* const> sinks)>;

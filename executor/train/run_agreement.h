@@ -1,12 +1,17 @@
-// Ranks that are started apart may be told different things. Found before the first step.
+// Ranks that are started apart may be told different things, and a resume other things than its
+// checkpoint. Found before the first step.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/config/packing.h"
+#include "core/config/zero_config.h"
 #include "executor/process/process_group.h"
 
 namespace zeroplan {
@@ -36,5 +41,28 @@ std::string CudaLibraries(const std::filesystem::path& maps = "/proc/self/maps")
 // "" if the ranks' clocks, read at about the same time in ms since the epoch, are within a few
 // seconds of each other; else a sentence that names the rank that is farthest off.
 std::string ClockWarning(const std::vector<int64_t>& clocks_ms);
+
+// What a resume may change only where --allow-change names it: other samples would be trained on,
+// or held-out ones.
+inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
+
+// What decides the numbers of a run, by name: those, and "global batch", "lr", "betas", ...,
+// "schedule" and "precision". `steps`: the length of the run, which schedules without one of their
+// own decay over. `data`: the digest of its content. What merely says how the work is cut
+// (micro-batch, ranks, stage, offload, recompute) is not among them.
+NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
+                         const std::string& data, Packing packing = Packing::kStream);
+
+struct RunChange {
+  std::string name;
+  std::string sentence;  // "lr: 0.001 in the checkpoint, 0.0005 from here on"
+};
+
+// Held against what the checkpoint was saved with. Throws Error(kUsage) naming every held fact that
+// differs and is not in `allowed`, with the checkpoint. Returns every other difference.
+std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
+                                             const std::map<std::string, std::string>& saved,
+                                             const std::vector<std::string>& allowed,
+                                             const std::string& checkpoint);
 
 }  // namespace zeroplan

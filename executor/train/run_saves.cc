@@ -13,20 +13,20 @@ namespace zeroplan {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
 }  // namespace
 
-RunSaves::RunSaves(const Parts& parts, const std::vector<std::string>& spared,
-                   std::function<void(const SaveReport&)> tell)
+RunSaves::RunSaves(const RunParts& parts, std::function<void(const SaveReport&)> tell)
     : parts_(parts), tell_(std::move(tell)) {
   const TrainOptions& options = parts_.options;
   save_.save_dir = options.save_dir;
-  save_.layout = &parts_.program.layout;
+  save_.layout = &parts_.opened.program.layout;
   save_.first_local_rank = parts_.engine.first_local_rank();
   save_.local_rank_count = parts_.engine.local_rank_count();
   save_.keep = options.keep;
-  save_.spared = spared;
+  save_.spared = parts_.opened.damaged;
   save_.hook = options.save_hook;
-  if (options.save_dir.empty() || !SavesFromCopy(parts_.program)) return;
+  if (options.save_dir.empty() || !SavesFromCopy(parts_.opened.program)) return;
   beside_ = std::make_unique<BackgroundSave>(
       parts_.group, save_,
       [this](int index, StateSink& sink) { parts_.engine.WriteSaveCopy(index, sink); });
@@ -68,7 +68,7 @@ void RunSaves::SaveBetweenSteps(const CheckpointMeta& meta) {
   if (!beside_) return SaveWaiting(meta);
   if (beside_->under_way()) {
     ++waited_for_;
-    if (first()) {
+    if (parts_.first()) {
       LogInfo("step {}: waits for the save of step {}, which is still being written", meta.step,
               report_.step);
     }

@@ -6,35 +6,18 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "core/program/program.h"
 #include "executor/checkpoint/checkpoint_meta.h"
-#include "executor/engine/engine.h"
-#include "executor/engine/watch.h"
-#include "executor/process/process_group.h"
 #include "executor/train/background_save.h"
-#include "executor/train/run_limits.h"
-#include "executor/train/trainer.h"
+#include "executor/train/run_parts.h"
 
 namespace zeroplan {
 
 // All ranks call it at the same points of the run. What it throws ends the run.
 class RunSaves {
  public:
-  // What it works with; all outlive it.
-  struct Parts {
-    const Program& program;
-    const TrainOptions& options;
-    ProcessGroup& group;
-    Engine& engine;
-    Watch& watch;
-    const RunLimits& limits;
-  };
-  // `spared`: as CommitCheckpoint. `tell` is called with each checkpoint that is complete.
-  RunSaves(const Parts& parts, const std::vector<std::string>& spared,
-           std::function<void(const SaveReport&)> tell);
+  // `parts` outlives it. `tell` is called with each checkpoint that is complete.
+  RunSaves(const RunParts& parts, std::function<void(const SaveReport&)> tell);
   // Gives up what is under way.
   ~RunSaves();
   RunSaves(const RunSaves&) = delete;
@@ -66,9 +49,8 @@ class RunSaves {
   void Begin(CheckpointMeta meta);
   void SaveWaiting(const CheckpointMeta& meta);
   void NoteSaved(const std::filesystem::path& folder);
-  bool first() const { return parts_.group.rank() == 0; }
 
-  const Parts parts_;
+  const RunParts& parts_;
   GroupSave save_;
   const std::function<void(const SaveReport&)> tell_;
   std::unique_ptr<BackgroundSave> beside_;  // null: steps wait

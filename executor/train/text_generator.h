@@ -8,14 +8,31 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
 #include "core/model/model_spec.h"
 #include "core/program/program.h"
-#include "executor/train/sampling.h"
 
 namespace zeroplan {
+
+// The choice of the next token from the scores of all.
+struct SamplingOptions {
+  double temperature = 0.8;  // 0: always the likeliest token
+  int top_k = 40;            // only this many of the likeliest; 0: all
+  // Of those the likeliest whose probabilities together reach this much, as in nucleus sampling
+  // (Holtzman et al. 2020): those before the last one are less. 1: all.
+  double top_p = 1;
+  uint64_t seed = 1;
+};
+
+// `logits`: of each token, finite. Of equal ones the first is the likelier. REQUIRES: not empty.
+int32_t DrawToken(std::span<const float> logits, const SamplingOptions& sampling,
+                  std::mt19937_64& random);
 
 struct GeneratorOptions {
   // Tokens that are looked at, at most: the rows of the key-value cache. Of a longer text each
@@ -70,6 +87,27 @@ class TextGenerator {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// Where generated text ends: before any of some texts. Takes text as it is made and hands on
+// what is certain to come before every stop text: what may be the beginning of one is held back
+// until the next piece says.
+class StopText {
+ public:
+  // Empty ones are left out.
+  explicit StopText(std::vector<std::string> stops);
+
+  // What may be shown of the text so far and was not yet. REQUIRES: not found().
+  std::string Push(std::string_view text);
+  // The text is over: what was held back.
+  std::string Finish();
+  // Whether a stop text has come; nothing of it, or behind it, was or will be handed on.
+  bool found() const { return found_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool found_ = false;
 };
 
 }  // namespace zeroplan

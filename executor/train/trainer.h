@@ -22,12 +22,12 @@ namespace zeroplan {
 class ChromeTrace;
 
 struct TrainOptions {
-  Backend backend = Backend::kCpu;  // what it runs on, see EngineOptions
-  ProcessGroup* group = nullptr;    // of one rank a process; null: this process is all
-  std::vector<std::string> data;    // text files or folders, or token files
-  int64_t steps = 100;              // optimizer steps in all, those before a resume included
-  std::optional<double> epochs;     // in place of steps: what StepsOfEpochs makes of it
-  std::optional<uint64_t> seed;     // of weights and data order; default 1, or the checkpoint's
+  // `backend`, `group` and `threads_per_rank` are the caller's; Train settles the others.
+  EngineOptions engine;
+  std::vector<std::string> data;  // text files or folders, or token files
+  int64_t steps = 100;            // optimizer steps in all, those before a resume included
+  std::optional<double> epochs;   // in place of steps: what StepsOfEpochs makes of it
+  std::optional<uint64_t> seed;   // of weights and data order; default 1, or the checkpoint's
   // Of documents; kDocuments: the program has document_borders.
   Packing packing = Packing::kStream;
   bool shuffle = true;             // false: samples in the stream's order, no validation part
@@ -57,16 +57,17 @@ struct TrainOptions {
   // kSpikeWindow steps. 0: none is.
   double skip_loss_spike = 0;
   // Seconds that a step may take before the run ends as hung; 0: any. Unset: what StepLimit
-  // (executor/train/step_limit.h) makes of the steps before and of the prediction.
+  // (executor/train/run_parts.h) makes of the steps before and of the prediction.
   std::optional<double> step_timeout;
   std::optional<double> predicted_step_seconds;    // rank 0's counts
-  int threads_per_rank = 0;                        // 0: cores / ranks
-  std::string swap_dir;                            // where the NVMe choices keep their file
   std::filesystem::path trace_file;                // Chrome trace of the whole run; empty: none
   std::function<void(ChromeTrace&)> add_to_trace;  // what was predicted, say; rank 0 calls it
   IoHook* save_hook = nullptr;                     // tests: of checkpoints
   // FLOP/s of one rank's device, dense, in the compute dtype: what MFU is a share of.
   std::optional<double> dense_peak_flops;
+
+  // Whether the run goes by which validation was the best.
+  bool watches_best() const { return keep_best || patience > 0; }
 };
 
 struct StepReport {

@@ -24,8 +24,6 @@
 #include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
-#include "executor/train/sampling.h"
-#include "executor/train/stop_text.h"
 #include "executor/train/text_generator.h"
 #include "text/documents/chat_template.h"
 #include "text/documents/tokenize_files.h"

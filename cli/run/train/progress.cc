@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
-#include "executor/train/bad_steps.h"
+#include "executor/train/run_end.h"
 #include "planner/report/report_text.h"
 
 namespace zeroplan {

@@ -127,15 +127,16 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   const ProcessPlace place = group != nullptr ? group->place() : ProcessPlace{};
   const bool on_gpu = backend == Backend::kCuda;
   TrainOptions options = ResolveTrainOptions(command, work);
-  options.backend = backend;
-  options.group = group;
+  options.engine.backend = backend;
+  options.engine.group = group;
   const auto tokens = [&](const std::vector<std::string>& data) {
     return DataForModel(data, work.companions_folder(), work.model.vocab, CacheFolder(),
                         command.threads.value_or(0), command.records.Choices());
   };
   const LongWork work_before("Preparing the data", /*at_once=*/true);
-  options.data = tokens(command.data);
-  if (place.rank == 0 && options.data == command.data) SayBytes(command.data, work.model.vocab);
+  options.data = tokens(command.run.data);
+  if (place.rank == 0 && options.data == command.run.data)
+    SayBytes(command.run.data, work.model.vocab);
   options.packing = SettlePacking(command, backend, options.data, work);
   ShowProgress("Building the program of a step");
   Program program = LowerWork(work);
@@ -173,7 +174,7 @@ RunReport RunRanks(const TrainCommand& command, TrainWork& work, Backend backend
   std::unique_ptr<MetricsFile> metrics;
   if (place.rank == 0 && !(command.metrics.empty() && command.tensorboard.empty())) {
     metrics = std::make_unique<MetricsFile>(
-        MetricsPlaces{command.metrics, command.tensorboard, command.resume});
+        MetricsPlaces{command.metrics, command.tensorboard, command.run.resume});
   }
   if (!command.validation_data.empty()) options.validation_data = tokens(command.validation_data);
   if (!command.trace.empty() && place.rank == 0) {
@@ -234,14 +235,14 @@ void RunTrain(const TrainCommand& command) {
   }
   CheckWritable(
       {{"--metrics", command.metrics}, {"--trace", command.trace}, {"--report", command.report}});
-  CheckMetricsFile(command.metrics, command.resume);
+  CheckMetricsFile(command.metrics, command.run.resume);
   CheckWatch(command);
   const StopSignalsBlocked blocked;  // before a driver starts threads
   const Backend backend =
       ChooseBackend(command.backend, "runs the same program with ranks as threads");
   const std::optional<ProcessPlace> place = FindPlace(command, backend);
   if (!command.tensorboard.empty() && (!place || place->rank == 0)) {
-    CheckTensorboardFolder(command.tensorboard, command.resume);
+    CheckTensorboardFolder(command.tensorboard, command.run.resume);
   }
   const std::optional<RestartOptions> restarts = FindRestarts(command, place);
   if (auto hosts = FindHosts(command, place)) {

@@ -7,6 +7,7 @@
 #include "cli/common/common_options.h"
 #include "cli/run/train/backend_choice.h"
 #include "cli/run/train/text_choices.h"
+#include "executor/train/trainer.h"
 
 namespace zeroplan {
 
@@ -14,7 +15,7 @@ namespace zeroplan {
 struct TrainCommand {
   CommonOptions common;
   std::string plan;
-  std::vector<std::string> data;
+  TrainOptions run;  // what is taken as it is given
   TextChoiceOptions records;
   Option<BackendChoice> backend;
   Option<int64_t> steps, save_every, validate_every, max_bad_steps;
@@ -27,7 +28,6 @@ struct TrainCommand {
   std::vector<std::string> validation_data;
   Option<int64_t> validation_batches, patience;
   Option<bool> best_weights;  // --final-weights best
-  bool keep_best = false;
   Option<uint64_t> seed;
   Option<int> threads, keep;
   Option<int> rendezvous_timeout;  // seconds
@@ -37,9 +37,8 @@ struct TrainCommand {
   Option<uint64_t> max_shard_size;  // bytes
   std::string hosts, hostfile, ssh;
   std::string save, init_from, metrics, tensorboard, report, trace, nvme_path;
-  std::vector<std::string> allow_change;
   bool monitor = false, watch = false;
-  bool resume = false, strict_resume = false, no_shuffle = false, fresh_weights = false;
+  bool no_shuffle = false, fresh_weights = false;
 };
 
 // Adds them to `command`. `options` must outlive it.

@@ -174,7 +174,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Flag(run, "--keep-best",
                "With --validate-every: save where the validation loss is lower than ever; that "
                "checkpoint stays besides, and the file 'best' names it",
-               options.keep_best);
+               options.run.keep_best);
   command.Value({run, "--final-weights", "last|best",
                  "Which of the run's weights --save ends with (default last); best needs "
                  "--keep-best"},
@@ -193,13 +193,13 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                 options.rendezvous_timeout, WholeIn<int>(1, 86'400));
   AddDeterministicOption(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
-               options.resume);
+               options.run.resume);
   command.Flag(run, "--strict-resume",
                "With --resume: refuse if that checkpoint is damaged, rather than take an older one",
-               options.strict_resume);
+               options.run.strict_resume);
   command.List({run, "--allow-change", "data|order|seq-len",
                 "Resume although this is not what the checkpoint was saved with"},
-               /*required=*/false, 0, options.allow_change);
+               /*required=*/false, 0, options.run.allow_change);
 }
 
 }  // namespace
@@ -210,7 +210,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "Text files or folders (by the tokenizer.json in --model; without one bytes are "
                 "tokens), records a line (.jsonl: a text, prompt and completion, or messages), all "
                 "of these as .gz or .zst, or token files (.bin, .u16, .u32)"},
-               /*required=*/true, 0, options.data);
+               /*required=*/true, 0, options.run.data);
   command.List({"Data", "--validation-data", "PATH",
                 "The same, to validate with (default: the last 5 % of --data, which is not trained "
                 "on then)"},

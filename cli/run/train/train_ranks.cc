@@ -144,7 +144,7 @@ std::optional<RestartOptions> FindRestarts(const TrainCommand& command,
   if (command.save.empty()) {
     ThrowUsage("--restarts: {} needs --save DIR: a run goes on from its checkpoints there", count);
   }
-  if (!command.resume && HasCheckpoint(command.save)) {
+  if (!command.run.resume && HasCheckpoint(command.save)) {
     ThrowUsage(
         "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume or "
         "choose another folder",

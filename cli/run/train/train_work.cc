@@ -9,7 +9,8 @@
 #include "core/base/json_source.h"
 #include "core/families/load_model.h"
 #include "executor/checkpoint/weight_files.h"
-#include "executor/train/run_identity.h"
+#include "executor/train/run_agreement.h"
+#include "executor/train/run_open.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 
@@ -93,21 +94,6 @@ TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
   return setup;
 }
 
-// One swap file holds all that is offloaded to disk.
-std::string SwapDir(const TrainSetup& setup) {
-  const auto& optimizer = setup.zero.offload_optimizer;
-  const auto& param = setup.zero.offload_param;
-  const bool both =
-      optimizer.device == OffloadDevice::kNvme && param.device == OffloadDevice::kNvme;
-  if (both && optimizer.nvme_path != param.nvme_path) {
-    ThrowUsage(
-        "offload_param.nvme_path: {} differs from offload_optimizer's {}; one swap file holds "
-        "both: name one folder, or override them with --nvme-path",
-        param.nvme_path, optimizer.nvme_path);
-  }
-  return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;
-}
-
 // --model as a folder; empty where it is a preset, a file or not given.
 std::string ModelFolder(const ModelOptions& options) {
   for (const ModelPreset& preset : ModelPresets()) {
@@ -138,7 +124,7 @@ TrainWork WorkOfWeights(const TrainCommand& command) {
 
 // Saves that steps could go on beside: one at the end has none.
 bool SavesBetweenSteps(const TrainCommand& command) {
-  return !command.save.empty() && (command.save_every.has_value() || command.keep_best);
+  return !command.save.empty() && (command.save_every.has_value() || command.run.keep_best);
 }
 
 void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
@@ -228,6 +214,48 @@ TrainWork WorkOfConfig(const TrainCommand& command, const HardwareProfile& hardw
   return work;
 }
 
+// What some options need of others.
+void CheckTogether(const TrainCommand& command, const TrainWork& work) {
+  const TrainOptions& run = command.run;
+  if (command.steps && command.epochs) {
+    ThrowUsage("--steps {} and --epochs {} are both given; leave one out", command.steps.text,
+               command.epochs.text);
+  }
+  if (run.strict_resume && !run.resume) {
+    ThrowUsage("--strict-resume: says what --resume may not do; add --resume, or leave it out");
+  }
+  const auto needs_save = [&](const char* option, const std::string& text) {
+    if (!text.empty() && command.save.empty()) ThrowUsage("{}: {} needs --save DIR", option, text);
+  };
+  needs_save("--save-every", command.save_every.text);
+  needs_save("--keep", command.keep.text);
+  needs_save("--final-weights", command.best_weights.text);
+  if (run.keep_best && command.save.empty()) ThrowUsage("--keep-best: needs --save DIR");
+  const auto needs_validation = [&](bool given, const char* option) {
+    if (given && !command.validate_every) {
+      ThrowUsage("{}: needs --validate-every STEPS, which makes the losses that it goes by",
+                 option);
+    }
+  };
+  needs_validation(run.keep_best, "--keep-best");
+  needs_validation(command.patience.has_value(), "--patience");
+  if (command.best_weights.value_or(false) && !run.keep_best) {
+    ThrowUsage("--final-weights: best needs --keep-best, which keeps that checkpoint");
+  }
+  needs_save("--save-dtype", command.save_dtype.text);
+  needs_save("--max-shard-size", command.max_shard_size.text);
+  SwapFolder(work.setup.zero);  // the run asks for it: two folders are refused here
+  for (const std::string& fact : run.allow_change) {
+    if (std::find(std::begin(kHeldFacts), std::end(kHeldFacts), fact) == std::end(kHeldFacts)) {
+      ThrowUsage("--allow-change {}: what a resume keeps to is data, order and seq-len", fact);
+    }
+  }
+  if (!run.allow_change.empty() && !run.resume) {
+    ThrowUsage("--allow-change {}: says what a resume may change; add --resume, or leave it out",
+               run.allow_change.front());
+  }
+}
+
 }  // namespace
 
 TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
@@ -264,70 +292,29 @@ Program LowerWork(const TrainWork& work) {
 }
 
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work) {
-  TrainOptions options;
-  options.data = command.data;
-  options.steps = command.steps.value_or(100);
-  if (command.steps && command.epochs) {
-    ThrowUsage("--steps {} and --epochs {} are both given; leave one out", command.steps.text,
-               command.epochs.text);
-  }
-  if (command.epochs) options.epochs = *command.epochs;
+  CheckTogether(command, work);
+  TrainOptions options = command.run;
+  options.steps = command.steps.value_or(options.steps);
+  options.epochs = command.epochs;
   options.seed = command.seed;
   options.shuffle = !command.no_shuffle;
   options.save_dir = command.save;
   options.save_every = command.save_every.value_or(0);
-  options.resume = command.resume;
-  options.strict_resume = command.strict_resume;
-  if (command.strict_resume && !command.resume) {
-    ThrowUsage("--strict-resume: says what --resume may not do; add --resume, or leave it out");
-  }
   options.keep = command.keep.value_or(options.keep);
   options.init_from = work.weights_folder;
-  const auto needs_save = [&](const char* option, const std::string& text) {
-    if (!text.empty() && command.save.empty()) ThrowUsage("{}: {} needs --save DIR", option, text);
-  };
-  needs_save("--save-every", command.save_every.text);
-  needs_save("--keep", command.keep.text);
-  needs_save("--final-weights", command.best_weights.text);
-  if (command.keep_best && command.save.empty()) ThrowUsage("--keep-best: needs --save DIR");
-  const auto needs_validation = [&](bool given, const char* option) {
-    if (given && !command.validate_every) {
-      ThrowUsage("{}: needs --validate-every STEPS, which makes the losses that it goes by",
-                 option);
-    }
-  };
-  needs_validation(command.keep_best, "--keep-best");
-  needs_validation(command.patience.has_value(), "--patience");
-  options.keep_best = command.keep_best;
   options.best_weights = command.best_weights.value_or(false);
-  if (options.best_weights && !command.keep_best) {
-    ThrowUsage("--final-weights: best needs --keep-best, which keeps that checkpoint");
-  }
   options.patience = command.patience.value_or(0);
-  needs_save("--save-dtype", command.save_dtype.text);
-  needs_save("--max-shard-size", command.max_shard_size.text);
   HfExportOptions& final_weights = options.final_weights;
   final_weights.dtype = command.save_dtype.value_or(final_weights.dtype);
   final_weights.max_shard_bytes = command.max_shard_size.value_or(final_weights.max_shard_bytes);
   final_weights.source = work.companions_folder();
   options.validate_every = command.validate_every.value_or(0);
-  if (command.validation_batches) options.validation_batches = *command.validation_batches;
+  options.validation_batches = command.validation_batches;
   options.max_bad_steps = command.max_bad_steps.value_or(options.max_bad_steps);
-  if (command.step_timeout) options.step_timeout = *command.step_timeout;
+  options.step_timeout = command.step_timeout;
   options.skip_loss_spike = command.skip_loss_spike.value_or(0);
-  options.threads_per_rank = command.threads.value_or(0);
-  options.swap_dir = SwapDir(work.setup);
+  options.engine.threads_per_rank = command.threads.value_or(0);
   options.trace_file = command.trace;
-  options.allow_change = command.allow_change;
-  for (const std::string& fact : command.allow_change) {
-    if (std::find(std::begin(kHeldFacts), std::end(kHeldFacts), fact) == std::end(kHeldFacts)) {
-      ThrowUsage("--allow-change {}: what a resume keeps to is data, order and seq-len", fact);
-    }
-  }
-  if (!command.allow_change.empty() && !command.resume) {
-    ThrowUsage("--allow-change {}: says what a resume may change; add --resume, or leave it out",
-               command.allow_change.front());
-  }
   return options;
 }
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "executor/data/batch_sampler.h"
-#include "executor/train/run_batches.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 #include "text/files/token_file.h"

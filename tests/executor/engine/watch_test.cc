@@ -9,7 +9,7 @@
 
 #include "executor/engine/local_ranks.h"
 #include "executor/process/single_process.h"
-#include "executor/train/step_limit.h"
+#include "executor/train/run_parts.h"
 #include "tests/error_of.h"
 #include "tests/executor/engine/small_training.h"
 #include "tests/has.h"

@@ -1,6 +1,4 @@
 // Steps that are skipped because something is wrong with them, and how a run of them ends.
-#include "executor/train/bad_steps.h"
-
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/checkpoint_source.h"
+#include "executor/train/run_end.h"
 #include "tests/agreement/memory_state.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"

@@ -98,7 +98,7 @@ class TrainFixture {
     options.data = {data};
     options.steps = steps;
     options.shuffle = false;
-    options.threads_per_rank = 1;
+    options.engine.threads_per_rank = 1;
     if (!save.empty()) options.save_dir = path(save);
     return options;
   }

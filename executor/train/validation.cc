@@ -1,6 +1,9 @@
-#include "executor/train/best_validation.h"
+#include "executor/train/validation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -8,6 +11,71 @@
 #include "executor/checkpoint/checkpoint_writer.h"
 
 namespace zeroplan {
+namespace {
+
+// Batches of the data that is held back, unless --validation-batches says otherwise.
+constexpr int64_t kHeldBackBatches = 16;
+
+}  // namespace
+
+std::unique_ptr<const ValidationData> ValidationData::Open(const Program& program,
+                                                           const TrainOptions& options, int rank,
+                                                           const BatchSampler& training) {
+  const BatchSpec& batch = program.setup.batch;
+  std::unique_ptr<ValidationData> opened(new ValidationData(training));
+  opened->rows_ = batch.micro_batch * batch.world_size;
+  const int64_t rows = opened->rows_;
+  const auto& most = options.validation_batches;
+  if (options.validation_data.empty()) {
+    opened->batches_ = std::min(most.value_or(kHeldBackBatches), training.validation_batches());
+    return opened;
+  }
+  TokenDataset data = TokenDataset::Open(options.validation_data);
+  data.SetVocab(program.model.vocab);
+  data.CheckVocab(rank, batch.world_size, std::numeric_limits<uint64_t>::max());
+  SamplerOptions sampler;
+  sampler.option = "--validation-data";
+  sampler.seq_len = batch.seq_len;
+  sampler.micro_batch = batch.micro_batch;
+  sampler.world_size = batch.world_size;
+  sampler.shuffle = false;
+  sampler.packing = options.packing;
+  sampler.cut_long = !data.has_mask();
+  const Own& own = opened->own_.emplace(std::move(data), sampler);
+  const auto samples = static_cast<int64_t>(own.sampler.train_samples());
+  if (samples < rows) {
+    const std::string more = "use more data, or a smaller --micro-batch or --seq-len";
+    if (options.packing == Packing::kStream) {
+      ThrowUsage(
+          "--validation-data: {} tokens, but a batch of {} sequences of {} tokens needs {}; {}",
+          own.data.size(), rows, batch.seq_len, rows * batch.seq_len + 1, more);
+    }
+    ThrowUsage("--validation-data: {} documents fill {} of the {} sequences of a batch; {}",
+               own.data.documents(), samples, rows, more);
+  }
+  opened->batches_ = std::min(most.value_or(std::numeric_limits<int64_t>::max()), samples / rows);
+  return opened;
+}
+
+std::string ValidationData::Describe() const {
+  if (!own_) return "";
+  return fmt::format("--validation-data: {} of {} samples, in batches of {}, each time",
+                     batches_ * rows_, own_->sampler.train_samples(), rows_);
+}
+
+std::string ValidationData::Identity() const {
+  const int64_t samples = batches_ * rows_;
+  if (own_) return fmt::format("{} samples of {}", samples, own_->data.Digest());
+  return fmt::format("{} samples behind token {} of the data", samples, training_.train_tokens());
+}
+
+void ValidationData::Fill(int64_t batch, int rank, std::span<int32_t> inputs,
+                          std::span<int32_t> targets, std::span<int32_t> starts) const {
+  if (!own_) return training_.FillValidation(batch, rank, inputs, targets, starts);
+  ZEROPLAN_CHECK(batch >= 0 && batch < batches_, "validation batch {} of {}", batch, batches_);
+  own_->sampler.FillTrain(static_cast<uint64_t>(batch * rows_), rank, 0, inputs, targets, starts);
+}
+
 namespace {
 
 // Whether this checkpoint was, when it was saved, the best by the same validations.

@@ -1,5 +1,5 @@
 // Validation files, the best checkpoint and patience, on whole runs.
-#include "executor/train/best_validation.h"
+#include "executor/train/validation.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Steps of epochs, and what schedules make of a run's length; by hand.
-#include "executor/train/run_length.h"
+#include "executor/train/run_open.h"
 
 #include <doctest/doctest.h>
 

@@ -1,0 +1,91 @@
+// How a run ends before its last step: by bad steps, by a failure, or on request.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+
+#include "core/config/zero_config.h"
+#include "core/program/step_state.h"
+#include "executor/train/run_parts.h"
+#include "executor/train/run_saves.h"
+
+namespace zeroplan {
+
+// "gradients that are not finite". Empty for kTaken.
+std::string SkipReasonText(int32_t reason);
+
+// Steps that were skipped because something was wrong with them, and how many in a row are too
+// many.
+class BadSteps {
+ public:
+  // So many in a row are skipped; one more is too many.
+  BadSteps(const PrecisionConfig& precision, int64_t limit)
+      : precision_(precision), limit_(limit) {}
+
+  // `state`: what the first step will be made with.
+  void Start(const StepState& state) { scale_ = state.loss_scale; }
+  // After each step. An overflow that a lower loss scale may cure is not bad: it is how a dynamic
+  // scale is found.
+  void Note(const StepState& state);
+
+  int64_t in_a_row() const { return in_a_row_; }
+  bool too_many() const { return in_a_row_ > limit_; }
+  // Whether any step since Start changed the weights.
+  bool any_taken() const { return any_taken_; }
+
+ private:
+  PrecisionConfig precision_;
+  int64_t limit_;
+  float scale_ = 1;  // of the coming step
+  int64_t in_a_row_ = 0;
+  bool any_taken_ = false;
+};
+
+// What ends a run early: a stop that was asked of any rank, or the failure of one.
+class Leaving {
+ public:
+  // `parts` outlives it.
+  explicit Leaving(const RunParts& parts) : parts_(parts) {}
+
+  // Keeps this process's failure until all ranks have saved. Any thread.
+  void KeepFailure(const std::exception_ptr& failure);
+  bool HasFailed() const;
+  // A rank could not fill its batch of a step.
+  void NoteAbandoned() { some_rank_failed_ = true; }
+  // Between steps: whether any rank was asked to stop or has failed. All ranks call it at once.
+  void LookForReason();
+
+  bool interrupted() const { return interrupted_; }
+  bool some_rank_failed() const { return some_rank_failed_; }
+  bool leaving() const { return interrupted_ || some_rank_failed_; }
+
+  // The observer's failure is no reason to lose what was trained.
+  template <typename Fn>
+  void Tell(Fn&& tell) {
+    try {
+      tell();
+    } catch (...) {
+      KeepFailure(std::current_exception());
+    }
+  }
+
+  // Saves what was trained and throws why a rank failed. All ranks call it, where the state is
+  // whole on every rank.
+  [[noreturn]] void EndFailed(const BadSteps& bad_steps, RunSaves& saves) const;
+
+ private:
+  const RunParts& parts_;
+  bool interrupted_ = false, some_rank_failed_ = false;
+  mutable std::mutex mutex_;
+  std::exception_ptr failure_;  // of this process; under mutex_
+};
+
+// How a run ends that has diverged. Saves what was trained before the bad steps, which changed
+// nothing, unless it is saved or no step was good; then throws Error(kDiverged) that says what
+// there is to go on from. `state` is that after the last step. All ranks call it.
+[[noreturn]] void EndDiverged(const RunParts& parts, const StepState& state,
+                              const BadSteps& bad_steps, RunSaves& saves);
+
+}  // namespace zeroplan

@@ -1,0 +1,291 @@
+#include "executor/train/run_open.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/program/fingerprint.h"
+#include "executor/checkpoint/hf_weights.h"
+#include "executor/checkpoint/save_room.h"
+#include "executor/checkpoint/shard_writer.h"
+#include "executor/train/resume_choice.h"
+
+namespace zeroplan {
+namespace {
+
+// Token ids are looked at before the first step up to so many bytes of token files over all ranks:
+// a few seconds. What is past it is looked at in blocks, and all of it as it is read.
+constexpr uint64_t kVocabCheckBytes = uint64_t{16} << 30;
+
+std::optional<SaveLock> LockSaveFolder(const TrainOptions& options, const ProcessGroup& group) {
+  if (group.rank() != 0 || options.save_dir.empty()) return std::nullopt;
+  std::optional<SaveLock> lock(std::in_place, options.save_dir);
+  CheckSaveFolder(options.save_dir);
+  return lock;
+}
+
+// What --resume continues. All ranks get the same one.
+ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
+                            ProcessGroup& group) {
+  // First of all: what ranks do next depends on it.
+  AgreeAtStart(group, {{"--resume", options.resume ? "given" : "not given"}});
+  if (!options.resume) {
+    // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
+    if (group.rank() == 0 && !options.save_dir.empty() && HasCheckpoint(options.save_dir)) {
+      ThrowUsage(
+          "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume "
+          "or choose another folder",
+          options.save_dir.string());
+    }
+    return {};
+  }
+  if (options.save_dir.empty()) {
+    ThrowUsage("--resume needs --save DIR, the folder of the run to continue");
+  }
+  ResumeChoice choice = ChooseCheckpoint(group, options.save_dir, program.model,
+                                         *program.layout.tensors, options.strict_resume);
+  if (choice.source == nullptr && group.rank() == 0) {
+    LogInfo("no checkpoint in {} yet: starting afresh", options.save_dir.string());
+  }
+  return choice;
+}
+
+// Before the engine takes memory: what does not fit the model is found at once.
+std::unique_ptr<HfWeightsSource> OpenWeights(const Program& program, const TrainOptions& options) {
+  const std::filesystem::path& folder = options.init_from;
+  if (folder.empty()) return nullptr;
+  if (std::error_code ignored; std::filesystem::equivalent(folder, options.save_dir, ignored)) {
+    ThrowUsage(
+        "--save {}: the run starts from the weights in this folder, and its own would replace "
+        "them; choose another folder",
+        options.save_dir.string());
+  }
+  return std::make_unique<HfWeightsSource>(folder, program.model, *program.layout.tensors);
+}
+
+// The checkpoint's, if there is one.
+uint64_t ChooseSeed(const TrainOptions& options, const CheckpointSource* checkpoint) {
+  if (checkpoint == nullptr) return options.seed.value_or(1);
+  const uint64_t saved = checkpoint->meta().seed;
+  if (options.seed && *options.seed != saved) {
+    ThrowUsage(
+        "--seed {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
+        "leave --seed out",
+        *options.seed, checkpoint->folder().string(), saved);
+  }
+  return saved;
+}
+
+std::unique_ptr<const TokenDataset> OpenData(const Program& program, const TrainOptions& options,
+                                             const ProcessGroup& group) {
+  auto data = std::make_unique<TokenDataset>(TokenDataset::Open(options.data));
+  data->SetVocab(program.model.vocab);
+  const int rank = group.rank(), ranks = group.world_size();
+  const uint64_t budget = kVocabCheckBytes / static_cast<uint64_t>(ranks);
+  const uint64_t looked = data->CheckVocab(rank, ranks, budget);
+  if (const uint64_t all = data->PartSize(rank, ranks); rank == 0 && looked < all) {
+    LogInfo(
+        "--data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
+        "are as they are read",
+        100 * static_cast<double>(looked) / static_cast<double>(all));
+  }
+  return data;
+}
+
+// What a resume changes. Throws for what it may not.
+std::vector<RunChange> ChangesBy(const NamedFacts& facts, const CheckpointSource& checkpoint,
+                                 const TrainOptions& options) {
+  return CompareWithCheckpoint(facts, checkpoint.meta().run, options.allow_change,
+                               checkpoint.folder().string());
+}
+
+// What an earlier part of the run trained on, so that what it held back stays so. `facts` is of a
+// run whose length is not known yet.
+std::optional<uint64_t> TrainTokensSoFar(const OpenedRun& run, const TrainOptions& options,
+                                         const NamedFacts& facts) {
+  if (!run.checkpoint) return std::nullopt;
+  const CheckpointMeta& meta = run.checkpoint->meta();
+  bool other_samples = false;
+  for (const RunChange& change : ChangesBy(facts, *run.checkpoint, options)) {
+    other_samples = other_samples || change.name == "data" || change.name == "order";
+  }
+  if (other_samples) return std::nullopt;  // held back anew
+  const auto length = static_cast<uint64_t>(run.program.setup.batch.seq_len);
+  if (meta.train_tokens > 0) return meta.train_tokens;
+  return options.packing == Packing::kStream ? (run.data->size() - 1) / length * length
+                                             : run.data->size();
+}
+
+// Long documents are cut into pieces; the rest of a conversation means little without its begin and
+// is left out.
+SamplerOptions SamplerOptionsOf(const OpenedRun& run, const TrainOptions& options,
+                                std::optional<uint64_t> train_tokens) {
+  const BatchSpec& batch = run.program.setup.batch;
+  SamplerOptions sampler;
+  sampler.seq_len = batch.seq_len;
+  sampler.micro_batch = batch.micro_batch;
+  sampler.grad_accum = batch.grad_accum;
+  sampler.world_size = batch.world_size;
+  sampler.shuffle = options.shuffle;
+  sampler.seed = run.seed;
+  sampler.train_tokens = train_tokens;
+  if (!options.validation_data.empty()) sampler.validation_fraction = 0;
+  sampler.packing = options.packing;
+  sampler.cut_long = !run.data->has_mask();
+  return sampler;
+}
+
+int64_t DecideSteps(const OpenedRun& run, const TrainOptions& options, bool first) {
+  if (!options.epochs) return options.steps;
+  EpochCount count;
+  count.epochs = *options.epochs;
+  count.train_samples = run.sampler->train_samples();
+  count.global_batch = run.program.setup.batch.global_batch();
+  if (run.checkpoint) {
+    count.done = run.checkpoint->meta().step;
+    count.consumed = run.checkpoint->meta().samples_consumed;
+  }
+  const int64_t steps = StepsOfEpochs(count);
+  if (first) {
+    LogInfo("--epochs {}: of {} samples, in batches of {}: {} steps", count.epochs,
+            count.train_samples, count.global_batch, steps);
+  }
+  return steps;
+}
+
+// Room for all that is still to be saved. `ranks_here`: those of a run on GPUs whose swap files lie
+// on this host.
+void CheckRunRoom(const OpenedRun& run, const TrainOptions& options, int ranks_here) {
+  const Program& program = run.program;
+  const int64_t done = run.checkpoint ? run.checkpoint->meta().step : 0;
+  SaveDemand demand;
+  demand.shard_bytes = ShardFileBytes(program.layout);
+  demand.final_bytes = HfWeightsBytes(*program.layout.tensors, options.final_weights.dtype);
+  // At the end, and at the multiples of an interval before it.
+  demand.saves = 1;
+  const auto add = [&](int64_t every) {
+    if (every > 0 && run.steps > done) demand.saves += (run.steps - 1) / every - done / every;
+  };
+  add(options.save_every);
+  demand.keep = options.keep;
+  if (options.keep_best) {
+    add(options.validate_every);
+    ++demand.keep;
+  }
+  const int here =
+      options.engine.backend == Backend::kCpu ? program.setup.batch.world_size : ranks_here;
+  demand.swap_bytes =
+      program.arena_bytes[static_cast<size_t>(Space::kFile)] * static_cast<uint64_t>(here);
+  demand.swap_dir = SwapFolder(program.setup.zero);
+  CheckSaveRoom(options.save_dir, demand);
+}
+
+// Up to the next whole number; a product that misses one by its rounding counts as that one.
+double RoundUp(double value) { return std::ceil(value * (1 - 1e-12)); }
+
+}  // namespace
+
+OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGroup& group) {
+  OpenedRun run;
+  run.program = program;
+  run.lock = LockSaveFolder(options, group);
+  ResumeChoice resume = OpenCheckpoint(program, options, group);
+  run.checkpoint = std::move(resume.source);
+  run.damaged = std::move(resume.damaged);
+  run.seed = ChooseSeed(options, run.checkpoint.get());
+  if (!run.checkpoint) run.weights = OpenWeights(program, options);
+  run.data = OpenData(program, options, group);
+  const std::string digest = run.data->Digest();
+  const auto facts = [&](int64_t steps) {
+    return DecidingFacts(run.program.setup, steps, options.shuffle, digest, options.packing);
+  };
+  run.sampler = std::make_unique<BatchSampler>(
+      *run.data, SamplerOptionsOf(run, options, TrainTokensSoFar(run, options, facts(0))));
+  run.steps = DecideSteps(run, options, group.rank() == 0);
+  ScheduleConfig& schedule = run.program.setup.optimizer.schedule;
+  schedule = ScheduleOfRun(schedule, run.steps);
+  run.facts = facts(run.steps);
+  run.validation = ValidationData::Open(program, options, group.rank(), *run.sampler);
+  return run;
+}
+
+void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup& group) {
+  const bool first = group.rank() == 0;
+  if (first && !options.save_dir.empty()) {
+    CheckRunRoom(run, options, group.place().local_world_size);
+  }
+  if (first && run.checkpoint) {
+    for (const RunChange& change : ChangesBy(run.facts, *run.checkpoint, options)) {
+      LogWarning("{}", change.sentence);
+    }
+  }
+  if (options.watches_best() && run.validation->batches() == 0) {
+    ThrowUsage(
+        "{}: there is nothing to validate with: the data is too little to hold back a global "
+        "batch, or --no-shuffle holds back none; give --validation-data",
+        options.keep_best ? "--keep-best" : "--patience");
+  }
+  NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(run.program))},
+                      {"--seed", std::to_string(run.seed)},
+                      {"--steps", std::to_string(run.steps)},
+                      {"--init-from", options.init_from.string()},
+                      {"--save", options.save_dir.string()},
+                      {"--save-every", std::to_string(options.save_every)},
+                      {"--validate-every", std::to_string(options.validate_every)},
+                      {"--validation-data", run.validation->Identity()},
+                      {"--validation-batches", std::to_string(run.validation->batches())},
+                      {"--keep-best", options.keep_best ? "given" : "not given"},
+                      {"--patience", std::to_string(options.patience)},
+                      {"--max-bad-steps", std::to_string(options.max_bad_steps)},
+                      {"--skip-loss-spike", fmt::format("{}", options.skip_loss_spike)}};
+  facts.insert(facts.end(), run.facts.begin(), run.facts.end());
+  AgreeOnFacts(group, facts);
+}
+
+int64_t StepsOfEpochs(const EpochCount& count) {
+  const double samples = RoundUp(count.epochs * static_cast<double>(count.train_samples));
+  const double left = samples - static_cast<double>(count.consumed);
+  const double steps = static_cast<double>(count.done) +
+                       std::max(0.0, std::ceil(left / static_cast<double>(count.global_batch)));
+  constexpr double kMax = std::numeric_limits<int32_t>::max();
+  if (steps > kMax) {
+    ThrowUsage(
+        "--epochs {}: of {} samples, in batches of {}, they are {:.0f} steps; at most {:.0f} "
+        "are allowed",
+        count.epochs, count.train_samples, count.global_batch, steps, kMax);
+  }
+  return static_cast<int64_t>(steps);
+}
+
+ScheduleConfig ScheduleOfRun(ScheduleConfig schedule, int64_t steps) {
+  if (schedule.total_steps == 0) schedule.total_steps = steps;
+  RunScheduleConfig& of_run = schedule.of_run;
+  if (of_run.warmup_share > 0) {
+    of_run.warmup_steps = static_cast<int64_t>(
+        RoundUp(of_run.warmup_share * static_cast<double>(schedule.total_steps)));
+  }
+  return schedule;
+}
+
+std::string SwapFolder(const ZeroConfig& zero) {
+  const auto& optimizer = zero.offload_optimizer;
+  const auto& param = zero.offload_param;
+  const bool both =
+      optimizer.device == OffloadDevice::kNvme && param.device == OffloadDevice::kNvme;
+  if (both && optimizer.nvme_path != param.nvme_path) {
+    ThrowUsage(
+        "offload_param.nvme_path: {} differs from offload_optimizer's {}; one swap file holds "
+        "both: name one folder, or override them with --nvme-path",
+        param.nvme_path, optimizer.nvme_path);
+  }
+  return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;
+}
+
+}  // namespace zeroplan

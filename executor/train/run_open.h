@@ -1,0 +1,78 @@
+// The first phases of a run: what it reads is opened, and the ranks agree that they mean the same.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/zero_config.h"
+#include "core/program/program.h"
+#include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/checkpoint_source.h"
+#include "executor/checkpoint/hf_weights.h"
+#include "executor/data/batch_sampler.h"
+#include "executor/process/process_group.h"
+#include "executor/train/run_agreement.h"
+#include "executor/train/trainer.h"
+#include "executor/train/validation.h"
+#include "text/files/token_dataset.h"
+
+namespace zeroplan {
+
+// What a run starts from and trains on.
+struct OpenedRun {
+  Program program;               // with the schedule of this run's length
+  std::optional<SaveLock> lock;  // rank 0's, of the folder that it saves to
+  // What --resume continues; null: nothing. Freed once it is loaded, as `weights` is.
+  std::unique_ptr<CheckpointSource> checkpoint;
+  std::vector<std::string> damaged;          // checkpoints that the resume passed over
+  std::unique_ptr<HfWeightsSource> weights;  // of options.init_from; null: none are named
+  uint64_t seed = 1;
+  std::unique_ptr<const TokenDataset> data;
+  std::unique_ptr<const BatchSampler> sampler;
+  std::unique_ptr<const ValidationData> validation;
+  int64_t steps = 0;  // of the whole run
+  NamedFacts facts;   // what decides its numbers
+
+  // What every batch keeps to.
+  DocumentLimits document_limits() const {
+    return DocumentLimits::Either(sampler->document_limits(), validation->document_limits());
+  }
+};
+
+// Locks and tries the folder to save to, chooses the checkpoint to continue together with the other
+// ranks, and opens weights and data. Token ids outside the vocabulary are found here, each rank
+// looking at its part, and not after hours. Throws Error(kUsage) for what does not fit the model or
+// the checkpoint, without --resume for a folder that holds checkpoints, and as ChooseCheckpoint,
+// SaveLock and CheckSaveFolder.
+OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGroup& group);
+
+// Throws Error(kUsage) where a rank is about to do another thing than rank 0 is, where the folder
+// to save to has too little room, and where there is nothing to validate with though the run goes
+// by that. Rank 0 warns of what a resume changes. Before the engine, whose own meeting of the ranks
+// would not say what is wrong.
+void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup& group);
+
+struct EpochCount {
+  double epochs = 1;           // > 0; what is no whole number ends within one
+  uint64_t train_samples = 1;  // of an epoch
+  int64_t global_batch = 1;    // sequences of a step, from here on
+  int64_t done = 0;            // steps before, of whatever batch
+  uint64_t consumed = 0;       // samples of those
+};
+
+// The number of optimizer steps, those before included, after which each sample was trained on
+// `epochs` times. Steps are whole and the order goes on from one epoch into the next, so the last
+// step may take some samples of an epoch more. Throws Error(kUsage) for more than 2^31 - 1 steps.
+int64_t StepsOfEpochs(const EpochCount& count);
+
+// What a schedule leaves to the run's length: the step at which a decay ends, a warm-up's share.
+ScheduleConfig ScheduleOfRun(ScheduleConfig schedule, int64_t steps);
+
+// The folder of the swap file, which holds all that is offloaded to disk; "": nothing is. Throws
+// Error(kUsage) where parameters and optimizer name two.
+std::string SwapFolder(const ZeroConfig& zero);
+
+}  // namespace zeroplan
