@@ -48,7 +48,7 @@ double SecondsBetween(std::chrono::steady_clock::time_point from,
 }  // namespace
 
 Watch::Watch(WatchOptions options)
-    : options_(WithDefaults(std::move(options))), last_look_(Clock::now()) {
+    : options_(WithDefaults(std::move(options))), last_look_(options_.now()) {
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -66,7 +66,7 @@ void Watch::Expect(std::string what, Seconds limit, bool renews) {
   what_ = std::move(what);
   limit_ = limit;
   renews_ = renews;
-  began_ = Clock::now();
+  began_ = options_.now();
   if (failed_) return;
   if (told_) options_.write(fmt::format("zeroplan: it has ended now, and the run goes on\n"));
   told_ = false;
@@ -82,13 +82,13 @@ void Watch::ObserveBeside(WatchedBeside* beside, Seconds limit) {
   const std::lock_guard lock(mutex_);
   beside_ = beside;
   beside_limit_ = limit;
-  beside_mover_ = {0, Clock::now()};
+  beside_mover_ = {0, options_.now()};
 }
 
 void Watch::Serve() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, options_.look_every, [this] { return stopping_; })) {
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now = options_.now();
     // A process that was stopped itself (Ctrl-Z, a debugger) has waited for nobody.
     if (const auto gap = now - last_look_; gap > 5 * options_.look_every) {
       began_ += gap;
@@ -189,7 +189,7 @@ std::string Watch::Tell(Clock::time_point now) {
 void Watch::Fail(const std::string& message) {
   message_ = message;
   failed_ = true;
-  failed_at_ = Clock::now();
+  failed_at_ = options_.now();
   if (!alone()) {
     options_.group->FailWith(ExitCode::kRuntime, message);
   }

@@ -69,6 +69,8 @@ struct WatchOptions {
   std::chrono::milliseconds grace{20'000}, grace_alone{5'000};
   std::function<void(std::string_view)> write;  // default: stderr, without blocking for long
   std::function<void()> end;                    // default: _exit(4)
+  // The clock that the limits are of. The watch asks it once a look.
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
 
 class Watch {

@@ -44,7 +44,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTurn(200);
 constexpr int kFilesToSpare = 16;
-constexpr milliseconds kReapLimit(500);      // from a failure until who failed first is settled
 constexpr milliseconds kOutputLimit(1'000);  // for a pipe that outlives its rank
 
 struct Child {
@@ -300,7 +299,7 @@ class Ranks {
     if (!first_failed_ || said_who_) return;
     const int status = StatusOf(*first_failed_);
     // Said before stragglers are ended: their signals are the launcher's own.
-    const milliseconds limit = std::min(kReapLimit, options_.patience);
+    const milliseconds limit = std::min(options_.settle_after, options_.patience);
     if (!WIFSIGNALED(status) && !AllEnded() && now - failed_at_ <= limit) return;
     said_who_ = true;
     if (part_ == nullptr) Say(fmt::format("zeroplan: {}\n", WhoFailed()));

@@ -44,6 +44,8 @@ struct LaunchOptions {
   // that is stopped (SIGSTOP) gets that kill_after after the failure.
   std::chrono::milliseconds patience{30'000};
   std::chrono::milliseconds kill_after{5'000};
+  // From the first rank's failure until who failed first is settled.
+  std::chrono::milliseconds settle_after{500};
   HostPart* part = nullptr;  // null: the ranks are the whole run
   // Ranks on other hosts: `ranks` counts all of them, and `program` is where it lies there too.
   std::optional<RemoteHosts> hosts;

@@ -18,10 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kStarTurn(200);        // the thread looks around at least so often
-constexpr milliseconds kAliveEvery(1'000);    // a word to every peer
-constexpr milliseconds kVerdictLimit(2'000);  // for rank 0 to say who failed first
-constexpr milliseconds kLastWords(2'000);     // to get a failure sent before leaving
+constexpr milliseconds kStarTurn(200);      // the thread looks around at least so often
+constexpr milliseconds kAliveEvery(1'000);  // a word to every peer
+constexpr milliseconds kLastWords(2'000);   // to get a failure sent before leaving
 
 int64_t Seconds(Clock::duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -112,7 +111,7 @@ void StarService::Fail(ExitCode code, const std::string& message) noexcept {
     if (failed_ || order_failure_) return;
     order_failure_ = Failure{code, message};
     Wake();
-    changed_.wait_for(lock, 2 * kVerdictLimit, [this] { return failed_.load(); });
+    changed_.wait_for(lock, 2 * options_.verdict_limit, [this] { return failed_.load(); });
   } catch (...) {  // out of memory: closing the connection will tell
   }
 }
@@ -210,7 +209,7 @@ void StarService::TakeOrders(SteadyTime now) {
   }
   if (failure && !RunHasFailed()) {
     own_failure_ = failure;
-    own_failure_limit_ = now + kVerdictLimit;
+    own_failure_limit_ = now + options_.verdict_limit;
     if (is_hub()) {
       RunFailed({failure->code, OfRank(0, failure->message)});
     } else {

@@ -24,6 +24,8 @@ struct TcpGroupOptions {
   // otherwise. Too short ends runs whose ranks are merely uneven; too long leaves a hung run
   // hanging.
   std::chrono::milliseconds collective_limit{600'000};
+  // For rank 0 to say who failed first.
+  std::chrono::milliseconds verdict_limit{2'000};
   // For the other ranks to leave once this one is done.
   std::chrono::milliseconds leave_limit{10'000};
   // Above 0: a process that is still there this long after it learned of the run's failure prints

@@ -172,7 +172,8 @@ TEST_CASE("what the host's side of a machine limits") {
         doctest::Approx(148e12));
 }
 
-TEST_CASE("loading the largest profile takes little of an estimate's 50 ms") {
+TEST_CASE("loading the largest profile takes little of an estimate's 50 ms" *
+          doctest::test_suite("timing")) {
   LoadProfile("hgx-h200");
   double best = 1;
   for (int i = 0; i < 5; ++i) {

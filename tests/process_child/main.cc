@@ -1,10 +1,12 @@
 // A program for tests of processes: starts its own ranks as `zeroplan train` does, or is one.
 //
-//   zeroplan_process_child launch RANKS PATIENCE_MS rank BEHAVIOUR [RANK]
+//   zeroplan_process_child launch RANKS PATIENCE_MS rank BEHAVIOUR [RANK [LIMIT_MS]]
 //   zeroplan_process_child relaunch RANKS RESTARTS rank BEHAVIOUR [RANK]
-//   zeroplan_process_child hosts HOSTS SHELL rank BEHAVIOUR [RANK]    SHELL in place of ssh
+//   zeroplan_process_child hosts HOSTS SHELL START_MS rank BEHAVIOUR [RANK]    SHELL in place of
+//   ssh
 //
-// Each behaviour is one way for rank RANK to end and for the others to hear of it.
+// Each behaviour is one way for rank RANK to end and for the others to hear of it. Limits are so
+// long that nobody runs into them, but for those that are named.
 #include <signal.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "executor/process/restarts.h"
 #include "executor/process/tcp_group.h"
 #include "executor/train/interrupt.h"
+#include "tests/patience.h"
 
 namespace zeroplan {
 namespace {
@@ -84,7 +87,7 @@ int Swarm(TcpGroup& group) {
   return 0;
 }
 
-int RunRank(const std::string& behaviour, int chosen, bool resumes) {
+int RunRank(const std::string& behaviour, int chosen, milliseconds limit, bool resumes) {
   const auto place = PlaceFromEnvironment([](const char* name) { return std::getenv(name); });
   ZEROPLAN_CHECK(place.has_value(), "no launcher in the environment");
   const bool me = place->rank == chosen;
@@ -92,9 +95,10 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
   const int starts = restart == nullptr ? 0 : std::atoi(restart);
   if (behaviour == "die-early" && me) raise(SIGKILL);
   TcpGroupOptions options;
-  options.meet_limit = milliseconds(30'000);
+  options.meet_limit = options.silence_limit = options.collective_limit = kNoLimit;
+  options.verdict_limit = options.leave_limit = kNoLimit;
   if (behaviour == "stuck") options.exit_when_stuck = milliseconds(500);
-  if (behaviour == "freeze") options.silence_limit = milliseconds(1'500);
+  if (behaviour == "freeze") options.silence_limit = limit;
   options.stop_requested = StopRequested;
   const InterruptScope interrupts;
   if (behaviour == "never-comes" && me) {
@@ -102,6 +106,7 @@ int RunRank(const std::string& behaviour, int chosen, bool resumes) {
     while (!StopRequested()) std::this_thread::sleep_for(milliseconds(10));
     return static_cast<int>(ExitCode::kInterrupted);
   }
+  if (behaviour == "never-comes") fmt::print(stderr, "meeting\n");
   TcpGroup group(*place, options);
   if (behaviour == "collectives") {
     Collectives(group);
@@ -153,7 +158,7 @@ int Run(const std::vector<std::string>& words) {
     if (IsHostAgent()) {
       LaunchOptions options;
       options.arguments = words;
-      options.patience = options.kill_after = milliseconds(5'000);
+      options.patience = options.kill_after = options.settle_after = kNoLimit;
       return RunHostAgent(options, [](int ranks) {
         if (ranks > 4) ThrowUsage("--hosts: {} ranks, and this host has 4 GPUs", ranks);
       });
@@ -165,6 +170,7 @@ int Run(const std::vector<std::string>& words) {
       options.ranks = std::stoi(words[2]);
       options.patience = milliseconds(std::stoi(words[3]));
       options.kill_after = std::min(options.patience, milliseconds(1'000));
+      options.settle_after = kNoLimit;
       options.arguments = {words[0]};
       options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
       return Launch(options).exit_code;
@@ -172,23 +178,29 @@ int Run(const std::vector<std::string>& words) {
     if (words.size() > 5 && words[1] == "relaunch") {
       LaunchOptions options;
       options.ranks = std::stoi(words[2]);
-      options.patience = options.kill_after = milliseconds(1'000);
+      // Who is deaf has to be ended.
+      options.patience = options.kill_after = words[5] == "deaf" ? milliseconds(1'000) : kNoLimit;
+      options.settle_after = kNoLimit;
       options.arguments = {words[0]};
       options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
       return LaunchWithRestarts(options, {std::stoi(words[3]), [] { return "step 7"; }});
     }
-    if (words.size() > 5 && words[1] == "hosts") {
+    if (words.size() > 6 && words[1] == "hosts") {
       LaunchOptions options;
-      options.hosts = RemoteHosts{ParseHosts(words[2], "--hosts"), {words[3]}, milliseconds(3'000)};
+      options.hosts = RemoteHosts{
+          ParseHosts(words[2], "--hosts"), {words[3]}, milliseconds(std::stoi(words[4]))};
+      options.patience = options.kill_after = options.settle_after = kNoLimit;
       options.ranks = RanksOf(options.hosts->hosts);
       options.program = std::filesystem::read_symlink("/proc/self/exe").string();
       options.arguments = {words[0]};
-      options.arguments.insert(options.arguments.end(), words.begin() + 4, words.end());
+      options.arguments.insert(options.arguments.end(), words.begin() + 5, words.end());
       return Launch(options).exit_code;
     }
     ZEROPLAN_CHECK(words.size() > 2 && words[1] == "rank", "usage: see main.cc");
     const bool resumes = words.back() == "--resume";
-    return RunRank(words[2], words.size() > (resumes ? 4 : 3) ? std::stoi(words[3]) : -1, resumes);
+    const size_t said = words.size() - (resumes ? 1 : 0);
+    return RunRank(words[2], said > 3 ? std::stoi(words[3]) : -1,
+                   said > 4 ? milliseconds(std::stoi(words[4])) : kNoLimit, resumes);
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return static_cast<int>(error.code());

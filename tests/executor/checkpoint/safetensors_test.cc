@@ -204,7 +204,8 @@ TEST_CASE("safetensors: hostile files are errors") {
   }
 }
 
-TEST_CASE("safetensors: a header of 80,000 tensors is written and read in linear time") {
+TEST_CASE("safetensors: a header of 80,000 tensors is written and read in linear time" *
+          doctest::test_suite("timing")) {
   const Folder folder;
   constexpr size_t kTensors = 80'000;
   std::vector<SafetensorsPlan::Tensor> tensors;

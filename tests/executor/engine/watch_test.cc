@@ -11,6 +11,7 @@
 #include "executor/process/single_process.h"
 #include "executor/train/run_parts.h"
 #include "tests/error_of.h"
+#include "tests/executor/engine/fake_time.h"
 #include "tests/executor/engine/small_training.h"
 #include "tests/has.h"
 
@@ -28,9 +29,13 @@ class Flag {
     }
     changed_.notify_all();
   }
-  bool Await(std::chrono::seconds limit = std::chrono::seconds(20)) {
+  void Await() {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, [this] { return raised_; });
+    changed_.wait(lock, [this] { return raised_; });
+  }
+  bool raised() {
+    const std::lock_guard lock(mutex_);
+    return raised_;
   }
 
  private:
@@ -96,71 +101,88 @@ TEST_CASE("watch: a rank that is stuck is named, the others are let go, then the
   for (const int stage : {0, 3}) {
     CAPTURE(stage);
     const Program program = Lower(small_training::SmallModel(), small_training::Setup(stage, 3, 2));
-    Outcome outcome;
-    Watch watch(outcome.Options());
-    EngineOptions options = WatchedBy(watch);
-    options.threads_per_rank = 1;
-    Engine engine(program, options);
-    engine.Init();
-    const small_training::CountingBatch batch{3};
-    watch.Expect("step 1", Watch::Seconds(60));
-    engine.Step(batch);
-    watch.Expect("step 2", Watch::Seconds(0.3));
-    bool ended = false;
-    const auto fill = [&](int rank, int64_t m, std::span<int32_t> inputs,
-                          std::span<int32_t> targets) {
-      batch(rank, m, inputs, targets);
-      // Held until the watch has given the process up.
-      if (rank == 1 && m == 1) ended = outcome.ended.Await();
+    std::string message, written;
+    // Within the limit the others have to come to where they wait for rank 1.
+    const auto names_it = [&](milliseconds limit) {
+      Outcome outcome;
+      Watch watch(outcome.Options());
+      EngineOptions options = WatchedBy(watch);
+      options.threads_per_rank = 1;
+      Engine engine(program, options);
+      engine.Init();
+      const small_training::CountingBatch batch{3};
+      watch.Expect("step 1", kNoLimit);
+      engine.Step(batch);
+      watch.Expect("step 2", limit);
+      const auto fill = [&](int rank, int64_t m, std::span<int32_t> inputs,
+                            std::span<int32_t> targets) {
+        batch(rank, m, inputs, targets);
+        // Held until the watch has given the process up.
+        if (rank == 1 && m == 1) outcome.ended.Await();
+      };
+      message = ErrorOf(ExitCode::kRuntime, [&] { engine.Step(fill); });
+      written = outcome.written();
+      CHECK(outcome.ended.raised());
+      CHECK(Has(message, "step 2 has taken"));
+      CHECK(Has(written, "did not end within"));
+      CHECK(ErrorOf(ExitCode::kRuntime, [&] { engine.Step(batch); }) == message);
+      // Every rank said what it waits for: instruction, section, stream, number of the collective.
+      return message.find("rank 1 holds it up: it reads the batch of micro-step 1") !=
+                 std::string::npos &&
+             message.find("rank 0 holds") == std::string::npos &&
+             written.find("rank 0 waits for the others in its collective") != std::string::npos &&
+             written.find("of section ") != std::string::npos &&
+             written.find(stage == 0 ? "reduce   [only|last] all_reduce" : "micro-step 1") !=
+                 std::string::npos &&
+             written.find("rank 2 waits for the others") != std::string::npos;
     };
-    const std::string message = ErrorOf(ExitCode::kRuntime, [&] { engine.Step(fill); });
-    CHECK(ended);
-    CHECK(Has(message, "step 2 has taken"));
-    CHECK(Has(message, "rank 1 holds it up: it reads the batch of micro-step 1"));
-    CHECK_FALSE(message.find("rank 0 holds") != std::string::npos);
-    // Every rank said what it waits for: instruction, section, stream, number of the collective.
-    CHECK(Has(outcome.written(), "rank 0 waits for the others in its collective"));
-    CHECK(Has(outcome.written(), "of section "));
-    CHECK(Has(outcome.written(), stage == 0 ? "reduce   [only|last] all_reduce" : "micro-step 1"));
-    CHECK(Has(outcome.written(), "rank 2 waits for the others"));
-    CHECK(Has(outcome.written(), "did not end within"));
-    CHECK(ErrorOf(ExitCode::kRuntime, [&] { engine.Step(batch); }) == message);
+    CHECK_MESSAGE(WithLongerLimits(milliseconds(300), names_it), message, "\n", written);
   }
 }
 
 TEST_CASE("watch: what ends in time, or has no limit, is let be") {
   const Program program = Lower(small_training::SmallModel(), small_training::Setup(1, 2, 1));
+  FakeTime time;
   Outcome outcome;
   {
-    Watch watch(outcome.Options());
+    WatchOptions options = outcome.Options();
+    time.Drive(options);
+    Watch watch(options);
     Engine engine(program, WatchedBy(watch));
     engine.Init();
     for (int step = 0; step < 5; ++step) {
-      watch.Expect("step", Watch::Seconds(20));
+      watch.Expect("step", Watch::Seconds(0.1));
       engine.Step(small_training::CountingBatch{2});
+      time.Pass(milliseconds(60));
     }
     watch.Expect("for ever", Watch::Seconds(0));
-    std::this_thread::sleep_for(milliseconds(100));
+    time.Pass(milliseconds(400));
     watch.Expect("short", Watch::Seconds(0.05));
+    time.Pass(milliseconds(40));
     watch.Rest();
-    std::this_thread::sleep_for(milliseconds(100));
+    time.Pass(milliseconds(400));
   }
   CHECK(outcome.written().empty());
 }
 
 TEST_CASE("watch: a limit that renews is one of standing still") {
   const Program program = Lower(small_training::SmallModel(), small_training::Setup(0, 1, 1));
+  FakeTime time;
   Outcome outcome;
-  Watch watch(outcome.Options());
+  WatchOptions options = outcome.Options();
+  time.Drive(options);
+  Watch watch(options);
   Engine engine(program, WatchedBy(watch));
   engine.Init();
   watch.Expect("many steps", Watch::Seconds(0.3), /*renews=*/true);
-  const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < milliseconds(900)) {
+  for (int step = 0; step < 5; ++step) {
     engine.Step(small_training::CountingBatch{1});
+    time.Pass(milliseconds(200));
   }
   CHECK(outcome.written().empty());
-  REQUIRE(outcome.ended.Await());  // nobody is in the engine now
+  time.Pass(milliseconds(300));  // nobody is in the engine now
+  time.Pass(milliseconds(300));  // the grace
+  outcome.ended.Await();
   CHECK(Has(outcome.written(), "many steps has taken 0.3 s without getting anywhere"));
   CHECK(Has(outcome.written(), "rank 0 is between two calls of the engine"));
 }
@@ -180,28 +202,34 @@ struct MadeUp : Watched {
 };
 
 TEST_CASE("watch: of several processes the one that holds the others up speaks first") {
-  const auto seconds_to_fail = [](bool holds_up, std::string* message) {
+  const auto failure = [](bool holds_up) {
+    FakeTime time;
     OneOfTwo group;
     Outcome outcome;
     MadeUp ranks;
     ranks.standings = {{1, "waits for its GPU", holds_up}};
-    const auto begin = std::chrono::steady_clock::now();
+    WatchOptions options = outcome.Options(&group);
+    time.Drive(options);
     {
-      Watch watch(outcome.Options(&group));
+      Watch watch(options);
       watch.Observe(&ranks);
-      watch.Expect("step 7", Watch::Seconds(0.05));
-      REQUIRE(group.failed.Await());
-      REQUIRE(outcome.ended.Await());
+      watch.Expect("step 7", Watch::Seconds(0.1));
+      time.Pass(milliseconds(80));
+      CHECK(outcome.written().empty());
+      time.Pass(milliseconds(40));
+      CHECK(Has(outcome.written(), "rank 1 waits for its GPU"));
+      CHECK(group.failed.raised() == holds_up);  // the others have its patience to speak
+      time.Pass(holds_up ? milliseconds(0) : options.patience);
+      CHECK(group.failed.raised());
+      CHECK_FALSE(outcome.ended.raised());
+      time.Pass(options.grace);
+      CHECK(outcome.ended.raised());
     }
-    *message = group.failed_with;
     CHECK(ranks.interrupted == group.failed_with);
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return group.failed_with;
   };
-  std::string waits, holds;
-  CHECK(seconds_to_fail(false, &waits) > 0.45);  // the limit and the patience
-  CHECK(Has(waits, "step 7 has taken 0.1 s; rank 1 waits for its GPU, for 0."));
-  seconds_to_fail(true, &holds);
-  CHECK(Has(holds, "rank 1 holds it up: it waits for its GPU"));
+  CHECK(Has(failure(false), "step 7 has taken 0.1 s; rank 1 waits for its GPU, for 0."));
+  CHECK(Has(failure(true), "rank 1 holds it up: it waits for its GPU"));
 }
 
 TEST_CASE("watch: a caller that meets other processes does not hold them up") {
@@ -215,8 +243,8 @@ TEST_CASE("watch: a caller that meets other processes does not hold them up") {
     if (meets) meeting.emplace(watch);
     watch.Observe(&ranks);
     watch.Expect("batch 0", Watch::Seconds(0.05));
-    REQUIRE(group.failed.Await());
-    REQUIRE(outcome.ended.Await());
+    group.failed.Await();
+    outcome.ended.Await();
     CHECK(Has(group.failed_with, meets ? "; rank 1 meets the other processes"
                                        : "rank 1 holds it up: it is between two calls"));
   }
@@ -229,11 +257,11 @@ TEST_CASE("watch: what a library finds wrong fails the run at once") {
   ranks.standings = {{0, "waits", false}};
   ranks.problem = "NCCL: remote process exited";
   Watch watch(outcome.Options(&group));
-  watch.Expect("step 3", Watch::Seconds(60));
+  watch.Expect("step 3", kNoLimit);
   watch.Observe(&ranks);
-  REQUIRE(group.failed.Await());
+  group.failed.Await();
   CHECK(group.failed_with == "step 3: NCCL: remote process exited");
-  REQUIRE(outcome.ended.Await());
+  outcome.ended.Await();
 }
 
 TEST_CASE("step limit: asked for, or from what is known") {

@@ -25,13 +25,13 @@ TEST_CASE("host bandwidths are positive, finite and below any machine's") {
   CHECK(rates.triad_bytes > 47 * kMib);
   for (const double rate : {rates.triad, rates.adam}) {
     CHECK(std::isfinite(rate));
-    CHECK(rate > 1e7);
+    CHECK(rate > 1e5);  // a busy machine is slow, wrong units are far below
     CHECK(rate < 20e12);
   }
   // 3 million elements: calls of two thousand to half a million, again in other parts.
   REQUIRE(rates.kernels.size() == 9);
   for (const NamedKernelTime& row : rates.kernels) {
-    CHECK(row.bytes / row.seconds > 1e7);
+    CHECK(row.bytes / row.seconds > 1e5);
     CHECK(row.bytes / row.seconds < 20e12);
   }
   CHECK(rates.updates.empty());  // 64 MiB are more than it may take

@@ -34,7 +34,7 @@ inline std::array<int, 2> AsForkedRanks(int victim, const std::function<void(Tcp
       } else {
         listener.Close();
       }
-      TcpGroup group(place, Quick());
+      TcpGroup group(place, Patient());
       fn(group);
       code = 0;
     } catch (const Error& error) {

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/files.h"
@@ -20,11 +22,10 @@ namespace zeroplan {
 class Launched {
  public:
   // tests/process_child's main.cc says what the words mean.
-  Launched(int ranks, int patience_ms, const std::vector<std::string>& behaviour,
-           bool own_group = false, const char* how = "launch", rlim_t open_files = 0,
-           bool hard = false)
-      : Launched({how, std::to_string(ranks), std::to_string(patience_ms)}, behaviour, own_group,
-                 open_files, hard) {}
+  Launched(int ranks, std::chrono::milliseconds patience, const std::vector<std::string>& behaviour,
+           bool own_group = false, rlim_t open_files = 0, bool hard = false)
+      : Launched({"launch", std::to_string(ranks), std::to_string(patience.count())}, behaviour,
+                 own_group, open_files, hard) {}
   Launched(const std::vector<std::string>& how, const std::vector<std::string>& behaviour,
            bool own_group = false, rlim_t open_files = 0, bool hard = false) {
     std::vector<std::string> words = {BinaryPath("zeroplan_process_child")};
@@ -54,6 +55,10 @@ class Launched {
       _exit(127);
     }
   }
+  Launched(Launched&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)),
+        read_(std::move(other.read_)),
+        text_(std::move(other.text_)) {}
   ~Launched() {
     if (pid_ > 0) {
       kill(pid_, SIGKILL);

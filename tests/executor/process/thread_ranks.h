@@ -9,6 +9,7 @@
 
 #include "executor/process/rendezvous.h"
 #include "executor/process/tcp_group.h"
+#include "tests/patience.h"
 
 namespace zeroplan {
 
@@ -22,15 +23,17 @@ inline ProcessPlace PlaceOf(int rank, int world_size, int port) {
   return place;
 }
 
-inline TcpGroupOptions Quick() {
+// Limits that nobody runs into.
+inline TcpGroupOptions Patient() {
   TcpGroupOptions options;
-  options.meet_limit = std::chrono::milliseconds(20'000);
+  options.meet_limit = options.silence_limit = options.collective_limit = kNoLimit;
+  options.verdict_limit = options.leave_limit = kNoLimit;
   return options;
 }
 
 // Calls fn(group) as each of `world_size` ranks; what each threw, by rank.
 inline std::vector<std::string> AsRanks(int world_size, const std::function<void(TcpGroup&)>& fn,
-                                        const TcpGroupOptions& options = Quick()) {
+                                        const TcpGroupOptions& options = Patient()) {
   int port = 0;
   UniqueFd listener = Listen("127.0.0.1", false, port);
   std::vector<std::string> errors(static_cast<size_t>(world_size));

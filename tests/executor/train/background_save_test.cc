@@ -17,6 +17,7 @@
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/spread_failure.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
+#include "tests/executor/engine/fake_time.h"
 #include "tests/executor/process/forked_ranks.h"
 
 namespace zeroplan {
@@ -162,8 +163,7 @@ TEST_CASE(
       rank.Begin(8);
       // Far more steps, and meetings, than a save has phases, after the disk has stopped answering.
       // As many on every rank: rank 0 says when.
-      for (int steps = 0, held = 0; held < 100; ++steps) {
-        REQUIRE(steps < 20'000);
+      for (int held = 0; held < 100;) {
         CHECK_FALSE(rank.save.Look(0.05).has_value());
         std::this_thread::sleep_for(milliseconds(1));
         held += group.AllGather(hook.reached() ? "held" : "").front() == "held" ? 1 : 0;
@@ -357,23 +357,25 @@ TEST_CASE("a background save that is given up leaves nothing, and does not keep 
   const ParamLayout layout = SmallLayout(2, 1);
   SaveCheckpoint(dir.path(), layout, 4);
   SingleProcess alone;
-  const auto begin = std::chrono::steady_clock::now();
+  const ShardRange all = RankRanges(layout, 0).front();
+  REQUIRE(all.count > 1'000);
+  std::atomic<uint64_t> written = 0;
   {
     BackgroundSave save(alone, Rank::Options(alone, dir.path(), layout, nullptr),
                         [&](int, StateSink& sink) {
-                          // A minute's work, if it is not given up.
-                          for (int i = 0; i < 60'000; ++i) {
-                            sink.Write({0, StateKind::kMaster, static_cast<uint64_t>(i), 1},
+                          // Many seconds' work, if it is not given up.
+                          for (; written < all.count; ++written) {
+                            sink.Write({all.tensor, StateKind::kMaster, all.begin + written, 1},
                                        std::vector<float>{1.0f});
-                            std::this_thread::sleep_for(milliseconds(1));
+                            if (written > 30) std::this_thread::sleep_for(milliseconds(10));
                           }
                         });
     save.Begin(SmallMeta(8));
-    while (save.moves() < 20) std::this_thread::sleep_for(milliseconds(1));
+    Await([&] { return save.moves() >= 20; });
     CHECK(Has(save.Doing(), "saving step 8: rank 0 writes its files in "));
     CHECK_FALSE(save.Look(1).has_value());
   }
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+  CHECK(written < all.count);
   CHECK(OpenCheckpoint(dir.path()).meta().step == 4);
   CHECK(NothingUnfinished(dir.path()));
 }
@@ -403,12 +405,10 @@ TEST_CASE("watch: a writer that hangs is found and named") {
                         std::vector<StateSink*> sinks = {&sink};
                         WriteState(layout, sinks, 8);
                       });
-  watch->ObserveBeside(&save, Watch::Seconds(0.4));
   save.Begin(SmallMeta(8));
-  for (int i = 0; i < 1000 && !watching.ended.load(); ++i) {
-    std::this_thread::sleep_for(milliseconds(10));
-  }
-  CHECK(watching.ended.load());
+  Await([&] { return hook.reached(); });
+  watch->ObserveBeside(&save, Watch::Seconds(0.4));
+  Await([&] { return watching.ended.load(); });
   hook.Release();
   CHECK(save.Wait().filename() == "step-00000008");
   watch->ObserveBeside(nullptr, Watch::Seconds(0));
@@ -421,21 +421,24 @@ TEST_CASE("watch: a writer that hangs is found and named") {
 TEST_CASE("watch: a writer that is slow but gets on, or is at rest, is let be") {
   const FastTempDir dir;
   const ParamLayout layout = SmallLayout(2, 1);
+  FakeTime time;
   Watching watching;
-  std::optional<Watch> watch(std::in_place, watching.Options());
+  WatchOptions options = watching.Options();
+  time.Drive(options);
+  std::optional<Watch> watch(std::in_place, options);
   SingleProcess alone;
   BackgroundSave save(alone, Rank::Options(alone, dir.path(), layout, nullptr),
-                      [](int, StateSink& sink) {
+                      [&](int, StateSink& sink) {
                         for (uint64_t i = 0; i < 6; ++i) {
-                          std::this_thread::sleep_for(milliseconds(500));
+                          time.Pass(milliseconds(100));
                           sink.Write({0, StateKind::kMaster, 5 * i, 5}, std::vector<float>(5));
                         }
                         ThrowRuntime("enough");
                       });
-  watch->ObserveBeside(&save, Watch::Seconds(2.5));
+  watch->ObserveBeside(&save, Watch::Seconds(0.25));
   save.Begin(SmallMeta(8));
   CHECK_THROWS_WITH(save.Wait(), "enough");
-  std::this_thread::sleep_for(milliseconds(3000));
+  time.Pass(milliseconds(500));
   watch->ObserveBeside(nullptr, Watch::Seconds(0));
   watch.reset();
   CHECK_FALSE(watching.ended.load());

@@ -2,11 +2,13 @@
 #include "executor/train/stragglers.h"
 
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 
 #include <thread>
 
 #include "executor/process/single_process.h"
 #include "tests/executor/engine/small_training.h"
+#include "tests/patience.h"
 
 namespace zeroplan {
 namespace {
@@ -69,19 +71,24 @@ TEST_CASE("stragglers: a slow rank's own seconds are its own, whoever waits for 
     Engine engine(program, options);
     engine.Init();
     engine.Step(small_training::CountingBatch{3});
-    engine.Step([](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets) {
-      if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      small_training::CountingBatch{3}(rank, m, inputs, targets);
-    });
     std::vector<double> own;
-    for (const auto& seconds : engine.LastOwnSeconds()) own.push_back(seconds.value());
-    REQUIRE(own.size() == 3);
-    const auto slow = FindSlowest(own);
-    REQUIRE(slow.has_value());
-    CHECK(slow->rank == 2);
-    CHECK(own[2] > 0.2);
-    CHECK(own[0] < own[2] - 0.15);
-    CHECK(own[1] < own[2] - 0.15);
+    // What the others do takes far less than the pause of rank 2.
+    const auto is_its_own = [&](std::chrono::milliseconds pause) {
+      engine.Step([&](int rank, int64_t m, std::span<int32_t> inputs, std::span<int32_t> targets) {
+        if (rank == 2) std::this_thread::sleep_for(pause);
+        small_training::CountingBatch{3}(rank, m, inputs, targets);
+      });
+      own.clear();
+      for (const auto& seconds : engine.LastOwnSeconds()) own.push_back(seconds.value());
+      REQUIRE(own.size() == 3);
+      const auto slow = FindSlowest(own);
+      const double seconds = std::chrono::duration<double>(pause).count();
+      CHECK(own[2] > 2 * seconds);
+      return slow.has_value() && slow->rank == 2 && own[0] < own[2] - 1.5 * seconds &&
+             own[1] < own[2] - 1.5 * seconds;
+    };
+    CHECK_MESSAGE(WithLongerLimits(std::chrono::milliseconds(100), is_its_own),
+                  fmt::format("{}", fmt::join(own, " ")));
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -131,17 +130,15 @@ TEST_CASE("tokenizer: threads give the ids of each text in order") {
   CHECK(tokenizer.EncodeMany({}, true, 4).empty());
 }
 
-TEST_CASE("tokenizer: one word of a megabyte takes no more than a moment") {
+// What is quadratic in its size would take hours.
+TEST_CASE("tokenizer: one word of a megabyte") {
   for (const char* name : {"gpt2", "llama3", "llama2", "mistral_v03"}) {
     CAPTURE(name);
     const Tokenizer tokenizer = Load(name);
     for (const char* unit : {"a", " ", "\xe4\xb8\xad", "the"}) {
       std::string text;
       while (text.size() < 1'000'000) text += unit;
-      const auto begin = std::chrono::steady_clock::now();
       const std::vector<int32_t> ids = tokenizer.Encode(text, false);
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-      CHECK(took.count() < 20);  // quadratic: hours; a debug build under a sanitizer: seconds
       // Metaspace adds no blank where there is one, and its decoder takes one away.
       const bool loses_one = std::string_view(name) == "mistral_v03" && *unit == ' ';
       CHECK((tokenizer.Decode(ids, true) == text.substr(loses_one ? 1 : 0)));
