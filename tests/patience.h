@@ -1,7 +1,7 @@
-// How tests wait, so that no verdict hangs on a clock. What has to come is waited for without limit: CTest ends
-// what hangs (tests/CMakeLists.txt). Where a limit of zeroplan's own is tested, whoever has to keep it gets
-// longer ones until it does. A test case that is about time itself belongs to the test suite "timing",
-// which the default tests leave out.
+// How tests wait, so that no verdict hangs on a clock. What has to come is waited for without
+// limit: CTest ends what hangs (tests/CMakeLists.txt). Where a limit of zeroplan's own is tested,
+// whoever has to keep it gets longer ones until it does. A test case that is about time itself
+// belongs to the test suite "timing", which the default tests leave out.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@ void Await(const Condition& holds) {
   while (!holds()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// Calls attempt(limit) with limits that double from `first` until it says that all who had to keep the limit
-// did. The last attempt is with a limit of minutes, so that what never holds still ends.
+// Calls attempt(limit) with limits that double from `first` until it says that all who had to keep
+// the limit did. The last attempt is with a limit of minutes, so that what never holds still ends.
 template <typename Attempt>
 bool WithLongerLimits(std::chrono::milliseconds first, const Attempt& attempt) {
   for (auto limit = first;; limit *= 2) {

@@ -63,9 +63,10 @@ def pick_victim(bench, run, kind):
 
 
 def wait_for_end_of(pids, seconds, run):
-    end = time.monotonic() + seconds
+    limit = run.bench.limit(seconds)
+    end = None if limit is None else time.monotonic() + limit
     while any(alive(pid) for pid in pids):
-        if time.monotonic() > end:
+        if end and time.monotonic() > end:
             raise Failure("processes outlive their launcher: " + run.describe())
         time.sleep(0.001)
 

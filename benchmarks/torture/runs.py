@@ -90,9 +90,9 @@ class Process:
             pass
 
     def end(self, seconds):
-        """The exit code, -SIGNAL if one has ended it."""
+        """The exit code, -SIGNAL if one has ended it. It has so many seconds, where deadlines count."""
         try:
-            code = self.process.wait(seconds)
+            code = self.process.wait(self.bench.limit(seconds))
         except subprocess.TimeoutExpired:
             raise Failure(f"still there after {seconds:.0f} s: {self.describe()}") from None
         if self in self.bench.started:
@@ -177,6 +177,10 @@ class Bench:
         # Bytes are tokens.
         data = bytes(self.random.choice(b"abcdefghijklmnopqrstuvwxyz \n") for _ in range(12_000))
         (self.root / "data.txt").write_bytes(data)
+
+    def limit(self, seconds):
+        """So many, or None (for ever) where deadlines do not count."""
+        return seconds if self.args.deadlines else None
 
     def new_path(self, kind):
         self.count += 1

@@ -67,7 +67,8 @@ struct MachineFacts {
   std::optional<PinnedPlan> plan;  // where one was given
 };
 
-// Asks them all but for a plan, in 15 s at most. REQUIRES: this process has no other threads.
+// Asks them all but for a plan, in 15 s at most (ZEROPLAN_DOCTOR_SECONDS in the environment:
+// three times that). REQUIRES: this process has no other threads.
 MachineFacts QueryMachine(const std::string& folder);
 
 }  // namespace zeroplan

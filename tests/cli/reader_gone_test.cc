@@ -6,15 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"
+#include "tests/patience.h"
 
 namespace zeroplan {
 namespace {
@@ -113,9 +112,7 @@ TEST_CASE("a reader that goes away: a run goes on, its process and its launcher"
         work.Train("--save " + out + " --metrics " + out + ".jsonl" + more) + "; echo $? >" + out +
         ".rc) 2>&1 | head -n 1 >/dev/null";
     REQUIRE(std::system(command.c_str()) == 0);
-    for (int i = 0; i < 1000 && ReadWhole(out + ".rc").empty(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+    Await([&] { return !ReadWhole(out + ".rc").empty(); });
     CHECK(ReadWhole(out + ".rc") == "0\n");
     CHECK(Has(ReadWhole(out + ".jsonl"), R"("event":"end")"));
     CHECK(RunZeroplan("checkpoint verify " + out).exit_code == 0);

@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "core/base/files.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/paths.h"
+#include "tests/patience.h"
 #include "tests/run_metrics.h"
 
 namespace zeroplan {
@@ -23,8 +25,8 @@ constexpr int kSteps = 300;
 
 class RunFolder : public Workspace {
  public:
-  std::string Train(const std::string& more) const {
-    return Workspace::Train("--backend cpu --stage 2 --gpus 2 " + more, kSteps);
+  std::string Train(const std::string& more, int steps = kSteps) const {
+    return Workspace::Train("--backend cpu --stage 2 --gpus 2 " + more, steps);
   }
   std::string Weights(const std::string& run) const {
     return ReadWhole(path(run + "/model.safetensors"));
@@ -61,9 +63,10 @@ class Supervised {
     const std::string children = ReadWhole(task + "/children");
     return children.empty() ? -1 : std::stoi(children);
   }
-  // Kills the child, another one than `but`, as soon as it is there and `now` says so.
+  // Kills the child, another one than `but`, as soon as it is there and `now` says so. 0 if the run
+  // was over before this process came to it.
   pid_t KillChild(pid_t but, const std::function<bool()>& now) {
-    for (int turn = 0; turn < 20'000; ++turn) {
+    while (!HasEnded(pid_)) {
       Read();
       const pid_t child = Child();
       if (child > 0 && child != but && now()) {
@@ -72,8 +75,7 @@ class Supervised {
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    FAIL("nothing to kill");
-    return -1;
+    return 0;
   }
   int End() {
     int status = 0;
@@ -109,12 +111,21 @@ TEST_CASE("a run that is killed goes on by itself, bit for bit") {
   const std::string weights = folder.Weights("plain");
   REQUIRE(!weights.empty());
 
-  Supervised run(folder.Train("--save-every 30 --restarts 3 --metrics " + folder.path("m.jsonl") +
-                              " --save " + folder.path("killed")));
+  std::optional<Supervised> started;
   // Before anything is saved, and after two and five checkpoints.
-  pid_t killed = run.KillChild(-1, [] { return true; });
-  killed = run.KillChild(killed, [&] { return run.Said("step-00000060"); });
-  killed = run.KillChild(killed, [&] { return run.Said("step-00000150"); });
+  const auto killed_thrice = [&] {
+    fs::remove_all(folder.path("killed"));
+    fs::remove(folder.path("m.jsonl"));
+    started.emplace(folder.Train("--save-every 30 --restarts 3 --metrics " +
+                                 folder.path("m.jsonl") + " --save " + folder.path("killed")));
+    pid_t killed = started->KillChild(-1, [] { return true; });
+    for (const char* saved : {"step-00000060", "step-00000150"}) {
+      if (killed != 0) killed = started->KillChild(killed, [&] { return started->Said(saved); });
+    }
+    return killed != 0;
+  };
+  Await(killed_thrice);
+  Supervised& run = *started;
   const int code = run.End();
   CAPTURE(run.text());
   CHECK(code == 0);
@@ -136,9 +147,16 @@ TEST_CASE("a run that is killed goes on by itself, bit for bit") {
 
 TEST_CASE("restarts end, and so does what they are for") {
   const RunFolder folder;
-  Supervised run(folder.Train("--save-every 30 --restarts 1 --save " + folder.path("out")));
-  const pid_t first = run.KillChild(-1, [] { return true; });
-  run.KillChild(first, [&] { return run.Said("step-00000060"); });
+  std::optional<Supervised> started;
+  const auto killed_twice = [&] {
+    fs::remove_all(folder.path("out"));
+    started.emplace(folder.Train("--save-every 30 --restarts 1 --save " + folder.path("out")));
+    const pid_t first = started->KillChild(-1, [] { return true; });
+    return first != 0 &&
+           started->KillChild(first, [&] { return started->Said("step-00000060"); }) != 0;
+  };
+  Await(killed_twice);
+  Supervised& run = *started;
   CHECK(run.End() == 4);
   CAPTURE(run.text());
   CHECK(run.Said("all 1 restarts are used up"));
@@ -146,12 +164,9 @@ TEST_CASE("restarts end, and so does what they are for") {
   CHECK(RunZeroplan(folder.Train("--resume --save " + folder.path("out"))).exit_code == 0);
 
   // Asked to stop, it stops.
-  Supervised stopped(folder.Train("--save-every 30 --restarts 3 --save " + folder.path("stopped")));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!fs::exists(folder.path("stopped/checkpoints/latest")) &&
-         std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  Supervised stopped(
+      folder.Train("--save-every 30 --restarts 3 --save " + folder.path("stopped"), 10'000'000));
+  Await([&] { return fs::exists(folder.path("stopped/checkpoints/latest")); });
   kill(stopped.pid(), SIGTERM);
   CHECK(stopped.End() == 130);
   CAPTURE(stopped.text());
@@ -190,18 +205,23 @@ TEST_CASE("torchrun's restarts resume a run bit for bit") {
            std::to_string(restart);
   };
   const std::string train = folder.Train("--save-every 30 --resume --save " + folder.path("out"));
-  for (int restart = 0; restart < 2; ++restart) {
-    Supervised run(train, environment(restart));
-    const int want = 60 + 90 * restart;
-    const std::string name = "step-00000" + std::to_string(1000 + want).substr(1);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!fs::exists(folder.path("out/checkpoints/" + name)) &&
-           std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto killed_twice = [&] {
+    fs::remove_all(folder.path("out"));
+    for (int restart = 0; restart < 2; ++restart) {
+      Supervised run(train, environment(restart));
+      const int want = 60 + 90 * restart;
+      const std::string name = "step-00000" + std::to_string(1000 + want).substr(1);
+      Await([&] {
+        return HasEnded(run.pid()) || fs::exists(folder.path("out/checkpoints/" + name));
+      });
+      kill(run.pid(), SIGKILL);
+      const int code = run.End();
+      if (code == 0) return false;  // it was over before this process came to kill it
+      CHECK(code == 1000 + SIGKILL);
     }
-    kill(run.pid(), SIGKILL);
-    CHECK(run.End() == 1000 + SIGKILL);
-  }
+    return true;
+  };
+  Await(killed_twice);
   Supervised last(train, environment(2));
   CHECK(last.End() == 0);
   CAPTURE(last.text());

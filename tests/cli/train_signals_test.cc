@@ -6,12 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
@@ -35,6 +33,7 @@ class Started {
     execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     _exit(127);
   }
+  pid_t pid() const { return pid_; }
   void Signal(int signal) const { kill(pid_, signal); }
   // Its exit code; -1 if a signal has ended it.
   int Wait() const {
@@ -47,15 +46,6 @@ class Started {
   pid_t pid_;
 };
 
-// Once the run has taken steps, or has had half a minute to.
-bool HasSteps(const std::string& metrics) {
-  for (int i = 0; i < 3000; ++i) {
-    if (!LossesByStep(metrics).empty()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 constexpr int kForEver = 10'000'000;
 
 TEST_CASE("train: a terminal that goes away stops the run after its step, saved") {
@@ -63,7 +53,7 @@ TEST_CASE("train: a terminal that goes away stops the run after its step, saved"
   const std::string arguments =
       work.Train("--save " + work.path("out") + " --metrics " + work.path("m.jsonl"), kForEver);
   const Started run(arguments, work.path("err"));
-  REQUIRE(HasSteps(work.path("m.jsonl")));
+  REQUIRE(HasSteps(run.pid(), work.path("m.jsonl")));
   run.Signal(SIGHUP);
   run.Signal(SIGHUP);
   CHECK(run.Wait() == 130);
@@ -75,7 +65,7 @@ TEST_CASE("train: with nohup a hang-up changes nothing") {
   const Workspace work;
   const Started run(work.Train("--metrics " + work.path("m.jsonl"), 500), work.path("err"),
                     "trap '' HUP; ");
-  REQUIRE(HasSteps(work.path("m.jsonl")));
+  REQUIRE(HasSteps(run.pid(), work.path("m.jsonl")));
   run.Signal(SIGHUP);
   CHECK(run.Wait() == 0);
 }
@@ -87,7 +77,7 @@ TEST_CASE("train: data that is cut during the run ends it with the file's name")
   const Started run("train --model " + work.path("config.json") + " --data " + data +
                         " --threads 1 --steps 10000000 --metrics " + work.path("m.jsonl"),
                     work.path("err"));
-  REQUIRE(HasSteps(work.path("m.jsonl")));
+  REQUIRE(HasSteps(run.pid(), work.path("m.jsonl")));
   fs::resize_file(data, 5000);
   CHECK(run.Wait() == 4);
   CHECK(Has(ReadWhole(work.path("err")), "zeroplan: " + data + ": was cut short"));
@@ -110,7 +100,7 @@ TEST_CASE("train: pipes and devices in the place of files are refused at once") 
   REQUIRE(RunZeroplan(work.Train("--save " + out, 5)).exit_code == 0);
   REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const auto refused = [&](const std::string& arguments, const char* why) {
-    const RunResult run = RunProgram("zeroplan", arguments, "ZEROPLAN_NO_DETECT=1 timeout 20");
+    const RunResult run = RunZeroplan(arguments);
     CHECK(run.exit_code == 2);
     return Has(run.err, why);
   };
@@ -129,7 +119,7 @@ TEST_CASE("train: pipes and devices in the place of files are refused at once") 
     CAPTURE(file.string());
     fs::rename(file, work.path("kept"));
     REQUIRE(mkfifo(file.c_str(), 0600) == 0);
-    const RunResult run = RunProgram("zeroplan", verify, "ZEROPLAN_NO_DETECT=1 timeout 20");
+    const RunResult run = RunZeroplan(verify);
     CHECK(run.exit_code == 2);
     CHECK((run.out.find("not a regular file") != std::string::npos ||
            run.out.find("is a pipe or a device") != std::string::npos));

@@ -1,9 +1,14 @@
 // A folder with a model's config for runs of `zeroplan train`, gone with the object.
 #pragma once
 
+#include <sys/wait.h>
+
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "tests/paths.h"
+#include "tests/run_metrics.h"
 #include "tests/temp_dir.h"
 #include "tests/tiny_config.h"
 
@@ -26,5 +31,21 @@ class Workspace {
  private:
   TempDir root_;
 };
+
+// Whether that child has ended; it still has to be waited for.
+inline bool HasEnded(pid_t child) {
+  siginfo_t ended{};
+  return waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         ended.si_pid == child;
+}
+
+// Waits until the run has taken steps. False if it ended before.
+inline bool HasSteps(pid_t run, const std::string& metrics) {
+  while (LossesByStep(metrics).empty()) {
+    if (HasEnded(run)) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
 
 }  // namespace zeroplan

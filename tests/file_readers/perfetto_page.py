@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-LOAD_SECONDS = 120  # for Chromium, the page and one trace
+LOAD_SECONDS = 3600  # for Chromium, the page and one trace: only what hangs takes as long
 
 
 class Missing(Exception):
@@ -108,7 +108,7 @@ class Perfetto:
     def __exit__(self, *_):
         os.close(self.to)  # at which Chromium ends
         try:
-            self.chromium.wait(timeout=10)
+            self.chromium.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self.chromium.kill()
             self.chromium.wait()

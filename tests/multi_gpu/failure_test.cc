@@ -11,34 +11,30 @@
 namespace zeroplan {
 namespace {
 
-using std::chrono::seconds;
-
 constexpr int kEndless = 1'000'000;  // steps
-constexpr seconds kStartLimit{60};
 
-// A run whose rank `victim` gets `signal` after its first step, and which has to have ended within
-// `limit`, all its ranks with it. What it printed.
-std::string OutputAfter(int signal, size_t victim, const std::string& choice, seconds limit) {
+// A run whose rank `victim` gets `signal` after its first step, and which has to end, all its
+// ranks with it. What it printed.
+std::string OutputAfter(int signal, size_t victim, const std::string& choice) {
   const TrainingFolder folder;
   GpuTraining run(folder.Train("signalled", choice, kEndless), folder.path("log"));
-  const bool started = run.AwaitOutput("step ", kStartLimit);
+  const bool started = run.AwaitOutput("step ");
   CAPTURE(run.output());
   REQUIRE(started);
   const std::vector<pid_t> ranks = run.Ranks();
   REQUIRE(ranks.size() == 2);
   kill(ranks[victim], signal);
-  const int code = run.Wait(limit);
+  const int code = run.Wait();
   CAPTURE(run.output());
   CHECK(code == static_cast<int>(ExitCode::kRuntime));
   for (const pid_t rank : ranks) CHECK(kill(rank, 0) != 0);  // none lives on
   return run.output();
 }
 
-TEST_CASE("one rank's death ends the run everywhere within 30 s, named") {
+TEST_CASE("one rank's death ends the run everywhere, named") {
   for (const size_t victim : {size_t{0}, size_t{1}}) {
     CAPTURE(victim);
-    const std::string output =
-        OutputAfter(SIGKILL, victim, "--gpus 2 --stage 3 --micro-batch 4", seconds(30));
+    const std::string output = OutputAfter(SIGKILL, victim, "--gpus 2 --stage 3 --micro-batch 4");
     CAPTURE(output);
     CHECK(output.find("rank " + std::to_string(victim)) != std::string::npos);
     CHECK(output.find("bug in zeroplan") == std::string::npos);
@@ -48,9 +44,8 @@ TEST_CASE("one rank's death ends the run everywhere within 30 s, named") {
 TEST_CASE("a stopped rank ends the run everywhere, named") {
   for (const size_t victim : {size_t{0}, size_t{1}}) {
     CAPTURE(victim);
-    // 20 s of silence, then the limit of ranks that are stuck, then the launcher's patience.
-    const std::string output =
-        OutputAfter(SIGSTOP, victim, "--gpus 2 --stage 2 --micro-batch 4", seconds(75));
+    // After 20 s of silence, the limit of ranks that are stuck, and the launcher's patience.
+    const std::string output = OutputAfter(SIGSTOP, victim, "--gpus 2 --stage 2 --micro-batch 4");
     CAPTURE(output);
     CHECK(output.find("rank " + std::to_string(victim) + ": lost") != std::string::npos);
   }
@@ -66,10 +61,10 @@ TEST_CASE("a rank that does not come to a collective is named once the step's ti
   GpuTraining run(
       folder.Train("stuck", "--gpus 2 --stage 3 --micro-batch 4 --step-timeout 20", kEndless),
       folder.path("log"));
-  const bool started = run.AwaitOutput("step ", kStartLimit);
+  const bool started = run.AwaitOutput("step ");
   CAPTURE(run.output());
   REQUIRE(started);
-  const int code = run.Wait(seconds(110));
+  const int code = run.Wait();
   CAPTURE(run.output());
   CHECK(code == static_cast<int>(ExitCode::kRuntime));
   CHECK(run.output().find("rank 0 holds it up: it is between two calls of the engine") !=
@@ -88,22 +83,22 @@ TEST_CASE("Ctrl-C and SIGTERM save and exit 130; the run goes on as if uninterru
     int done = 0;
     {
       GpuTraining run(folder.Train("stopped", saved, kEndless), folder.path("log"));
-      const bool started = run.AwaitOutput("step ", kStartLimit);
+      const bool started = run.AwaitOutput("step ");
       CAPTURE(run.output());
       REQUIRE(started);
       run.Signal(signal);
-      CHECK(run.Wait(seconds(30)) == 130);
+      CHECK(run.Wait() == 130);
       CAPTURE(run.output());
       const auto losses = folder.Losses("stopped");
       REQUIRE(!losses.empty());
       done = losses.rbegin()->first;
     }
     GpuTraining more(folder.Train("stopped", saved, done + 10), folder.path("more.log"));
-    const int more_code = more.Wait(seconds(60));
+    const int more_code = more.Wait();
     CAPTURE(more.output());
     REQUIRE(more_code == 0);
     GpuTraining control(folder.Train("control", layout, done + 10), folder.path("control.log"));
-    const int control_code = control.Wait(seconds(120));
+    const int control_code = control.Wait();
     CAPTURE(control.output());
     REQUIRE(control_code == 0);
     CHECK(folder.Losses("stopped") == folder.Losses("control"));

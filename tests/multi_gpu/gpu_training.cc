@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -23,7 +24,6 @@
 namespace zeroplan {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 constexpr auto kTurn = std::chrono::milliseconds(20);
@@ -79,7 +79,7 @@ Curve StageZeroAlone(const TrainingFolder& folder, const std::string& dtype, int
                                    " --dtype " + dtype + folder.SaveOptions(name),
                                steps),
                   folder.path(name + ".log"));
-  const int code = run.Wait(std::chrono::seconds(120));
+  const int code = run.Wait();
   CAPTURE(run.output());
   REQUIRE(code == 0);
   const Curve curve{folder.Losses(name), folder.Moments(name)};
@@ -124,21 +124,17 @@ bool GpuTraining::Ended() {
   return ended_;
 }
 
-int GpuTraining::Wait(std::chrono::seconds limit) {
-  for (const auto end = Clock::now() + limit; !Ended();) {
-    if (Clock::now() > end) return -1;
-    std::this_thread::sleep_for(kTurn);
-  }
+int GpuTraining::Wait() {
+  while (!Ended()) std::this_thread::sleep_for(kTurn);
   return WIFEXITED(status_) ? WEXITSTATUS(status_) : -1 - WTERMSIG(status_);
 }
 
-bool GpuTraining::AwaitOutput(const std::string& text, std::chrono::seconds limit) {
-  for (const auto end = Clock::now() + limit; Clock::now() < end;) {
-    if (output().find(text) != std::string::npos) return true;
+bool GpuTraining::AwaitOutput(const std::string& text) {
+  while (output().find(text) == std::string::npos) {
     if (Ended()) return output().find(text) != std::string::npos;
     std::this_thread::sleep_for(kTurn);
   }
-  return false;
+  return true;
 }
 
 std::string GpuTraining::output() const { return ReadWhole(log_); }

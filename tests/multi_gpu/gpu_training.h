@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,10 +50,10 @@ class GpuTraining {
   GpuTraining(const GpuTraining&) = delete;
   GpuTraining& operator=(const GpuTraining&) = delete;
 
-  // The exit code; -1 after `limit`, -1 - signal where one ended it.
-  int Wait(std::chrono::seconds limit);
-  // Until `text` is in the log; false after `limit` or if the process ended without it.
-  bool AwaitOutput(const std::string& text, std::chrono::seconds limit);
+  // The exit code, or -1 - signal where one ended it.
+  int Wait();
+  // Until `text` is in the log; false if the process ended without it.
+  bool AwaitOutput(const std::string& text);
   std::string output() const;
   void Signal(int signal) const;
   // Processes that it has started: the ranks, in the order of starting.

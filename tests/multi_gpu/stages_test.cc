@@ -16,8 +16,6 @@
 namespace zeroplan {
 namespace {
 
-using std::chrono::seconds;
-
 constexpr int kSteps = 20;
 constexpr int kGlobalBatch = kReferenceBatch;
 
@@ -111,7 +109,7 @@ struct Reference {
 
 void CheckRun(const Reference& reference, const std::string& name, GpuTraining& run) {
   CAPTURE(name);
-  const int code = run.Wait(seconds(120));
+  const int code = run.Wait();
   CAPTURE(run.output());
   REQUIRE(code == 0);
   const double loss = Farthest(reference.folder.Losses(name), reference.curve.losses);

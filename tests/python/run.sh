@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Usage: run.sh SOURCE BUILD. Builds the wheel of SOURCE with the library and programs of BUILD, installs it
-# into a fresh virtual environment, and uses it there (test_package.py). What pip needs for that, and
-# pandas, is kept under BUILD/python_test. Exit code 77: not run.
+# Usage: run.sh SOURCE BUILD [TESTS]. Builds the wheel of SOURCE with the library and programs of BUILD, installs it
+# into a fresh virtual environment, and uses it there (test_package.py; TESTS: of its class Package (which is the default) or Timing).
+# What pip needs for that, and pandas, is kept under BUILD/python_test. Exit code 77: not run.
 set -euo pipefail
-source=$1 build=$2
+source=$1 build=$2 tests=${3:-Package}
 folder=$build/python_test
 here=$(cd "$(dirname "$0")" && pwd)
 skip() { echo "skipped: $1"; exit 77; }
@@ -29,4 +29,4 @@ PATH=$folder/tools/bin:$PATH "$folder/tools/bin/python" -m pip wheel -q --no-dep
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip install -q --no-index --no-deps "$folder"/wheel/*.whl
 cd "$folder"
-ZEROPLAN_NO_DETECT=1 "$folder/venv/bin/python" "$here/test_package.py" --pandas "$folder/pandas" -v
+ZEROPLAN_NO_DETECT=1 "$folder/venv/bin/python" "$here/test_package.py" --pandas "$folder/pandas" -v "$tests"

@@ -107,7 +107,7 @@ def chromium(program, arguments, profile):
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                "--allow-file-access-from-files", "--enable-logging=stderr", "--force-device-scale-factor=1",
                f"--user-data-dir={profile}"] + arguments
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return done.stdout, console
 

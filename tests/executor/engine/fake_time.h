@@ -19,8 +19,8 @@ class FakeTime {
       return std::chrono::steady_clock::time_point(time_.load());
     };
   }
-  // In steps that the watch does not take for those of a process that was stopped, each of which it sees.
-  // REQUIRES: a watch looks.
+  // In steps that the watch does not take for those of a process that was stopped, each of which it
+  // sees. REQUIRES: a watch looks.
   void Pass(std::chrono::milliseconds time) {
     for (auto left = time; left.count() > 0; left -= kStep) {
       time_ = time_.load() + std::min(left, kStep);
