@@ -3,7 +3,7 @@
 the usual builds compile it with, so that a missing include or a name of a neighbour's is seen. Warnings
 are errors. CUDA sources are left out.
 
-    scripts/compile_alone.py                  # all files; eight minutes of a processor... see below
+    scripts/compile_alone.py                  # all files: 11 minutes of processor time
     scripts/compile_alone.py --since COMMIT   # files that differ from it, and those that include such
     scripts/compile_alone.py core/base/*.cc   # these
 """
