@@ -6,11 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "cli/common/common_options.h"
-#include "cli/common/config_context.h"
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
-#include "cli/common/resolve.h"
 #include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
@@ -18,20 +14,24 @@
 #include "core/config/effective_values.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
+#include "machine/this_machine.h"
+#include "planner/request/fields.h"
+#include "planner/request/parse.h"
+#include "planner/request/resolve.h"
 #include "planner/schemas/schemas.h"
 
 namespace zeroplan {
 namespace {
 
 struct CheckOptions {
-  CommonOptions common;
+  Request common;
   std::string file;
   bool strict = false;
 };
 
 // `model`: set where the options give one.
 ReadContext Context(const CheckOptions& options, std::optional<ModelSpec>* model) {
-  const CommonOptions& common = options.common;
+  const Request& common = options.common;
   Assumptions assumptions;  // shown by none of the values below
   int64_t seq_len = ReadContext().seq_len, layers = 0;
   if (common.model.given()) {
@@ -138,16 +138,16 @@ void RegisterConfig(Command& app) {
       "run.json | zeroplan config check -");
   Command check = group.Add("check", "Errors, warnings and effective values of a DeepSpeed config");
   auto options = std::make_shared<CheckOptions>();
-  CommonOptions& common = options->common;
+  Request& common = options->common;
   check.Required("file", "FILE", "The config; - reads it from stdin", options->file);
   check.Flag(kNoGroup, "--strict", "Unknown keys of the top level are errors", options->strict);
-  AddModelOptions(check, common.model);
+  AddModelFields(check, common.model);
   check.Value({"Hardware", "--gpus", "COUNT", "GPUs in all, for the batch arithmetic (default 1)"},
               common.cluster.gpus, WholeIn<int>(1, kMaxGpus));
   check.Text({"Hardware", "--hw", "NAME|FILE",
               "Hardware profile, for precision \"auto\" (see 'zeroplan hw list')"},
              common.hardware.profile, ProfileNames);
-  AddBatchOptions(check, common.batch);
+  AddBatchFields(check, common.batch);
   check.Run([options] { Check(*options); });
   AddSchemaCommand(group);
 }

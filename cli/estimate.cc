@@ -4,15 +4,17 @@
 #include <memory>
 
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/common/report_option.h"
-#include "cli/estimate_request.h"
 #include "cli/programs/app.h"
+#include "cli/runtime_estimate.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
+#include "machine/this_machine.h"
 #include "planner/report/report.h"
+#include "planner/request/estimate_request.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -32,9 +34,8 @@ the profile's rates. Nothing here needs a GPU. Exit code 0 even if nothing fits.
 enum class Format : uint8_t { kTable, kJson, kCsv };
 
 struct EstimateOptions {
-  CommonOptions common;
-  RuntimeOptions runtime;
-  Option<Format> format;
+  Request common;
+  Given<Format> format;
   std::string output, trace, report;
 };
 
@@ -52,7 +53,7 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 
 void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
-  if (options.runtime.IsOther()) {
+  if (options.common.runtime.IsOther()) {
     if (format == Format::kCsv) ThrowUsage("--format: csv is of zeroplan's own runtime; use json");
     if (!options.trace.empty()) {
       ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
@@ -61,14 +62,14 @@ void RunEstimate(const EstimateOptions& options) {
       ThrowUsage("--report: {}: the page is of zeroplan's own runtime; leave it or --runtime out",
                  options.report);
     }
-    RunRuntimeEstimate(options.runtime, options.common, format == Format::kJson, options.output);
+    RunRuntimeEstimate(options.common, format == Format::kJson, options.output);
     return;
   }
   Assumptions assumptions;
-  const CommonOptions& common = options.common;
+  const Request& common = options.common;
   CheckWritable(
       {{"--output", options.output}, {"--trace", options.trace}, {"--report", options.report}});
-  const EstimateRequest request(common, assumptions);
+  const ResolvedEstimate request(common, assumptions);
   const EstimateInputs& inputs = request.inputs();
   if (!options.trace.empty()) WriteTrace(inputs, options.trace);
   const LongWork work(fmt::format("Lowering {} choices", inputs.setups.size()), /*at_once=*/true);
@@ -97,7 +98,8 @@ void RegisterEstimate(Command& app) {
   Command command =
       app.Add("estimate", "Memory and step time of every ZeRO stage and offload choice");
   command.Footer(kEstimateFooter);
-  AddEstimateInputs(command, options->common, options->runtime);
+  options->common.hardware.find = FindThisMachine;
+  AddEstimateFields(command, options->common);
   command.Value({"Output", "--format", "table|json|csv",
                  "table for people; json (schema zeroplan.estimate/1) and csv for programs, in "
                  "bytes (default table)"},

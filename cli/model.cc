@@ -4,13 +4,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/common/common_options.h"
-#include "cli/common/known_names.h"
 #include "cli/common/output.h"
 #include "cli/programs/app.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "core/model/param_table.h"
+#include "planner/request/fields.h"
 
 namespace zeroplan {
 namespace {
@@ -110,7 +109,7 @@ void RegisterModel(Command& app) {
   Command group = app.AddGroup("model", "The model shapes zeroplan knows");
   group.Footer("Examples:\n  zeroplan model list\n  zeroplan model show gpt2-xl");
   Command list = group.Add("list", "Presets, with where their shapes come from");
-  auto list_format = std::make_shared<Option<OutputFormat>>();
+  auto list_format = std::make_shared<Given<OutputFormat>>();
   AddFormatOption(list, "schema zeroplan.models/1", *list_format);
   list.Run([list_format] {
     if (*list_format == OutputFormat::kJson) return WriteOutput("", ModelsJson());
@@ -118,7 +117,7 @@ void RegisterModel(Command& app) {
   });
   Command show = group.Add("show", "Dimensions and tensors of one model");
   auto name = std::make_shared<std::string>();
-  auto format = std::make_shared<Option<OutputFormat>>();
+  auto format = std::make_shared<Given<OutputFormat>>();
   AddFormatOption(show, "schema zeroplan.model/1, with every tensor", *format);
   show.Required("model", "NAME|FILE|DIR",
                 "A preset, a Hugging Face config.json, or a folder with one", *name, KnownModels);

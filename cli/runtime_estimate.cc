@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
-#include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/config/reader_defaults.h"
 #include "planner/report/report_text.h"
+#include "planner/request/parse.h"
+#include "planner/request/resolve.h"
 #include "planner/runtimes/runtime_estimate.h"
 
 namespace zeroplan {
@@ -50,10 +50,10 @@ constexpr UnknownKey kUnknownKeys[] = {
     {"", "compile", "null"},
 };
 
-std::string Asked(const RuntimeOptions& options) { return "--runtime " + options.runtime.text; }
+std::string Asked(const RuntimeFields& options) { return "--runtime " + options.runtime.text; }
 
 // Stages 2 and 3, parameters and optimizer in one place, unless the options say otherwise.
-std::vector<TrainSetup> ResolveFsdp2Setups(const CommonOptions& common, const ModelSpec& model,
+std::vector<TrainSetup> ResolveFsdp2Setups(const Request& common, const ModelSpec& model,
                                            const HardwareProfile& hardware, int gpus,
                                            Assumptions& assumptions) {
   ChoiceSpace otherwise;
@@ -70,7 +70,7 @@ std::vector<TrainSetup> ResolveFsdp2Setups(const CommonOptions& common, const Mo
   return together.empty() ? setups : together;
 }
 
-std::vector<TrainSetup> ResolveDeepSpeedSetups(const CommonOptions& common, const ModelSpec& model,
+std::vector<TrainSetup> ResolveDeepSpeedSetups(const Request& common, const ModelSpec& model,
                                                const HardwareProfile& hardware, int gpus,
                                                const std::string& asked, Assumptions& assumptions) {
   if (!common.config.empty()) {
@@ -114,34 +114,11 @@ std::optional<TorchMachine> MachineOf(const HardwareProfile& hardware, const Clu
 
 }  // namespace
 
-bool RuntimeOptions::IsOther() const {
-  const bool other = runtime && *runtime != RuntimeKind::kZeroplan;
-  if (compile && !other) {
-    ThrowUsage(
-        "--compile: has no effect on zeroplan's own executor; add --runtime deepspeed or "
-        "leave it out");
-  }
-  return other;
-}
-
-void AddRuntimeOptions(Command& command, RuntimeOptions& options, const char* whose) {
-  const char* group = "Runtime";
-  command.Value({group, "--runtime", "zeroplan|deepspeed|fsdp2",
-                 fmt::format("{}: zeroplan's own executor's (default), or another program's "
-                             "(docs/runtimes.md)",
-                             whose)},
-                options.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
-  command.Value({group, "--compile", "layers|all",
-                 "Under torch.compile: layers, or the loss too (default nothing; with --runtime "
-                 "deepspeed or fsdp2)"},
-                options.compile, WordIn<CompileKind>({"layers", "all"}));
-}
-
-TorchCompile CompileOf(const RuntimeOptions& options) {
+TorchCompile CompileOf(const RuntimeFields& options) {
   return {options.compile.has_value(), options.compile == CompileKind::kAll};
 }
 
-void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const CommonOptions& common) {
+void RefuseForRuntime(OtherRuntime runtime, const std::string& asked, const Request& common) {
   if (common.deterministic) {
     ThrowUsage("--deterministic: not modelled with {}; leave it out", asked);
   }
@@ -193,8 +170,8 @@ void RefuseUnfusedAttention(const ModelSpec& model, Dtype dtype, const HardwareP
       asked, hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype));
 }
 
-void RunRuntimeEstimate(const RuntimeOptions& options, const CommonOptions& common, bool json,
-                        const std::string& output) {
+void RunRuntimeEstimate(const Request& common, bool json, const std::string& output) {
+  const RuntimeFields& options = common.runtime;
   const bool fsdp2 = *options.runtime == RuntimeKind::kFsdp2;
   const std::string asked = Asked(options);
   RefuseForRuntime(fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed, asked, common);

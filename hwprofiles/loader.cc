@@ -24,7 +24,7 @@ std::string ReadFile(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
     ThrowUsage(
-        "--hw: cannot read \"{}\"; give a built-in name (see 'zeroplan hw list') or a readable "
+        "@@hw: cannot read \"{}\"; give a built-in name (see 'zeroplan hw list') or a readable "
         ".json "
         "file",
         path);
@@ -83,7 +83,7 @@ std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
 HardwareProfile LoadProfile(const std::string& name_or_file) {
   const std::string_view text = EmbeddedText("profiles", name_or_file);
   if (!text.empty()) return ParseProfile(text, "built in");
-  if (!LooksLikePath(name_or_file)) FailName("--hw", name_or_file, ProfileNames());
+  if (!LooksLikePath(name_or_file)) FailName("@@hw", name_or_file, ProfileNames());
   return ParseProfile(ReadFile(name_or_file), name_or_file);
 }
 

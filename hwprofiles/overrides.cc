@@ -13,8 +13,8 @@
 namespace zeroplan {
 namespace {
 
-constexpr std::string_view kNetworkOption = "--network";
-constexpr std::string_view kLinkOption = "--intra-node-bandwidth";
+constexpr std::string_view kNetworkOption = "@@network";
+constexpr std::string_view kLinkOption = "@@intra_node_bandwidth";
 
 // The count before "x" in "8x400Gb", which is cut off; 1 where there is none.
 int TakeCount(std::string_view& rate) {

@@ -203,6 +203,13 @@ struct HardwareProfile {
   bool operator==(const HardwareProfile&) const = default;
 };
 
+// What was found where nobody named a profile, and what is to be said of it.
+struct FoundMachine {
+  std::optional<HardwareProfile> profile;  // absent: no machine that is known
+  int gpus = 0;                            // with a profile
+  std::vector<std::string> assumed, notes;
+};
+
 // `runtime` bytes of one GPU among `world_size`. Between two entries linear in log2(world_size),
 // since rings and trees of communicators grow with the logarithm or not at all; outside them the
 // nearest.

@@ -21,7 +21,7 @@ struct DiskQuestion {
   // Each way, at most, and what the blocks under way still take. With a limit blocks are smaller,
   // and where the page cache cannot be passed each is written out before the next.
   double seconds = std::numeric_limits<double>::infinity();
-  std::string option = "--nvme-path";  // that names the folder, for messages
+  std::string option = "@@nvme_path";  // that names the folder, for messages
 };
 
 // Writes a file in the folder and reads it back, from several threads, past the page cache where

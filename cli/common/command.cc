@@ -6,19 +6,10 @@
 
 #include "core/base/error.h"
 #include "core/base/terminal.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
-
-struct Added {
-  OptionInfo info;
-  std::string name;  // for messages: "--output" of "-o,--output"
-  std::string text;
-  const CLI::Option* option;
-  std::function<void(const std::string&, std::string_view)> take;
-
-  bool given() const { return option->count() > 0; }
-};
 
 // An empty value would read as "not given": a shell variable that is not set, most often.
 std::string RefuseEmpty(const std::string& value) {
@@ -48,19 +39,6 @@ std::vector<std::string> SplitNames(const std::string& names) {
   return split;
 }
 
-void RefuseDecided(const std::deque<Added>& options) {
-  for (const Added& decided : options) {
-    if (!decided.given()) continue;
-    for (const std::string_view name : decided.info.decided_by) {
-      const auto decider = std::find_if(options.begin(), options.end(),
-                                        [&](const Added& option) { return option.name == name; });
-      if (decider == options.end() || !decider->given()) continue;
-      ThrowUsage("{}: {} is not allowed with {}, which decides it; leave one of the two out",
-                 decided.name, decided.text, name);
-    }
-  }
-}
-
 }  // namespace
 
 size_t HelpNameColumns() { return std::min<size_t>(30, PageColumns() * 3 / 8); }
@@ -68,7 +46,8 @@ size_t HelpNameColumns() { return std::min<size_t>(30, PageColumns() * 3 / 8); }
 struct Command::State {
   CLI::App* app;
   std::shared_ptr<CommandDescription> description;
-  std::deque<Added> options;  // CLI11 writes into their texts
+  std::deque<AddedField> options;          // CLI11 writes into their texts
+  std::vector<const CLI::Option*> parsed;  // one each
   bool no_progress = false;
 
   void Describe(const char* group, const std::string& names, const char* type,
@@ -82,8 +61,8 @@ struct Command::State {
 };
 
 Command::Command(CLI::App& app)
-    : state_(
-          std::make_shared<State>(State{&app, std::make_shared<CommandDescription>(), {}, false})) {
+    : state_(std::make_shared<State>(
+          State{&app, std::make_shared<CommandDescription>(), {}, {}, false})) {
   state_->description->name = app.get_name();
   state_->description->help = app.get_description();
   if (const CLI::Option* option = app.get_help_ptr()) {
@@ -140,11 +119,12 @@ void Command::Words(const char* name, const char* type, const std::string& help,
 }
 
 void Command::Flag(const char* group, const char* name, const std::string& help, bool& value) {
-  state_->app->add_flag(name, value, BreakHelp(help))->group(group);
-  state_->Describe(group, name, "", help, {});
+  const std::string named = NameFields(name), helps = NameFields(help);
+  state_->app->add_flag(named, value, BreakHelp(helps))->group(group);
+  state_->Describe(group, named, "", helps, {});
 }
 
-void Command::List(const OptionInfo& info, bool required, char separator,
+void Command::List(const FieldInfo& info, bool required, char separator,
                    std::vector<std::string>& values, KnownNames known) {
   CLI::Option* option = state_->app->add_option(info.name, values, BreakHelp(info.help));
   option->type_name(info.type)->group(info.group)->required(required);
@@ -153,29 +133,21 @@ void Command::List(const OptionInfo& info, bool required, char separator,
                    {.required = required, .several = true, .known = known});
 }
 
-void Command::Text(const OptionInfo& info, std::string& value, KnownNames known) {
-  Take(info, [&value](const std::string& text, std::string_view) { value = text; }, known);
-}
-
-void Command::Take(const OptionInfo& info,
-                   std::function<void(const std::string&, std::string_view)> take,
-                   KnownNames known) {
-  Added& added = state_->options.emplace_back();
-  added.info = info;
-  added.name = added.info.name;
-  added.name.erase(0, added.name.rfind(',') + 1);
-  added.take = std::move(take);
-  CLI::Option* option =
-      state_->app->add_option(added.info.name, added.text, BreakHelp(added.info.help));
+void Command::Take(AddedField field) {
+  field.name = NameFields(field.info.name);
+  const std::string help = NameFields(field.info.help);
+  AddedField& added = state_->options.emplace_back(std::move(field));
+  CLI::Option* option = state_->app->add_option(added.name, added.text, BreakHelp(help));
   option->type_name(added.info.type)->group(added.info.group);
   if (added.info.alone != nullptr) {
     option->expected(0, 1);
   } else if (!added.info.may_be_empty) {
     option->check(CLI::Validator(RefuseEmpty, ""));
   }
-  added.option = option;
-  state_->Describe(info.group, info.name, info.type, info.help,
-                   {.alone = info.alone != nullptr, .known = known});
+  state_->parsed.push_back(option);
+  state_->Describe(added.info.group, added.name, added.info.type, help,
+                   {.alone = added.info.alone != nullptr, .known = added.known});
+  added.name.erase(0, added.name.rfind(',') + 1);
 }
 
 std::shared_ptr<const CommandDescription> Command::description() const {
@@ -190,14 +162,18 @@ void Command::Progress(const char* group) {
 void Command::Run(std::function<void()> work) {
   state_->app->callback([state = state_, work = std::move(work)] {
     if (state->no_progress) ForbidProgress();
-    RefuseDecided(state->options);
-    for (const Added& option : state->options) {
-      if (!option.given()) continue;
-      const bool alone = option.info.alone != nullptr && option.text.empty();
-      option.take(alone ? option.info.alone : option.text, option.name);
+    for (size_t i = 0; i < state->parsed.size(); ++i) {
+      state->options[i].given = state->parsed[i]->count() > 0;
     }
+    ReadFields(state->options);
     work();
   });
+}
+
+void AddFormatOption(Command& command, const char* help, Given<OutputFormat>& format) {
+  command.Value({"Output", "--format", "text|json",
+                 fmt::format("text for people; json ({}) for programs (default text)", help)},
+                format, WordIn<OutputFormat>({"text", "json"}));
 }
 
 }  // namespace zeroplan

@@ -18,24 +18,6 @@ class App;
 
 namespace zeroplan {
 
-// The value of an option, and the text that it was given as, for messages. Empty: not given.
-template <typename T>
-struct Option : std::optional<T> {
-  std::string text;
-};
-
-struct OptionInfo {
-  const char* group;  // heading in the help
-  const char* name;   // "--gpus", or "-o,--output"
-  const char* type;   // what stands for the value in the help: "COUNT"
-  std::string help;   // says unit and default
-  // Options whose file decides this one: beside them it is refused.
-  std::vector<std::string_view> decided_by = {};
-  bool may_be_empty = false;  // else an empty text is refused
-  // What the option stands for where it is given without a value; null: it must have one.
-  const char* alone = nullptr;
-};
-
 // The heading of what belongs to no group.
 inline constexpr const char* kNoGroup = "Options";
 
@@ -44,9 +26,8 @@ inline constexpr const char* kNoGroup = "Options";
 size_t HelpNameColumns();
 
 // Options are read once, after the whole command line was seen to be sound and before the command
-// runs: what a config or a plan decides is refused first, then each text becomes a value, in the
-// order in which options were added. Whatever is given as reference must outlive the parsing.
-class Command {
+// runs (ReadFields). Whatever is given as reference must outlive the parsing.
+class Command : public FieldSink {
  public:
   explicit Command(CLI::App& app);
 
@@ -69,22 +50,12 @@ class Command {
   // What may be given without a name before it: words of any number.
   void Words(const char* name, const char* type, const std::string& help,
              std::vector<std::string>& values);
-  void Flag(const char* group, const char* name, const std::string& help, bool& value);
+  void Flag(const char* group, const char* name, const std::string& help, bool& value) override;
   // Several texts; `separator` 0: as several words.
-  void List(const OptionInfo& info, bool required, char separator, std::vector<std::string>& values,
+  void List(const FieldInfo& info, bool required, char separator, std::vector<std::string>& values,
             KnownNames known = nullptr);
 
-  // A text, or "" where it is not given.
-  void Text(const OptionInfo& info, std::string& value, KnownNames known = nullptr);
-  // `parse(text, name)` gives the value, or throws Error(kUsage) that names both and what is
-  // allowed (cli/common/parse.h).
-  template <typename T, typename Parse>
-  void Value(const OptionInfo& info, Option<T>& value, Parse parse) {
-    Take(info, [&value, parse](const std::string& text, std::string_view name) {
-      value.emplace(parse(text, name));
-      value.text = text;
-    });
-  }
+  void Take(AddedField field) override;
 
   // --no-progress, for a command that may take long; the line is shown unless it is given.
   void Progress(const char* group);
@@ -98,11 +69,12 @@ class Command {
  private:
   struct State;
 
-  // `take` gets the text, and the option's name for messages.
-  void Take(const OptionInfo& info, std::function<void(const std::string&, std::string_view)> take,
-            KnownNames known = nullptr);
-
   std::shared_ptr<State> state_;
 };
+
+enum class OutputFormat : uint8_t { kText, kJson };
+// --format text|json, for what is printed. `help` says what the JSON is: "schema
+// zeroplan.hw-list/1".
+void AddFormatOption(Command& command, const char* help, Given<OutputFormat>& format);
 
 }  // namespace zeroplan

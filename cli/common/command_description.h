@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace zeroplan {
+#include "planner/request/fields.h"
 
-// Names that a value may have and that shells complete: presets, profiles. Called when needed.
-using KnownNames = std::vector<std::string> (*)();
+namespace zeroplan {
 
 struct OptionDescription {
   std::string group;               // heading in the help

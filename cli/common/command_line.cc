@@ -71,37 +71,4 @@ void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
   ThrowUsage("{}\nRun '{} --help' for what is allowed.", what, path);
 }
 
-void ParseCommand(const char* name, const std::function<void(Command&)>& add,
-                  const std::vector<std::string>& words) {
-  CLI::App app("", "zeroplan");
-  app.set_help_flag();
-  Command root(app);
-  Command command = root.Add(name, "");
-  add(command);
-  command.Run([] {});
-  std::vector<std::string> reversed(words.rbegin(), words.rend());
-  reversed.emplace_back(name);
-  try {
-    app.parse(std::move(reversed));
-  } catch (const CLI::ParseError& error) {
-    ThrowParseError(app, error);
-  }
-}
-
-std::vector<ListedOption> ListOptions(const std::function<void(Command&)>& add) {
-  CLI::App app("", "zeroplan");
-  app.set_help_flag();
-  Command command(app);
-  add(command);
-  std::vector<ListedOption> listed;
-  for (const CLI::Option* option : app.get_options({})) {
-    std::string help = option->get_description();
-    std::replace(help.begin(), help.end(), '\n', ' ');
-    const bool flag = option->get_items_expected_max() == 0;
-    listed.push_back({"--" + option->get_lnames().front(), flag ? "" : option->get_type_name(),
-                      std::move(help)});
-  }
-  return listed;
-}
-
 }  // namespace zeroplan

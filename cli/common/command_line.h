@@ -1,11 +1,5 @@
-// Words to options, without a program around them.
+// What is wrong with a command line, in words.
 #pragma once
-
-#include <functional>
-#include <string>
-#include <vector>
-
-#include "cli/common/command.h"
 
 namespace CLI {
 class App;
@@ -21,18 +15,5 @@ namespace zeroplan {
 // Throws Error(kUsage) if a command was given that is none. REQUIRES: `app` was parsed, or parsing
 // it ended at --help.
 void ThrowUnknownCommand(const CLI::App& app);
-
-// Reads `words`, such as "--gpus=8", as the command `name` would that has the options that `add`
-// adds. Throws Error(kUsage) with the messages of that command.
-void ParseCommand(const char* name, const std::function<void(Command&)>& add,
-                  const std::vector<std::string>& words);
-
-struct ListedOption {
-  std::string name;  // "--gpus"
-  std::string type;  // "COUNT"; empty: a flag
-  std::string help;
-};
-// The options that `add` adds, in their order.
-std::vector<ListedOption> ListOptions(const std::function<void(Command&)>& add);
 
 }  // namespace zeroplan

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "cli/common/command.h"
-#include "cli/common/resolve.h"
 #include "planner/page/estimate_page.h"
+#include "planner/request/resolve.h"
 
 namespace zeroplan {
 

@@ -6,9 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "cli/common/common_options.h"
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/doctor/doctor_report.h"
 #include "cli/doctor/facts.h"
 #include "cli/programs/app.h"
@@ -18,6 +16,8 @@
 #include "core/base/long_work.h"
 #include "core/base/strings.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/fields.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -35,9 +35,9 @@ usage.)";
 
 struct DoctorCommand {
   std::string dir, plan;
-  Option<BackendChoice> backend;
-  Option<int> gpus;
-  Option<OutputFormat> format;
+  Given<BackendChoice> backend;
+  Given<int> gpus;
+  Given<OutputFormat> format;
 };
 
 // What was asked for and is not possible; "" if all is.

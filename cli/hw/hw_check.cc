@@ -8,10 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/known_names.h"
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
-#include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
@@ -19,7 +16,11 @@
 #include "core/base/terminal.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
+#include "machine/this_machine.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/fields.h"
+#include "planner/request/parse.h"
+#include "planner/request/resolve.h"
 #include "planner/runs/prediction_table.h"
 
 namespace zeroplan {
@@ -30,11 +31,11 @@ constexpr const char* kFooter = R"(Examples:
   zeroplan hw check run.jsonl --plan plan.json --hw ./mine.json
   zeroplan hw check runs/*.jsonl --hw ./mine.json > table.md)";
 
-enum class CheckFormat : uint8_t { kTable, kMarkdown };
+enum class TableFormat : uint8_t { kTable, kMarkdown };
 
 struct CheckCommand {
   std::vector<std::string> metrics;
-  Option<CheckFormat> format;
+  Given<TableFormat> format;
   std::string hardware, model, plan, output;
 };
 
@@ -44,7 +45,8 @@ void RunCheck(const CheckCommand& command) {
   }
   Assumptions assumptions;
   const HardwareProfile hardware =
-      ResolveHardware(HardwareOptions{.profile = command.hardware}, assumptions, MeasureHost::kYes);
+      ResolveHardware(HardwareFields{.profile = command.hardware, .find = FindThisMachine},
+                      assumptions, MeasureHost::kYes);
   for (const std::string& note : assumptions.notes) LogInfo("{}", note);
   std::vector<Comparison> rows;
   for (const std::string& file : command.metrics) {
@@ -74,8 +76,8 @@ void RunCheck(const CheckCommand& command) {
     rows.push_back(CompareProgram(run, CheckedProgram(plan), hardware));
   }
   const bool on_terminal = command.output.empty() && TerminalColumns(STDOUT_FILENO) > 0;
-  if (command.format.value_or(on_terminal ? CheckFormat::kTable : CheckFormat::kMarkdown) ==
-      CheckFormat::kMarkdown) {
+  if (command.format.value_or(on_terminal ? TableFormat::kTable : TableFormat::kMarkdown) ==
+      TableFormat::kMarkdown) {
     WriteOutput(command.output, Escaped(PredictionTable(rows, hardware)));
     return;
   }
@@ -107,7 +109,7 @@ void RegisterHardwareCheck(Command& hardware) {
   command.Value({"Output", "--format", "table|markdown",
                  "table for people, as wide as the terminal; markdown with all columns, for "
                  "documents (default: table on a terminal, markdown into a file or a pipe)"},
-                options->format, WordIn<CheckFormat>({"table", "markdown"}));
+                options->format, WordIn<TableFormat>({"table", "markdown"}));
   command.Text({"Output", "-o,--output", "FILE", "File for the table (default: stdout)"},
                options->output);
   command.Footer(kFooter);

@@ -7,12 +7,12 @@
 
 #include "cli/common/build_info.h"
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/executor_commands.h"
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
 #include "cli/programs/app.h"
 #include "core/base/error.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {

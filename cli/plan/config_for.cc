@@ -1,8 +1,8 @@
 #include "cli/plan/config_for.h"
 
-#include "cli/common/parse.h"
 #include "core/base/error.h"
 #include "planner/report/report_text.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -34,13 +34,13 @@ void ApplyConfigFor(PlanOptions& options) {
   if (options.deepspeed_file.empty()) {
     ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
   }
-  Option<RuntimeKind>& runtime = options.runtime.runtime;
+  Given<RuntimeKind>& runtime = options.common.runtime.runtime;
   if (format == ConfigFormat::kTorchtitan) {
     if (!runtime) {
       runtime.emplace(RuntimeKind::kFsdp2);
       runtime.text = "fsdp2";
     }
-    Option<Dtype>& sent = options.common.batch.communication_dtype;
+    Given<Dtype>& sent = options.common.batch.communication_dtype;
     if (sent && *sent != Dtype::kF32) {
       ThrowUsage(
           "--communication-dtype: {} is not what torchtitan reduces in; use fp32 or leave "
@@ -60,7 +60,7 @@ void ApplyConfigFor(PlanOptions& options) {
 std::vector<WantedFile> FilesOfOut(const PlanOptions& options, OtherRuntime runtime) {
   if (options.deepspeed_file.empty()) return {};
   std::vector<WantedFile> wanted;
-  for (const std::string& file : FormatFiles(FormatOf(options), runtime, options.deepspeed_file)) {
+  for (const std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
     wanted.push_back({"--out", file});
   }
   return wanted;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/common/output.h"
-#include "cli/plan/plan_request.h"
+#include "cli/plan/plan_options.h"
 #include "planner/formats/config_format.h"
 
 namespace zeroplan {

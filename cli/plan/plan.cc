@@ -8,13 +8,9 @@
 #include <memory>
 
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/common/predicted_trace.h"
 #include "cli/common/report_option.h"
 #include "cli/plan/config_for.h"
-#include "cli/plan/largest.h"
-#include "cli/plan/plan_answer.h"
-#include "cli/plan/plan_request.h"
 #include "cli/plan/runtime_plan.h"
 #include "cli/plan/write_config.h"
 #include "cli/programs/app.h"
@@ -24,11 +20,16 @@
 #include "core/base/units.h"
 #include "core/config/effective_values.h"
 #include "core/config/setup_facts.h"
+#include "machine/this_machine.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/explain.h"
 #include "planner/page/plan_page.h"
 #include "planner/plan/deepspeed_headroom.h"
 #include "planner/report/report_text.h"
+#include "planner/request/largest.h"
+#include "planner/request/parse.h"
+#include "planner/request/plan_answer.h"
+#include "planner/request/plan_request.h"
 
 namespace zeroplan {
 namespace {
@@ -73,7 +74,7 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
   const ConfigSource source = SourceOf(options, OtherRuntime::kDeepSpeed, "zeroplan", plan.model,
                                        plan.setup, plan.cluster.shape());
   if (options.config_for) {
-    WriteConfigFile(source, AsJson(options));
+    WriteConfigFile(source, options.as_json());
   } else {
     WriteOutput(options.deepspeed_file, ConfigText(source));
   }
@@ -96,9 +97,9 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 }
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
-PlanAnswer Answer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
+PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, Searcher& searcher,
                   LongWork& progress, const RunGoal& goal, const std::string& largest) {
-  const bool as_text = !AsJson(options);
+  const bool as_text = !options.as_json();
   AnswerListener listener;
   listener.chosen = [&](const Plan& plan, bool again) {
     std::string head =
@@ -114,12 +115,17 @@ PlanAnswer Answer(const PlanOptions& options, PlanRequest& request, Searcher& se
   listener.advice = [&](const AdviceLine& line) {
     if (as_text) WriteReport("", Wrap(line.text, 2));
   };
-  PlanAnswer answer = FindAnswer(options, request, searcher, listener);
+  PlanAnswer answer = FindAnswer(request, searcher, listener);
   const Plan& plan = answer.plan;
   if (goal.tokens && as_text) {
     WriteReport("", Wrap(RunCostText(goal, plan.setup.batch, *plan.choice.time.total_seconds), 2));
   }
   return answer;
+}
+
+std::string Find(PlanRequest& request) {
+  LongWork work("Looking for the largest that fits");
+  return FindLargest(request, [&](const std::string& step) { work.Show([&] { return step; }); });
 }
 
 void RunPlan(PlanOptions options) {
@@ -134,9 +140,10 @@ void RunPlan(PlanOptions options) {
   wanted.push_back({"--trace", options.trace_file});
   wanted.push_back({"--report", options.report_file});
   CheckWritable(wanted);
-  const std::string largest = options.largest ? FindLargest(options) : "";
+  options.for_deepspeed = !options.deepspeed_file.empty();
+  const std::string largest = options.largest ? Find(options) : "";
   Assumptions assumptions;
-  PlanRequest request(options, assumptions);
+  ResolvedPlan request(options, assumptions);
   const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
   LongWork progress("Searching");
   SearchInputs inputs = request.inputs();
@@ -150,7 +157,7 @@ void RunPlan(PlanOptions options) {
 
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::string text = '\n' + StatsLine(plan.stats, seconds.count());
-  FinishAnswer(options, request, searcher, assumptions, answer);
+  FinishAnswer(request, searcher, assumptions, answer);
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
@@ -163,10 +170,10 @@ void RunPlan(PlanOptions options) {
       WritePredictedTrace(program, *at.costs, options.trace_file);
     }
   }
-  if (!options.plan_file.empty() || !options.deepspeed_file.empty() || AsJson(options)) {
+  if (!options.plan_file.empty() || !options.deepspeed_file.empty() || options.as_json()) {
     if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
   }
-  if (AsJson(options)) {
+  if (options.as_json()) {
     WriteOutput("", WritePlanReport(plan, answer.report));
   } else {
     WriteReport("", text);
@@ -189,7 +196,8 @@ void RegisterPlan(Command& app) {
   Command command =
       app.Add("plan", "The best stage, offload, recompute and batch, and why the others lose");
   command.Footer(kFooter);
-  AddPlanInputs(command, *options);
+  options->common.hardware.find = FindThisMachine;
+  AddPlanFields(command, *options);
   const char* group = "Output";
   command.Text({group, "--out", "FILE",
                 "A config of what is best for --runtime, which is deepspeed where it is left out. "
@@ -202,7 +210,7 @@ void RegisterPlan(Command& app) {
                options->trace_file);
   AddReportOption(command, group, "the answer, what it was chosen from and where it changes",
                   options->report_file);
-  AddFormatOption(command, "schema zeroplan.plan/1", options->format);
+  AddFormatOption(command, "schema zeroplan.plan/1", options->output_format);
   command.Progress(group);
   command.Flag(group, "--explain",
                "Also the step: phases, peaks and what makes them, streams over time",

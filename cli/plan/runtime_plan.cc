@@ -17,6 +17,7 @@
 #include "planner/estimate/choices.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/notes.h"
 #include "planner/runtimes/runtime_plan.h"
 
 namespace zeroplan {
@@ -27,8 +28,8 @@ constexpr int kDoublings = 6;
 
 // What asks for the runtime, for messages.
 std::string AskedBy(const PlanOptions& options) {
-  return options.runtime.runtime ? "--runtime " + options.runtime.runtime.text
-                                 : "--out, which means --runtime deepspeed";
+  return options.common.runtime.runtime ? "--runtime " + options.common.runtime.runtime.text
+                                        : "--out, which means --runtime deepspeed";
 }
 
 // What still writes a config where DeepSpeed's model cannot help.
@@ -76,7 +77,7 @@ void Refuse(const PlanOptions& options, OtherRuntime runtime) {
 
 RuntimeKeys KeysOf(const PlanOptions& options, const TrainSetup& base) {
   RuntimeKeys keys;
-  keys.selective = FormatOf(options) == ConfigFormat::kTorchtitan;
+  keys.selective = options.format() == ConfigFormat::kTorchtitan;
   if (options.common.config.empty()) return keys;
   ZeroConfig& zero = keys.others.emplace(base.zero);
   if (zero.reduce_bucket_elements != kAuto) keys.reduce_buckets = {zero.reduce_bucket_elements};
@@ -87,7 +88,7 @@ RuntimeKeys KeysOf(const PlanOptions& options, const TrainSetup& base) {
 
 class RuntimePlanner {
  public:
-  RuntimePlanner(const PlanOptions& options, OtherRuntime runtime, PlanRequest& request)
+  RuntimePlanner(const PlanOptions& options, OtherRuntime runtime, ResolvedPlan& request)
       : options_(options), runtime_(runtime), request_(request) {}
 
   RuntimeSearchInputs Inputs(const SearchSpace& space, int gpus) {
@@ -99,13 +100,13 @@ class RuntimePlanner {
       work_.Show([&] { return fmt::format("{} choices played", played); });
     };
     inputs.hardware = &request_.hardware();
-    inputs.compile = CompileOf(options_.runtime);
+    inputs.compile = CompileOf(options_.common.runtime);
     SearchSpace of_gpus = space;
     of_gpus.gpus = {gpus};
     const TrainSetup& base = request_.inputs().base;
     inputs.setups = RuntimeSetups(runtime_, inputs.model, of_gpus, base, KeysOf(options_, base));
     if (!options_.deepspeed_file.empty()) {
-      const ConfigFormat format = FormatOf(options_);
+      const ConfigFormat format = options_.format();
       // One that the runtime itself cannot do either is the runtime's to refuse.
       if (inputs.setups.size() == 1 &&
           !FormatCannot(format, runtime_, inputs.setups.front()).empty()) {
@@ -167,11 +168,11 @@ class RuntimePlanner {
   LongWork work_{"Searching"};
   const PlanOptions& options_;
   const OtherRuntime runtime_;
-  PlanRequest& request_;
+  ResolvedPlan& request_;
 };
 
 // What zeroplan's own executor would reach; its plan too, where --plan-out wants it.
-std::optional<ExecutorBest> AskExecutor(const PlanOptions& options, const PlanRequest& request) {
+std::optional<ExecutorBest> AskExecutor(const PlanOptions& options, const ResolvedPlan& request) {
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
   LongWork work("Searching for zeroplan's own executor");
@@ -225,10 +226,11 @@ void AddNotes(const RuntimePlan& plan, std::vector<std::string>& notes) {
 }  // namespace
 
 std::optional<OtherRuntime> RuntimeOf(const PlanOptions& options) {
-  if (!options.runtime.runtime && !options.deepspeed_file.empty()) return OtherRuntime::kDeepSpeed;
-  if (!options.runtime.IsOther()) return std::nullopt;
-  return *options.runtime.runtime == RuntimeKind::kFsdp2 ? OtherRuntime::kFsdp2
-                                                         : OtherRuntime::kDeepSpeed;
+  if (!options.common.runtime.runtime && !options.deepspeed_file.empty())
+    return OtherRuntime::kDeepSpeed;
+  if (!options.common.runtime.IsOther()) return std::nullopt;
+  return *options.common.runtime.runtime == RuntimeKind::kFsdp2 ? OtherRuntime::kFsdp2
+                                                                : OtherRuntime::kDeepSpeed;
 }
 
 void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
@@ -238,22 +240,22 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
   wanted.push_back({"--plan-out", options.plan_file});
   CheckWritable(wanted);
   const std::string& out = options.deepspeed_file;
-  if (!out.empty() && !options.runtime.runtime) {
+  if (!out.empty() && !options.common.runtime.runtime) {
     LogInfo(
         "--out {} without --runtime: planned for DeepSpeed, by its own memory and time; "
         "--plan-out has the plan of zeroplan's own executor",
         out);
   }
-  PlanOptions for_executor = options;
-  for_executor.deepspeed_file.clear();
+  PlanRequest for_executor = options;
+  for_executor.for_deepspeed = false;
   Assumptions assumptions;
-  PlanRequest request(for_executor, assumptions);
+  ResolvedPlan request(for_executor, assumptions);
   // What has no effect on zeroplan's executor says nothing of DeepSpeed.
   std::erase_if(assumptions.notes, [&](const std::string& note) {
     return !options.common.config.empty() && note.starts_with(options.common.config);
   });
   if (runtime == OtherRuntime::kDeepSpeed && !out.empty())
-    request.CheckDeepSpeedCan(FormatOf(options));
+    request.CheckDeepSpeedCan(options.format());
   const TrainSetup& base = request.inputs().base;
   OrOwnChoice(options, runtime, [&] {
     RefuseUnfusedAttention(request.inputs().model, base.precision.dtype, request.hardware(),
@@ -283,7 +285,7 @@ void RunRuntimePlan(const PlanOptions& options, OtherRuntime runtime) {
 
   const ConfigSource source = SourceOf(options, runtime, plan.best().choice.footprint.runtime,
                                        plan.model, best, plan.cluster.shape());
-  const bool json = AsJson(options);
+  const bool json = options.as_json();
   if (json) {
     WriteOutput("", RuntimePlanJson(plan, ConfigText(source)));
   } else {

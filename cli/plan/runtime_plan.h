@@ -1,7 +1,8 @@
 // zeroplan plan --runtime deepspeed|fsdp2: the choice that is best for that program.
 #pragma once
 
-#include "cli/plan/plan_request.h"
+#include "cli/plan/plan_options.h"
+#include "cli/runtime_estimate.h"
 
 namespace zeroplan {
 

@@ -72,8 +72,15 @@ ConfigSource SourceOf(const PlanOptions& options, OtherRuntime runtime,
                       const std::string& runtime_name, const ModelSpec& model,
                       const TrainSetup& setup, const ClusterShape& cluster) {
   ConfigSource source;
-  source.request = {FormatOf(options),          runtime, runtime_name,           model,  setup,
-                    CompileOf(options.runtime), cluster, options.deepspeed_file, nullptr};
+  source.request = {options.format(),
+                    runtime,
+                    runtime_name,
+                    model,
+                    setup,
+                    CompileOf(options.common.runtime),
+                    cluster,
+                    options.deepspeed_file,
+                    nullptr};
   source.came_in = options.common.config;
   source.has_for = options.config_for.has_value();
   return source;

@@ -8,10 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/common/common_options.h"
-#include "cli/common/known_names.h"
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/hw/hw_check.h"
 #include "cli/programs/app.h"
 #include "cli/run/measure/hw_measure.h"
@@ -19,6 +16,8 @@
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "planner/report/report_text.h"
+#include "planner/request/fields.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -102,7 +101,7 @@ void RegisterHardware(Command& app) {
                " > mine.json   (edit, then --hw ./mine.json)\n"
                "  zeroplan hw measure -o mine.json");
   Command list = group.Add("list", "Built-in profiles");
-  auto format = std::make_shared<Option<OutputFormat>>();
+  auto format = std::make_shared<Given<OutputFormat>>();
   AddFormatOption(list, "schema zeroplan.hardware/1", *format);
   list.Run([format] {
     if (*format == OutputFormat::kJson) return WriteOutput("", ProfilesJson());
@@ -111,7 +110,7 @@ void RegisterHardware(Command& app) {
   Command show = group.Add("show", "One profile as JSON, every number with its source");
   auto name = std::make_shared<std::string>();
   // There is one form alone; whoever asks every command for JSON gets it here too.
-  auto only_json = std::make_shared<Option<size_t>>();
+  auto only_json = std::make_shared<Given<size_t>>();
   show.Value({"Output", "--format", "json",
               "The only form there is; asked for, a terminal too gets its "
               "long lines unbroken"},

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "cli/common/output.h"
-#include "cli/common/parse.h"
 #include "cli/common/text_flow.h"
 #include "cli/executor_commands.h"
 #include "cli/programs/app.h"
 #include "cli/run/train/text_choices.h"
 #include "core/base/error.h"
+#include "planner/request/parse.h"
 #include "text/documents/tokenize_files.h"
 #include "text/files/files_below.h"
 #include "text/files/token_file.h"
@@ -22,12 +22,12 @@ struct TokenizeCommand {
   std::vector<std::string> texts;
   std::string output, tokenizer, end_of_text;
   TextChoiceOptions records;
-  Option<int> threads;
+  Given<int> threads;
 };
 
 struct ShowCommand {
   std::string file, tokenizer;
-  Option<int64_t> from, count;
+  Given<int64_t> from, count;
   bool mask = false;
 };
 

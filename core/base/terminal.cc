@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/strings.h"
 
@@ -228,8 +229,9 @@ size_t ProgressColumns() {
 void ShowProgress(std::string_view text) noexcept try {
   const size_t columns = ProgressColumns();
   if (columns == 0) return;
+  const std::string named = NameFields(text);
   const std::string line =
-      std::string(kWipe) + JoinParts({{PrintableText(text, text.size()), 0}}, columns);
+      std::string(kWipe) + JoinParts({{PrintableText(named, named.size()), 0}}, columns);
   flockfile(stderr);
   progress_shown = true;
   std::fwrite(line.data(), 1, line.size(), stderr);

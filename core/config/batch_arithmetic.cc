@@ -34,7 +34,7 @@ BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
   out.world_size = world_size;
   out.seq_len = seq_len;
   if (world_size < 1) {
-    ThrowUsage("--gpus: {} is not allowed; use a whole number of at least 1", world_size);
+    ThrowUsage("@@gpus: {} is not allowed; use a whole number of at least 1", world_size);
   }
   const auto& [global, micro, accum] = sizes;
   if (micro) out.micro_batch = *micro;

@@ -69,7 +69,7 @@ ReadResult ReadDeepSpeedConfig(std::string_view text, std::string_view source,
     if (const std::optional<SetupProblem> problem = FindSetupProblem(state.result.setup)) {
       const auto& of_option = context.grad_accum_dtype;
       if (problem->key == kGradAccumKey && of_option && !HasGradAccumKey(root)) {
-        state.AddProblem(0, fmt::format("--grad-accum-dtype: {}", problem->message));
+        state.AddProblem(0, fmt::format("@@grad_accum_dtype: {}", problem->message));
       } else {
         state.ReportAt(problem->key, problem->message);
       }

@@ -30,9 +30,9 @@ void ReadBatch(ReaderState* state) {
   constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
   constexpr const char* kAccum = "gradient_accumulation_steps";
   BatchSizes sizes;
-  sizes.global_batch = BatchSize(&root, kGlobal, "--global-batch", context.global_batch);
-  sizes.micro_batch = BatchSize(&root, kMicro, "--micro-batch", context.micro_batch);
-  sizes.grad_accum = BatchSize(&root, kAccum, "--grad-accum", context.grad_accum);
+  sizes.global_batch = BatchSize(&root, kGlobal, "@@global_batch", context.global_batch);
+  sizes.micro_batch = BatchSize(&root, kMicro, "@@micro_batch", context.micro_batch);
+  sizes.grad_accum = BatchSize(&root, kAccum, "@@grad_accum", context.grad_accum);
   if (state->HasProblems()) return;
   // "auto" asks zeroplan to choose, so that accumulation alone is enough.
   if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&

@@ -7,7 +7,7 @@ namespace zeroplan {
 namespace {
 
 constexpr const char* kKey = "communication_data_type";
-constexpr const char* kOption = "--communication-dtype";
+constexpr const char* kOption = "@@communication_dtype";
 
 // A problem with the dtype to send, at the key or, where the option says it, at that.
 template <typename... Args>

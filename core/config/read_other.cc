@@ -14,8 +14,8 @@ struct KeyNote {
 };
 
 constexpr KeyNote kNoEffect[] = {
-    {"steps_per_print", "zeroplan has its own progress lines; see --metrics"},
-    {"wall_clock_breakdown", "zeroplan has --trace and --metrics"},
+    {"steps_per_print", "zeroplan has its own progress lines; see @@metrics"},
+    {"wall_clock_breakdown", "zeroplan has @@trace and @@metrics"},
     {"memory_breakdown", "zeroplan prints its planned and real memory"},
     {"dump_state", "nothing is dumped"},
     {"zero_allow_untested_optimizer", "zeroplan has its own optimizer"},
@@ -23,15 +23,15 @@ constexpr KeyNote kNoEffect[] = {
     {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
     {"autotuning", "zeroplan does not tune while it trains"},
-    {"nebula", "not supported; see --save"},
-    {"timers", "zeroplan has --trace and --metrics"},
+    {"nebula", "not supported; see @@save"},
+    {"timers", "zeroplan has @@trace and @@metrics"},
     {"disable_allgather", "zeroplan chooses its collectives itself"},
     {"graph_harvesting", "the CPU backend has no graphs"},
     {"pipeline", "there is no pipeline parallelism"},
-    {"log_level", "see --help for zeroplan's own messages"},
+    {"log_level", "see @@help for zeroplan's own messages"},
     {"dataloader_drop_last", "zeroplan's data wraps"},
     {"managed_gradient_accumulation", "zeroplan runs the micro-steps itself"},
-    {"datastates_ckpt", "zeroplan has its own checkpoints; see --save"},
+    {"datastates_ckpt", "zeroplan has its own checkpoints; see @@save"},
     {"vocabulary_size", "the model says it"},
 };
 
@@ -65,17 +65,17 @@ struct IdleSection {
 const std::vector<IdleSection>& IdleSections() {
   static const std::vector<IdleSection> sections = {
       {"flops_profiler",
-       "zeroplan counts FLOPs itself; see --metrics",
+       "zeroplan counts FLOPs itself; see @@metrics",
        {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
         "detailed", "output_file"}},
       {"comms_logger",
-       "zeroplan accounts for communication itself; see --metrics",
+       "zeroplan accounts for communication itself; see @@metrics",
        {"enabled", "verbose", "prof_all", "debug", "prof_ops"}},
-      {"tensorboard", "not supported; see --metrics", {"enabled", "output_path", "job_name"}},
-      {"csv_monitor", "not supported; see --metrics", {"enabled", "output_path", "job_name"}},
-      {"wandb", "not supported; see --metrics", {"enabled", "group", "team", "project"}},
+      {"tensorboard", "not supported; see @@metrics", {"enabled", "output_path", "job_name"}},
+      {"csv_monitor", "not supported; see @@metrics", {"enabled", "output_path", "job_name"}},
+      {"wandb", "not supported; see @@metrics", {"enabled", "group", "team", "project"}},
       {"comet",
-       "not supported; see --metrics",
+       "not supported; see @@metrics",
        {"enabled", "samples_log_interval", "project", "workspace", "api_key", "experiment_name",
         "experiment_key", "online", "mode"}},
       {"compile",
@@ -122,8 +122,8 @@ void ReadCheckpoint(ReaderState* state) {
   for (const char* key : {"parallel_write", "writer", "checkpoint_serialization"}) section.Raw(key);
   if (section.present()) {
     state->Note(state->root(), "checkpoint",
-                "has no effect: zeroplan's own checkpoints load at any number of ranks; see --save "
-                "and --resume");
+                "has no effect: zeroplan's own checkpoints load at any number of ranks; see @@save "
+                "and @@resume");
   }
 }
 
@@ -215,7 +215,7 @@ void ReadRecompute(ReaderState* state) {
   state->NoEffect(&section, "partition_activations", "there is no tensor parallelism");
   state->NoEffect(&section, "contiguous_memory_optimization", "zeroplan's arenas do not fragment");
   state->NoEffect(&section, "synchronize_checkpoint_boundary", "zeroplan orders work with events");
-  state->NoEffect(&section, "profile", "zeroplan has --trace");
+  state->NoEffect(&section, "profile", "zeroplan has @@trace");
   ReadSegments(state, &section);
 }
 

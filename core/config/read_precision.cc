@@ -25,17 +25,17 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
     const Dtype dtype = fp16 == Switch::kOn ? Dtype::kF16 : Dtype::kBF16;
     if (wanted && *wanted != dtype) {
       root.Report(fp16 == Switch::kOn ? "fp16" : bf16_key,
-                  "enabled true contradicts --dtype {}; use --dtype {} or change the config",
+                  "enabled true contradicts @@dtype {}; use @@dtype {} or change the config",
                   DtypeName(*wanted), DtypeName(dtype));
     }
     return dtype;
   }
   if (wanted) {
     if (*wanted == Dtype::kF16 && fp16 == Switch::kOff) {
-      root.Report("fp16", "enabled false contradicts --dtype fp16; enable it or drop --dtype");
+      root.Report("fp16", "enabled false contradicts @@dtype fp16; enable it or drop @@dtype");
     }
     if (*wanted == Dtype::kBF16 && bf16 == Switch::kOff) {
-      root.Report(bf16_key, "enabled false contradicts --dtype bf16; enable it or drop --dtype");
+      root.Report(bf16_key, "enabled false contradicts @@dtype bf16; enable it or drop @@dtype");
     }
     return *wanted;
   }
@@ -117,7 +117,7 @@ void ReadDataTypes(ReaderState* state) {
   PrecisionConfig& out = state->result.setup.precision;
   JsonSection& types = state->Open(&state->root(), "data_types");
   out.grad_accum_dtype =
-      ReadDtype(&types, "grad_accum_dtype", "--grad-accum-dtype", state->context.grad_accum_dtype)
+      ReadDtype(&types, "grad_accum_dtype", "@@grad_accum_dtype", state->context.grad_accum_dtype)
           .value_or(out.dtype);
   const Dtype params = ReadDtype(&types, "param_dtype", out.dtype);
   if (params != out.dtype) {

@@ -157,7 +157,7 @@ void ReadScheduler(ReaderState* state) {
     ReadWarmup(state, &section, &params);
   }
   if (params.Int("last_batch_iteration", -1).value_or(-1) > 0) {
-    params.Report("last_batch_iteration", "is set by the checkpoint on --resume; remove the key");
+    params.Report("last_batch_iteration", "is set by the checkpoint on @@resume; remove the key");
   }
   params.Key("last_batch_iteration").max = 0;
 }

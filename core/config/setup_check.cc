@@ -124,7 +124,7 @@ Problem CheckBatch(const BatchSpec& batch) {
   for (const Part& part :
        {Part{"train_micro_batch_size_per_gpu", batch.micro_batch},
         Part{"gradient_accumulation_steps", batch.grad_accum},
-        Part{"world_size (--gpus)", batch.world_size}, Part{"--seq-len", batch.seq_len}}) {
+        Part{"world_size (@@gpus)", batch.world_size}, Part{"@@seq_len", batch.seq_len}}) {
     if (part.value < 1 || part.value > kMax) {
       return Report(part.key, "{} is not allowed; use a whole number from 1 to {}", part.value,
                     kMax);
@@ -198,7 +198,7 @@ std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
   if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
-    return Report("--checkpoint-every",
+    return Report("@@checkpoint_every",
                   "{} is not allowed; use a number of layers with full recompute, none without",
                   setup.recompute.every);
   }

@@ -53,10 +53,10 @@ double RelativeError(uint64_t found, uint64_t params) {
 
 ModelSpec ModelFromParams(uint64_t params, int64_t seq_len, const ModelFamily& family) {
   if (params < kMinParams || params > kMaxParams) {
-    ThrowUsage("--params: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
+    ThrowUsage("@@params: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
   }
   if (seq_len < 1 || seq_len > std::numeric_limits<int32_t>::max()) {
-    ThrowUsage("--seq-len: {} is not allowed; use 1 to {}", seq_len,
+    ThrowUsage("@@seq_len: {} is not allowed; use 1 to {}", seq_len,
                std::numeric_limits<int32_t>::max());
   }
   const std::string name = fmt::format("{}-shape-{}", family.name(), FormatCount(params));
@@ -99,12 +99,12 @@ ModelSpec ModelFromParams(uint64_t params, int64_t seq_len, const ModelFamily& f
   }
   if (RelativeError(best_params, params) > kWorstError) {
     ThrowUsage(
-        "--params: {}: no shape near it holds {} positions; use a smaller --seq-len or more "
+        "@@params: {}: no shape near it holds {} positions; use a smaller @@seq_len or more "
         "parameters (the nearest has {})",
         FormatCount(params), seq_len, FormatCount(best_params));
   }
   best.name = name;
-  ValidateModelSpec(best, "--params");
+  ValidateModelSpec(best, "@@params");
   return best;
 }
 

@@ -80,7 +80,7 @@ Picture FlipPicture(const PlanPageInputs& inputs) {
   const std::vector<FlipAxis> axes = AxesOf(inputs);
   if (axes.empty()) {
     picture.about = inputs.quick
-                        ? "Not looked for (--quick)."
+                        ? "Not looked for (@@quick)."
                         : "Nowhere that was found: see what stands above on memory, batch and "
                           "bandwidth.";
     return picture;

@@ -25,7 +25,7 @@ std::vector<std::string> Findings(const RunRecord& record) {
         fmt::format("Interrupted after step {} of {}.", record.end->steps, record.planned_steps));
   }
   if (record.end && record.end->out_of_patience) {
-    texts.emplace_back("The run ended early: the validation loss no longer fell (--patience).");
+    texts.emplace_back("The run ended early: the validation loss no longer fell (@@patience).");
   }
   if (record.done > 0) {
     texts.push_back(fmt::format(

@@ -92,15 +92,13 @@ Json CandidateJson(const Candidate& c) {
           {"grad_accum", c.grad_accum}};
 }
 
-// What the choice loses to the best, in seconds of a step of the best's tokens, by cause.
 Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
-  const double tokens = *best.tokens_per_second * *best.total_seconds;
-  const CauseSeconds mine = SecondsForTokens(other, tokens);
-  return {{"compute", mine.compute - *best.compute_seconds},
-          {"exposed_comm", mine.exposed_comm - *best.exposed_comm_seconds},
-          {"exposed_offload", mine.exposed_offload - *best.exposed_offload_seconds},
-          {"optimizer", mine.optimizer - *best.optimizer_seconds},
-          {"total", mine.total - *best.total_seconds}};
+  const CauseSeconds lost = SecondsLost(other, best);
+  return {{"compute", lost.compute},
+          {"exposed_comm", lost.exposed_comm},
+          {"exposed_offload", lost.exposed_offload},
+          {"optimizer", lost.optimizer},
+          {"total", lost.total}};
 }
 
 Json StagesJson(const Plan& plan, const PlanReport& report) {

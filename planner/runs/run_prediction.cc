@@ -40,9 +40,9 @@ void CheckGpuMemory(const RunPrediction& prediction, const GpuLimit& limit) {
   if (!shortage) return;
   throw Error(
       ExitCode::kNothingFits,
-      fmt::format("--gpu-memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
-                  "more than {} less {} kept free (--gpu-reserve); 'zeroplan plan' with the same "
-                  "--gpu-memory finds what fits",
+      fmt::format("@@gpu_memory: {} of a GPU's memory are needed ({} outside the arena by {}), {} "
+                  "more than {} less {} kept free (@@gpu_reserve); 'zeroplan plan' with the same "
+                  "@@gpu_memory finds what fits",
                   FormatBytes(shortage->needs), FormatBytes(prediction.footprint.runtime_bytes),
                   prediction.hardware, FormatBytes(shortage->short_by()), FormatBytes(limit.bytes),
                   FormatBytes(limit.reserve_bytes)));

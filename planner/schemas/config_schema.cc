@@ -160,7 +160,7 @@ void AddSchedulers(const Sections& sections, SchemaJson& root) {
 std::string ConfigSchema() {
   const Sections sections = DescribeConfig("{}");
   SchemaJson root = SchemaHead("config", "DeepSpeed config, as zeroplan reads it");
-  root["description"] = "As zeroplan config check --strict takes it.";
+  root["description"] = "As zeroplan config check @@strict takes it.";
   root.update(Writer(sections).Object(""));
   AddSchedulers(sections, root);
   // The old name of bf16.

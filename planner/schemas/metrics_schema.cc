@@ -41,7 +41,7 @@ void AddField(SchemaJson& object, std::string_view name, const MetricField& fiel
 }  // namespace
 
 std::string MetricsSchema() {
-  SchemaJson schema = SchemaHead("metrics", "A line of zeroplan train --metrics");
+  SchemaJson schema = SchemaHead("metrics", "A line of zeroplan train @@metrics");
   schema["type"] = "object";
   for (int e = 0; e < kMetricEvents; ++e) {
     const auto event = static_cast<MetricEvent>(e);

@@ -56,13 +56,13 @@ TEST_CASE("rates that are none") {
                            "8x8x400Gb", "1e30Gb", "1Kb/s", "9999x400Gb", "nanGb"}) {
     INFO(std::string(text));
     HardwareProfile profile = LoadProfile("rtx4090");
-    CHECK_THROWS_WITH_AS(ApplyNetwork(profile, text), doctest::Contains("--network"), Error);
+    CHECK_THROWS_WITH_AS(ApplyNetwork(profile, text), doctest::Contains("@@network"), Error);
     CHECK(!profile.network.has_value());
   }
   for (const char* text : {"", "eth-25", "25", "0GB/s", "1Kb/s", "1e9GB/s"}) {
     INFO(std::string(text));
     HardwareProfile profile = LoadProfile("rtx4090");
-    CHECK_THROWS_WITH_AS(ApplyGpuLink(profile, text), doctest::Contains("--intra-node-bandwidth"),
+    CHECK_THROWS_WITH_AS(ApplyGpuLink(profile, text), doctest::Contains("@@intra_node_bandwidth"),
                          Error);
   }
   HardwareProfile profile = LoadProfile("rtx4090");

@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/parse.h"
 #include "cli/common/text_flow.h"
 #include "cli/executor_commands.h"
 #include "cli/programs/app.h"
@@ -25,6 +24,7 @@
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "executor/train/text_generator.h"
+#include "planner/request/parse.h"
 #include "text/documents/chat_template.h"
 #include "text/documents/tokenize_files.h"
 #include "text/files/token_dataset.h"
@@ -40,10 +40,10 @@ constexpr int64_t kConversation = 4096;
 
 struct GenerateCommand {
   std::string model, prompt, system;
-  Option<int64_t> tokens, context;
-  Option<double> temperature, top_p;
-  Option<int> top_k;
-  Option<uint64_t> seed;
+  Given<int64_t> tokens, context;
+  Given<double> temperature, top_p;
+  Given<int> top_k;
+  Given<uint64_t> seed;
   std::vector<std::string> stop;
   bool no_cache = false, chat = false;
   PlacementOptions placement;

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <vector>
 
-#include "cli/common/parse.h"
-#include "cli/common/resolve.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "hwprofiles/profile.h"
 #include "machine/detect.h"
+#include "machine/this_machine.h"
 #include "planner/footprint.h"
+#include "planner/request/parse.h"
+#include "planner/request/resolve.h"
 
 namespace zeroplan {
 namespace {
@@ -23,8 +24,8 @@ constexpr int64_t kShortestContext = 64;
 // This machine's GPU, as far as its profile and its driver know it.
 void PlaceOnGpu(const PlacementOptions& options, const ModelSpec& model, Placement& place) {
   Assumptions assumptions;
-  const HardwareProfile hardware = ResolveHardware({}, assumptions);
-  BatchOptions batch;
+  const HardwareProfile hardware = ResolveHardware({.find = FindThisMachine}, assumptions);
+  BatchFields batch;
   batch.dtype = options.dtype;
   place.dtype = ResolvePrecision(batch, hardware, DefaultDtype(hardware), assumptions).dtype;
   place.flash_attention = GpuLowerOptions(model, place.dtype, hardware.gpu).flash_attention;
@@ -108,7 +109,7 @@ void AddPlacementOptions(Command& command, PlacementOptions& options) {
   command.Value({group, "--gpu-memory", "BYTES",
                  "Memory of the GPU that generation may use, such as 32GB (default: the GPU's)"},
                 options.cluster.gpu_memory, ParseMemory);
-  AddReserveOptions(command, group, options.cluster);
+  AddReserveFields(command, group, options.cluster);
 }
 
 Placement ResolvePlacement(const PlacementOptions& options, const ModelSpec& model) {

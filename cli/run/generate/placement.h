@@ -6,20 +6,20 @@
 #include <optional>
 #include <string>
 
-#include "cli/common/common_options.h"
 #include "cli/run/train/backend_choice.h"
 #include "cli/run/train/host_fit.h"
 #include "core/model/model_spec.h"
 #include "core/program/program.h"
 #include "executor/train/text_generator.h"
+#include "planner/request/fields.h"
 
 namespace zeroplan {
 
 // Of `cluster`, gpu_memory and the reserves alone count.
 struct PlacementOptions {
-  Option<BackendChoice> backend;
-  Option<Dtype> dtype;
-  ClusterOptions cluster;
+  Given<BackendChoice> backend;
+  Given<Dtype> dtype;
+  ClusterFields cluster;
 };
 
 struct Placement {

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 
-#include "cli/common/parse.h"
 #include "cli/executor_commands.h"
 #include "cli/run/measure/measured_output.h"
 #include "cli/run/measure/measuring_processes.h"
@@ -27,6 +26,7 @@
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
 #include "machine/disk_speed.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -41,7 +41,7 @@ A whole measurement is also kept ($ZEROPLAN_CACHE_DIR, else $XDG_CACHE_HOME/zero
 
 struct MeasureCommand {
   std::string output, base, nvme_path, name;
-  Option<int> gpus;
+  Given<int> gpus;
   std::vector<std::string> only;
   bool quick = false;
 };

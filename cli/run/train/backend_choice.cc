@@ -13,7 +13,7 @@ bool BuiltWithCuda() {
 #endif
 }
 
-Backend ChooseBackend(const Option<BackendChoice>& choice, std::string_view cpu_does) {
+Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_does) {
   switch (choice.value_or(BackendChoice::kAuto)) {
     case BackendChoice::kCpu:
       return Backend::kCpu;

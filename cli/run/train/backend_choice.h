@@ -15,7 +15,7 @@ bool BuiltWithCuda();
 
 // The option's value, and for "auto" or without it what this build and this machine have. Throws
 // Error(kUsage) for cuda in a build without it; `cpu_does` says what cpu does instead.
-Backend ChooseBackend(const Option<BackendChoice>& choice, std::string_view cpu_does);
+Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_does);
 
 // Throws Error(kUsage) where `option`, of GPUs alone, was given (`text` is not empty) and `backend`
 // is the CPU.

@@ -2,7 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "planner/attention_note.h"
+#include "planner/request/notes.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {
@@ -15,7 +15,7 @@ bool PlannedWithBorders(const TrainWork& work) {
 }  // namespace
 
 void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
-  const Option<Packing>& asked = command.common.packing;
+  const Given<Packing>& asked = command.common.packing;
   const bool planned = PlannedWithBorders(work);
   if (!work.plan || !asked || (*asked == Packing::kDocuments) == planned) return;
   ThrowUsage(

@@ -1,6 +1,6 @@
 #include "cli/run/train/text_choices.h"
 
-#include "cli/common/parse.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 

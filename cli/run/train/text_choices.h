@@ -12,7 +12,7 @@ enum class TrainOn { kAnswers, kAll };
 
 struct TextChoiceOptions {
   std::string text_field;
-  Option<TrainOn> train_on;
+  Given<TrainOn> train_on;
 
   TextChoices Choices() const;
 };

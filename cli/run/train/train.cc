@@ -6,7 +6,6 @@
 
 #include "cli/common/output.h"
 #include "cli/common/report_option.h"
-#include "cli/common/resolve.h"
 #include "cli/executor_commands.h"
 #include "cli/programs/app.h"
 #include "cli/run/train/host_fit.h"
@@ -34,6 +33,7 @@
 #include "executor/process/stop_signals.h"
 #include "executor/train/interrupt.h"
 #include "executor/train/trainer.h"
+#include "planner/request/resolve.h"
 #include "planner/runs/run_prediction.h"
 #include "text/documents/document_source.h"
 #include "text/documents/training_data.h"

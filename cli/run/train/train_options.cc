@@ -1,12 +1,13 @@
 // The options' names and help of zeroplan train.
 #include <cstdlib>
 
-#include "cli/common/parse.h"
 #include "cli/common/report_option.h"
 #include "cli/run/train/train_command.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "hwprofiles/loader.h"
+#include "machine/this_machine.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 namespace {
@@ -115,7 +116,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
                  "Memory of one GPU that the run may use, such as 32GB: where more is predicted, "
                  "nothing starts (default: the GPU's)"},
                 options.common.cluster.gpu_memory, ParseMemory);
-  AddReserveOptions(command, run, options.common.cluster);
+  AddReserveFields(command, run, options.common.cluster);
   command.Value(
       {run, "--steps", "COUNT", "Optimizer steps, those before a resume included (default 100)"},
       options.steps, count);
@@ -191,7 +192,7 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Value({run, "--rendezvous-timeout", "SECONDS",
                  "For all ranks of a run of several processes to meet (default 120)"},
                 options.rendezvous_timeout, WholeIn<int>(1, 86'400));
-  AddDeterministicOption(command, options.common);
+  AddDeterministicField(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.run.resume);
   command.Flag(run, "--strict-resume",
@@ -205,7 +206,8 @@ void AddRunOptions(Command& command, TrainCommand& options) {
 }  // namespace
 
 void AddTrainOptions(Command& command, TrainCommand& options) {
-  AddModelOptions(command, options.common.model);
+  options.common.hardware.find = FindThisMachine;
+  AddModelFields(command, options.common.model);
   command.List({"Data", "--data", "PATH",
                 "Text files or folders (by the tokenizer.json in --model; without one bytes are "
                 "tokens), records a line (.jsonl: a text, prompt and completion, or messages), all "
@@ -278,8 +280,8 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "In place of ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15; "
                 "host and what to run there are added"},
                options.ssh);
-  AddBatchOptions(command, options.common.batch);
-  AddChoiceOptions(command, options.common, /*all_default=*/false);
+  AddBatchFields(command, options.common.batch);
+  AddChoiceFields(command, options.common, /*all_default=*/false);
 }
 
 }  // namespace zeroplan

@@ -23,15 +23,14 @@ void CheckModel(const PlanFile& plan, const ModelSpec& given, const std::string&
 
 }  // namespace
 
-PlanFile ResolvePlan(const std::string& file, const CommonOptions& options,
-                     Assumptions& assumptions) {
+PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions) {
   PlanFile plan = ReadPlan(ReadTextFile(file), file);
-  const Option<int>& gpus = options.cluster.gpus;
+  const Given<int>& gpus = options.cluster.gpus;
   if (gpus && *gpus != plan.cluster.gpus) {
     ThrowUsage("--gpus: {} is not allowed: {} is for {}; leave the option out, or plan again",
                *gpus, file, plan.cluster.gpus);
   }
-  const ModelOptions& model = options.model;
+  const ModelFields& model = options.model;
   if (model.given()) {
     CheckModel(plan, ResolveModel(model, options.batch.seq_len, assumptions),
                model.params ? "--params " + model.params.text : "--model " + model.model);

@@ -46,7 +46,7 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
         "as rank {} of {}; start it once, without the launcher, or use --backend cuda",
         place->rank, place->world_size);
   }
-  const Option<int>& given = command.common.cluster.gpus;
+  const Given<int>& given = command.common.cluster.gpus;
   if (given && *given != place->world_size) {
     ThrowUsage("--gpus: {} is not the {} ranks that the launcher started; leave the option out",
                *given, place->world_size);
@@ -91,7 +91,7 @@ std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
     ThrowUsage("{}: --backend cpu runs all ranks as threads of one process; leave one of them out",
                option);
   }
-  const Option<int>& given = command.common.cluster.gpus;
+  const Given<int>& given = command.common.cluster.gpus;
   if (given && *given != ranks) {
     ThrowUsage("--gpus: {} is not the {} of {}; leave the option out", *given, ranks, option);
   }

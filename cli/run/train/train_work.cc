@@ -13,6 +13,7 @@
 #include "executor/train/run_open.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
+#include "planner/request/notes.h"
 
 namespace zeroplan {
 namespace {
@@ -95,7 +96,7 @@ TrainSetup ResolveSetup(const TrainCommand& command, const ModelSpec& model,
 }
 
 // --model as a folder; empty where it is a preset, a file or not given.
-std::string ModelFolder(const ModelOptions& options) {
+std::string ModelFolder(const ModelFields& options) {
   for (const ModelPreset& preset : ModelPresets()) {
     if (preset.spec.name == options.model) return "";
   }
@@ -128,20 +129,20 @@ bool SavesBetweenSteps(const TrainCommand& command) {
 }
 
 void ResolveAsyncSave(const TrainCommand& command, TrainWork& work) {
-  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kAuto);
+  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kIfItFits);
   if (asked == AsyncSave::kOn && !SavesBetweenSteps(command)) {
     ThrowUsage(
         "--async-save: on has no effect without saves between steps; add --save DIR and "
         "--save-every STEPS or --keep-best, or leave it out");
   }
   work.lower.async_save = SavesBetweenSteps(command) && asked != AsyncSave::kOff;
-  work.async_save_if_fits = work.lower.async_save && asked == AsyncSave::kAuto;
+  work.async_save_if_fits = work.lower.async_save && asked == AsyncSave::kIfItFits;
 }
 
 // The program is the planned one: what its memory was counted with stays.
 void CheckAsyncSaveOfPlan(const TrainCommand& command, const PlanFile& plan,
                           Assumptions& assumptions) {
-  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kAuto);
+  const AsyncSave asked = command.common.async_save.value_or(AsyncSave::kIfItFits);
   const bool planned = plan.lower.async_save;
   if (asked == (planned ? AsyncSave::kOff : AsyncSave::kOn)) {
     ThrowUsage(
@@ -260,8 +261,8 @@ void CheckTogether(const TrainCommand& command, const TrainWork& work) {
 
 TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optional<int> ranks,
                       Assumptions& assumptions) {
-  const HardwareOptions& hardware = command.common.hardware;
-  const Option<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
+  const HardwareFields& hardware = command.common.hardware;
+  const Given<uint64_t>& gpu_memory = command.common.cluster.gpu_memory;
   RefuseOnCpu(backend, "--hw", hardware.profile);
   RefuseOnCpu(backend, "--gpu-memory", gpu_memory.text);
   RefuseOnCpu(backend, "--gpu-reserve", command.common.cluster.gpu_reserve.text);

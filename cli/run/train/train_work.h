@@ -4,11 +4,11 @@
 #include <optional>
 #include <string>
 
-#include "cli/common/resolve.h"
 #include "cli/run/train/train_command.h"
 #include "core/lowering/lower.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/resolve.h"
 
 namespace zeroplan {
 

@@ -87,14 +87,14 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
 TEST_CASE("a plan's page has every picture once in each width, and what plan says") {
   const PlanFixture fixture;
   const std::string html =
-      RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"--dtype bf16"}, {"note"}}));
+      RenderPage(PlanPage(fixture.Inputs(), {"zeroplan plan", {"@@dtype bf16"}, {"note"}}));
   CHECK(Attributes(html, "section", "id") ==
         std::vector<std::string>{"gpu-memory", "step-time", "front", "flips", "step-memory"});
   CHECK(Count(html, "<svg ") == 10);
   CHECK(Count(html, "<table") == 5);
   CHECK(html.find("Why stage 2: &quot;it fits&quot;.") != std::string::npos);
   CHECK(html.find("<pre id=\"command\">zeroplan plan</pre>") != std::string::npos);
-  CHECK(html.find("Assumed: --dtype bf16") != std::string::npos);
+  CHECK(html.find("Assumed: @@dtype bf16") != std::string::npos);
 }
 
 TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") {
@@ -104,7 +104,7 @@ TEST_CASE("where nothing changes the answer no axis is drawn, and why is said") 
   CHECK(FlipPicture(fixture.Inputs()).about.find("Nowhere") == 0);
   PlanPageInputs quick = fixture.Inputs();
   quick.quick = true;
-  CHECK(FlipPicture(quick).about == "Not looked for (--quick).");
+  CHECK(FlipPicture(quick).about == "Not looked for (@@quick).");
 }
 
 }  // namespace

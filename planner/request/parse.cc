@@ -1,4 +1,4 @@
-#include "cli/common/parse.h"
+#include "planner/request/parse.h"
 
 #include <fmt/ranges.h>
 

@@ -1,8 +1,13 @@
-#include "planner/attention_note.h"
+#include "planner/request/notes.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/config/setup_facts.h"
 #include "core/program/attention_path.h"
+#include "core/program/bucket_sizes.h"
+#include "hwprofiles/guesses.h"
 #include "hwprofiles/sanity.h"
 
 namespace zeroplan {
@@ -35,7 +40,7 @@ int64_t LongestOrdered(const ModelSpec& model, const TrainSetup& setup, const Gp
   return tokens;
 }
 
-constexpr const char* kWithoutDocuments = "Use --packing off or stream.";
+constexpr const char* kWithoutDocuments = "Use @@packing off or stream.";
 
 // What to change, as a sentence.
 std::string Fix(const ModelSpec& model, const TrainSetup& setup, const AttentionLaunch& launch,
@@ -48,7 +53,7 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kGpu:
       return "Use a GPU from Ampere on.";
     case PlainReason::kDtype:
-      return fmt::format("Use --dtype {}.", gpu.bf16 ? "bf16" : "fp16");
+      return fmt::format("Use @@dtype {}.", gpu.bf16 ? "bf16" : "fp16");
     case PlainReason::kHeadSteps:
       if (launch.documents) return kWithoutDocuments;
       if (head < 8) return "Use a model whose heads have 8 channels.";
@@ -61,13 +66,13 @@ std::string Fix(const ModelSpec& model, const TrainSetup& setup, const Attention
     case PlainReason::kLength:
       return "Use longer sequences.";
     case PlainReason::kWorkspace:
-      if (!ordered_program) return "Plan again with --deterministic, or leave it out.";
-      return fmt::format("Leave --deterministic out, or use --seq-len {} or less.",
+      if (!ordered_program) return "Plan again with @@deterministic, or leave it out.";
+      return fmt::format("Leave @@deterministic out, or use @@seq_len {} or less.",
                          LongestOrdered(model, setup, gpu));
     case PlainReason::kDocumentsGpu:
       return kWithoutDocuments;
     case PlainReason::kDocumentsOrdered:
-      return "Leave --deterministic out, or use --packing off or stream.";
+      return "Leave @@deterministic out, or use @@packing off or stream.";
   }
   return "";
 }
@@ -78,7 +83,7 @@ std::string PartsText(const AttentionLaunch& launch, const AttentionPath& path) 
                                ? fmt::format("{} of {} sequences", path.part.sequences, B)
                                : fmt::format("{} of {} heads of keys", path.part.key_heads, G);
   return fmt::format(
-      "--deterministic: attention's backward pass takes {} calls of cuDNN's kernel, each of {}, "
+      "@@deterministic: attention's backward pass takes {} calls of cuDNN's kernel, each of {}, "
       "which keeps the gradients of its scores; the predicted time has that.",
       path.calls, part);
 }
@@ -130,6 +135,46 @@ std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
         Fix(model, setup, launch, reason, gpu, ordered_program));
   }
   return backward_path.calls > 1 ? PartsText(backward, backward_path) : "";
+}
+
+void NoteGuesses(const HardwareProfile& hardware, const Cluster& cluster,
+                 std::span<const TrainSetup> setups, Assumptions& assumptions) {
+  std::vector<MachinePart> parts;
+  for (const TrainSetup& setup : setups) {
+    for (const MachinePart part : PartsUsed(setup, cluster.nodes(), cluster.gpus_per_node)) {
+      if (std::find(parts.begin(), parts.end(), part) == parts.end()) parts.push_back(part);
+    }
+  }
+  std::sort(parts.begin(), parts.end());
+  std::string note = GuessNote(GuessedFigures(hardware, parts, cluster.gpus_per_node));
+  if (!note.empty()) assumptions.notes.push_back(std::move(note));
+}
+
+void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assumptions) {
+  lower.document_borders = request.packing == Packing::kDocuments;
+  if (!lower.document_borders) return;
+  assumptions.notes.push_back(
+      "Attention is timed as over whole rows (@@packing documents): within documents, less where "
+      "they are long, more where they are a few dozen tokens.");
+}
+
+void NoteAttention(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& lower,
+                   const HardwareProfile& hardware, bool ordered_program,
+                   Assumptions& assumptions) {
+  std::string note = AttentionNote(model, setup, lower, hardware.gpu, ordered_program);
+  if (!note.empty()) assumptions.notes.push_back(std::move(note));
+}
+
+void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) {
+  const bool idle = std::any_of(setups.begin(), setups.end(), [](const TrainSetup& setup) {
+    return setup.precision.grad_accum_dtype != setup.precision.dtype && !Accumulates(setup) &&
+           !GradsInPlace(setup) && !ReducesInFp32(setup);
+  });
+  if (!idle) return;
+  assumptions.notes.push_back(
+      "fp32 sums over micro-steps: with one micro-step stages 2 and 3 sum nothing, so that they "
+      "take 2 more bytes a gradient and change nothing; @@grad_accum above 1 makes use of them, "
+      "@@communication_dtype fp32 sums over GPUs in fp32.");
 }
 
 }  // namespace zeroplan

@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
-#include "cli/plan/plan_request.h"
 #include "planner/advice/advice.h"
 #include "planner/plan/plan_file.h"
+#include "planner/request/plan_request.h"
 
 namespace zeroplan {
 
@@ -26,13 +26,12 @@ struct PlanAnswer {
 
 // `searcher`: of the request's inputs. Throws Error(kNothingFits) that names the smallest change
 // that fits, where one is found.
-PlanAnswer FindAnswer(const PlanOptions& options, PlanRequest& request, Searcher& searcher,
-                      const AnswerListener& listener);
+PlanAnswer FindAnswer(ResolvedPlan& request, Searcher& searcher, const AnswerListener& listener);
 
-// Adds the notes that the choice calls for to `assumptions`, makes of --async-save what the
+// Adds the notes that the choice calls for to `assumptions`, makes of `async_save` what the
 // answer's hosts allow, and copies the assumptions to the report.
-void FinishAnswer(const PlanOptions& options, const PlanRequest& request, const Searcher& searcher,
-                  Assumptions& assumptions, PlanAnswer& answer);
+void FinishAnswer(const ResolvedPlan& request, const Searcher& searcher, Assumptions& assumptions,
+                  PlanAnswer& answer);
 
 // Where to swap is no part of a choice, but a file that leaves it out cannot be run: sets
 // kSwapFolder where a setup with disks names none. Returns a sentence that says so, or "".

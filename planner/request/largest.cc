@@ -1,4 +1,4 @@
-#include "cli/plan/largest.h"
+#include "planner/request/largest.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/long_work.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "planner/estimate/choices.h"
@@ -22,11 +21,11 @@ namespace {
 
 // What may be asked for, as numbered steps that rise.
 struct Steps {
-  const char* option;          // "--seq-len"
+  const char* field;           // "@@seq_len"
   int64_t first, start, last;  // steps; a search begins at `start` and goes on by grow()
   std::function<int64_t(int64_t)> grow;
-  std::function<void(PlanOptions&, int64_t)> set;
-  std::function<std::string(int64_t)> text;  // "7296": what the option takes
+  std::function<void(PlanRequest&, int64_t)> set;
+  std::function<std::string(int64_t)> text;  // "7296": what the field takes
   // "40 layers, hidden 5120" beside it; may be empty.
   std::function<std::string(int64_t)> detail;
   // What is compared as larger: a model's parameters, which need not rise with every step; 0 where
@@ -37,7 +36,9 @@ struct Steps {
 
 class Finder {
  public:
-  Finder(const PlanOptions& options, Steps steps) : options_(options), steps_(std::move(steps)) {}
+  Finder(const PlanRequest& request, const std::function<void(const std::string&)>& progress,
+         Steps steps)
+      : request_(request), progress_(progress), steps_(std::move(steps)) {}
 
   // nullopt: nothing fits.
   std::optional<int64_t> Find() {
@@ -60,7 +61,7 @@ class Finder {
   std::string Say(int64_t best) const {
     const auto named = [&](int64_t at) {
       const std::string detail = steps_.detail(at);
-      return fmt::format("{} {}{}", steps_.option, steps_.text(at),
+      return fmt::format("{} {}{}", steps_.field, steps_.text(at),
                          detail.empty() ? "" : fmt::format(" ({})", detail));
     };
     std::string text = fmt::format("Largest: {} fits", named(best));
@@ -75,18 +76,18 @@ class Finder {
     }
     if (gave_up_) {
       text += fmt::format(" Not proven: the search of {} {} gave up before it found what fits.",
-                          steps_.option, steps_.text(*gave_up_));
+                          steps_.field, steps_.text(*gave_up_));
     }
     return text;
   }
 
   // What comes closest to fitting at that step.
   std::string Why(int64_t at) const {
-    PlanOptions options = options_;
-    steps_.set(options, at);
+    PlanRequest request = request_;
+    steps_.set(request, at);
     Assumptions unused;
-    PlanRequest request(options, unused);
-    Searcher searcher(request.inputs());
+    const ResolvedPlan resolved(request, unused);
+    Searcher searcher(resolved.inputs());
     const SearchResult result = searcher.Run();
     const ChoiceEstimate* closest = nullptr;
     double least = std::numeric_limits<double>::infinity();
@@ -135,21 +136,21 @@ class Finder {
     if (!added) return known->second;
     // A step with nothing to offer is one below those that have.
     if (steps_.size(at) == 0) return true;
-    PlanOptions options = options_;
-    steps_.set(options, at);
+    PlanRequest request = request_;
+    steps_.set(request, at);
     Assumptions unused;
-    const PlanRequest request(options, unused);
-    work_.Show([&] { return fmt::format("{} {}", steps_.option, steps_.text(at)); });
+    const ResolvedPlan resolved(request, unused);
+    if (progress_) progress_(fmt::format("{} {}", steps_.field, steps_.text(at)));
     Question least_memory;
     least_memory.objective = Objective::kHeadroom;
-    const Answer answer = Searcher(request.inputs()).Best(least_memory);
+    const Answer answer = Searcher(resolved.inputs()).Best(least_memory);
     known->second = answer.found.has_value();
     if (answer.gave_up) gave_up_ = at;
     return known->second;
   }
 
-  LongWork work_{"Looking for the largest that fits"};
-  const PlanOptions& options_;
+  const PlanRequest& request_;
+  const std::function<void(const std::string&)>& progress_;
   const Steps steps_;
   std::map<int64_t, bool> fits_;
   std::vector<int64_t> beyond_;     // larger than what was found, and do not fit
@@ -166,28 +167,28 @@ uint64_t ParamsOf(int64_t step) {
   return params;
 }
 
-Steps ModelSteps(const PlanOptions& options) {
-  const ModelOptions& model = options.common.model;
+Steps ModelSteps(const PlanRequest& request) {
+  const ModelFields& model = request.common.model;
   if (model.given()) {
     ThrowUsage(
-        "--largest: {} is given; use --largest seq-len or --largest micro-batch, or leave "
+        "@@largest: {} is given; use @@largest seq-len or @@largest micro-batch, or leave "
         "the model out",
-        model.params ? "--params " + model.params.text : "--model " + model.model);
+        model.params ? "@@params " + model.params.text : "@@model " + model.model);
   }
-  const int64_t seq_len = options.common.batch.seq_len.value_or(kDerivedSeqLen);
+  const int64_t seq_len = request.common.batch.seq_len.value_or(kDerivedSeqLen);
   constexpr int64_t kDecade = 900;
   Steps steps;
-  steps.option = "--params";
+  steps.field = "@@params";
   steps.first = 0;
   steps.start = 3 * kDecade;  // 1B
   steps.last = 9 * kDecade;   // 1000T
   steps.grow = [](int64_t at) { return at + kDecade; };
-  steps.set = [](PlanOptions& at, int64_t step) {
+  steps.set = [](PlanRequest& at, int64_t step) {
     at.common.model.params.emplace(ParamsOf(step));
     at.common.model.params.text = FormatCount(ParamsOf(step));
   };
   steps.text = [](int64_t step) { return FormatCount(ParamsOf(step)); };
-  const ModelFamily& family = FamilyOf(options.common.model);
+  const ModelFamily& family = FamilyOf(request.common.model);
   steps.detail = [seq_len, &family](int64_t step) {
     const ModelSpec spec = ModelFromParams(ParamsOf(step), seq_len, family);
     return fmt::format("{} parameters: {} layers, hidden {}, {} heads", spec.ParamCount(),
@@ -200,14 +201,14 @@ Steps ModelSteps(const PlanOptions& options) {
       return 0;
     }
   };
-  steps.end = "--params goes no further";
+  steps.end = "@@params goes no further";
   return steps;
 }
 
-Steps SeqLenSteps(const PlanOptions& options) {
-  const CommonOptions& common = options.common;
+Steps SeqLenSteps(const PlanRequest& request) {
+  const Request& common = request.common;
   if (common.batch.seq_len) {
-    ThrowUsage("--largest: seq-len is what --seq-len {} sets; leave one of the two out",
+    ThrowUsage("@@largest: seq-len is what @@seq_len {} sets; leave one of the two out",
                common.batch.seq_len.text);
   }
   // Those of a derived model are as many as the sequence has tokens.
@@ -217,13 +218,13 @@ Steps SeqLenSteps(const PlanOptions& options) {
   constexpr int64_t kStep = 128;
   const auto tokens = [most](int64_t step) { return std::min(step * kStep, most); };
   Steps steps;
-  steps.option = "--seq-len";
+  steps.field = "@@seq_len";
   steps.first = 1;
   steps.last =
       static_cast<int64_t>(CeilDiv(static_cast<uint64_t>(most), static_cast<uint64_t>(kStep)));
   steps.start = std::min<int64_t>(8, steps.last);
   steps.grow = [](int64_t at) { return 2 * at; };
-  steps.set = [tokens](PlanOptions& at, int64_t step) {
+  steps.set = [tokens](PlanRequest& at, int64_t step) {
     at.common.batch.seq_len.emplace(tokens(step));
     at.common.batch.seq_len.text = std::to_string(tokens(step));
   };
@@ -234,24 +235,24 @@ Steps SeqLenSteps(const PlanOptions& options) {
   return steps;
 }
 
-Steps MicroBatchSteps(const PlanOptions& options) {
-  const BatchOptions& batch = options.common.batch;
-  for (const auto& [option, value] : {std::pair{"--micro-batch", &batch.micro_batch},
-                                      {"--global-batch", &batch.global_batch},
-                                      {"--global-batch-tokens", &batch.global_batch_tokens}}) {
+Steps MicroBatchSteps(const PlanRequest& request) {
+  const BatchFields& batch = request.common.batch;
+  for (const auto& [option, value] : {std::pair{"@@micro_batch", &batch.micro_batch},
+                                      {"@@global_batch", &batch.global_batch},
+                                      {"@@global_batch_tokens", &batch.global_batch_tokens}}) {
     if (!*value) continue;
-    ThrowUsage("--largest: micro-batch is not free with {} {}; leave one of the two out", option,
+    ThrowUsage("@@largest: micro-batch is not free with {} {}; leave one of the two out", option,
                value->text);
   }
   Assumptions unused;
-  const ModelSpec model = ResolveModel(options.common.model, batch.seq_len, unused);
+  const ModelSpec model = ResolveModel(request.common.model, batch.seq_len, unused);
   Steps steps;
-  steps.option = "--micro-batch";
+  steps.field = "@@micro_batch";
   steps.first = steps.start = 1;
   steps.last =
-      std::max<int64_t>(1, kMaxMicroStepTokens / ResolveSeqLen(options.common, model, unused));
+      std::max<int64_t>(1, kMaxMicroStepTokens / ResolveSeqLen(request.common, model, unused));
   steps.grow = [](int64_t at) { return 2 * at; };
-  steps.set = [](PlanOptions& at, int64_t step) {
+  steps.set = [](PlanRequest& at, int64_t step) {
     at.common.batch.micro_batch.emplace(step);
     at.common.batch.micro_batch.text = std::to_string(step);
   };
@@ -262,31 +263,31 @@ Steps MicroBatchSteps(const PlanOptions& options) {
   return steps;
 }
 
-Steps StepsOf(const PlanOptions& options) {
-  const Largest what = *options.largest;
-  if (what == Largest::kModel) return ModelSteps(options);
-  if (!options.common.model.given()) {
-    ThrowUsage("--largest: {} needs a model; add --model or --params, or use --largest model",
-               options.largest.text);
+Steps StepsOf(const PlanRequest& request) {
+  const Largest what = *request.largest;
+  if (what == Largest::kModel) return ModelSteps(request);
+  if (!request.common.model.given()) {
+    ThrowUsage("@@largest: {} needs a model; add @@model or @@params, or use @@largest model",
+               request.largest.text);
   }
-  return what == Largest::kSeqLen ? SeqLenSteps(options) : MicroBatchSteps(options);
+  return what == Largest::kSeqLen ? SeqLenSteps(request) : MicroBatchSteps(request);
 }
 
 }  // namespace
 
-std::string FindLargest(PlanOptions& options) {
-  const Steps steps = StepsOf(options);
-  const PlanOptions asked = options;
-  Finder finder(asked, steps);
+std::string FindLargest(PlanRequest& request,
+                        const std::function<void(const std::string&)>& progress) {
+  const Steps steps = StepsOf(request);
+  const PlanRequest asked = request;
+  Finder finder(asked, progress, steps);
   const std::optional<int64_t> best = finder.Find();
   if (!best) {
     int64_t least = steps.first;
     while (steps.size(least) == 0) ++least;
-    throw Error(ExitCode::kNothingFits,
-                fmt::format("nothing fits, not even {} {}: {}", steps.option, steps.text(least),
-                            finder.Why(least)));
+    throw Error(ExitCode::kNothingFits, fmt::format("nothing fits, not even {} {}: {}", steps.field,
+                                                    steps.text(least), finder.Why(least)));
   }
-  steps.set(options, *best);
+  steps.set(request, *best);
   return finder.Say(*best);
 }
 

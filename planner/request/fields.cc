@@ -1,0 +1,348 @@
+#include "planner/request/fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/families/load_model.h"
+#include "hwprofiles/loader.h"
+#include "planner/request/parse.h"
+
+namespace zeroplan {
+
+namespace {
+
+constexpr std::string_view kConfig = "@@config", kPlan = "@@plan";
+
+void AddGoalFields(FieldSink& sink, GoalFields& fields) {
+  const char* group = "Run";
+  sink.Value({group, "@@tokens", "COUNT",
+              "Tokens to train on in all, such as 300B: prints steps, hours and GPU-hours"},
+             fields.tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
+  sink.Value({group, "@@gpu_hour_price", "PRICE",
+              "What one GPU costs an hour, such as 2.5: with @@tokens, prints the run's price"},
+             fields.gpu_hour_price, ParsePrice);
+}
+
+void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
+  const std::string help =
+      "Count the host memory of saves beside the steps: a copy of the rank's states, 12 bytes for "
+      "each of its parameters (default off)";
+  if (searched) {
+    sink.Value(
+        {"Run", "@@async_save", "on|off|auto", help + "; auto: where the answer's hosts have it"},
+        request.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
+  } else {
+    sink.Value({"Run", "@@async_save", "on|off", help}, request.async_save,
+               WordIn<AsyncSave>({"on", "off"}));
+  }
+}
+
+void AddPackingField(FieldSink& sink, Request& fields) {
+  sink.Value({"Run", "@@packing", "stream|documents|off",
+              "How 'train' is to pack documents: with 'documents' batches say where each starts, "
+              "4 bytes a position, and attention keeps to each (default stream; off takes the same "
+              "memory)"},
+             fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
+}
+
+void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
+  const char* group = "Runtime";
+  sink.Value({group, "@@runtime", "zeroplan|deepspeed|fsdp2",
+              fmt::format("{}: zeroplan's own executor's (default), or another program's "
+                          "(docs/runtimes.md)",
+                          whose)},
+             fields.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
+  sink.Value({group, "@@compile", "layers|all",
+              "Under torch.compile: layers, or the loss too (default nothing; with @@runtime "
+              "deepspeed or fsdp2)"},
+             fields.compile, WordIn<CompileKind>({"layers", "all"}));
+}
+
+}  // namespace
+
+bool RuntimeFields::IsOther() const {
+  const bool other = runtime && *runtime != RuntimeKind::kZeroplan;
+  if (compile && !other) {
+    ThrowUsage(
+        "@@compile: has no effect on zeroplan's own executor; add @@runtime deepspeed or "
+        "leave it out");
+  }
+  return other;
+}
+
+void ReadFields(const std::deque<AddedField>& fields) {
+  for (const AddedField& decided : fields) {
+    if (!decided.given) continue;
+    for (const std::string_view name : decided.info.decided_by) {
+      const auto decider = std::find_if(fields.begin(), fields.end(), [&](const AddedField& field) {
+        return field.given && NameFields(field.info.name) == NameFields(name);
+      });
+      if (decider == fields.end()) continue;
+      ThrowUsage("{}: {} is not allowed with {}, which decides it; leave one of the two out",
+                 decided.name, decided.text, name);
+    }
+  }
+  for (const AddedField& field : fields) {
+    if (!field.given) continue;
+    const bool alone = field.info.alone != nullptr && field.text.empty();
+    field.take(alone ? field.info.alone : field.text, field.name);
+  }
+}
+
+void FieldSink::Text(const FieldInfo& info, std::string& value, KnownNames known) {
+  Take({info, "", [&value](const std::string& text, std::string_view) { value = text; }, known});
+}
+
+void AddEstimateFields(FieldSink& sink, Request& request) {
+  AddModelFields(sink, request.model);
+  AddClusterFields(sink, request);
+  AddBatchFields(sink, request.batch);
+  AddChoiceFields(sink, request, /*all_default=*/true);
+  AddDeterministicField(sink, request);
+  AddAsyncSaveField(sink, request, /*searched=*/false);
+  AddPackingField(sink, request);
+  AddGoalFields(sink, request.goal);
+  AddRuntimeFields(sink, request.runtime, "Whose memory and time are estimated");
+}
+
+void AddPlanFields(FieldSink& sink, PlanRequest& request) {
+  Request& common = request.common;
+  AddModelFields(sink, common.model);
+  AddClusterFields(sink, common);
+  AddBatchFields(sink, common.batch, /*searched=*/true);
+  AddChoiceFields(sink, common, /*all_default=*/true, /*searched=*/true);
+  AddDeterministicField(sink, common);
+  AddAsyncSaveField(sink, common, /*searched=*/true);
+  AddPackingField(sink, common);
+  FieldInfo largest = {"Search", "@@largest", "model|seq-len|micro-batch",
+                       "Finds the largest that fits: GPT-2 shape (without a model; the default), "
+                       "sequence or micro-batch (of the model), and plans it"};
+  largest.alone = "model";
+  sink.Value(largest, request.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
+  AddGoalFields(sink, common.goal);
+  AddRuntimeFields(sink, common.runtime, "For whom the best is sought");
+  sink.Value({"Search", "@@objective", "throughput|headroom|fewest-gpus",
+              "What is best: most tokens/s, most GPU memory left, or fewest of @@gpus (default "
+              "throughput)"},
+             request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
+  sink.Flag("Search", "@@quick", "The answer alone, not what would change it", request.quick);
+  sink.Value({"Search", "@@effort", "FACTOR",
+              "Times the search's budget: more closes the gap that a plan states (default 1)"},
+             request.effort, ParseFactor);
+}
+
+void AddModelFields(FieldSink& sink, ModelFields& fields) {
+  const char* group = "Model (one of the two)";
+  sink.Text(
+      {group, "@@model", "NAME|FILE|DIR",
+       "Preset (see 'zeroplan model list'), a Hugging Face config.json, or a folder with one"},
+      fields.model, KnownModels);
+  sink.Value({group, "@@params", "COUNT",
+              "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
+             fields.params, ParseCount);
+  sink.Text({group, "@@family", "NAME",
+             "Of the shape that @@params derives: gpt2, llama, mistral, qwen2 or qwen3 (default "
+             "gpt2)"},
+            fields.family, KnownFamilies);
+}
+
+void AddClusterFields(FieldSink& sink, Request& fields) {
+  const char* group = "Hardware";
+  ClusterFields& cluster = fields.cluster;
+  HardwareFields& hardware = fields.hardware;
+  sink.Value(
+      {group, "@@gpus", "COUNT",
+       "GPUs in all, one rank each (default: this machine's where @@hw is left out, else 1)"},
+      cluster.gpus, WholeIn<int>(1, kMaxGpus));
+  sink.Value({group, "@@gpus_per_node", "COUNT",
+              "GPUs that share a host's memory and disk (default: the profile's, at most @@gpus)"},
+             cluster.gpus_per_node, WholeIn<int>(1, kMaxGpus));
+  sink.Text({group, "@@hw", "NAME|FILE",
+             "Hardware profile: a built-in name (see 'zeroplan hw list') or a JSON file "
+             "(default: this machine's GPUs, or " +
+                 std::string(kDefaultProfile) + " where it has none)"},
+            hardware.profile, ProfileNames);
+  sink.Text({group, "@@network", "NAME|RATE",
+             "Between nodes: a built-in network (eth-25, ib-8x400) or what one node sends each "
+             "way, such as 25Gb or 8x400Gb (default: the profile's)"},
+            hardware.network, NetworkNames);
+  sink.Text({group, "@@intra_node_bandwidth", "RATE",
+             "What one GPU sends to the others of its node, each way, such as 300GB/s (default: "
+             "the profile's, with its measured collectives; these go when this is given)"},
+            hardware.intra_node_bandwidth);
+  sink.Value({group, "@@gpu_memory", "BYTES",
+              "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the "
+              "profile's)"},
+             cluster.gpu_memory, ParseMemory);
+  sink.Value({group, "@@host_memory", "BYTES",
+              "Memory of one host, such as 512GiB (default: the profile's)"},
+             cluster.host_memory, ParseMemory);
+  sink.Value({group, "@@nvme_capacity", "BYTES",
+              "Disk space of one node for offload (default: the profile's; without it, not "
+              "checked); plan searches disks that are named here, asked for or measured"},
+             cluster.nvme_capacity, ParseMemory);
+  AddReserveFields(sink, group, cluster);
+}
+
+void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields) {
+  sink.Value({group, "@@gpu_reserve", "BYTES",
+              "Memory of each GPU to keep free, for what runs take beyond what is predicted; 0 "
+              "for none (default 500MB)"},
+             fields.gpu_reserve, ParseReserve);
+  sink.Value({group, "@@host_reserve", "BYTES",
+              "Memory of each host to keep free for its system; 0 for none (default: what "
+              "Kubernetes keeps on Google's nodes, such as 5.8GB of 64GB and 27.4GB of 1TB)"},
+             fields.host_reserve, ParseReserve);
+}
+
+void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
+  const std::string one = searched ? " (default: searched)" : " (default 1)";
+  const char* group = "Batch and precision";
+  const auto sequences = WholeIn<int64_t>(1, kMaxBatch);
+  sink.Value({group,
+              "@@seq_len",
+              "TOKENS",
+              "Tokens a sequence (default: the model's longest, at most 4096; 1024 with @@params)",
+              {kPlan}},
+             fields.seq_len, sequences);
+  sink.Value(
+      {group,
+       "@@micro_batch",
+       "SEQUENCES",
+       "Sequences a GPU and micro-step" + one + "; more is faster and takes more activations",
+       {kPlan}},
+      fields.micro_batch, sequences);
+  sink.Value({group, "@@grad_accum", "COUNT", "Micro-steps an optimizer step" + one, {kPlan}},
+             fields.grad_accum, sequences);
+  sink.Value(
+      {group,
+       "@@global_batch",
+       "SEQUENCES",
+       "Sequences an optimizer step over all GPUs: micro-batch x grad-accum x gpus; with one of "
+       "the two the other follows" +
+           std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
+       {kPlan}},
+      fields.global_batch, sequences);
+  sink.Value({group,
+              "@@global_batch_tokens",
+              "TOKENS",
+              "The same in tokens, such as 4194304; a whole number of sequences for each GPU",
+              {kPlan}},
+             fields.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
+  sink.Value(
+      {group,
+       "@@dtype",
+       "bf16|fp16|fp32",
+       "Precision of parameters and compute (default: the config's; without one bf16 where the GPU "
+       "has it, else fp16; on the CPU fp32)",
+       {kPlan}},
+      fields.dtype, ParseDtype);
+  sink.Value({group,
+              "@@grad_accum_dtype",
+              "bf16|fp16|fp32",
+              "Precision of the sums of gradients over micro-steps: @@dtype, or fp32 for 2 more "
+              "bytes of each (default @@dtype)",
+              {kPlan}},
+             fields.grad_accum_dtype, ParseDtype);
+  sink.Value({group,
+              "@@communication_dtype",
+              "bf16|fp16|fp32",
+              "Precision that gradients are reduced in between GPUs: @@dtype, or fp32 for twice "
+              "its bytes on the wire (default: what they have)",
+              {kPlan}},
+             fields.communication_dtype, ParseDtype);
+}
+
+void AddDeterministicField(FieldSink& sink, Request& fields) {
+  sink.Flag("Run", "@@deterministic",
+            "On a GPU: the same results from run to run, slower in attention's backward pass; "
+            "the CPU always does",
+            fields.deterministic);
+}
+
+void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched) {
+  const char* group = "ZeRO, offload and recompute";
+  // Disks that nobody named are not searched.
+  const std::string some = !all_default ? " (default none)"
+                           : searched ? "; or some, such as none,cpu (default none,cpu; all where "
+                                        "a disk is named or measured)"
+                                      : "; or some, such as none,cpu (default all)";
+  const char* places = all_default ? "none|cpu|nvme|all" : "none|cpu|nvme";
+  ChoiceFields& choice = request.choice;
+  sink.Value(
+      {group,
+       "@@stage",
+       all_default ? "0|1|2|3|all" : "0|1|2|3",
+       std::string("0 replicates; 1 shards optimizer states, 2 gradients too, 3 parameters too") +
+           (all_default ? "; or some, such as 2,3 (default all)" : " (default 0)"),
+       {kPlan, kConfig}},
+      choice.stages, ParseStages);
+  sink.Value({group,
+              "@@offload_optimizer",
+              places,
+              "Where optimizer states live, from stage 1" + some,
+              {kPlan, kConfig}},
+             choice.offload_optimizer, ParseOffload);
+  sink.Value({group,
+              "@@offload_ratio",
+              "RATIO",
+              "Share of the optimizer on the CPU, above 0 and up to 1; the rest stays on the "
+              "GPU (default " +
+                  std::string(searched ? "searched" : "1") + "; cpu only)",
+              {kPlan, kConfig}},
+             choice.offload_ratio, ParseRatio);
+  sink.Value({group,
+              "@@offload_param",
+              places,
+              "Where parameter shards live, stage 3" + some,
+              {kPlan, kConfig}},
+             choice.offload_param, ParseOffload);
+  sink.Value({group,
+              "@@checkpointing",
+              all_default ? "none|selective|full|all" : "none|selective|full",
+              std::string("Activations: keep all, or recompute norms, GELU and SwiGLU, or "
+                          "whole layers, in the backward pass") +
+                  (searched ? " (default all)" : " (default none)"),
+              {kPlan, kConfig}},
+             choice.checkpointing, WordIn<Checkpointing>({"none", "selective", "full", "all"}));
+  sink.Value({group,
+              "@@checkpoint_every",
+              "LAYERS",
+              std::string("Layers that are recomputed together (default ") +
+                  (searched ? "searched" : "1") + "; implies @@checkpointing full)",
+              {kPlan, kConfig}},
+             choice.checkpoint_every, WholeIn<int>(1, 65535));
+  sink.Text(
+      {group,
+       "@@config",
+       "FILE",
+       searched ? "A DeepSpeed JSON config, or - for stdin: what it sets stays, what it leaves to "
+                  "\"auto\" is searched"
+                : "A DeepSpeed JSON config, or - for stdin: exactly this choice, instead of the "
+                  "options above",
+       {kPlan}},
+      request.config);
+}
+
+std::vector<std::string> KnownModels() {
+  std::vector<std::string> names;
+  for (const ModelPreset& preset : ModelPresets()) names.push_back(preset.spec.name);
+  return names;
+}
+
+std::vector<std::string> KnownFamilies() {
+  std::vector<std::string> names;
+  for (const ModelFamily* family : ModelFamilies()) names.emplace_back(family->name());
+  return names;
+}
+
+std::vector<std::string> KnownProfilesAndNetworks() {
+  std::vector<std::string> names = ProfileNames();
+  for (std::string& network : NetworkNames()) names.push_back(std::move(network));
+  return names;
+}
+
+}  // namespace zeroplan

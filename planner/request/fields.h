@@ -1,0 +1,85 @@
+// The fields of a request, each with what it is called, takes and means. One list for everybody who
+// fills requests in: a command makes options of them (cli/common/command.h), the library arguments.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/request/request.h"
+
+namespace zeroplan {
+
+// Names that a value may have and that shells complete: presets, profiles. Called when needed.
+using KnownNames = std::vector<std::string> (*)();
+std::vector<std::string> KnownModels();
+std::vector<std::string> KnownFamilies();
+// Profiles, and networks: what 'hw show' takes.
+std::vector<std::string> KnownProfilesAndNetworks();
+
+struct FieldInfo {
+  const char* group;  // heading in the help
+  const char* name;   // "@@gpus"; of a command's own options "--format", or "-o,--output"
+  const char* type;   // what stands for the value in the help: "COUNT"
+  std::string help;   // says unit and default
+  // Fields whose file decides this one: beside them it is refused.
+  std::vector<std::string_view> decided_by = {};
+  bool may_be_empty = false;  // else an empty text is refused
+  // What the field stands for where it is given without a value; null: it must have one.
+  const char* alone = nullptr;
+};
+
+// A field that was added, and what it was given as.
+struct AddedField {
+  FieldInfo info;
+  std::string name;  // for messages: "--output" of "-o,--output"
+  // Makes the text a value. Throws Error(kUsage) that names field, value and what is allowed.
+  std::function<void(const std::string& text, std::string_view name)> take;
+  KnownNames known = nullptr;
+  bool given = false;
+  std::string text = {};  // empty, though given: without a value
+};
+
+// Reads what was given, in the order in which fields were added, after what a config or a plan
+// decides was refused.
+void ReadFields(const std::deque<AddedField>& fields);
+
+// Whoever takes fields. What is given as reference must outlive the reading.
+class FieldSink {
+ public:
+  virtual ~FieldSink() = default;
+  virtual void Take(AddedField field) = 0;
+  virtual void Flag(const char* group, const char* name, const std::string& help, bool& value) = 0;
+
+  // A text, or "" where it is not given.
+  void Text(const FieldInfo& info, std::string& value, KnownNames known = nullptr);
+  // `parse(text, name)` gives the value, or throws Error(kUsage) that names both and what is
+  // allowed (parse.h).
+  template <typename T, typename Parse>
+  void Value(const FieldInfo& info, Given<T>& value, Parse parse) {
+    Take({info, "", [&value, parse](const std::string& text, std::string_view name) {
+            value.emplace(parse(text, name));
+            value.text = text;
+          }});
+  }
+};
+
+// All that an estimate, and a plan, can be asked.
+void AddEstimateFields(FieldSink& sink, Request& request);
+void AddPlanFields(FieldSink& sink, PlanRequest& request);
+
+// Groups of them.
+void AddModelFields(FieldSink& sink, ModelFields& fields);
+void AddClusterFields(FieldSink& sink, Request& request);
+// What stays free, in the group `group`.
+void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields);
+// `searched`: what is left out is searched (plan); else it is 1.
+void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched = false);
+void AddDeterministicField(FieldSink& sink, Request& request);
+// `all_default`: "all" is the default of stage and offloads (estimate, plan); else 0 and none
+// (train).
+void AddChoiceFields(FieldSink& sink, Request& request, bool all_default, bool searched = false);
+
+}  // namespace zeroplan

@@ -1,0 +1,241 @@
+#include "planner/request/plan_answer.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json_section.h"
+#include "core/base/json_source.h"
+#include "core/base/units.h"
+#include "core/config/deepspeed_writer.h"
+#include "core/program/save_copy.h"
+#include "planner/advice/smallest_change.h"
+#include "planner/estimate/choices.h"
+#include "planner/request/notes.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Joined(const std::vector<std::string>& parts) {
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// `setup` as the writer says it. What it leaves to "auto" is not asked for.
+Json Written(TrainSetup setup, int64_t layers) {
+  for (uint64_t* elements :
+       {&setup.zero.reduce_bucket_elements, &setup.zero.prefetch_bucket_elements,
+        &setup.zero.max_live_parameters}) {
+    if (*elements == kAuto) *elements = 1;
+  }
+  const auto name_folder = [](auto& offload) {
+    if (offload.nvme_path.empty()) offload.nvme_path = kSwapFolder;
+  };
+  name_folder(setup.zero.offload_optimizer);
+  name_folder(setup.zero.offload_param);
+  return Json::parse(WriteConfig(setup, layers));
+}
+
+// What to change in the config, key by key.
+std::vector<std::string> Edits(const ResolvedPlan& request, const Candidate& found) {
+  const int64_t layers = request.inputs().model.layers;
+  const TrainSetup& base = request.inputs().base;
+  const Json now = Written(base, layers);
+  const Json then = Written(SetupOf(found, base), layers);
+  std::vector<std::string> edits;
+  for (const char* pointer :
+       {"/zero_optimization/stage", "/zero_optimization/offload_optimizer",
+        "/zero_optimization/offload_param", "/activation_checkpointing", "/_zeroplan"}) {
+    const Json::json_pointer at(pointer);
+    const Json before = now.contains(at) ? now[at] : Json();
+    const Json after = then.contains(at) ? then[at] : Json();
+    if (before == after) continue;
+    std::string key = pointer + 1;
+    std::replace(key.begin(), key.end(), '/', '.');
+    edits.push_back(after.is_null() ? fmt::format("no {}", key)
+                                    : fmt::format("{} {}", key, after.dump()));
+  }
+  const std::string& file = request.asked().common.config;
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  JsonSection config(&root, "", file);
+  const auto set = [&](const char* key, int64_t before, int64_t after) {
+    if (config.Value(key) != nullptr && before != after) {
+      edits.push_back(fmt::format("{} {}", key, after));
+    }
+  };
+  set("train_micro_batch_size_per_gpu", base.batch.micro_batch, found.micro_batch);
+  set("gradient_accumulation_steps", base.batch.grad_accum, found.grad_accum);
+  set("train_batch_size", base.batch.global_batch(),
+      found.micro_batch * found.grad_accum * found.gpus);
+  return edits;
+}
+
+// Fields that a config leaves open and that are to change.
+std::vector<std::string> BesideConfig(const ResolvedPlan& request, const Candidate& found) {
+  const BatchFields& batch = request.asked().common.batch;
+  std::vector<std::string> changed;
+  const auto set = [&](const char* option, const std::optional<int64_t>& given, int64_t after) {
+    if (given && *given != after) changed.push_back(fmt::format("{} {}", option, after));
+  };
+  if (request.inputs().space.gpus.back() != found.gpus) {
+    changed.push_back(fmt::format("@@gpus {}", found.gpus));
+  }
+  set("@@micro_batch", batch.micro_batch, found.micro_batch);
+  set("@@grad_accum", batch.grad_accum, found.grad_accum);
+  return changed;
+}
+
+// Fields that say how a choice is to be made which `found` does not make.
+std::vector<std::string> LeftOut(const ChoiceFields& choice, const Candidate& found) {
+  std::vector<std::string> names;
+  // A share or a number of layers of 1 goes without its option.
+  if (choice.offload_ratio && (found.optimizer.device != OffloadDevice::kCpu ||
+                               (found.optimizer.ratio >= 1 && *choice.offload_ratio < 1))) {
+    names.push_back("@@offload_ratio");
+  }
+  if (choice.checkpoint_every && (found.recompute.kind != RecomputeKind::kFull ||
+                                  (found.recompute.every <= 1 && *choice.checkpoint_every > 1))) {
+    names.push_back("@@checkpoint_every");
+  }
+  return names;
+}
+
+// `change`, which fits where `request` does not, as the user can ask for it: fields, and those that
+// were given to leave out because they go with another choice; with a config the file's keys and
+// their values, since the file decides what they say.
+std::string Proposal(const ResolvedPlan& request, const Change& change) {
+  const Candidate& found = change.found.candidate;
+  if (request.asked().common.config.empty()) {
+    const std::vector<std::string> left_out = LeftOut(request.asked().common.choice, found);
+    return left_out.empty() ? change.options
+                            : fmt::format("{} without {}", change.options, Joined(left_out));
+  }
+  const std::vector<std::string> edits = Edits(request, found);
+  const std::vector<std::string> beside = BesideConfig(request, found);
+  std::string text;
+  if (!edits.empty()) text = fmt::format("in {}: {}", request.asked().common.config, Joined(edits));
+  if (!beside.empty()) {
+    text += fmt::format("{}{}", text.empty() ? "" : "; and ", fmt::join(beside, " "));
+  }
+  return text;
+}
+
+[[noreturn]] void ThrowNothingFits(ResolvedPlan& request, const SearchResult& result) {
+  std::string closest;
+  for (const StageBest& stage : result.stages) {
+    if (!stage.can_run()) continue;
+    const std::string why =
+        stage.estimate.fits
+            ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
+                          FormatBytes(stage.estimate.footprint.gpu_total()))
+            : stage.estimate.why_not;
+    closest += fmt::format("\n  {}, micro-batch {}: {}", SetupLabel(stage.estimate.setup),
+                           stage.estimate.setup.batch.micro_batch, why);
+  }
+  const std::optional<Change> change = SmallestChange(
+      request.inputs(), request.full(), [&](int gpus) { return request.ClusterOf(gpus); });
+  std::string fix =
+      "no change was found that fits, more GPUs as far as the hardware profile goes included; "
+      "try a smaller model or another @@hw";
+  if (result.gave_up) {
+    const std::string where =
+        request.asked().common.config.empty()
+            ? "pin some choices (@@stage, @@checkpointing, "
+              "@@offload_optimizer)"
+            : fmt::format("set batch and buckets in {}", request.asked().common.config);
+    fix = fmt::format("the search gave up after {} programs; {} to look at the others",
+                      result.stats.lowered, where);
+  }
+  if (change) {
+    fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
+                      Proposal(request, *change), SetupLabel(change->estimate.setup),
+                      FormatBytes(change->estimate.footprint.gpu_total()),
+                      change->found.tokens_per_second);
+    if (change->estimate.footprint.nvme_bytes > 0) {
+      fix += fmt::format(". That takes {} of a node's disk, by the hardware profile's figures",
+                         FormatBytes(change->estimate.footprint.nvme_bytes));
+    }
+  }
+  throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
+}
+
+// What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
+// its hosts have the memory.
+std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan) {
+  LowerOptions lower = plan.lower;
+  lower.async_save = true;
+  const Program program = Lower(plan.model, plan.setup, lower);
+  const std::string copy =
+      FormatBytes(SaveCopyBytes(program) * static_cast<uint64_t>(at.cluster.ranks_per_node()));
+  if (asked == AsyncSave::kIfItFits) {
+    const ChoiceEstimate with = EstimateProgram(program, at.cluster, at.costs);
+    if (!with.fits) {
+      return fmt::format(
+          "Saves: steps wait for them, as a copy of {} does not fit (@@async_save auto): {}.", copy,
+          with.why_not);
+    }
+    plan.lower = lower;
+    plan.choice = with;
+  }
+  return fmt::format(
+      "Saves: written beside the steps, from a copy of {} of host memory on each host, of {} in "
+      "all (@@async_save {}).",
+      copy, FormatBytes(plan.choice.footprint.host.total()),
+      asked == AsyncSave::kIfItFits ? "auto" : "on");
+}
+
+}  // namespace
+
+PlanAnswer FindAnswer(ResolvedPlan& request, Searcher& searcher, const AnswerListener& listener) {
+  for (bool again = false;; again = true) {
+    SearchResult result = searcher.Run();
+    if (!result.best) ThrowNothingFits(request, result);
+    PlanAnswer answer = {MakePlan(searcher, result), {}};
+    if (listener.chosen) listener.chosen(answer.plan, again);
+    Advice advice =
+        Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
+    if (advice.outdated) continue;
+    for (const AdviceLine& line : advice.lines) answer.plan.advice.push_back(line.text);
+    answer.report = {result.gap, std::move(result.stages), std::move(advice.lines), {}, {}};
+    return answer;
+  }
+}
+
+void FinishAnswer(const ResolvedPlan& request, const Searcher& searcher, Assumptions& assumptions,
+                  PlanAnswer& answer) {
+  Plan& plan = answer.plan;
+  const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
+  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
+                assumptions);
+  NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
+  NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  if (const auto asked = request.asked().common.async_save.value_or(AsyncSave::kOff);
+      asked != AsyncSave::kOff) {
+    assumptions.notes.push_back(SettleAsyncSave(asked, at, plan));
+  }
+  answer.report.assumed = assumptions.assumed;
+  answer.report.notes = assumptions.notes;
+}
+
+std::string SetSwapFolder(TrainSetup& setup) {
+  bool set = false;
+  auto fill = [&](auto& offload) {
+    if (offload.device != OffloadDevice::kNvme || !offload.nvme_path.empty()) return;
+    offload.nvme_path = kSwapFolder;
+    set = true;
+  };
+  fill(setup.zero.offload_optimizer);
+  fill(setup.zero.offload_param);
+  if (!set) return "";
+  return fmt::format("The plan swaps to {}: edit nvme_path, or give train @@nvme_path DIR",
+                     kSwapFolder);
+}
+
+}  // namespace zeroplan

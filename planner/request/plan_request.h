@@ -1,0 +1,53 @@
+// From a request for a plan to what is searched.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "planner/request/resolve.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// Where a plan with disks swaps to, unless it says.
+inline constexpr const char* kSwapFolder = "/local_nvme";
+
+// Everything a search needs, with the cost models it points to.
+class ResolvedPlan {
+ public:
+  // Throws Error(kUsage) naming the field or the config's line; so too where `request` is for
+  // DeepSpeed and that can do none of the choices.
+  ResolvedPlan(const PlanRequest& request, Assumptions& assumptions);
+
+  const PlanRequest& asked() const { return asked_; }
+  const SearchInputs& inputs() const { return inputs_; }
+  // What would be searched if nothing were pinned.
+  const SearchSpace& full() const { return full_; }
+  const HardwareProfile& hardware() const { return hardware_; }
+  SearchCluster ClusterOf(int gpus);
+  // Throws Error(kUsage) where DeepSpeed can do none of the choices, for a config of `format`.
+  void CheckDeepSpeedCan(ConfigFormat format) const;
+
+ private:
+  void FromFields(Assumptions& assumptions);
+  // What the config sets stays; what it leaves to "auto" is searched.
+  void FromConfig(Assumptions& assumptions);
+  void CheckBatch(Assumptions& assumptions);
+  // Leaves disks out that nobody named or measured.
+  void LeaveOutDisks(Assumptions& assumptions);
+  void PinOptimizer();
+  void PinRecompute();
+  void ForDeepSpeed(ConfigFormat format);
+
+  const PlanRequest asked_;
+  Request request_;  // its batch in sequences
+  HardwareProfile hardware_;
+  Cluster cluster_;
+  SearchInputs inputs_;
+  SearchSpace full_;
+  std::deque<CostModel> costs_;
+};
+
+}  // namespace zeroplan

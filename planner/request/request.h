@@ -1,0 +1,116 @@
+// What is asked: fields as they were given, before anything is made of them (resolve.h). Whoever
+// asks fills them in: the command line from options, a library's caller from arguments.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/config/packing.h"
+#include "core/config/zero_config.h"
+#include "hwprofiles/profile.h"
+#include "planner/formats/config_format.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// The value of a field, and the text that it was given as, for messages. Empty: not given.
+template <typename T>
+struct Given : std::optional<T> {
+  std::string text;
+};
+
+// Texts: names, files and rates that need a profile to be understood; "" is not given.
+struct ModelFields {
+  std::string model;
+  Given<uint64_t> params;
+  std::string family;  // of `params`; empty: the first
+  bool given() const { return !model.empty() || params.has_value(); }
+};
+
+struct HardwareFields {
+  std::string profile, network, intra_node_bandwidth;
+  // Asked where `profile` is not given: the machine that this runs on. Unset: the default profile.
+  // `measure_host`: the bandwidth of its memory too, in a fraction of a second of all cores.
+  std::function<FoundMachine(bool measure_host)> find;
+};
+
+struct ClusterFields {
+  Given<int> gpus, gpus_per_node;
+  Given<uint64_t> gpu_memory, host_memory, nvme_capacity;  // bytes
+  Given<uint64_t> gpu_reserve, host_reserve;               // bytes
+};
+
+struct BatchFields {
+  // global_batch_tokens is another way to say global_batch: resolve.h makes it that.
+  Given<int64_t> seq_len, micro_batch, grad_accum, global_batch, global_batch_tokens;
+  Given<Dtype> dtype, grad_accum_dtype, communication_dtype;
+};
+
+// How long is trained, and at what price.
+struct GoalFields {
+  Given<int64_t> tokens;
+  Given<double> gpu_hour_price;
+};
+
+enum class Checkpointing : uint8_t { kNone, kSelective, kFull, kAll };
+
+struct ChoiceFields {
+  Given<std::vector<int>> stages;
+  Given<std::vector<OffloadDevice>> offload_optimizer, offload_param;
+  Given<double> offload_ratio;
+  Given<Checkpointing> checkpointing;
+  Given<int> checkpoint_every;
+};
+
+// Whether saves are written beside the steps, from a copy of the states in host memory.
+enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
+
+enum class RuntimeKind : uint8_t { kZeroplan, kDeepSpeed, kFsdp2 };
+enum class CompileKind : uint8_t { kLayers, kAll };
+
+// Whose memory and time: the program that trains.
+struct RuntimeFields {
+  Given<RuntimeKind> runtime;
+  Given<CompileKind> compile;
+
+  // Whether another program is asked about. Throws Error(kUsage) where a field of such a program
+  // is given without it.
+  bool IsOther() const;
+};
+
+// What estimate, plan and train are asked alike.
+struct Request {
+  ModelFields model;
+  HardwareFields hardware;
+  ClusterFields cluster;
+  BatchFields batch;
+  ChoiceFields choice;
+  GoalFields goal;
+  RuntimeFields runtime;
+  std::string config;  // a DeepSpeed config; empty: none
+  bool deterministic = false;
+  Given<AsyncSave> async_save;
+  Given<Packing> packing;
+};
+
+enum class Largest : uint8_t { kModel, kSeqLen, kMicroBatch };
+
+struct PlanRequest {
+  Request common;
+  Given<Largest> largest;  // largest.h
+  Given<Objective> objective;
+  bool quick = false;    // the answer alone, not what would change it
+  Given<double> effort;  // times the search's budgets
+  // Whether DeepSpeed must be able to do what is chosen, and in which file.
+  bool for_deepspeed = false;
+  Given<ConfigFormat> config_for;
+
+  // Without config_for DeepSpeed's own.
+  ConfigFormat format() const { return config_for.value_or(ConfigFormat::kDeepSpeed); }
+};
+
+}  // namespace zeroplan

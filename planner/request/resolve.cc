@@ -1,0 +1,421 @@
+#include "planner/request/resolve.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/config/deepspeed_reader.h"
+#include "core/config/setup_check.h"
+#include "core/config/setup_facts.h"
+#include "core/families/load_model.h"
+#include "core/program/attention_path.h"
+#include "core/program/bucket_sizes.h"
+#include "hwprofiles/loader.h"
+#include "hwprofiles/overrides.h"
+#include "hwprofiles/sanity.h"
+#include "planner/footprint.h"
+#include "planner/request/parse.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+
+namespace {
+
+void Assume(Assumptions& assumptions, std::string text) {
+  assumptions.assumed.push_back(std::move(text));
+}
+
+// Batch parts from what is given. The rules are DeepSpeed's: any two of the three give the third,
+// and a global batch alone means one micro-step.
+void ResolveBatchParts(const BatchFields& fields, BatchSpec& batch, Assumptions& assumptions) {
+  const std::optional<int64_t>& micro = fields.micro_batch;
+  const std::optional<int64_t>& accum = fields.grad_accum;
+  const std::optional<int64_t>& global = fields.global_batch;
+  batch.micro_batch = micro.value_or(1);
+  batch.grad_accum = accum.value_or(1);
+  if (!global) {
+    if (!micro) Assume(assumptions, "@@micro_batch 1");
+    if (!accum) Assume(assumptions, "@@grad_accum 1");
+    return;
+  }
+  // With both given this checks the product; else it is what the missing part must divide into.
+  const bool find_accum = micro.has_value() && !accum;
+  const bool find_micro = !micro;
+  const auto exact = static_cast<__int128>(batch.world_size) *
+                     (find_micro ? batch.grad_accum : batch.micro_batch) *
+                     (find_micro || find_accum ? 1 : batch.grad_accum);
+  const std::string product = fmt::format(
+      "{}@@gpus {}",
+      find_micro   ? (accum ? fmt::format("@@grad_accum {} x ", *accum) : "")
+      : find_accum ? fmt::format("@@micro_batch {} x ", *micro)
+                   : fmt::format("@@micro_batch {} x @@grad_accum {} x ", *micro, *accum),
+      batch.world_size);
+  if (exact > kMaxBatch) {
+    ThrowUsage(
+        "@@global_batch: {} is less than {}, which is more than the {} sequences allowed; use "
+        "smaller values",
+        *global, product, kMaxBatch);
+  }
+  const auto known = static_cast<int64_t>(exact);
+  if (!find_micro && !find_accum) {
+    if (*global != known) {
+      ThrowUsage("@@global_batch: {} is not {}; use {}, or leave one of the three out", *global,
+                 product, known);
+    }
+    return;
+  }
+  if (*global % known != 0) {
+    const int64_t up = (*global / known + 1) * known;
+    ThrowUsage("@@global_batch: {} is not a multiple of {}; use {}", *global, product,
+               up - known > 0 ? fmt::format("{} or {}", up - known, up) : std::to_string(up));
+  }
+  (find_micro ? batch.micro_batch : batch.grad_accum) = *global / known;
+  if (find_micro && !accum) Assume(assumptions, "@@grad_accum 1");
+}
+
+[[noreturn]] void FailWithoutNetwork(const Cluster& cluster, const HardwareProfile& hardware) {
+  // A profile of one GPU may have a neighbour with several in one machine: "2x-rtx4090".
+  const std::vector<std::string> names = ProfileNames();
+  const std::string machine = fmt::format("{}x-{}", cluster.gpus, hardware.name);
+  const bool known = std::find(names.begin(), names.end(), machine) != names.end();
+  ThrowUsage(
+      "@@gpus: {} GPUs, {} a node, are {} nodes, and the hardware profile {} has no network; {}add "
+      "@@network NAME|RATE (such as @@network 100Gb), or set @@gpus_per_node to the GPUs of one "
+      "node",
+      cluster.gpus, cluster.gpus_per_node, cluster.nodes(), hardware.name,
+      known ? fmt::format("for one node use @@hw {}; else ", machine) : "");
+}
+
+void CheckDtype(Dtype dtype, const HardwareProfile& hardware, std::string_view option) {
+  if (dtype == Dtype::kBF16 && !hardware.gpu.bf16) {
+    ThrowUsage("{}: bf16 is not allowed: {} has none; use fp16 or fp32", option, hardware.gpu.name);
+  }
+  if (dtype == Dtype::kF16 && !hardware.gpu.fp16) {
+    ThrowUsage("{}: fp16 is not allowed: {} has none; use bf16 or fp32", option, hardware.gpu.name);
+  }
+}
+
+// --communication-dtype, for stages that are not known yet.
+void SetSentDtype(const BatchFields& fields, PrecisionConfig& precision) {
+  const Given<Dtype>& asked = fields.communication_dtype;
+  const Dtype compute = precision.dtype;
+  if (!asked) return;
+  if (*asked != Dtype::kF32 && *asked != compute) {
+    ThrowUsage("@@communication_dtype: {} is not allowed with {} gradients; use {}fp32",
+               DtypeName(*asked), DtypeName(compute),
+               compute == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(compute)));
+  }
+  if (*asked != Dtype::kF32 && precision.grad_accum_dtype == Dtype::kF32) {
+    ThrowUsage(
+        "@@communication_dtype: {} is not allowed with @@grad_accum_dtype fp32: stages 0 and 1 "
+        "send the fp32 sums, the others {} by themselves; leave it out",
+        DtypeName(*asked), DtypeName(*asked));
+  }
+  precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
+}
+
+// Sequence length and batch; parts that are left out are 1.
+BatchSpec ResolveBatch(const Request& request, const ModelSpec& model, int gpus,
+                       Assumptions& assumptions) {
+  BatchSpec batch;
+  batch.world_size = gpus;
+  batch.seq_len = ResolveSeqLen(request, model, assumptions);
+  ResolveBatchParts(InSequences(request.batch, batch.seq_len, gpus), batch, assumptions);
+  CheckMicroBatch(batch.micro_batch, batch.seq_len);
+  return batch;
+}
+
+// Stages, offloads and recompute; what is left out is `otherwise`.
+ChoiceSpace ResolveChoices(const ChoiceFields& fields, ChoiceSpace otherwise,
+                           Assumptions& assumptions) {
+  CheckCheckpointEvery(fields);
+  ChoiceSpace space = std::move(otherwise);
+  if (fields.stages) space.stages = *fields.stages;
+  if (fields.offload_optimizer) space.offload_optimizer = *fields.offload_optimizer;
+  if (fields.offload_param) space.offload_param = *fields.offload_param;
+  const RecomputeConfig full = FullRecompute(fields.checkpoint_every.value_or(1));
+  if (!fields.checkpointing) {
+    if (fields.checkpoint_every) {
+      space.recompute = {full};
+    } else {
+      Assume(assumptions, "@@checkpointing none");
+    }
+    return space;
+  }
+  switch (*fields.checkpointing) {
+    case Checkpointing::kNone:
+      space.recompute = {kNoRecompute};
+      break;
+    case Checkpointing::kSelective:
+      space.recompute = {kSelectiveRecompute};
+      break;
+    case Checkpointing::kFull:
+      space.recompute = {full};
+      break;
+    case Checkpointing::kAll:
+      space.recompute = {kNoRecompute, kSelectiveRecompute, full};
+  }
+  return space;
+}
+
+}  // namespace
+
+const ModelFamily& FamilyOf(const ModelFields& fields) {
+  if (fields.family.empty()) return *ModelFamilies().front();
+  const ModelFamily* family = FamilyNamed(fields.family);
+  if (family == nullptr) {
+    ThrowUsage("@@family: {} is not allowed; use {}", fields.family, QuotedNames(ModelFamilies()));
+  }
+  return *family;
+}
+
+ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
+                       Assumptions& assumptions) {
+  if (fields.model.empty() != fields.params.has_value()) {
+    ThrowUsage("{}; give @@model NAME|FILE|DIR (see 'zeroplan model list') or @@params COUNT",
+               fields.params ? "@@model and @@params are both given" : "no model");
+  }
+  if (!fields.family.empty() && !fields.params) {
+    ThrowUsage("@@family: {} goes with @@params; a @@model has its family itself", fields.family);
+  }
+  if (!fields.params) return LoadModel(fields.model);
+  ModelSpec model =
+      ModelFromParams(*fields.params, seq_len.value_or(kDerivedSeqLen), FamilyOf(fields));
+  assumptions.notes.push_back(fmt::format(
+      "Model: derived from @@params {}; @@model takes an exact shape.", fields.params.text));
+  return model;
+}
+
+int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions) {
+  const Given<int64_t>& given = request.batch.seq_len;
+  if (!given) {
+    const int64_t seq_len = std::min(request.model.params ? kDerivedSeqLen : kLongestUsualSeqLen,
+                                     model.LongestSequence());
+    Assume(assumptions, fmt::format("@@seq_len {}", seq_len));
+    return seq_len;
+  }
+  if (model.window > 0 && *given > model.window && *given <= model.positions) {
+    ThrowUsage(
+        "@@seq_len: {} is not allowed: {} has a sliding window of {} tokens, and attention that "
+        "slides is not supported; use at most {}",
+        *given, model.name, model.window, model.window);
+  }
+  if (*given > model.positions) {
+    ThrowUsage("@@seq_len: {} is not allowed: {} has {} positions; use at most {}", *given,
+               model.name, model.positions, model.positions);
+  }
+  return *given;
+}
+
+BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus) {
+  const Given<int64_t>& tokens = fields.global_batch_tokens;
+  if (tokens) {
+    if (fields.global_batch) {
+      ThrowUsage("@@global_batch {} and @@global_batch_tokens {} are both given; leave one out",
+                 fields.global_batch.text, tokens.text);
+    }
+    // Of __int128: each factor may be two billion.
+    const auto unit = static_cast<__int128>(seq_len) * gpus * fields.micro_batch.value_or(1) *
+                      fields.grad_accum.value_or(1);
+    const std::string parts = fmt::format(
+        "{} tokens x @@gpus {}{}{}", seq_len, gpus,
+        fields.micro_batch ? fmt::format(" x @@micro_batch {}", *fields.micro_batch) : "",
+        fields.grad_accum ? fmt::format(" x @@grad_accum {}", *fields.grad_accum) : "");
+    if (*tokens % unit != 0) {
+      const auto below = static_cast<int64_t>(*tokens / unit * unit);
+      const __int128 above = below + unit;
+      const std::string nearest = above > (int64_t{1} << 62) ? "smaller parts"
+                                  : below > 0
+                                      ? fmt::format("{} or {}", below, static_cast<int64_t>(above))
+                                      : fmt::format("{}", static_cast<int64_t>(above));
+      ThrowUsage("@@global_batch_tokens: {} is not a multiple of {}; use {}", tokens.text, parts,
+                 nearest);
+    }
+    if (*tokens / seq_len > kMaxBatch) {
+      ThrowUsage("@@global_batch_tokens: {} are {} sequences of {} tokens; at most {} are allowed",
+                 tokens.text, *tokens / seq_len, seq_len, kMaxBatch);
+    }
+    fields.global_batch.emplace(*tokens / seq_len);
+    fields.global_batch.text = std::to_string(*fields.global_batch);
+    return fields;
+  }
+  // Ten times the largest batches that were published; but a GPU may have some sequences each.
+  constexpr int64_t kManyTokens = int64_t{1} << 27;
+  constexpr int64_t kFewEach = 64;
+  const Given<int64_t>& sequences = fields.global_batch;
+  if (sequences && *sequences > kManyTokens / seq_len && *sequences / gpus > kFewEach) {
+    const auto all = CheckedMul(static_cast<uint64_t>(*sequences), static_cast<uint64_t>(seq_len),
+                                "@@global_batch");
+    ThrowUsage(
+        "@@global_batch: {} sequences of {} tokens are {} tokens a step; did you mean "
+        "@@global_batch_tokens {}? (If not: @@global_batch_tokens {})",
+        sequences.text, seq_len, FormatCount(all), sequences.text, all);
+  }
+  return fields;
+}
+
+RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len) {
+  if (fields.gpu_hour_price && !fields.tokens) {
+    ThrowUsage(
+        "@@gpu_hour_price: {} has no effect without @@tokens; add the run's tokens, such as "
+        "@@tokens 300B",
+        fields.gpu_hour_price.text);
+  }
+  if (fields.tokens && *fields.tokens < seq_len) {
+    ThrowUsage(
+        "@@tokens: {} is less than one sequence of {} tokens; use all that is trained on, "
+        "such as 300B",
+        fields.tokens.text, seq_len);
+  }
+  return {fields.tokens, fields.gpu_hour_price};
+}
+
+HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assumptions,
+                                MeasureHost measure) {
+  HardwareProfile hardware;
+  if (!fields.profile.empty()) {
+    hardware = LoadProfile(fields.profile);
+  } else {
+    FoundMachine found;
+    if (fields.find) found = fields.find(measure == MeasureHost::kYes);
+    for (std::string& text : found.assumed) Assume(assumptions, std::move(text));
+    for (std::string& note : found.notes) assumptions.notes.push_back(std::move(note));
+    if (found.profile) {
+      assumptions.detected_gpus = found.gpus;
+    } else {
+      Assume(assumptions, fmt::format("@@hw {}", kDefaultProfile));
+    }
+    hardware =
+        found.profile ? *std::move(found.profile) : LoadProfile(std::string(kDefaultProfile));
+  }
+  if (!fields.network.empty()) ApplyNetwork(hardware, fields.network);
+  if (!fields.intra_node_bandwidth.empty()) ApplyGpuLink(hardware, fields.intra_node_bandwidth);
+  return hardware;
+}
+
+LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu) {
+  LowerOptions lower;
+  lower.backend = Backend::kCuda;
+  lower.flash_attention =
+      gpu.flash_attention &&
+      HasAttentionKernels(model.HeadSize(), dtype, ComputeCapability(gpu.architecture));
+  return lower;
+}
+
+Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
+                       Assumptions& assumptions) {
+  const ClusterFields& given = request.cluster;
+  Cluster cluster;
+  cluster.hardware = hardware.name;
+  cluster.gpu_name = hardware.gpu.name;
+  cluster.network = request.hardware.network;
+  cluster.intra_node_bandwidth = request.hardware.intra_node_bandwidth;
+  const int default_gpus = assumptions.detected_gpus.value_or(1);
+  if (!given.gpus) Assume(assumptions, fmt::format("@@gpus {}", default_gpus));
+  cluster.gpus = given.gpus.value_or(default_gpus);
+  const auto of_profile = static_cast<int>(std::llround(hardware.node.gpus.value));
+  cluster.gpus_per_node = given.gpus_per_node.value_or(std::min(cluster.gpus, of_profile));
+  if (cluster.gpus > cluster.gpus_per_node && cluster.gpus % cluster.gpus_per_node != 0) {
+    ThrowUsage(
+        "@@gpus: {} is not allowed with {} GPUs a node{}; use a multiple of {}, or set "
+        "@@gpus_per_node",
+        cluster.gpus, cluster.gpus_per_node, given.gpus_per_node ? "" : " (the hardware profile's)",
+        cluster.gpus_per_node);
+  }
+  if (cluster.nodes() > 1 && !hardware.network) FailWithoutNetwork(cluster, hardware);
+  const auto bytes = [](const std::optional<uint64_t>& wanted,
+                        const std::optional<Figure>& known) -> std::optional<uint64_t> {
+    if (wanted) return wanted;
+    if (known) return static_cast<uint64_t>(known->value);
+    return std::nullopt;
+  };
+  cluster.gpu_capacity_bytes = *bytes(given.gpu_memory, hardware.gpu.usable_memory);
+  cluster.host_capacity_bytes = bytes(given.host_memory, hardware.node.host_memory);
+  cluster.nvme_capacity_bytes = bytes(given.nvme_capacity, hardware.node.nvme_capacity);
+  cluster.runtime_bytes = RuntimeBytes(hardware, cluster.gpus);
+  cluster.communicator_bytes = CommunicatorBytes(hardware, cluster.gpus);
+  const auto reserve = [&](const char* field, const Given<uint64_t>& wanted, uint64_t otherwise) {
+    if (wanted) return *wanted;
+    std::string text = FormatBytes(otherwise);
+    std::erase(text, ' ');
+    Assume(assumptions, fmt::format("{} {}", field, text));
+    return otherwise;
+  };
+  cluster.gpu_reserve_bytes = reserve("@@gpu_reserve", given.gpu_reserve, kGpuReserveBytes);
+  if (cluster.host_capacity_bytes) {
+    cluster.host_reserve_bytes = reserve("@@host_reserve", given.host_reserve,
+                                         HostReserveBytes(*cluster.host_capacity_bytes));
+  }
+  return cluster;
+}
+
+PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
+                                 Dtype otherwise, Assumptions& assumptions) {
+  if (!fields.dtype) Assume(assumptions, fmt::format("@@dtype {}", DtypeName(otherwise)));
+  PrecisionConfig precision;
+  precision.dtype = fields.dtype.value_or(otherwise);
+  precision.grad_accum_dtype = fields.grad_accum_dtype.value_or(precision.dtype);
+  CheckDtype(precision.dtype, hardware, "@@dtype");
+  if (const std::optional<SetupProblem> problem = FindPrecisionProblem(precision)) {
+    ThrowUsage("{}: {}", problem->key == kGradAccumKey ? "@@grad_accum_dtype" : problem->key,
+               problem->message);
+  }
+  SetSentDtype(fields, precision);
+  return precision;
+}
+
+void CheckCheckpointEvery(const ChoiceFields& fields) {
+  if (!fields.checkpoint_every || !fields.checkpointing) return;
+  const Checkpointing kind = *fields.checkpointing;
+  if (kind == Checkpointing::kFull || kind == Checkpointing::kAll) return;
+  ThrowUsage("@@checkpoint_every: {} has no effect with @@checkpointing {}; leave one out",
+             fields.checkpoint_every.text, fields.checkpointing.text);
+}
+
+std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
+                                      const HardwareProfile& hardware, int gpus, Dtype dtype,
+                                      ChoiceSpace otherwise, Assumptions& assumptions) {
+  TrainSetup base;
+  base.batch = ResolveBatch(request, model, gpus, assumptions);
+  base.precision = ResolvePrecision(request.batch, hardware, dtype, assumptions);
+  base.zero.offload_optimizer.ratio = request.choice.offload_ratio.value_or(1);
+  base.deterministic = request.deterministic;
+  return EnumerateSetups(base, ResolveChoices(request.choice, std::move(otherwise), assumptions));
+}
+
+TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
+                         const HardwareProfile& hardware, int gpus, Assumptions& assumptions) {
+  const int64_t seq_len = ResolveSeqLen(request, model, assumptions);
+  ReadContext context = ConfigContext(request.batch, hardware, gpus, seq_len);
+  context.layers = model.layers;
+  ReadResult result = ReadDeepSpeedConfigFile(request.config, context);
+  if (request.deterministic) result.setup.deterministic = true;
+  CheckDtype(result.setup.precision.dtype, hardware, request.config);
+  CheckMicroBatch(result.setup.batch.micro_batch, result.setup.batch.seq_len);
+  if (const std::string warning = LiveLimitWarning(result.setup, model); !warning.empty()) {
+    result.warnings.push_back(fmt::format("{}: {}", request.config, warning));
+  }
+  for (const auto* lines : {&result.warnings, &result.notes}) {
+    assumptions.notes.insert(assumptions.notes.end(), lines->begin(), lines->end());
+  }
+  return result.setup;
+}
+
+ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
+                          int64_t seq_len) {
+  const BatchFields batch = InSequences(fields, seq_len, gpus);
+  ReadContext context;
+  context.world_size = gpus;
+  context.seq_len = seq_len;
+  context.micro_batch = batch.micro_batch;
+  context.grad_accum = batch.grad_accum;
+  context.global_batch = batch.global_batch;
+  context.dtype = batch.dtype;
+  context.grad_accum_dtype = batch.grad_accum_dtype;
+  context.communication_dtype = batch.communication_dtype;
+  context.has_bf16 = hardware.gpu.bf16;
+  return context;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,78 @@
+// From the fields of a request to what is planned or run. All throw Error(kUsage).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/deepspeed_reader.h"
+#include "core/config/zero_config.h"
+#include "core/lowering/lower.h"
+#include "core/model/model_spec.h"
+#include "hwprofiles/profile.h"
+#include "planner/cluster.h"
+#include "planner/estimate/choices.h"
+#include "planner/estimate/run_cost.h"
+#include "planner/request/request.h"
+
+namespace zeroplan {
+
+// What resolving assumed ("@@micro_batch 1") and other lines for the user.
+struct Assumptions {
+  std::vector<std::string> assumed;
+  std::vector<std::string> notes;
+  std::optional<int> detected_gpus;  // of this machine, where it gives the hardware profile
+};
+
+// Tokens a sequence of a model that is derived from `params`, unless `seq_len` says.
+inline constexpr int64_t kDerivedSeqLen = 1024;
+// The sequence length for a model that takes longer ones: what such models are mostly trained with.
+inline constexpr int64_t kLongestUsualSeqLen = 4096;
+// The family that was asked for, else the first there is.
+const ModelFamily& FamilyOf(const ModelFields& fields);
+// `seq_len`: of a model that is derived from `params`.
+ModelSpec ResolveModel(const ModelFields& fields, const Given<int64_t>& seq_len,
+                       Assumptions& assumptions);
+// Whether the bandwidth of this machine's memory is measured, where no profile is named and 'hw
+// measure' kept nothing of this machine. It takes a fraction of a second of all cores.
+enum class MeasureHost : uint8_t { kNo, kYes };
+// The profile that is named; else that of the machine which `fields.find` finds; else the default
+// one. With the links that are named.
+HardwareProfile ResolveHardware(const HardwareFields& fields, Assumptions& assumptions,
+                                MeasureHost measure = MeasureHost::kNo);
+// How programs of `model` in `dtype` are lowered for such GPUs: for CUDA, keeping attention's
+// scores where no other kernel takes its heads.
+LowerOptions GpuLowerOptions(const ModelSpec& model, Dtype dtype, const GpuProfile& gpu);
+Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
+                       Assumptions& assumptions);
+
+// The sequence length: `seq_len`, else the model's. Throws if it is more than the model's
+// positions.
+int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
+// `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
+// that is not a whole number of them for each of `gpus`, and where `global_batch` is so many that
+// its number must have been tokens.
+BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus);
+RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len);
+// `dtype`, or `otherwise`.
+PrecisionConfig ResolvePrecision(const BatchFields& fields, const HardwareProfile& hardware,
+                                 Dtype otherwise, Assumptions& assumptions);
+
+// Refuses `checkpoint_every` where it has no effect.
+void CheckCheckpointEvery(const ChoiceFields& fields);
+// The choices that are asked for, all that can run. Of what they leave out, batch parts are 1, and
+// `dtype` and `otherwise` say the rest.
+std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& model,
+                                      const HardwareProfile& hardware, int gpus, Dtype dtype,
+                                      ChoiceSpace otherwise, Assumptions& assumptions);
+// The one setup of the config.
+TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
+                         const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
+
+// What a request says to the reader of a DeepSpeed config: all but the model's layers and whether
+// the reader is strict. Throws as InSequences.
+ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
+                          int64_t seq_len);
+
+}  // namespace zeroplan
