@@ -40,7 +40,7 @@ const std::vector<FolderRule>& FolderRules() {
       {"planner", {"core", "hwprofiles", "cost_models"}},
       {"executor", {"core", "hwprofiles", "machine", "text"}},
       {"cli", {"core", "hwprofiles", "machine", "cost_models", "planner", "text", "executor"}},
-      {"library", {"core", "hwprofiles", "cost_models", "planner", "cli"}}};
+      {"library", {"core", "hwprofiles", "machine", "cost_models", "planner"}}};
   return *rules;
 }
 
