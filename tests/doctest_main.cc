@@ -2,6 +2,7 @@
 // goes wrong make hundreds of warnings, among which a failure would not be found. A filter that
 // finds no test case fails.
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -77,6 +78,8 @@ REGISTER_LISTENER("held_stderr", 1, HeldStderr);
 }  // namespace
 
 int main(int argc, char** argv) {
+  // What runs in the background, or under nohup, ignores some, and so would what tests start.
+  for (const int stop : {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGTSTP}) signal(stop, SIG_DFL);
   doctest::Context context(argc, argv);
   const int code = context.run();
   if (context.shouldExit() || HeldStderr::cases_run > 0) return code;
