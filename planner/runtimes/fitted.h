@@ -27,9 +27,9 @@ struct RuntimeMargins {
   double recompute_worst = 0, recompute_fastest = 0, recompute_slowest = 0;
 };
 inline constexpr RuntimeMargins kDeepSpeedMargins{
-    80, 0.043, 0.102, 0.097, 0.0746, 45, 0.0495, 0.233, 30, 0.0356, 0.170, 5, 0.467, 0.748, 1.453};
+    80, 0.041, 0.102, 0.097, 0.0746, 45, 0.0420, 0.198, 30, 0.0356, 0.170, 5, 0.472, 0.748, 1.453};
 inline constexpr RuntimeMargins kFsdp2Margins{33,     0.0037, 0.0395, 0.0897, 0.0557, 20,
-                                              0.0492, 0.1045, 13,     0.0631, 0.195};
+                                              0.0510, 0.1030, 13,     0.0631, 0.195};
 
 // What of the runtimes' time follows neither from their code nor from the machine's profile. The
 // host's Python is as fast as those of the runs; one choice at stage 3 took 1.38 times as long on

@@ -334,7 +334,8 @@ void Refuse(const TrainSetup& setup, const ModelSpec& model) {
 }  // namespace
 
 bool CanSaveProducts(const ModelSpec& model) {
-  return !TorchModel(model).gpt2_style && !model.qkv_bias && !model.out_bias && !model.mlp_bias;
+  const TorchCode code = TorchModel(model).code;
+  return code.gated && !code.one_qkv && code.none_biased;
 }
 
 RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {

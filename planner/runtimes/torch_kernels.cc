@@ -1,7 +1,5 @@
 #include "planner/runtimes/torch_kernels.h"
 
-#include "core/model/model_family.h"
-
 namespace zeroplan {
 
 TorchKernels::TorchKernels(const TorchModel& model, const TorchRun& run, Dtype dtype,
@@ -55,7 +53,7 @@ void TorchKernels::AddLayer(const TorchModel& model) {
   const double qk = tokens * static_cast<double>(q_columns + kv_columns);
   // Within stage 3 every module is compiled by itself: nothing is fused across modules.
   const bool compiled = run_.compiled, fused = compiled && !run_.module_graphs;
-  const bool bias = model.gpt2_style;
+  const bool bias = model.code.all_biased;
 
   // Norms: one kernel forward; backward one for the input, one for the weights, which read the
   // gradient and the input. Fused: the addition before the norm and its gradient's after it.
@@ -65,26 +63,29 @@ void TorchKernels::AddLayer(const TorchModel& model) {
   if (!fused) AddMemory(TorchOp::kAdd1, 6 * rows, 1, 6 * rows, 1, compiled);
   AddMemory(TorchOp::kAdd2, 6 * rows, 1, fused ? 0 : 6 * rows, fused ? 0 : 1, compiled);
 
-  if (model.gpt2_style) {
+  if (model.code.one_qkv) {
     AddProduct(TorchOp::kQkv, hidden, q_columns + 2 * kv_columns, bias);
     // Gradients of three views of one product are stacked, then laid as the product has them.
     AddMemory(TorchOp::kAttention, 0, 0, fused ? 4 * qkv : 8 * qkv, fused ? 1 : 2, compiled);
-    AddMemory(TorchOp::kActivation, 4 * wide, 1, 6 * wide, 1, compiled);
   } else {
     AddProduct(TorchOp::kQkv, hidden, q_columns, bias);
     AddProduct(TorchOp::kKey, hidden, kv_columns, bias);
-    AddProduct(TorchOp::kGate, hidden, ffn, bias);
     // rope: halves negated, joined, two products and a sum, for queries and keys; the gradients of
     // each again. Compiled: one kernel.
     AddMemory(TorchOp::kRotary, fused ? 4 * qk : 20 * qk, fused ? 2 : 10, fused ? 4 * qk : 28 * qk,
               fused ? 2 : 14, compiled);
     if (spec.qk_norm) AddMemory(TorchOp::kRotary, 4 * qk, 2, 10 * qk, 4, compiled);
+    // The gradients of an input that several products have.
+    AddMemory(TorchOp::kKey, 0, 0, 6 * rows, 1, compiled);
+  }
+  if (model.code.gated) {
+    AddProduct(TorchOp::kGate, hidden, ffn, bias);
     // SiLU and a product; their gradients. Compiled, backward makes the product again.
     AddMemory(TorchOp::kActivation, fused ? 6 * wide : 10 * wide, fused ? 1 : 2,
               fused ? 12 * wide : 18 * wide, fused ? 1 : 3, compiled);
-    // The gradients of an input that several products have.
     AddMemory(TorchOp::kGate, 0, 0, 6 * rows, 1, compiled);
-    AddMemory(TorchOp::kKey, 0, 0, 6 * rows, 1, compiled);
+  } else {
+    AddMemory(TorchOp::kActivation, 4 * wide, 1, 6 * wide, 1, compiled);
   }
   AddProduct(TorchOp::kOutProj, q_columns, hidden, bias);
   AddProduct(TorchOp::kUp, hidden, ffn, bias);
@@ -109,7 +110,7 @@ void TorchKernels::AddEnds(const TorchModel& model) {
   const double rows = tokens * static_cast<double>(spec.hidden);
   const double table = static_cast<double>(spec.padded_vocab * spec.hidden);
   const double logits = tokens * static_cast<double>(spec.padded_vocab);
-  const bool positions = model.gpt2_style;
+  const bool positions = model.code.learned_positions;
   // Backward: a table of zeros, tokens sorted, their gradients added up; a tied table's two
   // gradients are added.
   AddMemory(TorchOp::kEmbedding, positions ? 10 * rows : 4 * rows, positions ? 4 : 1,

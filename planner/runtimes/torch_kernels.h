@@ -18,7 +18,7 @@ namespace zeroplan {
 enum class TorchOp : uint8_t {
   kEmbedding,
   kNorm1,
-  kQkv,  // of GPT-2 models; else the product of queries
+  kQkv,  // one product of queries, keys and values; else that of queries
   kKey,  // the product of keys, and that of values
   kRotary,
   kAttention,

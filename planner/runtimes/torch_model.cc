@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/lowering/passes.h"
 #include "core/model/model_family.h"
 #include "core/model/param_table.h"
 #include "planner/runtimes/torch_timer.h"
@@ -17,26 +20,80 @@ constexpr int64_t kGemmWorkspaceBytes = int64_t{32} << 20;
 
 std::string ModuleName(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-// Offsets of a layer's modules.
-enum Gpt2Module : uint8_t { kLn1, kCAttn, kCProj, kLn2, kCFc, kMlpProj };
+// A launch of a layer's forward pass, as far as PyTorch's code has a part like it.
+struct Launch {
+  char part;  // n norm, p product, r rotary, a attention, g GELU, s SwiGLU, ? another
+  const LaunchKernel* kernel;
+};
+
+char PartOf(KernelId kernel) {
+  switch (kernel) {
+    case KernelId::kLayerNormForward:
+    case KernelId::kRmsNormForward:
+      return 'n';
+    case KernelId::kMatmulForward:
+      return 'p';
+    case KernelId::kRotaryForward:
+    case KernelId::kQkNormRotaryForward:
+      return 'r';
+    case KernelId::kAttentionForward:
+      return 'a';
+    case KernelId::kGeluForward:
+      return 'g';
+    case KernelId::kSwiGluForward:
+      return 's';
+    default:
+      return '?';
+  }
+}
+
+// What the graph launches forward before the first layer (-1) or in it (0).
+std::vector<Launch> ForwardOf(const Program& program, int layer) {
+  std::vector<Launch> launches;
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    if (instruction.phase != Phase::kForward || instruction.layer != layer) continue;
+    if (const auto* launch = std::get_if<LaunchKernel>(&instruction.op)) {
+      launches.push_back({PartOf(launch->kernel), launch});
+    }
+  }
+  return launches;
+}
+
+// Whether the second norm is of what the attention's half of a layer made.
+bool InARow(const Program& program, const std::vector<Launch>& layer) {
+  size_t norm2 = 1;
+  while (layer[norm2].part != 'n') ++norm2;
+  const BufferId read = program.args(*layer[norm2].kernel).front().buffer;
+  const std::span<const Ref> before = program.args(*layer[norm2 - 1].kernel);
+  return std::any_of(before.begin() + 1, before.end(),
+                     [read](const Ref& arg) { return arg.buffer == read; });
+}
 
 }  // namespace
 
 TorchModel::TorchModel(const ModelSpec& model) : spec(model) {
-  gpt2_style = spec.family->name() == "gpt2";
-  bool first = true;
+  AddModules();
+  ReadCode();
+}
+
+void TorchModel::AddModules() {
+  int layer = kEmbeddingLayer;
+  std::ptrdiff_t layer_begin = 0;
   for (const ParamTensor& tensor : BuildParamTable(spec)) {
     for (const PublishedTensor& part : PublishedTensors(tensor)) {
       const std::string module = ModuleName(part.name);
-      if (modules.empty() || modules.back().name != module) {
-        modules.push_back({module, {}});
-        if (tensor.layer >= 0 && first) {
-          first_layer_module = static_cast<int>(modules.size()) - 1;
-          first = false;
-        }
+      if (tensor.layer != std::exchange(layer, tensor.layer)) layer_begin = std::ssize(modules);
+      auto at = std::find_if(modules.begin() + layer_begin, modules.end(),
+                             [&](const TorchModule& known) { return known.name == module; });
+      if (at == modules.end()) {
+        if (tensor.layer < 0) ++first_layer_module;
         if (tensor.layer == 0 && spec.layers > 0) ++layer_modules;
+        at = modules.insert(at, {module, {}});
       }
-      modules.back().params.push_back(static_cast<int>(params.size()));
+      TorchModule& to = *at;
+      to.product = to.product || tensor.use == ParamUse::kProduct;
+      to.biased = to.biased || (to.product && tensor.is_vector);
+      to.params.push_back(static_cast<int>(params.size()));
       const int64_t rows = part.end - part.begin;
       // A published tensor is without padding; PyTorch's model here has the padded rows.
       const bool whole = tensor.parts[0].rows == 0;
@@ -45,7 +102,49 @@ TorchModel::TorchModel(const ModelSpec& model) : spec(model) {
     }
   }
   if (spec.tied_head) modules.push_back({"head", {0}});
-  ZEROPLAN_CHECK(head() + 1 == static_cast<int>(modules.size()));
+}
+
+void TorchModel::ReadCode() {
+  const auto require = [this](bool modelled, const char* why) {
+    if (modelled) return;
+    ThrowUsage(
+        "@@runtime: PyTorch code of the model family {} is not modelled: {}; plan it for "
+        "zeroplan's "
+        "own executor",
+        spec.family->name(), why);
+  };
+  ModelSpec one_layer = spec;
+  one_layer.layers = 1;
+  TrainSetup setup;
+  setup.batch.seq_len = 1;
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(one_layer));
+  const Program program = BuildCompute(EmptyProgram(one_layer, tensors, setup, {}), {});
+  const std::vector<Launch> layer = ForwardOf(program, 0);
+  std::string parts;
+  for (const Launch& launch : layer) parts += launch.part;
+  code.one_qkv = parts.find('r') == std::string::npos;
+  code.gated = parts.find('s') != std::string::npos;
+  const std::string known =
+      std::string(code.one_qkv ? "npap" : "nprap") + (code.gated ? "npsp" : "npgp");
+  require(parts == known && InARow(program, layer),
+          "a layer is not norm, attention, norm and MLP in a row");
+  code.mean_norms = layer.front().kernel->kernel == KernelId::kLayerNormForward;
+  code.learned_positions = first_layer_module == 2;
+  const auto first = modules.begin() + first_layer_module;
+  const auto end = first + layer_modules;
+  const auto products =
+      std::count_if(first, end, [](const TorchModule& module) { return module.product; });
+  const auto biased =
+      std::count_if(first, end, [](const TorchModule& module) { return module.biased; });
+  code.all_biased = biased == products;
+  code.none_biased = biased == 0;
+  require(first_layer_module == 1 || code.learned_positions,
+          "its embedding is not of tokens, or of tokens and positions");
+  require(down_module() + 1 == layer_modules,
+          code.one_qkv ? "without rotary positions, queries, keys and values are not one weight"
+                       : "its weights are not one for each of queries, keys, values, gate and up");
+  require(head() + 1 == static_cast<int>(modules.size()),
+          "what follows its layers is not a norm and a head");
 }
 
 uint64_t TorchModel::elements() const {
@@ -78,7 +177,7 @@ int TorchStep::Module(int layer, int offset) const {
 
 // With KeepsSmaller. Its weight has inputs x `columns` elements, its input inputs x tokens.
 bool TorchStep::KeepsWeight(int64_t columns) const {
-  return run_.KeepsSmaller(model_.gpt2_style) && columns < tokens_;
+  return run_.KeepsSmaller(model_.code.all_biased) && columns < tokens_;
 }
 
 Tensor TorchStep::Linear(int module, TorchOp op, int64_t columns, Saved* saved) {
@@ -139,7 +238,7 @@ Tensor TorchStep::Norm(int module, TorchOp op, Tensor* stats) {
   hooks_->BeforeForward(module);
   timer_->Forward(op);
   Tensor out = Rows(hidden_);
-  *stats = New((model_.gpt2_style ? 8 : 4) * tokens_);  // fp32 mean and reciprocal deviation
+  *stats = New((model_.code.mean_norms ? 8 : 4) * tokens_);  // fp32 mean and reciprocal deviation
   hooks_->AfterForward(module);
   return out;
 }
@@ -180,7 +279,7 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   if (!run_.module_graphs) timer_->EnterGraph();
   saved->norm1 = Norm(Module(layer, 0), TorchOp::kNorm1, &saved->norm1_stats);
   int next = 1;
-  if (model_.gpt2_style) {
+  if (model_.code.one_qkv) {
     const int64_t columns = q_columns_ + 2 * kv_columns_;
     saved->qkv = Linear(Module(layer, next++), TorchOp::kQkv, columns, saved);
     drop_input(&saved->norm1, {columns});
@@ -221,7 +320,7 @@ Tensor TorchStep::Block(int layer, Saved* saved, bool keep) {
   projected.Reset();
   saved->norm2 = Norm(Module(layer, next++), TorchOp::kNorm2, &saved->norm2_stats);
   saved->up = LinearOr(&saved->saved_up, Module(layer, next++), TorchOp::kUp, ffn_, saved);
-  if (model_.gpt2_style) {
+  if (!model_.code.gated) {
     drop_input(&saved->norm2, {ffn_});
     saved->activated = Rows(ffn_);
   } else {
@@ -256,7 +355,7 @@ void TorchStep::Forward() {
   timer_->Forward(TorchOp::kEmbedding);
   Tensor embedded = Rows(hidden_);
   hooks_->AfterForward(0);
-  if (model_.gpt2_style) {
+  if (model_.code.learned_positions) {
     hooks_->BeforeForward(1);
     Tensor positions = New(2 * run_.seq_len * hidden_);
     hooks_->AfterForward(1);
@@ -301,19 +400,20 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
   saved->unnormed_k.Reset();
   saved->attention.Reset();
   saved->log_sum_exp.Reset();
-  if (model_.gpt2_style) {
+  if (model_.code.one_qkv) {
     // The gradient of views of one product: stacked, then laid out as the product has them.
     Tensor stacked = Rows(qkv_columns);
     d_qkv = Rows(qkv_columns);
     stacked.Reset();
-    Tensor d_norm = LinearBackward(Module(layer, kCAttn), TorchOp::kQkv, hidden_);
+    Tensor d_norm = LinearBackward(Module(layer, 1), TorchOp::kQkv, hidden_);
     return d_norm;
   }
   const int norms = model_.spec.qk_norm ? 2 : 0;
   for (int i = 0; i < norms; ++i) {
-    hooks_->BeforeBackward(Module(layer, 4 + i));
-    ParamGradients(Module(layer, 4 + i));
-    hooks_->AfterBackward(Module(layer, 4 + i));
+    const int norm = Module(layer, model_.qk_norm_module() + i);
+    hooks_->BeforeBackward(norm);
+    ParamGradients(norm);
+    hooks_->AfterBackward(norm);
   }
   timer_->Backward(TorchOp::kRotary);
   Tensor rotated_back = Rows(q_columns_ + kv_columns_);
@@ -326,35 +426,34 @@ Tensor TorchStep::AttentionBackward(int layer, Saved* saved, Tensor grad) {
 }
 
 void TorchStep::BlockBackward(int layer, Saved saved) {
-  const int norms = model_.spec.qk_norm ? 2 : 0;
-  const int out_proj = model_.gpt2_style ? kCProj : 4 + norms;
-  const int norm2 = out_proj + 1, up = norm2 + 1;
-  const int down = model_.gpt2_style ? kMlpProj : up + 2;
+  const bool gated = model_.code.gated;
+  const int down = model_.down_module();
   if (!run_.module_graphs) timer_->EnterGraph();
   Tensor d_activated = LinearBackward(Module(layer, down), TorchOp::kDown, ffn_);
   timer_->Backward(TorchOp::kActivation);
   saved.activated.Reset();
   Tensor d_up = Rows(ffn_);
-  Tensor d_gate = model_.gpt2_style ? Tensor() : Rows(ffn_);
+  Tensor d_gate = gated ? Rows(ffn_) : Tensor();
   d_activated.Reset();
   saved.up.Reset();
   saved.gated.Reset();
   saved.silu.Reset();
-  const TorchOp last = model_.gpt2_style ? TorchOp::kUp : TorchOp::kGate;
+  const TorchOp last = gated ? TorchOp::kGate : TorchOp::kUp;
   Tensor d_norm = LinearBackward(Module(layer, down - 1), last, hidden_);
-  if (!model_.gpt2_style) {
+  if (gated) {
     d_gate.Reset();
-    Tensor more = LinearBackward(Module(layer, up), TorchOp::kUp, hidden_);
+    Tensor more = LinearBackward(Module(layer, model_.up_module()), TorchOp::kUp, hidden_);
   }
   d_up.Reset();
   saved.norm2.Reset();
   {
-    Tensor d_middle = NormBackward(Module(layer, norm2), TorchOp::kNorm2);
+    Tensor d_middle = NormBackward(Module(layer, model_.norm2_module()), TorchOp::kNorm2);
     timer_->Backward(TorchOp::kAdd2);  // to `grad`, in place
   }
   d_norm.Reset();
   saved.middle.Reset();
-  Tensor d_attention = LinearBackward(Module(layer, out_proj), TorchOp::kOutProj, q_columns_);
+  Tensor d_attention =
+      LinearBackward(Module(layer, model_.out_module()), TorchOp::kOutProj, q_columns_);
   d_norm = AttentionBackward(layer, &saved, std::move(d_attention));
   saved.norm1.Reset();
   Tensor d_input = NormBackward(Module(layer, 0), TorchOp::kNorm1);
@@ -409,7 +508,7 @@ void TorchStep::Backward() {
       residuals_.pop_back();
       hooks_->AfterLayerBackward();
     }
-    if (model_.gpt2_style) {
+    if (model_.code.learned_positions) {
       hooks_->BeforeBackward(1);
       ParamGradients(1);
       hooks_->AfterBackward(1);

@@ -19,12 +19,25 @@ struct TorchParam {
 struct TorchModule {
   std::string name;
   std::vector<int> params;  // a tied head has the embedding's
+  bool product = false;     // tokens are multiplied with its matrix
+  bool biased = false;      // and have a vector added
+};
+
+// What the code of a model is like, as far as memory and time depend on it: read off its parameter
+// table and its graph.
+struct TorchCode {
+  bool mean_norms = false;         // LayerNorm, which keeps mean and deviation; else RMSNorm
+  bool learned_positions = false;  // a second table, added to the tokens'
+  bool one_qkv = false;  // one product makes queries, keys and values; else three, with rotary
+  bool gated = false;    // SwiGLU, of two products; else GELU of one
+  bool all_biased = false, none_biased = false;  // a layer's products
 };
 
 // The modules that hold parameters, in the order in which they are made and run. Queries, keys and
 // values, gate and up are modules of their own where published weights hold them so. Parameters
 // with the padded vocabulary.
 struct TorchModel {
+  // Throws Error(kUsage) naming the family where its code is none that TorchStep plays.
   explicit TorchModel(const ModelSpec& spec);
 
   ModelSpec spec;
@@ -32,14 +45,25 @@ struct TorchModel {
   std::vector<TorchModule> modules;
   int layer_modules = 0;  // of one layer
   int first_layer_module = 0;
-  bool gpt2_style =
-      false;  // LayerNorm, GELU and learned positions; else RMSNorm, SwiGLU and rotary
+  TorchCode code;
 
   uint64_t elements() const;
   int final_norm() const {
     return first_layer_module + layer_modules * static_cast<int>(spec.layers);
   }
   int head() const { return final_norm() + 1; }
+
+  // Modules within a layer, from its first on.
+  int qkv_modules() const { return code.one_qkv ? 1 : 3; }
+  int qk_norm_module() const { return 1 + qkv_modules(); }
+  int out_module() const { return qk_norm_module() + (spec.qk_norm ? 2 : 0); }
+  int norm2_module() const { return out_module() + 1; }
+  int up_module() const { return norm2_module() + 1; }
+  int down_module() const { return up_module() + (code.gated ? 2 : 1); }
+
+ private:
+  void AddModules();
+  void ReadCode();
 };
 
 // What a runtime does around the modules.
