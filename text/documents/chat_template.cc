@@ -117,7 +117,7 @@ struct ChatTemplate::Parts {
   }
 
   void FindEndOfTurn(const Tokenizer& tokenizer);
-  std::optional<std::pair<size_t, int32_t>> TokenAt(std::string_view text,
+  std::optional<std::pair<size_t, int32_t>> TokenAt(std::string_view rest,
                                                     const Tokenizer& tokenizer) const;
 };
 
@@ -144,18 +144,18 @@ void ChatTemplate::Parts::FindEndOfTurn(const Tokenizer& tokenizer) {
   if (end > begin) end_of_turn = all.substr(begin, end - begin);
 }
 
-// Bytes and id of the special text that `text` starts with.
+// Bytes and id of the special text that `rest` starts with.
 std::optional<std::pair<size_t, int32_t>> ChatTemplate::Parts::TokenAt(
-    std::string_view text, const Tokenizer& tokenizer) const {
+    std::string_view rest, const Tokenizer& tokenizer) const {
   std::optional<std::pair<size_t, int32_t>> found;
   for (const AddedToken& token : tokenizer.added_tokens()) {
-    if (text.starts_with(token.content) && (!found || token.content.size() > found->first)) {
+    if (rest.starts_with(token.content) && (!found || token.content.size() > found->first)) {
       found = {token.content.size(), token.id};
     }
   }
   if (found) return found;
   for (const auto& [name, special] : specials) {
-    if (name != "eos_token" || special.empty() || !text.starts_with(special)) continue;
+    if (name != "eos_token" || special.empty() || !rest.starts_with(special)) continue;
     if (const std::optional<int32_t> id = tokenizer.TokenId(special))
       return {{special.size(), *id}};
   }
