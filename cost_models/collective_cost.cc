@@ -241,9 +241,26 @@ double CollectiveCost::Seconds(CollectiveOp op, double full_bytes, size_t segmen
                                kSegmentSeconds * static_cast<double>(segments - 1));
 }
 
+// Ranks of a shard group follow one another, those of a replica group are a shard group apart.
+// Links between a node's GPUs are each GPU's own; the node's adapters serve all groups that it has
+// part of.
+CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {
+  if (axis == RankAxis::kAll) return *this;
+  CollectiveCost group = *this;
+  const int apart = axis == RankAxis::kReplica ? axes.Size(RankAxis::kShard) : 1;
+  const ClusterShape shape{axes.Size(axis), std::max(1, ranks_per_node_ / apart)};
+  group.ranks_ = shape.gpus;
+  group.ranks_per_node_ = shape.ranks_per_node();
+  group.nodes_ = shape.nodes();
+  group.network_seconds_per_byte_ *= ranks_per_node_ / group.ranks_per_node_;
+  return group;
+}
+
 double CollectiveCost::Seconds(const Program& program, const Collective& collective) const {
-  const uint64_t bytes = CollectiveFullBytes(program, collective);
-  return Seconds(OpOf(collective.kind), static_cast<double>(bytes), collective.segment_count);
+  const auto bytes = static_cast<double>(CollectiveFullBytes(program, collective));
+  const CollectiveOp op = OpOf(collective.kind);
+  if (collective.axis == RankAxis::kAll) return Seconds(op, bytes, collective.segment_count);
+  return Over(program.axes(), collective.axis).Seconds(op, bytes, collective.segment_count);
 }
 
 double CollectiveCost::BytesPerSecond() const {

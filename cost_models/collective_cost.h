@@ -56,12 +56,15 @@ class CollectiveCost {
   // `full_bytes` as CollectiveTime counts them; `segments` of one group: the host issues them one
   // by one while the links work, so the longer of the two counts.
   double Seconds(CollectiveOp op, double full_bytes, size_t segments = 1) const;
+  // Over the ranks of its axis, as all groups of the axis do at once.
   double Seconds(const Program& program, const Collective& collective) const;
 
   // Upper limit of bytes sent by one rank (RingSentBytes) over Seconds().
   double BytesPerSecond() const;
 
  private:
+  // What one group of `axis` takes, with its share of what groups have in common.
+  CollectiveCost Over(const RankAxes& axes, RankAxis axis) const;
   double FlatSeconds(CollectiveOp op, double full_bytes) const;
   double HierarchicalSeconds(CollectiveOp op, double full_bytes) const;
   double TreeSeconds(double full_bytes) const;

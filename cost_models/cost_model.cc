@@ -18,13 +18,12 @@ constexpr double kComputeBesideCollective = 1.0;
 constexpr double kCollectiveBesideCompute = 0.66;
 
 // What one rank's update on the host walks over: gradient and parameter in 16 bits, three states in
-// 32. Counted from the model: programs that searches keep have no layout.
+// 32. Counted from the model: programs that searches keep have no units.
 double HostStateBytes(const Program& program) {
   constexpr double kBytesOfParameter = 16;
-  const TrainSetup& setup = program.setup;
-  const int64_t shards = setup.zero.stage == 0 ? 1 : setup.batch.world_size;
-  return kBytesOfParameter * setup.zero.offload_optimizer.ratio *
-         static_cast<double>(program.model.ParamCount()) / static_cast<double>(shards);
+  return kBytesOfParameter * program.setup.zero.offload_optimizer.ratio *
+         static_cast<double>(program.model.ParamCount()) /
+         static_cast<double>(program.layout.shards);
 }
 
 double Share(const std::optional<Figure>& figure, double otherwise) {

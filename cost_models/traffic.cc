@@ -26,9 +26,8 @@ class TrafficVisitor {
 
  private:
   void Add(const Collective& collective, uint64_t times) {
-    const uint64_t full_bytes = CollectiveFullBytes(program_, collective);
     (collective.scalar ? traffic_.scalar_bytes : traffic_.collective_bytes) +=
-        times * RingSentBytes(collective.kind, full_bytes, program_.setup.batch.world_size);
+        times * RingSentBytes(program_, collective);
   }
 
   void Add(const Copy& copy, uint64_t times) {

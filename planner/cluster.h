@@ -12,6 +12,9 @@ namespace zeroplan {
 // The most GPUs that are planned for.
 inline constexpr int64_t kMaxPlannedGpus = 1'000'000;
 
+// Communicators that a profile's figures count: pure ZeRO's, of the streams `gather` and `reduce`.
+inline constexpr int kProfiledCommunicators = 2;
+
 struct Cluster {
   std::string hardware;  // name of the profile
   std::string gpu_name;
@@ -23,7 +26,7 @@ struct Cluster {
   uint64_t gpu_capacity_bytes = 0;
   std::optional<uint64_t> host_capacity_bytes;  // of one host; unset: not known, not checked
   std::optional<uint64_t> nvme_capacity_bytes;  // of one node
-  // Device memory of one GPU outside the arenas, with both communicators; and the part of one
+  // Device memory of one GPU outside the arenas, with kProfiledCommunicators; and the part of one
   // communicator. 0: not known, then it counts whether it is made or not.
   uint64_t runtime_bytes = 0, communicator_bytes = 0;
   // What stays free of the first two: planner/footprint.h says why and how much.

@@ -6,7 +6,6 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/program/communicators.h"
 
 namespace zeroplan {
 namespace {
@@ -115,8 +114,9 @@ Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
 uint64_t RuntimeBytes(const Cluster& cluster, const OutsideArenas& outside) {
   uint64_t bytes = cluster.runtime_bytes;
   if (cluster.gpus > 1) {
-    const auto absent = static_cast<uint64_t>(kMostCommunicators - outside.communicators);
-    bytes -= std::min(bytes, absent * cluster.communicator_bytes);
+    const int more = outside.communicators - kProfiledCommunicators;
+    const uint64_t difference = static_cast<uint64_t>(std::abs(more)) * cluster.communicator_bytes;
+    bytes = more >= 0 ? bytes + difference : bytes - std::min(bytes, difference);
   }
   return bytes + outside.graph_bytes;
 }

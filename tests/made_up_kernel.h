@@ -75,7 +75,7 @@ inline MadeUpStep LowerMadeUpStep(Backend backend, int64_t n) {
   p.model.layers = 1;
   p.setup.batch = {1, 1, 1, n};
   p.setup.recompute = kSelectiveRecompute;
-  p.layout.world_size = 1;
+  p.layout.shards = 1;
   const auto bytes = static_cast<uint64_t>(n) * sizeof(float);
   const auto persistent = [&](const char* label, Role role, Dtype dtype, uint64_t size,
                               Space space) {

@@ -109,7 +109,7 @@ class SavingRank {
 
   // At stage 0 every rank has all of it, and rank 0 alone saves it.
   int ShardRank() const {
-    return group_.rank() < static_cast<int>(layout_.world_size) ? group_.rank() : 0;
+    return group_.rank() < static_cast<int>(layout_.shards) ? group_.rank() : 0;
   }
 
   void Start() {
@@ -175,7 +175,7 @@ class SavingRank {
     save.first_local_rank = group_.rank();
     save.spared = damaged_;
     const auto folder = SaveTogether(group_, save, meta, [&](std::span<StateSink* const> sinks) {
-      if (group_.rank() < static_cast<int>(layout_.world_size)) {
+      if (group_.rank() < static_cast<int>(layout_.shards)) {
         for (const Shard& shard : shards_) {
           sinks[0]->Write({shard.range.tensor, shard.state, shard.range.begin, shard.values.size()},
                           shard.values);

@@ -21,12 +21,12 @@ inline constexpr StreamClock kNoneYet = [] {
   return clock;
 }();
 
-// Bytes of a buffer that a reference covers, over all ranks.
+// Bytes of a buffer that a reference covers, over all shards.
 struct ByteSpan {
   uint64_t begin, end;
 };
-inline ByteSpan SpanOverRanks(const Ref& ref, int world_size) {
-  const uint64_t last = static_cast<uint64_t>(world_size - 1) * ref.rank_stride;
+inline ByteSpan SpanOverShards(const Ref& ref, uint64_t shards) {
+  const uint64_t last = (shards - 1) * ref.shard_stride;
   return {ref.offset, ref.offset + last + ref.bytes};
 }
 

@@ -102,8 +102,7 @@ class EventPass {
         list_(p.section(section)),
         carried_(carried),
         histories_(histories),
-        blocking_(!p.setup.zero.overlap_comm),
-        ranks_(p.setup.batch.world_size) {
+        blocking_(!p.setup.zero.overlap_comm) {
     if (section != Section::kMicroStep) {
       kinds_ = {kOnly};
       return;
@@ -219,7 +218,7 @@ class EventPass {
     accesses_.clear();
     ForEachRef(p_, instruction, [&](const Ref& ref, auto mode) {
       if (!SeveralStreamsTouch(ref.buffer)) return;
-      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverRanks(ref, ranks_),
+      accesses_.push_back({histories_.SlotOf(ref.buffer), SpanOverShards(ref, p_.layout.shards),
                            p_.buffers[ref.buffer].bytes, Writes(mode())});
     });
   }
@@ -382,7 +381,6 @@ class EventPass {
   const Carried& carried_;
   AccessHistories& histories_;
   const bool blocking_;
-  const int ranks_;
   std::vector<uint8_t> kinds_;
   std::vector<Before> before_;       // of micro_step; those that micro-steps leave come first
   std::vector<uint8_t> streams_of_;  // by buffer: those that touch it, a bit each

@@ -31,7 +31,7 @@ void AddUnitBuffers(Program& p, bool grads) {
                                 unit.padded_elements * DtypeBytes(dtype), Space::kDevice);
     p.buffers[id].memory_class = MemoryClass::kParams;
     p.buffers[id].unit = static_cast<int32_t>(u);
-    if (!grads) continue;
+    if (!grads || !unit.trainable) continue;
     id = AddPersistent(p, "grads", Role::kGradFull, grad_dtype,
                        unit.padded_elements * DtypeBytes(grad_dtype), Space::kDevice);
     p.buffers[id].memory_class = MemoryClass::kGrads;
@@ -140,10 +140,7 @@ void BuildEval(Program& p, const LowerOptions& options) {
   Emitter emit(p, p.section(Section::kEval));
   emit.Tag(Phase::kForward, -2);
   const uint64_t at = offsetof(StepState, loss_sum);
-  if (p.setup.batch.world_size > 1) {
-    const Segment segment{{p.state_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0}};
-    emit.Collect(CollectiveKind::kAllReduce, Dtype::kF64, {&segment, 1}, Stream::kReduce, true);
-  }
+  if (p.setup.batch.world_size > 1) emit.SumScalars({p.state_buffer, at, 8, 0});
   emit.CopyTo({p.state_buffer, at, 8, 0}, {p.state_host_buffer, at, 8, 0});
 }
 

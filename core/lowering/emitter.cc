@@ -75,14 +75,26 @@ void Emitter::Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
   Push(launch, stream);
 }
 
-void Emitter::Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments,
-                      Stream stream, bool scalar) {
+Collective Emitter::Group(CollectiveKind kind, RankAxis axis, Dtype dtype,
+                          std::span<const Segment> segments) {
   Collective collective{kind, dtype};
   collective.first_segment = static_cast<uint32_t>(program_.segments.size());
   collective.segment_count = static_cast<uint32_t>(segments.size());
-  collective.scalar = scalar;
+  collective.axis = program_.axes().Named(axis);
   program_.segments.insert(program_.segments.end(), segments.begin(), segments.end());
-  Push(collective, stream);
+  return collective;
+}
+
+void Emitter::Collect(CollectiveKind kind, RankAxis axis, Dtype dtype,
+                      std::span<const Segment> segments, Stream stream) {
+  Push(Group(kind, axis, dtype, segments), stream);
+}
+
+void Emitter::SumScalars(const Ref& scalars) {
+  const Segment segment{scalars, scalars};
+  Collective sum = Group(CollectiveKind::kAllReduce, RankAxis::kAll, Dtype::kF64, {&segment, 1});
+  sum.scalar = true;
+  Push(sum, Stream::kReduce);
 }
 
 void Emitter::CopyTo(const Ref& src, const Ref& dst) {

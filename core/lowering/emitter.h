@@ -41,8 +41,10 @@ class Emitter {
   void Launch(KernelId kernel, const KernelDims& dims, uint8_t flags,
               std::initializer_list<Ref> args, Stream stream = Stream::kCompute,
               const KernelScalars& scalars = {}, const Ref& starts = {});
-  void Collect(CollectiveKind kind, Dtype dtype, std::span<const Segment> segments, Stream stream,
-               bool scalar = false);
+  void Collect(CollectiveKind kind, RankAxis axis, Dtype dtype, std::span<const Segment> segments,
+               Stream stream);
+  // Sums a block of scalars over all ranks, in place.
+  void SumScalars(const Ref& scalars);
   // Copies on the stream that fits the two spaces.
   void CopyTo(const Ref& src, const Ref& dst);
   void CopyTo(const Ref& src, const Ref& dst, Stream stream);
@@ -54,6 +56,8 @@ class Emitter {
  private:
   template <typename OneOp>
   void Push(const OneOp& op, Stream stream);
+  Collective Group(CollectiveKind kind, RankAxis axis, Dtype dtype,
+                   std::span<const Segment> segments);
   Program& program_;
   std::vector<Instruction>& out_;
   Phase phase_ = Phase::kInit;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 
@@ -14,6 +15,7 @@ GraphBuilder::GraphBuilder(Program& program, Section section, int64_t batch,
       batch_(batch),
       seq_(decodes_ ? 1 : program.setup.batch.seq_len),
       dtype_(program.setup.precision.dtype),
+      grad_dtype_(FullGradDtype(program.setup)),
       logits_chunk_bytes_(options.logits_chunk_bytes),
       flash_attention_(options.flash_attention),
       fused_gelu_(program.backend == Backend::kCuda && DtypeBytes(dtype_) == 2),
@@ -60,6 +62,20 @@ Ref GraphBuilder::Slot(int param, const std::vector<BufferId>& by_unit) const {
   const BufferId buffer = by_unit[static_cast<size_t>(place.unit)];
   const uint64_t size = DtypeBytes(program_.buffers[buffer].dtype);
   return {buffer, slot.offset * size, slot.elements * size, 0};
+}
+
+Ref GraphBuilder::GradOrScratch(int param) {
+  if (param == kNoParam || Trains(param)) return Grad(param);
+  const BufferId id = AddActivation("unused_grad", Tensor(param).elements(), grad_dtype_);
+  program_.buffers[id].role = Role::kActivationGrad;
+  return All(id);
+}
+
+void GraphBuilder::CheckTogether(int param, int other) const {
+  if (param == kNoParam || other == kNoParam) return;
+  ZEROPLAN_CHECK(Tensor(param).trainable == Tensor(other).trainable,
+                 "{} and {}, which one kernel takes: one is trained and one is not",
+                 Tensor(param).name, Tensor(other).name);
 }
 
 int64_t GraphBuilder::In(int weight) const {
@@ -118,6 +134,8 @@ Value GraphBuilder::Embedding(int tokens, int positions, Label label) {
 }
 
 void GraphBuilder::EmbeddingBackward(int tokens, int positions, const Value& dx_MC) {
+  CheckTogether(tokens, positions);
+  if (!Trains(tokens)) return;
   const Ref dtokens_VpC = Grad(tokens);
   // The kernel adds to the rows of the tokens that there are; a head's gradient is there already.
   if (Tensor(tokens).use != ParamUse::kHead) {
@@ -143,10 +161,11 @@ Norm GraphBuilder::NormForward(const Value& x_MC, int weight, int bias, Label la
 
 void GraphBuilder::NormBackward(const Norm& norm, const Value& dy_MC, const Value& dx_MC,
                                 bool add) {
+  CheckTogether(norm.weight, norm.bias);
   emit_.Launch(KernelId::kLayerNormBackward, {dy_MC.rows, dy_MC.cols},
                add ? kAddToOutput : kNoFlags,
                {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats), All(dx_MC),
-                Grad(norm.weight), Grad(norm.bias)});
+                GradOrScratch(norm.weight), GradOrScratch(norm.bias)});
 }
 
 Norm GraphBuilder::RmsNormForward(const Value& x_MC, int weight, Label label) {
@@ -163,7 +182,7 @@ void GraphBuilder::RmsNormBackward(const Norm& norm, const Value& dy_MC, const V
                                    bool add) {
   emit_.Launch(KernelId::kRmsNormBackward, {dy_MC.rows, dy_MC.cols}, add ? kAddToOutput : kNoFlags,
                {All(dy_MC), All(norm.x_MC), Param(norm.weight), All(norm.stats), All(dx_MC),
-                Grad(norm.weight)});
+                GradOrScratch(norm.weight)});
 }
 
 // ---- products ----
@@ -195,6 +214,8 @@ Linear GraphBuilder::LinearGeluForward(const Value& x_MK, int weight, int bias, 
 }
 
 void GraphBuilder::WeightBackward(const Linear& linear, const Value& dy_MN) {
+  CheckTogether(linear.weight, linear.bias);
+  if (!Trains(linear.weight)) return;
   emit_.Launch(KernelId::kMatmulBackwardWeight, {dy_MN.rows, linear.x_MK.cols, dy_MN.cols},
                Lies(linear.weight),
                {All(linear.x_MK), All(dy_MN), Grad(linear.weight), Grad(linear.bias)});
@@ -299,7 +320,7 @@ void GraphBuilder::RotaryBackward(const Rotary& rotary, const Value& dqkv_MN) {
   }
   emit_.Launch(KernelId::kQkNormRotaryBackward, dims, kNoFlags,
                {All(dqkv_MN), All(rotary.qkv_MN), Param(rotary.norm), All(rotary.rstd),
-                All(rotary.table_TD), Grad(rotary.norm)},
+                All(rotary.table_TD), GradOrScratch(rotary.norm)},
                Stream::kCompute, {}, Starts());
 }
 

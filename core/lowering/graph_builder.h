@@ -155,7 +155,13 @@ class GraphBuilder {
   int TensorIndex(int param) const;
   Ref Slot(int param, const std::vector<BufferId>& by_unit) const;
   Ref Param(int param) const { return Slot(param, params_); }
-  Ref Grad(int param) const { return Slot(param, grads_); }
+  // Null for one that is not trained.
+  Ref Grad(int param) const { return Trains(param) ? Slot(param, grads_) : Ref{}; }
+  // The same, or memory for what nobody wants where the kernel writes it all the same.
+  Ref GradOrScratch(int param);
+  bool Trains(int param) const { return param != kNoParam && Tensor(param).trainable; }
+  // A kernel's parameters are all trained or none is.
+  void CheckTogether(int param, int other) const;
   // Sides of a matrix that rows are multiplied with, and the flag that says how it lies.
   int64_t In(int weight) const;
   int64_t Out(int weight) const;
@@ -181,7 +187,7 @@ class GraphBuilder {
   Emitter emit_;
   const bool decodes_;  // section decode: a sequence is one token, at StepState::position
   const int64_t batch_, seq_;
-  const Dtype dtype_;
+  const Dtype dtype_, grad_dtype_;
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;
   const bool fused_gelu_;  // the backend's products apply GELU to their sums

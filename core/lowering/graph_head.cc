@@ -66,8 +66,10 @@ Value GraphBuilder::HeadLoss(const Value& y_MC, int head, bool train) {
     if (!train) continue;
     emit_.Tag(Phase::kBackward, layer_);
     const uint8_t add = begin > 0 ? kAccumulate : kNoFlags;
-    emit_.Launch(KernelId::kMatmulBackwardWeight, dims, static_cast<uint8_t>(Lies(head) | add),
-                 {y_RC, logits_RVp, Grad(head), Ref{}});
+    if (Trains(head)) {
+      emit_.Launch(KernelId::kMatmulBackwardWeight, dims, static_cast<uint8_t>(Lies(head) | add),
+                   {y_RC, logits_RVp, Grad(head), Ref{}});
+    }
     emit_.Launch(KernelId::kMatmulBackwardData, dims, Lies(head),
                  {logits_RVp, Param(head), Rows(dy_MC, begin, rows)});
   }

@@ -26,11 +26,13 @@ struct Context {
   bool memory_only = false;      // leaves out what memory does not depend on
 };
 
-// A buffer a unit: the rank's masters, then its first, then its second moments.
+// A buffer a unit: the rank's masters, then its first, then its second moments; of what is not
+// trained its parameters alone, as masters.
 std::vector<BufferId> AddSaveCopies(Program& p) {
   std::vector<BufferId> copies;
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
-    const uint64_t bytes = 3 * p.layout.units[u].shard_elements * DtypeBytes(Dtype::kF32);
+    const Unit& unit = p.layout.units[u];
+    const uint64_t bytes = (unit.trainable ? 3 : 1) * unit.shard_elements * DtypeBytes(Dtype::kF32);
     const BufferId id = AddBuffer(p, "save_copy", Role::kStaging, Dtype::kF32, bytes);
     Buffer& buffer = p.buffers[id];
     buffer.unit = static_cast<int32_t>(u);
@@ -54,9 +56,7 @@ void WriteState(Context& c, const Ref& from, const StatePiece& piece, StateKind 
   c.emit.Checkpoint(true, source, piece.unit, kind, piece.begin + at, count);
 }
 
-void MoveState(Context& c, bool save, size_t index, StateKind kind) {
-  const StatePiece& piece = c.homes.pieces()[index];
-  const Ref state = c.homes.StateRef(index, kind);
+void MoveState(Context& c, bool save, const StatePiece& piece, StateKind kind, const Ref& state) {
   if (!piece.on_device()) {
     if (save) {
       WriteState(c, state, piece, kind, 0, piece.count);
@@ -72,7 +72,7 @@ void MoveState(Context& c, bool save, size_t index, StateKind kind) {
       at += c.chunk;
       continue;
     }
-    const Ref device{state.buffer, state.offset + at * 4, count * 4, state.rank_stride};
+    const Ref device{state.buffer, state.offset + at * 4, count * 4, state.shard_stride};
     const Ref slot = c.slots.Next(count * 4);
     if (save) {
       c.emit.CopyTo(device, slot);
@@ -95,7 +95,7 @@ void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
     c.emit.CopyTo(slot, loaded);
     c.emit.Launch(
         KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
-        {loaded, {param.buffer, param.offset + at * size, count * size, param.rank_stride}});
+        {loaded, {param.buffer, param.offset + at * size, count * size, param.shard_stride}});
   }
 }
 
@@ -110,7 +110,6 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
   Context c{homes, emit, slots, chunk, p.layout, {}, memory_only};
   if (save && from_copy) c.copies = AddSaveCopies(p);
   if (!save) emit.CopyTo(Whole(p, p.state_host_buffer), Whole(p, p.state_buffer));
-  const int kinds = homes.has_adam() ? 3 : 1;
   size_t chunks = 0;
   for (const StatePiece& piece : homes.pieces()) chunks += CeilDiv(piece.count, chunk);
   p.section(section).reserve(9 * chunks + 8 * homes.pieces().size() + 64);
@@ -121,18 +120,29 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
       continue;
     }
     // It touches no transient buffer.
-    if (memory_only && !piece.on_device() && !p.section(section).empty()) continue;
+    const bool of_no_transient = !piece.on_device() && piece.trainable;
+    if (memory_only && of_no_transient && !p.section(section).empty()) continue;
     if (save) homes.Fetch(emit, i);
-    for (int k = 0; k < kinds; ++k) MoveState(c, save, i, static_cast<StateKind>(k));
+    const Ref master = homes.Master(p, i);
+    if (save && !piece.trainable && !homes.MasterIsParam(piece)) {
+      emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
+                  {homes.FetchParam(emit, i), master}, StateHomes::KernelStream(piece));
+    }
+    MoveState(c, save, piece, StateKind::kMaster, master);
+    if (homes.has_adam() && piece.trainable) {
+      for (const StateKind kind : {StateKind::kAdamM, StateKind::kAdamV}) {
+        MoveState(c, save, piece, kind, homes.StateRef(i, kind));
+      }
+    }
     if (save) continue;
     homes.Store(emit, i);
     const Ref target = homes.ParamTarget(p, i);
     if (target.null()) continue;
-    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags,
-                {homes.StateRef(i, StateKind::kMaster), target}, StateHomes::KernelStream(piece));
+    emit.Launch(KernelId::kConvert, {static_cast<int64_t>(piece.count)}, kNoFlags, {master, target},
+                StateHomes::KernelStream(piece));
     homes.FinishParam(emit, i, target);
   }
-  if (!save && !memory_only) homes.GatherParams(emit);
+  if (!save && !memory_only) homes.GatherParams(emit, StateHomes::Gathered::kAll);
 }
 
 Program Insert(Program p, const LowerOptions& options, bool memory_only) {

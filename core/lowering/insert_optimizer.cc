@@ -16,7 +16,7 @@ namespace {
 KernelDims PieceDims(const StatePiece& piece) {
   return {static_cast<int64_t>(piece.count), piece.unit, static_cast<int64_t>(piece.begin)};
 }
-uint8_t PieceFlags(const Program& p) { return p.layout.world_size > 1 ? kOnRank : kNoFlags; }
+uint8_t PieceFlags(const Program& p) { return p.layout.shards > 1 ? kOnRank : kNoFlags; }
 
 void BuildInit(Program& p, const StateHomes& homes) {
   Emitter emit(p, p.section(Section::kInit));
@@ -33,9 +33,9 @@ void BuildInit(Program& p, const StateHomes& homes) {
       fill(homes.Param(piece), stream);
       continue;
     }
-    const Ref master = homes.StateRef(i, StateKind::kMaster);
+    const Ref master = homes.Master(p, i);
     emit.Launch(KernelId::kParamInit, PieceDims(piece), PieceFlags(p), {master}, stream);
-    if (homes.has_adam()) {
+    if (homes.has_adam() && piece.trainable) {
       fill(homes.StateRef(i, StateKind::kAdamM), stream);
       fill(homes.StateRef(i, StateKind::kAdamV), stream);
     }
@@ -46,11 +46,13 @@ void BuildInit(Program& p, const StateHomes& homes) {
                 stream);
     homes.FinishParam(emit, i, target);
   }
-  homes.GatherParams(emit);
+  homes.GatherParams(emit, StateHomes::Gathered::kAll);
   if (!homes.has_adam()) return;
   // What no kernel writes of gradients that are accumulated in place must be zero: the alignment.
   if (GradsInPlace(p.setup)) {
-    for (BufferId id : UnitBuffers(p, Role::kGradFull)) fill(Whole(p, id), Stream::kCompute);
+    for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
+      if (id != kNoBuffer) fill(Whole(p, id), Stream::kCompute);
+    }
   }
 }
 
@@ -61,13 +63,13 @@ void EmitNorm(Program& p, const StateHomes& homes, Emitter& emit) {
     return !in_place && !piece.on_device();
   };
   const bool any_on_host =
-      std::any_of(homes.pieces().begin(), homes.pieces().end(), summed_on_host);
+      std::any_of(homes.trained().begin(), homes.trained().end(), summed_on_host);
   if (any_on_host) {
     const uint64_t at = offsetof(StepState, grad_norm_sq);
     emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
   }
   bool first = !any_on_host;
-  for (const StatePiece& piece : homes.pieces()) {
+  for (const StatePiece& piece : homes.trained()) {
     if (summed_on_host(piece)) continue;
     emit.Launch(KernelId::kNormSq, {static_cast<int64_t>(piece.count)},
                 first ? kNoFlags : kAccumulate,
@@ -81,9 +83,7 @@ void EmitStepScalars(Program& p, Emitter& emit) {
     // At stage 0 every rank has the whole gradient, so its norm is not summed.
     const bool own_norm = p.setup.zero.stage == 0;
     const uint64_t begin = own_norm ? offsetof(StepState, stop_requested) : 0;
-    const Ref scalars{p.state_buffer, begin, kReducedScalars * 8 - begin, 0};
-    const Segment segment{scalars, scalars};
-    emit.Collect(CollectiveKind::kAllReduce, Dtype::kF64, {&segment, 1}, Stream::kReduce, true);
+    emit.SumScalars({p.state_buffer, begin, kReducedScalars * 8 - begin, 0});
   }
   emit.Launch(KernelId::kStepScalars, {}, kNoFlags, {Whole(p, p.state_buffer)});
   emit.CopyTo(Whole(p, p.state_buffer), Whole(p, p.state_host_buffer));
@@ -107,21 +107,21 @@ void BuildOptimizerStep(Program& p, const StateHomes& homes) {
   const uint64_t at = offsetof(StepState, stop_requested);
   emit.CopyTo({p.state_host_buffer, at, 8, 0}, {p.state_buffer, at, 8, 0});
   if (GradsInPlace(p.setup)) {
-    for (const StatePiece& piece : homes.pieces()) {
+    for (const StatePiece& piece : homes.trained()) {
       if (!piece.on_device()) emit.CopyTo(homes.GradOnDevice(piece), homes.Grad(piece));
     }
   }
   EmitNorm(p, homes, emit);
   EmitStepScalars(p, emit);
   // States on disk are read one piece ahead of their update, where there are slots for it.
-  const size_t n = homes.pieces().size();
+  const size_t n = homes.trained().size();
   const size_t ahead = p.setup.zero.offload_optimizer.buffer_count >= 2 ? 1 : 0;
   if (ahead > 0) homes.Fetch(emit, 0);
   for (size_t i = 0; i < n; ++i) {
     if (i + ahead < n) homes.Fetch(emit, i + ahead);
     EmitUpdate(p, homes, emit, i);
   }
-  homes.GatherParams(emit);
+  homes.GatherParams(emit, StateHomes::Gathered::kTrained);
 }
 
 }  // namespace

@@ -188,12 +188,15 @@ class Reducer {
         parts.push_back({src, Destination(piece, src), piece.unit, piece.begin, piece.end});
       }
     }
-    if (!whole.empty()) {
-      emit_.Collect(all ? CollectiveKind::kAllReduce : CollectiveKind::kReduceScatter, dtype_,
-                    whole, Stream::kReduce);
+    if (all) {
+      emit_.Collect(CollectiveKind::kAllReduce, RankAxis::kAll, dtype_, whole, Stream::kReduce);
+    } else if (!whole.empty()) {
+      emit_.Collect(CollectiveKind::kReduceScatter, RankAxis::kShard, dtype_, whole,
+                    Stream::kReduce);
     }
     if (!parts.empty()) {
-      emit_.Collect(CollectiveKind::kReduceToOwners, dtype_, parts, Stream::kReduce);
+      emit_.Collect(CollectiveKind::kReduceToOwners, RankAxis::kShard, dtype_, parts,
+                    Stream::kReduce);
     }
   }
 
@@ -231,7 +234,7 @@ class Reducer {
     if (dtype == dtype_ || count == 0) return src;
     const Ref dst = Scratch("for_host", dtype, count, unit, for_host_[static_cast<size_t>(unit)]);
     emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, kNoFlags,
-                 {{src.buffer, src.offset, count * size_, src.rank_stride}, dst}, Stream::kReduce);
+                 {{src.buffer, src.offset, count * size_, src.shard_stride}, dst}, Stream::kReduce);
     return dst;
   }
 
@@ -247,7 +250,7 @@ class Reducer {
       const Ref& from = to_host ? for_host : src;
       const uint64_t size = DtypeBytes(p_.buffers[from.buffer].dtype);
       const Ref part{from.buffer, from.offset + (range.begin - begin) * size, count * size,
-                     from.rank_stride};
+                     from.shard_stride};
       emit_.Launch(KernelId::kConvert, {static_cast<int64_t>(count)}, flags, {part, range.home},
                    Stream::kReduce);
     }
@@ -270,6 +273,7 @@ class Reducer {
 // Whole gradients become transient: what they are reduced to persists.
 void MakeTransient(Program& p) {
   for (BufferId id : UnitBuffers(p, Role::kGradFull)) {
+    if (id == kNoBuffer) continue;
     p.buffers[id].persistent = false;
     p.buffers[id].memory_class = MemoryClass::kBuffers;
   }

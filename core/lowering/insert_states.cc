@@ -3,6 +3,7 @@
 // StateHomes; none adds or resizes one.
 #include <algorithm>
 
+#include "core/base/error.h"
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
@@ -20,7 +21,12 @@ class StatePlacer {
         offload_(p.setup.zero.offload_optimizer),
         offloaded_(OffloadedElements(p)),
         params_(RankParams(p)),
-        trains_(!p.section(Section::kMicroStep).empty()) {}
+        trains_(!p.section(Section::kMicroStep).empty()) {
+    const std::vector<Unit>& units = p.layout.units;
+    const bool any =
+        std::any_of(units.begin(), units.end(), [](const Unit& u) { return u.trainable; });
+    ZEROPLAN_CHECK(any || !trains_, "no parameter of {} is trained", p.model.name);
+  }
 
   void AddStates() {
     // Gradients that are accumulated in place are whole units, which are there already.
@@ -52,8 +58,9 @@ class StatePlacer {
   }
 
  private:
-  uint64_t OnDevice(size_t unit) const {
-    return p_.layout.units[unit].shard_elements - offloaded_[unit];
+  uint64_t OnDevice(size_t u) const {
+    const Unit& unit = p_.layout.units[u];
+    return unit.trainable ? unit.shard_elements - offloaded_[u] : 0;
   }
 
   void AddStatesOf(size_t u) {

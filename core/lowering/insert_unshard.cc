@@ -2,8 +2,9 @@
 // is used and freed after (ZeRO paper, arXiv 1910.02054, section 5.3). Persistent units stay whole.
 //
 // A step is a run of instructions that use one unit. Two steps of one unit in a row are one gather
-// if the elements used in between are at most max_reuse_distance, or if they are a layer's
-// recompute and its backward; in both cases only while max_live_parameters allows it.
+// if the elements used in between are at most max_reuse_distance or other units' of the same layer
+// (those of its parameters that are not trained), or if they are a layer's recompute and its
+// backward; in all cases only while max_live_parameters allows it.
 #include <algorithm>
 #include <cstddef>
 
@@ -75,11 +76,17 @@ class GatherPlan {
     for (size_t s = 0; s < steps_.size(); ++s) {
       if (steps_[s].next < 0) continue;
       const auto n = static_cast<size_t>(steps_[s].next);
+      const int layer = LayerOf(s);
       uint64_t distance = 0;
-      for (size_t t = s + 1; t < n; ++t) distance += Elements(steps_[t].unit);
-      const int layer = p_.layout.units[static_cast<size_t>(steps_[s].unit)].layer;
+      bool within_layer = true;
+      for (size_t t = s + 1; t < n; ++t) {
+        distance += Elements(steps_[t].unit);
+        within_layer = within_layer && LayerOf(t) == layer;
+      }
       const bool recompute = steps_[s].backward && steps_[n].backward && layer >= 0;
-      if (recompute || distance <= zero.max_reuse_distance) candidates.emplace_back(distance, s);
+      if (within_layer || recompute || distance <= zero.max_reuse_distance) {
+        candidates.emplace_back(distance, s);
+      }
     }
     std::sort(candidates.begin(), candidates.end());
     for (const auto& [distance, s] : candidates) {
@@ -122,6 +129,9 @@ class GatherPlan {
   }
 
  private:
+  int LayerOf(size_t step) const {
+    return p_.layout.units[static_cast<size_t>(steps_[step].unit)].layer;
+  }
   uint64_t Elements(int unit) const {
     return p_.layout.units[static_cast<size_t>(unit)].param_elements;
   }
@@ -146,7 +156,8 @@ void EmitGather(Program& p, const Instruction& at, int unit, BufferId shard, Buf
   Emitter emit(p, out);
   emit.Tag(at.phase, p.layout.units[static_cast<size_t>(unit)].layer);
   const Segment segment{Whole(p, shard), Whole(p, whole)};
-  emit.Collect(CollectiveKind::kAllGather, p.setup.precision.dtype, {&segment, 1}, Stream::kGather);
+  emit.Collect(CollectiveKind::kAllGather, RankAxis::kShard, p.setup.precision.dtype, {&segment, 1},
+               Stream::kGather);
 }
 
 void UnshardSection(Program& p, Section section, const std::vector<BufferId>& shards) {

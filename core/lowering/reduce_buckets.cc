@@ -80,8 +80,9 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
   const std::vector<SlotWrites> writes = FindWrites(p, list);
   std::vector<TimedPiece> pieces;
   for (size_t u = 0; u < p.layout.units.size(); ++u) {
-    CutUnit(p.layout.units[u], static_cast<int>(u), writes[u], bucket_elements, each_tensor,
-            pieces);
+    const Unit& unit = p.layout.units[u];
+    if (!unit.trainable) continue;
+    CutUnit(unit, static_cast<int>(u), writes[u], bucket_elements, each_tensor, pieces);
   }
   std::stable_sort(pieces.begin(), pieces.end(),
                    [](const TimedPiece& a, const TimedPiece& b) { return a.last < b.last; });
@@ -89,7 +90,7 @@ std::vector<ReduceBucket> PlanReduceBuckets(const Program& p,
   for (size_t i = 0; i < pieces.size(); ++i)
     last_piece[static_cast<size_t>(pieces[i].piece.unit)] = i;
 
-  const std::map<int, uint64_t> of_layer = p.layout.padded_elements_by_layer();
+  const std::map<int, uint64_t> of_layer = p.layout.grad_elements_by_layer();
 
   std::vector<ReduceBucket> buckets;
   uint64_t filled = 0;

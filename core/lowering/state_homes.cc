@@ -50,6 +50,8 @@ StateHomes::StateHomes(const Program& program)
     has_adam_ |= buffer.role == Role::kAdamM || buffer.role == Role::kAdamMHost ||
                  buffer.role == Role::kAdamMFile;
   }
+  trained_ = static_cast<size_t>(std::count_if(pieces_.begin(), pieces_.end(),
+                                               [](const StatePiece& p) { return p.trainable; }));
   size_t state_turn = 0, param_turn = 0;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (TakesStateSlot(pieces_[i])) {
@@ -90,6 +92,16 @@ Ref StateHomes::StateRef(size_t index, StateKind kind) const {
                piece.count);
 }
 
+Ref StateHomes::Master(Program& program, size_t index) const {
+  const StatePiece& piece = pieces_[index];
+  if (piece.trainable || MasterIsParam(piece)) return StateRef(index, StateKind::kMaster);
+  const BufferId id = AddBuffer(program, "frozen", Role::kStaging, Dtype::kF32,
+                                piece.count * DtypeBytes(Dtype::kF32));
+  program.buffers[id].unit = piece.unit;
+  if (!piece.on_device()) program.buffers[id].space = Space::kPageable;
+  return Whole(program, id);
+}
+
 void StateHomes::Swap(Emitter& emit, size_t index, bool write) const {
   const StatePiece& piece = pieces_[index];
   if (piece.home != Home::kFile) return;
@@ -106,7 +118,7 @@ Ref StateHomes::Slice(BufferId buffer, uint64_t base, int unit, uint64_t begin,
   const uint64_t size = DtypeBytes(b.dtype);
   const bool whole = b.role == Role::kParamFull || b.role == Role::kGradFull;
   const uint64_t shard = p_.layout.units[static_cast<size_t>(unit)].shard_elements;
-  const uint64_t stride = whole && p_.layout.world_size > 1 ? shard * size : 0;
+  const uint64_t stride = whole && p_.layout.shards > 1 ? shard * size : 0;
   return {buffer, (begin - base) * size, count * size, stride};
 }
 
@@ -173,8 +185,16 @@ void StateHomes::FinishParam(Emitter& emit, size_t index, const Ref& target) con
   emit.Swap(true, host, param);
 }
 
-void StateHomes::GatherParams(Emitter& emit) const {
-  if (p_.layout.world_size <= 1) return;
+Ref StateHomes::FetchParam(Emitter& emit, size_t index) const {
+  const Ref param = Param(pieces_[index]);
+  if (p_.buffers[param.buffer].space != Space::kFile) return param;
+  const Ref slot{param_slot_of_[index], 0, param.bytes, 0};
+  emit.Swap(false, slot, param);
+  return slot;
+}
+
+void StateHomes::GatherParams(Emitter& emit, Gathered which) const {
+  if (p_.layout.shards <= 1) return;
   const ZeroConfig& zero = p_.setup.zero;
   std::vector<Segment> bucket;
   uint64_t filled = 0;
@@ -182,7 +202,7 @@ void StateHomes::GatherParams(Emitter& emit) const {
       zero.allgather_partitions ? CollectiveKind::kAllGather : CollectiveKind::kBroadcast;
   auto flush = [&] {
     if (!bucket.empty()) {
-      emit.Collect(kind, p_.setup.precision.dtype, bucket, Stream::kGather);
+      emit.Collect(kind, RankAxis::kShard, p_.setup.precision.dtype, bucket, Stream::kGather);
     }
     bucket.clear();
     filled = 0;
@@ -191,6 +211,7 @@ void StateHomes::GatherParams(Emitter& emit) const {
   for (size_t u = 0; u < params_.size(); ++u) {
     if (p_.buffers[params_[u]].role != Role::kParamFull) continue;
     const Unit& unit = p_.layout.units[u];
+    if (which == Gathered::kTrained && !unit.trainable) continue;
     if (filled + unit.padded_elements > bucket_elements) flush();
     bucket.push_back(
         {Slice(params_[u], 0, static_cast<int>(u), 0, unit.shard_elements), Whole(p_, params_[u])});

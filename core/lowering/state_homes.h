@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/lowering/emitter.h"
@@ -30,8 +31,9 @@ class StateHomes {
   // REQUIRES: InsertStates has run. Keeps the reference; buffers may still be added to the program.
   explicit StateHomes(const Program& program);
 
-  // In update order.
+  // In update order; and those of them that are updated, which come first.
   const std::vector<StatePiece>& pieces() const { return pieces_; }
+  std::span<const StatePiece> trained() const { return {pieces_.data(), trained_}; }
   bool has_adam() const { return has_adam_; }
 
   // The stream that kernels on the piece's states run on.
@@ -46,7 +48,11 @@ class StateHomes {
   // Emits what takes changed states back.
   void Store(Emitter& emit, size_t piece) const { Swap(emit, piece, true); }
   // The states, once within reach. Master may be the parameter itself (fp32 on the device).
+  // REQUIRES: the piece is trained, or that is so.
   Ref StateRef(size_t piece, StateKind kind) const;
+  // The master, or for what is not trained a transient buffer, added to `program`, which is the
+  // view's: parameters are initialised, loaded and saved in fp32.
+  Ref Master(Program& program, size_t piece) const;
   bool MasterIsParam(const StatePiece& piece) const;
   // False where only parameters in 16 bit are kept: a program that generates.
   bool HasMaster(const StatePiece& piece) const;
@@ -67,10 +73,13 @@ class StateHomes {
   // transient buffer, added to `program`, which is the view's.
   Ref ParamTarget(Program& program, size_t piece) const;
   void FinishParam(Emitter& emit, size_t piece, const Ref& target) const;
+  // Emits what brings the parameters within reach of KernelStream, and says where they are then.
+  Ref FetchParam(Emitter& emit, size_t piece) const;
 
   // Gathers (or broadcasts) the parameters that every rank keeps whole, in the order in which the
   // forward pass uses them, in buckets of GatherBucketElements (one unit at least).
-  void GatherParams(Emitter& emit) const;
+  enum class Gathered : uint8_t { kAll, kTrained };
+  void GatherParams(Emitter& emit, Gathered which) const;
 
  private:
   BufferId At(Role role, int unit) const;
@@ -82,6 +91,7 @@ class StateHomes {
   const Program& p_;
   const std::vector<uint64_t> offloaded_;  // by unit
   const std::vector<StatePiece> pieces_;
+  size_t trained_ = 0;
   bool has_adam_ = false;
   std::vector<BufferId> params_;                         // by unit
   std::vector<BufferId> of_unit_;                        // [role][unit]

@@ -19,15 +19,18 @@ struct StatePiece {
   int unit;
   uint64_t begin, count;  // elements within the rank's shard
   Home home;
+  // False: of a unit that is not trained, which has parameters alone. `home` says where these are.
+  bool trainable = true;
 
   bool on_device() const { return home == Home::kDevice; }
 };
 
-// Elements of each unit's shard that are offloaded.
+// Elements of each unit's shard whose states are offloaded.
 std::vector<uint64_t> OffloadedElements(const Program& program);
 
 // In update order: the order in which the next forward pass uses the units, but persistent units
-// first of all; pieces of at most sub_group_elements where offloaded. `offloaded` by unit.
+// first of all; pieces of at most sub_group_elements where offloaded. Last come those of units that
+// are not trained, small enough to pass through memory in fp32. `offloaded` by unit.
 std::vector<StatePiece> StatePieces(const Program& program, const std::vector<uint64_t>& offloaded);
 
 // Whether the piece's states pass through a slot in host memory, and whether its new parameters do

@@ -6,10 +6,11 @@
 namespace zeroplan {
 namespace {
 
-// Elements that a token is multiplied with: of all layers, of the head with its real vocabulary,
-// and of the head as memory holds it.
+// Elements that a token is multiplied with on average: of all layers, of the head with its real
+// vocabulary, and of the head as memory holds it; and what of all but the last is not trained.
 struct ProductElements {
   double layers = 0, head = 0, padded_head = 0;
+  double frozen = 0;
 };
 
 ProductElements CountProducts(const ModelSpec& spec) {
@@ -18,12 +19,15 @@ ProductElements CountProducts(const ModelSpec& spec) {
   ProductElements count;
   auto add = [&count](const std::vector<ParamRow>& list, double times) {
     for (const ParamRow& row : list) {
-      const auto real = static_cast<double>(row.unpadded_rows) * static_cast<double>(row.shape[1]);
-      if (row.use == ParamUse::kProduct) count.layers += times * real;
+      if (row.use == ParamUse::kOther) continue;
+      const double uses = times * row.token_share;
+      const double real =
+          uses * static_cast<double>(row.unpadded_rows) * static_cast<double>(row.shape[1]);
+      (row.use == ParamUse::kProduct ? count.layers : count.head) += real;
       if (row.use == ParamUse::kHead) {
-        count.head += times * real;
-        count.padded_head += times * static_cast<double>(row.elements());
+        count.padded_head += uses * static_cast<double>(row.elements());
       }
+      if (!row.trainable) count.frozen += real;
     }
   };
   add(rows.before, 1);
@@ -47,7 +51,8 @@ double MatmulWeights(const ModelSpec& spec) {
 }
 
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t seq_len) {
-  return 6 * MatmulWeights(spec) + 6 * AttentionVolume(spec, seq_len);
+  const ProductElements count = CountProducts(spec);
+  return 6 * (count.layers + count.head) - 2 * count.frozen + 6 * AttentionVolume(spec, seq_len);
 }
 
 double StrictMfu(const ModelSpec& spec, int64_t seq_len, double tokens_per_second, int gpus,
@@ -60,7 +65,7 @@ double HardwareFlopsPerToken(const ModelSpec& spec, int64_t seq_len, bool full_r
   const double forward = 2 * count.layers + 4 * AttentionVolume(spec, seq_len);
   // Backward takes two products for each of the forward's.
   const double passes = full_recompute ? 4 : 3;
-  return passes * forward + 6 * count.padded_head;
+  return passes * forward + 6 * count.padded_head - 2 * count.frozen;
 }
 
 }  // namespace zeroplan

@@ -9,12 +9,14 @@
 
 namespace zeroplan {
 
-// Elements of the matrices that a token is multiplied with (ParamUse): those of every layer, and
-// the head's (hidden x vocab). Neither biases and norms nor looking up an embedding.
+// Elements of the matrices that a token is multiplied with (ParamUse, by the share of tokens that
+// use each): those of every layer, and the head's (hidden x vocab). Neither biases and norms nor
+// looking up an embedding.
 double MatmulWeights(const ModelSpec& spec);
 
 // What the mathematics of forward and backward asks for, the strict numerator of MFU:
 //   6 * MatmulWeights + 6 * layers * heads * head size * seq_len
+// and 2 less for each weight that is not trained, whose gradient nobody needs.
 // Attention is causal: a token meets seq_len/2 others on average, by 2 products of 2 * heads *
 // head size forward and 4 backward, hence 6 of these and seq_len a layer (heads times head size is
 // the width in most models). Recompute and masked or padded work do not count;

@@ -56,7 +56,7 @@ std::vector<ParamTensor> BuildParamTable(const ModelSpec& spec) {
 }
 
 std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor) {
-  if (*tensor.parts[0].name == '\0') return {{tensor.name, 0, tensor.unpadded_rows}};
+  if (tensor.parts.empty()) return {{tensor.name, 0, tensor.unpadded_rows}};
   // What precedes the row's own name is the layer's prefix.
   const std::string_view prefix =
       std::string_view(tensor.name)
@@ -64,7 +64,6 @@ std::vector<PublishedTensor> PublishedTensors(const ParamTensor& tensor) {
   std::vector<PublishedTensor> out;
   int64_t row = 0;
   for (const ParamPart& part : tensor.parts) {
-    if (*part.name == '\0') break;
     out.push_back({Name(prefix, part.name), row, row + part.rows});
     row += part.rows;
   }

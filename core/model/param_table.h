@@ -23,10 +23,9 @@ enum class ParamUse : uint8_t {
 // Rows of a parameter that published weights hold as a tensor of its own. One matrix in memory, one
 // product: "self_attn.q_proj.weight" above those of the keys and the values.
 struct ParamPart {
-  const char* name = "";  // static string, as ParamRow::name; empty: no such part
+  const char* name = "";  // static string, as ParamRow::name
   int64_t rows = 0;
 };
-inline constexpr size_t kMaxParamParts = 3;
 
 // One parameter of a family's table, without the layer that it belongs to.
 struct ParamRow {
@@ -40,6 +39,11 @@ struct ParamRow {
   float init_std = 0;         // for kNormal
   int64_t unpadded_rows = 1;  // rows that exports hold (of a vocabulary: V), else shape[0]
   ParamUse use = ParamUse::kOther;
+  // The share of tokens that are multiplied with it: of an expert's matrices less than 1.
+  double token_share = 1;
+  // False: it stays as it is loaded or initialised. It has no gradient, master or optimizer states.
+  // What one kernel takes is trained together: a product's weight and bias, a norm's.
+  bool trainable = true;
   // A matrix that tokens are multiplied with lies [out, in], as torch.nn.Linear has it, and not
   // [in, out], as GPT-2's Conv1D.
   bool out_in = false;
@@ -48,7 +52,7 @@ struct ParamRow {
   const char* twin = "";
   // The published tensors that it is made of, from the first row down, which add up to all rows;
   // none: published as it is, under `name`.
-  std::array<ParamPart, kMaxParamParts> parts = {};
+  std::vector<ParamPart> parts = {};
 
   uint64_t elements() const {
     return static_cast<uint64_t>(shape[0]) * static_cast<uint64_t>(shape[1]);

@@ -16,7 +16,7 @@ uint64_t ReduceBucketElements(const ZeroConfig& zero, const ParamLayout& layout,
   // Whole layers, at stage 3 their persistent units too: of two buckets at a time, one is then the
   // layer being reduced and one the layer being filled.
   uint64_t largest = kLeastAutoBucket;
-  for (const auto& [layer, elements] : layout.padded_elements_by_layer()) {
+  for (const auto& [layer, elements] : layout.grad_elements_by_layer()) {
     const bool in_layer = layer >= 0 && layer < layers;
     if (in_layer) largest = std::max(largest, elements);
   }

@@ -1,20 +1,27 @@
 #include "core/program/communicators.h"
 
-#include <algorithm>
+#include <array>
 
 namespace zeroplan {
 
-bool RunsCollectives(const Program& program, Stream stream) {
-  const auto runs = [stream](const Instruction& instruction) {
-    return instruction.stream == stream && std::holds_alternative<Collective>(instruction.op);
-  };
-  return std::any_of(program.sections.begin(), program.sections.end(),
-                     [&](const auto& list) { return std::any_of(list.begin(), list.end(), runs); });
-}
-
-int CommunicatorCount(const Program& program) {
-  return static_cast<int>(RunsCollectives(program, Stream::kGather)) +
-         static_cast<int>(RunsCollectives(program, Stream::kReduce));
+std::vector<CommunicatorKey> CommunicatorsOf(const Program& program) {
+  std::array<std::array<bool, kStreams>, kAxes> needed{};
+  for (const std::vector<Instruction>& section : program.sections) {
+    for (const Instruction& instruction : section) {
+      const auto* collective = std::get_if<Collective>(&instruction.op);
+      if (collective == nullptr) continue;
+      needed[static_cast<size_t>(collective->axis)][static_cast<size_t>(instruction.stream)] = true;
+    }
+  }
+  std::vector<CommunicatorKey> keys;
+  for (size_t axis = 0; axis < kAxes; ++axis) {
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      if (needed[axis][stream]) {
+        keys.push_back({static_cast<RankAxis>(axis), static_cast<Stream>(stream)});
+      }
+    }
+  }
+  return keys;
 }
 
 }  // namespace zeroplan

@@ -1,18 +1,25 @@
-// Which of a program's streams need a communicator.
+// The communicators that a program needs.
 #pragma once
+
+#include <compare>
+#include <vector>
 
 #include "core/program/program.h"
 
 namespace zeroplan {
 
-// The streams that may run collectives, each through a communicator of its own.
-inline constexpr int kMostCommunicators = 2;
+// Ranks of one group of `axis` issue the collectives of `stream` through one communicator, in one
+// order.
+struct CommunicatorKey {
+  RankAxis axis = RankAxis::kAll;
+  Stream stream = Stream::kGather;
 
-// Whether `stream` runs a collective in any section.
-bool RunsCollectives(const Program& program, Stream stream);
+  friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
+};
 
-// How many communicators an engine makes for the program: of `gather` and `reduce` those that run
-// collectives. None for one rank; one at stage 0, which gathers nothing.
-int CommunicatorCount(const Program& program);
+// Of the collectives in any section, in ascending order. None for one rank; at stage 0, which
+// gathers nothing, that of `reduce`; else of pure ZeRO those of `gather` and `reduce` over all
+// ranks.
+std::vector<CommunicatorKey> CommunicatorsOf(const Program& program);
 
 }  // namespace zeroplan

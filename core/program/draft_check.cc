@@ -163,13 +163,14 @@ void CheckStage(const Program& program, DraftStage stage, Violations& violations
 
 // ---- memory in list order ----
 
-// For one rank. Ranges move with the rank's number, so the first and the last rank stand for all.
+// For one rank. Ranges move with its coordinates, so the first and the last rank stand for all.
 class ListOrderCheck {
  public:
   ListOrderCheck(const Program& program, DraftStage stage, int rank, Violations& violations)
       : program_(program),
         stage_(stage),
         rank_(rank),
+        at_(program.axes().Of(rank)),
         violations_(violations),
         states_(program.buffers.size()),
         left_to_micro_step_(stage >= DraftStage::kLifetimes
@@ -306,7 +307,7 @@ class ListOrderCheck {
   void CheckWritten(const Ref& ref) {
     const bool persistent = program_.buffers[ref.buffer].persistent;
     if (persistent && stage_ < DraftStage::kReachable) return;  // a later pass may write it
-    const uint64_t begin = ref.begin(rank_), end = begin + ref.bytes;
+    const uint64_t begin = ref.begin(at_), end = begin + ref.bytes;
     const uint64_t missing = states_[ref.buffer].written.FirstMissing(begin, end);
     if (missing == end) return;
     violations_.Add(
@@ -316,7 +317,7 @@ class ListOrderCheck {
   }
 
   void NoteWrite(const Ref& ref) {
-    const uint64_t begin = ref.begin(rank_);
+    const uint64_t begin = ref.begin(at_);
     states_[ref.buffer].written.Add(begin, begin + ref.bytes);
   }
 
@@ -327,6 +328,7 @@ class ListOrderCheck {
   const Program& program_;
   const DraftStage stage_;
   const int rank_;
+  const Coordinates at_;
   Violations& violations_;
   std::vector<State> states_;
   const std::vector<bool> left_to_micro_step_;  // by buffer

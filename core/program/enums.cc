@@ -3,6 +3,18 @@
 
 namespace zeroplan {
 
+std::string_view RankAxisName(RankAxis axis) {
+  switch (axis) {
+    case RankAxis::kAll:
+      return "all";
+    case RankAxis::kShard:
+      return "shard";
+    case RankAxis::kReplica:
+      return "replica";
+  }
+  return "?";
+}
+
 std::string_view SpaceName(Space space) {
   switch (space) {
     case Space::kDevice:

@@ -51,7 +51,7 @@ class Hasher {
 };
 
 void AddRef(Hasher& hash, const Ref& ref) {
-  hash.Add(ref.buffer, ref.offset, ref.bytes, ref.rank_stride);
+  hash.Add(ref.buffer, ref.offset, ref.bytes, ref.shard_stride);
 }
 
 // Neither the name nor the family and its rotary scaling, which are in everything below.
@@ -62,10 +62,11 @@ void AddModel(Hasher& hash, const ModelSpec& model) {
 }
 
 void AddLayout(Hasher& hash, const ParamLayout& layout) {
-  hash.Add(layout.world_size, layout.units.size());
+  hash.Add(layout.shards, layout.units.size());
   for (const Unit& unit : layout.units) {
     hash.Add(unit.layer, unit.persistent, unit.elements, unit.shard_elements, unit.padded_elements,
              unit.slots.size());
+    if (!unit.trainable) hash.Add(unit.trainable);
     for (const TensorSlot& slot : unit.slots) hash.Add(slot.tensor, slot.offset, slot.elements);
   }
 }
@@ -87,6 +88,7 @@ void AddInstruction(Hasher& hash, const Instruction& instruction) {
                  },
                  [&](const Collective& c) {
                    hash.Add(c.kind, c.dtype, c.first_segment, c.segment_count, c.scalar);
+                   if (c.axis != RankAxis::kAll) hash.Add(c.axis);
                  },
                  [&](const Copy& c) {
                    AddRef(hash, c.src);

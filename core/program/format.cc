@@ -31,9 +31,11 @@ void AppendRef(std::string& text, const Program& program, const Ref& ref) {
   }
   const Buffer& buffer = program.buffers[ref.buffer];
   text += BufferName(buffer);
-  if (ref.offset == 0 && ref.bytes == buffer.bytes && ref.rank_stride == 0) return;
+  if (ref.offset == 0 && ref.bytes == buffer.bytes && ref.shard_stride == 0) return;
   fmt::format_to(Out(text), "+{}:{}", ref.offset, ref.bytes);
-  if (ref.rank_stride != 0) fmt::format_to(Out(text), "@rank*{}", ref.rank_stride);
+  if (ref.shard_stride == 0) return;
+  const bool all = program.axes().Named(RankAxis::kShard) == RankAxis::kAll;
+  fmt::format_to(Out(text), "@{}*{}", all ? "rank" : "shard", ref.shard_stride);
 }
 
 // The arguments whose mode `wanted` accepts, each after a space.
@@ -79,6 +81,9 @@ void AppendOp(std::string& text, const Program& program, const LaunchKernel& lau
 void AppendOp(std::string& text, const Program& program, const Collective& collective) {
   fmt::format_to(Out(text), "{} {}{} ", CollectiveKindName(collective.kind),
                  DtypeName(collective.dtype), collective.scalar ? " scalar" : "");
+  if (collective.axis != RankAxis::kAll) {
+    fmt::format_to(Out(text), "over {} ", RankAxisName(collective.axis));
+  }
   for (uint32_t i = 0; i < collective.segment_count; ++i) {
     if (collective.first_segment + i >= program.segments.size()) {
       text += " ?";

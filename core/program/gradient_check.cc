@@ -38,11 +38,12 @@ void GradientCheck::RunReduction(const Collective& collective, Site site) {
   }
   for (const Segment& segment : program_.segs(collective)) {
     const Buffer& source = program_.buffers[segment.src.buffer];
-    if (source.role != Role::kGradFull || source.unit < 0 ||
-        static_cast<size_t>(source.unit) >= units_.size()) {
-      continue;
-    }
+    if (source.unit < 0 || static_cast<size_t>(source.unit) >= units_.size()) continue;
     UnitState& unit = units_[static_cast<size_t>(source.unit)];
+    // What the shard axis has summed lies in the rank's shard.
+    if (collective.axis == RankAxis::kReplica) unit.over_replicas = true;
+    if (collective.axis == RankAxis::kReplica || source.role != Role::kGradFull) continue;
+    if (collective.axis == RankAxis::kShard) unit.over_shards = true;
     const uint64_t element = DtypeBytes(collective.dtype);
     unit.last = site;
     if (segment.unit >= 0) {
@@ -98,6 +99,7 @@ void GradientCheck::EndStep() {
 
 void GradientCheck::EndPeriod() {
   for (size_t u = 0; u < units_.size(); ++u) {
+    if (!program_.layout.units[u].trainable) continue;
     UnitState& unit = units_[u];
     std::sort(unit.reduced.begin(), unit.reduced.end(),
               [](const Range& a, const Range& b) { return a.begin < b.begin; });
@@ -114,6 +116,10 @@ void GradientCheck::EndPeriod() {
                       fmt::format("the {} gradients of unit {} are not each reduced once; wrong "
                                   "from element {}",
                                   elements, u, end));
+    }
+    if (unit.over_shards && !unit.over_replicas) {
+      violations_.Add("shard_cover", unit.last,
+                      fmt::format("the gradients of unit {} are not summed over the replicas", u));
     }
     unit = {};
   }

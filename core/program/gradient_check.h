@@ -1,6 +1,6 @@
 // The part of Verify that follows gradients: every element of every unit is summed over the ranks
 // exactly once, an optimizer step at stages 0 and 1, a micro-step at stages 2 and 3, and not
-// written after.
+// written after. What is summed over the shard axis alone is then summed over the replica axis too.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ class GradientCheck {
     uint64_t begin, end;
   };
   struct UnitState {
-    std::vector<Range> reduced;  // elements
-    Site last;                   // of the instruction that reduced any
+    std::vector<Range> reduced;                       // elements
+    bool over_shards = false, over_replicas = false;  // axes that it was summed over
+    Site last;                                        // of the instruction that reduced any
   };
 
   void RunReduction(const Collective& collective, Site site);

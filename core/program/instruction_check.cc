@@ -13,6 +13,7 @@ class InstructionCheck {
   InstructionCheck(const Program& program, Violations& violations, bool reaches,
                    const Instruction& instruction, Site site)
       : program_(program),
+        axes_(program.axes()),
         violations_(violations),
         reaches_(reaches),
         stream_(instruction.stream),
@@ -137,14 +138,14 @@ class InstructionCheck {
 
   void CheckRef(const Ref& ref) const {
     const Buffer& buffer = program_.buffers[ref.buffer];
-    // The last rank reaches furthest; smaller ranks stay within what it and rank 0 touch.
-    const uint64_t begin = ref.begin(program_.setup.batch.world_size - 1);
+    // The last shard reaches furthest; the others stay within what it and the first one touch.
+    const uint64_t begin = ref.begin(axes_.Of(axes_.ranks() - 1));
     if (begin > buffer.bytes || ref.bytes > buffer.bytes - begin) {
       Add("out_of_bounds",
           fmt::format("{} ends beyond the buffer's {} bytes", Name(ref), buffer.bytes));
     }
     const uint64_t element = DtypeBytes(buffer.dtype);
-    if (ref.offset % element != 0 || ref.rank_stride % element != 0 || ref.bytes % element != 0) {
+    if (ref.offset % element != 0 || ref.shard_stride % element != 0 || ref.bytes % element != 0) {
       Add("misaligned", fmt::format("{} cuts elements of {} bytes", Name(ref), element));
     }
   }
@@ -152,19 +153,19 @@ class InstructionCheck {
   // The sizes of source and destination, and where one lies within the other, as NCCL's in-place
   // forms want it.
   void CheckSegment(const Collective& collective, const Segment& segment) const {
-    const auto ranks = static_cast<uint64_t>(program_.setup.batch.world_size);
+    const auto ranks = static_cast<uint64_t>(axes_.Size(collective.axis));
     const Ref &src = segment.src, &dst = segment.dst;
     switch (collective.kind) {
       case CollectiveKind::kAllReduce:
         if (src.bytes != dst.bytes) Add("shard_cover", "an all-reduce keeps the size");
-        CheckInPlace(src, dst, 0);
+        CheckInPlace(collective.axis, src, dst, 0);
         break;
       case CollectiveKind::kReduceScatter:
         if (src.bytes != ranks * dst.bytes) {
           Add("shard_cover",
               fmt::format("{} parts of {} do not cover {}", ranks, Name(dst), Name(src)));
         }
-        CheckInPlace(src, dst, dst.bytes);
+        CheckInPlace(collective.axis, src, dst, dst.bytes);
         break;
       case CollectiveKind::kAllGather:
       case CollectiveKind::kBroadcast:
@@ -172,7 +173,7 @@ class InstructionCheck {
           Add("shard_cover",
               fmt::format("{} parts of {} do not cover {}", ranks, Name(src), Name(dst)));
         }
-        CheckInPlace(dst, src, src.bytes);
+        CheckInPlace(collective.axis, dst, src, src.bytes);
         break;
       case CollectiveKind::kReduceToOwners:
         CheckOwners(collective, segment);
@@ -183,6 +184,9 @@ class InstructionCheck {
   void CheckOwners(const Collective& collective, const Segment& segment) const {
     const Unit& unit = program_.layout.units[static_cast<size_t>(segment.unit)];
     const uint64_t element = DtypeBytes(collective.dtype);
+    if (axes_.Named(RankAxis::kShard) != collective.axis) {
+      Add("shard_cover", "the owners of a unit's shards are the ranks of the shard axis");
+    }
     if (segment.begin >= segment.end || segment.end > unit.padded_elements) {
       Add("shard_cover",
           fmt::format("[{}, {}) is no range of unit {}, which has {} elements", segment.begin,
@@ -202,13 +206,13 @@ class InstructionCheck {
     }
   }
 
-  // Where `part` shares bytes with `whole`, it must be the rank's part of it, at rank * stride.
-  void CheckInPlace(const Ref& whole, const Ref& part, uint64_t stride) const {
+  // Where `part` shares bytes with `whole`, it must be the rank's part of it, at place * stride.
+  void CheckInPlace(RankAxis axis, const Ref& whole, const Ref& part, uint64_t stride) const {
     if (whole.buffer != part.buffer) return;
-    for (const int rank : {0, program_.setup.batch.world_size - 1}) {
-      const uint64_t begin = whole.begin(rank), at = part.begin(rank);
+    for (const int rank : {0, axes_.ranks() - 1}) {
+      const uint64_t begin = whole.begin(axes_.Of(rank)), at = part.begin(axes_.Of(rank));
       if (at >= begin + whole.bytes || begin >= at + part.bytes) continue;
-      if (at != begin + static_cast<uint64_t>(rank) * stride) {
+      if (at != begin + static_cast<uint64_t>(axes_.Place(axis, rank)) * stride) {
         Add("shard_cover",
             fmt::format("{} is not rank {}'s part of {}", Name(part), rank, Name(whole)));
       }
@@ -216,6 +220,7 @@ class InstructionCheck {
   }
 
   const Program& program_;
+  const RankAxes axes_;
   Violations& violations_;
   const bool reaches_;
   const Stream stream_;

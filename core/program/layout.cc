@@ -1,6 +1,7 @@
 // Tensors to units: one pass over the table, which lists a layer's tensors one after the other.
 #include "core/program/layout.h"
 
+#include <array>
 #include <utility>
 
 #include "core/base/error.h"
@@ -34,8 +35,8 @@ void AddTensor(Unit& unit, int tensor, uint64_t elements) {
 // Closes a unit: shards it and notes where its tensors are.
 void AddUnit(ParamLayout& layout, Unit& unit) {
   if (unit.slots.empty()) return;
-  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.world_size), kShardAlignElements);
-  unit.padded_elements = unit.shard_elements * layout.world_size;
+  unit.shard_elements = AlignUp(CeilDiv(unit.elements, layout.shards), kShardAlignElements);
+  unit.padded_elements = unit.shard_elements * layout.shards;
   const int index = static_cast<int>(layout.units.size());
   for (size_t i = 0; i < unit.slots.size(); ++i) {
     layout.place[static_cast<size_t>(unit.slots[i].tensor)] = {index, static_cast<int>(i)};
@@ -57,9 +58,11 @@ uint64_t ParamLayout::persistent_elements() const {
   return sum;
 }
 
-std::map<int, uint64_t> ParamLayout::padded_elements_by_layer() const {
+std::map<int, uint64_t> ParamLayout::grad_elements_by_layer() const {
   std::map<int, uint64_t> elements;
-  for (const Unit& unit : units) elements[unit.layer] += unit.padded_elements;
+  for (const Unit& unit : units) {
+    if (unit.trainable) elements[unit.layer] += unit.padded_elements;
+  }
   return elements;
 }
 
@@ -68,7 +71,7 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
   ZEROPLAN_CHECK(tensors != nullptr && world_size >= 1, "world size {}", world_size);
   const std::vector<ParamTensor>& table = *tensors;
   ParamLayout layout;
-  layout.world_size = zero.stage == 0 ? 1 : static_cast<uint64_t>(world_size);
+  layout.shards = zero.stage == 0 ? 1 : static_cast<uint64_t>(world_size);
   layout.place.resize(table.size());
   if (!table.empty()) {
     const int64_t layers = int64_t{table.back().layer} - table.front().layer + 1;
@@ -79,8 +82,10 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
   uint64_t total = 0;  // padded elements of all units
   for (size_t i = 0; i < table.size();) {
     const int layer = table[i].layer;
-    Unit persistent{.layer = layer, .persistent = true, .slots = {}};
-    Unit main{.layer = layer, .persistent = false, .slots = {}};
+    std::array<Unit, 4> parts;  // in order
+    for (size_t p = 0; p < parts.size(); ++p) {
+      parts[p] = {.layer = layer, .persistent = p < 2, .trainable = p % 2 == 0, .slots = {}};
+    }
     for (; i < table.size() && table[i].layer == layer; ++i) {
       const uint64_t elements = CheckedElements(table[i]);
       // A tensor that would exceed the model's limit is passed over, and a later, smaller one may
@@ -89,11 +94,11 @@ ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> ten
                         elements <= zero.model_persistence_threshold &&
                         kept <= zero.model_persistence_threshold - elements;
       if (keep) kept += elements;
-      AddTensor(keep ? persistent : main, static_cast<int>(i), elements);
+      const size_t part = (keep ? 0 : 2) + (table[i].trainable ? 0 : 1);
+      AddTensor(parts[part], static_cast<int>(i), elements);
     }
     const size_t first = layout.units.size();
-    AddUnit(layout, persistent);
-    AddUnit(layout, main);
+    for (Unit& part : parts) AddUnit(layout, part);
     for (size_t u = first; u < layout.units.size(); ++u) {
       total = CheckedAdd(total, layout.units[u].padded_elements, "parameters");
     }

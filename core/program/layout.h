@@ -1,10 +1,10 @@
 // How parameters lie in memory: flat units, and each rank's shard of them.
 //
 // A unit is a run of tensors of one layer, flattened in table order; each tensor starts at a
-// multiple of kShardAlignElements, and the unit is padded so that world_size equal shards of a
-// multiple of kShardAlignElements cover it. Gradients, master weights and Adam states of a unit use
-// the same element positions, whatever their dtype. Rank r owns elements [r * shard_elements, (r+1)
-// * shard_elements).
+// multiple of kShardAlignElements, and the unit is padded so that as many equal shards as the shard
+// axis has ranks cover it, of a multiple of kShardAlignElements. Gradients, master weights and Adam
+// states of a unit use the same element positions, whatever their dtype. A rank owns elements
+// [s * shard_elements, (s+1) * shard_elements), s its coordinate along the shard axis.
 #pragma once
 
 #include <cstdint>
@@ -27,33 +27,38 @@ struct TensorSlot {
 };
 
 struct Unit {
-  int layer;        // as ParamTensor::layer
-  bool persistent;  // stage 3: kept whole on every rank (persistence threshold)
+  int layer;              // as ParamTensor::layer
+  bool persistent;        // stage 3: kept whole on every rank (persistence threshold)
+  bool trainable = true;  // its tensors are; else there are parameters alone
   std::vector<TensorSlot> slots;
   uint64_t elements = 0;  // up to the end of the last tensor, alignment between tensors included
   uint64_t param_elements = 0;  // sum of the tensors alone
   uint64_t shard_elements = 0;
-  uint64_t padded_elements = 0;  // shard_elements * world size
+  uint64_t padded_elements = 0;  // shard_elements * shards
 };
 
 struct ParamLayout {
   std::shared_ptr<const std::vector<ParamTensor>> tensors;
-  std::vector<Unit>
-      units;  // forward order: embeddings, layers, final norm; persistent part of a layer first
+  // Forward order: embeddings, layers, final norm; of a layer what is persistent first, and of that
+  // what is trained.
+  std::vector<Unit> units;
   struct Place {
     int unit;
     int slot;
   };
   std::vector<Place> place;  // by tensor index
-  uint64_t world_size = 1;   // ranks that share a unit: 1 at stage 0
+  uint64_t shards = 1;       // ranks of the shard axis, which share a unit: 1 at stage 0
+
+  // A rank's coordinate along the shard axis.
+  uint64_t ShardOf(int rank) const { return static_cast<uint64_t>(rank) % shards; }
 
   uint64_t param_elements() const;
   uint64_t persistent_elements() const;  // the tensors' own elements in persistent units
-  std::map<int, uint64_t> padded_elements_by_layer() const;  // of all units of a layer
+  std::map<int, uint64_t> grad_elements_by_layer() const;  // padded, of all that a layer trains
 };
 
 // Stage 0: no sharding (shard == unit). Stage 3: tensors within the persistence limits form units
-// of their own. Throws Error(kUsage) on overflow.
+// of their own. So do, at any stage, those that are not trained. Throws Error(kUsage) on overflow.
 ParamLayout BuildParamLayout(std::shared_ptr<const std::vector<ParamTensor>> tensors,
                              const ZeroConfig& zero, int world_size);
 

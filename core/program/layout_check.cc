@@ -9,10 +9,10 @@ namespace {
 // What is wrong with a unit, or "".
 std::string UnitFault(const ParamLayout& layout, size_t index) {
   const Unit& unit = layout.units[index];
-  if (unit.shard_elements * layout.world_size != unit.padded_elements ||
+  if (unit.shard_elements * layout.shards != unit.padded_elements ||
       unit.padded_elements < unit.elements) {
     return fmt::format("{} shards of {} elements do not cover its {} elements, padded {}",
-                       layout.world_size, unit.shard_elements, unit.elements, unit.padded_elements);
+                       layout.shards, unit.shard_elements, unit.elements, unit.padded_elements);
   }
   if (unit.shard_elements % kShardAlignElements != 0) {
     return fmt::format("shards of {} elements are not aligned", unit.shard_elements);

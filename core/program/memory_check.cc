@@ -13,6 +13,7 @@ MemoryCheck::MemoryCheck(const Program& program, int rank, const HappensBefore& 
                          Violations& violations)
     : program_(program),
       rank_(rank),
+      at_(program.axes().Of(rank)),
       order_(order),
       violations_(violations),
       left_to_micro_step_(LeftToMicroStep(program)) {
@@ -117,7 +118,7 @@ void MemoryCheck::RunFree(BufferId id, Moment moment, Site site) {
 
 void MemoryCheck::CheckWritten(const Ref& ref, const State& state, Site site) {
   if (state.set_from_outside || state.life != Life::kLive) return;
-  const uint64_t begin = ref.begin(rank_);
+  const uint64_t begin = ref.begin(at_);
   const uint64_t missing = state.written.FirstMissing(begin, begin + ref.bytes);
   if (missing >= begin + ref.bytes) return;
   violations_.Add("uninitialised_read", site,
@@ -137,7 +138,7 @@ void MemoryCheck::CheckAccess(const Ref& ref, ArgMode mode, Moment moment, Site 
                     fmt::format("{} may be used before its alloc: {}", FormatRef(program_, ref),
                                 FormatSite(program_, state.allocated_site)));
   }
-  const uint64_t begin = ref.begin(rank_);
+  const uint64_t begin = ref.begin(at_);
   CheckRaces(ref, state, {begin, begin + ref.bytes, Writes(mode), moment, site});
   if (Writes(mode)) state.written.Add(begin, begin + ref.bytes);
 }

@@ -50,6 +50,7 @@ class MemoryCheck {
 
   const Program& program_;
   const int rank_;
+  const Coordinates at_;
   const HappensBefore& order_;
   Violations& violations_;
   std::vector<State> states_;

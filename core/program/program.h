@@ -13,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
+#include "core/program/axes.h"
 #include "core/program/kernel.h"
 #include "core/program/layout.h"
 
@@ -82,15 +83,18 @@ struct Buffer {
 // "qkv[3]", "params.unit[0]".
 std::string BufferName(const Buffer& buffer);
 
-// Bytes [offset + rank*rank_stride, + bytes) of a buffer. A null ref stands for an absent argument.
+// Bytes [offset + shard*shard_stride, + bytes) of a buffer, by the rank's coordinate along the
+// shard axis. A null ref stands for an absent argument.
 struct Ref {
   BufferId buffer = kNoBuffer;
   uint64_t offset = 0;
   uint64_t bytes = 0;
-  uint64_t rank_stride = 0;
+  uint64_t shard_stride = 0;
 
   bool null() const { return buffer == kNoBuffer; }
-  uint64_t begin(int rank) const { return offset + static_cast<uint64_t>(rank) * rank_stride; }
+  uint64_t begin(Coordinates at) const {
+    return offset + static_cast<uint64_t>(at.shard) * shard_stride;
+  }
 };
 
 // ---- time ----
@@ -158,21 +162,22 @@ struct LaunchKernel {
   KernelScalars scalars{};
 };
 
+// Over the ranks of one group of Collective::axis, N of them; r is a rank's place in its group.
 enum class CollectiveKind : uint8_t {
   kAllReduce,       // each segment: dst = sum over ranks of src, everywhere (in place: src == dst)
-  kReduceScatter,   // each segment: src is world_size equal parts; dst = sum of part [rank]
-  kAllGather,       // each segment: dst is world_size equal parts; part [rank] comes from src
+  kReduceScatter,   // each segment: src is N equal parts; dst = sum of part [r]
+  kAllGather,       // each segment: dst is N equal parts; part [r] comes from src
   kReduceToOwners,  // each segment: a range of a unit's gradient that does not divide into equal
                     // parts: every rank gets the sum of what overlaps its own shard, written to dst
-                    // (see Segment)
-  kBroadcast,       // each segment: part [r] of dst is sent by rank r, one send an owner
+                    // (see Segment). Over the shard axis
+  kBroadcast,       // each segment: part [r] of dst is sent by the rank at r, one send an owner
 };
 std::string_view CollectiveKindName(CollectiveKind kind);
 
 struct Segment {
   Ref src, dst;
   // kReduceToOwners: src holds elements [begin, end) of unit `unit`; the rank's shard lies at
-  // elements [rank*shard_elements, ...) and dst is the whole of the rank's shard. kAllReduce of a
+  // elements [shard*shard_elements, ...) and dst is the whole of the rank's shard. kAllReduce of a
   // part of a unit in a buffer of its own: which elements these are. Else unset.
   int32_t unit = -1;
   uint64_t begin = 0, end = 0;
@@ -183,6 +188,8 @@ struct Collective {
   uint32_t first_segment = 0;  // into Program::segments: one group, one launch
   uint32_t segment_count = 0;
   bool scalar = false;  // listed apart from communication volume
+  RankAxis axis =
+      RankAxis::kAll;  // the ranks that it runs over, by the axis' name (RankAxes::Named)
 };
 
 // Equal sizes; between device and host spaces, or within one.
@@ -261,6 +268,7 @@ struct Program {
   BufferId logits_host_buffer = kNoBuffer;  // generate: compute dtype [Vp], the wanted row's logits
   BufferId matmul_workspace = kNoBuffer;    // shared by the matmuls where their library needs one
 
+  RankAxes axes() const { return {static_cast<int>(layout.shards), setup.batch.world_size}; }
   std::vector<Instruction>& section(Section s) { return sections[static_cast<size_t>(s)]; }
   const std::vector<Instruction>& section(Section s) const {
     return sections[static_cast<size_t>(s)];

@@ -4,13 +4,13 @@
 
 namespace zeroplan {
 
-uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size) {
-  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(world_size);
+uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int ranks) {
+  const uint64_t sent = full_bytes - full_bytes / static_cast<uint64_t>(ranks);
   return static_cast<uint64_t>(RingRounds(kind)) * sent;
 }
 
-double RingSentBytes(CollectiveKind kind, double full_bytes, int world_size) {
-  return RingRounds(kind) * full_bytes * (world_size - 1) / world_size;
+double RingSentBytes(CollectiveKind kind, double full_bytes, int ranks) {
+  return RingRounds(kind) * full_bytes * (ranks - 1) / ranks;
 }
 
 uint64_t SegmentFullBytes(CollectiveKind kind, const Segment& segment) {
@@ -25,6 +25,11 @@ uint64_t CollectiveFullBytes(const Program& program, const Collective& collectiv
     full_bytes += SegmentFullBytes(collective.kind, segment);
   }
   return full_bytes;
+}
+
+uint64_t RingSentBytes(const Program& program, const Collective& collective) {
+  return RingSentBytes(collective.kind, CollectiveFullBytes(program, collective),
+                       program.axes().Size(collective.axis));
 }
 
 }  // namespace zeroplan

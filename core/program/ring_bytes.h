@@ -10,18 +10,20 @@ namespace zeroplan {
 // How often a ring passes everything on: an all-reduce is a reduce-scatter and an all-gather.
 constexpr int RingRounds(CollectiveKind kind) { return kind == CollectiveKind::kAllReduce ? 2 : 1; }
 
-// Bytes that one of `world_size` ranks sends on a ring for a collective over `full_bytes` (what all
+// Bytes that one of `ranks` ranks sends on a ring for a collective over `full_bytes` (what all
 // ranks hold together, or one rank's whole input of an all-reduce): n(N-1)/N, twice for an
 // all-reduce. Source: Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for
 // clusters of workstations". A broadcast by each owner and a reduction to each owner count as the
 // all-gather and the reduce-scatter that they spell out, the mean over ranks.
-uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int world_size);
+uint64_t RingSentBytes(CollectiveKind kind, uint64_t full_bytes, int ranks);
 // The same for estimates of bytes that need not divide into whole parts.
-double RingSentBytes(CollectiveKind kind, double full_bytes, int world_size);
+double RingSentBytes(CollectiveKind kind, double full_bytes, int ranks);
 
 // What a collective is over: what all ranks hold together, or one rank's whole input of an
 // all-reduce; of one segment, and of all of them.
 uint64_t SegmentFullBytes(CollectiveKind kind, const Segment& segment);
 uint64_t CollectiveFullBytes(const Program& program, const Collective& collective);
+// What one rank sends for it on a ring of its axis.
+uint64_t RingSentBytes(const Program& program, const Collective& collective);
 
 }  // namespace zeroplan

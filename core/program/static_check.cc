@@ -33,6 +33,10 @@ class FormCheck {
     if (!Within(collective.first_segment, collective.segment_count, program_.segments.size())) {
       return "no such segments";
     }
+    if (static_cast<int>(collective.axis) >= kAxes) return "no such axis";
+    if (program_.axes().Named(collective.axis) != collective.axis) {
+      return fmt::format("the axis {} has all ranks", RankAxisName(collective.axis));
+    }
     for (const Segment& segment : program_.segs(collective)) {
       if (!Known(segment.src) || !Known(segment.dst)) return "a segment names no buffer";
       const bool by_unit = collective.kind == CollectiveKind::kReduceToOwners;
@@ -74,6 +78,13 @@ class FormCheck {
 }  // namespace
 
 bool CheckWellFormed(const Program& program, Violations& violations) {
+  const int ranks = program.setup.batch.world_size;
+  const uint64_t shards = program.layout.shards;
+  if (shards == 0 || static_cast<uint64_t>(ranks) % shards != 0) {
+    violations.Add("malformed", {},
+                   fmt::format("{} ranks do not divide into {} shards", ranks, shards));
+    return false;
+  }
   bool well_formed = true;
   ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
     std::string what = std::visit(FormCheck(program), instruction.op);

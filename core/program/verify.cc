@@ -55,8 +55,8 @@ std::vector<Violation> Verify(const Program& program, int limit) {
   CheckSaveCopies(program, violations);
   CheckInstructions(program, violations);
   CheckEvents(program, violations);
-  // A rank touches its own arenas only, at places linear in its number: if the first and the last
-  // rank are within bounds, so are all.
+  // A rank touches its own arenas only, at places linear in its coordinates: if the first and the
+  // last rank are within bounds, so are all.
   RankCheck first(program, 0, violations);
   Unroll(program, first);
   if (const int last = program.setup.batch.world_size - 1; last > 0) {

@@ -331,7 +331,9 @@ void CheckpointSource::Complete(std::span<const std::string> looks) {
 void CheckpointSource::CheckCover() const {
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const ParamTensor& tensor = table_[i / kStateKinds.size()];
-    const auto state = StateKindName(kStateKinds[i % kStateKinds.size()]);
+    const StateKind kind = kStateKinds[i % kStateKinds.size()];
+    if (!tensor.trainable && kind != StateKind::kMaster) continue;
+    const auto state = StateKindName(kind);
     uint64_t covered = 0;
     for (const Piece& piece : pieces_[i]) {
       if (piece.begin != covered || piece.count > tensor.elements() - covered) {

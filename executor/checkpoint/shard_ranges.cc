@@ -7,8 +7,8 @@
 namespace zeroplan {
 
 std::vector<ShardRange> RankRanges(const ParamLayout& layout, int rank) {
-  ZEROPLAN_CHECK(rank >= 0 && static_cast<uint64_t>(rank) < layout.world_size, "rank {} of {}",
-                 rank, layout.world_size);
+  ZEROPLAN_CHECK(rank >= 0 && static_cast<uint64_t>(rank) < layout.shards, "rank {} of {}", rank,
+                 layout.shards);
   std::vector<ShardRange> ranges;
   for (const Unit& unit : layout.units) {
     const uint64_t shard_begin = static_cast<uint64_t>(rank) * unit.shard_elements;

@@ -16,7 +16,7 @@ struct ShardRange {
 };
 
 // The parts of tensors in the rank's shard of every unit, padding left out; at most one per tensor.
-// The ranges of all ranks cover every tensor once. REQUIRES: 0 <= rank < layout.world_size.
+// The ranges of all ranks cover every tensor once. REQUIRES: 0 <= rank < layout.shards.
 std::vector<ShardRange> RankRanges(const ParamLayout& layout, int rank);
 
 }  // namespace zeroplan

@@ -15,15 +15,19 @@ namespace {
 SafetensorsPlan PlanShard(const ParamLayout& layout, int rank, const std::string& save) {
   std::vector<SafetensorsPlan::Tensor> tensors;
   for (const ShardRange& range : RankRanges(layout, rank)) {
-    const std::string& name = (*layout.tensors)[static_cast<size_t>(range.tensor)].name;
-    for (const StateKind state : kStateKinds) {
-      tensors.push_back({ShardEntryName(name, state, range.begin), {range.count}});
+    const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
+    for (const StateKind state : SavedStates(tensor)) {
+      tensors.push_back({ShardEntryName(tensor.name, state, range.begin), {range.count}});
     }
   }
   return PlanSafetensors(tensors, {{"save", save}});
 }
 
 }  // namespace
+
+std::span<const StateKind> SavedStates(const ParamTensor& tensor) {
+  return std::span(kStateKinds).first(tensor.trainable ? kStateKinds.size() : 1);
+}
 
 std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin) {
   return fmt::format("{}|{}|{}", tensor, StateKindName(state), begin);
@@ -33,7 +37,7 @@ std::vector<uint64_t> ShardFileBytes(const ParamLayout& layout) {
   // Names of saves are all of one length, but for a step's ninth digit.
   const std::string save(std::string_view(".tmp-step-00000001-0123456789abcdef"));
   std::vector<uint64_t> bytes;
-  for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
     bytes.push_back(PlanShard(layout, rank, save).file_bytes);
   }
   return bytes;
@@ -72,7 +76,8 @@ ShardWriter::ShardWriter(const std::filesystem::path& folder, const ParamLayout&
             hook) {
   size_t index = 0;
   for (const ShardRange& range : RankRanges(layout, rank)) {
-    for (const StateKind state : kStateKinds) {
+    const ParamTensor& tensor = (*layout.tensors)[static_cast<size_t>(range.tensor)];
+    for (const StateKind state : SavedStates(tensor)) {
       EntryOf(range.tensor, state) = {
           range.begin, range.count, index++, {}, std::vector<uint64_t>(ChecksumCount(range.count))};
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@
 
 namespace zeroplan {
 
+// The states that a checkpoint holds of a tensor: of one that is not trained its values alone.
+std::span<const StateKind> SavedStates(const ParamTensor& tensor);
 // "transformer.wte.weight|adam_m|4096": elements from 4096 on. One-dimensional, F32.
 std::string ShardEntryName(std::string_view tensor, StateKind state, uint64_t begin);
 
@@ -40,7 +43,7 @@ class ShardWriter : public StateSink {
   // Writes FOLDER/rank-0000.safetensors of that rank; the folder's name, another one for every
   // save, goes into its header, so that no two saves' files can stand for each other. Throws
   // Error(kRuntime) if the disk has no room. REQUIRES: `layout` outlives the writer, 0 <= rank <
-  // layout.world_size.
+  // layout.shards.
   ShardWriter(const std::filesystem::path& folder, const ParamLayout& layout, int rank,
               IoHook* hook = nullptr);
 

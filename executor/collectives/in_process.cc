@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
+#include "core/program/communicators.h"
 #include "executor/collectives/reduce.h"
 #include "executor/kernels/thread_pool.h"
 
@@ -127,6 +128,38 @@ void Communicator::RunSegment(int rank, size_t index, ThreadPool* pool) {
       return;
   }
   ZEROPLAN_CHECK(false, "collective kind {}", static_cast<int>(call.kind));
+}
+
+AxisCommunicators::AxisCommunicators(const Program& program) : axes_(program.axes()) {
+  for (const CommunicatorKey& key : CommunicatorsOf(program)) {
+    // A rank runs one instruction at a time, whatever its stream: one communicator serves them all.
+    std::vector<std::unique_ptr<Communicator>>& groups = groups_[static_cast<size_t>(key.axis)];
+    while (groups.size() < static_cast<size_t>(axes_.Groups(key.axis))) {
+      groups.push_back(std::make_unique<Communicator>(axes_.Size(key.axis)));
+    }
+  }
+}
+
+void AxisCommunicators::Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool) {
+  const auto group = static_cast<size_t>(axes_.Group(axis, rank));
+  groups_[static_cast<size_t>(axis)][group]->Run(axes_.Place(axis, rank), call, pool);
+}
+
+double AxisCommunicators::TakeWaitedSeconds(int rank) {
+  double seconds = 0;
+  for (size_t a = 0; a < groups_.size(); ++a) {
+    if (groups_[a].empty()) continue;
+    const auto axis = static_cast<RankAxis>(a);
+    Communicator& group = *groups_[a][static_cast<size_t>(axes_.Group(axis, rank))];
+    seconds += group.TakeWaitedSeconds(axes_.Place(axis, rank));
+  }
+  return seconds;
+}
+
+void AxisCommunicators::Abort(const std::exception_ptr& cause) noexcept {
+  for (const auto& groups : groups_) {
+    for (const auto& group : groups) group->Abort(cause);
+  }
 }
 
 }  // namespace zeroplan

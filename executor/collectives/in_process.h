@@ -5,8 +5,11 @@
 // kF64), and are rounded to the dtype once: all ranks see the same bits, run after run.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -79,6 +82,21 @@ class Communicator {
   const int world_size_;
   AbortableBarrier barrier_;
   std::vector<Slot> slots_;
+};
+
+// Of a program's ranks: a communicator for each group of each axis that a collective runs over.
+class AxisCommunicators {
+ public:
+  explicit AxisCommunicators(const Program& program);
+
+  // The rank's part of a collective over its group of `axis`; see Communicator.
+  void Run(RankAxis axis, int rank, const CommCall& call, ThreadPool* pool);
+  double TakeWaitedSeconds(int rank);
+  void Abort(const std::exception_ptr& cause) noexcept;
+
+ private:
+  const RankAxes axes_;
+  std::array<std::vector<std::unique_ptr<Communicator>>, kAxes> groups_;
 };
 
 }  // namespace zeroplan

@@ -7,12 +7,10 @@
 namespace zeroplan {
 namespace {
 
-// First element within the unit. Where every rank holds whole units (stage 0), all ranks mean the
-// same.
+// First element within the unit.
 uint64_t UnitBegin(const ParamLayout& layout, const FileIo& io, int rank) {
   const Unit& unit = layout.units[static_cast<size_t>(io.unit)];
-  const uint64_t shard = layout.world_size == 1 ? 0 : static_cast<uint64_t>(rank);
-  return shard * unit.shard_elements + io.begin;
+  return layout.ShardOf(rank) * unit.shard_elements + io.begin;
 }
 
 template <typename Visit>
@@ -59,8 +57,8 @@ void RunCheckpointIo(const Program& program, const FileIo& io, int rank,
     return;
   }
   if (binding.later) return;
-  // Where every rank holds everything, one copy is enough.
-  if (program.layout.world_size == 1 && rank != 0) return;
+  // Replicas hold the same: one copy is enough.
+  if (program.axes().Of(rank).replica != 0) return;
   ZEROPLAN_CHECK(binding.sink != nullptr, "nothing to save to");
   WriteShard(program.layout, io, rank, host, *binding.sink);
 }

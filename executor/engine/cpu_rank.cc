@@ -27,14 +27,14 @@ KernelContext MakeContext(const Program& program, int rank, const EngineOptions&
 }  // namespace
 
 CpuRank::CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
-                 std::shared_ptr<Communicator> communicator, Clock::time_point built)
+                 std::shared_ptr<AxisCommunicators> communicators, Clock::time_point built)
     : RankRunner(program, rank, options.record_trace),
       built_(built),
-      communicator_(std::move(communicator)),
+      communicators_(std::move(communicators)),
       kernels_(CpuKernels()),
       arenas_(program, rank, options.swap_dir, options.pattern_arenas),
       bases_(arenas_.bases()),
-      resolved_(program, bases_, kernels_, rank, communicator_->world_size()),
+      resolved_(program, bases_, kernels_, rank),
       files_(program, rank, arenas_.file()),
       pool_(threads),
       context_(MakeContext(program, rank, options, &pool_)) {
@@ -82,7 +82,7 @@ void CpuRank::Execute(Section section, size_t index, int repetition) {
 
 StepTimes CpuRank::Finish() {
   StepTimes times;
-  times.waited_for_others_seconds = communicator_->TakeWaitedSeconds(rank_);
+  times.waited_for_others_seconds = communicators_->TakeWaitedSeconds(rank_);
   return times;
 }
 
@@ -114,8 +114,8 @@ void CpuRank::Launch(const LaunchKernel& launch, const ResolvedInstruction& reso
 }
 
 void CpuRank::Communicate(const Collective& collective, const ResolvedInstruction& resolved) {
-  communicator_->Run(rank_, {collective.kind, collective.dtype, resolved_.segments(resolved)},
-                     &pool_);
+  communicators_->Run(collective.axis, rank_,
+                      {collective.kind, collective.dtype, resolved_.segments(resolved)}, &pool_);
   NoteTraffic(collective, resolved);
 }
 
@@ -133,10 +133,10 @@ std::unique_ptr<LocalRanks> MakeCpuRanks(const Program& program, const EngineOpt
   const int cores = QueryHost().cores;
   const int threads =
       options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, cores / world_size);
-  const auto communicator = std::make_shared<Communicator>(world_size);
+  const auto communicators = std::make_shared<AxisCommunicators>(program);
   const auto built = CpuRank::Clock::now();
   return std::make_unique<LocalRanks>(0, world_size, LocalRanks::Threads::kOwn, [&](int rank) {
-    return std::make_unique<CpuRank>(program, options, rank, threads, communicator, built);
+    return std::make_unique<CpuRank>(program, options, rank, threads, communicators, built);
   });
 }
 

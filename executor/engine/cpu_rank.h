@@ -26,13 +26,15 @@ class CpuRank final : public RankRunner {
 
   // `program` outlives it. `built`: the origin of a trace's times.
   CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
-          std::shared_ptr<Communicator> communicator, Clock::time_point built);
+          std::shared_ptr<AxisCommunicators> communicators, Clock::time_point built);
 
-  void Abort(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
+  void Abort(const std::exception_ptr& cause) noexcept override { communicators_->Abort(cause); }
 
   StepTimes Finish() override;
   Standing standing() const override;
-  void Interrupt(const std::exception_ptr& cause) noexcept override { communicator_->Abort(cause); }
+  void Interrupt(const std::exception_ptr& cause) noexcept override {
+    communicators_->Abort(cause);
+  }
 
   std::vector<TraceSpan> spans() const override { return spans_; }
   std::array<uint64_t, kSpaces> PatternHighWater() const override {
@@ -56,7 +58,7 @@ class CpuRank final : public RankRunner {
   double Seconds() const;
 
   const Clock::time_point built_;
-  const std::shared_ptr<Communicator> communicator_;
+  const std::shared_ptr<AxisCommunicators> communicators_;
   const KernelTable& kernels_;
   const RankArenas arenas_;
   const ArenaBases bases_;

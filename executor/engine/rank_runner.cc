@@ -43,8 +43,8 @@ void RankRunner::WriteSaveCopy(StateSink& sink) const {
     if (io == nullptr || io->target != FileTarget::kCheckpoint) continue;
     const Buffer& buffer = program_.buffers[io->host.buffer];
     ZEROPLAN_CHECK(IsSaveCopy(buffer), "{} is no copy to save from", BufferName(buffer));
-    std::byte* begin =
-        bases()[static_cast<size_t>(buffer.space)] + buffer.offset + io->host.begin(rank_);
+    std::byte* begin = bases()[static_cast<size_t>(buffer.space)] + buffer.offset +
+                       io->host.begin(program_.axes().Of(rank_));
     RunCheckpointIo(program_, *io, rank_, {nullptr, true, &sink, false},
                     {reinterpret_cast<float*>(begin), io->count});
   }

@@ -14,12 +14,13 @@ namespace {
 class Resolver {
  public:
   Resolver(const Program& program, const ArenaBases& arenas, const KernelTable& kernels, int rank,
-           int world_size, std::vector<KernelArg>& args, std::vector<CommSegment>& segments)
+           std::vector<KernelArg>& args, std::vector<CommSegment>& segments)
       : program_(program),
         arenas_(arenas),
         kernels_(kernels),
         rank_(rank),
-        world_size_(world_size),
+        axes_(program.axes()),
+        at_(axes_.Of(rank)),
         args_(args),
         segments_(segments) {}
 
@@ -38,7 +39,7 @@ class Resolver {
   // Checks the range and counts it as touched; its first byte within the arena.
   uint64_t Offset(const Ref& ref) {
     const Buffer& buffer = BufferOf(ref.buffer);
-    const uint64_t begin = ref.begin(rank_);
+    const uint64_t begin = ref.begin(at_);
     ZEROPLAN_CHECK(begin <= buffer.bytes && ref.bytes <= buffer.bytes - begin,
                    "rank {}: [{}, +{}) is outside {} of {} bytes", rank_, begin, ref.bytes,
                    BufferName(buffer), buffer.bytes);
@@ -82,12 +83,11 @@ class Resolver {
     out_.first = static_cast<uint32_t>(segments_.size());
     out_.count = collective.segment_count;
     for (const Segment& segment : program_.segs(collective)) AddSegment(collective, segment);
-    out_.bytes =
-        RingSentBytes(collective.kind, CollectiveFullBytes(program_, collective), world_size_);
+    out_.bytes = RingSentBytes(program_, collective);
   }
 
   void AddSegment(const Collective& collective, const Segment& segment) {
-    const auto world = static_cast<uint64_t>(world_size_);
+    const auto parts = static_cast<uint64_t>(axes_.Size(collective.axis));
     const uint64_t element = DtypeBytes(collective.dtype);
     CommSegment resolved;
     resolved.src = Address(segment.src);
@@ -100,16 +100,16 @@ class Resolver {
         break;
       case CollectiveKind::kReduceScatter:
         resolved.dst = Address(segment.dst);
-        ZEROPLAN_CHECK(segment.src.bytes == segment.dst.bytes * world,
-                       "{} bytes are not {} parts of {}", segment.src.bytes, world,
+        ZEROPLAN_CHECK(segment.src.bytes == segment.dst.bytes * parts,
+                       "{} bytes are not {} parts of {}", segment.src.bytes, parts,
                        segment.dst.bytes);
         resolved.elements = segment.dst.bytes / element;
         break;
       case CollectiveKind::kAllGather:
       case CollectiveKind::kBroadcast:
         resolved.dst = Address(segment.dst);
-        ZEROPLAN_CHECK(segment.dst.bytes == segment.src.bytes * world,
-                       "{} bytes are not {} parts of {}", segment.dst.bytes, world,
+        ZEROPLAN_CHECK(segment.dst.bytes == segment.src.bytes * parts,
+                       "{} bytes are not {} parts of {}", segment.dst.bytes, parts,
                        segment.src.bytes);
         resolved.elements = segment.src.bytes / element;
         break;
@@ -129,13 +129,12 @@ class Resolver {
         segment.unit >= 0 && static_cast<size_t>(segment.unit) < program_.layout.units.size(),
         "there is no unit {}", segment.unit);
     const uint64_t shard = program_.layout.units[static_cast<size_t>(segment.unit)].shard_elements;
-    ZEROPLAN_CHECK(segment.begin <= segment.end &&
-                       segment.end <= shard * program_.layout.world_size &&
+    ZEROPLAN_CHECK(segment.begin <= segment.end && segment.end <= shard * program_.layout.shards &&
                        segment.src.bytes == (segment.end - segment.begin) * element &&
                        segment.dst.bytes == shard * element,
                    "elements [{}, {}) of unit {}, shard {}: {} and {} bytes", segment.begin,
                    segment.end, segment.unit, shard, segment.src.bytes, segment.dst.bytes);
-    const uint64_t own = static_cast<uint64_t>(rank_) * shard;
+    const uint64_t own = static_cast<uint64_t>(at_.shard) * shard;
     const uint64_t begin = std::clamp(segment.begin, own, own + shard);
     const uint64_t end = std::clamp(segment.end, own, own + shard);
     if (begin < end) {
@@ -194,7 +193,8 @@ class Resolver {
   const ArenaBases& arenas_;
   const KernelTable& kernels_;
   const int rank_;
-  const int world_size_;
+  const RankAxes axes_;
+  const Coordinates at_;
   std::vector<KernelArg>& args_;
   std::vector<CommSegment>& segments_;
   ResolvedInstruction out_;
@@ -203,10 +203,10 @@ class Resolver {
 }  // namespace
 
 ResolvedProgram::ResolvedProgram(const Program& program, const ArenaBases& arenas,
-                                 const KernelTable& kernels, int rank, int world_size) {
+                                 const KernelTable& kernels, int rank) {
   args_.reserve(program.refs.size());
   segments_.reserve(program.segments.size());
-  Resolver resolver(program, arenas, kernels, rank, world_size, args_, segments_);
+  Resolver resolver(program, arenas, kernels, rank, args_, segments_);
   for (int s = 0; s < kSections; ++s) {
     const auto section = static_cast<Section>(s);
     std::vector<ResolvedInstruction>& resolved = sections_[static_cast<size_t>(s)];

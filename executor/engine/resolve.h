@@ -34,7 +34,7 @@ class ResolvedProgram {
   // Throws CheckFailure, naming the instruction, if a reference leaves its buffer or a buffer its
   // arena, sizes do not match, or the backend has no such kernel. Addresses point into `arenas`.
   ResolvedProgram(const Program& program, const ArenaBases& arenas, const KernelTable& kernels,
-                  int rank, int world_size);
+                  int rank);
 
   // In the section's order.
   std::span<const ResolvedInstruction> section(Section section) const {

@@ -96,7 +96,7 @@ void TorchModel::AddModules() {
       to.params.push_back(static_cast<int>(params.size()));
       const int64_t rows = part.end - part.begin;
       // A published tensor is without padding; PyTorch's model here has the padded rows.
-      const bool whole = tensor.parts[0].rows == 0;
+      const bool whole = tensor.parts.empty();
       params.push_back(
           {part.name, whole ? tensor.elements() : static_cast<uint64_t>(rows * tensor.shape[1])});
     }

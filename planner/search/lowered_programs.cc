@@ -51,7 +51,9 @@ void DropUnused(Program& program) {
   program.refs = std::move(refs);
   program.segments = std::move(segments);
   program.buffers.shrink_to_fit();
-  program.layout = {};
+  ParamLayout layout;  // without its units and tensors
+  layout.shards = program.layout.shards;
+  program.layout = std::move(layout);
 }
 
 LoweredChoice Digest(Program program) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/program/communicators.h"
 #include "cost_models/closed_form.h"
 
 namespace zeroplan {
@@ -49,7 +48,7 @@ GroupMemory MemoryOfGroup(const GroupTerms& t, const Candidate& group, const Tra
   const auto node_ranks = static_cast<double>(cluster.ranks_per_node());
   GroupMemory memory;
   // Stage 0 gathers nothing.
-  const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kMostCommunicators;
+  const int communicators = t.ranks == 1 ? 0 : t.stage == 0 ? 1 : kProfiledCommunicators;
   memory.states = {
       static_cast<uint64_t>(GpuBytes(t, base, facts)) + RuntimeBytes(cluster, {communicators, 0}),
       static_cast<uint64_t>(node_ranks * in_host), static_cast<uint64_t>(node_ranks * on_disk)};

@@ -20,8 +20,8 @@ ParamRow VocabularyRow(int id, const char* name, const ModelSpec& spec, ParamUse
   return row;
 }
 
-ParamRow Parts(ParamRow row, std::array<ParamPart, kMaxParamParts> parts) {
-  row.parts = parts;
+ParamRow Parts(ParamRow row, std::vector<ParamPart> parts) {
+  row.parts = std::move(parts);
   return row;
 }
 
@@ -32,27 +32,27 @@ std::vector<ParamRow> LayerRows(const ModelSpec& spec) {
   constexpr InitKind kZeros = InitKind::kZeros, kOnes = InitKind::kOnes;
   std::vector<ParamRow> rows = {VectorRow(kInputNorm, "input_layernorm.weight", c, kOnes),
                                 Parts(LinearRow(kQkvW, "self_attn.qkv_proj.weight", n, c, std),
-                                      {{{"self_attn.q_proj.weight", q},
-                                        {"self_attn.k_proj.weight", kv},
-                                        {"self_attn.v_proj.weight", kv}}})};
+                                      {{"self_attn.q_proj.weight", q},
+                                       {"self_attn.k_proj.weight", kv},
+                                       {"self_attn.v_proj.weight", kv}})};
   if (spec.qkv_bias) {
     rows.push_back(Parts(VectorRow(kQkvB, "self_attn.qkv_proj.bias", n, kZeros),
-                         {{{"self_attn.q_proj.bias", q},
-                           {"self_attn.k_proj.bias", kv},
-                           {"self_attn.v_proj.bias", kv}}}));
+                         {{"self_attn.q_proj.bias", q},
+                          {"self_attn.k_proj.bias", kv},
+                          {"self_attn.v_proj.bias", kv}}));
   }
   if (spec.qk_norm) {
     rows.push_back(Parts(VectorRow(kQkNorm, "self_attn.qk_norm.weight", 2 * d, kOnes),
-                         {{{"self_attn.q_norm.weight", d}, {"self_attn.k_norm.weight", d}}}));
+                         {{"self_attn.q_norm.weight", d}, {"self_attn.k_norm.weight", d}}));
   }
   rows.push_back(LinearRow(kOutW, "self_attn.o_proj.weight", c, q, std));
   if (spec.out_bias) rows.push_back(VectorRow(kOutB, "self_attn.o_proj.bias", c, kZeros));
   rows.push_back(VectorRow(kMlpNorm, "post_attention_layernorm.weight", c, kOnes));
   rows.push_back(Parts(LinearRow(kGateUpW, "mlp.gate_up_proj.weight", 2 * f, c, std),
-                       {{{"mlp.gate_proj.weight", f}, {"mlp.up_proj.weight", f}}}));
+                       {{"mlp.gate_proj.weight", f}, {"mlp.up_proj.weight", f}}));
   if (spec.mlp_bias) {
     rows.push_back(Parts(VectorRow(kGateUpB, "mlp.gate_up_proj.bias", 2 * f, kZeros),
-                         {{{"mlp.gate_proj.bias", f}, {"mlp.up_proj.bias", f}}}));
+                         {{"mlp.gate_proj.bias", f}, {"mlp.up_proj.bias", f}}));
   }
   rows.push_back(LinearRow(kDownW, "mlp.down_proj.weight", c, f, std));
   if (spec.mlp_bias) rows.push_back(VectorRow(kDownB, "mlp.down_proj.bias", c, kZeros));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -60,11 +61,11 @@ struct SetUpResult {
 // On a thread of its own, which is left behind where the others do not come: the process is about
 // to end then. A communicator that does not block (ncclConfig_t::blocking) could be given up too,
 // but NCCL 2.28 starts a thread for each of its collectives, in every step.
-ncclComm_t SetUp(const ProcessGroup& group, const ncclUniqueId& id, double limit_seconds) {
+ncclComm_t SetUp(const ProcessGroup& group, const ncclUniqueId& id, int rank, int ranks,
+                 double limit_seconds) {
   int device = 0;
   ZEROPLAN_CUDA(cudaGetDevice(&device));
   const auto result = std::make_shared<SetUpResult>();
-  const int rank = group.rank(), ranks = group.world_size();
   std::thread([result, id, device, rank, ranks] {
     cudaSetDevice(device);
     result->status = ncclCommInitRank(&result->communicator, ranks, id, rank);
@@ -94,12 +95,17 @@ void CheckNccl(ncclResult_t status, const char* call, ncclComm_t communicator) {
                ncclGetLastError(communicator));
 }
 
-NcclCommunicator::NcclCommunicator(ProcessGroup& group, double limit_seconds)
-    : rank_(group.rank()), world_size_(group.world_size()) {
-  ncclUniqueId id{};
-  if (rank_ == 0) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
-  group.Broadcast(std::as_writable_bytes(std::span(id.internal)));
-  communicator_.reset(SetUp(group, id, limit_seconds));
+// Rank 0 makes the ids of all groups: whoever makes one need not be a member.
+NcclCommunicator::NcclCommunicator(ProcessGroup& group, const RankAxes& axes, RankAxis axis,
+                                   double limit_seconds)
+    : rank_(axes.Place(axis, group.rank())), world_size_(axes.Size(axis)) {
+  std::vector<ncclUniqueId> ids(static_cast<size_t>(axes.Groups(axis)));
+  if (group.rank() == 0) {
+    for (ncclUniqueId& id : ids) ZEROPLAN_NCCL(ncclGetUniqueId(&id));
+  }
+  group.Broadcast(std::as_writable_bytes(std::span(ids)));
+  const ncclUniqueId& id = ids[static_cast<size_t>(axes.Group(axis, group.rank()))];
+  communicator_.reset(SetUp(group, id, rank_, world_size_, limit_seconds));
 }
 
 void NcclCommunicator::Destroy::operator()(ncclComm_t communicator) const noexcept {

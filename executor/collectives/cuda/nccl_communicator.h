@@ -26,7 +26,10 @@ class NcclCommunicator {
   // Every rank of `group` calls this at once, its GPU current. The id travels over the group.
   // Throws Error(kRuntime) where not all ranks have come within `limit_seconds` (0: waits for
   // ever), and the group's failure once it has one.
-  explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300);
+  explicit NcclCommunicator(ProcessGroup& group, double limit_seconds = 300)
+      : NcclCommunicator(group, {1, group.world_size()}, RankAxis::kAll, limit_seconds) {}
+  // The same, one for each group of `axis`: of the ranks in this rank's.
+  NcclCommunicator(ProcessGroup& group, const RankAxes& axes, RankAxis axis, double limit_seconds);
 
   int world_size() const { return world_size_; }
 
@@ -52,7 +55,7 @@ class NcclCommunicator {
   void ReduceToOwners(const CommSegment& segment, uint64_t element_bytes, ncclDataType_t type,
                       cudaStream_t stream);
 
-  const int rank_;
+  const int rank_;  // its place among them
   const int world_size_;
   mutable std::mutex mutex_;  // of AsyncProblem's look against the end of what it looks at
   std::unique_ptr<std::remove_pointer_t<ncclComm_t>, Destroy> communicator_;

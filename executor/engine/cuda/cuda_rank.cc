@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/program/communicators.h"
 #include "core/program/step_order.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/cuda/patience.h"
@@ -51,7 +50,7 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
       pool_(HostThreads(options, group_)),
       arenas_(program, rank_, options.swap_dir, pool_.threads()),
       bases_(arenas_.bases()),
-      resolved_(program, bases_, CudaKernels(), rank_, group_.world_size()),
+      resolved_(program, bases_, CudaKernels(), rank_),
       files_(program, rank_, arenas_.file()),
       gemm_(device_, DefaultCacheFolder()),
       attention_(device_, options.deterministic),
@@ -76,9 +75,9 @@ CudaRank::CudaRank(const Program& program, const EngineOptions& options, int dev
     context.cuda = &launches_[i];
   }
   // One that is not used would take memory for nothing.
-  const double limit = options.communicator_seconds;
-  if (RunsCollectives(program, Stream::kGather)) gather_.emplace(group_, limit);
-  if (RunsCollectives(program, Stream::kReduce)) reduce_.emplace(group_, limit);
+  for (const CommunicatorKey& key : CommunicatorsOf(program)) {
+    communicators_.try_emplace(key, group_, program.axes(), key.axis, options.communicator_seconds);
+  }
   Prepare();
   clock_.emplace(stream(Stream::kCompute), record_trace_);
   // A trace has a span for each instruction, which a graph does not tell.
@@ -161,9 +160,8 @@ uint64_t CudaRank::moves() const noexcept {
 }
 
 std::string CudaRank::Problem() const {
-  for (const auto* communicator : {&gather_, &reduce_}) {
-    if (!*communicator) continue;
-    if (std::string problem = (*communicator)->AsyncProblem(); !problem.empty()) return problem;
+  for (const auto& [key, communicator] : communicators_) {
+    if (std::string problem = communicator.AsyncProblem(); !problem.empty()) return problem;
   }
   return {};
 }
@@ -191,8 +189,7 @@ void CudaRank::LetGo() noexcept {
   aborted_ = true;
   host_->Abort();
   events_.ReleaseAll();
-  if (gather_) gather_->Abort();
-  if (reduce_) reduce_->Abort();
+  for (auto& [key, communicator] : communicators_) communicator.Abort();
 }
 
 // Algorithms and plans of every launch, while the arenas hold nothing yet.
@@ -315,10 +312,11 @@ void CudaRank::Launch(const LaunchKernel& launch, const ResolvedInstruction& res
 
 void CudaRank::IssueCollective(const Collective& collective, const ResolvedInstruction& resolved,
                                Stream s) {
-  std::optional<NcclCommunicator>& communicator = s == Stream::kGather ? gather_ : reduce_;
-  ZEROPLAN_CHECK(communicator.has_value(), "no communicator for {}", StreamName(s));
+  const auto communicator = communicators_.find({collective.axis, s});
+  ZEROPLAN_CHECK(communicator != communicators_.end(), "no communicator for {}", StreamName(s));
   if (!graphs_->capturing()) place_.CountCollectives(1);
-  communicator->Issue({collective.kind, collective.dtype, resolved_.segments(resolved)}, stream(s));
+  communicator->second.Issue({collective.kind, collective.dtype, resolved_.segments(resolved)},
+                             stream(s));
   NoteTraffic(collective, resolved);
 }
 
@@ -368,8 +366,7 @@ void CudaRank::Poll(cudaEvent_t event) {
     group_.ThrowIfFailed();
     ThrowIfInterrupted();
     if (patience.asked() % 1024 == 1023) {
-      if (gather_) gather_->CheckAsyncError();
-      if (reduce_) reduce_->CheckAsyncError();
+      for (const auto& [key, communicator] : communicators_) communicator.CheckAsyncError();
     }
     patience.Pause();
   }

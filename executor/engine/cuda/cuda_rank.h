@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/program/communicators.h"
 #include "core/program/program.h"
 #include "executor/collectives/cuda/nccl_communicator.h"
 #include "executor/device/cuda/cuda_arenas.h"
@@ -97,7 +98,7 @@ class CudaRank final : public RankRunner {
   AttentionPlans attention_;
   std::array<CudaLaunch, kStreams> launches_;
   std::array<KernelContext, kStreams> contexts_;
-  std::optional<NcclCommunicator> gather_, reduce_;  // where their streams have collectives
+  std::map<CommunicatorKey, NcclCommunicator> communicators_;  // those that the program needs
   EventTable events_;
   CudaEvent finished_;       // on compute
   CudaEvent tokens_copied_;  // the last micro-step's tokens

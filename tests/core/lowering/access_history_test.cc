@@ -91,7 +91,7 @@ TEST_CASE("access history: never less, and as one range after a whole write") {
 }
 
 TEST_CASE("a reference covers what it covers on any rank") {
-  const ByteSpan span = SpanOverRanks({0, 10, 4, 8}, 3);
+  const ByteSpan span = SpanOverShards({0, 10, 4, 8}, 3);
   CHECK(span.begin == 10);
   CHECK(span.end == 30);
 }

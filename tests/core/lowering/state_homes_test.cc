@@ -96,7 +96,7 @@ TEST_CASE("state homes: where gradients are in place, the update on the host rea
     const Ref device = homes.GradOnDevice(piece);
     CHECK(program.buffers[device.buffer].role == Role::kGradFull);
     const uint64_t shard = program.layout.units[static_cast<size_t>(piece.unit)].shard_elements;
-    CHECK(device.rank_stride == shard * 2);
+    CHECK(device.shard_stride == shard * 2);
     CHECK(homes.StepStateOf(piece).buffer == program.state_host_buffer);
   }
 }

@@ -2,22 +2,24 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "core/lowering/lower.h"
 #include "tests/core/lowering/matrix.h"
 
 namespace zeroplan {
 namespace {
 
-TEST_CASE("a program needs a communicator for each stream that has collectives") {
+TEST_CASE("a program needs a communicator for each axis and stream that has collectives") {
   for (const testing::Cell& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) {
     CAPTURE(cell.name);
     const Program program = Lower(testing::TinyModel(), cell.setup);
     const bool alone = cell.setup.batch.world_size == 1;
+    std::vector<CommunicatorKey> wanted;
     // Stage 0 keeps everything whole, so nothing is ever gathered.
-    CHECK(RunsCollectives(program, Stream::kReduce) == !alone);
-    CHECK(RunsCollectives(program, Stream::kGather) == (!alone && cell.setup.zero.stage > 0));
-    CHECK(!RunsCollectives(program, Stream::kCompute));
-    CHECK(CommunicatorCount(program) == (alone ? 0 : cell.setup.zero.stage == 0 ? 1 : 2));
+    if (!alone && cell.setup.zero.stage > 0) wanted.push_back({RankAxis::kAll, Stream::kGather});
+    if (!alone) wanted.push_back({RankAxis::kAll, Stream::kReduce});
+    CHECK(CommunicatorsOf(program) == wanted);
   }
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("Fingerprint: every single change shows, and no two are alike") {
   }
   for (size_t i = 0; i < original.refs.size(); i += 11) {
     change([i](Program& p) { ++p.refs[i].offset; });
-    change([i](Program& p) { ++p.refs[i].rank_stride; });
+    change([i](Program& p) { ++p.refs[i].shard_stride; });
   }
   for (size_t i = 0; i < original.segments.size(); ++i) {
     change([i](Program& p) { ++p.segments[i].dst.bytes; });

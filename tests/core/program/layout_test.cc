@@ -43,7 +43,7 @@ ZeroConfig Stage(int stage) {
 
 TEST_CASE("layout: stage 0 has one shard a unit, tensors at multiples of 64") {
   const ParamLayout layout = BuildParamLayout(SmallTable(), Stage(0), 8);
-  CHECK(layout.world_size == 1);
+  CHECK(layout.shards == 1);
   REQUIRE(layout.units.size() == 3);
   const Unit& embeddings = layout.units[0];
   CHECK(embeddings.layer == kEmbeddingLayer);
@@ -76,11 +76,11 @@ TEST_CASE("layout: shards are equal, aligned and cover") {
     for (int stage : {1, 2, 3}) {
       CAPTURE(expected.world);
       const ParamLayout layout = BuildParamLayout(SmallTable(), Stage(stage), expected.world);
-      CHECK(layout.world_size == static_cast<uint64_t>(expected.world));
+      CHECK(layout.shards == static_cast<uint64_t>(expected.world));
       REQUIRE(layout.units.size() == 3);
       for (size_t u = 0; u < 3; ++u) {
         CHECK(layout.units[u].shard_elements == expected.shards[u]);
-        CHECK(layout.units[u].padded_elements == expected.shards[u] * layout.world_size);
+        CHECK(layout.units[u].padded_elements == expected.shards[u] * layout.shards);
         CHECK(layout.units[u].padded_elements >= layout.units[u].elements);
       }
     }

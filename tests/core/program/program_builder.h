@@ -14,6 +14,7 @@ class ProgramBuilder {
  public:
   explicit ProgramBuilder(int world_size = 1, int64_t grad_accum = 1) {
     program.setup.batch.world_size = world_size;
+    program.layout.shards = static_cast<uint64_t>(world_size);
     program.setup.batch.grad_accum = grad_accum;
   }
 
@@ -62,8 +63,9 @@ class ProgramBuilder {
   ProgramBuilder& Gelu(Ref from, Ref to) {
     return Launch(KernelId::kGeluForward, {static_cast<int64_t>(from.bytes / 4)}, {from, to});
   }
-  ProgramBuilder& Collect(CollectiveKind kind, Segment segment) {
+  ProgramBuilder& Collect(CollectiveKind kind, Segment segment, RankAxis axis = RankAxis::kAll) {
     Collective collective{kind, Dtype::kF32, static_cast<uint32_t>(program.segments.size()), 1};
+    collective.axis = axis;
     program.segments.push_back(segment);
     return Push(collective);
   }
@@ -72,6 +74,12 @@ class ProgramBuilder {
     FileIo io{write};
     io.host = host;
     io.file = file;
+    return Push(io);
+  }
+  ProgramBuilder& WriteMaster(Ref host, int unit) {
+    FileIo io{true, FileTarget::kCheckpoint, host};
+    io.unit = unit;
+    io.count = host.bytes / 4;
     return Push(io);
   }
   ProgramBuilder& Make(BufferId id) { return Push(Alloc{id}); }

@@ -188,7 +188,7 @@ TEST_CASE("verify: ranges are those of each rank") {
   // Rank 0 reads [0, 512) and rank 1 [512, 1024): the last rank decides whether it fits.
   Small small;
   for (Ref& ref : small.program().refs) {
-    if (ref.rank_stride != 0) ref.rank_stride = 1024;
+    if (ref.shard_stride != 0) ref.shard_stride = 1024;
   }
   Expect(small.program(), "out_of_bounds");
 }
@@ -281,7 +281,7 @@ TEST_CASE("verify: an in-place collective uses the rank's own part") {
   small.b.In(Section::kSave).On(Stream::kGather);
   small.b.Collect(CollectiveKind::kAllGather, {{all, 0, 512, 512}, small.b.All(all)});
   ExpectClean(small.program());
-  small.program().segments.back().src.rank_stride = 256;
+  small.program().segments.back().src.shard_stride = 256;
   Expect(small.program(), "shard_cover");
 }
 

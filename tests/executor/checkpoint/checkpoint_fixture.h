@@ -54,7 +54,7 @@ inline float StateValue(int tensor, StateKind state, uint64_t element, int64_t s
 inline void WriteState(const ParamLayout& layout, std::span<StateSink* const> sinks, int64_t step,
                        uint64_t piece = 4000) {
   std::vector<float> values;
-  for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
     for (const StateKind state : {StateKind::kMaster, StateKind::kAdamM, StateKind::kAdamV}) {
       for (const ShardRange& range : RankRanges(layout, rank)) {
         for (uint64_t done = 0; done < range.count; done += values.size()) {
@@ -91,8 +91,8 @@ inline StepState WriteRank(const ParamLayout& layout, int rank, StateSink& sink,
    public:
     void Write(const TensorRange&, std::span<const float>) override {}
   } drop;
-  std::vector<StateSink*> sinks(layout.world_size, &drop);
-  if (rank < static_cast<int>(layout.world_size)) sinks[static_cast<size_t>(rank)] = &sink;
+  std::vector<StateSink*> sinks(layout.shards, &drop);
+  if (rank < static_cast<int>(layout.shards)) sinks[static_cast<size_t>(rank)] = &sink;
   WriteState(layout, sinks, step);
   return SmallMeta(step).state;
 }
@@ -110,7 +110,7 @@ using WriteSinks = std::function<void(std::span<StateSink* const> sinks)>;
 inline std::filesystem::path SaveWith(const std::filesystem::path& dir, const ParamLayout& layout,
                                       CheckpointMeta meta, const SaveOptions& options,
                                       const WriteSinks& write) {
-  meta.world_size = std::max(options.world_size, static_cast<int>(layout.world_size));
+  meta.world_size = std::max(options.world_size, static_cast<int>(layout.shards));
   GroupSave save;
   save.save_dir = dir;
   save.layout = &layout;

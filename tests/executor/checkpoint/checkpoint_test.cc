@@ -20,7 +20,7 @@ TEST_CASE("shard ranges: ranks cover every tensor once") {
     for (const int world_size : {1, 2, 3, 7, 64}) {
       const ParamLayout layout = SmallLayout(stage, world_size);
       std::vector<uint64_t> next(layout.tensors->size());
-      for (int rank = 0; rank < static_cast<int>(layout.world_size); ++rank) {
+      for (int rank = 0; rank < static_cast<int>(layout.shards); ++rank) {
         for (const ShardRange& range : RankRanges(layout, rank)) {
           REQUIRE(range.begin == next[static_cast<size_t>(range.tensor)]);
           next[static_cast<size_t>(range.tensor)] += range.count;
@@ -60,7 +60,7 @@ TEST_CASE("checkpoint: saved at one layout, read at any") {
     const CheckpointSource source = OpenCheckpoint(dir.path());
     CHECK(IsConsistent(source));
     CHECK(source.meta().world_size == world_size);
-    CHECK(source.meta().files.size() == layout.world_size);
+    CHECK(source.meta().files.size() == layout.shards);
     // The ranges of another layout.
     const ParamLayout other = SmallLayout(2, 5);
     for (int rank = 0; rank < 5; ++rank) {

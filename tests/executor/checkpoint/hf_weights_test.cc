@@ -354,9 +354,9 @@ std::vector<ParamTensor> TableOfParts() {
   std::vector<ParamTensor> table = Table();
   for (ParamTensor& tensor : table) {
     if (tensor.name.ends_with("mlp.c_proj.weight")) {
-      tensor.parts = {{{"mlp.x.weight", 30}, {"mlp.y.weight", 1}, {"mlp.z.weight", 33}}};
+      tensor.parts = {{"mlp.x.weight", 30}, {"mlp.y.weight", 1}, {"mlp.z.weight", 33}};
     } else if (tensor.name.ends_with("attn.c_attn.bias")) {
-      tensor.parts = {{{"attn.q.bias", 16}, {"attn.kv.bias", 32}}};
+      tensor.parts = {{"attn.q.bias", 16}, {"attn.kv.bias", 32}};
     }
   }
   return table;

@@ -32,7 +32,7 @@ TEST_CASE("save room: the bytes of shards and weights are those that are written
     const ParamLayout layout = SmallLayout(stage, 3);
     const fs::path folder = SaveCheckpoint(dir.path(), layout, 7);
     const std::vector<uint64_t> bytes = ShardFileBytes(layout);
-    REQUIRE(bytes.size() == layout.world_size);
+    REQUIRE(bytes.size() == layout.shards);
     for (size_t rank = 0; rank < bytes.size(); ++rank) {
       CHECK(bytes[rank] == fs::file_size(folder / ShardFileName(static_cast<int>(rank))));
     }

@@ -63,7 +63,7 @@ struct CheckpointProgram {
   CheckpointProgram(int world, uint64_t shards) : tiny(world) {
     ParamLayout& layout = tiny.program().layout;
     layout.units = {MakeUnit(shards)};
-    layout.world_size = shards;
+    layout.shards = shards;
     shard = layout.units[0].shard_elements;
     for (int s = 0; s < 3; ++s) {
       states[static_cast<size_t>(s)] = tiny.Floats(shard, Space::kPageable);

@@ -13,7 +13,7 @@ TEST_CASE("resolve: addresses, sizes and what is touched, by rank") {
   tiny.In(Section::kEval).CopyTo({x, 8, 4, 12}, {y, 0, 4, 4});
   tiny.Launch(KernelId::kConvert, {tiny.All(x), Ref{}}, {0});
   const RankArenas arenas(tiny.program(), 2, "", false);
-  const ResolvedProgram resolved(tiny.program(), arenas.bases(), CpuKernels(), 2, 4);
+  const ResolvedProgram resolved(tiny.program(), arenas.bases(), CpuKernels(), 2);
   const auto section = resolved.section(Section::kEval);
   REQUIRE(section.size() == 2);
   const uint64_t at = tiny.program().buffers[x].offset + 8 + 24;
@@ -39,7 +39,7 @@ TEST_CASE("resolve: reduce-to-owners touches the overlap with the rank's shard")
   const uint64_t shard_begin = tiny.program().buffers[shard].offset;
   for (int rank = 0; rank < 3; ++rank) {
     const RankArenas arenas(tiny.program(), rank, "", false);
-    const ResolvedProgram resolved(tiny.program(), arenas.bases(), CpuKernels(), rank, 3);
+    const ResolvedProgram resolved(tiny.program(), arenas.bases(), CpuKernels(), rank);
     const ResolvedInstruction& it = resolved.section(Section::kMicroStep)[0];
     // Shard 0 gets [30, 64), shard 1 [64, 90), shard 2 nothing.
     const std::array<uint64_t, 3> ends = {shard_begin + 256, shard_begin + 104, bucket_end};

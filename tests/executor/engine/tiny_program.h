@@ -23,7 +23,7 @@ class TinyProgram {
   // A batch is one sequence of `seq_len` words and as many targets.
   explicit TinyProgram(int world_size, int64_t seq_len = 4, int64_t grad_accum = 1) {
     program_.setup.batch = {1, grad_accum, world_size, seq_len};
-    program_.layout.world_size = static_cast<uint64_t>(world_size);
+    program_.layout.shards = static_cast<uint64_t>(world_size);
     program_.state_buffer = Add(Space::kDevice, sizeof(StepState), Dtype::kU8);
     program_.state_host_buffer = Add(Space::kPinned, sizeof(StepState), Dtype::kU8);
     program_.tokens_host_buffer =

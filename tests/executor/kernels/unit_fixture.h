@@ -31,7 +31,7 @@ inline ParamLayout TestLayout(uint64_t world_size) {
       TestTensor(29, 50, true, InitKind::kNormal, 29),
       TestTensor(130, 1, false, InitKind::kZeros, 130),
   });
-  layout.world_size = world_size;
+  layout.shards = world_size;
   Unit unit{.layer = 0, .persistent = false, .slots = {}};
   for (size_t i = 0; i < layout.tensors->size(); ++i) {
     const uint64_t n = (*layout.tensors)[i].elements();

@@ -130,7 +130,7 @@ TEST_CASE("saves beside the steps of several ranks are what one process reads") 
     CHECK(folders[2] == folders[0]);
     const CheckpointSource source = OpenCheckpoint(dir.path());
     CHECK(source.meta().step == 12);
-    CHECK(source.meta().files.size() == layout.world_size);
+    CHECK(source.meta().files.size() == layout.shards);
     CHECK(IsConsistent(source));
     CHECK(NothingUnfinished(dir.path()));
     CHECK(ListCheckpoints(dir.path()).size() == 2);

@@ -86,7 +86,7 @@ TEST_CASE("ranks save together what one process reads, at every way of sharding"
     const CheckpointSource source = OpenCheckpoint(dir.path());
     CHECK(source.meta().step == 12);
     CHECK(source.meta().world_size == 3);
-    CHECK(source.meta().files.size() == layout.world_size);
+    CHECK(source.meta().files.size() == layout.shards);
     CHECK(IsConsistent(source));
     CHECK(NothingUnfinished(dir.path()));
     CHECK(ListCheckpoints(dir.path()).size() == 2);

@@ -28,7 +28,7 @@ ParamRows MadeUpParams(const ModelSpec& spec) {
   positions.use = ParamUse::kOther;
   // One product in memory, three tensors as published.
   ParamRow qkv = LinearRow(kQkv, "attn.qkv.weight", 3 * c, c, std);
-  qkv.parts = {{{"attn.q.weight", c}, {"attn.k.weight", c}, {"attn.v.weight", c}}};
+  qkv.parts = {{"attn.q.weight", c}, {"attn.k.weight", c}, {"attn.v.weight", c}};
   return {
       .before = {VocabularyRow(kTokens, "model.embed_tokens.weight", spec, ParamUse::kOther),
                  positions},
