@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/program/ring_bytes.h"
 #include "cost_models/calibration.h"
+#include "cost_models/memory_cost.h"
 
 namespace zeroplan {
 namespace {
@@ -114,7 +115,7 @@ RingConstants DerivedRings(const HardwareProfile& profile, int ranks_per_node) {
   rings.base_seconds = kBaseSeconds;
   rings.link_seconds_per_byte = 1 / LinkBytesPerSecond(profile.node, ranks_per_node);
   for (size_t i = 0; i < 3; ++i) {
-    rings.copy_seconds_per_byte[i] = kCopyPerHbm[i] / profile.gpu.hbm_bandwidth.value / 0.885;
+    rings.copy_seconds_per_byte[i] = kCopyPerHbm[i] / profile.gpu.hbm_bandwidth.value / kCopyShare;
   }
   rings.pipeline_seconds_per_root_byte = 2 * std::sqrt(kChunkSeconds * rings.link_seconds_per_byte);
   rings.floor_seconds = kFloorSeconds;

@@ -17,8 +17,11 @@ constexpr double kMemoryShare = 0.378;  // of the HBM bandwidth, for a product's
 // tokens on an H200, 2.8 to 3.2 of 4.8 TB/s.
 constexpr double kBatchedMemoryShare = 0.63;
 constexpr double kSharpness = 5.23;
-// 16-bit FLOP/s of a multiprocessor of the H200, on whose rows GemmMachine::ramp was fitted.
-constexpr double kRampRate = 989.4e12 / 132;
+// The GPU on whose rows GemmMachine::ramp was fitted: dense 16-bit FLOP/s and multiprocessors of
+// the H200 SXM (NVIDIA H200 datasheet, half of the sparse 1979 TFLOP/s; NVIDIA H100 white paper,
+// table 3: the same processor).
+constexpr double kH200DensePeak = 989.4e12, kH200Multiprocessors = 132;
+constexpr double kRampRate = kH200DensePeak / kH200Multiprocessors;
 constexpr double kSplitTraffic = 5.0;  // times one fp32 write and read of the output
 constexpr double kSplitBelow = 0.7;    // utilisation below which the library splits
 constexpr double kSplitUtilisation = 0.95;

@@ -8,8 +8,6 @@
 namespace zeroplan {
 namespace {
 
-// H200: a device copy reaches 4.25 of 4.8 TB/s.
-constexpr double kCopyShare = 0.885;
 // A row at most this much above the fastest one is taken for the cost of a call, not of memory.
 constexpr double kFloorMargin = 1.25;
 // What a call takes at most, in launches: in a graph, the shortest of an H200 take 1.4 to 6 us.

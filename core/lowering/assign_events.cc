@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "core/lowering/access_history.h"
@@ -390,10 +389,16 @@ class EventPass {
   std::array<bool, kStreams> uses_stream_{};
 };
 
-Program AssignTo(std::span<const Section> sections, Program p) {
+}  // namespace
+
+Program AssignEvents(Program p, Extent extent) {
   const Carried carried = FindCarried(p);
   AccessHistories histories(p.buffers.size());
-  for (const Section section : sections) EventPass(p, section, carried, histories).Run();
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    const bool of_step = section == Section::kMicroStep || section == Section::kOptimizerStep;
+    if (of_step || extent == Extent::kWhole) EventPass(p, section, carried, histories).Run();
+  }
   for (const std::optional<size_t>& last : carried.last) {
     if (!last) continue;
     Instruction wait{WaitEvent{carried.instructions[*last].event}};
@@ -401,21 +406,6 @@ Program AssignTo(std::span<const Section> sections, Program p) {
     p.section(Section::kDrain).push_back(wait);
   }
   return p;
-}
-
-}  // namespace
-
-Program AssignEvents(Program p) {
-  constexpr std::array kAll = [] {
-    std::array<Section, kSections> all{};
-    for (size_t s = 0; s < all.size(); ++s) all[s] = static_cast<Section>(s);
-    return all;
-  }();
-  return AssignTo(kAll, std::move(p));
-}
-
-Program AssignStepEvents(Program p) {
-  return AssignTo(std::array{Section::kMicroStep, Section::kOptimizerStep}, std::move(p));
 }
 
 }  // namespace zeroplan

@@ -6,7 +6,6 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/model_graph.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/walk_cache.h"
 #include "core/model/model_family.h"
 #include "core/program/step_state.h"
 
@@ -160,24 +159,22 @@ void BuildGenerate(Program& p, const LowerOptions& options) {
   if (options.keep_keys_values) BuildDecode(p, std::move(caches), options);
 }
 
-}  // namespace
-
-Program BuildStepCompute(Program p, const LowerOptions& options) {
-  AddInputs(p, options);
+void BuildStep(Program& p, const LowerOptions& options) {
   p.section(Section::kMicroStep).reserve(static_cast<size_t>(p.model.layers) * 96 + 128);
   p.refs.reserve(static_cast<size_t>(p.model.layers) * 360 + 512);
   CopyTokens(p, Section::kMicroStep);
   GraphBuilder builder(p, Section::kMicroStep, p.setup.batch.micro_batch, options);
   ForwardBackward(builder, *p.model.family->MakeGraph(builder));
-  return p;
 }
 
-Program BuildCompute(Program p, const LowerOptions& options) {
+}  // namespace
+
+Program BuildCompute(Program p, const LowerOptions& options, Extent extent) {
+  AddInputs(p, options);
   if (options.purpose == Purpose::kTrain) {
-    p = BuildStepCompute(std::move(p), options);
-    BuildEval(p, options);
+    BuildStep(p, options);
+    if (extent != Extent::kWalkStep) BuildEval(p, options);
   } else {
-    AddInputs(p, options);
     BuildGenerate(p, options);
   }
   return p;

@@ -99,9 +99,10 @@ void LoadParam(Context& c, SlotRing& on_device, const StatePiece& piece) {
   }
 }
 
-void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy, uint64_t chunk,
-                  bool memory_only) {
-  const Section section = save ? Section::kSave : Section::kLoad;
+// kSave or kLoad. `from_copy`: files are written from a copy in host memory.
+void BuildSection(Program& p, const StateHomes& homes, Section section, bool from_copy,
+                  uint64_t chunk, Extent extent) {
+  const bool save = section == Section::kSave, memory_only = extent != Extent::kWhole;
   Emitter emit(p, p.section(section));
   emit.Tag(save ? Phase::kSave : Phase::kInit, -2);
   // Transient: the slots live in this section only.
@@ -145,25 +146,19 @@ void BuildSection(Program& p, const StateHomes& homes, bool save, bool from_copy
   if (!save && !memory_only) homes.GatherParams(emit, StateHomes::Gathered::kAll);
 }
 
-Program Insert(Program p, const LowerOptions& options, bool memory_only) {
+}  // namespace
+
+Program InsertCheckpoint(Program p, const LowerOptions& options, Extent extent) {
   if (!options.checkpoints) return p;
   uint64_t elements = 0;
   for (const Unit& unit : p.layout.units) elements += unit.shard_elements;
   const uint64_t chunk = std::max(options.checkpoint_chunk_elements, elements / kMostChunks);
   const StateHomes homes(p);
-  if (homes.has_adam()) BuildSection(p, homes, true, options.async_save, chunk, memory_only);
-  BuildSection(p, homes, false, false, chunk, memory_only);
+  if (homes.has_adam()) {
+    BuildSection(p, homes, Section::kSave, options.async_save, chunk, extent);
+  }
+  BuildSection(p, homes, Section::kLoad, /*from_copy=*/false, chunk, extent);
   return p;
-}
-
-}  // namespace
-
-Program InsertCheckpoint(Program p, const LowerOptions& options) {
-  return Insert(std::move(p), options, false);
-}
-
-Program InsertCheckpointMemory(Program p, const LowerOptions& options) {
-  return Insert(std::move(p), options, true);
 }
 
 }  // namespace zeroplan

@@ -1,46 +1,41 @@
 #include "core/lowering/lower.h"
 
-#include <span>
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/lowering/passes.h"
 #include "core/lowering/walk_cache.h"
 
 namespace zeroplan {
 namespace {
 
-// kPasses, in which those that do less take the place of two.
-constexpr auto kPassesToWalk = [] {
-  auto passes = kPasses;
-  for (Pass& pass : passes) {
-    if (pass.run == InsertCheckpoint) pass.run = InsertCheckpointMemory;
-    if (pass.leaves == DraftStage::kEvents) pass.run = WithoutOptions<AssignStepEvents>;
-  }
-  return passes;
-}();
-
-// The same for choices whose evaluation is known.
-constexpr auto kPassesWithoutEval = [] {
-  auto passes = kPassesToWalk;
-  for (Pass& pass : passes) {
-    if (pass.run == BuildCompute) pass.run = BuildStepCompute;
-  }
-  return passes;
-}();
-
-Program RunPasses(std::span<const Pass> passes, Program program, const LowerOptions& options,
-                  PlacementCache* cache) {
-  for (const Pass& pass : passes) {
-    if (pass.leaves == DraftStage::kPlaced && cache != nullptr) {
-      program = PlaceArenas(std::move(program), *cache);
-    } else {
-      program = pass.run(std::move(program), options);
-    }
-  }
-  return program;
+Program Run(Program program, const LowerOptions& options, Extent extent, PlacementCache* places) {
+  return PassRunner{{options, extent, places}}.Run(std::move(program));
 }
 
 }  // namespace
+
+Program PassRunner::Run(Program program) const {
+  using Clock = std::chrono::steady_clock;
+  for (size_t i = 0; i < kPasses.size(); ++i) {
+    const Pass& pass = kPasses[i];
+    if (!only.empty() && std::find(only.begin(), only.end(), pass.name) == only.end()) continue;
+    const Clock::time_point begin = seconds == nullptr ? Clock::time_point{} : Clock::now();
+    program = pass.run(std::move(program), input);
+    if (seconds != nullptr) {
+      (*seconds)[i] += std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    if (verify) {
+      const std::vector<Violation> found = CheckDraft(program, pass.leaves, 1);
+      ZEROPLAN_CHECK(found.empty(), "pass {} leaves {} in {}:\n{}", pass.name, found[0].rule,
+                     SectionName(found[0].section), found[0].message);
+    }
+    if (pass.name == until) break;
+  }
+  return program;
+}
 
 Program EmptyProgram(const ModelSpec& model,
                      std::shared_ptr<const std::vector<ParamTensor>> tensors,
@@ -55,21 +50,21 @@ Program EmptyProgram(const ModelSpec& model,
 
 Program Lower(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
               const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
-  return RunPasses(kPasses, EmptyProgram(model, std::move(tensors), setup, options), options,
-                   cache);
+  return Run(EmptyProgram(model, std::move(tensors), setup, options), options, Extent::kWhole,
+             cache);
 }
 
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options, PlacementCache* cache) {
-  return RunPasses(kPassesToWalk, EmptyProgram(model, std::move(tensors), setup, options), options,
-                   cache);
+  return Run(EmptyProgram(model, std::move(tensors), setup, options), options, Extent::kWalk,
+             cache);
 }
 
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options, WalkCache& cache) {
   if (const EvalMemory* eval = cache.evals.Find(tensors, setup, options)) {
-    Program program = RunPasses(kPassesWithoutEval, EmptyProgram(model, tensors, setup, options),
-                                options, &cache.places);
+    Program program = Run(EmptyProgram(model, tensors, setup, options), options, Extent::kWalkStep,
+                          &cache.places);
     if (CoversEval(program, *eval)) return program;
   }
   Program program = LowerToWalk(model, std::move(tensors), setup, options, &cache.places);
@@ -84,10 +79,10 @@ Program LowerMicroStep(const ModelSpec& model,
   setup.batch.world_size = 1;
   setup.batch.grad_accum = 1;
   setup.precision.grad_accum_dtype = setup.precision.dtype;
-  Program program = EmptyProgram(model, std::move(tensors), setup, options);
-  program = BuildCompute(std::move(program), options);
-  program.section(Section::kEval).clear();
-  return PlaceArenas(InsertLifetimes(InsertRecompute(std::move(program))));
+  constexpr std::array<std::string_view, 4> kOnly = {"BuildCompute", "InsertRecompute",
+                                                     "InsertLifetimes", "PlaceArenas"};
+  return PassRunner{{options, Extent::kWalkStep}, kOnly}.Run(
+      EmptyProgram(model, std::move(tensors), setup, options));
 }
 
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options) {

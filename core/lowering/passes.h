@@ -1,5 +1,5 @@
 // The passes that Lower() runs, in this order. Each takes a program and returns it changed; none
-// looks at anything but the program (and the options it is given). Each leaves a sound program:
+// looks at anything but the program (and what PassInput gives it). Each leaves a sound program:
 // CheckDraft (core/program/draft_check.h) accepts it at the stage that kPasses names.
 //
 // Until InsertLifetimes, instructions use buffers without Alloc or Free (but for explicit early
@@ -8,6 +8,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -17,8 +19,13 @@
 
 namespace zeroplan {
 
+// How much is lowered: all that an engine runs, or what those read who count and time a step.
+// kWalk: sections other than micro_step and optimizer_step get no events, and save and load only
+// what their memory follows from. kWalkStep: the same without evaluation.
+enum class Extent : uint8_t { kWhole, kWalk, kWalkStep };
+
 // Forward, loss and backward over whole parameters and whole gradients; evaluation or generation.
-Program BuildCompute(Program program, const LowerOptions& options);
+Program BuildCompute(Program program, const LowerOptions& options, Extent extent = Extent::kWhole);
 // Drops a segment's activations after its forward and computes them again before its backward.
 Program InsertRecompute(Program program);
 // Stage 3: parameters become shards, gathered before use (ahead by the prefetch plan), freed after.
@@ -30,47 +37,69 @@ Program InsertReduction(Program program);
 // Sections init and optimizer_step: fresh states, norm, clip, AdamW, gathers.
 Program InsertOptimizer(Program program);
 // Sections save and load.
-Program InsertCheckpoint(Program program, const LowerOptions& options);
-// As much of these sections as their memory follows from: no step runs them.
-Program InsertCheckpointMemory(Program program, const LowerOptions& options);
+Program InsertCheckpoint(Program program, const LowerOptions& options,
+                         Extent extent = Extent::kWhole);
 // Gradients to the host, parameter shards from host or disk.
 Program InsertOffload(Program program);
 // Alloc before the first and Free after the last use of each transient buffer.
 Program InsertLifetimes(Program program);
 // RecordEvent and WaitEvent, no more than needed, so that any order the streams allow is right.
-Program AssignEvents(Program program);
-// The same for micro_step and optimizer_step alone.
-Program AssignStepEvents(Program program);
-// Offsets in the arenas and the arenas' sizes.
-Program PlaceArenas(Program program);
-// The same; `cache` may know what it has placed before.
-Program PlaceArenas(Program program, PlacementCache& cache);
+Program AssignEvents(Program program, Extent extent = Extent::kWhole);
+// Offsets in the arenas and the arenas' sizes; `cache` may know what it has placed before.
+Program PlaceArenas(Program program, PlacementCache* cache = nullptr);
 
-// ---- the table ----
+// ---- the table, and what runs it ----
+
+// Beside the program, all that a pass is given.
+struct PassInput {
+  const LowerOptions& options;
+  Extent extent = Extent::kWhole;
+  PlacementCache* places = nullptr;
+};
 
 struct Pass {
   std::string_view name;
-  Program (*run)(Program, const LowerOptions&);
+  Program (*run)(Program, const PassInput&);
   DraftStage leaves;  // how far its programs have come
 };
 
 template <Program (*kRun)(Program)>
-Program WithoutOptions(Program program, const LowerOptions&) {
+Program OnProgram(Program program, const PassInput&) {
   return kRun(std::move(program));
+}
+template <Program (*kRun)(Program, const LowerOptions&, Extent)>
+Program WithOptions(Program program, const PassInput& in) {
+  return kRun(std::move(program), in.options, in.extent);
 }
 
 inline constexpr std::array kPasses = {
-    Pass{"BuildCompute", BuildCompute, DraftStage::kMeaning},
-    Pass{"InsertRecompute", WithoutOptions<InsertRecompute>, DraftStage::kMeaning},
-    Pass{"InsertUnshard", WithoutOptions<InsertUnshard>, DraftStage::kMeaning},
-    Pass{"InsertStates", WithoutOptions<InsertStates>, DraftStage::kMeaning},
-    Pass{"InsertReduction", WithoutOptions<InsertReduction>, DraftStage::kMeaning},
-    Pass{"InsertOptimizer", WithoutOptions<InsertOptimizer>, DraftStage::kMeaning},
-    Pass{"InsertCheckpoint", InsertCheckpoint, DraftStage::kMeaning},
-    Pass{"InsertOffload", WithoutOptions<InsertOffload>, DraftStage::kReachable},
-    Pass{"InsertLifetimes", WithoutOptions<InsertLifetimes>, DraftStage::kLifetimes},
-    Pass{"AssignEvents", WithoutOptions<AssignEvents>, DraftStage::kEvents},
-    Pass{"PlaceArenas", WithoutOptions<PlaceArenas>, DraftStage::kPlaced},
+    Pass{"BuildCompute", WithOptions<BuildCompute>, DraftStage::kMeaning},
+    Pass{"InsertRecompute", OnProgram<InsertRecompute>, DraftStage::kMeaning},
+    Pass{"InsertUnshard", OnProgram<InsertUnshard>, DraftStage::kMeaning},
+    Pass{"InsertStates", OnProgram<InsertStates>, DraftStage::kMeaning},
+    Pass{"InsertReduction", OnProgram<InsertReduction>, DraftStage::kMeaning},
+    Pass{"InsertOptimizer", OnProgram<InsertOptimizer>, DraftStage::kMeaning},
+    Pass{"InsertCheckpoint", WithOptions<InsertCheckpoint>, DraftStage::kMeaning},
+    Pass{"InsertOffload", OnProgram<InsertOffload>, DraftStage::kReachable},
+    Pass{"InsertLifetimes", OnProgram<InsertLifetimes>, DraftStage::kLifetimes},
+    Pass{"AssignEvents",
+         [](Program p, const PassInput& in) { return AssignEvents(std::move(p), in.extent); },
+         DraftStage::kEvents},
+    Pass{"PlaceArenas",
+         [](Program p, const PassInput& in) { return PlaceArenas(std::move(p), in.places); },
+         DraftStage::kPlaced},
+};
+
+// Every pass runs through this, whoever lowers.
+struct PassRunner {
+  PassInput input;
+  std::span<const std::string_view> only = {};  // names of those to run; empty: all
+  std::string_view until = {};                  // the last to run; empty: all
+  // CheckDraft after each: throws CheckFailure that names the pass which left a violation.
+  bool verify = false;
+  std::array<double, kPasses.size()>* seconds = nullptr;  // what each took is added to it
+
+  Program Run(Program program) const;
 };
 
 }  // namespace zeroplan

@@ -56,12 +56,9 @@ std::array<Transients, kSpaces> FindTransients(const Program& p,
 
 }  // namespace
 
-Program PlaceArenas(Program p) {
-  PlacementCache cache;
-  return PlaceArenas(std::move(p), cache);
-}
-
-Program PlaceArenas(Program p, PlacementCache& cache) {
+Program PlaceArenas(Program p, PlacementCache* cache) {
+  PlacementCache own;
+  if (cache == nullptr) cache = &own;
   std::array<uint64_t, kSpaces> persistent_live{}, base{};
   for (Buffer& buffer : p.buffers) {
     if (!buffer.persistent || buffer.bytes == 0) continue;
@@ -81,7 +78,7 @@ Program PlaceArenas(Program p, PlacementCache& cache) {
     for (size_t space = 0; space < kSpaces; ++space) {
       Transients& t = transients[space];
       if (t.buffers.empty()) continue;
-      const Places& places = cache.Of(std::move(t.lifetimes), ArenaAlignment(space));
+      const Places& places = cache->Of(std::move(t.lifetimes), ArenaAlignment(space));
       for (size_t i = 0; i < t.buffers.size(); ++i) {
         p.buffers[t.buffers[i]].offset = base[space] + places.offsets[i];
       }

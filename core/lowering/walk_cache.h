@@ -63,7 +63,4 @@ struct WalkCache {
 Program LowerToWalk(const ModelSpec& model, std::shared_ptr<const std::vector<ParamTensor>> tensors,
                     const TrainSetup& setup, const LowerOptions& options, WalkCache& cache);
 
-// BuildCompute (passes.h) of kTrain, without evaluation.
-Program BuildStepCompute(Program program, const LowerOptions& options);
-
 }  // namespace zeroplan

@@ -74,7 +74,7 @@ void Engine::Load(const StateSource& source, bool with_optimizer, const StepStat
     rank.Drain();
     if (state != nullptr) rank.host_state() = *state;
     rank.host_state().spike_factor = static_cast<float>(options_.spike_factor);
-    rank.BindCheckpoint({&source, with_optimizer, nullptr, false});
+    rank.BindCheckpoint({.source = &source, .with_optimizer = with_optimizer});
     rank.Complete(Section::kLoad);
     rank.BindCheckpoint({});
   });
@@ -85,7 +85,7 @@ void Engine::Save(std::span<StateSink* const> sinks) {
                  sinks.size(), local_rank_count());
   ranks_->OnEvery([&](RankRunner& rank, int index) {
     rank.Drain();
-    rank.BindCheckpoint({nullptr, true, sinks[static_cast<size_t>(index)], false});
+    rank.BindCheckpoint({.sink = sinks[static_cast<size_t>(index)]});
     rank.Complete(Section::kSave);
     rank.BindCheckpoint({});
   });
@@ -95,7 +95,7 @@ void Engine::SaveToCopy() {
   ZEROPLAN_CHECK(SavesFromCopy(program_), "the program has no copy to save from");
   ranks_->OnEvery([&](RankRunner& rank, int) {
     rank.Drain();
-    rank.BindCheckpoint({nullptr, true, nullptr, true});
+    rank.BindCheckpoint({.later = true});
     rank.Complete(Section::kSave);
     rank.BindCheckpoint({});
   });

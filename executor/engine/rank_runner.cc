@@ -45,7 +45,7 @@ void RankRunner::WriteSaveCopy(StateSink& sink) const {
     ZEROPLAN_CHECK(IsSaveCopy(buffer), "{} is no copy to save from", BufferName(buffer));
     std::byte* begin = bases()[static_cast<size_t>(buffer.space)] + buffer.offset +
                        io->host.begin(program_.axes().Of(rank_));
-    RunCheckpointIo(program_, *io, rank_, {nullptr, true, &sink, false},
+    RunCheckpointIo(program_, *io, rank_, {.sink = &sink},
                     {reinterpret_cast<float*>(begin), io->count});
   }
 }

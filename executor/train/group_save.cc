@@ -133,7 +133,7 @@ std::string WriteShardFiles(const GroupSave& save, const fs::path& staging,
   std::vector<StateSink*> sinks;
   for (int i = 0; i < save.local_rank_count; ++i) {
     const int rank = save.first_local_rank + i;
-    if (rank < static_cast<int>(save.layout->world_size)) {
+    if (rank < static_cast<int>(save.layout->shards)) {
       shards.push_back(std::make_unique<ShardWriter>(staging, *save.layout, rank, save.hook));
       sinks.push_back(&patient.emplace_back(*shards.back()));
     } else {

@@ -1,5 +1,5 @@
-// Two axes: four ranks, of which two hold a unit's shards between them, and two each the same shard.
-// Whoever reads a program agrees on which ranks a collective runs over.
+// Two axes: four ranks, of which two hold a unit's shards between them, and two each the same
+// shard. Whoever reads a program agrees on which ranks a collective runs over.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -24,8 +24,8 @@ namespace {
 constexpr int kRanks = 4;
 
 // A micro-step takes each rank's gradient from its batch, sums the shards of it over the shard axis
-// and these over the replicas, adds them to the rank's shard of the parameter, and gathers that over
-// the shard axis. A copy of the rank's part of what was gathered is where its coordinate says.
+// and these over the replicas, adds them to the rank's shard of the parameter, and gathers that
+// over the shard axis. A copy of the rank's part of what was gathered is where its coordinate says.
 struct TwoAxes {
   explicit TwoAxes(int64_t elements) : b(kRanks) {
     Program& p = b.program;
@@ -56,8 +56,8 @@ struct TwoAxes {
                   copied = b.Event(), written = b.Event();
 
     b.In(Section::kInit).On(Stream::kCompute);
-    for (const BufferId id : {p.state_buffer, p.state_host_buffer, p.tokens_host_buffer, shard, sum,
-                              own}) {
+    for (const BufferId id :
+         {p.state_buffer, p.state_host_buffer, p.tokens_host_buffer, shard, sum, own}) {
       b.Make(id);
     }
     b.Fill(shard);
@@ -66,7 +66,8 @@ struct TwoAxes {
     b.Move({p.tokens_host_buffer, 0, bytes, 0}, b.All(grad)).Record(filled);
     b.On(Stream::kReduce).Wait(filled);
     b.Collect(CollectiveKind::kReduceScatter, {b.All(grad), b.All(sum)}, RankAxis::kShard);
-    b.Collect(CollectiveKind::kAllReduce, {b.All(sum), b.All(sum)}, RankAxis::kReplica).Record(summed);
+    b.Collect(CollectiveKind::kAllReduce, {b.All(sum), b.All(sum)}, RankAxis::kReplica)
+        .Record(summed);
     b.On(Stream::kCompute).Wait(summed);
     b.Launch(KernelId::kConvert, {elements / 2}, {b.All(sum), b.All(shard)}, kAccumulate);
     b.Record(added).On(Stream::kGather).Wait(added);
@@ -105,8 +106,8 @@ TEST_CASE("two axes: Verify follows each, and misses the one that is left out") 
 TEST_CASE("two axes: texts say which, communicators belong to them") {
   const TwoAxes two(256);
   const std::string text = FormatSection(two.b.program, Section::kMicroStep);
-  CHECK(text.find("reduce_scatter f32 over shard ") != std::string::npos);
-  CHECK(text.find("all_reduce f32 over replica ") != std::string::npos);
+  CHECK(text.find("reduce_scatter fp32 over shard ") != std::string::npos);
+  CHECK(text.find("all_reduce fp32 over replica ") != std::string::npos);
   CHECK(text.find("+0:512@shard*512") != std::string::npos);
   const std::vector<CommunicatorKey> wanted = {{RankAxis::kShard, Stream::kGather},
                                                {RankAxis::kShard, Stream::kReduce},

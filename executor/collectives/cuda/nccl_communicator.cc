@@ -11,7 +11,7 @@
 #include "core/base/log.h"
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_check.h"
-#include "executor/engine/cuda/patience.h"
+#include "executor/device/cuda/patience.h"
 
 namespace zeroplan {
 namespace {

@@ -10,8 +10,8 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/program/step_order.h"
+#include "executor/device/cuda/patience.h"
 #include "executor/engine/cuda/arena_pattern.h"
-#include "executor/engine/cuda/patience.h"
 #include "machine/detect.h"
 
 namespace zeroplan {

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "executor/collectives/barrier.h"
-#include "executor/engine/cuda/patience.h"
+#include "executor/device/cuda/patience.h"
 #include "executor/kernels/copy_bytes.h"
 
 namespace zeroplan {

@@ -52,7 +52,7 @@ Passes RunUpTo(const Golden& golden) {
                    golden.setup, golden.options);
   for (const Pass& pass : kPasses) {
     passes.before = passes.after;
-    passes.after = pass.run(std::move(passes.after), golden.options);
+    passes.after = pass.run(std::move(passes.after), {golden.options});
     if (pass.name == golden.pass) return passes;
   }
   FAIL("no pass " << golden.pass);

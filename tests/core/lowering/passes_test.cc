@@ -3,11 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+#include "core/program/fingerprint.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/paths.h"
 
@@ -19,14 +22,8 @@ void CheckEveryPass(const std::vector<testing::Cell>& cells, const LowerOptions&
   const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
   for (const testing::Cell& cell : cells) {
     CAPTURE(cell.name);
-    Program program = EmptyProgram(model, tensors, cell.setup, options);
-    for (const Pass& pass : kPasses) {
-      program = pass.run(std::move(program), options);
-      const std::vector<Violation> found = CheckDraft(program, pass.leaves, 1);
-      if (found.empty()) continue;
-      FAIL(pass.name << ": " << found[0].rule << " in " << SectionName(found[0].section) << ":\n"
-                     << found[0].message);
-    }
+    const PassRunner verified{.input = {options}, .verify = true};
+    REQUIRE_NOTHROW(verified.Run(EmptyProgram(model, tensors, cell.setup, options)));
   }
 }
 
@@ -72,6 +69,31 @@ TEST_CASE("every pass leaves a sound program for generation") {
     options.keep_keys_values = keep;
     CheckEveryPass({{"generate", testing::BaseSetup(0, 1, Dtype::kF32, 1, kNoRecompute)}}, options);
   }
+}
+
+TEST_CASE("the runner times passes, stops after one, leaves some out and names a faulty one") {
+  const ModelSpec model = testing::TinyModel();
+  const auto tensors = std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model));
+  const TrainSetup setup = testing::BaseSetup(2, 2, Dtype::kBF16, 1, kNoRecompute);
+  const LowerOptions options;
+  const Program empty = EmptyProgram(model, tensors, setup, options);
+  std::array<double, kPasses.size()> seconds{};
+  const Program whole = PassRunner{.input = {options}, .seconds = &seconds}.Run(empty);
+  CHECK(Fingerprint(whole) == Fingerprint(Lower(model, setup)));
+  for (const double taken : seconds) CHECK(taken > 0);
+
+  const Program computed = PassRunner{.input = {options}, .until = "BuildCompute"}.Run(empty);
+  CHECK(computed.section(Section::kOptimizerStep).empty());
+  constexpr std::array<std::string_view, 2> kTwo = {"BuildCompute", "InsertLifetimes"};
+  const Program placeless = PassRunner{.input = {options}, .only = kTwo}.Run(empty);
+  CHECK(placeless.section(Section::kInit).size() > 0);
+  CHECK(placeless.event_count == 0);
+
+  Program faulty = empty;
+  faulty.layout.units[0].elements += 1;
+  CHECK_THROWS_WITH_AS(
+      (PassRunner{.input = {options}, .until = "BuildCompute", .verify = true}.Run(faulty)),
+      doctest::Contains("pass BuildCompute leaves shard_cover"), CheckFailure);
 }
 
 TEST_CASE("docs/architecture.md lists the passes in order") {

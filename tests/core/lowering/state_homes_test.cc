@@ -15,13 +15,10 @@ namespace {
 
 Program WithStates(const TrainSetup& setup) {
   const ModelSpec model = testing::TinyModel(1);
-  Program program = EmptyProgram(
-      model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)), setup, {});
-  for (const Pass& pass : kPasses) {
-    program = pass.run(std::move(program), {});
-    if (pass.name == "InsertStates") break;
-  }
-  return program;
+  const LowerOptions options;
+  return PassRunner{.input = {options}, .until = "InsertStates"}.Run(
+      EmptyProgram(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
+                   setup, options));
 }
 
 TrainSetup Offloaded(int stage, testing::Offload offload) {

@@ -22,14 +22,10 @@ Program DraftAfter(std::string_view last) {
   TrainSetup setup = testing::BaseSetup(2, 2, Dtype::kBF16, 3, kNoRecompute);
   testing::SetOffload(setup, testing::Offload::kRatio);
   const ModelSpec model = testing::TinyModel(2);
-  Program program = EmptyProgram(
-      model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)), setup, {});
-  for (const Pass& pass : kPasses) {
-    program = pass.run(std::move(program), {});
-    if (pass.name == last) return program;
-  }
-  FAIL("no pass " << last);
-  return program;
+  const LowerOptions options;
+  return PassRunner{.input = {options}, .until = last}.Run(
+      EmptyProgram(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
+                   setup, options));
 }
 
 DraftStage StageOf(std::string_view last) {

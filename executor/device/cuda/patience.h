@@ -1,4 +1,4 @@
-// How a thread waits for something near.
+// How a thread waits for its GPU or for other ranks.
 #pragma once
 
 #include <sys/prctl.h>
