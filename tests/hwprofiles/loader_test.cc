@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "tests/temp_dir.h"
 
 namespace zeroplan {
 namespace {
@@ -231,7 +232,8 @@ TEST_CASE("unknown names suggest the known, files load") {
   CHECK_THROWS_WITH_AS(LoadProfile("b300"), doctest::Contains("b300-288gb-sxm, dgx-b300"), Error);
   CHECK_THROWS_WITH_AS(LoadProfile("t5"), doctest::Contains("zeroplan hw list"), Error);
   CHECK_THROWS_WITH_AS(LoadProfile("/nowhere/x.json"), doctest::Contains("/nowhere/x.json"), Error);
-  const std::string file = "/tmp/zeroplan_profile_test.json";
+  const TempDir folder;
+  const std::string file = folder.path("profile.json");
   std::ofstream(file) << ProfileText(std::string(kDefaultProfile));
   CHECK(LoadProfile(file).source == file);
 }
