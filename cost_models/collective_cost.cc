@@ -253,7 +253,8 @@ CollectiveCost CollectiveCost::Over(const RankAxes& axes, RankAxis axis) const {
   group.ranks_ = shape.gpus;
   group.ranks_per_node_ = shape.ranks_per_node();
   group.nodes_ = shape.nodes();
-  group.network_seconds_per_byte_ *= ranks_per_node_ / group.ranks_per_node_;
+  const int groups_on_a_node = ranks_per_node_ / group.ranks_per_node_;
+  group.network_seconds_per_byte_ *= groups_on_a_node;
   return group;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds with clang (every warning an error, no precompiled headers: what a file uses it must include)
 # and runs clang-tidy's checks of .clang-tidy over the sources; too slow for CI. Or runs the checks alone, over
-# files that are named, or over those that differ from a commit: of many such the first 100, and none where
+# files that are named, or over those that differ from a commit: of many such the first 100 (3.6 s of processor
+# time each), and none where
 # this machine has no clang-tidy or no such commit, which is said. Usage: scripts/tidy.sh [FILE... | --since COMMIT]
 set -euo pipefail
 cd "$(dirname "$0")/.."
