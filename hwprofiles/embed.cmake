@@ -15,7 +15,7 @@ endforeach()
 set(embedded_source ${CMAKE_BINARY_DIR}/generated/embedded_profiles.cc)
 file(CONFIGURE OUTPUT ${embedded_source} @ONLY CONTENT [[
 // Written by hwprofiles/embed.cmake.
-#include "hwprofiles/embedded.h"
+#include "hwprofiles/parts.h"
 
 namespace zeroplan {
 namespace {

@@ -5,15 +5,34 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "hwprofiles/profile.h"
-#include "hwprofiles/units.h"
 
 namespace zeroplan {
+
+// What a figure measures.
+enum class Dimension : uint8_t {
+  kBytes,
+  kBytesPerSecond,
+  kFlopsPerSecond,
+  kHertz,
+  kSeconds,
+  kCount,
+  kWatts,
+  kJoules,
+  kRatio  // a share of something, above 0 and up to 1
+};
+
+// What one `unit` is in the dimension's base unit; nothing if the unit does not belong to it.
+std::optional<double> UnitScale(Dimension dimension, std::string_view unit);
+// "B, KB, MB, GB, TB, KiB, MiB, GiB or TiB".
+std::string_view AllowedUnits(Dimension dimension);
 
 // What every profile says under "schema".
 inline constexpr std::string_view kProfileSchema = "zeroplan.hw/1";
@@ -171,6 +190,11 @@ void ForEachField(Profile& profile, Visitor&& visit) {
   if (visit.Section("network", profile.network)) ForEachNetworkField(*profile.network, visit);
   visit.Runtimes("runtime", figure_rules::kRuntime, profile.runtime);
 }
+
+// Cells of a table. Bytes, rates and times past these are no measurements, and overflow what is
+// made of them.
+inline constexpr int64_t kMostWhole = 1'000'000'000;  // of whole numbers, which begin at 1
+inline constexpr double kLeastCell = 1e-9, kMostCell = 1e18;
 
 // What a table's measured columns hold, in which unit people read them, and in which any value
 // survives.

@@ -9,11 +9,12 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/strings.h"
-#include "hwprofiles/field_reader.h"
+#include "core/base/units.h"
+#include "hwprofiles/fields.h"
 #include "hwprofiles/parts.h"
-#include "hwprofiles/sanity.h"
 
 namespace zeroplan {
+
 namespace {
 
 bool LooksLikePath(const std::string& text) {
@@ -55,27 +56,6 @@ std::string ReadFile(const std::string& path) {
 
 }  // namespace
 
-HardwareProfile ParseProfile(std::string_view json, std::string_view source) {
-  FigureReader reader(json, source);
-  const std::string schema = reader.Text("schema");
-  if (schema != kProfileSchema) {
-    reader.Fail("schema", fmt::format("\"{}\" is not allowed; use \"{}\"", schema, kProfileSchema));
-  }
-  HardwareProfile profile;
-  profile.source = source;
-  ReadFields(reader, profile);
-  reader.RefuseUnread();
-  if (const auto problem = FindContradiction(profile)) reader.Fail(problem->key, problem->message);
-  return profile;
-}
-
-NetworkProfile LoadNetwork(const std::string& name) {
-  FigureReader reader(fmt::format(R"({{"network": "{}"}})", name), "built in");
-  NetworkProfile network;
-  ReadFields(reader, network);
-  return network;
-}
-
 std::vector<std::string> NetworkNames() { return EmbeddedNames("networks"); }
 
 std::vector<std::string> ProfileNames() { return EmbeddedNames("profiles"); }
@@ -108,6 +88,76 @@ std::string ProfileText(const std::string& name_or_file) {
     return ComposedText(file, name_or_file);
   }
   return ComposedText(text, name_or_file);
+}
+
+namespace {
+
+constexpr std::string_view kNetworkOption = "@@network";
+constexpr std::string_view kLinkOption = "@@intra_node_bandwidth";
+
+// The count before "x" in "8x400Gb", which is cut off; 1 where there is none.
+int TakeCount(std::string_view& rate) {
+  size_t digits = 0;
+  while (digits < rate.size() && std::isdigit(static_cast<unsigned char>(rate[digits]))) ++digits;
+  if (digits == 0 || digits > 3 || digits + 1 >= rate.size() || rate[digits] != 'x') return 1;
+  const int count = std::stoi(std::string(rate.substr(0, digits)));
+  if (count == 0) return 1;  // the rate that follows is then refused with its "0x"
+  rate.remove_prefix(digits + 1);
+  return count;
+}
+
+Figure FromCommandLine(double bytes_per_second, std::string_view option, const std::string& text) {
+  Figure figure;
+  figure.value = bytes_per_second;
+  figure.written = bytes_per_second / 1e9;
+  figure.unit = "GB/s";
+  figure.source = FigureSource::kDerived;
+  figure.reference = fmt::format("{} {}", option, text);
+  return figure;
+}
+
+void CheckRange(double value, const FigureRule& rule, std::string_view option,
+                const std::string& text) {
+  if (value >= rule.low && value <= rule.high) return;
+  const bool bare = text.find_first_not_of("0123456789.") == std::string::npos;
+  ThrowUsage("{}: {} {}is not physical; use {:g} to {:g} GB/s (1 GB/s is 8 Gb/s), with its unit{}",
+             option, text, bare ? "without a unit is bytes a second, which " : "", rule.low / 1e9,
+             rule.high / 1e9, bare ? fmt::format(", such as {}Gb", text) : "");
+}
+
+}  // namespace
+
+void ApplyNetwork(HardwareProfile& profile, const std::string& text) {
+  const std::vector<std::string> names = NetworkNames();
+  for (const std::string& name : names) {
+    if (name != text) continue;
+    profile.network = LoadNetwork(name);
+    return;
+  }
+  const bool starts_as_rate = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0]));
+  if (!starts_as_rate) {
+    const std::string nearest = NearestName(text, names);
+    ThrowUsage("{}: \"{}\" is no built-in network{}; use {}, or a rate such as 25Gb or 8x400Gb",
+               kNetworkOption, text,
+               nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest),
+               fmt::join(names, ", "));
+  }
+  std::string_view rate = text;
+  const int adapters = TakeCount(rate);
+  const double bandwidth = adapters * ParseBandwidth(rate, kNetworkOption);
+  CheckRange(bandwidth, figure_rules::kNetworkBandwidth, kNetworkOption, text);
+  NetworkProfile network;
+  network.name = text;
+  network.bandwidth_per_node = FromCommandLine(bandwidth, kNetworkOption, text);
+  network.latency = profile.network ? profile.network->latency : LoadNetwork("eth-10").latency;
+  profile.network = std::move(network);
+}
+
+void ApplyGpuLink(HardwareProfile& profile, const std::string& text) {
+  const double bandwidth = ParseBandwidth(text, kLinkOption);
+  CheckRange(bandwidth, figure_rules::kLink, kLinkOption, text);
+  profile.node.gpu_link = FromCommandLine(bandwidth, kLinkOption, text);
+  profile.node.collectives.reset();
 }
 
 }  // namespace zeroplan

@@ -5,7 +5,7 @@
 // loader throws Error(kUsage) that names file, key, value and the fix for: missing or
 // unknown keys, a missing or unknown source, an empty reference, a unit of another dimension,
 // values outside what physics and today's hardware allow, sparse peaks, and figures that contradict
-// each other; measured tables (field_reader.h) likewise.
+// each other; measured tables (read_profile.cc) likewise.
 #pragma once
 
 #include <string>
@@ -31,5 +31,16 @@ std::vector<std::string> ProfileNames();
 // as the same profile. A built-in part's name ("rtx4090" as a GPU, "ib-400") gives that part; where
 // a machine has the same name, the machine.
 std::string ProfileText(const std::string& name_or_file);
+
+// --network: a built-in network ("eth-25", "ib-8x400") or what one node sends over all its adapters
+// in each direction ("25Gb", "100Gb/s", "8x400Gb", "12.5GB/s"). A rate keeps the latency of the
+// profile's network; without one, it takes that of "eth-10" (TCP), the slower assumption. Throws
+// Error(kUsage).
+void ApplyNetwork(HardwareProfile& profile, const std::string& text);
+
+// --intra-node-bandwidth: what one GPU sends to the others of its node, each direction ("300GB/s",
+// "200Gb/s"). Replaces gpu_link and drops the profile's measured collectives: they were measured
+// over another link and would hide the new one. What overlap costs stays. Throws Error(kUsage).
+void ApplyGpuLink(HardwareProfile& profile, const std::string& text);
 
 }  // namespace zeroplan

@@ -8,8 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/strings.h"
-#include "hwprofiles/embedded.h"
-#include "hwprofiles/units.h"
+#include "hwprofiles/fields.h"
 
 namespace zeroplan {
 namespace {

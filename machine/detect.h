@@ -20,7 +20,7 @@ struct DetectedGpu {
 struct DetectedHost {
   double memory_bytes = 0;     // 0: not known
   int cores = 0;               // that this process may use; 0: not known
-  double triad_bandwidth = 0;  // bytes/s, measured (host_bandwidth.h); 0: not measured
+  double triad_bandwidth = 0;  // bytes/s, measured (host_speed.h); 0: not measured
 };
 
 // The NVIDIA GPUs that a CUDA process would see here (CUDA_VISIBLE_DEVICES by index is honoured),
@@ -47,5 +47,37 @@ struct DetectedMachine {
 // host. Host memory, cores and memory bandwidth are those of `host` where known. REQUIRES: gpus is
 // not empty.
 DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const DetectedHost& host);
+
+// The profile that 'zeroplan hw measure' kept of this machine, so that plan, estimate and train
+// find it by themselves.
+
+// What must be the same for a measurement to hold.
+struct MachineIdentity {
+  std::vector<DetectedGpu> gpus;
+  std::string driver;  // "" if not known
+  int cores = 0;
+
+  bool operator==(const MachineIdentity&) const = default;
+};
+// Identity of this machine with these GPUs.
+MachineIdentity IdentityOf(std::vector<DetectedGpu> gpus);
+
+// Where the profile of that many GPUs of this host is kept, in CacheFolder (core/base/files.h); ""
+// if nothing is. One file a host and number of GPUs: homes are shared between hosts.
+std::string KeptProfileFile(size_t gpus);
+
+// Writes the file, whole or not at all. `profile`: the profile's text; `when`: the day. Throws
+// Error(kRuntime) naming the file if that fails.
+void KeepProfile(const std::string& file, const MachineIdentity& machine,
+                 const std::string& profile, const std::string& when);
+
+struct KeptProfile {
+  std::optional<HardwareProfile> profile;  // its source is the file
+  std::string when;
+  std::string note;  // why a file that is there is not used, and the fix; else ""
+};
+// What `file` holds, if it was measured on this very machine. Never throws: a damaged file is a
+// note.
+KeptProfile ReadKeptProfile(const std::string& file, const MachineIdentity& machine);
 
 }  // namespace zeroplan

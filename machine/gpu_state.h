@@ -1,13 +1,90 @@
-// How the NVIDIA GPUs of this machine are set up and used now, as the driver's management library
-// says it: what 'zeroplan doctor' looks at. Names and memory for planning are detect.h's.
+// The NVIDIA GPUs of this machine and their libraries: how they are set up and used now, as the
+// driver's management library says it, what 'zeroplan doctor' looks at. Names and memory for
+// planning are detect.h's.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace zeroplan {
+
+// The CUDA libraries that a build of the executor was built with, and those that it finds: plain
+// numbers, for programs that load none of them.
+
+// Versions are numbers as the libraries give them: CUDA 13000, NCCL 22803, cuDNN 91400.
+struct LibraryFacts {
+  std::string version;        // zeroplan's
+  bool cuda = false;          // built with CUDA; without it the rest is empty
+  std::string architectures;  // that kernels were compiled for: "80-real,90-real"
+  int runtime = 0;            // of CUDA, linked in
+  int driver = 0;             // the newest CUDA that the driver takes; 0: no driver
+  int gpus = 0;               // that CUDA can use here
+  int failure = 0;            // CUDA's error code where it can use none
+  std::string why;            // and what it says
+  int nccl = 0, nccl_at_build = 0;
+  int cudnn = 0, cudnn_at_build = 0;  // 0: not found, not built with
+  std::string why_no_cudnn;
+};
+
+// "13.0" of 13000.
+std::string CudaVersionText(int version);
+// "2.28.3" of NCCL's 22803, "9.14.0" of cuDNN's 91400; cuBLASLt counts so too.
+std::string LibraryVersionText(int version);
+
+// Whether the user wants no detection: ZEROPLAN_NO_DETECT=1.
+bool DetectionIsOff();
+
+// Indices that CUDA_VISIBLE_DEVICES leaves, in its order; nothing if it is not set or names devices
+// by something else than an index.
+std::optional<std::vector<unsigned>> VisibleDevices();
+
+// NVML, the driver's management library, loaded at run time: planning needs no CUDA to build or
+// run. Whoever calls a function of it declares it; NVML's ABI keeps declarations stable.
+class ManagementLibrary {
+ public:
+  static constexpr int kSuccess = 0;
+
+  // Loads and initialises it; not ready() without a driver.
+  ManagementLibrary() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
+    const auto init = Find<int (*)()>("nvmlInit_v2");
+    shutdown_ = Find<int (*)()>("nvmlShutdown");
+    if (init != nullptr && shutdown_ != nullptr) status_ = init();
+  }
+  ~ManagementLibrary() {
+    if (ready()) shutdown_();
+  }
+  ManagementLibrary(const ManagementLibrary&) = delete;
+  ManagementLibrary& operator=(const ManagementLibrary&) = delete;
+
+  bool ready() const { return status_ == kSuccess; }
+  // Whether the library is there at all: the driver is installed.
+  bool found() const { return library_ != nullptr; }
+  // Why it is not ready, in its own words; "" where it does not say.
+  std::string WhyNotReady() const {
+    const auto say = Find<const char* (*)(int)>("nvmlErrorString");
+    return found() && !ready() && say != nullptr && status_ != kNotAsked ? say(status_) : "";
+  }
+  // Null if the library lacks it.
+  template <typename Function>
+  Function Find(const char* name) const {
+    if (!library_) return nullptr;
+    return reinterpret_cast<Function>(dlsym(library_.get(), name));
+  }
+
+ private:
+  static constexpr int kNotAsked = -1;
+  struct Close {
+    void operator()(void* library) const { dlclose(library); }
+  };
+  std::unique_ptr<void, Close> library_;
+  int (*shutdown_)() = nullptr;
+  int status_ = kNotAsked;
+};
 
 struct GpuProcess {
   unsigned pid = 0;

@@ -9,10 +9,8 @@
 #include <string_view>
 #include <thread>
 
-#include "machine/control_group.h"
-#include "machine/management_library.h"
-#include "machine/memory_info.h"
-#include "machine/visible_gpus.h"
+#include "machine/gpu_state.h"
+#include "machine/host_state.h"
 
 namespace zeroplan {
 namespace {

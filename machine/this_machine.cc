@@ -8,8 +8,7 @@
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
-#include "machine/host_bandwidth.h"
-#include "machine/kept_profile.h"
+#include "machine/host_speed.h"
 
 namespace zeroplan {
 namespace {

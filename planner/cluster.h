@@ -18,7 +18,7 @@ inline constexpr int kProfiledCommunicators = 2;
 struct Cluster {
   std::string hardware;  // name of the profile
   std::string gpu_name;
-  // The options --network and --intra-node-bandwidth as they were given (hwprofiles/overrides.h);
+  // The options --network and --intra-node-bandwidth as they were given (hwprofiles/loader.h);
   // empty: the links are the profile's.
   std::string network, intra_node_bandwidth;
   int gpus = 1;

@@ -5,7 +5,6 @@
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/overrides.h"
 
 namespace zeroplan {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/doctor/checks.h"
 #include "cli/executor_commands.h"
 #include "core/base/version.h"
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 namespace {

@@ -18,7 +18,6 @@
 #include "core/base/strings.h"
 #include "core/base/units.h"
 #include "machine/detect.h"
-#include "machine/kept_profile.h"
 
 namespace zeroplan {
 namespace {

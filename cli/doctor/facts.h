@@ -6,10 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "machine/disk_speed.h"
 #include "machine/gpu_state.h"
+#include "machine/host_speed.h"
 #include "machine/host_state.h"
-#include "machine/library_facts.h"
 
 namespace zeroplan {
 

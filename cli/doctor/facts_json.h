@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/doctor/facts.h"
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 

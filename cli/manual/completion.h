@@ -1,5 +1,6 @@
 // Completions for shells, written from what commands take. Scripts stand alone: they name every
-// command, option and known value, and do not call zeroplan.
+// command, option and known value, and do not call zeroplan, whose commands that run something are
+// in a program that loads CUDA's libraries first.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,5 @@ namespace zeroplan {
 enum class Shell : uint8_t { kBash, kZsh, kFish };
 
 std::string Completion(const CommandDescription& program, Shell shell);
-
-// One for each shell.
-std::string BashCompletion(const CommandDescription& program);
-std::string ZshCompletion(const CommandDescription& program);
-std::string FishCompletion(const CommandDescription& program);
 
 }  // namespace zeroplan

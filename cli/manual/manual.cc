@@ -68,19 +68,6 @@ void RunManual(const CommandDescription& program, const ManualCommand& manual) {
 
 }  // namespace
 
-std::string Completion(const CommandDescription& program, Shell shell) {
-  switch (shell) {
-    case Shell::kBash:
-      return BashCompletion(program);
-    case Shell::kZsh:
-      return ZshCompletion(program);
-    case Shell::kFish:
-      return FishCompletion(program);
-  }
-  ZEROPLAN_CHECK(false, "shell {}", static_cast<int>(shell));
-  return "";
-}
-
 void RegisterManual(Command& app) {
   Command completion =
       app.Add(kCompletionCommand, "Completions for a shell, to source or to install");

@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "planner/request/parse.h"
 #include "text/documents/tokenize_files.h"
-#include "text/files/files_below.h"
+#include "text/files/byte_source.h"
 #include "text/files/token_file.h"
 #include "text/tokenizer/tokenizer.h"
 

@@ -13,7 +13,7 @@
 #include "core/base/dtype.h"
 #include "hwprofiles/profile.h"
 #include "machine/detect.h"
-#include "machine/disk_speed.h"
+#include "machine/host_speed.h"
 
 namespace zeroplan {
 

@@ -1,7 +1,7 @@
 // The CUDA libraries of this build and this machine.
 #pragma once
 
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 

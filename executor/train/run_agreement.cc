@@ -19,7 +19,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 #ifdef ZEROPLAN_WITH_CUDA
 #endif

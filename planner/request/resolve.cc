@@ -12,7 +12,6 @@
 #include "core/program/attention_path.h"
 #include "core/program/bucket_sizes.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/overrides.h"
 #include "hwprofiles/sanity.h"
 #include "planner/footprint.h"
 #include "planner/request/parse.h"

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "hwprofiles/fields.h"
-#include "hwprofiles/figure_reader.h"
 #include "hwprofiles/parts.h"
-#include "hwprofiles/units.h"
 #include "planner/schemas/schema_json.h"
 #include "planner/schemas/schemas.h"
 

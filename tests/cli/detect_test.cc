@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "hwprofiles/loader.h"
-#include "machine/kept_profile.h"
 #include "tests/cli/run_binary.h"
 #include "tests/paths.h"
 

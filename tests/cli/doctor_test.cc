@@ -16,7 +16,7 @@
 #include "core/base/units.h"
 #include "core/base/version.h"
 #include "hwprofiles/loader.h"
-#include "machine/kept_profile.h"
+#include "machine/detect.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"
 #include "tests/paths.h"

@@ -146,8 +146,8 @@ TEST_CASE("manual: text stays what it is") {
   CHECK(Has(page, "\\&.TH is no request, \\(aqnor\\(aq this; C:\\enew \\-x \\(ti/a \\(gab\\(ga\n"));
   // In each shell's own quotes.
   program.options[0].help = "it's a \\ $(touch x) [1]: two";
-  CHECK(Has(ZshCompletion(program), R"('--odd:it'\''s a \ $(touch x) [1]: two')"));
-  CHECK(Has(FishCompletion(program), R"(-d 'it\'s a \\ $(touch x) [1]: two')"));
+  CHECK(Has(Completion(program, Shell::kZsh), R"('--odd:it'\''s a \ $(touch x) [1]: two')"));
+  CHECK(Has(Completion(program, Shell::kFish), R"(-d 'it\'s a \\ $(touch x) [1]: two')"));
 }
 
 TEST_CASE("completion: what is offered for a value is read off its type") {

@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "hwprofiles/loader.h"
-#include "machine/kept_profile.h"
+#include "machine/detect.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
 

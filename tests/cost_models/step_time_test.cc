@@ -10,7 +10,6 @@
 #include "core/lowering/lower.h"
 #include "core/program/step_order.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/overrides.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/cost_models/plain_profile.h"
 

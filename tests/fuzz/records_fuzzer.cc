@@ -7,7 +7,6 @@
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
 #include "text/documents/document_source.h"
-#include "text/documents/records.h"
 
 namespace zeroplan {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "core/families/llama/llama.h"
 #include "hwprofiles/loader.h"
-#include "hwprofiles/overrides.h"
 #include "planner/advice/advice.h"
 #include "planner/estimate/choices.h"
 #include "planner/search/bounds.h"

@@ -18,7 +18,7 @@
 #include "core/base/log.h"
 #include "text/documents/document_source.h"
 #include "text/documents/tokenize_files.h"
-#include "text/files/files_below.h"
+#include "text/files/byte_source.h"
 #include "text/files/mapped_file.h"
 #include "text/files/token_dataset.h"
 #include "text/files/token_file.h"
@@ -142,7 +142,7 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
     if (has_tokenizer && has_tokens) CheckDataOrigin(data, model_folder);
     if (!choices.text_field.empty() || choices.train_on_all) {
       ThrowUsage("{}: there are no records to be turned into tokens here, {}; leave it out",
-                 choices.train_on_all ? "--train-on" : "--text-field",
+                 choices.train_on_all ? "@@train_on" : "@@text_field",
                  has_tokens ? "these are tokens already" : "the model has bytes as tokens");
     }
     for (const fs::path& file : files) {
@@ -155,10 +155,10 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
   }
 
   const auto by_hand = [&](const char* more) {
-    return fmt::format("zeroplan data tokenize {} --tokenizer {}{}{}{} -o tokens.bin",
+    return fmt::format("zeroplan data tokenize {} @@tokenizer {}{}{}{} -o tokens.bin",
                        fmt::join(as_it_is, " "), model_folder.string(),
-                       choices.text_field.empty() ? "" : " --text-field " + choices.text_field,
-                       choices.train_on_all ? " --train-on all" : "", more);
+                       choices.text_field.empty() ? "" : " @@text_field " + choices.text_field,
+                       choices.train_on_all ? " @@train_on all" : "", more);
   };
   const Tokenizer tokenizer = Tokenizer::FromFile(tokenizer_file);
   const std::optional<int32_t> end_of_text = EndOfText(model_folder, tokenizer);
@@ -184,7 +184,7 @@ std::vector<std::string> DataForModel(std::span<const std::string> data,
       ThrowUsage(
           "{}: no tokenizer_config.json there names an eos_token, which ends each text; make a "
           "token file that says it, and train with that: {}",
-          model_folder.string(), by_hand(" --end-of-text TOKEN"));
+          model_folder.string(), by_hand(" @@end_of_text TOKEN"));
     };
     const TokenizedFiles done = TokenizeFiles(tokenizer, data, options, output);
     if (NameOf(facts) != name) {

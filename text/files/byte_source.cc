@@ -15,6 +15,7 @@
 #include "core/base/files.h"
 
 namespace zeroplan {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -186,6 +187,72 @@ std::unique_ptr<ByteSource> ByteSource::Open(const fs::path& path) {
       break;
   }
   return std::make_unique<PlainSource>(path);
+}
+
+namespace {
+
+constexpr size_t kLineBlockBytes = size_t{1} << 20;
+constexpr size_t kMostBytes = size_t{1} << 30;
+
+}  // namespace
+
+LineReader::LineReader(const std::filesystem::path& path)
+    : path_(path), bytes_(ByteSource::Open(path)), block_(kLineBlockBytes) {}
+
+bool LineReader::Next(std::string* line) {
+  line->clear();
+  ++number_;
+  for (bool any = false;;) {
+    if (rest_.empty()) {
+      rest_ = {block_.data(), bytes_->Read(block_)};
+      if (rest_.empty()) return any;
+    }
+    any = true;
+    const size_t end = rest_.find('\n');
+    line->append(rest_.substr(0, end));
+    if (line->size() > kMostBytes) {
+      ThrowUsage("{}:{}: a line of more than 1 GiB; a record is one line", path_.string(), number_);
+    }
+    if (end != std::string_view::npos) {
+      rest_.remove_prefix(end + 1);
+      break;
+    }
+    rest_ = {};
+  }
+  if (line->ends_with('\r')) line->pop_back();
+  return true;
+}
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> FilesBelow(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  auto entry = fs::recursive_directory_iterator(folder, error);
+  while (!error && entry != fs::recursive_directory_iterator()) {
+    std::error_code gone;  // a dangling link is no file
+    if (entry->is_regular_file(gone)) files.push_back(entry->path());
+    entry.increment(error);
+  }
+  if (error) ThrowUsage("{}: cannot list the folder: {}", folder.string(), error.message());
+  if (files.empty()) ThrowUsage("{}: the folder holds no files", folder.string());
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return files;
+}
+
+std::vector<fs::path> DataFiles(std::span<const std::string> paths) {
+  std::vector<fs::path> files;
+  for (const std::string& path : paths) {
+    std::error_code ignored;
+    if (fs::is_directory(path, ignored)) {
+      const std::vector<fs::path> below = FilesBelow(path);
+      files.insert(files.end(), below.begin(), below.end());
+    } else {
+      files.emplace_back(path);
+    }
+  }
+  return files;
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
-// The bytes of a file, one block after the other, decompressed where its name says that it is
-// compressed.
+// Files of data: which there are, their bytes, one block after the other, decompressed where the
+// name says that they are compressed, and their lines.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,9 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace zeroplan {
 
@@ -28,5 +31,34 @@ class ByteSource {
   virtual uint64_t position() const = 0;
   virtual uint64_t size() const = 0;
 };
+
+// Lines of a file, compressed or not, one after the other.
+class LineReader {
+ public:
+  // Throws as ByteSource::Open.
+  explicit LineReader(const std::filesystem::path& path);
+
+  // The next line, without what ends it ("\n" or "\r\n"); false: there is none. Throws as
+  // ByteSource::Read, and Error(kUsage) naming file and line for one longer than 1 GiB.
+  bool Next(std::string* line);
+  // Number of the line that Next returned; the first is 1.
+  int64_t number() const { return number_; }
+  uint64_t position() const { return bytes_->position(); }
+
+ private:
+  std::filesystem::path path_;
+  std::unique_ptr<ByteSource> bytes_;
+  std::vector<char> block_;
+  std::string_view rest_;  // of the block
+  int64_t number_ = 0;
+};
+
+// The regular files below `folder`, at any depth, in byte order of their paths. Linked files count,
+// linked folders are not entered: they could lead in circles. Throws Error(kUsage) naming the
+// folder if it cannot be listed or has no files.
+std::vector<std::filesystem::path> FilesBelow(const std::filesystem::path& folder);
+
+// What --data names: files as they are, and those below folders, in this order.
+std::vector<std::filesystem::path> DataFiles(std::span<const std::string> paths);
 
 }  // namespace zeroplan

@@ -7,15 +7,35 @@
 #include <memory>
 #include <span>
 
-#include "text/files/mapped_ranges.h"
-
 namespace zeroplan {
+
+// Which file lies where in memory, for the one who finds out that it no longer does: touching what
+// was cut off a mapped file, or what its disk cannot read, raises SIGBUS.
+//
+// A range of memory that a file is mapped to, while it lives. With the first one the process gets a
+// handler for SIGBUS (unless it has one): in such a range it names the file on stderr and ends the
+// process with exit code 4; elsewhere the signal does what it does by default.
+class MappedRange {
+ public:
+  MappedRange() = default;
+  MappedRange(const std::byte* data, size_t bytes, const std::filesystem::path& path);
+  ~MappedRange();
+  MappedRange(MappedRange&& other) noexcept;
+  MappedRange& operator=(MappedRange&& other) noexcept;
+  MappedRange(const MappedRange&) = delete;
+  MappedRange& operator=(const MappedRange&) = delete;
+
+ private:
+  struct Node;
+  friend struct MappedRanges;
+  Node* node_ = nullptr;
+};
 
 // The bytes of a regular file, read-only. Small files are read into memory: a mapping costs a page
 // and one of the process's 65,530 map slots, which a folder of sources would use up.
 //
 // A mapped file must not shrink while it is open: touching what was cut off ends the process with a
-// message that names the file (mapped_ranges.h).
+// message that names the file (MappedRange).
 class MappedFile {
  public:
   // Throws Error(kUsage) naming the path if it cannot be opened, is no regular file, or cannot be

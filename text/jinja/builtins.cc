@@ -5,7 +5,7 @@
 
 #include "core/base/strings.h"
 #include "text/jinja/lexer.h"
-#include "text/jinja/text_functions.h"
+#include "text/jinja/value.h"
 
 namespace zeroplan::jinja {
 namespace {

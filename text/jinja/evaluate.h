@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "text/jinja/lexer.h"
-#include "text/jinja/syntax.h"
+#include "text/jinja/parser.h"
 #include "text/jinja/value.h"
 
 namespace zeroplan::jinja {

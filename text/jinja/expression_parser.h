@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "text/jinja/lexer.h"
-#include "text/jinja/syntax.h"
+#include "text/jinja/parser.h"
 
 namespace zeroplan::jinja {
 

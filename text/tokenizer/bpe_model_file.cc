@@ -6,7 +6,7 @@
 #include "core/base/json_section.h"
 #include "core/base/strings.h"
 #include "text/tokenizer/bpe_model.h"
-#include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/unicode.h"
 
 namespace zeroplan {
 namespace {

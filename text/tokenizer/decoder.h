@@ -24,7 +24,7 @@ class Decoder {
 
   // Whether `token` stands for a byte that only the bytes around it make a character of.
   bool IsBytePart(const std::string& token) const;
-  // Whether it does nothing but join bytes (byte_level.h).
+  // Whether it does nothing but join bytes (unicode.h).
   bool joins_bytes() const;
 
   // Whether the text of some tokens is sure to be the start of the text of more, but for runs of

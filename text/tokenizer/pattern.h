@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "text/tokenizer/regex.h"
-#include "text/tokenizer/word_scanner.h"
 
 namespace zeroplan {
 

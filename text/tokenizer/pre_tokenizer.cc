@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/base/strings.h"
-#include "text/tokenizer/byte_level.h"
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {

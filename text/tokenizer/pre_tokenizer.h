@@ -86,7 +86,7 @@ class PreTokenizer {
   // file and key.
   static PreTokenizer Read(const JsonNode* node, const std::string& file);
 
-  // Whether pieces end up as spelt bytes (byte_level.h), and that as the last thing.
+  // Whether pieces end up as spelt bytes (unicode.h), and that as the last thing.
   bool ends_in_bytes() const;
   // Whether it asks where the input starts.
   bool asks_for_start() const;

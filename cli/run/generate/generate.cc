@@ -28,7 +28,6 @@
 #include "text/documents/chat_template.h"
 #include "text/documents/tokenize_files.h"
 #include "text/files/token_dataset.h"
-#include "text/tokenizer/stop_tokens.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {

@@ -25,7 +25,7 @@
 #include "executor/process/process_group.h"
 #include "hwprofiles/loader.h"
 #include "machine/detect.h"
-#include "machine/disk_speed.h"
+#include "machine/host_speed.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {

@@ -16,7 +16,7 @@
 #include "executor/measure/measured_profile.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/writer.h"
-#include "machine/kept_profile.h"
+#include "machine/detect.h"
 
 namespace zeroplan {
 namespace {

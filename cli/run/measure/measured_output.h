@@ -23,7 +23,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
                           const MachineMeasurement& measurement, const std::string& name);
 
 // Keeps the profile `text`, measured on the day `when` with these GPUs of this machine, where plan,
-// estimate and train find it (machine/kept_profile.h), and says so; or says why not. A part of a
+// estimate and train find it (machine/detect.h), and says so; or says why not. A part of a
 // measurement is not kept: the rest would be the base's. Nothing without GPUs (detection is off).
 void KeepMeasured(const std::string& text, const std::string& when, std::vector<DetectedGpu> gpus,
                   bool whole);

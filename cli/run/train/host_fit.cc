@@ -11,9 +11,8 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/program/save_copy.h"
-#include "machine/control_group.h"
 #include "machine/detect.h"
-#include "machine/memory_info.h"
+#include "machine/host_state.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 

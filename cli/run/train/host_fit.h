@@ -40,7 +40,7 @@ bool FitsHost(const Program& program, Backend backend, int ranks, const HostRoom
 
 // Memory that this machine can give to a process now: the least of what /proc/meminfo says
 // (MemAvailable; where there is none, all it has), of what the process's control groups leave
-// (machine/control_group.h), and of what the machine or the control group has without
+// (machine/host_state.h), and of what the machine or the control group has without
 // `reserve_bytes` (unset: HostReserveBytes of planner/footprint.h), so that what plan and estimate
 // say fits is what runs.
 HostRoom AvailableHostMemory(const std::optional<uint64_t>& reserve_bytes);

@@ -37,7 +37,7 @@
 #include "planner/runs/run_prediction.h"
 #include "text/documents/document_source.h"
 #include "text/documents/training_data.h"
-#include "text/files/files_below.h"
+#include "text/files/byte_source.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {

@@ -11,7 +11,7 @@
 #include "executor/collectives/cuda/nccl_communicator.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 namespace {

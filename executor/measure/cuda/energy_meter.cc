@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "executor/device/cuda/cuda_handles.h"
-#include "machine/management_library.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 namespace {

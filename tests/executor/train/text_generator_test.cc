@@ -16,7 +16,7 @@
 #include "tests/executor/train/generator_models.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"
-#include "text/tokenizer/stop_tokens.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace zeroplan {
 namespace {

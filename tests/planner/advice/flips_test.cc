@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include "hwprofiles/overrides.h"
+#include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/search_fixture.h"
 

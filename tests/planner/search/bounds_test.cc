@@ -10,7 +10,7 @@
 #include "core/program/bucket_sizes.h"
 #include "cost_models/outside_arenas.h"
 #include "cost_models/step_time.h"
-#include "hwprofiles/overrides.h"
+#include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "tests/core/families/made_up/made_up.h"
 #include "tests/cost_models/plain_profile.h"

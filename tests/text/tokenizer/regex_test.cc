@@ -11,7 +11,6 @@
 #include "tests/has.h"
 #include "text/tokenizer/pattern.h"
 #include "text/tokenizer/unicode.h"
-#include "text/tokenizer/word_scanner.h"
 
 namespace zeroplan {
 namespace {

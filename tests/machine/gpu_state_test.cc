@@ -1,4 +1,4 @@
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 #include <doctest/doctest.h>
 
