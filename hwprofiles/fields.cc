@@ -3,7 +3,6 @@
 #include "core/base/error.h"
 
 namespace zeroplan {
-
 namespace {
 
 // Scale of "", K, M, G, T, P (powers of 1000) or Ki, Mi, Gi, Ti (powers of 1024).
@@ -19,44 +18,38 @@ std::optional<double> PrefixScale(std::string_view prefix, bool binary_allowed) 
   return scale;
 }
 
-std::optional<double> WithSuffix(std::string_view unit, std::string_view suffix, double factor,
-                                 bool binary_allowed) {
-  if (!unit.ends_with(suffix)) return std::nullopt;
-  const auto scale = PrefixScale(unit.substr(0, unit.size() - suffix.size()), binary_allowed);
-  if (!scale) return std::nullopt;
-  return *scale * factor;
-}
+enum class Prefixes : uint8_t { kNone, kDecimal, kAll };
+struct Unit {
+  Dimension dimension;
+  std::string_view name;  // behind its prefix
+  double scale;
+  Prefixes prefixes;
+};
+constexpr Unit kUnits[] = {{Dimension::kBytes, "B", 1, Prefixes::kAll},
+                           {Dimension::kBytesPerSecond, "B/s", 1, Prefixes::kAll},
+                           {Dimension::kBytesPerSecond, "b/s", 1.0 / 8, Prefixes::kDecimal},
+                           {Dimension::kFlopsPerSecond, "FLOP/s", 1, Prefixes::kDecimal},
+                           {Dimension::kHertz, "Hz", 1, Prefixes::kDecimal},
+                           {Dimension::kSeconds, "s", 1, Prefixes::kNone},
+                           {Dimension::kSeconds, "ms", 1e-3, Prefixes::kNone},
+                           {Dimension::kSeconds, "us", 1e-6, Prefixes::kNone},
+                           {Dimension::kSeconds, "ns", 1e-9, Prefixes::kNone},
+                           {Dimension::kWatts, "W", 1, Prefixes::kNone},
+                           {Dimension::kJoules, "J", 1, Prefixes::kNone},
+                           {Dimension::kJoules, "nJ", 1e-9, Prefixes::kNone},
+                           {Dimension::kJoules, "pJ", 1e-12, Prefixes::kNone},
+                           {Dimension::kRatio, "ratio", 1, Prefixes::kNone},
+                           {Dimension::kCount, "count", 1, Prefixes::kNone}};
 
 }  // namespace
 
 std::optional<double> UnitScale(Dimension dimension, std::string_view unit) {
-  switch (dimension) {
-    case Dimension::kBytes:
-      return WithSuffix(unit, "B", 1, true);
-    case Dimension::kBytesPerSecond:
-      if (unit.ends_with("b/s")) return WithSuffix(unit, "b/s", 1.0 / 8, false);
-      return WithSuffix(unit, "B/s", 1, true);
-    case Dimension::kFlopsPerSecond:
-      return WithSuffix(unit, "FLOP/s", 1, false);
-    case Dimension::kHertz:
-      return WithSuffix(unit, "Hz", 1, false);
-    case Dimension::kSeconds:
-      if (unit == "s") return 1.0;
-      if (unit == "ms") return 1e-3;
-      if (unit == "us") return 1e-6;
-      if (unit == "ns") return 1e-9;
-      return std::nullopt;
-    case Dimension::kWatts:
-      return unit == "W" ? std::optional<double>(1.0) : std::nullopt;
-    case Dimension::kJoules:
-      if (unit == "J") return 1.0;
-      if (unit == "nJ") return 1e-9;
-      if (unit == "pJ") return 1e-12;
-      return std::nullopt;
-    case Dimension::kRatio:
-      return unit == "ratio" ? std::optional<double>(1.0) : std::nullopt;
-    case Dimension::kCount:
-      return unit == "count" ? std::optional<double>(1.0) : std::nullopt;
+  for (const Unit& known : kUnits) {
+    if (known.dimension != dimension || !unit.ends_with(known.name)) continue;
+    const std::string_view prefix = unit.substr(0, unit.size() - known.name.size());
+    if (known.prefixes == Prefixes::kNone && !prefix.empty()) continue;
+    const auto scale = PrefixScale(prefix, known.prefixes == Prefixes::kAll);
+    return scale ? std::optional(*scale * known.scale) : std::nullopt;
   }
   return std::nullopt;
 }

@@ -14,7 +14,6 @@
 #include "hwprofiles/parts.h"
 
 namespace zeroplan {
-
 namespace {
 
 bool LooksLikePath(const std::string& text) {

@@ -23,7 +23,6 @@
 #include "machine/host_state.h"
 
 namespace zeroplan {
-
 namespace {
 
 // "NVIDIA A100-SXM4-40GB" and "A100-SXM4-40GB" are the same card under newer and older drivers.

@@ -30,7 +30,6 @@
 #include "machine/host_state.h"
 
 namespace zeroplan {
-
 namespace {
 
 constexpr int kThreads = 4;  // ranks swap at the same time

@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace zeroplan {
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -92,23 +92,13 @@ std::optional<uint64_t> ToWhole(Quantity q, uint64_t factor, bool exact) {
   return static_cast<uint64_t>(value);
 }
 
-// The power of 1000 that a prefix stands for, 0 when it is none of K, M, G, T, P.
-int PrefixSteps(char c) {
-  switch (std::toupper(static_cast<unsigned char>(c))) {
-    case 'K':
-      return 1;
-    case 'M':
-      return 2;
-    case 'G':
-      return 3;
-    case 'T':
-      return 4;
-    case 'P':
-      return 5;
-    default:
-      return 0;
-  }
+// The power of 1000 that a prefix stands for, by its place among `prefixes`; 0 if it is none.
+int PrefixSteps(char c, std::string_view prefixes) {
+  const size_t at = prefixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
+  return at == std::string_view::npos ? 0 : static_cast<int>(at) + 1;
 }
+constexpr std::string_view kCountPrefixes = "KMBT";
+constexpr std::string_view kBytePrefixes = "KMGTP";
 
 constexpr std::string_view kCountHelp =
     "use a positive whole number such as 125000000, 350M, 1.5B or 1e9 (K, M, B, T; at most 2^63 - "
@@ -147,28 +137,8 @@ std::string ThreeDigits(double value) {
 
 uint64_t ParseCount(std::string_view text, std::string_view what) {
   if (std::optional<Quantity> q = SplitQuantity(text)) {
-    int steps = -1;
-    if (q->unit.empty()) {
-      steps = 0;
-    } else if (q->unit.size() == 1) {
-      switch (std::toupper(static_cast<unsigned char>(q->unit[0]))) {
-        case 'K':
-          steps = 1;
-          break;
-        case 'M':
-          steps = 2;
-          break;
-        case 'B':
-          steps = 3;
-          break;
-        case 'T':
-          steps = 4;
-          break;
-        default:
-          break;
-      }
-    }
-    if (steps >= 0) {
+    const int steps = q->unit.size() == 1 ? PrefixSteps(q->unit[0], kCountPrefixes) : 0;
+    if (steps > 0 || q->unit.empty()) {
       q->exponent += 3 * steps;
       if (std::optional<uint64_t> value = ToWhole(*q, 1, /*exact=*/true)) return *value;
     }
@@ -179,7 +149,7 @@ uint64_t ParseCount(std::string_view text, std::string_view what) {
 uint64_t ParseBytes(std::string_view text, std::string_view what) {
   if (std::optional<Quantity> q = SplitQuantity(text)) {
     std::string_view unit = q->unit;
-    const int steps = unit.empty() ? 0 : PrefixSteps(unit[0]);
+    const int steps = unit.empty() ? 0 : PrefixSteps(unit[0], kBytePrefixes);
     if (steps > 0) unit.remove_prefix(1);
     bool known = false, binary = false;
     if (unit.empty() || ((unit == "B" || unit == "b"))) {
@@ -207,7 +177,7 @@ double ParseBandwidth(std::string_view text, std::string_view what) {
     double scale = 1;
     bool binary = false;
     if (!unit.empty()) {
-      const int steps = PrefixSteps(unit[0]);
+      const int steps = PrefixSteps(unit[0], kBytePrefixes);
       if (steps > 0) unit.remove_prefix(1);
       if (steps > 0 && !unit.empty() && (unit[0] == 'i' || unit[0] == 'I')) {
         binary = true;

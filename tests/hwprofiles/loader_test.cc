@@ -14,7 +14,6 @@
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
-
 namespace {
 
 using Json = nlohmann::json;

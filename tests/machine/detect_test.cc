@@ -13,7 +13,6 @@
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
-
 namespace {
 
 constexpr double kDriverMib = 1024.0 * 1024;

@@ -13,7 +13,6 @@
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
-
 namespace {
 
 constexpr uint64_t kMib = uint64_t{1} << 20;

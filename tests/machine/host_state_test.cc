@@ -14,7 +14,6 @@
 #include "tests/temp_dir.h"
 
 namespace zeroplan {
-
 namespace {
 
 TEST_CASE("a planted host is read as it is") {

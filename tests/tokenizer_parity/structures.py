@@ -142,11 +142,12 @@ STRUCTURES = {
                                {"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]")),
         post_processor=byte_level(add_prefix_space=True), decoder=byte_level(add_prefix_space=True),
         tokens=[(">>TITLE<<", {}), ("<|endoftext|>", {})]),
-    "oniguruma": dict(  # what only Oniguruma has, in no published tokenizer
-        pre_tokenizer=sequence("pretokenizers", split(r"(?<pair>\p{L})\k<pair>"), split(r"\b\p{Lu}\p{Ll}*\b"),
-                               split(r"[\p{Han}&&[^\u4e2d]]+|\p{Arabic}+", "MergedWithNext"), split(r"(\()[^()]*+\)\K"),
-                               split(r"(?i:stra\u00df|ss|i)", "MergedWithPrevious"), split(r"[[:digit:]&&[^5]]+"),
-                               byte_level(use_regex=False)),
+    "oniguruma": dict(  # what only Oniguruma has, among code points that its versions agree on
+        pre_tokenizer=sequence("pretokenizers", split(r"(?<pair>\p{L})\k<pair>"),
+                               split(r"(?<![^\x00-\u024f])\b\p{Lu}\p{Ll}*\b(?![^\x00-\u024f])"),
+                               split(r"[\p{Han}&&[\u4e00-\u9fa5]&&[^\u4e2d]]+|[\p{Arabic}&&[\u0600-\u06ff]]+", "MergedWithNext"),
+                               split(r"(\()[^()]*+\)\K"), split(r"(?i:stra\u00df|ss|i)", "MergedWithPrevious"),
+                               split(r"[[:digit:]&&[0-46-9]]+"), byte_level(use_regex=False)),
         decoder=byte_level(), tokens=[("<|endoftext|>", {})]),
     "prefix_space": dict(  # as RoBERTa's
         pre_tokenizer=byte_level(add_prefix_space=True), decoder=byte_level(add_prefix_space=True),

@@ -9,7 +9,6 @@
 #include "text/files/token_file.h"
 
 namespace zeroplan {
-
 namespace {
 
 using Json = nlohmann::ordered_json;

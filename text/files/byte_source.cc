@@ -15,7 +15,6 @@
 #include "core/base/files.h"
 
 namespace zeroplan {
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -22,7 +22,6 @@
 #include "core/base/strings.h"
 
 namespace zeroplan {
-
 namespace {
 
 constexpr size_t kCopyUpToBytes = 16 << 10;

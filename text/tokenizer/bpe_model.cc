@@ -10,7 +10,6 @@
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {
-
 namespace {
 
 // Up to here looking through all pairs for the next one is faster than a queue.

@@ -12,7 +12,6 @@
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {
-
 namespace {
 
 constexpr int kForms = 4;

@@ -9,7 +9,6 @@
 #include "text/tokenizer/unicode.h"
 
 namespace zeroplan {
-
 namespace {
 
 // What one search may take. The package has the first limit alone, and fails there too.

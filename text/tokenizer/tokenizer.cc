@@ -21,7 +21,6 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 namespace zeroplan {
-
 namespace {
 
 namespace fs = std::filesystem;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <sstream>
 #include <string>
 
 #include "core/base/error.h"
@@ -10,18 +11,17 @@
 
 namespace zeroplan {
 
+const std::string_view kCategoryNames[kCategories] = {
+    "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
+    "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+
 namespace {
 
 using enum Category;
-constexpr auto kCase = static_cast<Category>(kCategories);
 
-struct CategoryRun {
-  char32_t first;
-  Category category;
-};
-constexpr CategoryRun kRuns[] = {
+constexpr std::string_view kRuns =
 #include "text/tokenizer/unicode_categories.inc"
-};
+    ;
 constexpr CodePointRange kInert[] = {
 #include "text/tokenizer/unicode_inert.inc"
 };
@@ -39,14 +39,20 @@ constexpr CodePointRange kNewDigits[] = {{0x11DE0, 0x11DE9}, {0x16FF4, 0x16FF6}}
 
 const std::vector<uint8_t>& CategoryBytes() {
   static const auto* bytes = [] {
-    auto* all = new std::vector<uint8_t>(kCodePoints);
-    for (size_t i = 0; i < std::size(kRuns); ++i) {
-      const char32_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1].first : kCodePoints;
-      for (char32_t c = kRuns[i].first; c < end; ++c) {
-        const Category turn = (c - kRuns[i].first) % 2 == 0 ? kLu : kLl;
-        (*all)[c] = static_cast<uint8_t>(kRuns[i].category == kCase ? turn : kRuns[i].category);
+    auto* all = new std::vector<uint8_t>;
+    all->reserve(kCodePoints);
+    std::istringstream runs{std::string(kRuns)};
+    for (std::string run; runs >> run;) {
+      const size_t digits = std::min(run.find_first_of("0123456789"), run.size());
+      const std::string_view name = std::string_view(run).substr(0, digits);
+      const size_t count = digits < run.size() ? std::stoul(run.substr(digits)) : 1;
+      const auto* found = std::find(kCategoryNames, kCategoryNames + kCategories, name);
+      const auto category = static_cast<size_t>(found - kCategoryNames);
+      for (size_t i = 0; i < count; ++i) {
+        all->push_back(static_cast<uint8_t>(name == "Case" ? i % 2 : category));
       }
     }
+    ZEROPLAN_CHECK(all->size() == kCodePoints);
     return all;
   }();
   return *bytes;
@@ -61,10 +67,6 @@ TextClass ClassOf(char32_t code_point) {
 }
 
 }  // namespace
-
-const std::string_view kCategoryNames[kCategories] = {
-    "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
-    "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
 
 CodePointBytes::CodePointBytes(std::span<const uint8_t> values) {
   ZEROPLAN_CHECK(values.size() == kCodePoints);
