@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "hwprofiles/profile.h"
 
@@ -266,6 +267,23 @@ void ForEachCell(Row& row, Visitor&& visit) {
   visit.Whole("world_size", row.world_size);
   visit.Bytes("bytes", row.bytes);
   visit.Measured("time", row.seconds);
+}
+
+// The columns' names, from left to right.
+struct ColumnNames {
+  std::vector<std::string> names;
+
+  void Word(std::string_view column, auto, auto) { names.emplace_back(column); }
+  void Whole(std::string_view column, auto) { names.emplace_back(column); }
+  void Bytes(std::string_view column, double) { names.emplace_back(column); }
+  void Measured(std::string_view column, double) { names.emplace_back(column); }
+};
+template <typename Row>
+std::vector<std::string> ColumnsOf() {
+  const Row row{};
+  ColumnNames columns;
+  ForEachCell(row, columns);
+  return columns.names;
 }
 
 // The path of `figure`, which is one of `profile`'s: "pcie.to_device_single".

@@ -42,22 +42,6 @@ std::vector<std::string_view> WordsOf(std::span<const T> values) {
   return words;
 }
 
-struct ColumnNames {
-  std::vector<std::string> names;
-
-  void Add(std::string_view column) { names.emplace_back(column); }
-  template <typename T>
-  void Word(std::string_view column, std::span<const T>, T) {
-    Add(column);
-  }
-  template <typename T>
-  void Whole(std::string_view column, T) {
-    Add(column);
-  }
-  void Bytes(std::string_view column, double) { Add(column); }
-  void Measured(std::string_view column, double) { Add(column); }
-};
-
 // What ForEachField and ForEachNetworkField visit with. Paths are dotted ("gpu.peaks.bf16.dense"),
 // entries of a list by their index. It remembers which paths were read: what is left over is
 // refused as unknown.
@@ -307,20 +291,17 @@ class ProfileReader {
 
   template <typename Row>
   Measured<Row> ReadTable(const std::string& path) {
-    static constexpr Row kEmpty{};
     const ProfileJson& node = Need(path);
     if (!node.is_object()) {
       Fail(path, R"(is no table; write {"unit", "source", "reference", "columns", "rows"})");
     }
     Measured<Row> table;
     std::string unit;
-    const double scale = ReadOrigin(path, node, UnitOf(kEmpty).dimension, unit, table);
-    ColumnNames columns;
-    ForEachCell(kEmpty, columns);
-    if (const ProfileJson& named = Need(Join(path, "columns"));
-        named != ProfileJson(columns.names)) {
+    const double scale = ReadOrigin(path, node, UnitOf(Row{}).dimension, unit, table);
+    const std::vector<std::string> columns = ColumnsOf<Row>();
+    if (const ProfileJson& named = Need(Join(path, "columns")); named != ProfileJson(columns)) {
       Fail(Join(path, "columns"), fmt::format("{} is not allowed; use [\"{}\"]", named.dump(),
-                                              fmt::join(columns.names, "\", \"")));
+                                              fmt::join(columns, "\", \"")));
     }
     const ProfileJson& rows = Need(Join(path, "rows"));
     if (!rows.is_array() || rows.empty()) {
@@ -331,9 +312,9 @@ class ProfileReader {
     std::vector<std::pair<std::vector<double>, size_t>> seen;
     for (size_t i = 0; i < rows.size(); ++i) {
       CellReader cells{*this, rows[i], fmt::format("{}.rows.{}", path, i), scale};
-      if (!rows[i].is_array() || rows[i].size() != columns.names.size()) {
+      if (!rows[i].is_array() || rows[i].size() != columns.size()) {
         Fail(cells.path, fmt::format("{} is not a row; give {} values: {}", rows[i].dump(),
-                                     columns.names.size(), fmt::join(columns.names, ", ")));
+                                     columns.size(), fmt::join(columns, ", ")));
       }
       ForEachCell(table.rows.emplace_back(), cells);
       seen.emplace_back(std::move(cells.about), i);

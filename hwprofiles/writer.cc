@@ -53,28 +53,19 @@ std::optional<double> InUnit(double value, double scale) {
 
 // A row's cells as they are written.
 struct CellWriter {
-  std::vector<std::string_view> columns;
   ProfileJson about = ProfileJson::array();
   std::vector<double> measured;
 
   template <typename T>
-  void Word(std::string_view column, std::span<const T>, T value) {
-    columns.push_back(column);
+  void Word(std::string_view, std::span<const T>, T value) {
     about.push_back(WordOf(value));
   }
   template <typename T>
-  void Whole(std::string_view column, T value) {
-    columns.push_back(column);
+  void Whole(std::string_view, T value) {
     about.push_back(value);
   }
-  void Bytes(std::string_view column, double value) {
-    columns.push_back(column);
-    about.push_back(Number(value));
-  }
-  void Measured(std::string_view column, double value) {
-    columns.push_back(column);
-    measured.push_back(value);
-  }
+  void Bytes(std::string_view, double value) { about.push_back(Number(value)); }
+  void Measured(std::string_view, double value) { measured.push_back(value); }
 };
 
 class FieldWriter {
@@ -140,8 +131,6 @@ class FieldWriter {
     for (const CellWriter& row : rows) {
       for (const double value : row.measured) survives = survives && InUnit(value, usual);
     }
-    CellWriter names;
-    ForEachCell(std::as_const(kEmpty<Row>), names);
     ProfileJson cells = ProfileJson::array();
     for (CellWriter& row : rows) {
       for (const double value : row.measured) {
@@ -152,12 +141,9 @@ class FieldWriter {
     return {{"unit", survives ? unit.usual : unit.base},
             {"source", FigureSourceName(table.source)},
             {"reference", table.reference},
-            {"columns", names.columns},
+            {"columns", ColumnsOf<Row>()},
             {"rows", std::move(cells)}};
   }
-
-  template <typename Row>
-  static constexpr Row kEmpty{};
 
   ProfileJson& json_;
 };

@@ -5,7 +5,7 @@
 
 namespace zeroplan {
 
-// What 'hw measure' kept of this machine (kept_profile.h), else its GPUs (detect.h).
+// What 'hw measure' kept of this machine, else its GPUs (detect.h).
 // `measure_host`: where nothing is kept, the bandwidth of the host's memory too.
 FoundMachine FindThisMachine(bool measure_host);
 

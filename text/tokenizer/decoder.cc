@@ -1,6 +1,9 @@
 #include "text/tokenizer/decoder.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -13,31 +16,15 @@ namespace {
 constexpr std::string_view kReplacementText = "\xEF\xBF\xBD";
 constexpr int64_t kMostStripped = 1 << 20;
 
-std::string Join(const std::vector<std::string>& texts, std::string_view between) {
-  std::string out;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    if (i > 0) out += between;
-    out += texts[i];
-  }
-  return out;
-}
-
 // The byte that "<0x1F>" stands for. A sign is taken for a digit, as Rust's from_str_radix has it.
 std::optional<char> FallbackByte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  int value = 0;
-  for (size_t i = 3; i < 5; ++i) {
-    if (i == 3 && token[i] == '+') continue;
-    const char c = token[i];
-    const char lower = static_cast<char>(c | 0x20);
-    if (c >= '0' && c <= '9') {
-      value = value * 16 + (c - '0');
-    } else if (lower >= 'a' && lower <= 'f') {
-      value = value * 16 + (lower - 'a' + 10);
-    } else {
-      return std::nullopt;
-    }
-  }
+  std::string_view digits = token.substr(3, 2);
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  unsigned value = 0;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return static_cast<char>(value);
 }
 
@@ -143,7 +130,7 @@ void Decoder::Run(const Step& step, std::vector<std::string>* tokens) {
   } else if (std::holds_alternative<ByteFallback>(step)) {
     *tokens = JoinFallbackBytes(*tokens);
   } else if (std::holds_alternative<Fuse>(step)) {
-    *tokens = {Join(*tokens, "")};
+    *tokens = {fmt::format("{}", fmt::join(*tokens, ""))};
   } else if (const auto* replace = std::get_if<Replace>(&step)) {
     for (std::string& token : *tokens) {
       token = ReplaceMatches(token, replace->pattern, replace->content);
@@ -162,9 +149,9 @@ void Decoder::Run(const Step& step, std::vector<std::string>* tokens) {
 }
 
 std::string Decoder::Decode(std::vector<std::string> tokens) const {
-  if (!is_set_) return Join(tokens, " ");
+  if (!is_set_) return fmt::format("{}", fmt::join(tokens, " "));
   for (const Step& step : steps_) Run(step, &tokens);
-  return Join(tokens, "");
+  return fmt::format("{}", fmt::join(tokens, ""));
 }
 
 bool Decoder::IsBytePart(const std::string& token) const {
