@@ -10,7 +10,7 @@
 #include "cli/doctor/doctor_report.h"
 #include "cli/doctor/facts.h"
 #include "cli/programs/app.h"
-#include "cli/run/train/backend_choice.h"
+#include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/long_work.h"

@@ -7,7 +7,7 @@
 #include "cli/common/text_flow.h"
 #include "cli/executor_commands.h"
 #include "cli/programs/app.h"
-#include "cli/run/train/text_choices.h"
+#include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
 #include "planner/request/parse.h"
 #include "text/documents/tokenize_files.h"

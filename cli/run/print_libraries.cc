@@ -3,7 +3,7 @@
 #include "cli/common/output.h"
 #include "cli/doctor/facts_json.h"
 #include "core/base/version.h"
-#include "executor/measure/query_libraries.h"
+#include "executor/measure/measure_device.h"
 
 namespace zeroplan {
 

@@ -20,7 +20,7 @@ struct CheckpointFile {
   std::string name;          // "rank-0000.safetensors"
   uint64_t bytes = 0;        // size of the file
   uint64_t header_hash = 0;  // SafetensorsFile::header_hash
-  // Checksums of its entries in the order of their data, one for each chunk (state_checksum.h).
+  // Checksums of its entries in the order of their data, one for each chunk (shard_writer.h).
   std::vector<uint64_t> checksums;
 };
 

@@ -20,8 +20,7 @@
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/checkpoint/safetensors_header.h"
-#include "executor/checkpoint/state_checksum.h"
+#include "executor/checkpoint/shard_writer.h"
 
 namespace zeroplan {
 namespace {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -30,7 +31,7 @@ struct HfExportOptions {
 // transformers.AutoModelForCausalLM.from_pretrained(folder) loads: unpadded vocabulary, tied head
 // left out, parameters that are published in parts cut into them. One model.safetensors, or
 // model-00001-of-0000N.safetensors and model.safetensors.index.json; config.json and what goes
-// along with it (hf_companions.h). The folder is made if need be.
+// along with it (hf_export.h). The folder is made if need be.
 //
 // All is on disk before anything takes its place. A single file takes it in one step. Before
 // several do, those of an earlier save are removed: cut off in between, part of the new ones is
@@ -46,5 +47,21 @@ uint64_t HfWeightsBytes(std::span<const ParamTensor> table, Dtype dtype);
 // Cuts tensors of `bytes` into files of at most `max_bytes`, in order: the first tensor of each
 // file. Empty only if there are no tensors.
 std::vector<size_t> CutIntoShards(std::span<const uint64_t> bytes, uint64_t max_bytes);
+
+// What lies beside the weights of a Hugging Face folder, and has to go along with them: the config,
+// the tokenizer, what the licence says.
+
+// The config.json of weights saved in `dtype`: that of the folder `source`, which must describe
+// `spec`, with nothing but the dtype changed; the family's own if `source` is empty, has none, or
+// has one that other programs may not read (zeroplan takes comments, for one).
+std::string CompanionConfig(const ModelSpec& spec, const std::filesystem::path& source,
+                            Dtype dtype);
+
+// Copies generation_config.json, the tokenizer's files, the chat template and what says under which
+// terms the weights may be used from `source` to `target`, each whole. Links are followed. What is
+// there of the same name is replaced; nothing happens if both are one folder. Throws
+// Error(kRuntime) naming the file.
+void CopyCompanions(const std::filesystem::path& source, const std::filesystem::path& target,
+                    IoHook* hook = nullptr);
 
 }  // namespace zeroplan

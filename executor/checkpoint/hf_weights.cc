@@ -10,7 +10,6 @@
 #include "core/base/json_source.h"
 #include "core/families/load_model.h"
 #include "core/model/model_fields.h"
-#include "executor/checkpoint/hf_tensors.h"
 #include "executor/checkpoint/weight_files.h"
 
 namespace zeroplan {

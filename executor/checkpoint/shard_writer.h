@@ -71,4 +71,37 @@ class ShardWriter : public StateSink {
   SafetensorsWriter file_;
 };
 
+// Which elements of which tensors a rank's shards hold.
+
+// Elements [begin, begin + count) of a tensor, count > 0.
+struct ShardRange {
+  int tensor = 0;
+  uint64_t begin = 0;
+  uint64_t count = 0;
+};
+
+// The parts of tensors in the rank's shard of every unit, padding left out; at most one per tensor.
+// The ranges of all ranks cover every tensor once. REQUIRES: 0 <= rank < layout.shards.
+std::vector<ShardRange> RankRanges(const ParamLayout& layout, int rank);
+
+// Sums that tell saved state from what a disk or a hand has made of it.
+
+// fp32 elements of an entry that one sum stands for: 16 MiB.
+inline constexpr uint64_t kChecksumElements = uint64_t{1} << 22;
+
+inline uint64_t ChecksumCount(uint64_t elements) {
+  return (elements + kChecksumElements - 1) / kChecksumElements;
+}
+
+// The checksum of values that begin at element `begin` of their entry:
+//
+//   sum over i of key(i) * bits(i)   modulo 2^64, every key odd and made from its index alone
+//
+// so the sums of parts add up, in any order. One changed element always changes the sum, since an
+// odd key has an inverse; several changes cancel out once in 2^64. Against accidents, not malice.
+uint64_t StateChecksum(uint64_t begin, std::span<const float> values);
+
+// Adds values that begin at element `begin` to the sums of an entry's chunks.
+void AddToChecksums(uint64_t begin, std::span<const float> values, std::span<uint64_t> sums);
+
 }  // namespace zeroplan

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/error.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
@@ -31,6 +32,14 @@ class StateSink {
  public:
   virtual ~StateSink() = default;
   virtual void Write(const TensorRange& range, std::span<const float> values) = 0;
+};
+
+// The sink of ranks without shards: rank 1 and up at stage 0, where rank 0 holds everything.
+class NothingSink : public StateSink {
+ public:
+  void Write(const TensorRange& range, std::span<const float>) override {
+    ZEROPLAN_CHECK(false, "a rank without shards writes tensor {}", range.tensor);
+  }
 };
 
 }  // namespace zeroplan

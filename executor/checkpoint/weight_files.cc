@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -177,6 +178,21 @@ WeightFiles FindWeightFiles(const fs::path& folder) {
       "save_pretrained(FOLDER, safe_serialization=True)",
       folder.string(), kWeightsFile, kWeightsIndexFile,
       foreign.empty() ? "" : fmt::format(", only {}, which is not read", foreign));
+}
+
+std::vector<HfTensor> HfTensors(std::span<const ParamTensor> table) {
+  std::vector<HfTensor> tensors;
+  for (size_t i = 0; i < table.size(); ++i) {
+    const auto cols = static_cast<uint64_t>(table[i].shape[1]);
+    for (PublishedTensor& published : PublishedTensors(table[i])) {
+      const auto rows = static_cast<uint64_t>(published.end - published.begin);
+      std::vector<uint64_t> shape = {rows};
+      if (!table[i].is_vector) shape.push_back(cols);
+      tensors.push_back({std::move(published.name), std::move(shape), i,
+                         static_cast<uint64_t>(published.begin) * cols, rows * cols});
+    }
+  }
+  return tensors;
 }
 
 }  // namespace zeroplan

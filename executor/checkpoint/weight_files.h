@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/model/param_table.h"
 
 namespace zeroplan {
 
@@ -36,5 +39,17 @@ bool HoldsWeights(const std::filesystem::path& folder);
 // model-00001-of-0000N.safetensors. Throws Error(kUsage) naming folder or index, and the fix, if
 // there are none, if one is missing, and if all there is has a format that is not read.
 WeightFiles FindWeightFiles(const std::filesystem::path& folder);
+
+// The tensors of published weights, and where each lies in a model's parameters.
+struct HfTensor {
+  std::string name;
+  std::vector<uint64_t> shape;  // unpadded; vectors have one dimension
+  size_t param = 0;             // index into the table
+  uint64_t begin = 0;           // elements [begin, begin + elements) of the parameter
+  uint64_t elements = 0;
+};
+
+// In the order of the table, each parameter's from its first row down.
+std::vector<HfTensor> HfTensors(std::span<const ParamTensor> table);
 
 }  // namespace zeroplan

@@ -2,6 +2,8 @@
 // else.
 #pragma once
 
+#include <sanitizer/asan_interface.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +13,16 @@
 
 #include "core/program/program.h"
 #include "executor/device/swap_file.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ZEROPLAN_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZEROPLAN_ASAN 1
+#endif
+#endif
+#ifdef ZEROPLAN_ASAN
+#endif
 
 namespace zeroplan {
 
@@ -63,5 +75,36 @@ class RankArenas {
   std::array<MemoryArena, kSpaces - 1> memory_;
   SwapFile file_;
 };
+
+// A byte pattern that training data does not produce, to read off an arena how far up it was
+// written.
+
+// The pattern at a position of an arena. Bytes are 0x60..0x7b with either sign bit: as the top byte
+// of a float of any width that is a huge but finite number, as the top byte of an index it is out
+// of any range, so a buffer's last byte hardly ever equals the pattern by chance.
+std::byte PatternByte(uint64_t position);
+
+// Fills bytes that begin at `first_position` of their arena.
+void FillPattern(std::span<std::byte> bytes, uint64_t first_position);
+
+// Index past the last byte that differs from the pattern; 0: none does. Reads poisoned bytes too.
+uint64_t PatternEnd(std::span<const std::byte> bytes, uint64_t first_position);
+
+// Marks arena bytes that no live buffer owns, so that AddressSanitizer reports a kernel that
+// touches one byte too many. Without AddressSanitizer everything here is empty.
+
+#ifdef ZEROPLAN_ASAN
+inline constexpr bool kPoisoning = true;
+inline void PoisonBytes(const std::byte* begin, uint64_t bytes) {
+  ASAN_POISON_MEMORY_REGION(begin, bytes);
+}
+inline void UnpoisonBytes(const std::byte* begin, uint64_t bytes) {
+  ASAN_UNPOISON_MEMORY_REGION(begin, bytes);
+}
+#else
+inline constexpr bool kPoisoning = false;
+inline void PoisonBytes(const std::byte*, uint64_t) {}
+inline void UnpoisonBytes(const std::byte*, uint64_t) {}
+#endif
 
 }  // namespace zeroplan

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "executor/device/pattern.h"
+#include "executor/device/arena.h"
 
 namespace zeroplan {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/program/save_copy.h"
-#include "executor/device/poison.h"
+#include "executor/device/arena.h"
 #include "executor/kernels/convert.h"
 
 namespace zeroplan {

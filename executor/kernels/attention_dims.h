@@ -7,7 +7,9 @@
 #include <compare>
 #include <cstdint>
 
+#include "core/base/error.h"
 #include "core/base/host_device.h"
+#include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {
 
@@ -26,5 +28,12 @@ struct AttentionDims {
   ZEROPLAN_HOST_DEVICE int64_t KeyColumn(int64_t g) const { return (H + g) * D; }
   ZEROPLAN_HOST_DEVICE int64_t ValueColumn(int64_t g) const { return (H + G + g) * D; }
 };
+
+// The dims of an attention row's launch.
+inline AttentionDims AttentionDimsOf(const KernelCall& call) {
+  const auto [B, T, H, G, D] = FirstDims<5>(call.dims);
+  ZEROPLAN_CHECK(G > 0 && H % G == 0, "{} heads of queries, {} of keys", H, G);
+  return {B, T, H, G, D};
+}
 
 }  // namespace zeroplan

@@ -3,7 +3,7 @@
 // Legend: B micro-batch, T sequence, H heads of queries, G of keys and values, D head size.
 #pragma once
 
-#include "executor/kernels/attention_call.h"
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/gemm.h"
 
 namespace zeroplan::cpu {

@@ -6,6 +6,7 @@
 
 #include "executor/measure/measurement.h"
 #include "executor/process/process_group.h"
+#include "machine/library_facts.h"
 
 namespace zeroplan {
 
@@ -31,5 +32,10 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
 
 // GPUs that this process may use; 0 without a driver.
 int VisibleGpus();
+
+// The CUDA libraries of this build and this machine.
+
+// Loads what is found, makes no context on a GPU. Only in builds with CUDA. Never throws.
+LibraryFacts QueryLibraries();
 
 }  // namespace zeroplan

@@ -1,7 +1,12 @@
 #include "executor/measure/part_runner.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <exception>
+#include <sstream>
 
 #include "core/base/error.h"
 
@@ -42,6 +47,84 @@ bool PartRunner::Try(const std::string& name, const std::string& what, const Mea
     return false;
   }
   return true;
+}
+
+namespace {
+
+// The first letter of rank 0's part says whether the members go on.
+constexpr char kGoesOn = '+', kDismissed = '.';
+
+}  // namespace
+
+SubGroup::SubGroup(ProcessGroup& parent, int members)
+    : parent_(parent), members_(members), place_(parent.place()) {
+  ZEROPLAN_CHECK(members >= 1 && members <= parent.world_size());
+  place_.world_size = members;
+  place_.local_world_size = std::min(place_.local_world_size, members);
+}
+
+std::vector<std::string> SubGroup::AllGather(const std::string& text) {
+  std::vector<std::string> parts = parent_.AllGather(kGoesOn + text);
+  parts.resize(static_cast<size_t>(members_));
+  for (std::string& part : parts) part.erase(0, 1);
+  return parts;
+}
+
+void SubGroup::Barrier() { AllGather(""); }
+
+void SubGroup::Broadcast(std::span<std::byte> bytes) {
+  std::string own;
+  if (rank() == 0) own.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string sent = AllGather(own).front();
+  ZEROPLAN_CHECK(sent.size() == bytes.size(), "{} bytes sent, {} wanted", sent.size(),
+                 bytes.size());
+  std::memcpy(bytes.data(), sent.data(), sent.size());
+}
+
+void SubGroup::Dismiss() { parent_.AllGather(std::string(1, kDismissed)); }
+
+void SubGroup::Follow() {
+  while (parent_.AllGather("").front().front() == kGoesOn) {
+  }
+}
+
+namespace {
+
+constexpr const char* kRows = "rows";
+constexpr const char* kFailed = "failed ";
+
+}  // namespace
+
+std::string AttentionText(const MachineMeasurement& found) {
+  for (const FailedPart& part : found.failed) {
+    if (part.name == "attention") return kFailed + part.why;
+  }
+  std::string text = fmt::format("{} {}", kRows, found.kernels.attention.size());
+  for (const AttentionRate& row : found.kernels.attention) {
+    text += fmt::format("\n{} {} {} {} {:.17g} {:.17g}", row.batch, row.heads, row.seq,
+                        row.head_dim, row.forward_flops_per_second, row.backward_flops_per_second);
+  }
+  return text;
+}
+
+std::vector<AttentionRate> AttentionOfText(const std::string& text) {
+  if (text.starts_with(kFailed)) {
+    ThrowRuntime("{}", text.substr(std::char_traits<char>::length(kFailed)));
+  }
+  std::istringstream in(text);
+  std::string word, more;
+  size_t count = 0;
+  bool whole = in >> word >> count && word == kRows;
+  std::vector<AttentionRate> rows;
+  for (AttentionRate row; whole && rows.size() < count; rows.push_back(row)) {
+    in >> row.batch >> row.heads >> row.seq >> row.head_dim >> row.forward_flops_per_second >>
+        row.backward_flops_per_second;
+    whole = !in.fail();
+  }
+  if (!whole || in >> more) {
+    ThrowRuntime("another rank's rows cannot be read: \"{}\"", text.substr(0, 60));
+  }
+  return rows;
 }
 
 }  // namespace zeroplan

@@ -5,8 +5,10 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "executor/measure/measurement.h"
+#include "executor/process/process_group.h"
 
 namespace zeroplan {
 
@@ -30,5 +32,47 @@ class PartRunner {
   MachineMeasurement& result_;
   Say say_;
 };
+
+// The first ranks of a run as a group of their own, while the others follow.
+
+// All ranks of `parent` make one with the same number of members. Members use it as any group and
+// call Dismiss at the end; the others call Follow, which returns once the members did. Every
+// collective is one AllGather of the parent, so the others are held up by a failure as everybody.
+class SubGroup : public ProcessGroup {
+ public:
+  // REQUIRES: 1 <= members <= parent.world_size(). `parent` outlives it.
+  SubGroup(ProcessGroup& parent, int members);
+
+  bool is_member() const { return parent_.rank() < members_; }
+  void Dismiss();
+  void Follow();
+
+  const ProcessPlace& place() const override { return place_; }
+  void Barrier() override;
+  void Broadcast(std::span<std::byte> bytes) override;
+  std::vector<std::string> AllGather(const std::string& text) override;
+
+  void Fail(const std::string& message) noexcept override { parent_.Fail(message); }
+  void FailWith(ExitCode code, const std::string& message) noexcept override {
+    parent_.FailWith(code, message);
+  }
+  ExitCode failure_code() const noexcept override { return parent_.failure_code(); }
+  bool failed() const noexcept override { return parent_.failed(); }
+  std::string failure() const override { return parent_.failure(); }
+
+ private:
+  ProcessGroup& parent_;
+  const int members_;
+  ProcessPlace place_;
+};
+
+// What one rank measured of attention, as text for another rank.
+
+// The rows of `found`, or why its attention failed.
+std::string AttentionText(const MachineMeasurement& found);
+
+// The rows again, to the bit. Throws Error(kRuntime) with the reason if there is one, and if `text`
+// is nothing that AttentionText returns.
+std::vector<AttentionRate> AttentionOfText(const std::string& text);
 
 }  // namespace zeroplan

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/files.h"
 
@@ -27,7 +28,7 @@ enum class FrameType : uint8_t {
   kPart,       // rank to rank 0: its part of a collective
   kResult,     // rank 0: what the parts made
   kAlive,      // rank to rank 0: what it is at; else nothing to say
-  kFailed,     // rank to rank 0: it has failed; rank 0 to all: the run has (peer_text.h)
+  kFailed,     // rank to rank 0: it has failed; rank 0 to all: the run has (star_frames.h)
   kGoodbye,    // leaves in order
   kChallenge,  // rank 0: prove that you know the secret
   kProof       // rank to rank 0: that it does
@@ -81,6 +82,26 @@ class Connection {
   std::deque<SharedFrame> out_;
   size_t sent_ = 0;  // bytes of the first of out_
   SteadyTime heard_;
+};
+
+// Which of many connections have something to do: the cost of a turn is that of those, not of all.
+
+// Over epoll. A descriptor leaves it by being closed.
+class Poller {
+ public:
+  Poller();  // throws Error(kRuntime)
+
+  // `id` is what Wait names it by.
+  void Add(int fd, uint64_t id);
+  // Whether room to send counts as something to do.
+  void WantToSend(int fd, uint64_t id, bool wants);
+  // The ids with something to do, none after `limit`, or when a signal came. The list is good until
+  // the next call.
+  const std::vector<uint64_t>& Wait(std::chrono::milliseconds limit);
+
+ private:
+  UniqueFd epoll_;
+  std::vector<uint64_t> ready_;
 };
 
 }  // namespace zeroplan

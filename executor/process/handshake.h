@@ -49,4 +49,14 @@ class Prover {
 // In a time that does not depend on where they differ.
 bool SameProof(std::string_view a, std::string_view b);
 
+// The secret in a file, line feeds at its end left out. Throws Error(kUsage) naming the file where
+// it cannot be read, is another user's, may be read by others (chmod 600 is the fix), is shorter
+// than kMinSecret bytes or longer than 4096.
+std::string ReadSecretFile(const std::string& path);
+
+inline constexpr size_t kMinSecret = 16;
+
+// `bytes` random bytes of the system. Throws Error(kRuntime).
+std::string RandomBytes(size_t bytes);
+
 }  // namespace zeroplan

@@ -1,10 +1,14 @@
 // Starts a run's ranks on several hosts, through ssh or another remote shell.
 //
-// On each host an agent (host_agent.h) starts that host's ranks; what they print comes back through
+// On each host an agent (RunHostAgent) starts that host's ranks; what they print comes back through
 // the remote shell. The run's secret and all orders go through the agents' stdin, so that no host's
 // list of processes shows them. Ranks start when every host is ready: one that cannot be reached,
 // lacks the program or has too few GPUs ends the run before it begins.
 #pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
 
 #include "executor/process/launcher.h"
 
@@ -17,5 +21,34 @@ namespace zeroplan {
 // host that no rank printed after "node2: ". A remote shell that ends by itself counts as a failure
 // of its host.
 LaunchEnd LaunchOnHosts(const LaunchOptions& options);
+
+// The agent: the process on each host that starts the host's ranks and answers for them.
+//
+// Launcher and agent talk in lines over the agent's stdin and stdout, which the remote shell
+// carries; rank 0's own output goes through the same stdout, so that the agent's lines are marked.
+//
+//   launcher: secret HEX                 agent: ready PORT      rank 0's, on its host; else 0
+//   launcher: start ADDRESS PORT         ...
+//   launcher: stop SIGNAL                agent: end CODE KILLED STOPPED FAILURE
+//
+// When its stdin ends, the launcher or the connection is gone, and the agent kills its ranks.
+
+// In an agent's environment: "FIRST_RANK RANKS WORLD_SIZE ADDRESS", ADDRESS being rank 0's host.
+inline constexpr const char* kHostPartVariable = "ZEROPLAN_HOST_PART";
+// Stands before each line of an agent on stdout.
+inline constexpr std::string_view kAgentMark = "\x01zeroplan ";
+
+// Whether this process is an agent: the launcher set kHostPartVariable.
+bool IsHostAgent();
+
+// Runs this host's ranks to their end and returns the exit code. `options` has program and
+// arguments; `check` is called with the number of ranks before the launcher hears that the host is
+// ready, and throws if it cannot have as many. Throws Error(kRuntime) if rank 0's port is taken, or
+// the launcher is gone before the start. REQUIRES: IsHostAgent(), and as Launch.
+int RunHostAgent(LaunchOptions options, const std::function<void(int ranks)>& check);
+
+// The line "end ...", both ways.
+std::string WriteLaunchEnd(const LaunchEnd& end);
+std::optional<LaunchEnd> ReadLaunchEnd(const std::string& line);
 
 }  // namespace zeroplan

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "executor/process/peer_text.h"
+#include "executor/process/star_frames.h"
 
 namespace zeroplan {
 namespace {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "executor/process/process_group.h"
 
@@ -23,7 +24,7 @@ using EnvironmentLookup = std::function<const char*(const char* name)>;
 //   Slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID and tasks a node,
 //             in a step (srun; a batch script itself is none); address: MASTER_ADDR, or the step's
 //             first host
-// The secret is what ZEROPLAN_SECRET_FILE holds (secret.h); else ZEROPLAN_RUN_TOKEN, which the
+// The secret is what ZEROPLAN_SECRET_FILE holds (handshake.h); else ZEROPLAN_RUN_TOKEN, which the
 // built-in launcher draws, or the key that mpirun draws for a job's transports.
 // ZEROPLAN_PORT, then MASTER_PORT set the port; else it is kDefaultPort or above, by the job's id.
 // Where torchrun's agent keeps MASTER_PORT to itself, the port is the next one.
@@ -36,5 +37,14 @@ std::optional<ProcessPlace> PlaceFromEnvironment(const EnvironmentLookup& lookup
 std::optional<int> PortFromEnvironment(const EnvironmentLookup& lookup);
 
 inline constexpr int kDefaultPort = 29610;
+
+// The two list notations of Slurm's environment.
+
+// "gpu[07-09,12]-ib,login" -> "gpu07-ib". "" if the list is empty or malformed.
+std::string FirstSlurmHost(std::string_view node_list);
+
+// How many tasks a node has: of "4(x2),1" nodes 0, 1 and 2 have 4, 4 and 1. Nothing if malformed or
+// too short.
+std::optional<int> SlurmTasksOfNode(std::string_view tasks_per_node, int node);
 
 }  // namespace zeroplan

@@ -22,15 +22,12 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/terminal.h"
 #include "executor/process/connection.h"
-#include "executor/process/forwarded_signal.h"
+#include "executor/process/handshake.h"
 #include "executor/process/host_launcher.h"
-#include "executor/process/open_files.h"
 #include "executor/process/pipe_lines.h"
-#include "executor/process/rank_messages.h"
-#include "executor/process/secret.h"
-#include "executor/process/signal_file.h"
 #include "executor/process/stop_signals.h"
 #include "executor/process/tcp_sockets.h"
 
@@ -422,6 +419,27 @@ LaunchEnd Launch(const LaunchOptions& options) {
   std::fflush(nullptr);  // nothing of ours may be printed by a child
   if (options.hosts) return LaunchOnHosts(options);
   return Ranks(options).Watch();
+}
+
+int LaunchWithRestarts(LaunchOptions options, const RestartOptions& restarts) {
+  for (int attempt = 0;; ++attempt) {
+    options.environment = {{kRestartVariable, std::to_string(attempt)}};
+    const LaunchEnd end = Launch(options);
+    const bool worth_it =
+        end.exit_code == static_cast<int>(ExitCode::kRuntime) && end.started && !end.stopped;
+    if (!worth_it || restarts.restarts == 0) return end.exit_code;
+    if (attempt == restarts.restarts) {
+      WriteStderr(fmt::format("zeroplan: {}; all {} restarts are used up (--restarts)\n",
+                              end.failure, restarts.restarts));
+      return end.exit_code;
+    }
+    WriteStderr(fmt::format("zeroplan: restart {} of {}, since {}: going on from {}\n", attempt + 1,
+                            restarts.restarts, end.failure, restarts.where()));
+    if (std::find(options.arguments.begin(), options.arguments.end(), "--resume") ==
+        options.arguments.end()) {
+      options.arguments.push_back("--resume");
+    }
+  }
 }
 
 }  // namespace zeroplan

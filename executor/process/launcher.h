@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -63,7 +64,8 @@ struct LaunchEnd {
 // socket for rank 0 to listen with. Rank 0 has this process's stdin, stdout and stderr; what the
 // others print goes to stderr, each line after "rank 3: ", and last words ("zeroplan: ...") that
 // several of them say once. SIGINT and SIGTERM are passed on in a
-// way that executor/train/interrupt.h knows from a second Ctrl-C. The ranks die with this process.
+// way that executor/process/stop_signals.h knows from a second Ctrl-C. The ranks die with this
+// process.
 //
 // The exit code is 0 if that of all ranks is, 130 if they were interrupted, else the first failed
 // rank's exit code (kRuntime if a signal killed it, with a line that says so), or 128 + signal if
@@ -72,5 +74,23 @@ struct LaunchEnd {
 // printed: the caller passes it on. REQUIRES: other threads block SIGINT and SIGTERM
 // (stop_signals.h); meanwhile this one does, and SIGCHLD.
 LaunchEnd Launch(const LaunchOptions& options);
+
+// A run that goes on by itself: ranks that failed are started again and resume.
+
+// In the ranks' environment: how often they were started before. Set, if 0, by LaunchWithRestarts
+// alone: a process that has it is one of its ranks.
+inline constexpr const char* kRestartVariable = "ZEROPLAN_RESTART";
+
+struct RestartOptions {
+  int restarts = 0;  // at most this many
+  // Where ranks that are started now and resume go on: "step 40".
+  std::function<std::string()> where;
+};
+
+// Launches as Launch does. Where ranks end with kRuntime or are killed, and nobody asked for a
+// stop, all are started again with --resume added to their arguments, and a line says why and where
+// they go on. Other ends are the user's to mend: bad usage, no room, divergence, a stop. Returns
+// the last exit code.
+int LaunchWithRestarts(LaunchOptions options, const RestartOptions& restarts);
 
 }  // namespace zeroplan

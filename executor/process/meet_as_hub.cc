@@ -8,12 +8,11 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "executor/process/connection.h"
 #include "executor/process/handshake.h"
-#include "executor/process/open_files.h"
-#include "executor/process/peer_text.h"
-#include "executor/process/poller.h"
 #include "executor/process/rendezvous.h"
-#include "executor/process/secret.h"
+#include "executor/process/star_frames.h"
+#include "executor/process/tcp_sockets.h"
 
 namespace zeroplan {
 namespace {

@@ -1,10 +1,17 @@
 #include "executor/process/pipe_lines.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
+
+#include "core/base/error.h"
 
 namespace zeroplan {
 
@@ -38,6 +45,58 @@ std::vector<std::string> PipeLines::Read() {
     pipe_.Close();
     if (!partial_.empty()) lines.push_back(std::move(partial_));
     partial_.clear();
+  }
+  return lines;
+}
+
+namespace {
+
+constexpr size_t kMostOfLine = 1024;  // no terminal shows more of one
+
+}  // namespace
+
+std::pair<UniqueFd, UniqueFd> MakeRankMessages() {
+  int ends[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    ThrowRuntime("--watch: cannot make a socket for messages of other ranks: {}",
+                 std::strerror(errno));
+  }
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void SendRankMessages(const UniqueFd& to, std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, std::min(end, kMostOfLine));
+    // An empty packet would read as the end.
+    if (!line.empty()) send(to.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+RankMessages::RankMessages() {
+  const char* text = std::getenv(kRankMessagesVariable);
+  if (text == nullptr) return;
+  int fd = -1, type = 0;
+  const auto [end, error] = std::from_chars(text, text + std::strlen(text), fd);
+  socklen_t size = sizeof type;
+  // Whatever else has that number is not ours to read or close.
+  if (error != std::errc() || *end != '\0' ||
+      getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET) {
+    return;
+  }
+  from_ = UniqueFd(fd);
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+std::vector<std::string> RankMessages::Take() {
+  std::vector<std::string> lines;
+  char line[kMostOfLine];
+  while (from_) {
+    const ssize_t got = recv(from_.get(), line, sizeof line, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    lines.emplace_back(line, static_cast<size_t>(got));
   }
   return lines;
 }

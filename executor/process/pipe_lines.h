@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/files.h"
@@ -28,6 +29,30 @@ class PipeLines {
  private:
   UniqueFd pipe_;
   std::string partial_;  // of the line under way
+};
+
+// What other ranks say while rank 0 has the whole terminal (--watch): the launcher prints it when
+// rank 0 has ended, and sends rank 0 a copy to show meanwhile.
+
+// The variable in rank 0's environment that names its end of a socket, a line a packet.
+inline constexpr const char* kRankMessagesVariable = "ZEROPLAN_MESSAGES_FD";
+
+// The launcher's end and rank 0's, both closed on exec. Throws Error(kRuntime).
+std::pair<UniqueFd, UniqueFd> MakeRankMessages();
+
+// Sends the lines of `text`; those that there is no room for, as rank 0 is busy, stopped or gone,
+// are left out. Never waits.
+void SendRankMessages(const UniqueFd& to, std::string_view text);
+
+class RankMessages {
+ public:
+  // The messages of this process's launcher; none where it hands none on.
+  RankMessages();
+  // The lines since the last call, "rank 3: warning: ...", as they came: not escaped.
+  std::vector<std::string> Take();
+
+ private:
+  UniqueFd from_;
 };
 
 }  // namespace zeroplan

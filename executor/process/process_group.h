@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -72,5 +74,40 @@ class ProcessGroup {
     if (failed()) throw Error(failure_code(), failure());
   }
 };
+
+// The group of a run that is one process.
+class SingleProcess : public ProcessGroup {
+ public:
+  const ProcessPlace& place() const override { return place_; }
+  void Barrier() override {}
+  void Broadcast(std::span<std::byte>) override {}
+  std::vector<std::string> AllGather(const std::string& text) override { return {text}; }
+  // Its failure is the caller's own to report.
+  void Fail(const std::string&) noexcept override {}
+  bool failed() const noexcept override { return false; }
+  std::string failure() const override { return {}; }
+
+ private:
+  ProcessPlace place_;
+};
+
+// No rank fails alone: what one throws, all throw.
+
+// Returns fn(). What it throws becomes the run's failure, unless the run has failed before; an
+// Error leaves as the run's first failure, with that one's exit code, on every rank.
+template <typename Fn>
+auto SpreadFailure(ProcessGroup& group, Fn&& fn) {
+  try {
+    return std::forward<Fn>(fn)();
+  } catch (const Error& error) {
+    if (group.world_size() == 1) throw;
+    group.FailWith(error.code(), error.what());
+    group.ThrowIfFailed();
+    throw;
+  } catch (const std::exception& error) {  // a bug, or no memory: told as such where it happened
+    group.Fail(error.what());
+    throw;
+  }
+}
 
 }  // namespace zeroplan

@@ -8,8 +8,7 @@
 
 #include "core/base/error.h"
 #include "executor/process/handshake.h"
-#include "executor/process/peer_text.h"
-#include "executor/process/secret.h"
+#include "executor/process/star_frames.h"
 
 namespace zeroplan {
 namespace {

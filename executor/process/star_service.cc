@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "core/base/terminal.h"
-#include "executor/process/peer_text.h"
+#include "executor/process/star_frames.h"
 
 namespace zeroplan {
 namespace {

@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "executor/process/connection.h"
-#include "executor/process/peer_text.h"
-#include "executor/process/poller.h"
 #include "executor/process/star_frames.h"
 #include "executor/process/tcp_group.h"
 

@@ -1,5 +1,16 @@
 #include "executor/process/stop_signals.h"
 
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/full_screen.h"
+
 namespace zeroplan {
 
 sigset_t StopSignals() {
@@ -15,5 +26,88 @@ StopSignalsBlocked::StopSignalsBlocked() {
 }
 
 StopSignalsBlocked::~StopSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+SignalFile::SignalFile() {
+  sigset_t mask = StopSignals();
+  sigaddset(&mask, SIGCHLD);
+  fd_ = UniqueFd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_) ThrowRuntime("cannot watch for signals: {}", std::strerror(errno));
+  pthread_sigmask(SIG_BLOCK, &mask, &before_);
+}
+
+SignalFile::~SignalFile() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+sigset_t SignalFile::MaskOfRanks() const {
+  sigset_t mask = before_;
+  for (const int signal : kStopSignals) sigdelset(&mask, signal);
+  return mask;
+}
+
+std::vector<int> SignalFile::TakeStops() {
+  std::vector<int> stops;
+  signalfd_siginfo info;
+  while (read(fd_.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo != SIGCHLD) stops.push_back(static_cast<int>(info.ssi_signo));
+  }
+  return stops;
+}
+
+namespace {
+
+// A signal handler reaches nothing but such flags: stops asked for by others, and the launcher's
+// count of those that it passed on.
+volatile std::sig_atomic_t g_direct = 0;
+volatile std::sig_atomic_t g_forwarded = 0;
+volatile std::sig_atomic_t g_notices = 0;            // that the run's end is near
+volatile std::sig_atomic_t g_forwarded_notices = 0;  // of them, the launcher's, which it counts too
+
+void OnSignal(int signal, siginfo_t* info, void*) {
+  const int count = CountOfForwarded(*info);
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    g_notices = 1;
+    const std::sig_atomic_t before = g_forwarded_notices;
+    if (count > 0) g_forwarded_notices = before + 1;
+    return;
+  }
+  if (count > 0) {
+    g_forwarded = count - g_forwarded_notices;
+  } else {
+    const std::sig_atomic_t before = g_direct;
+    g_direct = before + 1;
+  }
+  if (g_direct > 1 || g_forwarded > 1) {
+    LeaveFullScreenNow();
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+void Forget() {
+  g_direct = 0;
+  g_forwarded = 0;
+  g_notices = 0;
+  g_forwarded_notices = 0;
+}
+
+}  // namespace
+
+InterruptScope::InterruptScope() {
+  Forget();
+  struct sigaction action {};
+  action.sa_sigaction = OnSignal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, &before_);
+}
+
+InterruptScope::~InterruptScope() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  for (const int signal : kStopSignals) std::signal(signal, SIG_DFL);
+  Forget();
+}
+
+bool StopRequested() { return g_direct != 0 || g_forwarded != 0 || g_notices != 0; }
 
 }  // namespace zeroplan

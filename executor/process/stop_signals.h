@@ -1,8 +1,13 @@
-// Keeps what asks for a stop from the threads of libraries. A signal sent to a process goes to any
-// thread that does not block it: one that a driver started would let it end the process.
+// Signals that ask for a stop: kept from the threads of libraries, passed on to ranks, heard by a
+// run between two steps. A signal sent to a process goes to any thread that does not block it: one
+// that a driver started would let it end the process.
 #pragma once
 
 #include <signal.h>
+
+#include <vector>
+
+#include "core/base/files.h"
 
 namespace zeroplan {
 
@@ -11,7 +16,7 @@ inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 sigset_t StopSignals();
 
 // Blocks them in this thread, and so in those that are started while it lives, by whomever. They
-// wait for InterruptScope (executor/train/interrupt.h), which lets this thread have them, or for
+// wait for InterruptScope, which lets this thread have them, or for
 // Launch.
 class StopSignalsBlocked {
  public:
@@ -23,5 +28,66 @@ class StopSignalsBlocked {
  private:
   sigset_t before_;
 };
+
+// A signal that the launcher passes on to its ranks, marked so that a rank which got it from the
+// terminal too does not take it for a second one.
+inline constexpr int kForwardedMark = 0x7a70'0000;
+inline constexpr int kForwardedCount = 0xffff;
+
+// The launcher's `count`th stop signal, from 1.
+inline sigval ForwardedSignal(int count) {
+  sigval value{};
+  value.sival_int = kForwardedMark | (count & kForwardedCount);
+  return value;
+}
+
+// The count; 0 if the signal came from elsewhere. Safe in a signal handler.
+inline int CountOfForwarded(const siginfo_t& info) {
+  if (info.si_code != SI_QUEUE) return 0;
+  const int value = info.si_value.sival_int;
+  return (value & ~kForwardedCount) == kForwardedMark ? value & kForwardedCount : 0;
+}
+
+// Stop signals and SIGCHLD as a file to read and to poll. They are blocked in this thread while it
+// lives; the old mask comes back at the end.
+class SignalFile {
+ public:
+  SignalFile();  // throws Error(kRuntime)
+  ~SignalFile();
+  SignalFile(const SignalFile&) = delete;
+  SignalFile& operator=(const SignalFile&) = delete;
+
+  int fd() const { return fd_.get(); }
+  // The mask for ranks: the one from before, without the stop signals.
+  sigset_t MaskOfRanks() const;
+  // The signals that asked for a stop since the last call.
+  std::vector<int> TakeStops();
+
+ private:
+  sigset_t before_;
+  UniqueFd fd_;
+};
+
+// Ctrl-C and SIGTERM ask for a stop after the current step; a second one ends the process at once.
+// So do SIGUSR1 and SIGUSR2, which schedulers send before they take a node away (Slurm's --signal):
+// the SIGTERM that follows is then the first.
+// A rank gets a Ctrl-C from the terminal and from its launcher (executor/process/launcher.h): that
+// is one.
+//
+// Installs the handlers while it lives, with these signals unblocked in this thread, and puts the
+// default ones and the thread's mask back after.
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+// Since the scope began; false outside one.
+bool StopRequested();
 
 }  // namespace zeroplan

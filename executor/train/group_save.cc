@@ -13,9 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "executor/checkpoint/checkpoint_writer.h"
-#include "executor/checkpoint/nothing_sink.h"
+#include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/shard_writer.h"
+#include "executor/checkpoint/state_io.h"
 
 namespace zeroplan {
 namespace {

@@ -4,8 +4,8 @@
 #include <chrono>
 #include <utility>
 
-#include "core/base/timing.h"
 #include "core/base/terminal.h"
+#include "core/base/timing.h"
 
 namespace zeroplan {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/timing.h"
 #include "core/model/model_flops.h"
-#include "executor/train/interrupt.h"
+#include "executor/process/stop_signals.h"
 
 namespace zeroplan {
 namespace {

@@ -130,9 +130,9 @@ class TrainObserver {
   virtual void OnEnd(const RunReport& report) = 0;
 };
 
-// Runs to the end, or until StopRequested() (executor/train/interrupt.h), which saves and returns
-// with `interrupted`; nothing is validated before that save. Throws Error(kUsage) for data or
-// weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
+// Runs to the end, or until StopRequested() (executor/process/stop_signals.h), which saves and
+// returns with `interrupted`; nothing is validated before that save. Throws Error(kUsage) for data
+// or weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
 // row, Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
 //
 // A program that has a copy for it (core/program/save_copy.h) is saved in two parts: the states are

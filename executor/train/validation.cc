@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/checkpoint/checkpoint_writer.h"
 
 namespace zeroplan {
 namespace {

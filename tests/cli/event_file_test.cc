@@ -1,6 +1,4 @@
 // Event files for TensorBoard: bytes, names, folders.
-#include "cli/run/train/event_file.h"
-
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/resource.h>

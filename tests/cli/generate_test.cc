@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "cli/run/train/backend_choice.h"
+#include "cli/run/train/shared_options.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/tokenizer_model.h"
 #include "tests/cli/train_workspace.h"

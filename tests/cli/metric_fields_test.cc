@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "cli/run/train/metric_line.h"
+#include "cli/run/train/metrics_file.h"
 #include "core/base/error.h"
 #include "tests/cli/run_binary.h"
 #include "tests/has.h"

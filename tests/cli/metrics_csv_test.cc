@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/train/metric_line.h"
+#include "cli/run/train/metrics_file.h"
 #include "tests/cli/run_binary.h"
 #include "tests/cli/train_workspace.h"
 #include "tests/has.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/train/packing_choice.h"
+#include "cli/run/train/train_work.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "tests/cli/run_binary.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "executor/process/launcher.h"
-#include "executor/process/rank_messages.h"
+#include "executor/process/pipe_lines.h"
 #include "executor/process/stop_signals.h"
 #include "tests/cli/screen.h"
 #include "tests/cli/train_workspace.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/config/setup_facts.h"
-#include "executor/optimizer/schedule.h"
+#include "executor/optimizer/step_scalars.h"
 #include "tests/core/config/random_setup.h"
 
 namespace zeroplan {

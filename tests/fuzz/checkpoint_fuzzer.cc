@@ -18,9 +18,8 @@
 #include "core/model/param_table.h"
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/checkpoint_source.h"
-#include "executor/checkpoint/safetensors_header.h"
+#include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/shard_writer.h"
-#include "executor/checkpoint/state_checksum.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"
 

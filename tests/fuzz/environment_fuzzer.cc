@@ -10,9 +10,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "executor/process/handshake.h"
 #include "executor/process/launch_environment.h"
-#include "executor/process/secret.h"
-#include "executor/process/slurm_lists.h"
 #include "tests/executor/process/place_of.h"
 #include "tests/fuzz/need.h"
 #include "tests/fuzz/scratch_files.h"

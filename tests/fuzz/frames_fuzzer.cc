@@ -12,7 +12,6 @@
 
 #include "executor/process/connection.h"
 #include "executor/process/handshake.h"
-#include "executor/process/peer_text.h"
 #include "executor/process/star_frames.h"
 #include "tests/fuzz/need.h"
 

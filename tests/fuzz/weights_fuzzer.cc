@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "executor/checkpoint/safetensors_header.h"
+#include "executor/checkpoint/safetensors.h"
 #include "executor/checkpoint/weight_files.h"
 
 namespace zeroplan {

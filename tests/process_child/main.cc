@@ -19,12 +19,11 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/process/host_agent.h"
+#include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/launcher.h"
-#include "executor/process/restarts.h"
+#include "executor/process/stop_signals.h"
 #include "executor/process/tcp_group.h"
-#include "executor/train/interrupt.h"
 #include "tests/patience.h"
 
 namespace zeroplan {

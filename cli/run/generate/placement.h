@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "cli/run/train/backend_choice.h"
 #include "cli/run/train/host_fit.h"
+#include "cli/run/train/shared_options.h"
 #include "core/model/model_spec.h"
 #include "core/program/program.h"
 #include "executor/train/text_generator.h"

@@ -7,8 +7,7 @@
 #include "cli/run/train/train_ranks.h"
 #include "core/base/error.h"
 #include "executor/process/launch_environment.h"
-#include "executor/process/single_process.h"
-#include "executor/process/spread_failure.h"
+#include "executor/process/process_group.h"
 #include "executor/process/stop_signals.h"
 #include "machine/detect.h"
 

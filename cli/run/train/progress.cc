@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/base/log.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
+#include "executor/process/stop_signals.h"
 #include "executor/train/run_end.h"
 #include "planner/report/report_text.h"
 
@@ -241,6 +243,32 @@ void Progress::HoldAgainstPrediction(const RunReport& report) {
     const double predicted = *prediction.step_seconds, measured = report.step_seconds_median;
     Line(fmt::format("{:<10} {:>14.3f} s {:>14.3f} s {:>+14.3f} s  {}", "step", predicted, measured,
                      measured - predicted, Difference(measured, predicted)));
+  }
+}
+
+LoadSampler::LoadSampler(int gpus, std::chrono::milliseconds every,
+                         std::function<void(const MachineLoad&)> seen)
+    : meter_(gpus), every_(every), seen_(std::move(seen)) {
+  const StopSignalsBlocked blocked;  // they are the run's thread's
+  thread_ = std::thread([this] { Serve(); });
+}
+
+LoadSampler::~LoadSampler() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void LoadSampler::Serve() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    seen_(meter_.Look());
+    lock.lock();
+    changed_.wait_for(lock, every_, [this] { return stopping_; });
   }
 }
 

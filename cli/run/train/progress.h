@@ -3,21 +3,51 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "cli/run/train/load_sampler.h"
 #include "cli/run/train/metrics_file.h"
 #include "cli/run/train/watch_view.h"
 #include "core/base/full_screen.h"
-#include "executor/process/rank_messages.h"
+#include "executor/process/pipe_lines.h"
 #include "executor/train/trainer.h"
+#include "machine/machine_load.h"
 
 namespace zeroplan {
+
+// Looks at the machine beside a run, in a thread of its own.
+
+// Often enough to see a run, too seldom to be felt in it.
+inline constexpr std::chrono::milliseconds kLookEvery{500};
+
+class LoadSampler {
+ public:
+  // Calls `seen` in its thread with each look, `every` so often, until it is destroyed; `gpus` as
+  // of MachineMeter. `seen` throws nothing.
+  LoadSampler(int gpus, std::chrono::milliseconds every,
+              std::function<void(const MachineLoad&)> seen);
+  ~LoadSampler();
+  LoadSampler(const LoadSampler&) = delete;
+  LoadSampler& operator=(const LoadSampler&) = delete;
+
+ private:
+  void Serve();
+
+  MachineMeter meter_;
+  const std::chrono::milliseconds every_;
+  const std::function<void(const MachineLoad&)> seen_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
 
 // A step in one line: loss, norm, learning rate, speed, and on a GPU strict MFU, waits for
 // communication, and memory in use of what is planned (bytes; without a plan, what is in use).

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "cli/run/train/load_sampler.h"
 #include "cli/run/train/metrics_file.h"
+#include "cli/run/train/progress.h"
 #include "executor/train/trainer.h"
 #include "planner/page/run_page.h"
 

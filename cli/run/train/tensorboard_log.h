@@ -40,4 +40,35 @@ class TensorboardLog {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
+// The bytes of TensorBoard's event files: Event messages (protocol buffers), each as one record of
+// a TFRecord file. Written by hand, as a run needs five fields of them. Both forms are fixed since
+// TensorFlow 1.0 (its record_writer.cc, event.proto and summary.proto).
+
+// CRC-32C (Castagnoli): polynomial 0x1edc6f41, bits reflected, begun and ended with all ones (RFC
+// 3720, appendix B.4 has test vectors).
+uint32_t Crc32c(std::string_view bytes);
+// TFRecord's: rotated right by 15 bits, plus 0xa282ead8.
+uint32_t MaskedCrc32c(std::string_view bytes);
+
+// All numbers little-endian:
+//   u64 size of the payload, u32 masked CRC of these 8 bytes, payload, u32 masked CRC of it
+std::string TfRecord(std::string_view payload);
+
+// Event messages, payloads of records. `wall_time`: seconds since 1970.
+//   Event:      1 wall_time (double), 2 step (int64), 3 file_version (string),
+//               5 summary (Summary), 7 session_log (SessionLog)
+//   Summary:    1 value, repeated (Summary.Value)
+//   Value:      1 tag (string), 2 simple_value (float)
+//   SessionLog: 1 status (1: START)
+
+// What every file begins with.
+std::string FileVersionEvent(double wall_time);
+// A process starts to write. TensorBoard drops what earlier files have of `first_step` and later
+// steps.
+std::string SessionStartEvent(double wall_time, int64_t first_step);
+// All scalars of one step in one record, so that no half of them can be there. They are kept as
+// fp32.
+std::string ScalarsEvent(double wall_time, int64_t step,
+                         std::span<const std::pair<std::string_view, double>> scalars);
+
 }  // namespace zeroplan

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/run/train/backend_choice.h"
-#include "cli/run/train/text_choices.h"
+#include "cli/run/train/shared_options.h"
 #include "executor/train/trainer.h"
 #include "planner/request/fields.h"
 

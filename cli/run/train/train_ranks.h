@@ -9,7 +9,6 @@
 #include "core/program/program.h"
 #include "executor/process/launcher.h"
 #include "executor/process/process_group.h"
-#include "executor/process/restarts.h"
 
 namespace zeroplan {
 
@@ -19,7 +18,7 @@ std::optional<ProcessPlace> FindPlace(const TrainCommand& command, Backend backe
 
 // Starts `ranks` copies of this process on this host's GPUs and returns once all have ended. Throws
 // Error(kUsage) if the driver shows fewer GPUs, and Error with the ranks' exit code and no message
-// if they failed: they have said why. With `restarts`, failed ranks are started again (restarts.h).
+// if they failed: they have said why. With `restarts`, failed ranks are started again (launcher.h).
 // REQUIRES: one thread.
 void LaunchRanks(int ranks, const RestartOptions& restarts = {});
 
@@ -33,7 +32,7 @@ std::optional<RemoteHosts> FindHosts(const TrainCommand& command,
 // without a GPU.
 void LaunchOnHosts(RemoteHosts hosts, const RestartOptions& restarts);
 
-// This host's part of that, in a process that another host's zeroplan started (host_agent.h).
+// This host's part of that, in a process that another host's zeroplan started (host_launcher.h).
 // Throws as LaunchRanks.
 void LaunchHostPart();
 
@@ -47,5 +46,11 @@ std::optional<RestartOptions> FindRestarts(const TrainCommand& command,
 // Error(kInterrupted) for a stop signal meanwhile.
 std::unique_ptr<ProcessGroup> JoinGroup(const ProcessPlace& place,
                                         std::chrono::seconds timeout = std::chrono::seconds(120));
+
+// Signals that would end a run without a word, or without saving.
+
+// For the rest of the process. A terminal that goes away (SIGHUP) asks for a stop as SIGTERM does,
+// once, however many come; with nohup it does nothing.
+void TakeRunSignals();
 
 }  // namespace zeroplan

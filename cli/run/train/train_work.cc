@@ -2,18 +2,21 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <type_traits>
 
-#include "cli/run/train/packing_choice.h"
-#include "cli/run/train/train_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
+#include "core/base/log.h"
 #include "core/families/load_model.h"
+#include "core/model/model_fields.h"
 #include "executor/checkpoint/weight_files.h"
 #include "executor/train/run_agreement.h"
 #include "executor/train/run_open.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "planner/request/notes.h"
+#include "text/files/token_dataset.h"
 
 namespace zeroplan {
 namespace {
@@ -317,6 +320,83 @@ TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& w
   options.engine.threads_per_rank = command.threads.value_or(0);
   options.trace_file = command.trace;
   return options;
+}
+
+namespace {
+
+void CheckModel(const PlanFile& plan, const ModelSpec& given, const std::string& option) {
+  ForEachField(plan.model, given,
+               [&]<typename T>(const ModelField& field, const T& of_plan, const T& of_model) {
+                 if (std::is_same_v<T, std::string> || of_plan == of_model) return;  // any name
+                 ThrowUsage(
+                     "{}: {}: the plan {} has {}, this model {}; leave the option out to train the "
+                     "plan's model, or plan again",
+                     option, field.key, plan.source, FieldText(of_plan), FieldText(of_model));
+               });
+}
+
+}  // namespace
+
+PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions) {
+  PlanFile plan = ReadPlan(ReadTextFile(file), file);
+  const Given<int>& gpus = options.cluster.gpus;
+  if (gpus && *gpus != plan.cluster.gpus) {
+    ThrowUsage("--gpus: {} is not allowed: {} is for {}; leave the option out, or plan again",
+               *gpus, file, plan.cluster.gpus);
+  }
+  const ModelFields& model = options.model;
+  if (model.given()) {
+    CheckModel(plan, ResolveModel(model, options.batch.seq_len, assumptions),
+               model.params ? "--params " + model.params.text : "--model " + model.model);
+  }
+  return plan;
+}
+
+namespace {
+
+bool PlannedWithBorders(const TrainWork& work) {
+  return work.plan && work.plan->lower.document_borders;
+}
+
+}  // namespace
+
+void CheckPackingAsked(const TrainCommand& command, const TrainWork& work) {
+  const Given<Packing>& asked = command.common.packing;
+  const bool planned = PlannedWithBorders(work);
+  if (!work.plan || !asked || (*asked == Packing::kDocuments) == planned) return;
+  ThrowUsage(
+      "--packing: {} is not allowed: {} was planned {} --packing documents; leave the option out, "
+      "or plan again {} it",
+      PackingName(*asked), command.plan, planned ? "with" : "without",
+      planned ? "without" : "with");
+}
+
+Packing SettlePacking(const TrainCommand& command, Backend backend,
+                      std::span<const std::string> data, TrainWork& work) {
+  const auto settle = [&] {
+    if (command.common.packing) return *command.common.packing;
+    if (PlannedWithBorders(work)) return Packing::kDocuments;
+    if (!TokenDataset::Open(data).has_mask()) return Packing::kStream;
+    if (work.plan) {
+      LogInfo(
+          "Packing: off, one conversation a sequence, padded; {} was planned without --packing "
+          "documents.",
+          command.plan);
+      return Packing::kOff;
+    }
+    if (backend == Backend::kCuda) {
+      const std::string plain = PlainWithinDocuments(work.model, work.setup, work.hardware.gpu);
+      if (!plain.empty()) {
+        LogInfo("Packing: off, one conversation a sequence, padded, as {}.", plain);
+        return Packing::kOff;
+      }
+    }
+    LogInfo("Packing: documents, as the data is conversations; --packing off pads each instead.");
+    return Packing::kDocuments;
+  };
+  const Packing packing = settle();
+  work.lower.document_borders = packing == Packing::kDocuments;
+  return packing;
 }
 
 }  // namespace zeroplan

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "cli/run/train/train_command.h"
+#include "core/config/packing.h"
 #include "core/lowering/lower.h"
 #include "executor/train/trainer.h"
 #include "planner/plan/plan_file.h"
@@ -36,5 +38,24 @@ TrainWork ResolveWork(const TrainCommand& command, Backend backend, std::optiona
                       Assumptions& assumptions);
 TrainOptions ResolveTrainOptions(const TrainCommand& command, const TrainWork& work);
 Program LowerWork(const TrainWork& work);
+
+// train --plan: what the plan decides, and what may stand beside it on the command line.
+
+// Reads the plan `file`. Throws Error(kUsage) for --gpus that differs, and for --model or --params
+// that differ in any dimension.
+PlanFile ResolvePlan(const std::string& file, const Request& options, Assumptions& assumptions);
+
+// How train packs documents: what --packing, the plan and the data come to.
+
+// Throws Error(kUsage) for what --packing asks of a plan that cannot have it.
+void CheckPackingAsked(const TrainCommand& command, const TrainWork& work);
+
+// What the run does, and work.lower with it. What was not asked for is --packing documents where
+// `data` says which tokens count in the loss, as conversations do, and stream elsewhere; off for
+// conversations where attention within documents would run on a GPU's plain kernels, or where a
+// plan has no borders of documents. A line says so.
+// REQUIRES: CheckPackingAsked passed.
+Packing SettlePacking(const TrainCommand& command, Backend backend,
+                      std::span<const std::string> data, TrainWork& work);
 
 }  // namespace zeroplan

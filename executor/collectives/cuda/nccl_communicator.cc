@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/program/program.h"
-#include "executor/device/cuda/cuda_check.h"
+#include "executor/device/cuda/cuda_handles.h"
 #include "executor/device/cuda/patience.h"
 
 namespace zeroplan {

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "executor/device/cuda/cuda_check.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 namespace {

@@ -6,9 +6,14 @@
 #include <memory>
 #include <type_traits>
 
-#include "executor/device/cuda/cuda_check.h"
-
 namespace zeroplan {
+
+// Turns failures of the CUDA runtime into errors that name call, place and device.
+
+// Throws Error(kRuntime) unless `status` is success.
+void CheckCuda(cudaError_t status, const char* call, const char* file, int line);
+// For destructors: logs instead.
+void WarnCuda(cudaError_t status, const char* call) noexcept;
 
 struct DestroyStream {
   using pointer = cudaStream_t;
@@ -58,3 +63,5 @@ inline CudaEvent MakeEvent(bool timed) {
 }
 
 }  // namespace zeroplan
+
+#define ZEROPLAN_CUDA(call) ::zeroplan::CheckCuda((call), #call, __FILE__, __LINE__)

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "core/base/error.h"
-#include "executor/device/cuda/cuda_check.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "executor/device/cuda/cuda_check.h"
-#include "executor/device/pattern.h"
+#include "executor/device/arena.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 namespace {

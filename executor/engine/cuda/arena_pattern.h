@@ -1,4 +1,4 @@
-// The byte pattern of executor/device/pattern.h in the arenas of a rank on a GPU.
+// The byte pattern of executor/device/arena.h in the arenas of a rank on a GPU.
 #pragma once
 
 #include <array>

@@ -35,7 +35,6 @@
 #include "executor/kernels/cuda/gemm/gemm_plans.h"
 #include "executor/kernels/thread_pool.h"
 #include "executor/process/process_group.h"
-#include "executor/process/single_process.h"
 
 namespace zeroplan {
 

@@ -8,7 +8,7 @@
 #include "core/program/step_state.h"
 #include "executor/kernels/cuda/gemm/gemm_cache_file.h"
 #include "executor/kernels/cuda/gemm/gemm_fill.h"
-#include "executor/measure/adam_program.h"
+#include "executor/measure/measure_host.h"
 
 namespace zeroplan {
 namespace {

@@ -8,8 +8,8 @@
 #include "core/base/timing.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
-#include "executor/measure/scales.h"
-#include "executor/measure/sub_group.h"
+#include "executor/measure/measurement.h"
+#include "executor/measure/part_runner.h"
 
 namespace zeroplan {
 namespace {

@@ -2,7 +2,6 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "executor/measure/attention_rows.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/part_runner.h"
 

@@ -10,9 +10,9 @@
 #include "executor/device/arena.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
-#include "executor/measure/host_kernels.h"
-#include "executor/measure/scales.h"
-#include "executor/measure/sub_group.h"
+#include "executor/measure/measure_host.h"
+#include "executor/measure/measurement.h"
+#include "executor/measure/part_runner.h"
 #include "machine/detect.h"
 
 namespace zeroplan {

@@ -10,9 +10,8 @@
 #include "executor/engine/engine.h"
 #include "executor/measure/cuda/device_parts.h"
 #include "executor/measure/cuda/rank_timer.h"
+#include "executor/measure/measurement.h"
 #include "executor/measure/part_runner.h"
-#include "executor/measure/scales.h"
-#include "executor/measure/sub_group.h"
 
 namespace zeroplan {
 namespace {

@@ -1,10 +1,9 @@
-#include "executor/measure/query_libraries.h"
-
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include "core/base/version.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
+#include "executor/measure/measure_device.h"
 
 namespace zeroplan {
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/checkpoint/state_checksum.h"
+#include "executor/checkpoint/shard_writer.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/kernels/kernel_harness.h"
 #include "tests/temp_dir.h"

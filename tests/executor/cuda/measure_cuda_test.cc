@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/device/cuda/cuda_check.h"
+#include "executor/device/cuda/cuda_handles.h"
 #include "executor/measure/measure_device.h"
-#include "executor/process/single_process.h"
+#include "executor/process/process_group.h"
 
 namespace zeroplan {
 namespace {

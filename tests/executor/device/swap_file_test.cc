@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "executor/device/pattern.h"
+#include "executor/device/arena.h"
 #include "tests/error_of.h"
 #include "tests/temp_dir.h"
 

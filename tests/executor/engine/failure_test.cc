@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "core/base/error.h"
-#include "executor/device/poison.h"
+#include "executor/device/arena.h"
 #include "executor/engine/engine.h"
 #include "tests/executor/engine/tiny_program.h"
 #include "tests/temp_dir.h"

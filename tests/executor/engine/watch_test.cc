@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "executor/engine/local_ranks.h"
-#include "executor/process/single_process.h"
+#include "executor/process/process_group.h"
 #include "executor/train/run_parts.h"
 #include "tests/error_of.h"
 #include "tests/executor/engine/fake_time.h"

@@ -4,8 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "core/base/error.h"
-#include "executor/measure/device_figures.h"
-#include "executor/measure/figures.h"
+#include "executor/measure/measurement.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/writer.h"
 

@@ -1,9 +1,9 @@
 // Learning rates computed by hand from DeepSpeed's formulas (lr_schedules.py).
-#include "executor/optimizer/schedule.h"
-
 #include <doctest/doctest.h>
 
 #include <cmath>
+
+#include "executor/optimizer/step_scalars.h"
 
 namespace zeroplan {
 namespace {

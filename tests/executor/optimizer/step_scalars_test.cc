@@ -6,8 +6,6 @@
 #include <cmath>
 #include <string>
 
-#include "executor/optimizer/loss_scaler.h"
-
 namespace zeroplan {
 namespace {
 

@@ -12,7 +12,6 @@
 #include <set>
 #include <string>
 
-#include "executor/process/host_agent.h"
 #include "tests/executor/process/launched.h"
 #include "tests/patience.h"
 #include "tests/temp_dir.h"

@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "executor/process/slurm_lists.h"
 #include "tests/executor/process/place_of.h"
 
 namespace zeroplan {

@@ -19,8 +19,6 @@
 #include <vector>
 
 #include "executor/process/handshake.h"
-#include "executor/process/peer_text.h"
-#include "executor/process/secret.h"
 #include "executor/process/star_frames.h"
 #include "tests/executor/process/thread_ranks.h"
 

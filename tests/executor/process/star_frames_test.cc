@@ -6,7 +6,6 @@
 #include <random>
 
 #include "executor/process/handshake.h"
-#include "executor/process/peer_text.h"
 
 namespace zeroplan {
 namespace {

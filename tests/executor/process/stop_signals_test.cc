@@ -7,8 +7,6 @@
 #include <mutex>
 #include <thread>
 
-#include "executor/train/interrupt.h"
-
 namespace zeroplan {
 namespace {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "executor/process/launch_environment.h"
+#include "executor/process/process_group.h"
 #include "executor/process/rendezvous.h"
-#include "executor/process/single_process.h"
 #include "tests/executor/process/thread_ranks.h"
 
 namespace zeroplan {

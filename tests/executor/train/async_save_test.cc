@@ -14,7 +14,7 @@
 #include "executor/checkpoint/checkpoint_meta.h"
 #include "executor/checkpoint/checkpoint_verify.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/train/interrupt.h"
+#include "executor/process/stop_signals.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "tests/has.h"

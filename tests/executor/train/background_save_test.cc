@@ -15,7 +15,7 @@
 
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/process/spread_failure.h"
+#include "executor/process/process_group.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/engine/fake_time.h"
 #include "tests/executor/process/forked_ranks.h"

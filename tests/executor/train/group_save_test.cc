@@ -11,7 +11,7 @@
 #include <chrono>
 
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/process/spread_failure.h"
+#include "executor/process/process_group.h"
 #include "executor/train/run_agreement.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/process/forked_ranks.h"

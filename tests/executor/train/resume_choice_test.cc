@@ -9,8 +9,7 @@
 #include <iterator>
 
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/process/single_process.h"
-#include "executor/process/spread_failure.h"
+#include "executor/process/process_group.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/process/thread_ranks.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/base/version.h"
-#include "executor/process/single_process.h"
+#include "executor/process/process_group.h"
 #include "tests/error_of.h"
 #include "tests/executor/process/thread_ranks.h"
 #include "tests/temp_dir.h"

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "executor/process/single_process.h"
+#include "executor/process/process_group.h"
 #include "tests/executor/engine/small_training.h"
 #include "tests/patience.h"
 

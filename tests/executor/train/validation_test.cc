@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "executor/checkpoint/checkpoint_folder.h"
-#include "executor/train/interrupt.h"
+#include "executor/process/stop_signals.h"
 #include "tests/error_of.h"
 #include "tests/executor/train/train_fixture.h"
 #include "tests/has.h"

@@ -1,7 +1,7 @@
 // Fused attention: cuDNN's or our own plain kernels, as core/program/attention_path.h says.
 //
 // Legend: B micro-batch, T sequence, H heads of queries, D head size, N a row of qkv.
-#include "executor/kernels/attention_call.h"
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"
 #include "executor/kernels/cuda/attention/document_tables.h"
 #include "executor/kernels/cuda/attention/plain_attention.h"

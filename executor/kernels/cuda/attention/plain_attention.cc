@@ -1,7 +1,7 @@
 #include "executor/kernels/cuda/attention/plain_attention.h"
 
 #include "core/program/attention_path.h"
-#include "executor/kernels/attention_call.h"
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/launch_util.h"
 
 namespace zeroplan::cuda {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "executor/kernels/attention_call.h"
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/attention/causal_softmax.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"

@@ -3,11 +3,79 @@
 
 #include <cublasLt.h>
 
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <vector>
 
-#include "executor/kernels/cuda/gemm/gemm_problem.h"
+#include "core/base/dtype.h"
+#include "executor/kernels/cuda/gemm/gemm_layout.h"
 
 namespace zeroplan {
+
+// A matrix product as cuBLASLt is asked for it, apart from its pointers: what a tuned algorithm is
+// found by.
+enum class GemmEpilogue : uint8_t {
+  kNone,
+  kBias,         // + bias_m
+  kGeluAuxBias,  // aux = product + bias_m; D = gelu(aux)
+  kDGelu,        // D = product * gelu'(aux)
+  kBgradA,       // beside D: bias_m = sums of op(A) over k
+  kBgradB,       // beside D: bias_n = sums of op(B) over k
+};
+
+// D = op(A) op(B) (+ C), epilogue applied; column-major, C lying as D. Sums are fp32. Aux lies as D
+// and has its dtype, as has the bias.
+struct GemmProblem {
+  int64_t m = 0, n = 0, k = 0, lda = 0, ldb = 0, ldd = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
+  uint64_t workspace_bytes = 0;
+  uint8_t transpose_a = 0, transpose_b = 0;
+  uint8_t adds_c = 0;
+  GemmEpilogue epilogue = GemmEpilogue::kNone;
+  Dtype in = Dtype::kF32, out = Dtype::kF32;  // of A and B; of C, D, bias and aux
+  // log2 of the bytes that the pointers are multiples of, at most kMostAlign.
+  uint8_t align_a = 0, align_b = 0, align_c = 0, align_d = 0, align_bias = 0, align_aux = 0;
+  uint32_t reserved = 0;
+
+  bool operator==(const GemmProblem&) const = default;
+};
+static_assert(sizeof(GemmProblem) == 104, "hashed as words: no padding");
+
+// 16 bytes: no kernel loads or stores more at a time, nor do bulk copies ask for more.
+inline constexpr uint8_t kMostAlign = 4;
+
+// The pointers of a product. a and b are those of `layout`'s A and B.
+struct GemmPointers {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;  // may be d; of no account unless adds_c
+  void* d = nullptr;
+  void* bias = nullptr;  // read by kBias and kGeluAuxBias, written by kBgradA and kBgradB
+  void* aux = nullptr;   // written by kGeluAuxBias, read by kDGelu
+  void* workspace = nullptr;
+};
+
+struct GemmProblemHash {
+  size_t operator()(const GemmProblem& problem) const {
+    const auto words = std::bit_cast<std::array<uint64_t, sizeof(GemmProblem) / 8>>(problem);
+    uint64_t hash = 0x9e3779b97f4a7c15;
+    for (uint64_t word : words) {
+      hash = (hash ^ word) * 0xff51afd7ed558ccd;
+      hash ^= hash >> 32;
+    }
+    return static_cast<size_t>(hash);
+  }
+};
+
+// One line that names everything in the problem: the key in the cache file.
+std::string GemmProblemText(const GemmProblem& problem);
+
+// Fills in what a layout says and how the pointers are aligned.
+GemmProblem MakeGemmProblem(const GemmLayout& layout, Dtype in, Dtype out, GemmEpilogue epilogue,
+                            bool adds_c, const GemmPointers& pointers, uint64_t workspace_bytes);
 
 // Owns one cuBLASLt description; destroyed with it.
 template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>

@@ -1,10 +1,9 @@
 // What a stop signal stops, and that nothing comes before the save.
-#include "executor/train/interrupt.h"
-
 #include <doctest/doctest.h>
 
 #include <csignal>
 
+#include "executor/process/stop_signals.h"
 #include "tests/executor/train/train_fixture.h"
 
 namespace zeroplan {

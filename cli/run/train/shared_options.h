@@ -6,6 +6,7 @@
 
 #include "cli/common/command.h"
 #include "core/program/program.h"
+#include "text/documents/tokenize_files.h"
 
 namespace zeroplan {
 
@@ -20,5 +21,18 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
 // Throws Error(kUsage) where `option`, of GPUs alone, was given (`text` is not empty) and `backend`
 // is the CPU.
 void RefuseOnCpu(Backend backend, const char* option, const std::string& text);
+
+// How records of training data are taken: options that train and data tokenize share.
+enum class TrainOn { kAnswers, kAll };
+
+struct TextChoiceOptions {
+  std::string text_field;
+  Given<TrainOn> train_on;
+
+  TextChoices Choices() const;
+};
+
+// Adds --text-field and --train-on, under the heading `group`.
+void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options);
 
 }  // namespace zeroplan

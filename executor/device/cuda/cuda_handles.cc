@@ -1,4 +1,4 @@
-#include "executor/device/cuda/cuda_check.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 #include <cstring>
 

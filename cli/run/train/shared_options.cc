@@ -1,7 +1,8 @@
-#include "cli/run/train/backend_choice.h"
+#include "cli/run/train/shared_options.h"
 
 #include "core/base/error.h"
 #include "machine/detect.h"
+#include "planner/request/parse.h"
 
 namespace zeroplan {
 
@@ -35,6 +36,19 @@ void RefuseOnCpu(Backend backend, const char* option, const std::string& text) {
   if (backend != Backend::kCpu || text.empty()) return;
   ThrowUsage("{}: {} has no effect on the CPU backend; leave it out, or use --backend cuda", option,
              text);
+}
+
+TextChoices TextChoiceOptions::Choices() const { return {text_field, train_on == TrainOn::kAll}; }
+
+void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options) {
+  command.Text({group, "--text-field", "NAME",
+                "Member of each record that holds its text (default: text, prompt and completion, "
+                "or messages, as the first record has them)"},
+               options.text_field);
+  command.Value({group, "--train-on", "answers|all",
+                 "What of records counts in the loss: answers (completions, and what the assistant "
+                 "says; a text as a whole) or all (default answers)"},
+                options.train_on, WordIn<TrainOn>({"answers", "all"}));
 }
 
 }  // namespace zeroplan

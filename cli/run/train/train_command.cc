@@ -1,8 +1,9 @@
 // The options' names and help of zeroplan train.
+#include "cli/run/train/train_command.h"
+
 #include <cstdlib>
 
 #include "cli/common/report_option.h"
-#include "cli/run/train/train_command.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
 #include "hwprofiles/loader.h"
