@@ -84,7 +84,7 @@ int TakeLock(int fd, const fs::path& save_dir) {
     const bool late = std::chrono::steady_clock::now() > until;
     if (error != EWOULDBLOCK || late || !IsDying(holder)) return error;
     if (!std::exchange(said, true)) {
-      LogInfo("--save {}: waits for {}, which was killed and has not quite ended",
+      LogInfo("@@save {}: waits for {}, which was killed and has not quite ended",
               save_dir.string(), Printable(holder));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -151,12 +151,12 @@ SaveLock::SaveLock(const fs::path& save_dir) {
   const fs::path path = CheckpointsFolder(save_dir) / ".lock";
   std::error_code ignored;
   if (fs::exists(save_dir, ignored) && !fs::is_directory(save_dir, ignored)) {
-    ThrowUsage("--save {}: is a file; name a folder", save_dir.string());
+    ThrowUsage("@@save {}: is a file; name a folder", save_dir.string());
   }
   try {
     MakeFolders(path.parent_path(), nullptr);
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("--save: {}; name a folder that can be made and written",
+    throw Error(error.code(), fmt::format("@@save: {}; name a folder that can be made and written",
                                           error.what()));
   }
   constexpr mode_t kMode = 0644;
@@ -165,12 +165,12 @@ SaveLock::SaveLock(const fs::path& save_dir) {
   if (const int error = TakeLock(file_.get(), save_dir); error != 0) {
     if (error != EWOULDBLOCK) {
       ThrowUsage(
-          "--save {}: the file system cannot lock ({}: {}), so that two runs could write into one "
+          "@@save {}: the file system cannot lock ({}: {}), so that two runs could write into one "
           "another's checkpoints; mount it with locks (Lustre: -o flock), or name another folder",
           save_dir.string(), path.string(), std::strerror(error));
     }
     const std::string holder = ReadHolder(file_.get());
-    ThrowUsage("--save {}: another run saves here{}; wait for its end, or name another folder",
+    ThrowUsage("@@save {}: another run saves here{}; wait for its end, or name another folder",
                save_dir.string(), holder.empty() ? "" : fmt::format(" ({})", Printable(holder)));
   }
   // For the message of whoever comes next.

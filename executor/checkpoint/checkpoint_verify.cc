@@ -89,7 +89,7 @@ FolderReport LookAtCheckpoints(const fs::path& path, bool with_data,
   } else if (HasCheckpoint(path)) {
     candidates = ListCandidates(path);
   } else {
-    ThrowUsage("{}: holds no checkpoint; name the folder given to --save, or one step's",
+    ThrowUsage("{}: holds no checkpoint; name the folder given to @@save, or one step's",
                path.string());
   }
   report.latest_damage = candidates.latest_damage;

@@ -175,7 +175,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
   }
   if (copier.overflows() > 0) {
     LogWarning(
-        "{}: {} values past fp16's largest, 65504, are saved as infinity; --save-dtype bf16 has "
+        "{}: {} values past fp16's largest, 65504, are saved as infinity; @@save_dtype bf16 has "
         "fp32's range",
         folder.string(), copier.overflows());
   }

@@ -34,7 +34,7 @@ struct Place {
 
 void CheckSameModel(const fs::path& config, const ModelSpec& spec) {
   const std::string source = config.string();
-  const std::string fix = fmt::format("train with --model {} or use weights of the same model",
+  const std::string fix = fmt::format("train with @@model {} or use weights of the same model",
                                       config.parent_path().string());
   const JsonNode root = ParseJsonText(ReadTextFile(config), source);
   JsonSection section(&root, "", source);

@@ -99,7 +99,7 @@ std::string ObjectStoreOf(const fs::path& folder, const fs::path& mounts) {
 void CheckSaveFolder(const fs::path& save_dir) {
   if (const std::string store = ObjectStoreOf(save_dir); !store.empty()) {
     ThrowUsage(
-        "--save {}: lies on {}, where a folder is renamed by copying it, so that half a checkpoint "
+        "@@save {}: lies on {}, where a folder is renamed by copying it, so that half a checkpoint "
         "could pass for a whole one; save to a file system, and copy from there",
         save_dir.string(), store);
   }
@@ -107,7 +107,7 @@ void CheckSaveFolder(const fs::path& save_dir) {
     Try(CheckpointsFolder(save_dir));
   } catch (const Error& error) {
     ThrowUsage(
-        "--save {}: cannot be saved to: {}; name a folder on a file system that can write, fsync "
+        "@@save {}: cannot be saved to: {}; name a folder on a file system that can write, fsync "
         "and rename",
         save_dir.string(), error.what());
   }
@@ -138,7 +138,7 @@ void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
   if (::getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur != RLIM_INFINITY &&
       file_size.rlim_cur < largest) {
     ThrowUsage(
-        "--save {}: a file of a checkpoint has {}, and this process may write files of at most {}; "
+        "@@save {}: a file of a checkpoint has {}, and this process may write files of at most {}; "
         "raise the limit (ulimit -f)",
         save_dir.string(), FormatBytes(largest), FormatBytes(file_size.rlim_cur));
   }
@@ -152,7 +152,7 @@ void CheckSaveRoom(const fs::path& save_dir, const SaveDemand& demand) {
   const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
   if (needed <= free) return;
   ThrowUsage(
-      "--save {}: the run needs up to {} there, {} are free: a checkpoint has {} (of which --keep "
+      "@@save {}: the run needs up to {} there, {} are free: a checkpoint has {} (of which @@keep "
       "{} "
       "and one being written lie there), the weights at the end {}{}; free the room, name another "
       "folder, or keep fewer",

@@ -306,7 +306,7 @@ GpuProfile GpuOfProperties(const DeviceProperties& device, const KernelRates& me
   if (gpu.architecture.empty()) {
     ThrowUsage(
         "hw measure: {} has compute capability {}.{}, whose peaks are not known; give a profile "
-        "with --base",
+        "with @@base",
         device.name, device.compute_major, device.compute_minor);
   }
   const std::string runtime = "as the CUDA runtime says of " + device.name;

@@ -291,7 +291,8 @@ class Hosts {
         fmt::format("no answer from {} within {} s", fmt::join(missing, ", "),
                     std::chrono::duration_cast<std::chrono::seconds>(remote_.start_limit).count());
     end.started = false;
-    Say("zeroplan: {}; nothing was started. To wait longer: --rendezvous-timeout\n", end.failure);
+    Say("zeroplan: {}; nothing was started. To wait longer: {}\n", end.failure,
+        NameFields("@@rendezvous_timeout"));
     return end;
   }
 
@@ -399,7 +400,7 @@ int RunHostAgent(LaunchOptions options, const std::function<void(int ranks)>& ch
   words >> part.first_rank >> options.ranks >> part.world_size >> part.address;
   if (!words || part.first_rank < 0 || options.ranks < 1 ||
       part.first_rank + options.ranks > part.world_size) {
-    ThrowUsage("{}: '{}' in the environment is not what --hosts sets; unset it", kHostPartVariable,
+    ThrowUsage("{}: '{}' in the environment is not what @@hosts sets; unset it", kHostPartVariable,
                text);
   }
   std::istringstream(ReadLine()) >> std::ws >> part.secret >> part.secret;  // "secret HEX"

@@ -429,7 +429,7 @@ int LaunchWithRestarts(LaunchOptions options, const RestartOptions& restarts) {
         end.exit_code == static_cast<int>(ExitCode::kRuntime) && end.started && !end.stopped;
     if (!worth_it || restarts.restarts == 0) return end.exit_code;
     if (attempt == restarts.restarts) {
-      WriteStderr(fmt::format("zeroplan: {}; all {} restarts are used up (--restarts)\n",
+      WriteStderr(fmt::format("zeroplan: {}; all {} restarts are used up (@@restarts)\n",
                               end.failure, restarts.restarts));
       return end.exit_code;
     }

@@ -235,7 +235,7 @@ class Meeting {
         "rank{} {} did not come within {} s to rank 0 at {}:{}{}{}", count == 1 ? "" : "s", names,
         std::chrono::duration_cast<std::chrono::seconds>(options_.limit).count(), place_.address,
         place_.port,
-        refused_.empty() ? "; start all ranks, or give them longer (--rendezvous-timeout)" : "; ",
+        refused_.empty() ? "; start all ranks, or give them longer (@@rendezvous_timeout)" : "; ",
         refused_);
   }
 

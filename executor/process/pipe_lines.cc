@@ -58,7 +58,7 @@ constexpr size_t kMostOfLine = 1024;  // no terminal shows more of one
 std::pair<UniqueFd, UniqueFd> MakeRankMessages() {
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    ThrowRuntime("--watch: cannot make a socket for messages of other ranks: {}",
+    ThrowRuntime("@@watch: cannot make a socket for messages of other ranks: {}",
                  std::strerror(errno));
   }
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};

@@ -40,7 +40,7 @@ class Caller {
     } while (Clock::now() < until_);
     ThrowRuntime(
         "rank {}: cannot reach rank 0 at {}:{} within {} s: {}; check the address (MASTER_ADDR), "
-        "the port (ZEROPLAN_PORT) and that rank 0 runs, or wait longer (--rendezvous-timeout)",
+        "the port (ZEROPLAN_PORT) and that rank 0 runs, or wait longer (@@rendezvous_timeout)",
         place_.rank, place_.address, place_.port,
         std::chrono::duration_cast<std::chrono::seconds>(options_.limit).count(), why_);
   }

@@ -494,7 +494,7 @@ void StarService::EndIfStuck(SteadyTime now) const {
       STDERR_FILENO,
       fmt::format(
           "zeroplan: {}\nzeroplan: rank {} did not end within {} s of that and is ended now\n",
-          failure(), place_.rank, Seconds(options_.exit_when_stuck)));
+          NameFields(failure()), place_.rank, Seconds(options_.exit_when_stuck)));
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
   _exit(static_cast<int>(failure_code()));
 }

@@ -114,7 +114,7 @@ std::string Loss(const std::vector<std::string>& damaged, const CheckpointSource
 }
 
 void SayIntact(const CheckpointSource& source, double seconds) {
-  LogInfo("--resume: {} of {} are as they were saved (looked at in {:.1f} s)",
+  LogInfo("@@resume: {} of {} are as they were saved (looked at in {:.1f} s)",
           FormatBytes(source.file_bytes()), source.folder().filename().string(), seconds);
 }
 
@@ -132,7 +132,7 @@ ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, con
   const auto refuse_if_strict = [&] {
     if (!strict) return;
     ThrowUsage(
-        "{}; --strict-resume: no other checkpoint is taken in its place; 'zeroplan checkpoint "
+        "{}; @@strict_resume: no other checkpoint is taken in its place; 'zeroplan checkpoint "
         "verify {}' says which are intact",
         damage, save_dir.string());
   };
@@ -158,13 +158,13 @@ ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, con
   if (damage.empty()) return choice;
   const std::string taken = choice.source->folder().filename().string();
   if (choice.damaged.empty()) {
-    LogWarning("--resume: taking {}, the newest checkpoint in {}", taken, checkpoints.string());
+    LogWarning("@@resume: taking {}, the newest checkpoint in {}", taken, checkpoints.string());
   } else {
     const bool one = choice.damaged.size() == 1;
     LogWarning(
-        "--resume: taking {}, the newest intact checkpoint: {}. {} {}, and this run does not "
+        "@@resume: taking {}, the newest intact checkpoint: {}. {} {}, and this run does not "
         "delete "
-        "{}. --strict-resume refuses instead",
+        "{}. @@strict_resume refuses instead",
         taken, Loss(choice.damaged, *choice.source), fmt::join(choice.damaged, ", "),
         one ? "stays as it is" : "stay as they are", one ? "it" : "them");
   }

@@ -187,6 +187,7 @@ std::string PrecisionText(const PrecisionConfig& p) {
                             p.consecutive_hysteresis ? " refilled" : "", p.min_loss_scale));
 }
 
+// As checkpoints hold it, options and all.
 std::string OrderText(bool shuffle, Packing packing) {
   const std::string order = shuffle ? "shuffled" : "the stream's (--no-shuffle)";
   if (packing == Packing::kStream) return order;
@@ -240,8 +241,8 @@ std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
   }
   if (!refused.empty()) {
     ThrowUsage(
-        "--resume: {} was saved by a run of other samples: {}. Give what it was saved with; "
-        "--allow-change {} trains on all the same",
+        "@@resume: {} was saved by a run of other samples: {}. Give what it was saved with; "
+        "@@allow_change {} trains on all the same",
         checkpoint, refused, names);
   }
   return changes;

@@ -35,19 +35,19 @@ std::optional<SaveLock> LockSaveFolder(const TrainOptions& options, const Proces
 ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
                             ProcessGroup& group) {
   // First of all: what ranks do next depends on it.
-  AgreeAtStart(group, {{"--resume", options.resume ? "given" : "not given"}});
+  AgreeAtStart(group, {{"@@resume", options.resume ? "given" : "not given"}});
   if (!options.resume) {
     // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
     if (group.rank() == 0 && !options.save_dir.empty() && HasCheckpoint(options.save_dir)) {
       ThrowUsage(
-          "--save {}: the folder holds checkpoints of an earlier run; continue it with --resume "
+          "@@save {}: the folder holds checkpoints of an earlier run; continue it with @@resume "
           "or choose another folder",
           options.save_dir.string());
     }
     return {};
   }
   if (options.save_dir.empty()) {
-    ThrowUsage("--resume needs --save DIR, the folder of the run to continue");
+    ThrowUsage("@@resume needs @@save DIR, the folder of the run to continue");
   }
   ResumeChoice choice = ChooseCheckpoint(group, options.save_dir, program.model,
                                          *program.layout.tensors, options.strict_resume);
@@ -63,7 +63,7 @@ std::unique_ptr<HfWeightsSource> OpenWeights(const Program& program, const Train
   if (folder.empty()) return nullptr;
   if (std::error_code ignored; std::filesystem::equivalent(folder, options.save_dir, ignored)) {
     ThrowUsage(
-        "--save {}: the run starts from the weights in this folder, and its own would replace "
+        "@@save {}: the run starts from the weights in this folder, and its own would replace "
         "them; choose another folder",
         options.save_dir.string());
   }
@@ -76,8 +76,8 @@ uint64_t ChooseSeed(const TrainOptions& options, const CheckpointSource* checkpo
   const uint64_t saved = checkpoint->meta().seed;
   if (options.seed && *options.seed != saved) {
     ThrowUsage(
-        "--seed {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
-        "leave --seed out",
+        "@@seed {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
+        "leave @@seed out",
         *options.seed, checkpoint->folder().string(), saved);
   }
   return saved;
@@ -92,7 +92,7 @@ std::unique_ptr<const TokenDataset> OpenData(const Program& program, const Train
   const uint64_t looked = data->CheckVocab(rank, ranks, budget);
   if (const uint64_t all = data->PartSize(rank, ranks); rank == 0 && looked < all) {
     LogInfo(
-        "--data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
+        "@@data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
         "are as they are read",
         100 * static_cast<double>(looked) / static_cast<double>(all));
   }
@@ -154,7 +154,7 @@ int64_t DecideSteps(const OpenedRun& run, const TrainOptions& options, bool firs
   }
   const int64_t steps = StepsOfEpochs(count);
   if (first) {
-    LogInfo("--epochs {}: of {} samples, in batches of {}: {} steps", count.epochs,
+    LogInfo("@@epochs {}: of {} samples, in batches of {}: {} steps", count.epochs,
             count.train_samples, count.global_batch, steps);
   }
   return steps;
@@ -229,22 +229,22 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
   if (options.watches_best() && run.validation->batches() == 0) {
     ThrowUsage(
         "{}: there is nothing to validate with: the data is too little to hold back a global "
-        "batch, or --no-shuffle holds back none; give --validation-data",
-        options.keep_best ? "--keep-best" : "--patience");
+        "batch, or @@no_shuffle holds back none; give @@validation_data",
+        options.keep_best ? "@@keep_best" : "@@patience");
   }
   NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(run.program))},
-                      {"--seed", std::to_string(run.seed)},
-                      {"--steps", std::to_string(run.steps)},
-                      {"--init-from", options.init_from.string()},
-                      {"--save", options.save_dir.string()},
-                      {"--save-every", std::to_string(options.save_every)},
-                      {"--validate-every", std::to_string(options.validate_every)},
-                      {"--validation-data", run.validation->Identity()},
-                      {"--validation-batches", std::to_string(run.validation->batches())},
-                      {"--keep-best", options.keep_best ? "given" : "not given"},
-                      {"--patience", std::to_string(options.patience)},
-                      {"--max-bad-steps", std::to_string(options.max_bad_steps)},
-                      {"--skip-loss-spike", fmt::format("{}", options.skip_loss_spike)}};
+                      {"@@seed", std::to_string(run.seed)},
+                      {"@@steps", std::to_string(run.steps)},
+                      {"@@init_from", options.init_from.string()},
+                      {"@@save", options.save_dir.string()},
+                      {"@@save_every", std::to_string(options.save_every)},
+                      {"@@validate_every", std::to_string(options.validate_every)},
+                      {"@@validation_data", run.validation->Identity()},
+                      {"@@validation_batches", std::to_string(run.validation->batches())},
+                      {"@@keep_best", options.keep_best ? "given" : "not given"},
+                      {"@@patience", std::to_string(options.patience)},
+                      {"@@max_bad_steps", std::to_string(options.max_bad_steps)},
+                      {"@@skip_loss_spike", fmt::format("{}", options.skip_loss_spike)}};
   facts.insert(facts.end(), run.facts.begin(), run.facts.end());
   AgreeOnFacts(group, facts);
 }
@@ -257,7 +257,7 @@ int64_t StepsOfEpochs(const EpochCount& count) {
   constexpr double kMax = std::numeric_limits<int32_t>::max();
   if (steps > kMax) {
     ThrowUsage(
-        "--epochs {}: of {} samples, in batches of {}, they are {:.0f} steps; at most {:.0f} "
+        "@@epochs {}: of {} samples, in batches of {}, they are {:.0f} steps; at most {:.0f} "
         "are allowed",
         count.epochs, count.train_samples, count.global_batch, steps, kMax);
   }
@@ -282,7 +282,7 @@ std::string SwapFolder(const ZeroConfig& zero) {
   if (both && optimizer.nvme_path != param.nvme_path) {
     ThrowUsage(
         "offload_param.nvme_path: {} differs from offload_optimizer's {}; one swap file holds "
-        "both: name one folder, or override them with --nvme-path",
+        "both: name one folder, or override them with @@nvme_path",
         param.nvme_path, optimizer.nvme_path);
   }
   return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;

@@ -91,7 +91,7 @@ void RunValidation::EndWithoutPatience() {
   out_of_patience_ = true;
   if (parts_.first()) {
     LogInfo(
-        "--patience {}: the run ends after step {}, as no loss of so many validations was "
+        "@@patience {}: the run ends after step {}, as no loss of so many validations was "
         "the lowest",
         patience, parts_.state.done);
   }

@@ -84,7 +84,7 @@ void LoadStart(const RunParts& parts, OpenedRun& run, RunSaves& saves) {
     }
     run.weights.reset();
   } else if (parts.first()) {
-    LogInfo("weights: fresh, drawn with seed {}; --init-from DIR starts from published ones",
+    LogInfo("weights: fresh, drawn with seed {}; @@init_from DIR starts from published ones",
             run.seed);
   }
   parts.limits.SetMeeting(parts.limits.still_seconds(), "training");
@@ -140,7 +140,7 @@ void WriteTrace(const Program& program, const Engine& engine, const TrainOptions
     trace.AddProcess(fmt::format("rank {}", rank), issued);
   }
   if (options.add_to_trace) options.add_to_trace(trace);
-  WriteTraceFile(options.trace_file, trace, "--trace");
+  WriteTraceFile(options.trace_file, trace, "@@trace");
 }
 
 // Steps and validations to the end, and what is left there.
@@ -210,11 +210,11 @@ RunReport Run(const Program& program, const TrainOptions& options, ProcessGroup&
 
 RunReport Train(const Program& program, const TrainOptions& options, TrainObserver& observer) {
   ZEROPLAN_CHECK(program.document_borders == (options.packing == Packing::kDocuments),
-                 "--packing {}, of a program {} borders of documents", PackingName(options.packing),
+                 "packing {}, of a program {} borders of documents", PackingName(options.packing),
                  program.document_borders ? "with" : "without");
-  if (options.data.empty()) ThrowUsage("--data: name at least one text file, folder or token file");
+  if (options.data.empty()) ThrowUsage("@@data: name at least one text file, folder or token file");
   if (!options.epochs && options.steps < 1)
-    ThrowUsage("--steps {}: must be at least 1", options.steps);
+    ThrowUsage("@@steps {}: must be at least 1", options.steps);
   SingleProcess alone;
   ProcessGroup& group = options.engine.group != nullptr ? *options.engine.group : alone;
   SilentObserver silent;

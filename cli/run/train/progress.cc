@@ -47,7 +47,7 @@ std::vector<LinePart> StepLine(const StepReport& report, int64_t steps,
     parts.push_back({std::move(text), 5});
   }
   if (state.skip != kTaken) {
-    std::string text = fmt::format("skipped: {}", SkipReasonText(state.skip));
+    std::string text = fmt::format("skipped: {}", NameFields(SkipReasonText(state.skip)));
     if (state.loss_scale != 1) text += fmt::format(" (loss scale now {:g})", state.loss_scale);
     parts.push_back({std::move(text), 1});
   }

@@ -154,6 +154,12 @@ void AddRunOptions(Command& command, TrainCommand& options) {
   command.Flag(run, "--fresh-weights",
                "Start from fresh weights, though --model is a folder that holds some",
                options.fresh_weights);
+}
+
+// What is saved, how a run goes on from it, and who starts it again.
+void AddSaveOptions(Command& command, TrainCommand& options) {
+  const char* run = "Run";
+  const auto count = WholeIn<int64_t>(1, kMaxBatch);
   command.Text({run, "--save", "DIR",
                 "Keep checkpoints here and, at the end, the weights as a Hugging Face folder"},
                options.save);
@@ -232,6 +238,7 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                 "plan's, and the program is the planned one or nothing runs"},
                options.plan);
   AddRunOptions(command, options);
+  AddSaveOptions(command, options);
   const char* seen = "What you see";
   command.Value({seen, "--eval-every,--validate-every", "STEPS",
                  "Validation loss every so many steps (default: at the end)"},

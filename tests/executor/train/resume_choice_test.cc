@@ -100,7 +100,7 @@ TEST_CASE("checkpoint choice: a damaged one falls back to the newest intact one,
       CHECK(error == choices.errors[0]);
       CHECK(Has(error, damage.message));
       CHECK(Has(error, "step-00000030"));
-      CHECK(Has(error, "--strict-resume: no other checkpoint is taken"));
+      CHECK(Has(error, "@@strict_resume: no other checkpoint is taken"));
     }
     // The one before too.
     FlipLastByte(saved.folder(20) / "rank-0001.safetensors");
