@@ -45,6 +45,28 @@ bool AllAlike(ProcessGroup& group, const DeviceProperties& properties) {
   return alike;
 }
 
+// Rank `rank` measures, and rank 0 has what it found, too. All ranks call it.
+void MeasureAttentionOn(int rank, int device, const DeviceProperties& properties,
+                        ProcessGroup& group, const DeviceMeasureOptions& options,
+                        PartRunner& runner, MachineMeasurement& result) {
+  if (group.rank() == rank) {
+    PartRunner own(result, options.progress);
+    const auto measure = [&](MachineMeasurement& out) {
+      KernelBench bench(device, kBenchBytes, options.quick);
+      MeasureAttention(bench, properties, options.quick, out.kernels);
+    };
+    if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
+  }
+  if (rank == 0) return;
+  const std::vector<std::string> texts =
+      group.AllGather(group.rank() == rank ? AttentionText(result) : "");
+  if (group.rank() != 0) return;
+  const std::string& text = texts[static_cast<size_t>(rank)];
+  runner.Try("attention", "of the second GPU", [&](MachineMeasurement& out) {
+    out.kernels.attention = AttentionOfText(text);
+  });
+}
+
 }  // namespace
 
 void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
@@ -102,22 +124,8 @@ void MeasureDevice(ProcessGroup& group, const DeviceMeasureOptions& options,
       });
     }
   }
-  if (attention && group.rank() == attention_rank) {
-    PartRunner own(result, options.progress);
-    const auto measure = [&](Out& out) {
-      KernelBench bench(device, kBenchBytes, options.quick);
-      MeasureAttention(bench, properties, options.quick, out.kernels);
-    };
-    if (!own.Try("attention", "causal attention", measure)) cudaGetLastError();
-  }
-  if (attention && attention_rank != 0) {
-    const std::vector<std::string> texts =
-        group.AllGather(group.rank() == attention_rank ? AttentionText(result) : "");
-    if (group.rank() == 0) {
-      const std::string& text = texts[static_cast<size_t>(attention_rank)];
-      runner.Try("attention", "of the second GPU",
-                 [&](Out& out) { out.kernels.attention = AttentionOfText(text); });
-    }
+  if (attention) {
+    MeasureAttentionOn(attention_rank, device, properties, group, options, runner, result);
   }
   group.Barrier();
   if (parts.pcie) {
