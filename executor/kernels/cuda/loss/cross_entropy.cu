@@ -2,7 +2,6 @@
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/loss/cross_entropy.h"
 #include "executor/kernels/cuda/loss/cross_entropy_ring.cuh"
-#include "executor/kernels/cuda/loss/softmax_sum.cuh"
 
 namespace zeroplan::cuda {
 namespace {
