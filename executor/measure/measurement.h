@@ -155,8 +155,8 @@ inline Figure Count(double value, std::string reference) {
 }
 // Rounded down to 0.01 GiB: what is promised must be there.
 inline Figure Capacity(double bytes, std::string reference) {
-  constexpr double kGib = 1024.0 * 1024 * 1024;
-  return MakeFigure(std::floor(bytes / kGib * 100) / 100, kGib, "GiB", FigureSource::kMeasured,
+  constexpr auto gib = static_cast<double>(kGib);
+  return MakeFigure(std::floor(bytes / gib * 100) / 100, gib, "GiB", FigureSource::kMeasured,
                     std::move(reference));
 }
 

@@ -15,7 +15,7 @@ bool BuiltWithCuda() {
 }
 
 Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_does) {
-  switch (choice.value_or(BackendChoice::kAuto)) {
+  switch (choice.value_or(BackendChoice::kFound)) {
     case BackendChoice::kCpu:
       return Backend::kCpu;
     case BackendChoice::kCuda:
@@ -26,7 +26,7 @@ Backend ChooseBackend(const Given<BackendChoice>& choice, std::string_view cpu_d
             cpu_does);
       }
       return Backend::kCuda;
-    case BackendChoice::kAuto:
+    case BackendChoice::kFound:
       break;
   }
   return BuiltWithCuda() && !QueryGpus().empty() ? Backend::kCuda : Backend::kCpu;

@@ -10,7 +10,7 @@
 
 namespace zeroplan {
 
-enum class BackendChoice : uint8_t { kCpu, kCuda, kAuto };
+enum class BackendChoice : uint8_t { kCpu, kCuda, kFound };
 
 bool BuiltWithCuda();
 
