@@ -6,9 +6,11 @@
 #include <memory>
 #include <type_traits>
 
+#define ZEROPLAN_CUDA(call) ::zeroplan::CheckCuda((call), #call, __FILE__, __LINE__)
+
 namespace zeroplan {
 
-// Turns failures of the CUDA runtime into errors that name call, place and device.
+// Failures of the CUDA runtime become errors that name call, place and device.
 
 // Throws Error(kRuntime) unless `status` is success.
 void CheckCuda(cudaError_t status, const char* call, const char* file, int line);
@@ -63,5 +65,3 @@ inline CudaEvent MakeEvent(bool timed) {
 }
 
 }  // namespace zeroplan
-
-#define ZEROPLAN_CUDA(call) ::zeroplan::CheckCuda((call), #call, __FILE__, __LINE__)

@@ -9,8 +9,6 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kMib = uint64_t{1} << 20;
-
 TEST_CASE("medians") {
   CHECK(Median({}) == 0);
   CHECK(Median({3}) == 3);
