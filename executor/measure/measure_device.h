@@ -6,7 +6,7 @@
 
 #include "executor/measure/measurement.h"
 #include "executor/process/process_group.h"
-#include "machine/library_facts.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 
