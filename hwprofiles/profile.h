@@ -158,7 +158,7 @@ struct NodeProfile {
   std::optional<Figure> adam_bandwidth;   // host memory, Adam-shaped loop
   // All cores at one of the executor's kernels, in calls as long as training's.
   std::optional<Measured<NamedKernelTime>> host_kernels;
-  // AdamW over all states, of so many bytes, of all ranks, 16 bytes a parameter: small ones stay in
+  // AdamW over the states of all ranks, by their bytes, 16 bytes a parameter: small ones stay in
   // the caches between steps. By rising bytes; larger ones are as slow as the last.
   std::optional<Measured<MemoryKernelTime>> host_updates;
   PcieProfile pcie;

@@ -1,4 +1,4 @@
-// Answers as the public header has them.
+// Converts answers to the structs of the public header.
 #pragma once
 
 #include <zeroplan/zeroplan.h>

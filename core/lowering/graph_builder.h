@@ -57,7 +57,7 @@ struct Linear {
 // Query and key heads, turned by their positions.
 struct Rotary {
   int norm = kNoParam;  // the RMS norm of each head before
-  // Without a norm the same buffer: heads are turned in place.
+  // The same buffer without a norm: heads are turned in place.
   Value qkv_MN, out_MN;
   BufferId rstd = kNoBuffer;  // F32, [M, H+G]: of a norm
   BufferId table_TD = kNoBuffer;
@@ -191,8 +191,8 @@ class GraphBuilder {
   const uint64_t logits_chunk_bytes_;
   const bool flash_attention_;
   const bool fused_gelu_;  // the backend's products apply GELU to their sums
-  // By parameter id: the layer of its first tensor, which is its only one where that is outside the
-  // layers.
+  // The layer of a parameter's first tensor, by parameter id; outside the layers it is the only
+  // one.
   std::vector<int> home_layer_;
   std::vector<int> tensor_of_;            // [layer + 1][id]: index into the table, -1 for none
   std::vector<BufferId> params_, grads_;  // by unit

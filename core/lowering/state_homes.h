@@ -17,7 +17,7 @@ namespace zeroplan {
 // The role of the buffers that hold one kind of state at one home.
 Role StateRole(StateKind kind, Home home);
 
-// By unit: the buffer of the rank's own parameters, a whole unit or its shard.
+// The buffer of the rank's own parameters, by unit: a whole unit or its shard.
 std::vector<BufferId> RankParams(const Program& program);
 
 // A range of a shard's elements, and where their reduced gradient lives.

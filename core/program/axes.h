@@ -45,7 +45,7 @@ class RankAxes {
            : axis == RankAxis::kShard ? Of(rank).shard
                                       : Of(rank).replica;
   }
-  // What programs call an axis: one that has every rank is kAll.
+  // The name that programs give an axis: one that has every rank is kAll.
   RankAxis Named(RankAxis axis) const { return Size(axis) == ranks_ ? RankAxis::kAll : axis; }
 
  private:

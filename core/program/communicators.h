@@ -17,9 +17,9 @@ struct CommunicatorKey {
   friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
 };
 
-// Of the collectives in any section, in ascending order. None for one rank; at stage 0, which
-// gathers nothing, that of `reduce`; else of pure ZeRO those of `gather` and `reduce` over all
-// ranks.
+// The communicators of the collectives in all sections, in ascending order. None for one rank; at
+// stage 0, which gathers nothing, that of `reduce`; else of pure ZeRO those of `gather` and
+// `reduce` over all ranks.
 std::vector<CommunicatorKey> CommunicatorsOf(const Program& program);
 
 }  // namespace zeroplan

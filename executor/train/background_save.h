@@ -44,7 +44,7 @@ class BackgroundSave final : public WatchedBeside {
 
   // ---- all ranks call these at once, from the thread of the group's collectives ----
 
-  // From Begin until Look or Wait has returned a folder, or thrown.
+  // True from Begin until Look or Wait has returned a folder, or thrown.
   bool under_way() const { return phase_ != Phase::kIdle; }
   // Starts to save the copy, which must stay as it is while this is under way. `meta` is as in
   // SaveTogether, with the state. REQUIRES: nothing is under way.

@@ -29,7 +29,7 @@ struct GroupSave {
   const ParamLayout* layout = nullptr;
   int first_local_rank = 0;  // the ranks of this process
   int local_rank_count = 1;
-  // As CommitCheckpoint.
+  // Checkpoints to keep, as in CommitCheckpoint.
   int keep = 2;
   std::vector<std::string> spared;
   IoHook* hook = nullptr;
@@ -53,8 +53,9 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   const std::filesystem::path& Make(int64_t step);
-  // Makes a checkpoint of it, once it holds what `meta.files` lists; waits a while for a network
-  // file system to show what other hosts wrote. Returns the checkpoint's folder.
+  // Commits the folder as a checkpoint, once it holds the files that `meta.files` lists; waits a
+  // while for a network file system to show what other hosts wrote. Returns the checkpoint's
+  // folder.
   std::filesystem::path Commit(const ProcessGroup& group, const CheckpointMeta& meta);
 
  private:

@@ -19,9 +19,9 @@ namespace zeroplan {
 // What a rank is about to do, by name: {"program", "8c1f..."}, {"--steps", "100"}.
 using NamedFacts = std::vector<std::pair<std::string, std::string>>;
 
-// Before anything else that ranks do together: what runs (OwnBinary), then `facts`, those that
-// decide what is exchanged next. Rank 0 warns of clocks that differ (ClockWarning). Throws as
-// AgreeOnFacts.
+// Called before anything else that ranks do together. They compare what runs (OwnBinary), then
+// `facts`, those that decide what is exchanged next. Rank 0 warns of clocks that differ
+// (ClockWarning). Throws as AgreeOnFacts.
 void AgreeAtStart(ProcessGroup& group, const NamedFacts& facts);
 
 // Throws Error(kUsage) on every rank, naming the first rank and fact that differ from rank 0's.
@@ -46,9 +46,9 @@ std::string ClockWarning(const std::vector<int64_t>& clocks_ms);
 // or held-out ones.
 inline constexpr std::string_view kHeldFacts[] = {"data", "order", "seq-len"};
 
-// What decides the numbers of a run, by name: those, and "global batch", "lr", "betas", ...,
-// "schedule" and "precision". `steps`: the length of the run, which schedules without one of their
-// own decay over. `data`: the digest of its content. What merely says how the work is cut
+// The facts that decide the numbers of a run, by name: those, and "global batch", "lr", "betas",
+// ..., "schedule" and "precision". `steps`: the length of the run, which schedules without one of
+// their own decay over. `data`: the digest of its content. What merely says how the work is cut
 // (micro-batch, ranks, stage, offload, recompute) is not among them.
 NamedFacts DecidingFacts(const TrainSetup& setup, int64_t steps, bool shuffle,
                          const std::string& data, Packing packing = Packing::kStream);
@@ -58,8 +58,9 @@ struct RunChange {
   std::string sentence;  // "lr: 0.001 in the checkpoint, 0.0005 from here on"
 };
 
-// Held against what the checkpoint was saved with. Throws Error(kUsage) naming every held fact that
-// differs and is not in `allowed`, with the checkpoint. Returns every other difference.
+// Compares with the facts that the checkpoint was saved with. Throws Error(kUsage) naming every
+// held fact that differs and is not in `allowed`, with the checkpoint. Returns every other
+// difference.
 std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
                                              const std::map<std::string, std::string>& saved,
                                              const std::vector<std::string>& allowed,

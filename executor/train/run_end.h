@@ -16,18 +16,18 @@ namespace zeroplan {
 // "gradients that are not finite". Empty for kTaken.
 std::string SkipReasonText(int32_t reason);
 
-// Steps that were skipped because something was wrong with them, and how many in a row are too
-// many.
+// Counts steps that were skipped because something was wrong with them, and says when too many came
+// in a row.
 class BadSteps {
  public:
-  // So many in a row are skipped; one more is too many.
+  // At most `limit` bad steps in a row are skipped; one more is too many.
   BadSteps(const PrecisionConfig& precision, int64_t limit)
       : precision_(precision), limit_(limit) {}
 
-  // `state`: what the first step will be made with.
+  // `state`: the state of the first step.
   void Start(const StepState& state) { scale_ = state.loss_scale; }
-  // After each step. An overflow that a lower loss scale may cure is not bad: it is how a dynamic
-  // scale is found.
+  // Called after each step. An overflow that a lower loss scale may cure is not bad: it is how a
+  // dynamic scale is found.
   void Note(const StepState& state);
 
   int64_t in_a_row() const { return in_a_row_; }
@@ -43,7 +43,7 @@ class BadSteps {
   bool any_taken_ = false;
 };
 
-// What ends a run early: a stop that was asked of any rank, or the failure of one.
+// Ends a run early: by a stop that was asked of any rank, or by the failure of one.
 class Leaving {
  public:
   // `parts` outlives it.
@@ -82,9 +82,9 @@ class Leaving {
   std::exception_ptr failure_;  // of this process; under mutex_
 };
 
-// How a run ends that has diverged. Saves what was trained before the bad steps, which changed
-// nothing, unless it is saved or no step was good; then throws Error(kDiverged) that says what
-// there is to go on from. `state` is that after the last step. All ranks call it.
+// How a run ends that has diverged. Saves the state before the bad steps, which changed nothing,
+// unless it is saved already or no step was good. Then throws Error(kDiverged) that names what to
+// go on from. `state` is that after the last step. All ranks call it.
 [[noreturn]] void EndDiverged(const RunParts& parts, const StepState& state,
                               const BadSteps& bad_steps, RunSaves& saves);
 

@@ -36,7 +36,7 @@ struct OpenedRun {
   int64_t steps = 0;  // of the whole run
   NamedFacts facts;   // what decides its numbers
 
-  // What every batch keeps to.
+  // Limits that every batch keeps to.
   DocumentLimits document_limits() const {
     return DocumentLimits::Either(sampler->document_limits(), validation->document_limits());
   }
@@ -56,7 +56,7 @@ OpenedRun OpenRun(const Program& program, const TrainOptions& options, ProcessGr
 void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup& group);
 
 struct EpochCount {
-  double epochs = 1;           // > 0; what is no whole number ends within one
+  double epochs = 1;           // > 0; a fraction ends within an epoch
   uint64_t train_samples = 1;  // of an epoch
   int64_t global_batch = 1;    // sequences of a step, from here on
   int64_t done = 0;            // steps before, of whatever batch
@@ -68,7 +68,8 @@ struct EpochCount {
 // step may take some samples of an epoch more. Throws Error(kUsage) for more than 2^31 - 1 steps.
 int64_t StepsOfEpochs(const EpochCount& count);
 
-// What a schedule leaves to the run's length: the step at which a decay ends, a warm-up's share.
+// Fills in what a schedule leaves to the run's length: the step at which a decay ends, a warm-up's
+// share.
 ScheduleConfig ScheduleOfRun(ScheduleConfig schedule, int64_t steps);
 
 // The folder of the swap file, which holds all that is offloaded to disk; "": nothing is. Throws

@@ -1,4 +1,5 @@
-// What all parts of a running run work with, where it is, and how long each part may take.
+// What the parts of a running run share: the run itself, where it is, and how long each part may
+// take.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +29,7 @@ class StepLimit {
   void Note(double seconds);
   // 0: none.
   double seconds() const;
-  // For what has no time to go by (set-up, loading, saving): how long a rank may stand still.
+  // How long a rank may stand still in set-up, loading and saving, which have no time to go by.
   double still_seconds() const { return asked_ && *asked_ <= 0 ? 0 : kStill; }
 
   static constexpr double kFloor = 300, kFactor = 20, kFirst = 3600, kStill = 1800;
@@ -49,8 +50,8 @@ class RunLimits {
   RunLimits(Watch& watch, ProcessGroup& group, std::optional<double> step_timeout)
       : step(step_timeout), watch_(watch), group_(group) {}
 
-  // Set-up, loading and saving take as long as they take, as long as they get on. Rank 0 shows
-  // `what` on the progress line (core/base/terminal.h).
+  // Set-up, loading and saving may take any time as long as they get on. Rank 0 shows `what` on the
+  // progress line (core/base/terminal.h).
   void ExpectMoves(std::string what) const;
   // `what` takes no longer than a step.
   void ExpectStep(std::string what) const;
@@ -89,7 +90,7 @@ struct RunParts {
   const BatchSpec& batch() const { return opened.program.setup.batch; }
   // Every rank's text, by rank. All ranks call it at once.
   std::vector<std::string> Gather(const std::string& mine) const;
-  // What a checkpoint of now says of the run, without the engine's state and files.
+  // The meta.json of a checkpoint made now, without the engine's state and files.
   CheckpointMeta Meta() const;
 };
 

@@ -1,4 +1,4 @@
-// The checkpoints of a run: those that its steps wait for, and those that are written beside them.
+// The checkpoints of a run: those for which its steps wait, and those written beside them.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ class RunSaves {
   RunSaves(const RunSaves&) = delete;
   RunSaves& operator=(const RunSaves&) = delete;
 
-  // `meta` is of now, without state and files.
-  // Returns once all of it is saved, and what was under way before it.
+  // `meta` is of now, without state and files. Returns once all of it is saved, after the save that
+  // was under way.
   void Save(const CheckpointMeta& meta);
   // Returns once the next step may begin: the rest goes on beside it, if the program has a copy to
   // save from.
@@ -33,12 +33,13 @@ class RunSaves {
   void Look(double step_seconds);
   // Waits for the save that is under way, if one is.
   void Finish();
-  // The same for a run that has failed, where no other rank's part is missing. Says what fails.
+  // The same for a run that has failed, where no other rank's part is missing. Logs its own
+  // failures.
   void FinishAlone();
 
   // The step of the last complete checkpoint of this process; -1: none.
   int64_t saved_at() const { return saved_at_; }
-  // That checkpoint, or the one that the run was resumed from; empty: none.
+  // The last checkpoint saved, or the one that the run was resumed from; empty: none.
   const std::filesystem::path& last_checkpoint() const { return last_checkpoint_; }
   void ResumedFrom(const std::filesystem::path& checkpoint) { last_checkpoint_ = checkpoint; }
   int64_t count() const { return count_; }

@@ -25,13 +25,13 @@ class RunSteps {
         validation_(validation),
         bad_steps_(bad_steps) {}
 
-  // Steps, and what is due between them, until the run is as long as it should be or ends early.
-  // Throws as EndDiverged, and what fails.
+  // Makes steps, and what is due between them, until the run has its length or ends early. Throws
+  // as EndDiverged, and what fails.
   void Run();
 
   double median_seconds() const;
   double last_loss() const { return last_loss_; }
-  // Of this rank's device, by anyone: the highest seen, now among them.
+  // Memory in use on this rank's device, by anyone: the highest seen, now among them.
   std::optional<uint64_t> LookAtDevice();
 
  private:

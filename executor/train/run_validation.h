@@ -18,13 +18,13 @@ class RunValidation {
   RunValidation(const RunParts& parts, Leaving& leaving, RunSaves& saves)
       : parts_(parts), leaving_(leaving), saves_(saves) {}
 
-  // After the step that was just made, one is due.
+  // Whether one is due after the step that was just made.
   bool IsDue() const;
   // Notes the loss, unless a rank is asked to stop meanwhile.
   void Validate();
   // Between two steps: the same, and the checkpoint if it is to be kept.
   void ValidateAndKeep();
-  // Looks at the validations so far.
+  // Ends the run if too many validations in a row were no better.
   void EndWithoutPatience();
 
   std::optional<double> last_loss() const { return last_loss_; }

@@ -1,6 +1,6 @@
-// Text from a trained model, one token at a time. What is planned for it is a program as any other:
-// one pass over the prompt leaves the keys and values of its tokens in memory (section generate),
-// and each token after it is one row through the layers (section decode).
+// Text from a trained model, one token at a time. Its plan is a program as any other: one pass over
+// the prompt leaves the keys and values of its tokens in memory (section generate), and each token
+// after it is one row through the layers (section decode).
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ namespace zeroplan {
 struct SamplingOptions {
   double temperature = 0.8;  // 0: always the likeliest token
   int top_k = 40;            // only this many of the likeliest; 0: all
-  // Of those the likeliest whose probabilities together reach this much, as in nucleus sampling
-  // (Holtzman et al. 2020): those before the last one are less. 1: all.
+  // Draws from the fewest of the likeliest whose probabilities together reach this much, as in
+  // nucleus sampling (Holtzman et al. 2020). 1: all.
   double top_p = 1;
   uint64_t seed = 1;
 };
@@ -42,7 +42,7 @@ struct GeneratorOptions {
   // False: each token is a pass over all before it. For comparison.
   bool keep_keys_values = true;
   Backend backend = Backend::kCpu;  // kCuda: this process's first GPU
-  // Of weights, activations, keys and values; sums and logits are fp32.
+  // The type of weights, activations, keys and values; sums and logits are fp32.
   Dtype dtype = Dtype::kF32;
   bool flash_attention = true;  // see LowerOptions
 };
@@ -65,10 +65,10 @@ class TextGenerator {
   const ModelSpec& model() const;
   int64_t context() const;
   const Program& program() const;
-  // As planned, to the byte: of all, and of the keys and values among it.
+  // Bytes that were planned: of all, and of the keys and values among it.
   uint64_t planned_bytes() const;
   uint64_t key_value_bytes() const;
-  // By Space: the last byte that was used, + 1. What was planned, once a prompt and a token ran.
+  // The last byte that was used, + 1, by Space. What was planned, once a prompt and a token ran.
   std::array<uint64_t, kSpaces> used_bytes() const;
 
   // Logits of the token after `tokens` (the last `context` of them); real vocabulary. What was
@@ -89,9 +89,9 @@ class TextGenerator {
   std::unique_ptr<Impl> impl_;
 };
 
-// Where generated text ends: before any of some texts. Takes text as it is made and hands on
-// what is certain to come before every stop text: what may be the beginning of one is held back
-// until the next piece says.
+// Where generated text ends: before any of some texts. Takes text as it is made and hands on the
+// part that certainly comes before every stop text. A part that may begin one is held back until
+// the next piece decides.
 class StopText {
  public:
   // Empty ones are left out.

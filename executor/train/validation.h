@@ -1,4 +1,4 @@
-// What a run is validated with, and which validation had the lowest loss.
+// The data that a run is validated with, and the validation with the lowest loss.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ class ValidationData {
   ValidationData(const ValidationData&) = delete;
   ValidationData& operator=(const ValidationData&) = delete;
 
-  // Of one validation; a batch is micro_batch rows a rank. 0: there is nothing to validate with.
+  // Batches of one validation; a batch is micro_batch rows a rank. 0: there is nothing to validate
+  // with.
   int64_t batches() const { return batches_; }
   // How many samples that is, of how many there are: "--validation-data: 12 of 12 ...". "" for what
   // is held back.
@@ -39,7 +40,7 @@ class ValidationData {
   // Tells what is validated with from other samples, however they are cut into batches.
   std::string Identity() const;
 
-  // As BatchSampler's, of what Fill writes.
+  // BatchSampler's limits of what Fill writes.
   DocumentLimits document_limits() const {
     return own_ ? own_->sampler.document_limits() : training_.document_limits();
   }
@@ -64,7 +65,7 @@ class ValidationData {
   int64_t batches_ = 0;
 };
 
-// Which validation of a run had the lowest loss, and how many came since.
+// Which validation of a run had the lowest loss, and how many came after it.
 class BestValidation {
  public:
   // `data`: what is validated with (ValidationData::Identity).

@@ -1,5 +1,5 @@
-// The fields of a request, each with what it is called, takes and means. One list for everybody who
-// fills requests in: a command makes options of them (cli/common/command.h), the library arguments.
+// The fields of a request, each with its name, its values and its help. There is one list: a
+// command makes options of it (cli/common/command.h), the library arguments.
 #pragma once
 
 #include <deque>
@@ -27,7 +27,7 @@ struct FieldInfo {
   // Fields whose file decides this one: beside them it is refused.
   std::vector<std::string_view> decided_by = {};
   bool may_be_empty = false;  // else an empty text is refused
-  // What the field stands for where it is given without a value; null: it must have one.
+  // The value of the field where it is given without one; null: it must have a value.
   const char* alone = nullptr;
 };
 
@@ -42,11 +42,11 @@ struct AddedField {
   std::string text = {};  // empty, though given: without a value
 };
 
-// Reads what was given, in the order in which fields were added, after what a config or a plan
-// decides was refused.
+// Reads the fields that were given, in the order in which they were added. Fields that a config or
+// a plan decides are refused first.
 void ReadFields(const std::deque<AddedField>& fields);
 
-// Whoever takes fields. What is given as reference must outlive the reading.
+// Takes fields. Values given as references must outlive the reading.
 class FieldSink {
  public:
   virtual ~FieldSink() = default;

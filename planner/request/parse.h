@@ -1,4 +1,4 @@
-// From an option's text to its value. Each throws Error(kUsage) that names the option, the value
+// Turns a field's text into its value. Each throws Error(kUsage) that names the field, the value
 // and what is allowed.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Of values in each other, more than any event has. Json writes a value by recursion.
+// The depth of values in each other: more than any event has. Json writes a value by recursion.
 constexpr int kMaxDepth = 64;
 // The first steps tune, touch pages and connect.
 constexpr int64_t kWarmUpSteps = 5;

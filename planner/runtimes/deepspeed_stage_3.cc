@@ -336,7 +336,7 @@ class Stage3 : public TorchRuntime {
     if (gpus_ == 1) {
       timer_->HostWaits(gather_stream_);  // NoGatherCoalescedHandle::wait
     } else {
-      // _fetch_sub_module_impl: at most so many events are ahead (__max_ongoing_fetch_events).
+      // _fetch_sub_module_impl: at most this many events are ahead (__max_ongoing_fetch_events).
       if (fetches_.size() > 2) {
         timer_->HostWaits(fetches_.front());
         fetches_.pop_front();

@@ -61,7 +61,7 @@ class TorchKernels {
   void AddLayer(const TorchModel& model);
   void AddEnds(const TorchModel& model);
   TorchWork Memory(double bytes, int launches, bool compiled) const;
-  // Of [tokens, k] by [k, n].
+  // Adds the product of [tokens, k] and [k, n].
   void AddProduct(TorchOp op, int64_t k, int64_t n, bool bias);
   void AddMemory(TorchOp op, double forward_bytes, int forward_launches, double backward_bytes,
                  int backward_launches, bool compiled);

@@ -107,8 +107,8 @@ struct TorchRun {
   // DeepSpeed's between them (stage 3): nothing is fused across modules.
   bool module_graphs = false;
 
-  // Such a linear module with a bias keeps the smaller of its input and its weight; one without
-  // keeps its input, and SwiGLU what eager code keeps.
+  // A linear module with a bias keeps the smaller of its input and its weight; one without keeps
+  // its input, and SwiGLU what eager code keeps.
   bool KeepsSmaller(bool bias) const { return module_graphs && bias; }
 };
 
@@ -146,7 +146,7 @@ class TorchStep {
   bool KeepsWeight(int64_t columns) const;
   // The same of a product that is in `kept` since the checkpoint's first pass, if it is.
   Tensor LinearOr(Tensor* kept, int module, TorchOp op, int64_t columns, Saved* saved);
-  // Of what a layer's first pass made, what its checkpoint keeps.
+  // Which of what a layer's first pass made its checkpoint keeps.
   Saved KeptByCheckpoint(Saved saved) const;
   // The gradient of a linear module's input of `inputs` columns; its parameters' go to the hooks.
   Tensor LinearBackward(int module, TorchOp op, int64_t inputs);
