@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
+#include "text/documents/tokenize_files.h"
 
 namespace zeroplan {
 

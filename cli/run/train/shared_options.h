@@ -6,9 +6,10 @@
 
 #include "cli/common/command.h"
 #include "core/program/program.h"
-#include "text/documents/tokenize_files.h"
 
 namespace zeroplan {
+
+struct TextChoices;  // text/documents/tokenize_files.h
 
 enum class BackendChoice : uint8_t { kCpu, kCuda, kFound };
 
