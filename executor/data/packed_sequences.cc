@@ -164,7 +164,9 @@ void PackedSequences::AddDocument(uint64_t begin, uint64_t end, const PackedOpti
   }
   pairs_ += pairs;
   for (uint64_t done = 0; done < pairs; done += T) {
-    pieces_.push_back({begin + done, std::min(T, pairs - done)});
+    // Both fit (see the constructor); the masks say so to the compiler.
+    pieces_.push_back(
+        {(begin + done) & (kMostPosition - 1), std::min(T, pairs - done) & (kMostPairs - 1)});
   }
 }
 

@@ -26,7 +26,7 @@ uint64_t Mix(uint64_t x) {
 uint64_t PermutedIndex(uint64_t index, uint64_t size, uint64_t seed, uint64_t epoch) {
   ZEROPLAN_CHECK(index < size, "index {} of {}", index, size);
   if (size == 1) return 0;
-  const int half_bits = (std::bit_width(size - 1) + 1) / 2;
+  const int half_bits = (static_cast<int>(std::bit_width(size - 1)) + 1) / 2;
   const uint64_t half_mask = (uint64_t{1} << half_bits) - 1;
   const uint64_t key = Mix(Mix(seed) ^ epoch);
   do {

@@ -86,7 +86,7 @@ std::optional<std::vector<KernelBench::Set>> KernelBench::Place(const std::vecto
         to = {state_.get(), sizeof(StepState), Dtype::kU8};
       } else if (arg.kind == ArgKind::kScratch) {
         to.data = scratch;  // rows have one at most
-      } else if (arg.kind == ArgKind::kAbsent) {
+      } else if (arg.kind == ArgKind::kNone) {
         to = {};
       } else {
         to.data = next;

@@ -23,7 +23,7 @@ DeviceMemory AllocateDeviceMemory(uint64_t bytes);
 
 // Where an argument's bytes come from.
 enum class ArgKind : uint8_t {
-  kAbsent,
+  kNone,
   kRandom,  // uniform numbers
   kZero,
   kOutput,   // whatever is there
@@ -31,7 +31,7 @@ enum class ArgKind : uint8_t {
   kScratch,  // one for all sets
 };
 struct BenchArg {
-  ArgKind kind = ArgKind::kAbsent;
+  ArgKind kind = ArgKind::kNone;
   Dtype dtype = Dtype::kU8;
   int64_t elements = 0;
 

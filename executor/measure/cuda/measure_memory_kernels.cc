@@ -20,7 +20,7 @@ struct Launch {
 double BytesOf(const Launch& launch) {
   std::vector<ArgShape> args;
   for (const BenchArg& arg : launch.args) {
-    const bool counts = arg.kind != ArgKind::kAbsent && arg.kind != ArgKind::kState;
+    const bool counts = arg.kind != ArgKind::kNone && arg.kind != ArgKind::kState;
     args.push_back(counts ? ArgShape{arg.bytes(), arg.dtype} : ArgShape{});
   }
   const KernelRow& row = KernelInfo(launch.id);
