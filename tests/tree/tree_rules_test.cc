@@ -219,7 +219,6 @@ std::string FindCircle(const FolderGraph& graph) {
 const std::vector<std::set<std::string>>& CirclesToGo() {
   static const auto* circles = new std::vector<std::set<std::string>>{
       {"planner/advice", "planner/plan", "planner/report"},
-      {"executor/collectives/cuda", "executor/engine/cuda"},
       {"cli", "cli/doctor", "cli/programs", "cli/run", "cli/run/measure", "cli/run/train"}};
   return *circles;
 }
