@@ -48,24 +48,10 @@ struct GenerateCommand {
   PlacementOptions placement;
 };
 
-double ParseTopP(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value > 0 && value <= 1)) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0, up to 1", option, text);
-  }
-  return value;
-}
-
-double ParseTemperature(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const bool in_range = value >= 0 && value <= 100;
-  if (*end != '\0' || !in_range) {
-    ThrowUsage("{}: {} is not allowed; use a number from 0 to 100", option, text);
-  }
-  return value;
-}
+const auto ParseTopP =
+    NumberWhere([](double x) { return x > 0 && x <= 1; }, "a number above 0, up to 1");
+const auto ParseTemperature =
+    NumberWhere([](double x) { return x >= 0 && x <= 100; }, "a number from 0 to 100");
 
 // That of the model's folder, if it has one.
 std::optional<Tokenizer> FindTokenizer(const std::string& folder, int64_t vocab) {

@@ -1,5 +1,7 @@
 #include "cli/run/train/shared_options.h"
 
+#include <cstdlib>
+
 #include "core/base/error.h"
 #include "machine/detect.h"
 #include "planner/request/parse.h"
@@ -50,6 +52,18 @@ void AddTextChoices(Command& command, const char* group, TextChoiceOptions& opti
                  "What of records counts in the loss: answers (completions, and what the assistant "
                  "says; a text as a whole) or all (default answers)"},
                 options.train_on, WordIn<TrainOn>({"answers", "all"}));
+}
+
+std::function<double(const std::string&, std::string_view)> NumberWhere(bool (*allowed)(double),
+                                                                        const char* use) {
+  return [allowed, use](const std::string& text, std::string_view option) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || !allowed(value)) {
+      ThrowUsage("{}: {} is not allowed; use {}", option, text, use);
+    }
+    return value;
+  };
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,7 @@
-// --backend of train and generate.
+// Options that commands share which run something: --backend, how records are taken, numbers.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -35,5 +36,9 @@ struct TextChoiceOptions {
 
 // Adds --text-field and --train-on, under the heading `group`.
 void AddTextChoices(Command& command, const char* group, TextChoiceOptions& options);
+
+// Parses a number for which `allowed` holds; `use` tells the user which those are.
+std::function<double(const std::string& text, std::string_view option)> NumberWhere(
+    bool (*allowed)(double), const char* use);
 
 }  // namespace zeroplan

@@ -1,8 +1,6 @@
 // The options' names and help of zeroplan train.
 #include "cli/run/train/train_command.h"
 
-#include <cstdlib>
-
 #include "cli/common/report_option.h"
 #include "core/base/error.h"
 #include "core/base/full_screen.h"
@@ -13,62 +11,18 @@
 namespace zeroplan {
 namespace {
 
-double ParseLearningRate(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double rate = std::strtod(text.c_str(), &end);
-  const bool positive = rate > 0 && rate < 1e3;
-  if (*end != '\0' || !positive) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3e-4", option, text);
-  }
-  return rate;
-}
-
-// A finite number from 0 on.
-double ParseAmount(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(value >= 0 && value < 1e9)) {
-    ThrowUsage("{}: {} is not allowed; use a number of at least 0", option, text);
-  }
-  return value;
-}
-
-double ParseEpochs(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double epochs = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(epochs > 0 && epochs <= 1e6)) {
-    ThrowUsage("{}: {} is not allowed; use a number above 0, such as 3 or 0.5", option, text);
-  }
-  return epochs;
-}
-
-double ParseShare(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double share = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(share >= 0 && share <= 1)) {
-    ThrowUsage("{}: {} is not allowed; use a share of the steps from 0 to 1, such as 0.03", option,
-               text);
-  }
-  return share;
-}
-
-double ParseSpikeFactor(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double factor = std::strtod(text.c_str(), &end);
-  if (*end != '\0' || !(factor > 1 && factor < 1e6)) {
-    ThrowUsage("{}: {} is not allowed; use a number above 1, such as 3", option, text);
-  }
-  return factor;
-}
-
-double ParseTimeout(const std::string& text, std::string_view option) {
-  char* end = nullptr;
-  const double seconds = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(seconds >= 0 && seconds < 1e9)) {
-    ThrowUsage("{}: {} is not allowed; use seconds, such as 600, or 0 for no limit", option, text);
-  }
-  return seconds;
-}
+const auto ParseLearningRate =
+    NumberWhere([](double x) { return x > 0 && x < 1e3; }, "a number above 0, such as 3e-4");
+const auto ParseAmount =
+    NumberWhere([](double x) { return x >= 0 && x < 1e9; }, "a number of at least 0");
+const auto ParseEpochs =
+    NumberWhere([](double x) { return x > 0 && x <= 1e6; }, "a number above 0, such as 3 or 0.5");
+const auto ParseShare = NumberWhere([](double x) { return x >= 0 && x <= 1; },
+                                    "a share of the steps from 0 to 1, such as 0.03");
+const auto ParseSpikeFactor =
+    NumberWhere([](double x) { return x > 1 && x < 1e6; }, "a number above 1, such as 3");
+const auto ParseTimeout = NumberWhere([](double x) { return x >= 0 && x < 1e9; },
+                                      "seconds, such as 600, or 0 for no limit");
 
 // What --plan and --config decide otherwise.
 void AddRateOptions(Command& command, TrainCommand& options) {

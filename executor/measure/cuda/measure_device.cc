@@ -62,9 +62,8 @@ void MeasureAttentionOn(int rank, int device, const DeviceProperties& properties
       group.AllGather(group.rank() == rank ? AttentionText(result) : "");
   if (group.rank() != 0) return;
   const std::string& text = texts[static_cast<size_t>(rank)];
-  runner.Try("attention", "of the second GPU", [&](MachineMeasurement& out) {
-    out.kernels.attention = AttentionOfText(text);
-  });
+  runner.Try("attention", "of the second GPU",
+             [&](MachineMeasurement& out) { out.kernels.attention = AttentionOfText(text); });
 }
 
 }  // namespace
