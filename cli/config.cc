@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/config/deepspeed_reader.h"

@@ -3,18 +3,18 @@
 
 #include <memory>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/common/predicted_trace.h"
 #include "cli/common/report_option.h"
-#include "cli/programs/app.h"
-#include "cli/runtime_estimate.h"
+#include "cli/plan/runtime_estimate.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "machine/this_machine.h"
+#include "planner/page/estimate_page.h"
 #include "planner/report/report.h"
-#include "planner/request/estimate_request.h"
 #include "planner/request/parse.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 namespace {

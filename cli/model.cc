@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/programs/app.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
 #include "core/model/param_table.h"

@@ -15,9 +15,9 @@
 #include "planner/page/estimate_page.h"
 #include "planner/page/plan_page.h"
 #include "planner/report/report.h"
-#include "planner/request/estimate_request.h"
 #include "planner/request/largest.h"
 #include "planner/request/plan_answer.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 

@@ -7,7 +7,7 @@ include(GNUInstallDirs)
 set(executor_folder ${CMAKE_INSTALL_LIBEXECDIR}/zeroplan)
 file(RELATIVE_PATH executor_from_zeroplan
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBEXECDIR}/zeroplan)
-set_property(SOURCE cli/executor_commands.cc APPEND PROPERTY
+set_property(SOURCE cli/common/executor_commands.cc APPEND PROPERTY
   COMPILE_DEFINITIONS ZEROPLAN_EXECUTOR_FOLDER="${executor_from_zeroplan}")
 
 install(TARGETS zeroplan RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)

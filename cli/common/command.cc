@@ -2,13 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <deque>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 #include "core/base/terminal.h"
 #include "planner/request/parse.h"
 
 namespace zeroplan {
+
 namespace {
 
 // An empty value would read as "not given": a shell variable that is not set, most often.
@@ -174,6 +177,163 @@ void AddFormatOption(Command& command, const char* help, Given<OutputFormat>& fo
   command.Value({"Output", "--format", "text|json",
                  fmt::format("text for people; json ({}) for programs (default text)", help)},
                 format, WordIn<OutputFormat>({"text", "json"}));
+}
+
+namespace {
+
+bool IsWord(const std::string& part) {
+  const auto first = static_cast<unsigned char>(part[0]);
+  return std::islower(first) != 0 || std::isdigit(first) != 0;
+}
+
+}  // namespace
+
+Offers OffersOf(const OptionDescription& option) {
+  Offers offers;
+  for (size_t begin = 0, end = 0; end != std::string::npos && begin < option.type.size();
+       begin = end + 1) {
+    end = option.type.find('|', begin);
+    const std::string part = option.type.substr(begin, end - begin);
+    if (part.empty()) continue;
+    if (IsWord(part)) offers.words.push_back(part);
+    const bool path = part == "PATH";
+    offers.files = offers.files || path || part == "PLAN" || part.starts_with("FILE");
+    offers.folders = offers.folders || path || part == "DIR";
+  }
+  if (option.known != nullptr) {
+    for (std::string& name : option.known()) offers.words.push_back(std::move(name));
+  }
+  return offers;
+}
+
+std::vector<const CommandDescription*> ShownCommands(const CommandDescription& command) {
+  std::vector<const CommandDescription*> shown;
+  for (const auto& below : command.commands) {
+    if (!below->hidden) shown.push_back(below.get());
+  }
+  return shown;
+}
+
+namespace {
+
+// Long names of the options, or names of the subcommands, that `app` knows.
+std::vector<std::string> NamesIn(const CLI::App& app, bool options) {
+  std::vector<std::string> names;
+  if (!options) {
+    for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+    return names;
+  }
+  for (const CLI::Option* option : app.get_options({})) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// The command that was being parsed.
+const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> parsed = app.get_subcommands();
+  return parsed.empty() ? app : Innermost(*parsed.front());
+}
+
+// "zeroplan hw list"
+std::string PathTo(const CLI::App& app, const CLI::App& command) {
+  std::string path = "zeroplan";
+  for (const CLI::App* at = &app; at != &command;) {
+    at = at->get_subcommands().front();
+    path += " " + at->get_name();
+  }
+  return path;
+}
+
+// What the first word is that nobody asked for, as "--modle: is no option of zeroplan plan".
+std::string ExtraWord(const CLI::App& command, const std::string& path) {
+  const std::vector<std::string> words = command.remaining(true);
+  const std::string name = words.front().substr(0, words.front().find('='));
+  const bool option = name.starts_with("-");
+  const bool sub_command = !option && !command.get_subcommands({}).empty();
+  const std::string nearest =
+      option || sub_command ? NearestName(name, NamesIn(command, option)) : "";
+  return fmt::format("{}: {}{}", name,
+                     option        ? fmt::format("is no option of '{}'", path)
+                     : sub_command ? fmt::format("is no command of '{}'", path)
+                                   : "was not expected",
+                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+}  // namespace
+
+void ThrowUnknownCommand(const CLI::App& app) {
+  const CLI::App& command = Innermost(app);
+  const std::vector<std::string> words = command.remaining(true);
+  if (words.empty() || words.front().starts_with("-")) return;
+  if (command.get_subcommands({}).empty()) return;
+  const std::string path = PathTo(app, command);
+  ThrowUsage("{}\nRun '{} --help' for what is allowed.", ExtraWord(command, path), path);
+}
+
+void ThrowParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App& command = Innermost(app);
+  const std::string path = PathTo(app, command);
+  const std::string what =
+      command.remaining(true).empty() ? error.what() : ExtraWord(command, path);
+  ThrowUsage("{}\nRun '{} --help' for what is allowed.", what, path);
+}
+
+namespace {
+
+// A command line as lines of at most `columns`, all but the last with a backslash at their end.
+std::string BreakCommand(std::string_view line, size_t columns) {
+  constexpr std::string_view kIndent = "      ", kGoesOn = " \\";
+  if (line.size() <= columns) return std::string(line);
+  std::string out, row;
+  const size_t lead = std::min(line.find_first_not_of(' '), line.size());
+  for (size_t at = lead; at < line.size();) {
+    const size_t end = std::min(line.find(' ', at), line.size());
+    const std::string_view word = line.substr(at, end - at);
+    const bool last = end == line.size();
+    if (!row.empty() && row.size() + 1 + word.size() + (last ? 0 : kGoesOn.size()) > columns) {
+      out += row.append(kGoesOn).append("\n");
+      row = std::string(kIndent).append(word);
+    } else {
+      row = row.empty() ? std::string(lead, ' ').append(word) : row.append(" ").append(word);
+    }
+    at = std::min(line.find_first_not_of(' ', end), line.size());
+  }
+  return out + row;
+}
+
+bool EndsParagraph(std::string_view line) {
+  return line.empty() || line.starts_with(' ') || line.ends_with('.') || line.ends_with(':');
+}
+
+}  // namespace
+
+std::string FitHelp(std::string_view help, size_t columns) {
+  if (columns >= kPlainColumns) return std::string(help);
+  std::string out, prose;
+  bool examples = false;
+  const auto flush = [&] {
+    if (!prose.empty()) out += FitLines(prose, columns) + '\n';
+    prose.clear();
+  };
+  for (size_t begin = 0; begin < help.size();) {
+    const size_t end = std::min(help.find('\n', begin), help.size());
+    const std::string_view line = help.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.empty() || line.starts_with(' ')) {
+      flush();
+      out += examples && !line.empty() ? BreakCommand(line, columns) : FitLines(line, columns);
+      out += '\n';
+      continue;
+    }
+    examples = line.starts_with("Example");
+    if (examples || line.starts_with("Usage:")) flush();
+    prose += prose.empty() ? "" : " ";
+    prose += line;
+    if (EndsParagraph(line)) flush();
+  }
+  flush();
+  return out;
 }
 
 }  // namespace zeroplan

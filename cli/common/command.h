@@ -1,6 +1,7 @@
 // A command of the command line: its options, typed, and what it does. CLI11 stays behind this.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,14 +10,56 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/command_description.h"
+#include "planner/request/fields.h"
 
 // CLI11 is heavy to compile: only command.cc and app.cc include it.
 namespace CLI {
 class App;
-}
+class ParseError;
+}  // namespace CLI
 
 namespace zeroplan {
+
+// What commands take, as plain values. Command fills them in as options are added; man pages
+// (cli/manual/man_page.h) and shell completions (cli/manual/completion.h) are written from them.
+struct OptionDescription {
+  std::string group;               // heading in the help
+  std::vector<std::string> names;  // {"-o", "--output"}; of what has no name before it: {"plan"}
+  std::string type;                // of the value: "FILE", "cpu|cuda|auto"; empty: takes none
+  std::string help;                // one paragraph
+  bool required = false;
+  bool several = false;  // values, one word each
+  bool alone = false;    // may be given without its value
+  KnownNames known = nullptr;
+
+  bool positional() const { return !names.front().starts_with('-'); }
+  bool takes_value() const { return !type.empty(); }
+};
+
+// What a shell can offer for a value.
+struct Offers {
+  std::vector<std::string> words;  // of the type ("cpu|cuda|auto": three) and the known names
+  bool files = false, folders = false;
+
+  bool none() const { return words.empty() && !files && !folders; }
+};
+
+// Read off the option's type: parts between | in small letters or digits are words; FILE,
+// FILE.json, PATH and PLAN are files, DIR and PATH folders; other parts (COUNT, NAME) stand for
+// something that is not known. With the known names.
+Offers OffersOf(const OptionDescription& option);
+
+struct CommandDescription {
+  std::string name;
+  std::string help;    // one line
+  std::string footer;  // "Examples:", indented lines, then text
+  bool hidden = false;
+  std::vector<OptionDescription> options;
+  std::vector<std::shared_ptr<const CommandDescription>> commands;  // below it
+};
+
+// The commands below `command` that help shows.
+std::vector<const CommandDescription*> ShownCommands(const CommandDescription& command);
 
 // The heading of what belongs to no group.
 inline constexpr const char* kNoGroup = "Options";
@@ -76,5 +119,18 @@ enum class OutputFormat : uint8_t { kText, kJson };
 // --format text|json, for what is printed. `help` says what the JSON is: "schema
 // zeroplan.hw-list/1".
 void AddFormatOption(Command& command, const char* help, Given<OutputFormat>& format);
+
+// Throws Error(kUsage) that says what was wrong with a command line, what was meant and which help
+// to read. REQUIRES: parsing `app` threw `error`.
+[[noreturn]] void ThrowParseError(const CLI::App& app, const CLI::ParseError& error);
+
+// Throws Error(kUsage) if a command was given that is none. REQUIRES: `app` was parsed, or parsing
+// it ended at --help.
+void ThrowUnknownCommand(const CLI::App& app);
+
+// `help`, as CLI11 prints it, on a page of `columns`: on one narrower than kPlainColumns
+// (core/base/terminal.h), for which footers are written, their prose is broken anew, and commands
+// under "Examples:" go on behind a backslash, so that they can still be copied into a shell.
+std::string FitHelp(std::string_view help, size_t columns);
 
 }  // namespace zeroplan

@@ -70,4 +70,19 @@ struct MachineFacts {
 // three times that). REQUIRES: this process has no other threads.
 MachineFacts QueryMachine(const std::string& folder);
 
+// What processes that doctor starts hand back to it (facts.cc), as JSON.
+
+// All that facts.h has from NVIDIA's driver.
+struct DriverFacts {
+  GpuStates gpus;
+  ProfileFacts profile;
+};
+
+// One line each: of the executor's libraries, which it prints itself, and of the driver.
+std::string LibrariesAsJson(const LibraryFacts& facts);
+std::string DriverAsJson(const DriverFacts& facts);
+// Reads `output`'s last line; nothing if that is not one of these.
+std::optional<LibraryFacts> LibrariesFromJson(const std::string& output);
+std::optional<DriverFacts> DriverFromJson(const std::string& output);
+
 }  // namespace zeroplan

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/common/command_description.h"
+#include "cli/common/command.h"
 
 namespace zeroplan {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/common/command_description.h"
+#include "cli/common/command.h"
 
 namespace zeroplan {
 

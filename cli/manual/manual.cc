@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "cli/common/build_info.h"
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
-#include "cli/executor_commands.h"
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
-#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "planner/request/parse.h"
 

@@ -7,13 +7,12 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/common/predicted_trace.h"
 #include "cli/common/report_option.h"
 #include "cli/plan/config_for.h"
 #include "cli/plan/runtime_plan.h"
 #include "cli/plan/write_config.h"
-#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
@@ -29,7 +28,7 @@
 #include "planner/request/largest.h"
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
-#include "planner/request/plan_request.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 namespace {

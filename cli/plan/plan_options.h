@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/common/command.h"
-#include "planner/request/plan_request.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/plan/plan_options.h"
-#include "cli/runtime_estimate.h"
+#include "cli/plan/runtime_estimate.h"
 
 namespace zeroplan {
 

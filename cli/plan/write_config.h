@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/plan/plan_options.h"
-#include "cli/runtime_estimate.h"
+#include "cli/plan/runtime_estimate.h"
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/formats/config_format.h"

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "cli/common/build_info.h"
-#include "cli/common/command_line.h"
-#include "cli/common/help_text.h"
+#include "cli/common/command.h"
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/terminal.h"

@@ -1,28 +1,7 @@
-// The command line: one Register function a subcommand, each in the file of its name.
+// The command line: words to a command that runs.
 #pragma once
 
-#include "cli/common/command.h"
-
 namespace zeroplan {
-
-// How a subcommand joins: it adds itself to `app`, keeps its options in a shared_ptr that its Run
-// holds, and does its work there. It reports results on stdout, messages on stderr, and ends
-// unsuccessfully by throwing Error with the exit code. A new command is a file that defines its
-// Register function, a declaration here, and a line in RunApp. One that needs the executor is also
-// listed in CMakeLists.txt as running something, has its name in executor_commands.h, and a line in
-// zeroplan_program.cc.
-void RegisterEstimate(Command& app);
-void RegisterPlan(Command& app);
-void RegisterConfig(Command& app);
-void RegisterModel(Command& app);
-void RegisterHardware(Command& app);
-void RegisterData(Command& app);
-void RegisterTrain(Command& app);
-void RegisterCheckpoint(Command& app);
-void RegisterExplain(Command& app);
-void RegisterGenerate(Command& app);
-void RegisterDoctor(Command& app);
-void RegisterManual(Command& app);
 
 // Parses and runs. Returns the exit code; throws Error and CheckFailure (main.cc maps them).
 int RunApp(int argc, const char* const* argv);

@@ -8,10 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
-#include "cli/hw/hw_check.h"
-#include "cli/programs/app.h"
-#include "cli/run/measure/hw_measure.h"
 #include "core/base/terminal.h"
 #include "core/base/units.h"
 #include "hwprofiles/loader.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "cli/common/build_info.h"
-#include "cli/executor_commands.h"
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/programs/app.h"
-#include "cli/run/measure/hw_measure.h"
 #include "core/base/error.h"
 
 namespace zeroplan {

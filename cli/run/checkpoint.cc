@@ -5,9 +5,9 @@
 #include <string>
 #include <system_error>
 
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
-#include "cli/executor_commands.h"
-#include "cli/programs/app.h"
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "executor/checkpoint/checkpoint_folder.h"

@@ -3,10 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
-#include "cli/common/text_flow.h"
-#include "cli/executor_commands.h"
-#include "cli/programs/app.h"
 #include "cli/run/train/shared_options.h"
 #include "core/base/error.h"
 #include "planner/request/parse.h"

@@ -18,12 +18,8 @@ inline CauseSeconds SecondsForTokens(const TimeEstimate& time, double tokens) {
           *time.total_seconds * scale};
 }
 
-// What `other` loses to `best`, in seconds of a step of the best's tokens.
-inline CauseSeconds SecondsLost(const TimeEstimate& other, const TimeEstimate& best) {
-  const CauseSeconds mine = SecondsForTokens(other, *best.tokens_per_second * *best.total_seconds);
-  return {mine.compute - *best.compute_seconds, mine.exposed_comm - *best.exposed_comm_seconds,
-          mine.exposed_offload - *best.exposed_offload_seconds,
-          mine.optimizer - *best.optimizer_seconds, mine.total - *best.total_seconds};
-}
+// What `other` loses to `best`, in seconds of a step of the best's tokens. Not inline: whoever
+// prints it gets the same bits.
+CauseSeconds SecondsLost(const TimeEstimate& other, const TimeEstimate& best);
 
 }  // namespace zeroplan

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/program/program.h"
-#include "planner/explain/compute_waits.h"
+#include "planner/explain/explain.h"
 
 namespace zeroplan {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/page/scale.h"
+#include "planner/page/svg.h"
 
 namespace zeroplan {
 

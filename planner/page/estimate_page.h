@@ -9,12 +9,6 @@
 
 namespace zeroplan {
 
-// What a page says of how it was made.
-struct PageOrigin {
-  std::string command;                      // the command line, as a shell takes it
-  std::vector<std::string> assumed, notes;  // as the text report has them
-};
-
 // `inputs` are those that `estimate` was made of; its cost model gives the memory over a step of
 // the fastest choice that fits, or, where none does, of the one that takes least.
 Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs, const PageOrigin& origin);

@@ -55,6 +55,12 @@ struct Page {
   std::vector<std::string> notes;    // guessed figures and the like
 };
 
+// What a page says of how it was made.
+struct PageOrigin {
+  std::string command;                      // the command line, as a shell takes it
+  std::vector<std::string> assumed, notes;  // as the text report has them
+};
+
 std::string RenderPage(const Page& page);
 
 // The pictures alone as a page, for a frame of another page: drawn small, in as many columns as

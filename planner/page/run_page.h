@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "cost_models/cost_model.h"
-#include "planner/page/estimate_page.h"
-#include "planner/runs/run_prediction.h"
+#include "planner/page/html.h"
+#include "planner/page/plan_page.h"
+#include "planner/runs/prediction_table.h"
 
 namespace zeroplan {
 
@@ -57,5 +58,20 @@ Page RunPage(const RunRecord& record, const PageOrigin& origin);
 // Joins the steps to `most` at most, each the mean of as many that follow each other (the last of
 // fewer); the step of each is its last one's. What some of them lack is absent.
 std::vector<RunStep> MeanSteps(const std::vector<RunStep>& steps, size_t most);
+
+// Pictures of a run, of what its steps reported.
+
+// Loss of training and validation over steps. Nothing without a finite loss.
+std::optional<Picture> LossPicture(const RunRecord& record);
+// Tokens a second over steps, beside the prediction. Nothing without steps.
+std::optional<Picture> SpeedPicture(const RunRecord& record);
+// Median seconds of a step by cause, predicted and measured. Nothing where no cause is measured.
+std::optional<Picture> MeasuredTimePicture(const RunRecord& record);
+// Bytes of each arena, planned and touched.
+Picture ArenaPicture(const RunRecord& record);
+// What the GPU has in use over steps, beside the prediction. Nothing where that is not known.
+std::optional<Picture> UsedMemoryPicture(const RunRecord& record);
+// What the GPU draws over steps, below its limit. Nothing where that is not known.
+std::optional<Picture> PowerPicture(const RunRecord& record);
 
 }  // namespace zeroplan

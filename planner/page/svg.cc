@@ -3,10 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
 
+#include "core/base/units.h"
+#include "planner/advice/advice.h"
 #include "planner/page/html.h"
+#include "planner/report/report_text.h"
 
 namespace zeroplan {
+
 namespace {
 
 std::string Attributes(const Svg::Data& data) {
@@ -125,6 +133,206 @@ std::vector<std::string> BreakLabel(std::string_view text, double pixels, double
   }
   if (!line.empty() || lines.empty()) lines.push_back(std::move(line));
   return lines;
+}
+
+namespace {
+
+struct Unit {
+  double size;
+  std::string_view name;  // with the space before it, if there is one
+};
+
+constexpr std::array kByteUnits = {Unit{1, " B"}, Unit{1e3, " KB"}, Unit{1e6, " MB"},
+                                   Unit{1e9, " GB"}, Unit{1e12, " TB"}};
+constexpr std::array kSecondUnits = {Unit{1e-6, " us"}, Unit{1e-3, " ms"}, Unit{1, " s"},
+                                     Unit{3600, " h"}};
+constexpr std::array kCountUnits = {Unit{1, ""}, Unit{1e3, "K"}, Unit{1e6, "M"}, Unit{1e9, "B"},
+                                    Unit{1e12, "T"}};
+constexpr std::array kBitUnits = {Unit{1e3 / 8, " Kb/s"}, Unit{1e6 / 8, " Mb/s"},
+                                  Unit{1e9 / 8, " Gb/s"}, Unit{1e12 / 8, " Tb/s"}};
+constexpr std::array kLinkUnits = {Unit{1e3, " KB/s"}, Unit{1e6, " MB/s"}, Unit{1e9, " GB/s"},
+                                   Unit{1e12, " TB/s"}};
+constexpr std::array kWattUnits = {Unit{1, " W"}, Unit{1e3, " kW"}, Unit{1e6, " MW"}};
+constexpr std::array kPlainUnit = {Unit{1, ""}};
+
+std::span<const Unit> UnitsOf(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kBytes:
+      return kByteUnits;
+    case Quantity::kSeconds:
+      return kSecondUnits;
+    case Quantity::kTokenRate:
+    case Quantity::kCount:
+      return kCountUnits;
+    case Quantity::kNetworkRate:
+      return kBitUnits;
+    case Quantity::kLinkRate:
+      return kLinkUnits;
+    case Quantity::kWatts:
+      return kWattUnits;
+    case Quantity::kNumber:
+      return kPlainUnit;
+  }
+  return kPlainUnit;
+}
+
+// In which a number of this size is written.
+Unit UnitFor(double value, Quantity quantity) {
+  const std::span<const Unit> units = UnitsOf(quantity);
+  Unit found = units.front();
+  for (const Unit& unit : units) {
+    // Minutes are written in seconds.
+    const double least = unit.size == 3600 ? 10 * unit.size : unit.size;
+    if (std::abs(value) >= least * (1 - 1e-9)) found = unit;
+  }
+  return found;
+}
+
+// `value` in `unit` with as many decimals as steps of `step` need.
+std::string TickLabel(double value, double step, const Unit& unit) {
+  if (value == 0) return "0";
+  const double in_unit = value / unit.size;
+  int decimals = 0;
+  for (double s = step / unit.size; decimals < 12 && std::abs(s - std::round(s)) > 1e-6 * s;
+       s *= 10)
+    ++decimals;
+  return fmt::format("{:.{}f}{}", in_unit, decimals, unit.name);
+}
+
+// 1, 2 or 5 times a power of ten that is the next at or above `step`.
+double RoundStep(double step) {
+  const double power = std::pow(10.0, std::floor(std::log10(step) + 1e-12));
+  for (const double m : {1.0, 2.0, 5.0, 10.0}) {
+    if (m * power >= step * (1 - 1e-9)) return m * power;
+  }
+  return 10 * power;
+}
+
+constexpr double kTickGap = 14;  // between labels side by side
+
+Axis Linear(double least, double most, Quantity quantity, double length_px, bool vertical) {
+  Axis axis;
+  const Unit unit = UnitFor(std::max(std::abs(least), std::abs(most)), quantity);
+  // There is no half of a step or a byte.
+  const bool is_whole = quantity == Quantity::kCount || quantity == Quantity::kBytes;
+  const double whole = is_whole ? 1 : 0;
+  for (double ticks = vertical ? length_px / 34 : length_px / 60;; ticks *= 0.7) {
+    const double step = std::max(whole, unit.size * RoundStep((most - least) / unit.size /
+                                                              std::max(1.0, std::floor(ticks))));
+    axis.begin = step * std::floor(least / step + 1e-9);
+    axis.end = step * std::ceil(most / step - 1e-9);
+    if (axis.end <= axis.begin) axis.end = axis.begin + step;
+    axis.ticks.clear();
+    double widest = 0;
+    const auto count = std::llround((axis.end - axis.begin) / step);
+    for (int64_t i = 0; i <= count; ++i) {
+      const double at = axis.begin + step * static_cast<double>(i);
+      axis.ticks.push_back({at, TickLabel(std::abs(at) < 1e-9 * step ? 0 : at, step, unit)});
+      widest = std::max(widest, TextPixels(axis.ticks.back().label, kTickFont));
+    }
+    const double room = length_px * step / (axis.end - axis.begin);
+    if (vertical || room >= widest + kTickGap || axis.ticks.size() <= 2 || ticks < 1) return axis;
+  }
+}
+
+}  // namespace
+
+std::string FormatQuantity(double value, Quantity quantity) {
+  switch (quantity) {
+    case Quantity::kBytes:
+      return FormatBytes(static_cast<uint64_t>(std::llround(value)));
+    case Quantity::kSeconds:
+      return FormatSeconds(value);
+    case Quantity::kTokenRate:
+      return FormatCount(static_cast<uint64_t>(std::llround(value))) + " tokens/s";
+    case Quantity::kNetworkRate:
+      return FormatBandwidth(value, /*bits=*/true);
+    case Quantity::kLinkRate:
+      return FormatBandwidth(value, /*bits=*/false);
+    case Quantity::kCount:
+      return std::to_string(std::llround(value));
+    case Quantity::kWatts:
+      return fmt::format("{:.0f} W", value);
+    case Quantity::kNumber:
+      return fmt::format("{:.4f}", value);
+  }
+  return "?";
+}
+
+double Axis::Share(double value) const {
+  if (log) return std::log(value / begin) / std::log(end / begin);
+  return (value - begin) / (end - begin);
+}
+
+double TextPixels(std::string_view text, double font_px) {
+  double em = 0;
+  for (const char c : text) {
+    if ((static_cast<unsigned char>(c) & 0xC0) == 0x80) continue;  // goes on with a character
+    if (static_cast<unsigned char>(c) >= 0x80) {
+      em += 1;
+    } else if (std::string_view("mwMW%@").find(c) != std::string_view::npos) {
+      em += 1;
+    } else if (std::string_view("+=<>#~&").find(c) != std::string_view::npos) {
+      em += 0.84;
+    } else if (std::string_view("ijl.,:;'|!()[] /-tfr").find(c) != std::string_view::npos) {
+      em += 0.42;
+    } else {
+      em += c >= 'A' && c <= 'Z' ? 0.78 : 0.64;
+    }
+  }
+  return em * font_px;
+}
+
+Axis AxisFromZero(double most, Quantity quantity, double length_px, bool vertical) {
+  return Linear(0, most > 0 ? most : 1, quantity, length_px, vertical);
+}
+
+Axis AxisAround(double least, double most, Quantity quantity, double length_px, bool vertical) {
+  if (most <= least) {
+    const double room = std::max(std::abs(least) * 0.01, 1e-9);
+    return Linear(least - room, most + room, quantity, length_px, vertical);
+  }
+  return Linear(least, most, quantity, length_px, vertical);
+}
+
+namespace {
+
+// Leaves out what would touch the label before it.
+void DropCrowded(const Axis& axis, double length_px, std::vector<Tick>& ticks) {
+  double last_end = -1e9;
+  std::erase_if(ticks, [&](const Tick& tick) {
+    const double half = TextPixels(tick.label, kTickFont) / 2;
+    const double middle = axis.Share(tick.at) * length_px;
+    if (middle - half < last_end + kTickGap) return true;
+    last_end = middle + half;
+    return false;
+  });
+}
+
+}  // namespace
+
+Axis LogAxis(double least, double most, Quantity quantity, double length_px) {
+  Axis axis{least, most, true, {}};
+  std::vector<Tick> powers;
+  const double base = UnitFor(least, quantity).size;
+  for (double power = base * std::pow(10.0, std::floor(std::log10(least / base) + 1e-9));
+       power <= most * (1 + 1e-9); power *= 10) {
+    for (const double m : {1.0, 2.0, 5.0}) {
+      const double at = m * power;
+      if (at < least * (1 - 1e-9) || at > most * (1 + 1e-9)) continue;
+      axis.ticks.push_back({at, TickLabel(at, at, UnitFor(at, quantity))});
+      if (m == 1) powers.push_back(axis.ticks.back());
+    }
+  }
+  std::vector<Tick> fitting = axis.ticks;
+  DropCrowded(axis, length_px, fitting);
+  if (fitting.size() < axis.ticks.size() && powers.size() >= 2) {
+    DropCrowded(axis, length_px, powers);
+    axis.ticks = powers;
+  } else {
+    axis.ticks = fitting;
+  }
+  return axis;
 }
 
 }  // namespace zeroplan

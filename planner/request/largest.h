@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "planner/request/plan_request.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 

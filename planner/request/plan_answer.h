@@ -7,7 +7,7 @@
 
 #include "planner/advice/advice.h"
 #include "planner/plan/plan_file.h"
-#include "planner/request/plan_request.h"
+#include "planner/request/resolved.h"
 
 namespace zeroplan {
 

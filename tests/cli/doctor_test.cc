@@ -11,8 +11,8 @@
 #include <string>
 
 #include "cli/doctor/checks.h"
-#include "cli/doctor/facts_json.h"
-#include "cli/doctor/limited_child.h"
+#include "cli/doctor/executor_checks.h"
+#include "cli/doctor/facts.h"
 #include "core/base/units.h"
 #include "core/base/version.h"
 #include "hwprofiles/loader.h"

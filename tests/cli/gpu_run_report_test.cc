@@ -12,7 +12,7 @@
 #include "core/lowering/lower.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/estimate.h"
-#include "planner/runs/run_prediction.h"
+#include "planner/runs/prediction_table.h"
 #include "tests/cli/run_binary.h"
 #include "tests/error_of.h"
 #include "tests/paths.h"

@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "cli/common/command_description.h"
+#include "cli/common/command.h"
 #include "cli/manual/completion.h"
 #include "cli/manual/man_page.h"
 #include "tests/cli/run_binary.h"

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/common/text_flow.h"
-#include "cli/executor_commands.h"
-#include "cli/programs/app.h"
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
+#include "cli/common/output.h"
 #include "cli/run/generate/placement.h"
 #include "core/base/error.h"
 #include "core/base/log.h"

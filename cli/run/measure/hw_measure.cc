@@ -1,6 +1,4 @@
 // zeroplan hw measure: this machine as a hardware profile.
-#include "cli/run/measure/hw_measure.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -11,9 +9,9 @@
 #include <memory>
 #include <optional>
 
-#include "cli/executor_commands.h"
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/run/measure/measured_output.h"
-#include "cli/run/measure/measuring_processes.h"
 #include "cli/run/train/host_fit.h"
 #include "core/base/error.h"
 #include "core/base/log.h"

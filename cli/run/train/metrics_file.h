@@ -18,7 +18,7 @@
 #include "cost_models/memory_walk.h"
 #include "executor/train/trainer.h"
 #include "planner/runs/metric_fields.h"
-#include "planner/runs/run_prediction.h"
+#include "planner/runs/prediction_table.h"
 
 namespace zeroplan {
 

@@ -6,13 +6,12 @@
 #include <string_view>
 
 #include "cli/common/command.h"
+#include "cli/common/executor_commands.h"
 #include "core/program/program.h"
 
 namespace zeroplan {
 
 struct TextChoices;  // text/documents/tokenize_files.h
-
-enum class BackendChoice : uint8_t { kCpu, kCuda, kFound };
 
 bool BuiltWithCuda();
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "cli/common/planned_hardware.h"
-#include "cli/common/predicted_trace.h"
+#include "cli/common/report_option.h"
 #include "core/base/log.h"
 #include "cost_models/cost_model.h"
 

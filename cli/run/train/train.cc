@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <memory>
 
+#include "cli/common/commands.h"
+#include "cli/common/executor_commands.h"
 #include "cli/common/output.h"
 #include "cli/common/report_option.h"
-#include "cli/executor_commands.h"
-#include "cli/programs/app.h"
 #include "cli/run/train/host_fit.h"
 #include "cli/run/train/progress.h"
 #include "cli/run/train/run_recorder.h"
@@ -30,7 +30,7 @@
 #include "executor/process/stop_signals.h"
 #include "executor/train/trainer.h"
 #include "planner/request/resolve.h"
-#include "planner/runs/run_prediction.h"
+#include "planner/runs/prediction_table.h"
 #include "text/documents/document_source.h"
 #include "text/documents/training_data.h"
 #include "text/files/byte_source.h"

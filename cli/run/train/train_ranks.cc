@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
+#include "cli/common/report_option.h"
 #include "core/base/error.h"
-#include "core/base/own_arguments.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/host_launcher.h"
 #include "executor/process/launch_environment.h"

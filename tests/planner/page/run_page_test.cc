@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "core/base/units.h"
-#include "planner/page/run_pictures.h"
 #include "tests/planner/page/page_reading.h"
 #include "tests/planner/plan_fixture.h"
 

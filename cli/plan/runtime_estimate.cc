@@ -1,4 +1,4 @@
-#include "cli/runtime_estimate.h"
+#include "cli/plan/runtime_estimate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,6 +1,4 @@
 // zeroplan hw check: what a profile predicts beside what runs took.
-#include "cli/hw/hw_check.h"
-
 #include <unistd.h>
 
 #include <memory>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "core/base/error.h"
 #include "core/base/json_source.h"

@@ -3,6 +3,7 @@
 // by name, and becomes that program where one of them is called.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ inline constexpr ExecutorCommand kGenerateCommand = {"generate",
 inline constexpr ExecutorCommand kMeasureCommand = {
     "measure", "Measures this machine in about a minute and writes its profile"};
 
+// --backend of those that run a model.
+enum class BackendChoice : uint8_t { kCpu, kCuda, kFound };
+
 // Commands that describe all others, by what the program knows of them.
 inline constexpr const char* kCompletionCommand = "completion";
 inline constexpr const char* kManualCommand = "man";
@@ -34,7 +38,7 @@ std::vector<std::string> ExecutorPlaces();
 // The first of these that is there; where none is, the first.
 std::string ExecutorPath();
 
-// With this as its only argument it prints the versions of its libraries (cli/doctor/facts_json.h).
+// With this as its only argument it prints the versions of its libraries (cli/doctor/facts.h).
 inline constexpr const char* kPrintLibraries = "--print-libraries";
 
 }  // namespace zeroplan

@@ -1,3 +1,5 @@
+#include "planner/page/charts.h"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "planner/page/charts.h"
 #include "tests/planner/page/page_reading.h"
 
 namespace zeroplan {

@@ -1,4 +1,4 @@
-#include "cli/executor_commands.h"
+#include "cli/common/executor_commands.h"
 
 #include <filesystem>
 

@@ -1,10 +1,8 @@
-#include "planner/page/scale.h"
+#include "planner/page/svg.h"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
-
-#include "planner/page/svg.h"
 
 namespace zeroplan {
 namespace {

@@ -1,4 +1,4 @@
-// From a request for a plan to what is searched.
+// From a request to what is estimated or searched.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "planner/estimate/estimate.h"
 #include "planner/request/resolve.h"
 #include "planner/search/search.h"
 
@@ -48,6 +49,23 @@ class ResolvedPlan {
   SearchInputs inputs_;
   SearchSpace full_;
   std::deque<CostModel> costs_;
+};
+
+// Everything that an estimate of zeroplan's own runtime needs, with the cost model it points to.
+class ResolvedEstimate {
+ public:
+  // Throws Error(kUsage) naming the field or the config's line.
+  ResolvedEstimate(const Request& request, Assumptions& assumptions);
+  ResolvedEstimate(const ResolvedEstimate&) = delete;
+  ResolvedEstimate& operator=(const ResolvedEstimate&) = delete;
+
+  const EstimateInputs& inputs() const { return inputs_; }
+  const HardwareProfile& hardware() const { return hardware_; }
+
+ private:
+  HardwareProfile hardware_;
+  EstimateInputs inputs_;
+  std::optional<CostModel> costs_;
 };
 
 }  // namespace zeroplan

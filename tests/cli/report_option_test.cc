@@ -1,4 +1,4 @@
-#include "core/base/own_arguments.h"
+#include "cli/common/report_option.h"
 
 #include <doctest/doctest.h>
 

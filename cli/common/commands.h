@@ -1,0 +1,31 @@
+// The commands: one Register function each, in the file of its name.
+#pragma once
+
+#include "cli/common/command.h"
+
+namespace zeroplan {
+
+// How a subcommand joins: it adds itself to `app`, keeps its options in a shared_ptr that its Run
+// holds, and does its work there. It reports results on stdout, messages on stderr, and ends
+// unsuccessfully by throwing Error with the exit code. A new command is a file that defines its
+// Register function, a declaration here, and a line in RunApp. One that needs the executor is also
+// below cli/run, has its name in executor_commands.h, and a line in
+// zeroplan_program.cc.
+void RegisterEstimate(Command& app);
+void RegisterPlan(Command& app);
+void RegisterConfig(Command& app);
+void RegisterModel(Command& app);
+void RegisterHardware(Command& app);
+void RegisterData(Command& app);
+void RegisterTrain(Command& app);
+void RegisterCheckpoint(Command& app);
+void RegisterExplain(Command& app);
+void RegisterGenerate(Command& app);
+void RegisterDoctor(Command& app);
+void RegisterManual(Command& app);
+
+// Below `hw`.
+void RegisterHardwareMeasure(Command& hardware);
+void RegisterHardwareCheck(Command& hardware);
+
+}  // namespace zeroplan
