@@ -18,7 +18,7 @@
 #include "core/base/timing.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "executor/engine/engine.h"
 
 namespace zeroplan {

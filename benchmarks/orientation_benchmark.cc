@@ -17,7 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"
 #include "planner/estimate/estimate.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/program/ring_bytes.h"
+#include "core/program/collectives.h"
 #include "cost_models/calibration.h"
 #include "cost_models/memory_cost.h"
 

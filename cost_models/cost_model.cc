@@ -6,8 +6,6 @@
 #include "cost_models/collective_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/kernel_cost.h"
-#include "cost_models/storage_cost.h"
-#include "cost_models/transfer_cost.h"
 
 namespace zeroplan {
 namespace {

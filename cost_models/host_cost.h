@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/program/kernel.h"
-#include "cost_models/kernel_times.h"
+#include "cost_models/memory_cost.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {
@@ -39,6 +39,53 @@ class HostCost {
   std::vector<MemoryKernelTime> updates_;
   double ranks_ = 1;
   double adam_ = 0, triad_ = 0;  // one rank's; 0: not known
+  std::string source_;
+};
+
+// Seconds of a copy between host memory and one GPU.
+//
+// t = start + bytes / min(one GPU alone, all GPUs of the host together / ranks), with `ranks` GPUs
+// of the host copying at once, as data-parallel ranks do. start and the rate alone are fitted to
+// the copies by size where the profile has them (Hockney 1994). Pageable memory is staged through a
+// pinned buffer by the CPU (CUDA C++ Programming Guide, "Page-Locked Host Memory"): the bytes are
+// copied twice, one after the other, at the host's copy speed and at PCIe's.
+class TransferCost {
+ public:
+  TransferCost(const HardwareProfile& profile, int ranks_per_node);
+
+  double Seconds(bool to_device, double bytes, bool pageable) const;
+  double BytesPerSecond(bool to_device) const {
+    return 1 / (to_device ? to_device_ : from_device_).seconds_per_byte;
+  }
+  // What each direction keeps of its speed while both are busy, (0, 1].
+  double BothShare() const { return both_share_; }
+
+ private:
+  struct Direction {
+    double start_seconds = 0, seconds_per_byte = 0;
+  };
+  Direction Fit(const PcieProfile& pcie, bool to_device, int ranks) const;
+
+  Direction to_device_, from_device_;
+  double both_share_ = 1;
+  double staging_seconds_per_byte_ = 0;
+};
+
+// Seconds of reads and writes of a rank's files.
+//
+// t = latency + bytes * ranks of the node / bandwidth: the ranks of a node share its disks, and
+// swap at the same time. Source: ZeRO-Infinity, arXiv 2104.07857, section 5.2 (transfers large
+// enough to reach the device's bandwidth).
+class StorageCost {
+ public:
+  StorageCost(const HardwareProfile& profile, int ranks_per_node);
+
+  // Throws Error(kUsage) naming node.nvme_read or node.nvme_write if the profile lacks it.
+  double Seconds(bool write, double bytes) const;
+  double BytesPerSecond(bool write) const;  // one rank's share; infinite if not known
+
+ private:
+  double read_ = 0, write_ = 0;  // one rank's; 0: not known
   std::string source_;
 };
 

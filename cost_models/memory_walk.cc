@@ -5,9 +5,22 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/program/collectives.h"
+#include "core/program/replay.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
+
+OutsideArenas OutsideArenasOf(const Program& program) {
+  OutsideArenas outside;
+  outside.communicators = static_cast<int>(CommunicatorsOf(program).size());
+  if (program.backend != Backend::kCuda) return outside;
+  const ReplayCount replayed = CountReplayed(program);
+  outside.graph_bytes = static_cast<uint64_t>(replayed.graphs) * kGraphBytes +
+                        static_cast<uint64_t>(replayed.nodes) * kGraphNodeBytes;
+  return outside;
+}
+
 namespace {
 
 // One Alloc (free == false) or Free, in the order of the walk.

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
-#include "core/program/trace_process.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/timeline.h"
 

@@ -1,6 +1,6 @@
 #include "cost_models/traffic.h"
 
-#include "core/program/ring_bytes.h"
+#include "core/program/collectives.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {

@@ -15,7 +15,7 @@ class Shape:
         return self.vocab if self.vocab <= 256 else -(-self.vocab // 128) * 128
 
     def flops_per_token(self, seq_len):
-        """What forward and backward ask for (core/model/model_flops.h, TrainFlopsPerToken): matmul
+        """What forward and backward ask for (core/model/model_spec.h, TrainFlopsPerToken): matmul
         weights with the head of the real vocabulary, causal attention, no recompute."""
         weights = self.layers * self.layer_matrices() + self.hidden * self.vocab
         return 6 * weights + 6 * self.layers * self.heads * self.head_size * seq_len

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/json_source.h"
 #include "core/base/log.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "planner/report/report_text.h"
 #include "planner/request/parse.h"
 #include "planner/request/resolve.h"

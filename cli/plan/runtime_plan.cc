@@ -12,7 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "planner/advice/advice.h"
 #include "planner/estimate/choices.h"
 #include "planner/plan/plan.h"

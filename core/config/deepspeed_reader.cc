@@ -5,7 +5,7 @@
 #include "core/config/config_description.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
-#include "core/config/setup_check.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
 namespace {

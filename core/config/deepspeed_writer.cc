@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
 
 namespace zeroplan {

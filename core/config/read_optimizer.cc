@@ -5,6 +5,7 @@
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
+
 namespace {
 
 constexpr const char* kOptimizerTypes = "\"AdamW\" or \"Adam\"";
@@ -115,6 +116,189 @@ void ReadClipping(ReaderState* state) {
 void ReadOptimizer(ReaderState* state) {
   ReadOptimizerSection(state);
   ReadClipping(state);
+}
+
+namespace {
+
+constexpr int64_t kMaxSteps = std::numeric_limits<int32_t>::max();
+constexpr const char* kScheduleTypes =
+    "\"WarmupLR\", \"WarmupDecayLR\", \"WarmupCosineLR\", \"OneCycle\" or \"LRRangeTest\"";
+
+// A problem unless `key`, which its schedule cannot do without, is there (a value of "auto" is). A
+// slip of the key is named.
+bool Require(JsonSection* section, JsonSection* params, const char* key, const char* fix) {
+  const JsonNode* node = params->Raw(key);
+  if (node != nullptr && !node->is_null()) return true;
+  const std::string nearest = NearestName(key, params->Unknown());
+  if (!nearest.empty()) {
+    params->Report(nearest, "is not a known key; did you mean '{}'?", key);
+    params->Raw(nearest);  // reported here
+  } else if (params->present()) {
+    params->Report(key, "is required by this schedule; {}", fix);
+  } else {
+    section->Report("params", "{} is required by this schedule; {}", key, fix);
+  }
+  return false;
+}
+
+void ReadTotalSteps(ReaderState* state, JsonSection* section, JsonSection* params,
+                    ScheduleConfig* out) {
+  if (out->kind == ScheduleKind::kWarmup) {
+    // DeepSpeed's WarmupLR refuses the key.
+    if (params->Raw("total_num_steps") != nullptr) {
+      params->Report("total_num_steps",
+                     "is not a key of WarmupLR; remove it, or use WarmupDecayLR");
+    }
+    return;
+  }
+  if (!Require(section, params, "total_num_steps", "add it, or \"auto\" for the run's length"))
+    return;
+  const std::optional<int64_t> total = params->Int("total_num_steps", 1, int64_t{1} << 53);
+  out->total_steps = total ? *total : state->context.total_steps.value_or(0);
+}
+
+void ReadWarmup(ReaderState* state, JsonSection* section, JsonSection* params) {
+  const double lr = state->result.setup.optimizer.lr;
+  ScheduleConfig& out = state->result.setup.optimizer.schedule;
+  if (out.kind == ScheduleKind::kWarmupCosine) {
+    out.warmup_min_ratio = params->Number("warmup_min_ratio", 0, 1).value_or(0);
+    out.cos_min_ratio = params->Number("cos_min_ratio", 0, 1).value_or(1e-4);
+    out.warmup_max_lr = lr;
+  } else {
+    // DeepSpeed's own default for WarmupDecayLR, whatever the optimizer's rate; "auto" is that
+    // rate.
+    const bool own = out.kind == ScheduleKind::kWarmupDecay && !params->IsAuto("warmup_max_lr");
+    out.warmup_min_lr = params->Number("warmup_min_lr", 0, kMaxNumber, kRate).value_or(0);
+    constexpr double kDecayRate = 0.001;
+    const auto given = params->Number("warmup_max_lr", 0, kMaxNumber, kRate);
+    out.warmup_max_lr = given.value_or(own ? kDecayRate : lr);
+    if (own && !given && lr != kDecayRate) {
+      state->Warn(*params, "warmup_max_lr",
+                  fmt::format("is not set: the rate is DeepSpeed's default {}, not "
+                              "optimizer.params.lr {}; set it, or write \"auto\"",
+                              kDecayRate, lr));
+    }
+  }
+  out.warmup_steps = params->Int("warmup_num_steps", 0, int64_t{1} << 53).value_or(1000);
+  const std::string warmup =
+      params->Word("warmup_type", {"log", "linear"}, "\"log\" or \"linear\"").value_or("log");
+  out.log_warmup = warmup == "log";
+  ReadTotalSteps(state, section, params, &out);
+}
+
+void ReadOneCycle(ReaderState* state, JsonSection* section, JsonSection* params) {
+  OneCycleConfig& out = state->result.setup.optimizer.schedule.one_cycle;
+  const double lr = state->result.setup.optimizer.lr;
+  Require(section, params, "cycle_min_lr", "add it");
+  Require(section, params, "cycle_max_lr", "add it");
+  out.min_lr = params->Number("cycle_min_lr", 0, kMaxNumber, kRate).value_or(0);
+  out.max_lr = params->Number("cycle_max_lr", 0, kMaxNumber, kRate).value_or(lr);
+  out.first_steps = params->Int("cycle_first_step_size", 1, kMaxSteps).value_or(2000);
+  out.second_steps = params->Int("cycle_second_step_size", 0, kMaxSteps).value_or(out.first_steps);
+  out.first_stairs = params->Int("cycle_first_stair_count", 0, kMaxSteps).value_or(0);
+  out.second_stairs =
+      params->Int("cycle_second_stair_count", 0, kMaxSteps).value_or(out.first_stairs);
+  out.decay_steps = params->Int("decay_step_size", 0, kMaxSteps).value_or(0);
+  out.decay_rate = params->Number("decay_lr_rate", 0, kMaxNumber).value_or(0);
+  for (const char* key : {"cycle_min_mom", "cycle_max_mom", "decay_mom_rate"}) {
+    params->Number(key, 0, kMaxNumber);
+  }
+  // DeepSpeed cycles Adam's first beta too unless told not to; zeroplan's betas are fixed.
+  if (params->Bool("cycle_momentum").value_or(true)) {
+    const bool given = params->Value("cycle_momentum") != nullptr;
+    (given ? params : section)
+        ->Report(given ? "cycle_momentum" : "params",
+                 "{} is not supported yet: zeroplan's betas do not change while it trains; use "
+                 "\"cycle_momentum\": false",
+                 given ? "true" : "cycle_momentum true, the default,");
+  }
+}
+
+void ReadRangeTest(ReaderState* state, JsonSection* params) {
+  RangeTestConfig& out = state->result.setup.optimizer.schedule.range_test;
+  out.min_lr = params->Number("lr_range_test_min_lr", 0, kMaxNumber, kRate).value_or(1e-3);
+  out.step_size = params->Int("lr_range_test_step_size", 1, kMaxSteps).value_or(2000);
+  out.step_rate = params->Number("lr_range_test_step_rate", 0, kMaxNumber).value_or(1.0);
+  out.staircase = params->Bool("lr_range_test_staircase").value_or(false);
+}
+
+// Keys of a section that is not read are no slips.
+void SkipKeys(JsonSection* section) {
+  for (const std::string& key : section->Unknown()) section->Raw(key);
+}
+
+std::optional<ScheduleKind> ReadKind(JsonSection* section) {
+  struct Name {
+    const char* name;
+    ScheduleKind kind;
+  };
+  constexpr Name kNames[] = {{"WarmupLR", ScheduleKind::kWarmup},
+                             {"WarmupDecayLR", ScheduleKind::kWarmupDecay},
+                             {"WarmupCosineLR", ScheduleKind::kWarmupCosine},
+                             {"OneCycle", ScheduleKind::kOneCycle},
+                             {"LRRangeTest", ScheduleKind::kRangeTest}};
+  std::vector<std::string> names;
+  for (const Name& known : kNames) names.emplace_back(known.name);
+  const std::optional<std::string> type = section->Word("type", names, kScheduleTypes);
+  section->Key("type").required = true;
+  for (const Name& known : kNames) {
+    if (type == known.name) return known.kind;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ReadScheduler(ReaderState* state) {
+  ScheduleConfig& out = state->result.setup.optimizer.schedule;
+  JsonSection& section = state->Open(&state->root(), "scheduler");
+  JsonSection& params = state->Open(&section, "params");
+  const std::optional<ScheduleKind> kind = ReadKind(&section);
+  if (!kind) {
+    SkipKeys(&params);
+    if (!section.present() || section.Value("type") != nullptr) return;
+    if (section.Raw("type") == nullptr) {
+      section.Report("type", "is missing; use {}", kScheduleTypes);
+    } else {
+      state->Warn(section, "type", "is open: the learning rate stays constant");
+    }
+    return;
+  }
+  out.kind = *kind;
+  if (*kind == ScheduleKind::kOneCycle) {
+    ReadOneCycle(state, &section, &params);
+  } else if (*kind == ScheduleKind::kRangeTest) {
+    ReadRangeTest(state, &params);
+  } else {
+    ReadWarmup(state, &section, &params);
+  }
+  if (params.Int("last_batch_iteration", -1).value_or(-1) > 0) {
+    params.Report("last_batch_iteration", "is set by the checkpoint on @@resume; remove the key");
+  }
+  params.Key("last_batch_iteration").max = 0;
+}
+
+void ReadRunSchedule(ReaderState* state, JsonSection* own) {
+  constexpr const char* kShapes = "\"constant\", \"linear\" or \"cosine\"";
+  const std::optional<std::string> shape =
+      own->Word("lr_schedule", {"constant", "linear", "cosine"}, kShapes);
+  RunScheduleConfig run;
+  run.warmup_share = own->Number("warmup_ratio", 0, 1).value_or(0);
+  run.warmup_steps = own->Int("warmup_num_steps", 0, kMaxSteps).value_or(0);
+  run.min_ratio = own->Number("min_lr_ratio", 0, 1).value_or(0);
+  if (!shape) return;
+  for (const DecayShape known : {DecayShape::kConstant, DecayShape::kLinear, DecayShape::kCosine}) {
+    if (*shape != DecayShapeName(known)) continue;
+    run.shape = known;
+    if (state->root().Value("scheduler") != nullptr) {
+      own->Report("lr_schedule", "does not go with a scheduler; remove one of them");
+      return;
+    }
+    ScheduleConfig& out = state->result.setup.optimizer.schedule;
+    out.kind = ScheduleKind::kOfRun;
+    out.of_run = run;
+    return;
+  }
 }
 
 }  // namespace zeroplan

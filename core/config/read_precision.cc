@@ -1,7 +1,10 @@
 // fp16, bf16 and data_types.
+#include "core/config/batch_arithmetic.h"
 #include "core/config/reader_state.h"
+#include "core/config/setup_facts.h"
 
 namespace zeroplan {
+
 namespace {
 
 // What a config says about one 16-bit format.
@@ -150,6 +153,143 @@ void ReadPrecision(ReaderState* state) {
   ReadLossScale(state, &fp16);
   ReadBf16(state, &bf16);
   ReadDataTypes(state);
+}
+
+namespace {
+
+// One size of the batch: the config's, else the command line's; two that differ are a problem.
+std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char* option,
+                                 const std::optional<int64_t>& given) {
+  // Far above any real batch, and low enough that sums of two products cannot overflow.
+  constexpr int64_t kMax = int64_t{1} << 40;
+  const std::optional<int64_t> configured = root->Int(key, 1, kMax);
+  if (given && (*given < 1 || *given > kMax)) {
+    ThrowUsage("{}: {} is not allowed; use a whole number from 1 to {}", option, *given, kMax);
+  }
+  if (configured && given && *configured != *given) {
+    root->Report(key, "{} contradicts {} {}; drop the option, or write \"auto\" in the config",
+                 *configured, option, *given);
+  }
+  return configured ? configured : given;
+}
+
+}  // namespace
+
+void ReadBatch(ReaderState* state) {
+  JsonSection& root = state->root();
+  const ReadContext& context = state->context;
+  constexpr const char* kGlobal = "train_batch_size";
+  constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+  constexpr const char* kAccum = "gradient_accumulation_steps";
+  BatchSizes sizes;
+  sizes.global_batch = BatchSize(&root, kGlobal, "@@global_batch", context.global_batch);
+  sizes.micro_batch = BatchSize(&root, kMicro, "@@micro_batch", context.micro_batch);
+  sizes.grad_accum = BatchSize(&root, kAccum, "@@grad_accum", context.grad_accum);
+  if (state->HasProblems()) return;
+  // "auto" asks zeroplan to choose, so that accumulation alone is enough.
+  if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&
+      (root.IsAuto(kMicro) || root.IsAuto(kGlobal))) {
+    sizes.micro_batch = 1;
+  }
+  const char* line_of = root.Value(kGlobal) != nullptr  ? kGlobal
+                        : root.Value(kMicro) != nullptr ? kMicro
+                                                        : kAccum;
+  const JsonNode* node = root.Value(line_of);
+  // The message names its key itself: keep "SOURCE:LINE: " of the place.
+  std::string where = root.Where(line_of);
+  where.resize(where.size() - std::string_view(line_of).size() - 2);
+  BatchSpec& batch = state->result.setup.batch;
+  try {
+    batch = ResolveBatch(sizes, context.world_size, context.seq_len, where);
+  } catch (const Error& error) {
+    state->AddProblem(node == nullptr ? 1 : node->line, error.what());
+  }
+}
+
+namespace {
+
+constexpr const char* kKey = "communication_data_type";
+constexpr const char* kOption = "@@communication_dtype";
+
+// A problem with the dtype to send, at the key or, where the option says it, at that.
+template <typename... Args>
+void ReportSentDtype(ReaderState* state, fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  if (state->root().Value(kKey) != nullptr) {
+    state->root().Report(kKey, "{}, or remove the key", text);
+  } else {
+    state->AddProblem(0, fmt::format("{}: {}, or leave it out", kOption, text));
+  }
+}
+
+// The dtype that gradients are to be sent in: fp32, or the one they have anyway.
+void ReadSentDtype(ReaderState* state) {
+  JsonSection& root = state->root();
+  TrainSetup& setup = state->result.setup;
+  std::optional<Dtype> asked = ReadDtype(&root, kKey, kOption, state->context.communication_dtype);
+  const bool allreduce_fp32 = root.Bool("fp32_allreduce").value_or(false);
+  if (allreduce_fp32 && asked && *asked != Dtype::kF32) {
+    root.Report("fp32_allreduce", "true contradicts {} {}; remove one of the two",
+                root.Value(kKey) != nullptr ? kKey : kOption, DtypeName(*asked));
+  }
+  if (allreduce_fp32) asked = Dtype::kF32;
+  if (!asked || state->HasProblems()) return;
+  const Dtype compute = setup.precision.dtype;
+  setup.precision.fp32_reduction = *asked == Dtype::kF32 && compute != Dtype::kF32;
+  // A config for several GPUs may be looked at with one, which sends nothing.
+  if (setup.batch.world_size == 1 && (*asked == Dtype::kF32 || *asked == compute)) {
+    if (setup.precision.fp32_reduction) {
+      state->Note(root, allreduce_fp32 ? "fp32_allreduce" : kKey,
+                  "has no effect on one GPU, which sends no gradients");
+    }
+    return;
+  }
+  const Dtype sent = SentGradDtype(setup);
+  if (*asked == sent) return;
+  if (sent != Dtype::kF32) {
+    ReportSentDtype(state,
+                    "{} is not supported: gradients of {} travel in that or in fp32; use {} or "
+                    "fp32",
+                    DtypeName(*asked), DtypeName(compute), DtypeName(compute));
+  } else if (compute == Dtype::kF32) {
+    ReportSentDtype(state, "{} is not supported: gradients of fp32 are sent as they are; use fp32",
+                    DtypeName(*asked));
+  } else {
+    ReportSentDtype(state,
+                    "{} is not supported: at stages 0 and 1 gradients travel in fp32, in which "
+                    "they are summed; use fp32",
+                    DtypeName(*asked));
+  }
+}
+
+}  // namespace
+
+void ReadCommunication(ReaderState* state) {
+  JsonSection& root = state->root();
+  ReadSentDtype(state);
+
+  // The gradient of the loss is divided by all tokens of the step before the backward pass, so a
+  // sum over ranks is the mean already.
+  constexpr const char* kScaled =
+      "the result is the same; zeroplan always divides before it sums, so that only the range "
+      "in which a 16-bit sum overflows differs";
+  const bool prescale = root.Bool("prescale_gradients").value_or(false);
+  state->NoEffect(&root, "prescale_gradients", kScaled);
+  constexpr const char* kFactor = "a positive number such as 1.0";
+  const double factor =
+      root.Number("gradient_predivide_factor", 1e-30, std::numeric_limits<float>::max(), kFactor)
+          .value_or(1.0);
+  if (factor != 1.0) {
+    state->Note(root, "gradient_predivide_factor", fmt::format("has no effect: {}", kScaled));
+  }
+  const ZeroConfig& zero = state->result.setup.zero;
+  if (zero.stage == 2 && zero.reduce_scatter) {
+    constexpr const char* kRefused = "DeepSpeed refuses this at stage 2 with reduce_scatter true";
+    if (prescale) state->Warn(root, "prescale_gradients", kRefused);
+    if (factor != 1.0) state->Warn(root, "gradient_predivide_factor", kRefused);
+  }
+  root.Word("gradient_allreduce_op", {"mean", "avg"},
+            "\"mean\" (a sum over ranks is not supported)");
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,4 @@
 // zero_optimization and its offload sections.
-#include "core/config/reader_defaults.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {

@@ -1,6 +1,11 @@
 #include "core/config/setup_facts.h"
 
+#include <limits>
+
+#include "core/base/error.h"
+
 namespace zeroplan {
+
 namespace {
 
 Dtype DtypeWithoutFp32Reduction(const TrainSetup& setup) {
@@ -38,6 +43,206 @@ Dtype HostGradDtype(const TrainSetup& setup) {
 bool ParamsSharded(const TrainSetup& setup) {
   return setup.zero.stage == 3 &&
          (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
+}
+
+namespace {
+
+using Problem = std::optional<SetupProblem>;
+
+template <typename... Args>
+Problem Report(const char* key, fmt::format_string<Args...> format, Args&&... args) {
+  return SetupProblem{key, fmt::format(format, std::forward<Args>(args)...)};
+}
+
+// False for NaN, and for what a float, in which kernels compute, cannot hold.
+bool AtLeast(double value, double min) {
+  return value >= min && value <= std::numeric_limits<float>::max();
+}
+
+Problem CheckOffload(const ZeroConfig& zero) {
+  const auto& optimizer = zero.offload_optimizer;
+  const auto& param = zero.offload_param;
+  if (optimizer.device != OffloadDevice::kNone && zero.stage == 0) {
+    return Report("zero_optimization.offload_optimizer.device",
+                  "{} is not allowed at stage 0; use stage 1, 2 or 3, or device none",
+                  OffloadDeviceName(optimizer.device));
+  }
+  if (param.device != OffloadDevice::kNone && zero.stage != 3) {
+    return Report("zero_optimization.offload_param.device",
+                  "{} is not allowed at stage {}; use stage 3, or device none",
+                  OffloadDeviceName(param.device), zero.stage);
+  }
+  if (!(optimizer.ratio > 0 && optimizer.ratio <= 1)) {
+    return Report(
+        "zero_optimization.offload_optimizer.ratio",
+        "{} is not allowed; use a number above 0 and up to 1 (device none offloads nothing)",
+        optimizer.ratio);
+  }
+  if (optimizer.ratio < 1 && optimizer.device == OffloadDevice::kNvme) {
+    return Report("zero_optimization.offload_optimizer.ratio",
+                  "{} is not allowed with device nvme; use ratio 1, or device cpu",
+                  optimizer.ratio);
+  }
+  constexpr int kMaxSlots = 1024;
+  if (optimizer.buffer_count < 1 || optimizer.buffer_count > kMaxSlots) {
+    return Report("zero_optimization.offload_optimizer.buffer_count",
+                  "{} is not allowed; use a whole number from 1 to {}", optimizer.buffer_count,
+                  kMaxSlots);
+  }
+  if (param.buffer_count < 1 || param.buffer_count > kMaxSlots) {
+    return Report("zero_optimization.offload_param.buffer_count",
+                  "{} is not allowed; use a whole number from 1 to {}", param.buffer_count,
+                  kMaxSlots);
+  }
+  return std::nullopt;
+}
+
+Problem CheckZero(const ZeroConfig& zero) {
+  if (zero.stage < 0 || zero.stage > 3) {
+    return Report("zero_optimization.stage", "{} is not allowed; use 0, 1, 2 or 3", zero.stage);
+  }
+  struct Size {
+    const char* key;
+    uint64_t value;
+  };
+  for (const Size& size :
+       {Size{"zero_optimization.reduce_bucket_size", zero.reduce_bucket_elements},
+        Size{"zero_optimization.allgather_bucket_size", zero.allgather_bucket_elements},
+        Size{"zero_optimization.sub_group_size", zero.sub_group_elements}}) {
+    if (size.value == 0) {
+      return Report(size.key, "0 is not allowed; use a positive number of elements such as 5e8");
+    }
+  }
+  return CheckOffload(zero);
+}
+
+}  // namespace
+
+Problem FindPrecisionProblem(const PrecisionConfig& precision) {
+  const Dtype dtype = precision.dtype;
+  if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && dtype != Dtype::kF32) {
+    return Report("dtype", "{} is not allowed; use bf16, fp16 or fp32", DtypeName(dtype));
+  }
+  if (precision.grad_accum_dtype != dtype && precision.grad_accum_dtype != Dtype::kF32) {
+    const std::string own = dtype == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(dtype));
+    return Report(kGradAccumKey, "{} is not allowed with {} parameters; use {}fp32",
+                  DtypeName(precision.grad_accum_dtype), DtypeName(dtype), own);
+  }
+  if (!AtLeast(precision.loss_scale, 0)) {
+    return Report("fp16.loss_scale", "{} is not allowed; use 0 (dynamic) or a positive number",
+                  precision.loss_scale);
+  }
+  // 2^126 is the largest power of two whose half and double are normal floats.
+  if (precision.initial_scale_power < 0 || precision.initial_scale_power > 126) {
+    return Report("fp16.initial_scale_power", "{} is not allowed; use a whole number from 0 to 126",
+                  precision.initial_scale_power);
+  }
+  if (precision.loss_scale_window < 1) {
+    return Report("fp16.loss_scale_window", "{} is not allowed; use a whole number of at least 1",
+                  precision.loss_scale_window);
+  }
+  if (precision.hysteresis < 1) {
+    return Report("fp16.hysteresis", "{} is not allowed; use a whole number of at least 1",
+                  precision.hysteresis);
+  }
+  if (!AtLeast(precision.min_loss_scale, 0)) {
+    return Report("fp16.min_loss_scale", "{} is not allowed; use a number of at least 0",
+                  precision.min_loss_scale);
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+Problem CheckBatch(const BatchSpec& batch) {
+  struct Part {
+    const char* key;
+    int64_t value;
+  };
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  unsigned __int128 tokens = 1;
+  for (const Part& part :
+       {Part{"train_micro_batch_size_per_gpu", batch.micro_batch},
+        Part{"gradient_accumulation_steps", batch.grad_accum},
+        Part{"world_size (@@gpus)", batch.world_size}, Part{"@@seq_len", batch.seq_len}}) {
+    if (part.value < 1 || part.value > kMax) {
+      return Report(part.key, "{} is not allowed; use a whole number from 1 to {}", part.value,
+                    kMax);
+    }
+    tokens *= static_cast<uint64_t>(part.value);
+  }
+  if (tokens >> 62 != 0) {
+    return Report("train_batch_size", "a step has more than 2^62 tokens; use a smaller batch");
+  }
+  return std::nullopt;
+}
+
+Problem CheckOptimizer(const OptimizerConfig& optimizer) {
+  struct Value {
+    const char* key;
+    double value;
+  };
+  const ScheduleConfig& schedule = optimizer.schedule;
+  for (const Value& v :
+       {Value{"optimizer.params.lr", optimizer.lr}, Value{"optimizer.params.eps", optimizer.eps},
+        Value{"optimizer.params.weight_decay", optimizer.weight_decay},
+        Value{"gradient_clipping", optimizer.gradient_clipping},
+        Value{"scheduler.params.warmup_min_lr", schedule.warmup_min_lr},
+        Value{"scheduler.params.warmup_max_lr", schedule.warmup_max_lr},
+        Value{"scheduler.params.cos_min_ratio", schedule.cos_min_ratio},
+        Value{"scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio},
+        Value{"scheduler.params.warmup_num_steps", static_cast<double>(schedule.warmup_steps)},
+        Value{"scheduler.params.total_num_steps", static_cast<double>(schedule.total_steps)},
+        Value{"scheduler.params.cycle_min_lr", schedule.one_cycle.min_lr},
+        Value{"scheduler.params.cycle_max_lr", schedule.one_cycle.max_lr},
+        Value{"scheduler.params.decay_lr_rate", schedule.one_cycle.decay_rate},
+        Value{"scheduler.params.lr_range_test_min_lr", schedule.range_test.min_lr},
+        Value{"scheduler.params.lr_range_test_step_rate", schedule.range_test.step_rate}}) {
+    if (!AtLeast(v.value, 0)) {
+      return Report(v.key, "{} is not allowed; use a finite number of at least 0", v.value);
+    }
+  }
+  struct Count {
+    const char* key;
+    int64_t value, min;
+  };
+  const OneCycleConfig& cycle = schedule.one_cycle;
+  for (const Count& c :
+       {Count{"scheduler.params.cycle_first_step_size", cycle.first_steps, 1},
+        Count{"scheduler.params.cycle_second_step_size", cycle.second_steps, 0},
+        Count{"scheduler.params.cycle_first_stair_count", cycle.first_stairs, 0},
+        Count{"scheduler.params.cycle_second_stair_count", cycle.second_stairs, 0},
+        Count{"scheduler.params.decay_step_size", cycle.decay_steps, 0},
+        Count{"scheduler.params.lr_range_test_step_size", schedule.range_test.step_size, 1}}) {
+    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+    if (c.value < c.min || c.value > kMax) {
+      return Report(c.key, "{} is not allowed; use a whole number from {} to {}", c.value, c.min,
+                    kMax);
+    }
+  }
+  for (double beta : optimizer.betas) {
+    if (!(beta >= 0 && beta < 1)) {
+      return Report("optimizer.params.betas",
+                    "{} is not allowed; use two numbers from 0 to below 1, such as [0.9, 0.999]",
+                    beta);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
+  if (Problem p = CheckZero(setup.zero)) return p;
+  if (Problem p = FindPrecisionProblem(setup.precision)) return p;
+  if (Problem p = CheckBatch(setup.batch)) return p;
+  if (Problem p = CheckOptimizer(setup.optimizer)) return p;
+  if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
+    return Report("@@checkpoint_every",
+                  "{} is not allowed; use a number of layers with full recompute, none without",
+                  setup.recompute.every);
+  }
+  return std::nullopt;
 }
 
 }  // namespace zeroplan

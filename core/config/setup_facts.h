@@ -1,6 +1,9 @@
 // What follows from a setup alone: questions that lowering, planner and reports all ask.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "core/config/zero_config.h"
 
 namespace zeroplan {
@@ -22,5 +25,21 @@ Dtype SentGradDtype(const TrainSetup& setup);
 Dtype HostGradDtype(const TrainSetup& setup);
 // True where parameters of non-persistent units are sharded or away from the GPU (stage 3).
 bool ParamsSharded(const TrainSetup& setup);
+
+// ---- what is wrong with a setup ----
+
+// The key, so that a reader can add its line.
+struct SetupProblem {
+  std::string key;      // "zero_optimization.offload_optimizer.ratio"
+  std::string message;  // value, what is allowed, fix
+};
+
+// The key of a problem with grad_accum_dtype.
+inline constexpr const char* kGradAccumKey = "data_types.grad_accum_dtype";
+
+// The first problem of a setup, if any. ValidateSetup throws it.
+std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup);
+// The problem of its precision alone.
+std::optional<SetupProblem> FindPrecisionProblem(const PrecisionConfig& precision);
 
 }  // namespace zeroplan

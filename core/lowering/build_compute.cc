@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/config/setup_facts.h"
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 #include "core/lowering/passes.h"
 #include "core/model/model_family.h"
 #include "core/program/step_state.h"

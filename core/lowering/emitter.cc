@@ -1,7 +1,9 @@
 #include "core/lowering/emitter.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
-#include "core/program/launch_workspace.h"
+#include "core/program/kernel.h"
 
 namespace zeroplan {
 
@@ -130,5 +132,18 @@ void Emitter::Checkpoint(bool write, const Ref& host, int unit, StateKind state,
 }
 
 void Emitter::Release(BufferId buffer) { Push(Free{buffer}, Stream::kCompute); }
+
+Ref SlotRing::Next(uint64_t bytes) {
+  const size_t slot = turn_++ % count_;
+  if (slot == slots_.size()) {
+    const BufferId id = AddBuffer(program_, kind_.label, kind_.role, kind_.dtype, 0);
+    program_.buffers[id].space = kind_.space;
+    program_.buffers[id].persistent = kind_.persistent;
+    slots_.push_back(id);
+  }
+  Buffer& buffer = program_.buffers[slots_[slot]];
+  buffer.bytes = std::max(buffer.bytes, bytes);
+  return {slots_[slot], 0, bytes, 0};
+}
 
 }  // namespace zeroplan

@@ -7,7 +7,6 @@
 #include "core/base/units.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/slot_ring.h"
 #include "core/lowering/state_homes.h"
 
 namespace zeroplan {

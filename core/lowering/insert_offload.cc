@@ -4,7 +4,6 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/slot_ring.h"
 #include "core/program/step_state.h"
 
 namespace zeroplan {

@@ -7,9 +7,7 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/slot_ring.h"
 #include "core/lowering/state_homes.h"
-#include "core/lowering/state_pieces.h"
 
 namespace zeroplan {
 namespace {

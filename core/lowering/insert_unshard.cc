@@ -11,7 +11,6 @@
 #include "core/config/setup_facts.h"
 #include "core/lowering/emitter.h"
 #include "core/lowering/passes.h"
-#include "core/lowering/slot_ring.h"
 #include "core/program/bucket_sizes.h"
 
 namespace zeroplan {

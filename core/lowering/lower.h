@@ -36,7 +36,7 @@ struct LowerOptions {
   // loads can do without.
   bool checkpoints = true;
   // Saves are copied to pageable host memory first, 12 bytes for each of a rank's elements, and
-  // written from there while the next steps run (core/program/save_copy.h). At stage 0, where one
+  // written from there while the next steps run (core/program/step_order.h). At stage 0, where one
   // rank writes, every rank has the copy. False: steps wait for a save. Needs `checkpoints`.
   bool async_save = false;
   // Rows of packed documents: batches say where each position's document starts, 4 bytes a

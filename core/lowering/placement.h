@@ -5,7 +5,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/program/program.h"
+
 namespace zeroplan {
+
+// Buffers of an arena begin at multiples of this.
+inline uint64_t ArenaAlignment(size_t space) {
+  constexpr uint64_t kMemory = 128, kFile = 4096;
+  return static_cast<Space>(space) == Space::kFile ? kFile : kMemory;
+}
 
 // When a buffer lives, in the time of its arena: a tick for each Alloc and each Free.
 struct Lifetime {

@@ -4,7 +4,7 @@
 
 #include "core/base/units.h"
 #include "core/config/setup_facts.h"
-#include "core/lowering/arena_alignment.h"
+#include "core/lowering/placement.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {

@@ -13,7 +13,7 @@ namespace zeroplan {
 
 class GraphBuilder;  // core/lowering/graph_builder.h
 class JsonSection;   // core/base/json_section.h
-class ModelGraph;    // core/lowering/model_graph.h
+class ModelGraph;    // core/lowering/graph_builder.h
 
 struct ModelPreset {
   ModelSpec spec;
@@ -21,7 +21,7 @@ struct ModelPreset {
 };
 
 // One family: its parameters, its graph, its config.json. A family is a constant object; models
-// point to it. core/families/families.cc lists those that there are.
+// point to it. core/families/load_model.cc lists those that there are.
 class ModelFamily {
  public:
   virtual ~ModelFamily() = default;

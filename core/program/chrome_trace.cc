@@ -5,15 +5,222 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/model/param_table.h"
 
 namespace zeroplan {
+
+namespace {
+
+const Instruction& Of(const Program& program, Section section, int32_t index) {
+  return program.section(section)[static_cast<size_t>(index)];
+}
+
+class Builder {
+ public:
+  Builder(const Program& program, double shift_seconds)
+      : program_(program), shift_seconds_(shift_seconds), events_(program.event_count) {
+    lanes_.fill({});
+  }
+
+  TraceProcess Build(std::span<const TracedInstruction> issued) {
+    const bool allocates = std::any_of(issued.begin(), issued.end(), [](const auto& item) {
+      return item.section == Section::kInit;
+    });
+    if (!allocates) BeginWithPersistent();
+    for (const TracedInstruction& item : issued) Take(item);
+    AddLayers();
+    return std::move(process_);
+  }
+
+ private:
+  struct Lane {
+    int64_t now = 0;                    // where the stream is
+    int64_t free_at = 0;                // the end of its last slice
+    std::optional<size_t> last;         // the slice before, where that is known
+    std::vector<TraceArrow> waits_for;  // what the next slice waits for
+  };
+  struct Event {
+    int64_t at = 0;
+    Stream stream = Stream::kCompute;
+    std::optional<size_t> after;  // the slice before it
+  };
+
+  int64_t Ns(double seconds) const {
+    return std::max<int64_t>(0, std::llround((seconds + shift_seconds_) * 1e9));
+  }
+
+  void BeginWithPersistent() {
+    for (const Buffer& buffer : program_.buffers) {
+      if (buffer.persistent) Add(buffer, true);
+    }
+    process_.memory.push_back(live_);
+    process_.memory.back().ns = Ns(0);
+  }
+
+  void Add(const Buffer& buffer, bool alloc) {
+    const auto change = [&](uint64_t& bytes) {
+      bytes = alloc ? bytes + buffer.bytes : bytes - buffer.bytes;
+    };
+    change(live_.arenas[static_cast<size_t>(buffer.space)]);
+    if (buffer.space != Space::kDevice) return;
+    change(live_.device[static_cast<size_t>(buffer.memory_class)]);
+  }
+
+  void Take(const TracedInstruction& item) {
+    const Instruction& instruction = Of(program_, item.section, item.index);
+    Lane& lane = lanes_[static_cast<size_t>(instruction.stream)];
+    if (TakesTime(instruction)) {
+      TakeSlice(item, instruction, lane);
+    } else if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+      events_[record->event] = {lane.now, instruction.stream, lane.last};
+    } else if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+      const Event& event = events_[wait->event];
+      if (event.stream == instruction.stream) return;
+      lane.now = std::max(lane.now, event.at);
+      if (event.after) lane.waits_for.push_back({*event.after, 0, wait->event});
+    } else if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+      TakeMemory(alloc->buffer, true, lane.now);
+    } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+      TakeMemory(free->buffer, false, lane.now);
+    }
+  }
+
+  void TakeSlice(const TracedInstruction& item, const Instruction& instruction, Lane& lane) {
+    if (!item.timed) {  // nobody knows when its stream got past it
+      lane.last.reset();
+      lane.waits_for.clear();
+      return;
+    }
+    const int64_t begin = std::max(Ns(item.begin_seconds), lane.free_at);
+    const int64_t end = std::max(Ns(item.end_seconds), begin);
+    const size_t self = process_.slices.size();
+    process_.slices.push_back({static_cast<int>(instruction.stream), item.section, item.index,
+                               instruction.phase, instruction.layer, begin, end});
+    std::set<size_t> drawn;
+    for (TraceArrow arrow : lane.waits_for) {
+      const TraceSlice& from = process_.slices[arrow.from];
+      const bool shows = from.end_ns > from.begin_ns && end > begin && from.begin_ns <= begin;
+      if (!shows || !drawn.insert(arrow.from).second) continue;
+      arrow.to = self;
+      process_.arrows.push_back(arrow);
+    }
+    lane.waits_for.clear();
+    lane.last = self;
+    lane.now = lane.free_at = end;
+  }
+
+  void TakeMemory(BufferId id, bool alloc, int64_t now) {
+    Add(program_.buffers[id], alloc);
+    std::vector<TraceMemory>& memory = process_.memory;
+    // Streams that allocate may be at different times: what is first said first holds.
+    if (!memory.empty()) now = std::max(now, memory.back().ns);
+    if (memory.empty() || memory.back().ns < now) memory.emplace_back();
+    memory.back() = live_;
+    memory.back().ns = now;
+  }
+
+  // What the compute stream did in a row for one layer.
+  void AddLayers() {
+    std::vector<TraceSlice> layers;
+    for (const TraceSlice& slice : process_.slices) {
+      if (slice.lane != static_cast<int>(Stream::kCompute)) continue;
+      const bool same = !layers.empty() && layers.back().layer == slice.layer &&
+                        layers.back().phase == slice.phase &&
+                        layers.back().section == slice.section;
+      if (same) {
+        layers.back().end_ns = slice.end_ns;
+        continue;
+      }
+      layers.push_back(slice);
+      layers.back().lane = kLayerLane;
+      layers.back().index = -1;
+    }
+    process_.slices.insert(process_.slices.end(), layers.begin(), layers.end());
+  }
+
+  const Program& program_;
+  const double shift_seconds_;
+  std::array<Lane, kStreams> lanes_;
+  std::vector<Event> events_;
+  TraceMemory live_;
+  TraceProcess process_;
+};
+
+}  // namespace
+
+bool TakesTime(const Instruction& instruction) {
+  return std::holds_alternative<LaunchKernel>(instruction.op) ||
+         std::holds_alternative<Collective>(instruction.op) ||
+         std::holds_alternative<Copy>(instruction.op) ||
+         std::holds_alternative<FileIo>(instruction.op);
+}
+
+void GiveTimes(const Program& program, std::vector<TraceSpan> spans,
+               std::vector<TracedInstruction>* issued) {
+  const auto by_instruction = [](const auto& a, const auto& b) {
+    return std::pair(a.section, a.index) < std::pair(b.section, b.index);
+  };
+  std::stable_sort(spans.begin(), spans.end(), [&](const TraceSpan& a, const TraceSpan& b) {
+    if (by_instruction(a, b) || by_instruction(b, a)) return by_instruction(a, b);
+    return a.begin_seconds < b.begin_seconds;
+  });
+  std::array<std::vector<size_t>, kSections> next;  // into spans, by instruction
+  for (size_t s = 0; s < kSections; ++s) {
+    next[s].assign(program.sections[s].size(), spans.size());
+  }
+  for (size_t i = spans.size(); i-- > 0;) {
+    next[static_cast<size_t>(spans[i].section)][static_cast<size_t>(spans[i].index)] = i;
+  }
+  for (TracedInstruction& item : *issued) {
+    size_t& at = next[static_cast<size_t>(item.section)][static_cast<size_t>(item.index)];
+    if (at >= spans.size()) continue;
+    const TraceSpan& span = spans[at];
+    if (span.section != item.section || span.index != item.index) continue;
+    item.timed = true;
+    item.begin_seconds = span.begin_seconds;
+    item.end_seconds = span.end_seconds;
+    ++at;
+  }
+}
+
+std::optional<double> LastStepBegin(const Program& program,
+                                    std::span<const TracedInstruction> issued) {
+  std::optional<double> begun, last;
+  bool in_step = false;
+  for (const TracedInstruction& item : issued) {
+    const bool micro_step = item.section == Section::kMicroStep;
+    if (micro_step && !in_step) begun.reset();
+    if (item.section == Section::kOptimizerStep && in_step && begun) last = begun;
+    in_step = micro_step;
+    if (!micro_step || begun || !item.timed) continue;
+    const Instruction& instruction = Of(program, item.section, item.index);
+    const bool computes = instruction.stream == Stream::kCompute && TakesTime(instruction);
+    if (computes) begun = item.begin_seconds;
+  }
+  return last;
+}
+
+std::string LayerName(const Program& program, int layer) {
+  if (layer == kEmbeddingLayer) return "embeddings";
+  if (layer == program.model.layers) return "final norm and head";
+  return layer >= 0 ? fmt::format("layer {}", layer) : "";
+}
+
+TraceProcess BuildTraceProcess(const Program& program, std::span<const TracedInstruction> issued,
+                               double shift_seconds) {
+  return Builder(program, shift_seconds).Build(issued);
+}
+
 namespace {
 
 // Lanes from the top: the layers, then streams in their own order.

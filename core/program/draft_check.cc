@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "core/config/setup_facts.h"
-#include "core/program/byte_ranges.h"
-#include "core/program/format.h"
+#include "core/program/program.h"
 #include "core/program/static_check.h"
 #include "core/program/step_order.h"
+#include "core/program/unrolled_check.h"
 
 namespace zeroplan {
 namespace {

@@ -1,7 +1,7 @@
 // What one instruction may touch, and from which stream.
 #include <fmt/format.h>
 
-#include "core/program/format.h"
+#include "core/program/program.h"
 #include "core/program/static_check.h"
 
 namespace zeroplan {

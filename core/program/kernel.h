@@ -185,4 +185,10 @@ inline constexpr KernelId kExtraKernel = KernelId::kCount;
 inline constexpr size_t kKernelSlots = static_cast<size_t>(kKernelCount) + 1;
 void SetExtraKernel(const KernelRow& row);  // an empty row clears the place
 
+// Bytes of scratch memory that a program sets aside for one launch; 0: none. Of most kernels what
+// their row says. That of attention depends on the launch too: `documents`, whether it is told
+// where documents start, and on whether the program is `deterministic`.
+uint64_t LaunchWorkspaceBytes(KernelId kernel, const KernelDims& dims, Backend backend,
+                              bool documents, bool deterministic);
+
 }  // namespace zeroplan

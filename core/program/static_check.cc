@@ -3,11 +3,30 @@
 #include <fmt/format.h>
 
 #include "core/base/units.h"
-#include "core/program/format.h"
-#include "core/program/save_copy.h"
+#include "core/program/program.h"
 #include "core/program/step_order.h"
 
 namespace zeroplan {
+
+namespace {
+constexpr int64_t kContextLines = 5;  // shown before and after the offending one
+}  // namespace
+
+void Violations::Add(std::string_view rule, Site site, std::string_view what) {
+  // `rule` is always a literal, so that its view may be kept.
+  if (full() || !seen_.insert({rule, site.section, site.index}).second) return;
+  std::string text = fmt::format("{}: {}\n", rule, what);
+  text += FormatLines(program_, site.section, site.index - kContextLines,
+                      site.index + kContextLines + 1, site.index);
+  found_.push_back({std::string(rule), site.section, site.index, std::move(text)});
+}
+
+std::string FormatSite(const Program& program, Site site) {
+  const std::vector<Instruction>& list = program.section(site.section);
+  return fmt::format("{} line {}: {}", SectionName(site.section), site.index,
+                     FormatInstruction(program, list[static_cast<size_t>(site.index)]));
+}
+
 namespace {
 
 constexpr uint64_t kBufferAlign = 128;
@@ -146,6 +165,59 @@ void CheckEvents(const Program& program, Violations& violations) {
     violations.Add("wait_without_record", site,
                    fmt::format("nothing ever records event {}", wait->event));
   });
+}
+
+namespace {
+
+// What is wrong with a unit, or "".
+std::string UnitFault(const ParamLayout& layout, size_t index) {
+  const Unit& unit = layout.units[index];
+  if (unit.shard_elements * layout.shards != unit.padded_elements ||
+      unit.padded_elements < unit.elements) {
+    return fmt::format("{} shards of {} elements do not cover its {} elements, padded {}",
+                       layout.shards, unit.shard_elements, unit.elements, unit.padded_elements);
+  }
+  if (unit.shard_elements % kShardAlignElements != 0) {
+    return fmt::format("shards of {} elements are not aligned", unit.shard_elements);
+  }
+  uint64_t end = 0, sum = 0;
+  for (size_t s = 0; s < unit.slots.size(); ++s) {
+    const TensorSlot& slot = unit.slots[s];
+    if (slot.tensor < 0 || static_cast<size_t>(slot.tensor) >= layout.place.size()) {
+      return fmt::format("slot {} holds no tensor of the table", s);
+    }
+    if (slot.offset < end || slot.offset % kShardAlignElements != 0) {
+      return fmt::format("slot {} at {} overlaps the one before or is not aligned", s, slot.offset);
+    }
+    const ParamLayout::Place& place = layout.place[static_cast<size_t>(slot.tensor)];
+    if (place.unit != static_cast<int>(index) || place.slot != static_cast<int>(s)) {
+      return fmt::format("tensor {} is also said to lie in unit {} slot {}", slot.tensor,
+                         place.unit, place.slot);
+    }
+    end = slot.offset + slot.elements;
+    sum += slot.elements;
+  }
+  if (end != unit.elements || sum != unit.param_elements) {
+    return fmt::format("its tensors end at {} and have {} elements, not {} and {}", end, sum,
+                       unit.elements, unit.param_elements);
+  }
+  return "";
+}
+
+}  // namespace
+
+void CheckLayout(const Program& program, Violations& violations) {
+  const ParamLayout& layout = program.layout;
+  size_t slots = 0;
+  for (size_t u = 0; u < layout.units.size(); ++u) {
+    slots += layout.units[u].slots.size();
+    const std::string fault = UnitFault(layout, u);
+    if (!fault.empty()) violations.Add("shard_cover", {}, fmt::format("unit {}: {}", u, fault));
+  }
+  if (slots != layout.place.size()) {
+    violations.Add("shard_cover", {},
+                   fmt::format("units hold {} tensors of {}", slots, layout.place.size()));
+  }
 }
 
 }  // namespace zeroplan

@@ -2,6 +2,7 @@
 // visitors, engines and checks all read it here.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -56,5 +57,27 @@ struct SectionRun {
 // kind of micro-step once. A body leaves live what it found live, so that repetitions add nothing
 // to memory.
 std::vector<SectionRun> WalkOrder(const Program& program);
+
+// The copy of a rank's states in host memory from which a save is written while the next steps run.
+//
+// Section save copies the states there; what it writes to files it writes from there, at once or
+// later, until the section runs again. Nothing else touches it ("save_copy",
+// core/program/verify.h). It is the staging memory that belongs to units and stays: slots belong to
+// none.
+inline bool IsSaveCopy(const Buffer& buffer) {
+  return buffer.role == Role::kStaging && buffer.persistent && buffer.unit >= 0;
+}
+
+// Whether the program's saves go through such a copy (LowerOptions::async_save).
+inline bool SavesFromCopy(const Program& program) {
+  return std::any_of(program.buffers.begin(), program.buffers.end(), IsSaveCopy);
+}
+
+// Bytes of the copy, of one rank.
+inline uint64_t SaveCopyBytes(const Program& program) {
+  uint64_t bytes = 0;
+  for (const Buffer& buffer : program.buffers) bytes += IsSaveCopy(buffer) ? buffer.bytes : 0;
+  return bytes;
+}
 
 }  // namespace zeroplan

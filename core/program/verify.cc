@@ -3,12 +3,9 @@
 #include "core/program/verify.h"
 
 #include "core/base/error.h"
-#include "core/program/gradient_check.h"
-#include "core/program/happens_before.h"
-#include "core/program/memory_check.h"
 #include "core/program/static_check.h"
 #include "core/program/step_order.h"
-#include "core/program/unroll.h"
+#include "core/program/unrolled_check.h"
 
 namespace zeroplan {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json_source.h"
-#include "core/families/families.h"
+#include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "executor/checkpoint/safetensors.h"
 

@@ -6,18 +6,50 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/program/program.h"
-#include "executor/collectives/barrier.h"
 
 namespace zeroplan {
+
+// Thrown in the ranks that were waiting for one that failed. It is not the cause: that is
+// AbortableBarrier::cause().
+class GroupAborted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "another rank failed"; }
+};
+
+// A barrier that one thread's failure opens for everybody.
+class AbortableBarrier {
+ public:
+  explicit AbortableBarrier(int size) : size_(size) {}
+
+  // Returns when all `size` threads have arrived, with what they wrote before visible. Throws
+  // GroupAborted, at once and from then on, if the group is aborted.
+  void Wait();
+
+  // Any thread, any number of times: the first cause is kept.
+  void Abort(std::exception_ptr cause) noexcept;
+  // Null while the group is sound.
+  std::exception_ptr cause() const;
+
+ private:
+  const int size_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int arrived_ = 0;
+  uint64_t round_ = 0;
+  std::exception_ptr cause_;
+};
 
 class ThreadPool;
 
@@ -98,5 +130,13 @@ class AxisCommunicators {
   const RankAxes axes_;
   std::array<std::vector<std::unique_ptr<Communicator>>, kAxes> groups_;
 };
+
+// ---- elementwise sums over ranks ----
+
+// Element targets[t][target_begin + i] = sum over r in order of sources[r][source_begin + i], for i
+// in [0, count), for each t. Sums are fp32 (fp64 for kF64), rounded once. A target may be the same
+// range as a source. REQUIRES: dtype is a floating-point type.
+void SumElements(Dtype dtype, std::span<const std::byte* const> sources, uint64_t source_begin,
+                 std::span<std::byte* const> targets, uint64_t target_begin, uint64_t count);
 
 }  // namespace zeroplan

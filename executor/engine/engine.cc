@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
 #include "executor/engine/watch.h"

@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
-#include "core/program/trace_process.h"
 #include "executor/checkpoint/state_io.h"
 #include "executor/kernels/document_limits.h"
 
@@ -137,7 +137,7 @@ class Engine {
   // Runs section save: the shards of this process's ranks go to `sinks`, one a local rank, in
   // order. At stage 0 only rank 0 has anything to write.
   void Save(std::span<StateSink* const> sinks);
-  // The two halves of a save of a program that has a copy for it (core/program/save_copy.h). The
+  // The two halves of a save of a program that has a copy for it (core/program/step_order.h). The
   // first runs section save, but for its files: the copy holds the states as they are now, until
   // the next call of either Save.
   void SaveToCopy();

@@ -1,8 +1,86 @@
 #include "executor/engine/local_ranks.h"
 
+#include <cstring>
+
 #include "core/base/error.h"
 
 namespace zeroplan {
+
+namespace {
+
+// Kernels keep tiles on the stack, and a batch callback is the caller's code: more than the 8 MB
+// that limits may have been lowered to.
+constexpr size_t kStackBytes = 16u << 20;
+
+int StartThread(pthread_t* thread, void* (*main)(void*), void* arg) {
+  pthread_attr_t attributes;
+  if (const int error = pthread_attr_init(&attributes); error != 0) return error;
+  int error = pthread_attr_setstacksize(&attributes, kStackBytes);
+  if (error == 0) error = pthread_create(thread, &attributes, main, arg);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+}  // namespace
+
+RankThreads::RankThreads(int count) {
+  starts_.reserve(static_cast<size_t>(count));
+  threads_.reserve(static_cast<size_t>(count));
+  for (int rank = 0; rank < count; ++rank) {
+    starts_.push_back({this, rank});
+    pthread_t thread{};
+    if (const int error = StartThread(&thread, &Main, &starts_.back()); error != 0) {
+      Stop();
+      ThrowRuntime("cannot start the thread of rank {} of {}: {}", rank, count,
+                   std::strerror(error));
+    }
+    threads_.push_back(thread);
+  }
+}
+
+RankThreads::~RankThreads() { Stop(); }
+
+void RankThreads::Stop() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  posted_.notify_all();
+  for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
+  threads_.clear();
+}
+
+void* RankThreads::Main(void* start) {
+  const Start& self = *static_cast<Start*>(start);
+  self.group->Serve(self.rank);
+  return nullptr;
+}
+
+void RankThreads::Serve(int rank) {
+  uint64_t served = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    posted_.wait(lock, [&] { return stopping_ || round_ != served; });
+    if (round_ == served) return;
+    served = round_;
+    const RawFn fn = fn_;
+    void* arg = arg_;
+    lock.unlock();
+    fn(arg, rank);
+    lock.lock();
+    if (--running_ == 0) finished_.notify_all();
+  }
+}
+
+void RankThreads::RunRaw(RawFn fn, void* arg) {
+  std::unique_lock lock(mutex_);
+  fn_ = fn;
+  arg_ = arg;
+  running_ = count();
+  ++round_;
+  posted_.notify_all();
+  finished_.wait(lock, [&] { return running_ == 0; });
+}
 
 LocalRanks::LocalRanks(int first, int count, Threads threads, const MakeRank& make)
     : first_(first), ranks_(static_cast<size_t>(count)) {

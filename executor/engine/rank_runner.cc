@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "core/base/error.h"
-#include "core/program/save_copy.h"
+#include "core/program/step_order.h"
 #include "executor/device/arena.h"
 #include "executor/kernels/convert.h"
 

@@ -11,13 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "core/program/chrome_trace.h"
 #include "core/program/program.h"
 #include "core/program/step_state.h"
-#include "core/program/trace_process.h"
 #include "executor/device/arena.h"
 #include "executor/engine/engine.h"
 #include "executor/engine/rank_files.h"
-#include "executor/engine/rank_place.h"
 #include "executor/engine/resolve.h"
 #include "executor/engine/watch.h"
 

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "core/base/error.h"
-#include "core/program/ring_bytes.h"
+#include "core/program/collectives.h"
 
 namespace zeroplan {
 namespace {

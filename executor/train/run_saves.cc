@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/timing.h"
-#include "core/program/save_copy.h"
+#include "core/program/step_order.h"
 #include "executor/train/group_save.h"
 
 namespace zeroplan {

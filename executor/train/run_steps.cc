@@ -6,7 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/base/timing.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "executor/process/stop_signals.h"
 
 namespace zeroplan {

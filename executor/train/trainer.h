@@ -77,7 +77,7 @@ struct StepReport {
   double step_seconds = 0;
   double tokens_per_second = 0;  // of the same
   // Absent: the backend cannot know.
-  std::optional<double> mfu;  // strict, see core/model/model_flops.h
+  std::optional<double> mfu;  // strict, see core/model/model_spec.h
   StepTimes times;            // this rank's
   // The slowest rank over the last steps (executor/train/stragglers.h).
   std::optional<SlowRank> slowest;
@@ -135,11 +135,11 @@ class TrainObserver {
 // or weights that do not fit the model, Error(kDiverged) for more than max_bad_steps bad steps in a
 // row, Error(kRuntime) for I/O. REQUIRES: `program` is lowered for training.
 //
-// A program that has a copy for it (core/program/save_copy.h) is saved in two parts: the states are
-// copied between two steps, and files are written, synced and committed beside those that follow
-// (executor/train/background_save.h). One save is under way at most: the next waits for it, and so
-// does the end of the run, whatever ends it but a failure of another rank. What fails of it ends
-// the run at the next step's end.
+// A program that has a copy for it (core/program/step_order.h) is saved in two parts: the states
+// are copied between two steps, and files are written, synced and committed beside those that
+// follow (executor/train/background_save.h). One save is under way at most: the next waits for it,
+// and so does the end of the run, whatever ends it but a failure of another rank. What fails of it
+// ends the run at the next step's end.
 //
 // Where a step, the set-up or a save gets nowhere, Error(kRuntime) says which rank holds it up; a
 // process that is stuck all the same is ended with kRuntime (executor/engine/watch.h).

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/lowering/walk_cache.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "core/program/bucket_sizes.h"
 #include "cost_models/step_time.h"
 

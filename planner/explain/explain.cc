@@ -11,7 +11,6 @@
 #include "core/base/units.h"
 #include "core/model/param_table.h"
 #include "core/program/chrome_trace.h"
-#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 #include "planner/estimate/choices.h"
 #include "planner/explain/lanes.h"

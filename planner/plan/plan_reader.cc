@@ -8,7 +8,7 @@
 #include "core/base/strings.h"
 #include "core/base/version.h"
 #include "core/config/deepspeed_reader.h"
-#include "core/families/families.h"
+#include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "cost_models/memory_walk.h"

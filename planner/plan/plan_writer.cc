@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/version.h"
-#include "core/families/families.h"
+#include "core/families/load_model.h"
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "planner/estimate/cause_seconds.h"

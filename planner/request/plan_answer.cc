@@ -12,7 +12,7 @@
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
-#include "core/program/save_copy.h"
+#include "core/program/step_order.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
 #include "planner/request/notes.h"

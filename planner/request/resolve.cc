@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_reader.h"
-#include "core/config/setup_check.h"
 #include "core/config/setup_facts.h"
 #include "core/families/load_model.h"
 #include "core/program/attention_path.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "planner/runtimes/deepspeed_engine.h"
 
 namespace zeroplan {

@@ -13,7 +13,7 @@
 namespace zeroplan {
 
 // What DeepSpeed trains. `setup.zero` is as its config has it: what that leaves out is DeepSpeed's
-// default (core/config/reader_defaults.h), not zeroplan's; a size of kAuto too.
+// default (core/config/reader_state.h), not zeroplan's; a size of kAuto too.
 struct DeepSpeedRun {
   ModelSpec model;
   TrainSetup setup;

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/base/units.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 #include "planner/report/report_text.h"

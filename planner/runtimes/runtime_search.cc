@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 #include "planner/runtimes/fsdp2.h"

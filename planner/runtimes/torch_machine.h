@@ -8,9 +8,9 @@
 #include "cost_models/cluster_shape.h"
 #include "cost_models/collective_cost.h"
 #include "cost_models/gemm_cost.h"
+#include "cost_models/host_cost.h"
 #include "cost_models/memory_cost.h"
 #include "cost_models/power_limit.h"
-#include "cost_models/transfer_cost.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan {

@@ -11,7 +11,7 @@
 
 #include "core/lowering/lower.h"
 #include "core/lowering/placement.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "planner/search/search_space.h"
 
 namespace zeroplan {

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/program/communicators.h"
-#include "core/program/format.h"
+#include "core/program/collectives.h"
+#include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "cost_models/collective_cost.h"
 #include "cost_models/cost_model.h"

@@ -8,7 +8,6 @@
 
 #include "core/lowering/lower.h"
 #include "cost_models/memory_walk.h"
-#include "cost_models/outside_arenas.h"
 #include "cost_models/step_time.h"
 #include "executor/checkpoint/hf_export.h"
 #include "executor/checkpoint/hf_weights.h"

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/lowering/graph_builder.h"
 #include "core/lowering/lower.h"
-#include "core/lowering/model_graph.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/traffic.h"

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/program/format.h"
+#include "core/program/program.h"
 #include "core/program/verify.h"
 #include "cost_models/cost_model.h"
 #include "cost_models/kernel_cost.h"

@@ -5,7 +5,7 @@
 #include "cli/run/generate/placement.h"
 #include "core/base/units.h"
 #include "core/families/load_model.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 

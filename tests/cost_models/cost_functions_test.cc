@@ -10,8 +10,6 @@
 #include "cost_models/gemm_cost.h"
 #include "cost_models/host_cost.h"
 #include "cost_models/memory_cost.h"
-#include "cost_models/storage_cost.h"
-#include "cost_models/transfer_cost.h"
 #include "tests/cost_models/plain_profile.h"
 
 namespace zeroplan {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
-#include "core/program/ring_bytes.h"
+#include "core/program/collectives.h"
 #include "cost_models/kernel_cost.h"
 #include "cost_models/traffic.h"
 #include "tests/core/lowering/matrix.h"

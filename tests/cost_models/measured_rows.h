@@ -16,8 +16,8 @@
 #include "cost_models/attention_cost.h"
 #include "cost_models/collective_cost.h"
 #include "cost_models/gemm_cost.h"
+#include "cost_models/host_cost.h"
 #include "cost_models/memory_cost.h"
-#include "cost_models/transfer_cost.h"
 #include "hwprofiles/profile.h"
 
 namespace zeroplan::measured {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/lowering/lower.h"
-#include "core/program/trace_process.h"
+#include "core/program/chrome_trace.h"
 #include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"
 #include "hwprofiles/loader.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/lowering/lower.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "tests/tiny_model.h"
 
 namespace zeroplan {

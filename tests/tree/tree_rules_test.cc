@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/families/families.h"
+#include "core/families/load_model.h"
 #include "tests/paths.h"
 
 namespace zeroplan {

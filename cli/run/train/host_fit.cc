@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/units.h"
-#include "core/program/save_copy.h"
+#include "core/program/step_order.h"
 #include "machine/detect.h"
 #include "machine/host_state.h"
 #include "planner/estimate/choices.h"

@@ -21,7 +21,7 @@
 #include "core/base/log.h"
 #include "core/base/long_work.h"
 #include "core/base/units.h"
-#include "core/program/save_copy.h"
+#include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "cost_models/memory_walk.h"
 #include "executor/process/host_launcher.h"

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "core/families/gpt2/gpt2.h"
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 
 namespace zeroplan {
 namespace {

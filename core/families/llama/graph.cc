@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/families/llama/llama.h"
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 
 namespace zeroplan {
 namespace {

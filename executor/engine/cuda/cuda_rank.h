@@ -17,12 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/program/communicators.h"
+#include "core/program/collectives.h"
 #include "core/program/program.h"
 #include "executor/collectives/cuda/nccl_communicator.h"
 #include "executor/device/cuda/cuda_arenas.h"
 #include "executor/device/cuda/cuda_handles.h"
-#include "executor/engine/cuda/event_table.h"
 #include "executor/engine/cuda/graph_replay.h"
 #include "executor/engine/cuda/host_streams.h"
 #include "executor/engine/cuda/step_clock.h"

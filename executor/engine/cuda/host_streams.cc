@@ -1,13 +1,94 @@
 #include "executor/engine/cuda/host_streams.h"
 
+#include <algorithm>
+#include <utility>
 #include <variant>
 
 #include "core/base/error.h"
-#include "executor/collectives/barrier.h"
+#include "executor/collectives/in_process.h"
 #include "executor/device/cuda/patience.h"
 #include "executor/kernels/copy_bytes.h"
 
 namespace zeroplan {
+
+EventTable::EventTable(const Program& program)
+    : entries_(program.event_count), flags_(std::max<uint32_t>(1, program.event_count)) {
+  for (const std::vector<Instruction>& section : program.sections) {
+    for (const Instruction& instruction : section) {
+      if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+        entries_[record->event].recorder = instruction.stream;
+      } else if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+        Entry& entry = entries_[wait->event];
+        (OnHost(instruction.stream) ? entry.host_waits : entry.gpu_waits) = true;
+      }
+    }
+  }
+  for (Entry& entry : entries_) {
+    if (entry.gpu_waits && !OnHost(entry.recorder)) entry.event = MakeEvent(false);
+  }
+}
+
+void EventTable::RecordOn(cudaStream_t stream, EventId event) {
+  Entry& entry = entries_[event];
+  ++entry.issued;
+  if (entry.event != nullptr) ZEROPLAN_CUDA(cudaEventRecord(entry.event.get(), stream));
+  if (entry.host_waits) flags_.WriteOn(stream, event, entry.issued);
+}
+
+void EventTable::WaitOn(cudaStream_t stream, EventId event) {
+  const Entry& entry = entries_[event];
+  if (entry.issued == 0) return;  // carried over, and nothing was carried yet
+  if (OnHost(entry.recorder)) {
+    flags_.WaitOn(stream, event, entry.issued);
+  } else {
+    ZEROPLAN_CUDA(cudaStreamWaitEvent(stream, entry.event.get(), 0));
+  }
+}
+
+HostWorker::HostWorker() : thread_([this] { Serve(); }) {}
+
+HostWorker::~HostWorker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  posted_.notify_one();
+  thread_.join();
+}
+
+void HostWorker::Post(std::function<void()> task) {
+  pending_.fetch_add(1, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  posted_.notify_one();
+}
+
+void HostWorker::RethrowFailure() const {
+  if (failed()) std::rethrow_exception(failure_);
+}
+
+void HostWorker::Serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    posted_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    if (stopping_) return;
+    const std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    lock.unlock();
+    if (!failed()) {
+      try {
+        task();
+      } catch (...) {
+        failure_ = std::current_exception();
+        failed_.store(true, std::memory_order_release);
+      }
+    }
+    pending_.fetch_sub(1, std::memory_order_release);
+    lock.lock();
+  }
+}
 
 HostStreams::HostStreams(const Program& program, const ResolvedProgram& resolved,
                          const KernelContext& context, EventTable& events, StepClock& clock,

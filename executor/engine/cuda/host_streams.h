@@ -2,20 +2,96 @@
 // GPU's streams and ordered with them by the events.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "core/program/program.h"
-#include "executor/engine/cuda/event_table.h"
-#include "executor/engine/cuda/host_worker.h"
+#include "core/program/replay.h"
+#include "executor/device/cuda/cuda_handles.h"
+#include "executor/device/cuda/stream_flags.h"
 #include "executor/engine/cuda/step_clock.h"
 #include "executor/engine/rank_files.h"
-#include "executor/engine/rank_place.h"
 #include "executor/engine/resolve.h"
+#include "executor/engine/watch.h"
 #include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {
+
+// The events of a program. Each is a cudaEvent_t between streams of the GPU, and a flag where
+// either side is the host's.
+class EventTable {
+ public:
+  explicit EventTable(const Program& program);
+
+  Stream recorder(EventId event) const { return entries_[event].recorder; }
+
+  // A record and a wait that the GPU's streams do, in the order of issue.
+  void RecordOn(cudaStream_t stream, EventId event);
+  void WaitOn(cudaStream_t stream, EventId event);
+
+  // A record or wait that a host thread will do later. The number says which record it is, or is
+  // for; take it in the order of issue.
+  uint32_t IssueRecord(EventId event) { return ++entries_[event].issued; }
+  uint32_t IssuedSoFar(EventId event) const { return entries_[event].issued; }
+  void Signal(EventId event, uint32_t number) noexcept { flags_.Write(event, number); }
+  bool Reached(EventId event, uint32_t number) const noexcept {
+    return flags_.Reached(event, number);
+  }
+
+  void ReleaseAll() noexcept { flags_.ReleaseAll(); }
+
+ private:
+  struct Entry {
+    Stream recorder = Stream::kCompute;
+    bool host_waits = false;
+    bool gpu_waits = false;
+    uint32_t issued = 0;  // records so far
+    CudaEvent event;      // recorded and waited for on the GPU
+  };
+
+  std::vector<Entry> entries_;
+  StreamFlags flags_;
+};
+
+// A thread that runs what the program puts on one of the host's streams, in order, beside the GPU's
+// streams.
+class HostWorker {
+ public:
+  HostWorker();
+  // Lets the task under way end and drops those behind it.
+  ~HostWorker();
+  HostWorker(const HostWorker&) = delete;
+  HostWorker& operator=(const HostWorker&) = delete;
+
+  void Post(std::function<void()> task);
+  // True once everything that was posted has run, or a task has thrown: nothing runs after that.
+  bool Idle() const { return pending_.load(std::memory_order_acquire) == 0 || failed(); }
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Rethrows what a task threw, if one did.
+  void RethrowFailure() const;
+
+ private:
+  void Serve();
+
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::atomic<int64_t> pending_{0};
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;  // set before failed_
+  std::thread thread_;          // last
+};
 
 class HostStreams {
  public:

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/program/trace_process.h"
+#include "core/program/chrome_trace.h"
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/engine/engine.h"
 

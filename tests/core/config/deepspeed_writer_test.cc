@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/config/deepspeed_reader.h"
 #include "core/lowering/lower.h"
-#include "core/program/format.h"
+#include "core/program/program.h"
 #include "tests/core/config/random_setup.h"
 #include "tests/core/lowering/matrix.h"
 

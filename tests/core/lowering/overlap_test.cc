@@ -9,9 +9,8 @@
 
 #include "core/lowering/lower.h"
 #include "core/program/draft_check.h"
-#include "core/program/happens_before.h"
 #include "core/program/step_order.h"
-#include "core/program/unroll.h"
+#include "core/program/unrolled_check.h"
 #include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"
 

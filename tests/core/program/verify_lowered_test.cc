@@ -5,7 +5,6 @@
 #include <string>
 
 #include "core/lowering/lower.h"
-#include "core/program/save_copy.h"
 #include "core/program/step_order.h"
 #include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"

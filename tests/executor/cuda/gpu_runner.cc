@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "core/program/launch_workspace.h"
+#include "core/program/kernel.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #if __has_include("executor/kernels/cuda/gemm/gemm_plans.h")
 #include "executor/kernels/cuda/gemm/gemm_plans.h"

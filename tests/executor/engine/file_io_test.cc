@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "core/base/error.h"
-#include "executor/engine/checkpoint_io.h"
 #include "executor/engine/engine.h"
+#include "executor/engine/rank_files.h"
 #include "tests/executor/engine/tiny_program.h"
 #include "tests/temp_dir.h"
 

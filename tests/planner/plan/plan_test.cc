@@ -10,7 +10,7 @@
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
 #include "core/program/fingerprint.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/plan_fixture.h"
 #include "tests/planner/search_fixture.h"

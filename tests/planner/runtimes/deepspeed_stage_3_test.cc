@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/deepspeed_engine.h"
 #include "planner/runtimes/torch_memory.h"

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "planner/runtimes/torch_model.h"
 #include "tests/error_of.h"

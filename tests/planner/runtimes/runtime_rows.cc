@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "tests/paths.h"

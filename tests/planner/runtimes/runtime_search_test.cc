@@ -8,7 +8,7 @@
 #include <random>
 
 #include "core/base/error.h"
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"

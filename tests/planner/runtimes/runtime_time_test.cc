@@ -9,7 +9,7 @@
 #include <map>
 #include <set>
 
-#include "core/config/reader_defaults.h"
+#include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/runtimes/fitted.h"

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/families/load_model.h"
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 #include "core/model/model_family.h"
 #include "planner/runtimes/fsdp2.h"
 #include "tests/core/families/made_up/made_up.h"

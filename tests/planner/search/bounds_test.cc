@@ -8,7 +8,7 @@
 
 #include "core/families/load_model.h"
 #include "core/program/bucket_sizes.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "cost_models/step_time.h"
 #include "hwprofiles/loader.h"
 #include "planner/estimate/choices.h"

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "core/program/communicators.h"
+#include "core/program/collectives.h"
 #include "planner/search/search.h"
 #include "tests/planner/search_fixture.h"
 

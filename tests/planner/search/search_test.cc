@@ -7,7 +7,7 @@
 #include <random>
 
 #include "core/families/load_model.h"
-#include "cost_models/outside_arenas.h"
+#include "cost_models/memory_walk.h"
 #include "planner/estimate/choices.h"
 #include "tests/planner/search_fixture.h"
 

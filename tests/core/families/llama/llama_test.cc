@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/families/load_model.h"
 #include "core/lowering/lower.h"
-#include "core/model/model_flops.h"
+#include "core/model/model_spec.h"
 #include "core/program/verify.h"
 #include "tests/core/families/llama/tiny_llama.h"
 #include "tests/core/lowering/matrix.h"

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 #include "tests/core/families/made_up/made_up.h"
 
 namespace zeroplan::testing {

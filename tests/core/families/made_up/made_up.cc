@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_section.h"
-#include "core/lowering/model_graph.h"
+#include "core/lowering/graph_builder.h"
 
 namespace zeroplan::testing {
 namespace {

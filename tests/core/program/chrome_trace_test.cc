@@ -1,12 +1,11 @@
 // Lanes, memory and arrows of a trace, of programs and times made by hand.
-#include "core/program/trace_process.h"
+#include "core/program/chrome_trace.h"
 
 #include <doctest/doctest.h>
 
 #include <string>
 #include <vector>
 
-#include "core/program/chrome_trace.h"
 #include "tests/core/program/program_builder.h"
 
 namespace zeroplan {

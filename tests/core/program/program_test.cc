@@ -1,5 +1,5 @@
 // The program's text form.
-#include "core/program/format.h"
+#include "core/program/program.h"
 
 #include <doctest/doctest.h>
 

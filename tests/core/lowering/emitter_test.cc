@@ -1,4 +1,4 @@
-#include "core/lowering/slot_ring.h"
+#include "core/lowering/emitter.h"
 
 #include <doctest/doctest.h>
 

@@ -1,9 +1,29 @@
-#include "core/program/ring_bytes.h"
+#include "core/program/collectives.h"
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
+#include "core/lowering/lower.h"
+#include "core/program/axes.h"
+#include "tests/core/lowering/matrix.h"
+
 namespace zeroplan {
+
 namespace {
+
+TEST_CASE("a program needs a communicator for each axis and stream that has collectives") {
+  for (const testing::Cell& cell : testing::AllCells({1, 3}, {Dtype::kBF16})) {
+    CAPTURE(cell.name);
+    const Program program = Lower(testing::TinyModel(), cell.setup);
+    const bool alone = cell.setup.batch.world_size == 1;
+    std::vector<CommunicatorKey> wanted;
+    // Stage 0 keeps everything whole, so nothing is ever gathered.
+    if (!alone && cell.setup.zero.stage > 0) wanted.push_back({RankAxis::kAll, Stream::kGather});
+    if (!alone) wanted.push_back({RankAxis::kAll, Stream::kReduce});
+    CHECK(CommunicatorsOf(program) == wanted);
+  }
+}
 
 TEST_CASE("bytes on a ring, 4 ranks") {
   CHECK(RingSentBytes(CollectiveKind::kAllGather, uint64_t{400}, 4) == 300);
@@ -42,5 +62,30 @@ TEST_CASE("ring bytes: what a segment is over") {
   CHECK(SegmentFullBytes(CollectiveKind::kReduceToOwners, segment) == 100);
 }
 
+TEST_CASE("axes: coordinates, groups and places of 2 x 3 ranks") {
+  const RankAxes axes(2, 6);  // ranks 0 1 | 2 3 | 4 5
+  CHECK(axes.Size(RankAxis::kAll) == 6);
+  CHECK(axes.Size(RankAxis::kShard) == 2);
+  CHECK(axes.Size(RankAxis::kReplica) == 3);
+  CHECK(axes.Groups(RankAxis::kAll) == 1);
+  CHECK(axes.Groups(RankAxis::kShard) == 3);
+  CHECK(axes.Groups(RankAxis::kReplica) == 2);
+  CHECK(axes.Of(3).shard == 1);
+  CHECK(axes.Of(3).replica == 1);
+  CHECK(axes.Group(RankAxis::kShard, 3) == 1);
+  CHECK(axes.Place(RankAxis::kShard, 3) == 1);
+  CHECK(axes.Group(RankAxis::kReplica, 4) == 0);
+  CHECK(axes.Place(RankAxis::kReplica, 4) == 2);
+  CHECK(axes.Place(RankAxis::kAll, 4) == 4);
+}
+
+TEST_CASE("axes: one that has every rank is called so") {
+  CHECK(RankAxes(4, 4).Named(RankAxis::kShard) == RankAxis::kAll);
+  CHECK(RankAxes(4, 4).Named(RankAxis::kReplica) == RankAxis::kReplica);
+  CHECK(RankAxes(1, 4).Named(RankAxis::kReplica) == RankAxis::kAll);
+  CHECK(RankAxes(2, 4).Named(RankAxis::kShard) == RankAxis::kShard);
+}
+
 }  // namespace
+
 }  // namespace zeroplan
