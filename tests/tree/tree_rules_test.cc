@@ -217,9 +217,8 @@ std::string FindCircle(const FolderGraph& graph) {
 
 // Folders that still are in a circle with others of their set; to go.
 const std::vector<std::set<std::string>>& CirclesToGo() {
-  static const auto* circles = new std::vector<std::set<std::string>>{
-      {"planner/advice", "planner/plan", "planner/report"},
-      {"cli", "cli/doctor", "cli/programs", "cli/run", "cli/run/measure", "cli/run/train"}};
+  static const auto* circles =
+      new std::vector<std::set<std::string>>{{"planner/advice", "planner/plan", "planner/report"}};
   return *circles;
 }
 
