@@ -140,7 +140,8 @@ void RegisterConfig(Command& app) {
   auto options = std::make_shared<CheckOptions>();
   Request& common = options->common;
   check.Required("file", "FILE", "The config; - reads it from stdin", options->file);
-  check.Flag(kNoGroup, "--strict", "Unknown keys of the top level are errors", options->strict);
+  check.Flag(kNoGroup, "--strict", "Treat unknown keys of the top level as errors",
+             options->strict);
   AddModelFields(check, common.model);
   check.Value({"Hardware", "--gpus", "COUNT", "GPUs in all, for the batch arithmetic (default 1)"},
               common.cluster.gpus, WholeIn<int>(1, kMaxGpus));

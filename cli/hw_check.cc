@@ -99,11 +99,11 @@ void RegisterHardwareCheck(Command& hardware) {
   command.Text({run,
                 "--model",
                 "NAME|PATH",
-                "Its model (default: the built-in one of that name)",
+                "Model that ran (default: the built-in one of that name)",
                 {"--plan"}},
                options->model, KnownModels);
   command.Text(
-      {run, "--plan", "PLAN", "Its plan, where it ran with settings that metrics do not hold"},
+      {run, "--plan", "PLAN", "Plan that ran, where it had settings that metrics do not hold"},
       options->plan);
   command.Value({"Output", "--format", "table|markdown",
                  "table for people, as wide as the terminal; markdown with all columns, for "

@@ -159,7 +159,8 @@ std::shared_ptr<const CommandDescription> Command::description() const {
 
 void Command::Progress(const char* group) {
   Flag(group, "--no-progress",
-       "No line that redraws itself on a terminal while something takes long", state_->no_progress);
+       "Show no progress: no line that redraws itself on a terminal while something takes long",
+       state_->no_progress);
 }
 
 void Command::Run(std::function<void()> work) {

@@ -76,7 +76,7 @@ class Command : public FieldSink {
 
   // A command below this one.
   Command Add(const char* name, const char* help);
-  // The same, for one that only has commands below it, of which one must be given.
+  // Adds a command that only has commands below it, one of which must be given.
   Command AddGroup(const char* name, const char* help);
   // The same as Add, for one that the help leaves out.
   Command AddHidden(const char* name, const char* help);

@@ -103,7 +103,7 @@ void RegisterDoctor(Command& app) {
   const char* asked = "What must be possible, else the exit code is 4";
   command.Value({asked, "--backend", "auto|cpu|cuda", "Training on it (default: auto, on any)"},
                 options->backend, WordIn<BackendChoice>({"cpu", "cuda", "auto"}));
-  command.Value({asked, "--gpus", "COUNT", "Training on so many GPUs"}, options->gpus,
+  command.Value({asked, "--gpus", "COUNT", "Training on this many GPUs"}, options->gpus,
                 WholeIn<int>(1, kMaxGpus));
   command.Text({asked, "--dir", "DIR",
                 "Saving and swapping there: the folder whose disk is looked at (default: the "

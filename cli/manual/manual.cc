@@ -72,7 +72,7 @@ void RegisterManual(Command& app) {
   Command completion =
       app.Add(kCompletionCommand, "Completions for a shell, to source or to install");
   auto wanted = std::make_shared<CompletionCommand>();
-  completion.Required("shell", "bash|zsh|fish", "Whose script to print", wanted->shell);
+  completion.Required("shell", "bash|zsh|fish", "Shell whose script is printed", wanted->shell);
   completion.Text({kNoGroup, "-o,--output", "FILE", "File for it (default: stdout)"},
                   wanted->output);
   completion.Footer(kCompletionFooter);
@@ -84,7 +84,9 @@ void RegisterManual(Command& app) {
   Command man =
       app.AddHidden(kManualCommand, "A manual page, in roff: zeroplan man plan | man -l -");
   auto manual = std::make_shared<ManualCommand>();
-  man.Words("command", "COMMAND", "Whose page, such as hw list (default: zeroplan's own)",
+  man.Words("command", "COMMAND",
+            "Command whose page is printed, such as hw list (default: "
+            "zeroplan itself)",
             manual->command);
   man.Text({kNoGroup, "--write-to", "DIR", "Write all pages into this folder"}, manual->folder);
   man.Footer(kManualFooter);

@@ -110,8 +110,7 @@ void RegisterHardware(Command& app) {
   // There is one form alone; whoever asks every command for JSON gets it here too.
   auto only_json = std::make_shared<Given<size_t>>();
   show.Value({"Output", "--format", "json",
-              "The only form there is; asked for, a terminal too gets its "
-              "long lines unbroken"},
+              "The only form; where it is given, long lines stay unbroken on a terminal too"},
              *only_json, [](const std::string& text, std::string_view option) {
                return ParseWord(text, option, {"json"});
              });

@@ -89,9 +89,11 @@ void RegisterCheckpoint(Command& app) {
   group.Footer(kFooter);
   AddLook(
       group, "verify",
-      "Reads every checkpoint and holds it against its checksums; exit code 2 if one is damaged",
+      "Reads every checkpoint and checks it against its checksums; exit code 2 if one is damaged",
       true);
-  AddLook(group, "list", "Lists the checkpoints, whether all files are there; reads no data",
+  AddLook(group, "list",
+          "Lists the checkpoints and says whether all files are there; reads no "
+          "data",
           false);
 }
 

@@ -69,7 +69,7 @@ class BatchSampler {
   uint64_t train_samples() const { return train_samples_; }
   // A multiple of the global batch; 0: no validation part.
   uint64_t validation_samples() const { return validation_samples_; }
-  // Of the stream's begin; 0: nothing is held back.
+  // How many tokens of the stream's begin are trained on; 0: all, nothing is held back.
   uint64_t train_tokens() const { return train_tokens_; }
   // Calls of FillValidation that visit the part once: a multiple of grad_accum.
   int64_t validation_batches() const;
@@ -79,7 +79,7 @@ class BatchSampler {
   // What documents became, and of all of them; empty for a stream.
   const PackedSequences& train_sequences() const { return train_sequences_; }
   const PackedSequences& validation_sequences() const { return validation_sequences_; }
-  // Of what FillTrain and FillValidation write as `starts`; of a stream, one document a row.
+  // Limits of what FillTrain and FillValidation write as `starts`; of a stream, one document a row.
   DocumentLimits document_limits() const { return document_limits_; }
 
   // Fills micro_batch rows of seq_len tokens each, and unless `starts` is empty where in its row

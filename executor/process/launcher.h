@@ -21,8 +21,8 @@ struct HostPart {
   int port = 0;         // where rank 0 listens
   std::string secret;   // of the run
   UniqueFd listener;    // rank 0's host: listens there
-  // Whence stop signals come, a line each ("stop 2"). Its end is the ranks' end: nobody is left
-  // who could stop them.
+  // Where stop signals are read from, a line each ("stop 2"). When it closes, the ranks are ended:
+  // nobody is left who could stop them.
   int orders = -1;
 };
 
@@ -39,7 +39,7 @@ struct LaunchOptions {
   std::string program = "/proc/self/exe";
   std::vector<std::string> arguments;  // of every rank, the program's name first
   int ranks = 2;
-  // Of every rank, besides this process's and what tells a rank its place.
+  // Environment of every rank, besides this process's and what tells a rank its place.
   std::vector<std::pair<std::string, std::string>> environment;
   // From the first rank's failure until the others get SIGTERM, and from that until SIGKILL; one
   // that is stopped (SIGSTOP) gets that kill_after after the failure.

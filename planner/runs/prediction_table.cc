@@ -48,8 +48,8 @@ std::string Number(const std::optional<double>& value, double scale, int digits)
   return value ? fmt::format("{:.{}f}", *value * scale, digits) : "-";
 }
 
-// Of step, tokens, communication, offload and memory, each predicted and measured; of the first and
-// the last how far off, too.
+// Step, tokens, communication, offload and memory, each predicted and measured; of the first and
+// the last also the error.
 std::vector<std::string> CellsOf(const Comparison& row) {
   const TimeEstimate& time = row.predicted.time;
   const MeasuredRun& run = row.run;

@@ -294,25 +294,30 @@ void RegisterGenerate(Command& app) {
        .may_be_empty = true},
       options->prompt);
   command.Flag(kNoGroup, "--chat",
-               "--prompt is a user's message, through the model's chat template, and the reply is "
-               "printed; without --prompt each line of stdin is one, of one conversation",
+               "Take --prompt as a user's message in the model's chat template, and print the "
+               "reply; without --prompt each line of stdin is a message of one conversation",
                options->chat);
-  command.Text({kNoGroup, "--system", "TEXT", "With --chat: the message of the system before"},
+  command.Text({kNoGroup, "--system", "TEXT",
+                "With --chat: the system's message, which comes "
+                "first"},
                options->system);
   command.Value({kNoGroup, "--tokens", "COUNT", "Tokens to make (default 200)"}, options->tokens,
                 WholeIn<int64_t>(1, 1'000'000));
   command.Value(
       {kNoGroup, "--context", "TOKENS",
-       "Tokens looked back at, for whose keys and values memory is planned (default: what "
-       "prompt and text come to, as far as the model has positions)"},
+       "Tokens that are looked back at; memory is planned for their keys and values (default: "
+       "what prompt and text come to, as far as the model has positions)"},
       options->context, WholeIn<int64_t>(1, 1'000'000));
   command.Value({kNoGroup, "--temperature", "NUMBER",
                  "0: always the likeliest token; higher: more varied (default 0.8)"},
                 options->temperature, ParseTemperature);
-  command.Value({kNoGroup, "--top-k", "COUNT", "Choose among the likeliest so many (default 40)"},
+  command.Value({kNoGroup, "--top-k", "COUNT",
+                 "Choose among this many of the likeliest tokens "
+                 "(default 40)"},
                 options->top_k, WholeIn<int>(1, 1'000'000));
   command.Value({kNoGroup, "--top-p", "SHARE",
-                 "Of those, among the likeliest that together have this probability (default 1)"},
+                 "Of those, choose among the fewest that together have this probability (default "
+                 "1)"},
                 options->top_p, ParseTopP);
   command.List({kNoGroup, "--stop", "TEXT",
                 "End before this text. Without it too the text ends where the model ends it: at "
@@ -320,10 +325,10 @@ void RegisterGenerate(Command& app) {
                 "eos_token"},
                /*required=*/false, 0, options->stop);
   command.Flag(kNoGroup, "--no-cache",
-               "Compute all tokens anew for each, rather than keep their keys and values",
+               "Compute all tokens again for each new one, rather than keep their keys and values",
                options->no_cache);
-  command.Value({kNoGroup, "--seed", "NUMBER", "Of the choice (default 1)"}, options->seed,
-                WholeIn<uint64_t>(1, INT64_MAX));
+  command.Value({kNoGroup, "--seed", "NUMBER", "Seed of the choice of tokens (default 1)"},
+                options->seed, WholeIn<uint64_t>(1, INT64_MAX));
   AddPlacementOptions(command, options->placement);
   command.Progress(kNoGroup);
   command.Footer(

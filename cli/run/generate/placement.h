@@ -37,9 +37,9 @@ struct Placement {
 // Adds them to `command`. `options` must outlive it.
 void AddPlacementOptions(Command& command, PlacementOptions& options);
 
-// On a GPU in bf16 where there is one (in fp16 where it has no bf16), else on the CPU in fp32.
-// Throws Error(kUsage) for a backend that the build or a precision that the GPU does not have, and
-// for options of a GPU's memory on the CPU.
+// The GPU in bf16 where there is one (in fp16 where it has no bf16), else the CPU in fp32. Throws
+// Error(kUsage) for a backend that the build or a precision that the GPU does not have, and for
+// options of a GPU's memory on the CPU.
 Placement ResolvePlacement(const PlacementOptions& options, const ModelSpec& model);
 
 // Options for a TextGenerator there. `context` 0: all the model has positions for.

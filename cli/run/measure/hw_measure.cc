@@ -232,7 +232,7 @@ void RegisterHardwareMeasure(Command& hardware) {
   command.Flag(what, "--quick", "Fewer shapes and sizes: about a quarter of the time",
                options->quick);
   command.List(
-      {what, "--only", "PART", fmt::format("Only these: {}", fmt::join(PartNames(), ", "))},
+      {what, "--only", "PART", fmt::format("Measure only these: {}", fmt::join(PartNames(), ", "))},
       /*required=*/false, ',', options->only, PartNames);
   command.Text({what, "--nvme-path", "DIR",
                 "Folder whose disk is measured, and whose free space is the capacity (default: "

@@ -29,28 +29,33 @@ void AddRateOptions(Command& command, TrainCommand& options) {
   const char* run = "Run";
   const std::vector<std::string_view> deciders = {"--plan", "--config"};
   command.Value({run, "--lr", "RATE",
-                 "Learning rate (default 1e-3; --config or --plan decides otherwise)", deciders},
+                 "Learning rate (default 1e-3, or what --config or --plan says)", deciders},
                 options.lr, ParseLearningRate);
   command.Value(
       {run, "--lr-schedule", "constant|linear|cosine",
-       "Its way from the warm-up's end to the run's (default constant); linear and cosine "
-       "fall to --min-lr",
+       "How the rate changes from the warm-up's end to the run's (default constant); linear and "
+       "cosine fall to --min-lr",
        deciders},
       options.lr_schedule, WordIn<DecayShape>({"constant", "linear", "cosine"}));
   command.Value(
       {run, "--warmup-ratio", "SHARE",
        "The rate rises from 0 over this share of the steps, rounded up (default 0)", deciders},
       options.warmup_ratio, ParseShare);
-  command.Value({run, "--warmup-steps", "COUNT", "In place of it: over so many steps", deciders},
+  command.Value({run, "--warmup-steps", "COUNT",
+                 "In place of --warmup-ratio: the rate rises over "
+                 "this many steps",
+                 deciders},
                 options.warmup_steps, WholeIn<int64_t>(0, kMaxBatch));
-  command.Value({run, "--min-lr", "RATE", "Where linear and cosine end (default 0)", deciders},
-                options.min_lr, ParseAmount);
-  command.Value({run, "--weight-decay", "RATE",
-                 "Of matrices and embeddings, not of biases and norms (default 0)", deciders},
-                options.weight_decay, ParseAmount);
+  command.Value(
+      {run, "--min-lr", "RATE", "Rate at which linear and cosine end (default 0)", deciders},
+      options.min_lr, ParseAmount);
+  command.Value(
+      {run, "--weight-decay", "RATE",
+       "Weight decay of matrices and embeddings; biases and norms have none (default 0)", deciders},
+      options.weight_decay, ParseAmount);
   command.Value({run, "--max-grad-norm", "NORM",
-                 "Gradients whose norm over all of them is larger are scaled down to it (default "
-                 "1; 0: none are)",
+                 "Largest global norm of gradients; larger ones are scaled down to it (default 1; "
+                 "0: no clipping)",
                  deciders},
                 options.max_grad_norm, ParseAmount);
 }
@@ -77,26 +82,26 @@ void AddRunOptions(Command& command, TrainCommand& options) {
       options.steps, count);
   command.Value(
       {run, "--epochs", "NUMBER",
-       "In place of --steps: as many as train on each sample so often, fractions allowed"},
+       "In place of --steps: train on each sample this many times; fractions are allowed"},
       options.epochs, ParseEpochs);
   AddRateOptions(command, options);
   command.Value({run, "--max-bad-steps", "COUNT",
-                 "A step whose loss or gradients are not finite is skipped: so many in a row, one "
-                 "more ends the run, saved (default 5; 0: the first does)"},
+                 "Steps whose loss or gradients are not finite are skipped, at most this many in "
+                 "a row; one more ends the run, which is saved (default 5; 0: the first ends it)"},
                 options.max_bad_steps, WholeIn<int64_t>(0, kMaxBatch));
   command.Value({run, "--skip-loss-spike", "FACTOR",
-                 "So is a step whose loss or gradient norm is above FACTOR times its median over "
-                 "the last 5 steps (default: none is)"},
+                 "Also skip steps whose loss or gradient norm is above FACTOR times its median "
+                 "over the last 5 steps (default: skip none of them)"},
                 options.skip_loss_spike, ParseSpikeFactor);
   command.Value({run, "--step-timeout", "SECONDS",
-                 "A step that takes longer ends the run, naming the rank that holds it up; 0: "
-                 "never, nor set-up or saves (default: 20 times what steps take or are predicted "
-                 "to, 300 at least)"},
+                 "A step that takes longer ends the run with the name of the rank that holds it "
+                 "up; 0: no limit for steps, set-up and saves (default: 20 times what steps take "
+                 "or are predicted to take, at least 300)"},
                 options.step_timeout, ParseTimeout);
-  command.Value({run, "--seed", "NUMBER", "Of weights and data order (default 1)"}, options.seed,
-                WholeIn<uint64_t>(1, INT64_MAX));
+  command.Value({run, "--seed", "NUMBER", "Seed of weights and data order (default 1)"},
+                options.seed, WholeIn<uint64_t>(1, INT64_MAX));
   command.Value(
-      {run, "--threads", "COUNT", "CPU threads a rank (default: cores / ranks of this host)"},
+      {run, "--threads", "COUNT", "CPU threads of a rank (default: cores / ranks of this host)"},
       options.threads, WholeIn<int>(1, 1024));
   command.Text(
       {run, "--nvme-path", "DIR", "Folder of the swap file where something is offloaded to nvme"},
@@ -118,41 +123,43 @@ void AddSaveOptions(Command& command, TrainCommand& options) {
                 "Keep checkpoints here and, at the end, the weights as a Hugging Face folder"},
                options.save);
   command.Value({run, "--save-dtype", "fp32|bf16|fp16",
-                 "What the weights at the end are saved in (default fp32: as trained)"},
+                 "Precision in which the weights at the end are saved (default fp32: as trained)"},
                 options.save_dtype, ParseDtype);
   command.Value({run, "--max-shard-size", "BYTES",
-                 "Of one file of them; what is more becomes several (default 5GB)"},
+                 "Largest size of one file of these weights; more becomes several files (default "
+                 "5GB)"},
                 options.max_shard_size, ParseMemory);
-  command.Value(
-      {run, "--save-every", "STEPS", "Also save every so many steps (default: at the end only)"},
-      options.save_every, count);
+  command.Value({run, "--save-every", "STEPS",
+                 "Also save after every STEPS steps (default: at the end only)"},
+                options.save_every, count);
   command.Value({run, "--async-save", "on|off|auto",
-                 "Those are written beside the steps, from a copy of the states in host memory: 12 "
-                 "bytes for each of a rank's parameters (default auto: where that fits; a plan "
+                 "Write these saves beside the steps, from a copy of the states in host memory: "
+                 "12 bytes for each of a rank's parameters (default auto: where that fits; a plan "
                  "says whether it was counted)"},
                 options.common.async_save, WordIn<AsyncSave>({"on", "off", "auto"}));
-  command.Value({run, "--keep", "COUNT", "Checkpoints that stay: the newest (default 2)"},
+  command.Value({run, "--keep", "COUNT", "How many of the newest checkpoints are kept (default 2)"},
                 options.keep, WholeIn<int>(1, 1'000'000));
   command.Flag(run, "--keep-best",
-               "With --validate-every: save where the validation loss is lower than ever; that "
-               "checkpoint stays besides, and the file 'best' names it",
+               "With --validate-every: save whenever the validation loss is the lowest yet; that "
+               "checkpoint is kept besides, and the file 'best' names it",
                options.run.keep_best);
   command.Value({run, "--final-weights", "last|best",
                  "Which of the run's weights --save ends with (default last); best needs "
                  "--keep-best"},
                 options.best_weights, WordIn<bool>({"last", "best"}));
   command.Value({run, "--patience", "COUNT",
-                 "With --validate-every: the run ends after so many validations in a row whose "
-                 "loss is not the lowest (default: it does not)"},
+                 "With --validate-every: end the run after this many validations in a row without "
+                 "a new lowest loss (default: never)"},
                 options.patience, WholeIn<int64_t>(1, kMaxBatch));
   command.Value(
       {run, "--restarts", "COUNT",
-       "Start again, with --resume, after a process was killed or failed while running, "
-       "at most so often (default 0); needs --save, and not for torchrun, mpirun or srun"},
+       "Start again with --resume after a process was killed or failed while running, at most "
+       "this many times (default 0); needs --save, and is not for torchrun, mpirun or srun"},
       options.restarts, WholeIn<int>(0, 1000));
-  command.Value({run, "--rendezvous-timeout", "SECONDS",
-                 "For all ranks of a run of several processes to meet (default 120)"},
-                options.rendezvous_timeout, WholeIn<int>(1, 86'400));
+  command.Value(
+      {run, "--rendezvous-timeout", "SECONDS",
+       "Time in which all ranks of a run of several processes have to meet (default 120)"},
+      options.rendezvous_timeout, WholeIn<int>(1, 86'400));
   AddDeterministicField(command, options.common);
   command.Flag(run, "--resume", "Continue from the latest checkpoint in --save, if there is one",
                options.run.resume);
@@ -170,13 +177,13 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   options.common.hardware.find = FindThisMachine;
   AddModelFields(command, options.common.model);
   command.List({"Data", "--data", "PATH",
-                "Text files or folders (by the tokenizer.json in --model; without one bytes are "
-                "tokens), records a line (.jsonl: a text, prompt and completion, or messages), all "
-                "of these as .gz or .zst, or token files (.bin, .u16, .u32)"},
+                "Files or folders: text (by the tokenizer.json in --model; without one bytes are "
+                "tokens), records, one a line (.jsonl: a text, prompt and completion, or "
+                "messages), both also as .gz or .zst, or token files (.bin, .u16, .u32)"},
                /*required=*/true, 0, options.run.data);
   command.List({"Data", "--validation-data", "PATH",
-                "The same, to validate with (default: the last 5 % of --data, which is not trained "
-                "on then)"},
+                "Files to validate with, of the same kinds (default: the last 5 % of --data, "
+                "which is not trained on)"},
                /*required=*/false, 0, options.validation_data);
   AddTextChoices(command, "Data", options.records);
   command.Value({"Data", "--packing", "stream|documents|off",
@@ -188,17 +195,17 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
                "Take samples in the stream's order, and hold back none for validation",
                options.no_shuffle);
   command.Text({"Plan", "--plan", "FILE",
-                "What 'zeroplan plan --plan-out' wrote: model, ranks, batch and choice are the "
-                "plan's, and the program is the planned one or nothing runs"},
+                "Plan file of 'zeroplan plan --plan-out', which decides model, ranks, batch and "
+                "choice; if the program is not the planned one, nothing runs"},
                options.plan);
   AddRunOptions(command, options);
   AddSaveOptions(command, options);
   const char* seen = "What you see";
   command.Value({seen, "--eval-every,--validate-every", "STEPS",
-                 "Validation loss every so many steps (default: at the end)"},
+                 "Validate after every STEPS steps (default: at the end)"},
                 options.validate_every, WholeIn<int64_t>(1, kMaxBatch));
   command.Value({seen, "--validation-batches", "COUNT",
-                 "At most so many micro-batches a rank each time (default: all of "
+                 "Most micro-batches of a rank in one validation (default: all of "
                  "--validation-data, or 16 of what --data holds back)"},
                 options.validation_batches, WholeIn<int64_t>(1, kMaxBatch));
   command.Progress(seen);
@@ -208,8 +215,9 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
       "of rank 0's GPU, memory and processors of its host",
       options.monitor);
   command.Flag(seen, kFullScreenOption.data(),
-               "A view over the whole terminal in place of the progress line: loss, speed, memory "
-               "against the plan, GPUs and host; what was there before comes back at the end",
+               "Show the run over the whole terminal in place of the progress line: loss, speed, "
+               "memory against the plan, GPUs and host; what the terminal showed comes back at "
+               "the end",
                options.watch);
   command.Text({seen, "--metrics", "FILE",
                 "Write one JSON object a step, or with the ending .csv a row of CSV a step"},
@@ -232,15 +240,17 @@ void AddTrainOptions(Command& command, TrainCommand& options) {
   command.Text({"Run",
                 "--hosts",
                 "HOST:GPUS,...",
-                "Start ranks on these hosts by ssh, such as node1:8,node2:8: same folder, program "
-                "and files on all",
+                "Start ranks on these hosts by ssh, such as node1:8,node2:8; all need the same "
+                "folder, program and files",
                 {"--hostfile"}},
                options.hosts);
-  command.Text({"Run", "--hostfile", "FILE", "The same from a file: a line 'node1 slots=8' a host"},
+  command.Text({"Run", "--hostfile", "FILE",
+                "Take the hosts from a file, with a line 'node1 "
+                "slots=8' for each"},
                options.hostfile);
   command.Text({"Run", "--ssh", "COMMAND",
-                "In place of ssh -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=15; "
-                "host and what to run there are added"},
+                "Remote shell, to which host and command are added (default: ssh -o BatchMode=yes "
+                "-o ConnectTimeout=20 -o ServerAliveInterval=15)"},
                options.ssh);
   AddBatchFields(command, options.common.batch);
   AddChoiceFields(command, options.common, /*all_default=*/false);
