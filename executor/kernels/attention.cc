@@ -1,7 +1,19 @@
 #include <cmath>
 
+#include "core/base/error.h"
 #include "executor/kernels/attention_util.h"
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/kernel_call.h"
+
+namespace zeroplan {
+
+AttentionDims AttentionDimsOf(const KernelCall& call) {
+  const auto [B, T, H, G, D] = FirstDims<5>(call.dims);
+  ZEROPLAN_CHECK(G > 0 && H % G == 0, "{} heads of queries, {} of keys", H, G);
+  return {B, T, H, G, D};
+}
+
+}  // namespace zeroplan
 
 namespace zeroplan::cpu {
 namespace {

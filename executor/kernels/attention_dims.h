@@ -7,11 +7,11 @@
 #include <compare>
 #include <cstdint>
 
-#include "core/base/error.h"
 #include "core/base/host_device.h"
-#include "executor/kernels/kernel_call.h"
 
 namespace zeroplan {
+
+struct KernelCall;
 
 struct AttentionDims {
   int64_t B, T, H, G, D;
@@ -29,11 +29,7 @@ struct AttentionDims {
   ZEROPLAN_HOST_DEVICE int64_t ValueColumn(int64_t g) const { return (H + G + g) * D; }
 };
 
-// The dims of an attention row's launch.
-inline AttentionDims AttentionDimsOf(const KernelCall& call) {
-  const auto [B, T, H, G, D] = FirstDims<5>(call.dims);
-  ZEROPLAN_CHECK(G > 0 && H % G == 0, "{} heads of queries, {} of keys", H, G);
-  return {B, T, H, G, D};
-}
+// The dims of an attention row's launch. (Not inline: CUDA sources take no fmt.)
+AttentionDims AttentionDimsOf(const KernelCall& call);
 
 }  // namespace zeroplan
