@@ -6,7 +6,6 @@
 #include "cli/common/commands.h"
 #include "cli/common/output.h"
 #include "cli/common/report_option.h"
-#include "cli/plan/runtime_estimate.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/long_work.h"
@@ -53,17 +52,8 @@ void WriteTrace(const EstimateInputs& inputs, const std::string& file) {
 
 void RunEstimate(const EstimateOptions& options) {
   const Format format = options.format.value_or(Format::kTable);
-  if (options.common.runtime.IsOther()) {
-    if (format == Format::kCsv) ThrowUsage("--format: csv is of zeroplan's own runtime; use json");
-    if (!options.trace.empty()) {
-      ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
-    }
-    if (!options.report.empty()) {
-      ThrowUsage("--report: {}: the page is of zeroplan's own runtime; leave it or --runtime out",
-                 options.report);
-    }
-    RunRuntimeEstimate(options.common, format == Format::kJson, options.output);
-    return;
+  if (!options.trace.empty() && !options.common.runtime.of().has_programs()) {
+    ThrowUsage("--trace: a trace shows zeroplan's own step; leave it or --runtime out");
   }
   Assumptions assumptions;
   const Request& common = options.common;

@@ -60,8 +60,8 @@ v1::EstimatedChoice EstimatedChoiceOf(const ChoiceEstimate& from, const Estimate
   choice.host_capacity = estimate.cluster.host_capacity_bytes;
   choice.host_reserve = estimate.cluster.host_reserve_bytes;
   choice.nvme_bytes = from.footprint.nvme_bytes;
-  choice.comm_bytes_per_step = from.traffic.collective_bytes;
-  choice.pcie_bytes_per_step = from.traffic.pcie_bytes();
+  choice.comm_bytes_per_step = from.traffic ? from.traffic->collective_bytes : 0;
+  choice.pcie_bytes_per_step = from.traffic ? from.traffic->pcie_bytes() : 0;
   choice.step_seconds = StepSecondsOf(from.time);
   choice.tokens_per_second = from.time.tokens_per_second;
   choice.mfu = from.time.mfu;
@@ -140,8 +140,8 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
   plan.gpu_bytes = GpuBytesOf(choice.footprint);
   plan.host_bytes = HostBytesOf(choice.footprint.host);
   plan.nvme_bytes = choice.footprint.nvme_bytes;
-  plan.comm_bytes_per_step = choice.traffic.collective_bytes;
-  plan.pcie_bytes_per_step = choice.traffic.pcie_bytes();
+  plan.comm_bytes_per_step = choice.traffic ? choice.traffic->collective_bytes : 0;
+  plan.pcie_bytes_per_step = choice.traffic ? choice.traffic->pcie_bytes() : 0;
   plan.step_seconds = StepSecondsOf(choice.time);
   plan.tokens_per_second = choice.time.tokens_per_second;
   plan.mfu = choice.time.mfu;
@@ -164,7 +164,8 @@ v1::Plan PlanOf(const PlanAnswer& answer) {
                  stats.left,
                  stats.lowered,
                  stats.seconds};
-  plan.deepspeed_config = WriteConfig(from.setup, from.model.layers);
+  plan.deepspeed_config = from.runtime->has_programs() ? WriteConfig(from.setup, from.model.layers)
+                                                       : answer.report.config;
   return plan;
 }
 

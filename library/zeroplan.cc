@@ -52,16 +52,10 @@ auto WithErrors(Work work) {
   }
 }
 
-// The library has zeroplan's own runtime only.
-void RefuseOtherRuntimes(const char* command, const RuntimeFields& runtime) {
-  if (!runtime.IsOther()) return;
-  ThrowUsage("@@runtime: {} is not in the library; use the program: zeroplan {} @@runtime {}",
-             runtime.runtime.text, command, runtime.runtime.text);
-}
-
 ReportState StateOf(const ResolvedEstimate& request, Estimate estimate, PageOrigin origin) {
   EstimateInputs inputs = request.inputs();
   inputs.costs = nullptr;  // the request's
+  inputs.hardware = nullptr;
   auto draw = [estimate = std::move(estimate), inputs = std::move(inputs)](const CostModel& costs,
                                                                            const PageOrigin& from) {
     EstimateInputs with = inputs;
@@ -72,7 +66,7 @@ ReportState StateOf(const ResolvedEstimate& request, Estimate estimate, PageOrig
       std::move(draw), request.hardware(), request.inputs().cluster.shape(), std::move(origin)});
 }
 
-ReportState StateOf(const ResolvedPlan& request, const Searcher& searcher, PlanAnswer answer,
+ReportState StateOf(const ResolvedPlan& request, const ChoiceSearch& searcher, PlanAnswer answer,
                     PageOrigin origin) {
   const Cluster& cluster = searcher.ClusterOf(CandidateOf(answer.plan.setup)).cluster;
   std::optional<ScarcestLink> link;
@@ -92,7 +86,6 @@ v1::Estimate AnswerEstimate(const v1::Options& options, ReportState* state) {
   Arguments arguments;
   AddEstimateFields(arguments, asked);
   arguments.Read("estimate", options);
-  RefuseOtherRuntimes("estimate", asked.runtime);
   Assumptions assumptions;
   const ResolvedEstimate request(asked, assumptions);
   Estimate found = EstimateChoices(request.inputs());
@@ -114,7 +107,6 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   Arguments arguments;
   AddPlanFields(arguments, asked);
   arguments.Read("plan", options);
-  RefuseOtherRuntimes("plan", asked.common.runtime);
   const std::string largest = asked.largest ? FindLargest(asked) : "";
   Assumptions assumptions;
   ResolvedPlan request(asked, assumptions);
@@ -122,17 +114,18 @@ v1::Plan AnswerPlan(const v1::Options& options, const v1::Progress& progress, Re
   SearchInputs inputs = request.inputs();
   inputs.effort = asked.effort.value_or(1);
   inputs.progress = progress;
-  Searcher searcher(std::move(inputs));
-  PlanAnswer answer = FindAnswer(request, searcher, {});
-  FinishAnswer(request, searcher, assumptions, answer);
-  const std::string swaps = SetSwapFolder(answer.plan.setup);
+  const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
+  PlanAnswer answer = FindAnswer(request, *searcher, {});
+  FinishAnswer(request, *searcher, assumptions, answer);
+  const bool programs = answer.plan.runtime->has_programs();
+  const std::string swaps = programs ? SetSwapFolder(answer.plan.setup) : "";
   v1::Plan plan = PlanOf(answer);
   plan.training = TrainingOf(goal, answer.plan.choice);
   plan.largest = NameFields(largest);
   plan.json = NameFields(WritePlanReport(answer.plan, answer.report));
   if (!swaps.empty()) plan.notes.push_back(NameFields(swaps));
   if (state != nullptr) {
-    *state = StateOf(request, searcher, std::move(answer),
+    *state = StateOf(request, *searcher, std::move(answer),
                      {CommandLineOf("plan", options), assumptions.assumed, assumptions.notes});
   }
   return plan;

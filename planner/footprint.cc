@@ -101,6 +101,26 @@ Footprint FootprintOf(const Program& program, const Cluster& cluster) {
   return FootprintOf(WalkMemory(program), cluster);
 }
 
+Footprint FootprintOf(const TorchFootprint& torch, int ranks_per_node) {
+  const TorchPeak& peak = torch.peak(torch.DecidingPhase());
+  const auto of = [&peak](TorchClass kind) { return peak.class_bytes[static_cast<size_t>(kind)]; };
+  const auto ranks = static_cast<uint64_t>(ranks_per_node);
+  Footprint footprint;
+  const auto set = [&footprint](MemoryClass kind, uint64_t bytes) {
+    footprint.gpu_class_bytes[static_cast<size_t>(kind)] = bytes;
+  };
+  set(MemoryClass::kParams, of(TorchClass::kParams));
+  set(MemoryClass::kGrads, of(TorchClass::kGrads));
+  set(MemoryClass::kOptimizer, of(TorchClass::kOptimizer));
+  set(MemoryClass::kActivations, of(TorchClass::kActivations) + of(TorchClass::kLogits));
+  set(MemoryClass::kBuffers, of(TorchClass::kBuffers) + peak.reserved_bytes - peak.allocated_bytes);
+  footprint.runtime_bytes = torch.context_bytes;
+  footprint.host = {torch.host.pinned_bytes * ranks,
+                    (torch.host.pageable_bytes + torch.host_base_bytes) * ranks};
+  footprint.torch = torch;
+  return footprint;
+}
+
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node) {
   constexpr const char* kWhat = "memory of a node's ranks";
   const uint64_t arenas =
@@ -209,6 +229,63 @@ std::string ExplainMisfit(const Footprint& footprint, const Cluster& cluster) {
     why += ShortageText(shortage, footprint, cluster);
   }
   return why;
+}
+
+std::string_view TorchClassName(TorchClass kind) {
+  switch (kind) {
+    case TorchClass::kParams:
+      return "params";
+    case TorchClass::kGrads:
+      return "grads";
+    case TorchClass::kOptimizer:
+      return "optimizer";
+    case TorchClass::kActivations:
+      return "activations";
+    case TorchClass::kLogits:
+      return "logits";
+    case TorchClass::kBuffers:
+      return "buffers";
+  }
+  return "";
+}
+
+std::string_view TorchPhaseName(TorchPhase phase) {
+  switch (phase) {
+    case TorchPhase::kInit:
+      return "init";
+    case TorchPhase::kForwardBackward:
+      return "forward_backward";
+    case TorchPhase::kStep:
+      return "step";
+  }
+  return "";
+}
+
+TorchPhase TorchFootprint::DecidingPhase() const {
+  const auto largest = std::max_element(
+      peaks.begin(), peaks.end(),
+      [](const TorchPeak& a, const TorchPeak& b) { return a.reserved_bytes < b.reserved_bytes; });
+  return static_cast<TorchPhase>(largest - peaks.begin());
+}
+
+uint64_t TorchFootprint::TensorBytes() const {
+  uint64_t most = 0;
+  for (const TorchPeak& peak : peaks) most = std::max(most, peak.allocated_bytes);
+  return most;
+}
+
+uint64_t TorchFootprint::StepAllocatedBytes() const {
+  return std::max(peaks[static_cast<size_t>(TorchPhase::kForwardBackward)].allocated_bytes,
+                  peaks[static_cast<size_t>(TorchPhase::kStep)].allocated_bytes);
+}
+
+uint64_t TorchFootprint::StepReservedBytes() const {
+  return std::max(peaks[static_cast<size_t>(TorchPhase::kForwardBackward)].reserved_bytes,
+                  peaks[static_cast<size_t>(TorchPhase::kStep)].reserved_bytes);
+}
+
+uint64_t TorchFootprint::ReservedBytes() const {
+  return peaks[static_cast<size_t>(DecidingPhase())].reserved_bytes;
 }
 
 }  // namespace zeroplan

@@ -1,5 +1,5 @@
 // What a choice takes of each kind of memory, and whether machines have it. A Footprint is a plain
-// value: it is filled from a step program here, and may be filled by a model of another runtime.
+// value: it is filled from a step program or by a model of another runtime.
 // Whoever asks whether something fits asks Check.
 #pragma once
 
@@ -33,6 +33,66 @@ struct MemoryTotals {
   uint64_t nvme_bytes = 0;
 };
 
+// What tensors on a GPU are for.
+enum class TorchClass : uint8_t {
+  kParams,       // parameters in the dtype that computes, whole or sharded, and gathered ones
+  kGrads,        // gradients, their sums and shards
+  kOptimizer,    // master parameters and the optimizer's states, and gradients cast for them
+  kActivations,  // what forward keeps for backward, and what lives within an operation
+  kLogits,       // logits, their copies, the loss, and the gradients of these
+  kBuffers,      // buckets of collectives, staging, libraries' workspaces
+};
+inline constexpr size_t kTorchClasses = 6;
+std::string_view TorchClassName(TorchClass kind);
+
+enum class TorchPhase : uint8_t { kInit, kForwardBackward, kStep };
+inline constexpr size_t kTorchPhases = 3;
+std::string_view TorchPhaseName(TorchPhase phase);  // "init", "forward_backward", "step"
+
+// One GPU's peak in one phase, bytes.
+struct TorchPeak {
+  uint64_t allocated_bytes = 0;
+  std::array<uint64_t, kTorchClasses> class_bytes{};  // at that instant, sum to allocated_bytes
+  uint64_t reserved_bytes = 0;
+  bool operator==(const TorchPeak&) const = default;
+};
+
+// One process's memory on its host, bytes, without what Python and its libraries take.
+struct HostPeak {
+  uint64_t pinned_bytes = 0, pageable_bytes = 0;
+  uint64_t total() const { return pinned_bytes + pageable_bytes; }
+  bool operator==(const HostPeak&) const = default;
+};
+
+// What a PyTorch process takes, whose allocator keeps more than its tensors need.
+struct TorchFootprint {
+  std::array<TorchPeak, kTorchPhases> peaks{};
+  uint64_t after_init_bytes = 0;  // allocated when the engine is made
+  // CUDA context, NCCL and what libraries take outside the allocator.
+  uint64_t context_bytes = 0;
+  // Memory of one process when its resident set is largest. `host_base_bytes`: Python with its
+  // libraries.
+  HostPeak host;
+  uint64_t host_base_bytes = 0;
+  // With a limit: the phase in which the allocator could not stay within it, if there is one.
+  std::optional<TorchPhase> out_of_memory;
+  // With a limit: segments that the allocator gives back to the driver, and asks for again, in a
+  // step like all that follow.
+  uint64_t segments_given_back = 0;
+
+  // The phase with the largest reserved memory, the first of several.
+  TorchPhase DecidingPhase() const;
+  const TorchPeak& peak(TorchPhase phase) const { return peaks[static_cast<size_t>(phase)]; }
+  uint64_t TensorBytes() const;  // allocated at most
+  // Peak of the steps, without initialisation.
+  uint64_t StepAllocatedBytes() const;
+  uint64_t StepReservedBytes() const;
+  uint64_t ReservedBytes() const;  // at most, initialisation included
+  uint64_t DeviceBytes() const { return ReservedBytes() + context_bytes; }
+  uint64_t HostBytes() const { return host.total() + host_base_bytes; }
+  bool operator==(const TorchFootprint&) const = default;
+};
+
 struct Footprint {
   // One GPU, by MemoryClass, at the instant when most is live; gaps of placement count as buffers.
   std::array<uint64_t, kMemoryClasses> gpu_class_bytes{};
@@ -40,10 +100,15 @@ struct Footprint {
       0;  // one GPU, outside the arenas: context, communicators, libraries, CUDA graphs
   HostBytes host;
   uint64_t nvme_bytes = 0;  // one node
+  // Of the buffers: what an allocator keeps, but gives back where memory is as short as it is.
+  uint64_t gpu_spare_bytes = 0;
+  // Of a PyTorch process, behind the classes: those of its deciding phase, logits with activations,
+  // and what is reserved beyond the tensors as buffers.
+  std::optional<TorchFootprint> torch;
 
   uint64_t gpu_arena_bytes() const;  // the classes together
   uint64_t gpu_total() const { return gpu_arena_bytes() + runtime_bytes; }
-  MemoryTotals totals() const { return {gpu_total(), host.total(), nvme_bytes}; }
+  MemoryTotals totals() const { return {gpu_total() - gpu_spare_bytes, host.total(), nvme_bytes}; }
   bool operator==(const Footprint&) const = default;
 };
 
@@ -51,6 +116,8 @@ struct Footprint {
 Footprint FootprintOf(const Program& program, const Cluster& cluster);
 // The same where WalkMemory has been called.
 Footprint FootprintOf(const MemoryReport& memory, const Cluster& cluster);
+// Of PyTorch processes, so many on a host.
+Footprint FootprintOf(const TorchFootprint& torch, int ranks_per_node);
 // A footprint's run with each rank on the CPU backend: what a GPU's arena would hold is host
 // memory.
 Footprint OnCpuBackend(Footprint footprint, int ranks_per_node);

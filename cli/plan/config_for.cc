@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "planner/report/report_text.h"
 #include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 namespace {
@@ -29,17 +30,22 @@ void AddConfigForOption(Command& command, PlanOptions& options) {
 }
 
 void ApplyConfigFor(PlanOptions& options) {
-  if (!options.config_for) return;
+  Given<const Runtime*>& runtime = options.common.runtime.runtime;
+  if (!options.config_for) {
+    // A config is DeepSpeed's unless something else is said.
+    if (!runtime && !options.deepspeed_file.empty()) runtime.emplace(&DeepSpeedRuntime());
+    return;
+  }
   const ConfigFormat format = *options.config_for;
   if (options.deepspeed_file.empty()) {
     ThrowUsage("--for: {} writes a file; add --out FILE", options.config_for.text);
   }
-  Given<RuntimeKind>& runtime = options.common.runtime.runtime;
-  if (format == ConfigFormat::kTorchtitan) {
-    if (!runtime) {
-      runtime.emplace(RuntimeKind::kFsdp2);
-      runtime.text = "fsdp2";
-    }
+  const bool titan = format == ConfigFormat::kTorchtitan;
+  if (!runtime) {
+    runtime.emplace(titan ? &Fsdp2Runtime() : &DeepSpeedRuntime());
+    if (titan) runtime.text = Fsdp2Runtime().key();
+  }
+  if (titan) {
     Given<Dtype>& sent = options.common.batch.communication_dtype;
     if (sent && *sent != Dtype::kF32) {
       ThrowUsage(
@@ -52,36 +58,16 @@ void ApplyConfigFor(PlanOptions& options) {
       sent.text = "fp32";
     }
   }
-  const bool fsdp2 = runtime && *runtime == RuntimeKind::kFsdp2;
-  CheckFormat(format, fsdp2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed,
-              options.deepspeed_file);
+  CheckFormat(format, **runtime, options.deepspeed_file);
 }
 
-std::vector<WantedFile> FilesOfOut(const PlanOptions& options, OtherRuntime runtime) {
+std::vector<WantedFile> FilesOfOut(const PlanOptions& options, const Runtime& runtime) {
   if (options.deepspeed_file.empty()) return {};
   std::vector<WantedFile> wanted;
   for (const std::string& file : FormatFiles(options.format(), runtime, options.deepspeed_file)) {
     wanted.push_back({"--out", file});
   }
   return wanted;
-}
-
-void KeepWritable(ConfigFormat format, OtherRuntime runtime, std::vector<TrainSetup>& setups) {
-  std::string fewest;
-  bool any = setups.empty();
-  for (const TrainSetup& setup : setups) {
-    const std::string cannot = FormatCannot(format, runtime, setup);
-    any = any || cannot.empty();
-    // Some are refused for more than one reason; the fewest are what all have in common.
-    if (fewest.empty() || cannot.size() < fewest.size()) fewest = cannot;
-  }
-  if (!any) {
-    ThrowUsage("--for: {} with {} cannot do what is asked for: {}; allow another choice",
-               ConfigFormatName(format), OtherRuntimeName(runtime), fewest);
-  }
-  std::erase_if(setups, [&](const TrainSetup& setup) {
-    return !FormatCannot(format, runtime, setup).empty();
-  });
 }
 
 std::string PasteText(ConfigFormat format, const WrittenConfig& written) {

@@ -19,10 +19,7 @@ void AddConfigForOption(Command& command, PlanOptions& options);
 void ApplyConfigFor(PlanOptions& options);
 
 // The files that --out makes, for CheckWritable.
-std::vector<WantedFile> FilesOfOut(const PlanOptions& options, OtherRuntime runtime);
-
-// Leaves those of `setups` that --for can say. Throws Error(kUsage) that says why if there is none.
-void KeepWritable(ConfigFormat format, OtherRuntime runtime, std::vector<TrainSetup>& setups);
+std::vector<WantedFile> FilesOfOut(const PlanOptions& options, const Runtime& runtime);
 
 // What to paste where, in lines of at most 100 columns, but for command lines.
 std::string PasteText(ConfigFormat format, const WrittenConfig& written);

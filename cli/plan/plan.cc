@@ -11,7 +11,6 @@
 #include "cli/common/output.h"
 #include "cli/common/report_option.h"
 #include "cli/plan/config_for.h"
-#include "cli/plan/runtime_plan.h"
 #include "cli/plan/write_config.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -29,6 +28,7 @@
 #include "planner/request/parse.h"
 #include "planner/request/plan_answer.h"
 #include "planner/request/resolved.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 namespace {
@@ -48,16 +48,29 @@ names the smallest change that would.)";
 
 std::string Headline(const Plan& plan) {
   const Cluster& cluster = plan.cluster;
+  const bool programs = plan.runtime->has_programs();
   return Wrap(
-      fmt::format("{}: {} parameters, sequence {}, {}; {} x {}{}, {} a GPU", plan.model.name,
-                  FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len,
-                  PrecisionText(plan.setup), cluster.gpus, cluster.gpu_name,
-                  cluster.nodes() == 1 ? "" : fmt::format(", {} nodes", cluster.nodes()),
-                  FormatBytes(cluster.gpu_capacity_bytes)),
+      fmt::format(
+          "{}{}: {} parameters, sequence {}, {}{}; {} x {}{}, {} a GPU", plan.model.name,
+          programs ? "" : fmt::format(" under {}", plan.runtime->version()),
+          FormatCount(plan.model.ParamCount()), plan.setup.batch.seq_len, PrecisionText(plan.setup),
+          programs ? "" : fmt::format(", {}", CompiledText(plan.compile)), cluster.gpus,
+          cluster.gpu_name, cluster.nodes() == 1 ? "" : fmt::format(", {} nodes", cluster.nodes()),
+          FormatBytes(cluster.gpu_capacity_bytes)),
       2);
 }
 
-std::string StatsLine(const SearchStats& stats, double seconds) {
+std::string StatsLine(const Plan& plan, double seconds) {
+  const SearchStats& stats = plan.stats;
+  if (!plan.runtime->has_programs()) {
+    return Wrap(
+        fmt::format("Searched {} choices in {}: {} cut because smaller ones of their kind do not "
+                    "fit, {} because they cannot be better than what fits, {} judged; {} steps "
+                    "were played.",
+                    stats.candidates, FormatSeconds(seconds), stats.cut_by_memory,
+                    stats.cut_by_score, stats.judged, stats.lowered),
+        2);
+  }
   const std::string left =
       stats.left > 0 ? fmt::format(", {} left when its budget was spent", stats.left) : "";
   return Wrap(
@@ -70,8 +83,7 @@ std::string StatsLine(const SearchStats& stats, double seconds) {
 }
 
 void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
-  const ConfigSource source = SourceOf(options, OtherRuntime::kDeepSpeed, "zeroplan", plan.model,
-                                       plan.setup, plan.cluster.shape());
+  const ConfigSource source = SourceOf(options, plan);
   if (options.config_for) {
     WriteConfigFile(source, options.as_json());
   } else {
@@ -96,7 +108,7 @@ void WriteDeepSpeed(const PlanOptions& options, const Plan& plan) {
 }
 
 // Searches and prints the answer, then what would change it, each as soon as it is known.
-PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, Searcher& searcher,
+PlanAnswer Answer(const PlanOptions& options, ResolvedPlan& request, ChoiceSearch& searcher,
                   LongWork& progress, const RunGoal& goal, const std::string& largest) {
   const bool as_text = !options.as_json();
   AnswerListener listener;
@@ -127,57 +139,83 @@ std::string Find(PlanRequest& request) {
   return FindLargest(request, [&](const std::string& step) { work.Show([&] { return step; }); });
 }
 
-void RunPlan(PlanOptions options) {
-  ApplyConfigFor(options);
-  if (const std::optional<OtherRuntime> runtime = RuntimeOf(options)) {
-    RunRuntimePlan(options, *runtime);
-    return;
-  }
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<WantedFile> wanted = FilesOfOut(options, OtherRuntime::kDeepSpeed);
-  wanted.push_back({"--plan-out", options.plan_file});
-  wanted.push_back({"--trace", options.trace_file});
-  wanted.push_back({"--report", options.report_file});
-  CheckWritable(wanted);
-  options.for_deepspeed = !options.deepspeed_file.empty();
-  const std::string largest = options.largest ? Find(options) : "";
-  Assumptions assumptions;
-  ResolvedPlan request(options, assumptions);
-  const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
-  LongWork progress("Searching");
+// What a step program alone can show.
+void RefuseForOthers(const PlanOptions& options, const Runtime& runtime) {
+  if (runtime.has_programs() || (!options.explain && options.trace_file.empty())) return;
+  ThrowUsage(
+      "{}: shows a step of zeroplan's own executor, not of {}; leave it out, or use --plan-out and "
+      "'zeroplan explain'",
+      options.explain ? "--explain" : "--trace", runtime.name());
+}
+
+// Of a choice for another program: what zeroplan's own executor would reach; its plan too, where
+// --plan-out wants it.
+std::optional<ExecutorBest> AskExecutor(const PlanOptions& options) {
+  PlanRequest asked = options;
+  asked.common.runtime = {};
+  asked.for_config = false;
+  Assumptions unused;
+  const ResolvedPlan request(asked, unused);
   SearchInputs inputs = request.inputs();
   inputs.effort = options.effort.value_or(1);
+  LongWork work("Searching for zeroplan's own executor");
   inputs.progress = [&](uint64_t programs) {
-    progress.Show([&] { return fmt::format("{} programs lowered", programs); });
+    work.Show([&] { return fmt::format("{} programs lowered", programs); });
   };
   Searcher searcher(std::move(inputs));
-  PlanAnswer answer = Answer(options, request, searcher, progress, goal, largest);
-  Plan& plan = answer.plan;
+  const SearchResult result = searcher.Run();
+  if (!result.best) {
+    if (options.plan_file.empty()) return std::nullopt;
+    throw Error(ExitCode::kNothingFits,
+                fmt::format("--plan-out {}: nothing fits zeroplan's own executor; leave it out, or "
+                            "use --runtime zeroplan to see what would",
+                            options.plan_file));
+  }
+  Plan plan = MakePlan(searcher, result);
+  if (!options.plan_file.empty()) {
+    for (const AdviceLine& line : Advise(searcher, result, request.hardware(), {}, true).lines) {
+      plan.advice.push_back(line.text);
+    }
+    WriteOutput(options.plan_file, WritePlan(plan));
+    LogInfo(
+        "--plan-out {}: the best plan of zeroplan's own executor, for 'train --plan' and "
+        "'explain'; not what was chosen for another program",
+        options.plan_file);
+  }
+  return ExecutorBest{plan.setup, *plan.choice.time.total_seconds,
+                      *plan.choice.time.tokens_per_second, result.gap};
+}
 
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  std::string text = '\n' + StatsLine(plan.stats, seconds.count());
-  FinishAnswer(request, searcher, assumptions, answer);
+std::string ExecutorText(const Plan& plan, const std::optional<ExecutorBest>& executor) {
+  if (!executor) return "zeroplan's own executor: nothing fits it of what was asked for.";
+  const double factor = executor->tokens_per_second / *plan.choice.time.tokens_per_second;
+  return fmt::format(
+      "zeroplan's own executor would reach {} tokens/s with its own best plan ({}, {}{}), by its "
+      "own "
+      "prediction: {:.2f} times as many.",
+      FormatCount(static_cast<uint64_t>(executor->tokens_per_second)), SetupLabel(executor->setup),
+      BatchText(executor->setup.batch),
+      executor->gap > 0 ? fmt::format("; not proven: within {:.2g} %", 100 * executor->gap) : "",
+      factor);
+}
+
+std::string AssumedText(const Assumptions& assumptions) {
+  std::string text;
   if (!assumptions.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(assumptions.assumed, ", ")), 2);
   }
   for (const std::string& note : assumptions.notes) text += Wrap(note, 2);
+  return text;
+}
+
+// What --report, --plan-out and --out ask for.
+void WriteFiles(const PlanOptions& options, const ResolvedPlan& request,
+                const ChoiceSearch& searcher, const Assumptions& assumptions,
+                const PlanAnswer& answer) {
+  const Plan& plan = answer.plan;
+  const bool programs = plan.runtime->has_programs();
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  if (options.explain || !options.trace_file.empty()) {
-    const Program program = Lower(plan.model, plan.setup, plan.lower);
-    if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);
-    if (!options.trace_file.empty()) {
-      WritePredictedTrace(program, *at.costs, options.trace_file);
-    }
-  }
-  if (!options.plan_file.empty() || !options.deepspeed_file.empty() || options.as_json()) {
-    if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
-  }
-  if (options.as_json()) {
-    WriteOutput("", WritePlanReport(plan, answer.report));
-  } else {
-    WriteReport("", text);
-  }
-  if (!options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
+  if (programs && !options.plan_file.empty()) WriteOutput(options.plan_file, WritePlan(plan));
   if (!options.report_file.empty()) {
     std::optional<ScarcestLink> link;
     if (at.cluster.gpus > 1) link = ScarcestLinkOf(at.cluster, request.hardware());
@@ -185,7 +223,90 @@ void RunPlan(PlanOptions options) {
                                                           link, *at.costs, options.quick},
                                                          ReportOrigin(assumptions))));
   }
-  if (!options.deepspeed_file.empty()) WriteDeepSpeed(options, plan);
+  if (options.deepspeed_file.empty()) return;
+  if (programs) {
+    WriteDeepSpeed(options, plan);
+  } else {
+    WriteConfigFile(SourceOf(options, plan), options.as_json());
+  }
+}
+
+void FindAndWrite(PlanOptions options) {
+  const Runtime& runtime = options.common.runtime.of();
+  RefuseForOthers(options, runtime);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<WantedFile> wanted = FilesOfOut(options, runtime);
+  wanted.push_back({"--plan-out", options.plan_file});
+  wanted.push_back({"--trace", options.trace_file});
+  wanted.push_back({"--report", options.report_file});
+  CheckWritable(wanted);
+  options.for_config = !options.deepspeed_file.empty();
+  const std::string largest = options.largest ? Find(options) : "";
+  Assumptions assumptions;
+  ResolvedPlan request(options, assumptions);
+  const RunGoal goal = ResolveGoal(options.common.goal, request.inputs().base.batch.seq_len);
+  LongWork progress("Searching");
+  SearchInputs inputs = request.inputs();
+  inputs.effort = options.effort.value_or(1);
+  inputs.progress = [&](uint64_t looked_at) {
+    progress.Show([&] {
+      return fmt::format("{} {}", looked_at,
+                         runtime.has_programs() ? "programs lowered" : "steps played");
+    });
+  };
+  const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(std::move(inputs));
+  PlanAnswer answer = Answer(options, request, *searcher, progress, goal, largest);
+  Plan& plan = answer.plan;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::string text;
+  if (!runtime.has_programs() && (!options.quick || !options.plan_file.empty())) {
+    answer.report.executor = AskExecutor(options);
+    text = Wrap(ExecutorText(plan, answer.report.executor), 2);
+  }
+  text += '\n' + StatsLine(plan, seconds.count());
+  FinishAnswer(request, *searcher, assumptions, answer);
+  text += AssumedText(assumptions);
+  const SearchCluster& at = searcher->ClusterOf(CandidateOf(plan.setup));
+  if (options.explain || !options.trace_file.empty()) {
+    const Program program = Lower(plan.model, plan.setup, plan.lower);
+    if (options.explain) text += '\n' + Explain(program, plan.choice, at.cluster, *at.costs);
+    if (!options.trace_file.empty()) {
+      WritePredictedTrace(program, *at.costs, options.trace_file);
+    }
+  }
+  if (runtime.has_programs() &&
+      (!options.plan_file.empty() || !options.deepspeed_file.empty() || options.as_json())) {
+    if (const std::string swaps = SetSwapFolder(plan.setup); !swaps.empty()) LogInfo("{}", swaps);
+  }
+  if (options.as_json()) {
+    if (!runtime.has_programs()) answer.report.config = ConfigText(SourceOf(options, plan));
+    WriteOutput("", WritePlanReport(plan, answer.report));
+  } else {
+    WriteReport("", text);
+  }
+  WriteFiles(options, request, *searcher, assumptions, answer);
+}
+
+void RunPlan(PlanOptions options) {
+  const bool says_runtime = options.common.runtime.runtime.has_value();
+  ApplyConfigFor(options);
+  const bool deepspeed = &options.common.runtime.of() == &DeepSpeedRuntime();
+  const std::string& out = options.deepspeed_file;
+  if (deepspeed && !says_runtime) {
+    LogInfo(
+        "--out {} without --runtime: planned for DeepSpeed, by its own memory and time; "
+        "--plan-out has the plan of zeroplan's own executor",
+        out);
+  }
+  try {
+    FindAndWrite(options);
+  } catch (const Error& error) {
+    // What DeepSpeed's model refuses still can be written.
+    if (error.code() != ExitCode::kUsage || !deepspeed || out.empty()) throw;
+    throw Error(ExitCode::kUsage, std::string(error.what()) +
+                                      "; or use --runtime zeroplan --out for a DeepSpeed config by "
+                                      "zeroplan's own choice");
+  }
 }
 
 }  // namespace

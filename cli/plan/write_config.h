@@ -4,11 +4,10 @@
 #include <string>
 
 #include "cli/plan/plan_options.h"
-#include "cli/plan/runtime_estimate.h"
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "planner/formats/config_format.h"
-#include "planner/runtimes/runtime_estimate.h"
+#include "planner/plan/plan.h"
 
 namespace zeroplan {
 
@@ -18,11 +17,8 @@ struct ConfigSource {
   std::string came_in;    // --config: keys of it that are not written stay; empty: none
   bool has_for = false;   // --for names the format; else it is the runtime's own
 };
-// The source of a config for a choice of `runtime`. `runtime_name`: what the config is marked with,
-// "deepspeed 0.19.6".
-ConfigSource SourceOf(const PlanOptions& options, OtherRuntime runtime,
-                      const std::string& runtime_name, const ModelSpec& model,
-                      const TrainSetup& setup, const ClusterShape& cluster);
+// The source of a config for a plan's choice, which is marked with its runtime's version.
+ConfigSource SourceOf(const PlanOptions& options, const Plan& plan);
 
 // The choice as JSON. DeepSpeed's: what --out has of it. FSDP2's, which has no file of its own: the
 // arguments of fully_shard and what the training code has to do (docs/runtimes.md). "_zeroplan":

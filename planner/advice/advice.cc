@@ -15,19 +15,12 @@
 namespace zeroplan {
 namespace {
 
-std::string BatchText(const TrainSetup& setup) {
-  const BatchSpec& b = setup.batch;
-  return b.grad_accum == 1
-             ? fmt::format("micro-batch {}", b.micro_batch)
-             : fmt::format("micro-batch {} x {} micro-steps", b.micro_batch, b.grad_accum);
-}
-
 std::string RateText(double tokens_per_second) {
   return fmt::format("{} tokens/s", FormatCount(static_cast<uint64_t>(tokens_per_second)));
 }
 
 std::string KindText(const SearchInputs& inputs, const Candidate& candidate) {
-  return ChoiceText(SetupOf(candidate, inputs.base));
+  return inputs.runtime->ChoiceText(SetupOf(candidate, inputs.base));
 }
 
 // " (within 2.1 %)" where an answer is not proven.
@@ -36,10 +29,10 @@ std::string Within(double gap) {
 }
 
 // REQUIRES: something of the stage fits.
-Found FoundOf(const StageBest& stage) {
+Found FoundOf(const StageBest& stage, const Runtime& runtime) {
   const TimeEstimate& time = stage.estimate.time;
   return {*stage.candidate, *time.tokens_per_second, *time.total_seconds,
-          stage.estimate.footprint.gpu_total()};
+          stage.estimate.footprint.gpu_total(), runtime.Merit(stage.estimate)};
 }
 
 class Lines {
@@ -69,14 +62,17 @@ std::string Chosen(const ChoiceEstimate& best, const SearchInputs& inputs, const
                     : inputs.objective == Objective::kHeadroom ? "what leaves most GPU memory"
                                                                : "the fewest GPUs";
   const char* of = proven ? "of all that fits" : "found of what fits";
+  const Runtime& runtime = *inputs.runtime;
   return fmt::format(
-      "Chosen: {}, {} on {} GPU{}: {} {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
+      "Chosen{}: {}, {}{} on {} GPU{}: {} {}. {} a step, {} ({} a GPU), MFU {:.3g} %; "
       "{} of {} a GPU{}.",
-      SetupLabel(best.setup), BatchText(best.setup), best.setup.batch.world_size,
-      best.setup.batch.world_size == 1 ? "" : "s", why, of, FormatSeconds(*t.total_seconds),
-      RateText(*t.tokens_per_second), RateText(*t.tokens_per_second / best.setup.batch.world_size),
-      100 * *t.mfu, FormatBytes(best.footprint.gpu_total()),
-      FormatBytes(at.cluster.gpu_capacity_bytes), host);
+      runtime.has_programs() ? "" : fmt::format(" for {}", runtime.name()),
+      runtime.Label(best.setup), BatchText(best.setup.batch), runtime.SettingsText(best.setup),
+      best.setup.batch.world_size, best.setup.batch.world_size == 1 ? "" : "s", why, of,
+      FormatSeconds(*t.total_seconds), RateText(*t.tokens_per_second),
+      RateText(*t.tokens_per_second / best.setup.batch.world_size), 100 * *t.mfu,
+      FormatBytes(best.footprint.totals().gpu_bytes), FormatBytes(at.cluster.gpu_capacity_bytes),
+      host);
 }
 
 // Where a step's time goes.
@@ -86,15 +82,26 @@ std::string TimeShares(const ChoiceEstimate& best) {
     const double percent = 100 * *part / *t.total_seconds;
     return fmt::format("{:.{}f}", percent, percent < 9.95 ? 2 : 1);
   };
+  const std::optional<double>& last =
+      t.host_overhead_seconds ? t.host_overhead_seconds : t.optimizer_seconds;
   return fmt::format(
-      "A step is {} % compute, {} % waiting for communication, {} % waiting for offload, {} % "
-      "optimizer.",
+      "A step is {} % compute, {} % waiting for communication, {} % waiting for offload, {} % {}.",
       share(t.compute_seconds), share(t.exposed_comm_seconds), share(t.exposed_offload_seconds),
-      share(t.optimizer_seconds));
+      share(last), t.host_overhead_seconds ? "waiting for the Python thread" : "optimizer");
+}
+
+void AddMargins(const ChoiceEstimate& best, const SearchInputs& inputs, const Cluster& cluster,
+                Lines& lines) {
+  for (const std::string& caution : inputs.runtime->Cautions(best, cluster)) {
+    lines.Add(AdviceKind::kMargin, caution);
+  }
+  if (const std::string margins = inputs.runtime->MarginText(); !margins.empty()) {
+    lines.Add(AdviceKind::kMargin, "Margin of error. " + margins);
+  }
 }
 
 // The least GPU memory at which a stage that does not fit would.
-std::string FitsFrom(Searcher& searcher, int stage, std::vector<Claim>& claims) {
+std::string FitsFrom(ChoiceSearch& searcher, int stage, std::vector<Claim>& claims) {
   Question question;
   question.objective = Objective::kHeadroom;
   question.gpu_capacity_bytes = UINT64_MAX / 4;
@@ -102,8 +109,8 @@ std::string FitsFrom(Searcher& searcher, int stage, std::vector<Claim>& claims) 
   question.among = [stage](const Candidate& c) { return c.stage == stage; };
   const Answer answer = searcher.Best(question);
   if (!answer.found) return "";
-  const uint64_t bytes = GpuBytesNeeded(searcher.inputs(), *answer.found);
-  if (answer.gap > 0) {
+  const uint64_t bytes = searcher.GpuBytesNeeded(*answer.found);
+  if (answer.gap > 0 || !searcher.needs_are_exact()) {
     return fmt::format("; with {} a GPU it would fit, as {}", FormatBytes(bytes),
                        KindText(searcher.inputs(), answer.found->candidate));
   }
@@ -115,8 +122,9 @@ std::string FitsFrom(Searcher& searcher, int stage, std::vector<Claim>& claims) 
                      KindText(searcher.inputs(), answer.found->candidate));
 }
 
-void AddOthers(Searcher& searcher, const SearchResult& result, bool quick, Lines& lines) {
+void AddOthers(ChoiceSearch& searcher, const SearchResult& result, bool quick, Lines& lines) {
   const ChoiceEstimate& best = result.stages[*result.best].estimate;
+  const Runtime& runtime = *searcher.inputs().runtime;
   for (size_t s = 0; s < result.stages.size(); ++s) {
     if (s == *result.best) continue;
     const StageBest& other = result.stages[s];
@@ -129,18 +137,21 @@ void AddOthers(Searcher& searcher, const SearchResult& result, bool quick, Lines
                             FormatBytes(other.estimate.footprint.gpu_total()))
               : other.estimate.why_not + (quick ? "" : FitsFrom(searcher, other.stage, claims));
       lines.Add(AdviceKind::kStage,
-                fmt::format("Stage {} does not fit. Closest: {}: {}.", other.stage,
-                            KindText(searcher.inputs(), CandidateOf(other.estimate.setup)), why),
+                fmt::format("{} does not fit. Closest: {}: {}.", runtime.StageName(other.stage),
+                            runtime.ChoiceText(other.estimate.setup), why),
                 claims);
       continue;
     }
     Claim claim;
     claim.stages = {other.stage};
-    claim.found = FoundOf(other);
+    claim.found = FoundOf(other, runtime);
     if (other.proven) claims.push_back(claim);
     std::string text = fmt::format(
-        "{}{}: {}.", other.proven ? "" : "About: ", KindText(searcher.inputs(), *other.candidate),
-        LossReason(other.estimate, best, searcher.inputs().objective));
+        "{}{}: {}{}.", other.proven ? "" : "About: ", runtime.ChoiceText(other.estimate.setup),
+        LossReason(other.estimate, best, searcher.inputs()),
+        searcher.inputs().objective == Objective::kThroughput
+            ? runtime.WhyNotTaken(other.estimate, best)
+            : "");
     text[0] = static_cast<char>(std::toupper(text[0]));
     lines.Add(AdviceKind::kStage, text, claims);
   }
@@ -156,7 +167,7 @@ constexpr const char* kGaveUp =
     "Not looked further for where {} would change the answer: programs of this size take too long.";
 
 // What all the memory in the world is worth to the present answer, where no other kind wins.
-void AddMemoryGain(Searcher& searcher, const Found& now, Lines& lines) {
+void AddMemoryGain(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   constexpr uint64_t kMore = 16;
   Question question;
   question.objective = searcher.inputs().objective;
@@ -193,7 +204,7 @@ std::string OfGpu(uint64_t bytes, uint64_t now) {
                      : fmt::format("{} a GPU ({} less)", text, FormatBytes(now - bytes));
 }
 
-void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
+void AddMemoryFlips(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   for (const bool larger : {true, false}) {
     bool gave_up = false;
     const std::optional<Flip> flip = MemoryFlip(searcher, now, larger, &gave_up);
@@ -218,7 +229,7 @@ void AddMemoryFlips(Searcher& searcher, const Found& now, Lines& lines) {
   }
 }
 
-void AddBatchFlips(Searcher& searcher, const Found& now, Lines& lines) {
+void AddBatchFlips(ChoiceSearch& searcher, const Found& now, Lines& lines) {
   bool any = false, gave_up = false;
   for (const bool larger : {true, false}) {
     const std::optional<Flip> flip = BatchFlip(searcher, now, larger, &gave_up);
@@ -243,21 +254,15 @@ void AddBatchFlips(Searcher& searcher, const Found& now, Lines& lines) {
   }
 }
 
-// The scarcest link of the plan's GPUs, and what another bandwidth of it costs.
+// The scarcest link of the plan's GPUs, to be scaled.
 struct Link : ScarcestLink {
-  ScaledCosts costs;
+  ScaledLink scaled;
 };
 
-Link LinkOf(const Searcher& searcher, const Candidate& candidate, const HardwareProfile& hardware) {
-  const Cluster& cluster = searcher.ClusterOf(candidate).cluster;
-  const int per_node = cluster.gpus_per_node;
-  Link link{ScarcestLinkOf(cluster, hardware), nullptr};
-  link.costs = [&hardware, per_node, network = link.network](int gpus, double scale) {
-    HardwareProfile scaled = hardware;
-    if (network) scaled.network->bandwidth_per_node.value *= scale;
-    return CostModel(scaled, {gpus, std::min(gpus, per_node)}, network ? 1 : scale);
-  };
-  return link;
+Link LinkOf(const ChoiceSearch& searcher, const Candidate& candidate,
+            const HardwareProfile& hardware) {
+  const ScarcestLink link = ScarcestLinkOf(searcher.ClusterOf(candidate).cluster, hardware);
+  return {link, {&hardware, link.network}};
 }
 
 // "below 114 Gb/s between nodes (each node, each direction) the answer is ... (now 1600 Gb/s)".
@@ -276,13 +281,20 @@ Claim ClaimOf(const Flip& flip) {
   return claim;
 }
 
-std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
+// "stage 2".
+std::string StageText(const ChoiceSearch& searcher, const Found& now) {
+  std::string text = searcher.inputs().runtime->StageName(now.candidate.stage);
+  text.front() = static_cast<char>(std::tolower(text.front()));
+  return text;
+}
+
+std::vector<Flip> AddBandwidthFlips(ChoiceSearch& searcher, const Found& now,
                                     const HardwareProfile& hardware, Lines& lines) {
   const Link link = LinkOf(searcher, now.candidate, hardware);
   std::vector<Flip> flips;
   bool gave_up = false;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.costs, faster, &gave_up);
+    const std::optional<Flip> flip = BandwidthFlip(searcher, now, link.scaled, faster, &gave_up);
     if (!flip) continue;
     flips.push_back(*flip);
     lines.Add(AdviceKind::kCrossover,
@@ -297,15 +309,15 @@ std::vector<Flip> AddBandwidthFlips(Searcher& searcher, const Found& now,
   } else if (flips.empty()) {
     lines.Add(AdviceKind::kCrossover,
               fmt::format("No crossover found: with 1/64, 1/8, 8 and 64 times the bandwidth {} "
-                          "(now {}) stage {} stays the answer.",
+                          "(now {}) {} stays the answer.",
                           link.Name(), FormatBandwidth(link.bytes_per_second, link.network),
-                          now.candidate.stage));
+                          StageText(searcher, now)));
   }
   return flips;
 }
 
 // The question that teams argue about, where the crossovers above do not answer it.
-void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const Found& now,
+void AddTwoOrThree(const ChoiceSearch& searcher, const SearchResult& result, const Found& now,
                    const std::vector<Flip>& flips, const HardwareProfile& hardware, Lines& lines) {
   auto two_or_three = [](const Candidate& c) { return c.stage == 2 || c.stage == 3; };
   const auto fitting =
@@ -315,16 +327,16 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
       two_or_three(now.candidate) && std::any_of(flips.begin(), flips.end(), [&](const Flip& f) {
         return f.after && two_or_three(f.after->candidate);
       });
-  if (fitting < 2 || result.stages.size() == 2 || answered) return;
+  if (fitting < 2 || result.stages.size() == 2 || answered || !searcher.needs_are_exact()) return;
   SearchInputs inputs = searcher.inputs();
   inputs.space.stages = {2, 3};
-  Searcher duo(inputs, searcher);
+  const std::unique_ptr<ChoiceSearch> duo = searcher.Like(inputs);
   Question question;
   question.instruction_budget = kInstructionBudget / 6;
-  const Answer answer = duo.Best(question);
+  const Answer answer = duo->Best(question);
   const std::optional<Found>& best = answer.found;
   if (!best) return;
-  const Link link = LinkOf(duo, best->candidate, hardware);
+  const Link link = LinkOf(*duo, best->candidate, hardware);
   std::string text = fmt::format("Of stages 2 and 3 alone: {}{}", KindText(inputs, best->candidate),
                                  Within(answer.gap));
   Claim claim;
@@ -334,7 +346,7 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
   std::vector<Claim> claims = {claim};
   bool any = false, gave_up = false;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(duo, *best, link.costs, faster, &gave_up);
+    const std::optional<Flip> flip = BandwidthFlip(*duo, *best, link.scaled, faster, &gave_up);
     if (!flip) continue;
     any = true;
     text += fmt::format("; {}", CrossoverText(inputs, link, *flip));
@@ -346,7 +358,7 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
                 ? fmt::format("; too close to tell which bandwidth {} changes that", link.Name())
                 : fmt::format("; 1/64, 1/8, 8 and 64 times the bandwidth {} do not change that",
                               link.Name());
-    const std::optional<Flip> batch = BatchFlip(duo, *best, true);
+    const std::optional<Flip> batch = BatchFlip(*duo, *best, true);
     if (batch && batch->after->candidate.stage != best->candidate.stage) {
       text += fmt::format("; {} sequences a step would: {}", static_cast<int64_t>(batch->at),
                           KindText(inputs, batch->after->candidate));
@@ -361,10 +373,6 @@ void AddTwoOrThree(const Searcher& searcher, const SearchResult& result, const F
 }
 
 }  // namespace
-
-std::string ChoiceText(const TrainSetup& setup) {
-  return fmt::format("{} ({})", SetupLabel(setup), BatchText(setup));
-}
 
 std::string_view ScarcestLink::Name() const {
   return network ? "between nodes (each node, each direction)"
@@ -389,6 +397,8 @@ std::string_view AdviceKindName(AdviceKind kind) {
       return "chosen";
     case AdviceKind::kShares:
       return "shares";
+    case AdviceKind::kMargin:
+      return "margin";
     case AdviceKind::kNotProven:
       return "not-proven";
     case AdviceKind::kStage:
@@ -405,12 +415,12 @@ std::string_view AdviceKindName(AdviceKind kind) {
   return "?";
 }
 
-Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProfile& hardware,
+Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const HardwareProfile& hardware,
               const std::function<void(const AdviceLine&)>& emit, bool quick) {
   ZEROPLAN_CHECK(result.best.has_value());
   const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
-  const Found now = FoundOf(best);
+  const Found now = FoundOf(best, *inputs.runtime);
   Lines lines(emit);
   Claim chosen;
   chosen.found = now;
@@ -419,10 +429,11 @@ Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProf
             Chosen(best.estimate, inputs, searcher.ClusterOf(now.candidate), result.gap == 0),
             {chosen});
   lines.Add(AdviceKind::kShares, TimeShares(best.estimate));
+  AddMargins(best.estimate, inputs, searcher.ClusterOf(now.candidate).cluster, lines);
   if (result.gap > 0) {
     lines.Add(AdviceKind::kNotProven,
               fmt::format("Not proven: the search stopped at its budget; a choice left over could "
-                          "be at most {:.2g} % better. --effort 4 looks longer.",
+                          "be at most {:.2g} % better. @@effort 4 looks longer.",
                           100 * result.gap));
   }
   AddOthers(searcher, result, quick, lines);

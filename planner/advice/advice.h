@@ -41,6 +41,7 @@ ScarcestLink ScarcestLinkOf(const Cluster& cluster, const HardwareProfile& hardw
 enum class AdviceKind : uint8_t {
   kChosen,     // what, how fast, how full
   kShares,     // where a step's time goes
+  kMargin,     // how sure memory and time are
   kNotProven,  // how much better a choice could be that was not judged
   kStage,      // the best of another stage and what it loses, or what it lacks
   kMemory,     // what more or less GPU memory changes
@@ -65,11 +66,8 @@ struct Advice {
 
 // `hardware`: what the searcher's cost models were made of. `emit`, if set, gets every line as soon
 // as it is known. `quick`: only what the result itself says, no searches. REQUIRES: result.best.
-Advice Advise(Searcher& searcher, const SearchResult& result, const HardwareProfile& hardware,
+Advice Advise(ChoiceSearch& searcher, const SearchResult& result, const HardwareProfile& hardware,
               const std::function<void(const AdviceLine&)>& emit = nullptr, bool quick = false);
-
-// "stage 2, full recompute (micro-batch 6 x 4 micro-steps)".
-std::string ChoiceText(const TrainSetup& setup);
 
 // Bits for networks, bytes for links: "25 Gb/s", "300 GB/s".
 std::string FormatBandwidth(double bytes_per_second, bool bits);

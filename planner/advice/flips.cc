@@ -9,32 +9,17 @@ namespace {
 
 // One answer of many, so that less will do.
 constexpr uint64_t kBudget = kInstructionBudget / 4;
-// Of the few whole searches beside a crossover of bandwidth, where communication makes bounds
-// loose.
-constexpr uint64_t kLinkBudget = kInstructionBudget / 10;
 constexpr int64_t kMaxBatch = 2'147'483'647;  // sequences a step; no one asks for more
 
-// Fewer choices to bisect over: no part offloads, recompute of single layers, first buckets,
-// besides what the present answer has of these.
-std::function<bool(const Candidate&)> Coarse(const SearchSpace& space, const Candidate& now) {
-  const Buckets buckets = space.buckets.front();
-  const Gathering gathering = space.gathering.front();
-  return [=](const Candidate& c) {
-    return (c.recompute.every <= 1 || c.recompute == now.recompute) &&
-           (c.optimizer.ratio == 1 || c.optimizer.ratio == now.optimizer.ratio) &&
-           (c.buckets == buckets || c.buckets == now.buckets) &&
-           (c.gathering == gathering || c.gathering == now.gathering);
-  };
-}
-
-// Two sides of a change, at most 0.5 % apart.
+// Two sides of a change, at most `near` apart.
 struct Sides {
   double same, changed;
 };
 
 // REQUIRES: !changed(same), changed(other); either may be the larger.
-Sides Bisect(double same, double other, const std::function<bool(double)>& changed) {
-  while (std::abs(other - same) > 0.005 * std::min(same, other)) {
+Sides Bisect(double same, double other, const std::function<bool(double)>& changed,
+             double near = 0.005) {
+  while (std::abs(other - same) > near * std::min(same, other)) {
     const double middle = std::sqrt(same * other);
     (changed(middle) ? other : same) = middle;
   }
@@ -55,14 +40,14 @@ struct BudgetSpent {};
 
 class Budget {
  public:
-  explicit Budget(const Searcher& searcher)
+  explicit Budget(const ChoiceSearch& searcher)
       : searcher_(searcher), end_(searcher.instructions_lowered() + kFlipBudget) {}
   void Check() const {
     if (searcher_.instructions_lowered() > end_) throw BudgetSpent{};
   }
 
  private:
-  const Searcher& searcher_;
+  const ChoiceSearch& searcher_;
   const uint64_t end_;
 };
 
@@ -78,7 +63,7 @@ std::optional<Flip> WithinBudget(const std::function<std::optional<Flip>()>& fin
 // The answer by GPU memory.
 class ByMemory {
  public:
-  ByMemory(Searcher& searcher, const Found& now)
+  ByMemory(ChoiceSearch& searcher, const Found& now)
       : searcher_(searcher), now_(now), budget_(searcher) {
     question_.objective = searcher.inputs().objective;
     question_.instruction_budget = kBudget;
@@ -107,7 +92,7 @@ class ByMemory {
   }
 
   double Needed(const Found& found) const {
-    return static_cast<double>(GpuBytesNeeded(searcher_.inputs(), found));
+    return static_cast<double>(searcher_.GpuBytesNeeded(found));
   }
 
   // Two sides of a change between `same` and `changed`, where a bisection of fewer choices saw it.
@@ -133,6 +118,16 @@ class ByMemory {
       after = below;
     }
   }
+  // Where answers change a little at every byte: to 0.02 %.
+  std::optional<Flip> Nearly(double capacity, bool larger) {
+    constexpr double kFar = 16, kNear = 2e-4;
+    const double limit = larger ? kFar * capacity : capacity / kFar;
+    const auto changed = [this](double bytes) { return Changed(bytes); };
+    if (!Changed(limit)) return std::nullopt;
+    const Sides sides = Bisect(capacity, limit, changed, kNear);
+    const std::optional<Found> after = With(sides.changed);
+    return Flip{std::floor(sides.changed) + (larger ? 0 : 1), after, gap_};
+  }
   std::optional<Flip> Downward(Sides sides) {
     std::optional<Found> before = With(sides.same);
     if (!before) return std::nullopt;
@@ -145,7 +140,7 @@ class ByMemory {
   }
 
  private:
-  Searcher& searcher_;
+  ChoiceSearch& searcher_;
   const Found& now_;
   const Budget budget_;
   Question question_;
@@ -154,12 +149,14 @@ class ByMemory {
 
 }  // namespace
 
-std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {
+std::optional<Flip> MemoryFlip(ChoiceSearch& searcher, const Found& now, bool larger,
+                               bool* gave_up) {
   return WithinBudget(
       [&]() -> std::optional<Flip> {
         ByMemory by(searcher, now);
         const auto capacity =
             static_cast<double>(searcher.ClusterOf(now.candidate).cluster.gpu_capacity_bytes);
+        if (!searcher.needs_are_exact()) return by.Nearly(capacity, larger);
         // Down to what the answer holds, nothing can change.
         const double start = larger ? capacity : by.Needed(now);
         double limit = 16 * capacity;
@@ -169,7 +166,7 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
           limit = by.Needed(*least.found);
           if (!by.Changed(limit)) return Flip{limit, std::nullopt, least.gap};
         }
-        by.Among(Coarse(searcher.inputs().space, now.candidate));
+        by.Among(CoarseChoices(searcher.inputs().space, now.candidate));
         if (!by.Changed(limit)) return std::nullopt;
         const Sides coarse = Bisect(start, limit, [&](double bytes) { return by.Changed(bytes); });
         by.Among(nullptr);
@@ -182,7 +179,7 @@ std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger
 
 namespace {
 
-std::optional<Flip> FindBatchFlip(Searcher& searcher, const Candidate& now, bool larger) {
+std::optional<Flip> FindBatchFlip(ChoiceSearch& searcher, const Candidate& now, bool larger) {
   const Budget budget(searcher);
   Question question;
   question.objective = searcher.inputs().objective;
@@ -205,117 +202,25 @@ std::optional<Flip> FindBatchFlip(Searcher& searcher, const Candidate& now, bool
 
 }  // namespace
 
-std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger, bool* gave_up) {
+std::optional<Flip> BatchFlip(ChoiceSearch& searcher, const Found& now, bool larger,
+                              bool* gave_up) {
   return WithinBudget([&] { return FindBatchFlip(searcher, now.candidate, larger); }, gave_up);
 }
 
 namespace {
 
-// Choices of every stage, lowered once, whose times are played again for other links.
-class Pool {
- public:
-  Pool(Searcher& searcher, const Found& now) : searcher_(searcher) {
-    Add(now.candidate);
-    const auto coarse = Coarse(searcher.inputs().space, now.candidate);
-    for (int stage : searcher.inputs().space.stages) {
-      for (OffloadDevice device : {OffloadDevice::kNone, OffloadDevice::kCpu}) {
-        for (RecomputeKind recompute :
-             {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
-          Question question;
-          question.instruction_budget = kLinkBudget;
-          question.among = [&](const Candidate& c) {
-            return coarse(c) && c.gpus == now.candidate.gpus && c.stage == stage &&
-                   c.optimizer.device == device && c.param == OffloadDevice::kNone &&
-                   c.recompute.kind == recompute;
-          };
-          const Answer answer = searcher.Best(question);
-          if (answer.found) Add(answer.found->candidate);
-        }
-      }
-    }
-  }
-
-  // False if the pool has it.
-  bool Add(const Candidate& candidate) {
-    if (std::find(candidates_.begin(), candidates_.end(), candidate) != candidates_.end()) {
-      return false;
-    }
-    candidates_.push_back(candidate);
-    lowered_.push_back(searcher_.Lowered(candidate));
-    return true;
-  }
-
-  // The fastest; of those as fast the simplest, as a search has it.
-  Found Best(const CostModel& costs) const {
-    StepTimer timer(costs);
-    std::vector<Found> all;
-    double most = 0;
-    const int64_t seq_len = searcher_.inputs().base.batch.seq_len;
-    for (size_t i = 0; i < candidates_.size(); ++i) {
-      const Candidate& c = candidates_[i];
-      const LoweredChoice& lowered = *lowered_[i];
-      const double seconds = timer.Play(lowered.step).Of(c.grad_accum).total_seconds;
-      const int64_t tokens = c.micro_batch * c.grad_accum * c.gpus * seq_len;
-      const Cluster& cluster = searcher_.ClusterOf(c).cluster;
-      all.push_back({c, static_cast<double>(tokens) / seconds, seconds,
-                     TotalsOf(lowered.arena_bytes, lowered.outside, cluster).gpu_bytes});
-      most = std::max(most, Merit(all.back()));
-    }
-    std::erase_if(all, [&](const Found& f) { return Merit(f) < most / (1 + kTieMargin); });
-    return *std::min_element(all.begin(), all.end(), [](const Found& a, const Found& b) {
-      const auto x = Complexity(a.candidate), y = Complexity(b.candidate);
-      return x != y ? x < y : Merit(a) > Merit(b);
-    });
-  }
-
- private:
-  Searcher& searcher_;
-  std::vector<Candidate> candidates_;
-  std::vector<std::shared_ptr<const LoweredChoice>> lowered_;
-};
-
-// The answer with links of that scale, as far as a search gets.
-Answer SearchScaled(const Searcher& searcher, const Found& now, const CostModel& costs) {
-  SearchInputs scaled = searcher.inputs();
-  SearchCluster cluster = searcher.ClusterOf(now.candidate);
-  cluster.costs = &costs;
-  scaled.space.gpus = {now.candidate.gpus};
-  scaled.clusters = {cluster};
-  Question question;
-  question.objective = scaled.objective;
-  question.instruction_budget = kLinkBudget;
-  return Searcher(std::move(scaled), searcher).Best(question);
-}
-
-// The better of what the pool holds and what a search finds: either may know more. What the search
-// finds the pool and the searcher are told of.
-Answer BestScaled(Pool& pool, Searcher& searcher, const Found& now, const CostModel& costs) {
-  const Found known = pool.Best(costs);
-  Answer answer = SearchScaled(searcher, now, costs);
-  const bool knows_best =
-      answer.gap == 0 || !answer.found || Merit(*answer.found) * (1 + kTieMargin) >= Merit(known);
-  if (answer.found && knows_best) {
-    searcher.Consider(answer.found->candidate);
-    return answer;
-  }
-  answer.found = known;
-  return answer;
-}
-
 constexpr int kRounds = 8;
 
 }  // namespace
 
-std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
+std::optional<Flip> BandwidthFlip(ChoiceSearch& searcher, const Found& now, const ScaledLink& link,
                                   bool faster, bool* gave_up) {
-  const int gpus = now.candidate.gpus, stage = now.candidate.stage;
-  Pool pool(searcher, now);
+  const int stage = now.candidate.stage;
+  const std::unique_ptr<OtherBandwidths> pool = searcher.AtOtherBandwidths(now, link);
   // The pool knows the present bandwidth's best; where the whole space has a better one beyond the
   // flip, that joins the pool and the flip moves.
   for (int round = 0; round < kRounds; ++round) {
-    auto changed = [&](double scale) {
-      return pool.Best(costs(gpus, scale)).candidate.stage != stage;
-    };
+    auto changed = [&](double scale) { return pool->BestKnown(scale).candidate.stage != stage; };
     if (changed(1)) break;  // the present answer is not the best there is
     double last = 1, next = 1;
     do {
@@ -336,12 +241,12 @@ std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const Sc
     }
     std::optional<Answer> beyond;
     for (const double scale : scales) {
-      const Answer answer = BestScaled(pool, searcher, now, costs(gpus, scale));
+      const Answer answer = pool->Best(scale);
       const bool flipped = answer.found->candidate.stage != stage;
       const bool expected = found && !beyond;
       if (!beyond) beyond = answer;
       if (flipped == expected) continue;
-      if (!pool.Add(answer.found->candidate)) {  // a tie: it flips there and back
+      if (!pool->Learn(answer.found->candidate)) {  // a tie: it flips there and back
         if (gave_up != nullptr) *gave_up = true;
         return std::nullopt;
       }

@@ -27,29 +27,25 @@ inline constexpr uint64_t kFlipBudget = 6'000'000;
 // The smallest GPU memory above the present one (up to 16 times), or the largest below it, at which
 // another kind wins: "from `at` on", "below `at`", exact to the byte. `gave_up`, if given, says
 // whether nothing was found because of kFlipBudget.
-std::optional<Flip> MemoryFlip(Searcher& searcher, const Found& now, bool larger,
+std::optional<Flip> MemoryFlip(ChoiceSearch& searcher, const Found& now, bool larger,
                                bool* gave_up = nullptr);
 
 // The global batch (sequences; the present one doubled or halved up to six times) at which another
 // kind wins.
-std::optional<Flip> BatchFlip(Searcher& searcher, const Found& now, bool larger,
+std::optional<Flip> BatchFlip(ChoiceSearch& searcher, const Found& now, bool larger,
                               bool* gave_up = nullptr);
 
-// Makes the cost model of `gpus` GPUs whose scarcest link, between nodes or within the one node,
-// has its bandwidth times `scale`.
-using ScaledCosts = std::function<CostModel(int gpus, double scale)>;
-
-// Factors on that bandwidth (or their inverses) at which a search of the whole space is made before
+// Factors on a bandwidth (or their inverses) at which a search of the whole space is made before
 // no flip is reported.
 inline constexpr std::array kCheckedScales = {8.0, 64.0};
 
 // A crossover is checked by searches this far from it on both sides: nearer, choices are ties.
 inline constexpr double kCrossoverMargin = 1.03;
 
-// The factor on that bandwidth, up to 64 or down to 1/64, at which another stage wins. `at` is the
-// factor. `gave_up`, if given, says whether nothing was found because stages are too close for
-// searches of the budget to tell.
-std::optional<Flip> BandwidthFlip(Searcher& searcher, const Found& now, const ScaledCosts& costs,
+// The factor on the link's bandwidth, up to 64 or down to 1/64, at which another stage wins. `at`
+// is the factor. `gave_up`, if given, says whether nothing was found because stages are too close
+// for searches of the budget to tell.
+std::optional<Flip> BandwidthFlip(ChoiceSearch& searcher, const Found& now, const ScaledLink& link,
                                   bool faster, bool* gave_up = nullptr);
 
 }  // namespace zeroplan

@@ -13,6 +13,6 @@ namespace zeroplan {
 // where that is why it was not chosen (kOffloadMargin), "1 % faster" where another objective was.
 // Both have times and are of one model.
 std::string LossReason(const ChoiceEstimate& other, const ChoiceEstimate& best,
-                       Objective objective);
+                       const SearchInputs& inputs);
 
 }  // namespace zeroplan

@@ -53,26 +53,26 @@ std::string Options(const Candidate& found, const SearchSpace& asked) {
   auto only = [](const auto& list, const auto& value) {
     return list.size() == 1 && list.front() == value;
   };
-  if (!only(asked.gpus, found.gpus)) add(fmt::format("--gpus {}", found.gpus));
-  if (!only(asked.stages, found.stage)) add(fmt::format("--stage {}", found.stage));
+  if (!only(asked.gpus, found.gpus)) add(fmt::format("@@gpus {}", found.gpus));
+  if (!only(asked.stages, found.stage)) add(fmt::format("@@stage {}", found.stage));
   if (!only(asked.offload_optimizer, found.optimizer)) {
-    add(fmt::format("--offload-optimizer {}", OffloadDeviceName(found.optimizer.device)));
-    if (found.optimizer.ratio < 1) add(fmt::format("--offload-ratio {}", found.optimizer.ratio));
+    add(fmt::format("@@offload_optimizer {}", OffloadDeviceName(found.optimizer.device)));
+    if (found.optimizer.ratio < 1) add(fmt::format("@@offload_ratio {}", found.optimizer.ratio));
   }
   if (found.stage == 3 && !only(asked.offload_param, found.param)) {
-    add(fmt::format("--offload-param {}", OffloadDeviceName(found.param)));
+    add(fmt::format("@@offload_param {}", OffloadDeviceName(found.param)));
   }
   if (!only(asked.recompute, found.recompute)) {
-    add(fmt::format("--checkpointing {}", RecomputeName(found.recompute)));
+    add(fmt::format("@@checkpointing {}", RecomputeName(found.recompute)));
     if (found.recompute.every > 1) {
-      add(fmt::format("--checkpoint-every {}", found.recompute.every));
+      add(fmt::format("@@checkpoint_every {}", found.recompute.every));
     }
   }
   if (!only(asked.micro_batches, found.micro_batch)) {
-    add(fmt::format("--micro-batch {}", found.micro_batch));
+    add(fmt::format("@@micro_batch {}", found.micro_batch));
   }
   if (!only(asked.grad_accums, found.grad_accum)) {
-    add(fmt::format("--grad-accum {}", found.grad_accum));
+    add(fmt::format("@@grad_accum {}", found.grad_accum));
   }
   return text;
 }
@@ -85,7 +85,7 @@ SearchCluster WholeNodes(int64_t gpus, const std::function<SearchCluster(int gpu
   return cluster_of(static_cast<int>((gpus / per_node + 1) * per_node));
 }
 
-Change Describe(const Searcher& searcher, const Found& found, const SearchSpace& asked) {
+Change Describe(const ChoiceSearch& searcher, const Found& found, const SearchSpace& asked) {
   return {Options(found.candidate, asked), found, searcher.EstimateCandidate(found.candidate)};
 }
 
@@ -107,10 +107,10 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       for (int f = 0; f < kFreedoms; ++f) {
         if ((set >> f & 1) != 0) SetFree(f, full, inputs.space);
       }
-      Searcher searcher(inputs);
-      const std::optional<Found> found = searcher.Best(fastest).found;
+      const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+      const std::optional<Found> found = searcher->Best(fastest).found;
       if (!found || (best && Merit(*found) <= Merit(best->found))) continue;
-      best = Describe(searcher, *found, asked.space);
+      best = Describe(*searcher, *found, asked.space);
     }
     if (best) return best;
   }
@@ -127,9 +127,9 @@ std::optional<Change> SmallestChange(const SearchInputs& asked, const SearchSpac
       n = inputs.clusters.front().cluster.gpus;
       if (n > kMaxPlannedGpus) break;
       inputs.space.gpus = {static_cast<int>(n)};
-      Searcher searcher(inputs);
-      if (const std::optional<Found> found = searcher.Best(fastest).found) {
-        return Describe(searcher, *found, asked.space);
+      const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(inputs);
+      if (const std::optional<Found> found = searcher->Best(fastest).found) {
+        return Describe(*searcher, *found, asked.space);
       }
     }
     if (pinned == 0) break;

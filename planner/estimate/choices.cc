@@ -61,4 +61,10 @@ std::string SetupLabel(const TrainSetup& setup) {
   return label;
 }
 
+std::string BatchText(const BatchSpec& batch) {
+  std::string text = fmt::format("micro-batch {}", batch.micro_batch);
+  if (batch.grad_accum > 1) text += fmt::format(" x {} micro-steps", batch.grad_accum);
+  return text;
+}
+
 }  // namespace zeroplan

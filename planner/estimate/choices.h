@@ -28,5 +28,7 @@ std::vector<TrainSetup> EnumerateSetups(const TrainSetup& base, const ChoiceSpac
 
 // "stage 2, optimizer on cpu, full recompute".
 std::string SetupLabel(const TrainSetup& setup);
+// "micro-batch 4 x 2 micro-steps".
+std::string BatchText(const BatchSpec& batch);
 
 }  // namespace zeroplan

@@ -47,6 +47,25 @@ TimeEstimate Times(const Program& program, const CostModel& costs) {
   return estimate;
 }
 
+class ProgramJudge : public ChoiceJudge {
+ public:
+  explicit ProgramJudge(const JudgeInputs& inputs)
+      : inputs_(inputs),
+        tensors_(std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(inputs.model))) {}
+
+  ChoiceEstimate Estimate(const TrainSetup& setup, const Cluster& cluster) override {
+    ++played_;
+    const Program program = LowerToWalk(inputs_.model, tensors_, setup, inputs_.lower, cache_);
+    return EstimateProgram(program, cluster, inputs_.costs);
+  }
+
+ private:
+  const JudgeInputs inputs_;
+  // The table of tensors depends on the model alone: all choices share it.
+  const std::shared_ptr<const std::vector<ParamTensor>> tensors_;
+  WalkCache cache_;
+};
+
 }  // namespace
 
 ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
@@ -60,24 +79,44 @@ ChoiceEstimate EstimateProgram(const Program& program, const Cluster& cluster,
   if (costs != nullptr) choice.time = Times(program, *costs);
   choice.why_not = ExplainMisfit(choice.footprint, cluster);
   choice.fits = choice.why_not.empty();
+  choice.room = choice.fits ? MemoryRoom::kAmple : MemoryRoom::kNone;
   return choice;
+}
+
+std::unique_ptr<ChoiceJudge> MakeProgramJudge(const JudgeInputs& inputs) {
+  return std::make_unique<ProgramJudge>(inputs);
+}
+
+std::string_view MemoryRoomName(MemoryRoom room) {
+  switch (room) {
+    case MemoryRoom::kAmple:
+      return "ample";
+    case MemoryRoom::kTight:
+      return "tight";
+    case MemoryRoom::kEmptiesCache:
+      return "empties-cache";
+    case MemoryRoom::kAtRisk:
+      return "at-risk";
+    case MemoryRoom::kNone:
+      return "none";
+  }
+  ZEROPLAN_CHECK(false);
 }
 
 Estimate EstimateChoices(const EstimateInputs& inputs) {
   ZEROPLAN_CHECK(!inputs.setups.empty());
-  // The table of tensors depends on the model alone: all choices share it.
-  const auto tensors =
-      std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(inputs.model));
   Estimate estimate;
   estimate.model = inputs.model;
   estimate.seq_len = inputs.setups.front().batch.seq_len;
+  estimate.runtime = inputs.runtime;
+  estimate.compile = inputs.compile;
   estimate.cluster = inputs.cluster;
   estimate.goal = inputs.goal;
   estimate.choices.reserve(inputs.setups.size());
-  WalkCache cache;
+  const std::unique_ptr<ChoiceJudge> judge = inputs.runtime->Judge(
+      {inputs.model, inputs.lower, inputs.compile, inputs.hardware, inputs.costs});
   for (const TrainSetup& setup : inputs.setups) {
-    const Program program = LowerToWalk(inputs.model, tensors, setup, inputs.lower, cache);
-    estimate.choices.push_back(EstimateProgram(program, inputs.cluster, inputs.costs));
+    estimate.choices.push_back(judge->Estimate(setup, inputs.cluster));
   }
   return estimate;
 }

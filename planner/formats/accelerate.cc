@@ -109,7 +109,7 @@ void AddFsdp2File(const FormatRequest& request, WrittenConfig& out) {
 // accelerate keeps whole ones on every GPU until the last.
 std::string BatchNote(const FormatRequest& request) {
   const BatchSpec& batch = request.setup.batch;
-  const bool sync = request.runtime == OtherRuntime::kFsdp2 && batch.grad_accum > 1;
+  const bool sync = !request.runtime->reads_deepspeed_config() && batch.grad_accum > 1;
   const std::string accumulation =
       sync ? fmt::format(
                  "gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps={}, "
@@ -128,7 +128,7 @@ std::string BatchNote(const FormatRequest& request) {
 WrittenConfig WriteAccelerate(const FormatRequest& request) {
   WrittenConfig out;
   ProcessesPerNode(request.cluster);
-  const bool deepspeed = request.runtime == OtherRuntime::kDeepSpeed;
+  const bool deepspeed = request.runtime->reads_deepspeed_config();
   if (deepspeed) {
     AddDeepSpeedFiles(request, out);
   } else {

@@ -12,67 +12,6 @@
 namespace zeroplan {
 namespace {
 
-class Reasons {
- public:
-  void Add(bool cannot, std::string_view what) {
-    if (cannot) text_ += (text_.empty() ? "" : "; ") + std::string(what);
-  }
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
-
-// Of what is written for DeepSpeed, beyond DeepSpeed's own limits.
-std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
-  const bool trainer = format == ConfigFormat::kHfTrainer;
-  // The Trainer and accelerate fill in the run's length.
-  int64_t& total = setup.optimizer.schedule.total_steps;
-  if (format != ConfigFormat::kDeepSpeed && total == 0) total = 1;
-  Reasons reasons;
-  const std::string cannot = DeepSpeedCannot(setup);
-  reasons.Add(!cannot.empty(), cannot);
-  // gradient_checkpointing of transformers' models is layer by layer.
-  reasons.Add(trainer && setup.recompute.every > 1,
-              fmt::format("recompute of {} layers at a time", setup.recompute.every));
-  return reasons.Take();
-}
-
-void AddFsdp2Limits(const ZeroConfig& zero, Reasons& reasons) {
-  const OffloadDevice optimizer = zero.offload_optimizer.device;
-  const OffloadDevice param = zero.offload_param.device;
-  reasons.Add(zero.stage < 2,
-              fmt::format("stage {} (FSDP2 is stage 3, or 2 without resharding)", zero.stage));
-  reasons.Add(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,
-              "offload to NVMe");
-  reasons.Add(optimizer != param,
-              "offload of parameters or optimizer alone (FSDP2 moves both or none)");
-  reasons.Add(optimizer != OffloadDevice::kNone && zero.offload_optimizer.ratio < 1,
-              fmt::format("offload of {} of the optimizer", zero.offload_optimizer.ratio));
-}
-
-std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
-  const PrecisionConfig& precision = setup.precision;
-  const bool titan = format == ConfigFormat::kTorchtitan;
-  const bool mixed = precision.dtype != Dtype::kF32;
-  Reasons reasons;
-  AddFsdp2Limits(setup.zero, reasons);
-  reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
-  reasons.Add(setup.recompute.every > 1,
-              fmt::format("recompute of {} layers at a time", setup.recompute.every));
-  if (titan) {
-    reasons.Add(precision.dtype == Dtype::kF16, "fp16 (it has bf16 and fp32)");
-    reasons.Add(mixed && !precision.fp32_reduction,
-                "reduction of gradients in bf16 (it reduces in fp32)");
-    reasons.Add(setup.batch.world_size == 1, "one GPU (it shards on two or more)");
-  } else {
-    reasons.Add(mixed && precision.fp32_reduction, "fp32 reduction of gradients");
-    reasons.Add(precision.dtype == Dtype::kF16 && precision.loss_scale != 0, "a fixed loss scale");
-    reasons.Add(setup.deterministic, "deterministic runs");
-  }
-  return reasons.Take();
-}
-
 bool IsUtf8(const std::string& text) {
   try {
     return !nlohmann::json(text).dump().empty();
@@ -115,51 +54,38 @@ std::string WrittenConfig::Command() const {
   return text;
 }
 
-std::vector<std::string> FormatFiles(ConfigFormat format, OtherRuntime runtime,
+std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime,
                                      const std::string& file) {
-  if (format == ConfigFormat::kAccelerate && runtime == OtherRuntime::kDeepSpeed) {
+  if (format == ConfigFormat::kAccelerate && runtime.reads_deepspeed_config()) {
     return {file, DeepSpeedFileBeside(file)};
   }
   return {file};
 }
 
-void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& file) {
-  if (format == ConfigFormat::kTorchtitan && runtime == OtherRuntime::kDeepSpeed) {
-    ThrowUsage("--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2");
-  }
-  if (format == ConfigFormat::kDeepSpeed && runtime == OtherRuntime::kFsdp2) {
-    ThrowUsage(
-        "--out: {} would be a DeepSpeed config, which FSDP2 does not read; add --for hf-trainer, "
-        "accelerate or torchtitan",
-        file);
+void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file) {
+  if (const std::string none = runtime.NoFormat(format, file); !none.empty()) {
+    ThrowUsage("{}", none);
   }
   if (format == ConfigFormat::kAccelerate && !IsUtf8(file)) {
     ThrowUsage(
-        "--out: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
+        "@@out: {} is not UTF-8, which accelerate's YAML has to name it in; use another name",
         PrintableText(file, 80));
   }
   const std::string extension = std::filesystem::path(file).extension().string();
   if (format == ConfigFormat::kAccelerate && extension == ".json") {
-    ThrowUsage("--out: {}: accelerate reads its YAML from another name; use {}.yaml", file,
+    ThrowUsage("@@out: {}: accelerate reads its YAML from another name; use {}.yaml", file,
                WithoutExtension(file));
   }
 }
 
-std::string FormatCannot(ConfigFormat format, OtherRuntime runtime, const TrainSetup& setup) {
-  // Its own config is CheckFormat's to refuse.
-  if (format == ConfigFormat::kDeepSpeed && runtime == OtherRuntime::kFsdp2) return "";
-  return runtime == OtherRuntime::kDeepSpeed ? DeepSpeedFormatCannot(format, setup)
-                                             : Fsdp2FormatCannot(format, setup);
-}
-
 WrittenConfig WriteFormat(const FormatRequest& request) {
-  ZEROPLAN_CHECK(request.incoming == nullptr || request.runtime == OtherRuntime::kDeepSpeed,
-                 "a DeepSpeed config came in for FSDP2");
-  CheckFormat(request.format, request.runtime, request.file);
-  const std::string cannot = FormatCannot(request.format, request.runtime, request.setup);
+  ZEROPLAN_CHECK(request.incoming == nullptr || request.runtime->reads_deepspeed_config(),
+                 "a DeepSpeed config came in for another program");
+  CheckFormat(request.format, *request.runtime, request.file);
+  const std::string cannot = request.runtime->FormatCannot(request.format, request.setup);
   if (!cannot.empty()) {
-    ThrowUsage("--for: {} with {} cannot do what is asked for: {}; allow another choice",
-               ConfigFormatName(request.format), OtherRuntimeName(request.runtime), cannot);
+    ThrowUsage("@@for: {} with {} cannot do what is asked for: {}; allow another choice",
+               ConfigFormatName(request.format), request.runtime->name(), cannot);
   }
   switch (request.format) {
     case ConfigFormat::kDeepSpeed:
@@ -196,8 +122,8 @@ int ProcessesPerNode(const ClusterShape& cluster) {
   const int nodes = cluster.nodes();
   if (cluster.gpus != nodes * cluster.ranks_per_node()) {
     ThrowUsage(
-        "--for: launchers start as many processes on every host, and {} GPUs are not that on {} "
-        "hosts; use a multiple of {} for --gpus",
+        "@@for: launchers start as many processes on every host, and {} GPUs are not that on {} "
+        "hosts; use a multiple of {} for @@gpus",
         cluster.gpus, nodes, cluster.gpus_per_node);
   }
   return cluster.ranks_per_node();
@@ -216,9 +142,8 @@ std::string ModelName(const FormatRequest& request) {
 }
 
 std::string HeadComment(const FormatRequest& request, std::string_view program) {
-  return fmt::format("# {}, {}: {}, {}; planned by zeroplan\n", program,
-                     OtherRuntimeName(request.runtime), ModelName(request),
-                     StepText(request.setup.batch));
+  return fmt::format("# {}, {}: {}, {}; planned by zeroplan\n", program, request.runtime->name(),
+                     ModelName(request), StepText(request.setup.batch));
 }
 
 std::string StepText(const BatchSpec& batch) {

@@ -11,23 +11,17 @@
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
 #include "cost_models/cluster_shape.h"
-#include "planner/runtimes/runtime_estimate.h"
+#include "planner/runtime.h"
 
 namespace zeroplan {
 
-enum class ConfigFormat : uint8_t {
-  kDeepSpeed,   // DeepSpeed's own JSON
-  kHfTrainer,   // transformers' Trainer: JSON, and the TrainingArguments that go with it
-  kAccelerate,  // the YAML of `accelerate launch`; with DeepSpeed also the JSON that it points to
-  kTorchtitan,  // torchtitan's TOML
-};
 // "deepspeed", "hf-trainer", "accelerate", "torchtitan": as --for has them.
 std::string_view ConfigFormatName(ConfigFormat format);
 
 struct FormatRequest {
   ConfigFormat format = ConfigFormat::kDeepSpeed;
-  OtherRuntime runtime = OtherRuntime::kDeepSpeed;
-  // What the file is marked with, as RuntimeFootprint has it: "deepspeed 0.19.6".
+  const Runtime* runtime = nullptr;  // one that the format is for
+  // What the file is marked with, as Runtime::version has it: "deepspeed 0.19.6".
   std::string runtime_name;
   ModelSpec model;
   // Nothing kAuto. For FSDP2 as Fsdp2Run has it: stage 3 reshards after forward, stage 2 does not,
@@ -57,22 +51,29 @@ struct WrittenConfig {
 
 // The files that WriteFormat makes, without having anything to write yet: to be checked before work
 // is spent. The first is `file`.
-std::vector<std::string> FormatFiles(ConfigFormat format, OtherRuntime runtime,
+std::vector<std::string> FormatFiles(ConfigFormat format, const Runtime& runtime,
                                      const std::string& file);
 
-// Throws Error(kUsage) naming --for or --out, the value and the fix where no setup can be written:
-// torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
-void CheckFormat(ConfigFormat format, OtherRuntime runtime, const std::string& file);
+// Throws Error(kUsage) naming the field for or out, the value and the fix where no setup can be
+// written: torchtitan without FSDP2, a DeepSpeed config for FSDP2, YAML in a file called .json.
+void CheckFormat(ConfigFormat format, const Runtime& runtime, const std::string& file);
 
-// What this format cannot say of `setup`, several things with "; " between them ("fp32 reduction
-// of gradients"); empty if it says all. A search leaves such choices out. For DeepSpeed it includes
-// what DeepSpeedCannot has. Of kDeepSpeed with FSDP2, which CheckFormat refuses, nothing is said.
-std::string FormatCannot(ConfigFormat format, OtherRuntime runtime, const TrainSetup& setup);
+// Collects what a format cannot say, for Runtime::FormatCannot.
+class Reasons {
+ public:
+  void Add(bool cannot, std::string_view what) {
+    if (cannot) text_ += (text_.empty() ? "" : "; ") + std::string(what);
+  }
+  std::string Take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
 
 // Keys and arguments of DeepSpeed 0.19, transformers 5.23, accelerate 1.15 and torchtitan 0.2.2,
 // the last release that reads TOML. tests/deepspeed loads them with those. Every file carries its
-// runtime's name. Throws Error(kUsage) as CheckFormat does, where FormatCannot is not empty, and
-// where a launcher cannot start as many processes on each host.
+// runtime's name. Throws Error(kUsage) as CheckFormat does, where the runtime's FormatCannot is not
+// empty, and where a launcher cannot start as many processes on each host.
 WrittenConfig WriteFormat(const FormatRequest& request);
 
 }  // namespace zeroplan

@@ -177,7 +177,7 @@ void AddFsdp2Arguments(const FormatRequest& request, WrittenConfig& out) {
 
 WrittenConfig WriteHfTrainer(const FormatRequest& request) {
   WrittenConfig out;
-  if (request.runtime == OtherRuntime::kDeepSpeed) {
+  if (request.runtime->reads_deepspeed_config()) {
     AddDeepSpeedArguments(request, out);
   } else {
     AddFsdp2Arguments(request, out);

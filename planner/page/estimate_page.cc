@@ -13,10 +13,10 @@ namespace zeroplan {
 namespace {
 
 // Recompute by several layers a segment is part of what a choice is called here.
-std::string Label(const TrainSetup& setup) {
+std::string Label(const Estimate& estimate, const TrainSetup& setup) {
   const std::string every =
       setup.recompute.every > 1 ? fmt::format(" by {} layers", setup.recompute.every) : "";
-  return SetupLabel(setup) + every;
+  return estimate.runtime->Label(setup) + every;
 }
 
 // The fastest that fits; where none does, what takes least.
@@ -36,6 +36,7 @@ PageTable RunCostTable(const Estimate& estimate, const std::vector<ShownChoice>&
   if (estimate.goal.gpu_hour_price) table.heads.emplace_back("price");
   table.heads.emplace_back("fits");
   for (const ShownChoice& choice : choices) {
+    if (!choice.estimate->time.total_seconds) continue;
     const RunCost cost =
         CostOf(estimate.goal, choice.estimate->setup.batch, *choice.estimate->time.total_seconds);
     std::vector<std::string> cells = {choice.label, std::to_string(cost.steps),
@@ -59,7 +60,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
                            estimate.cluster.gpus, estimate.cluster.gpus == 1 ? "" : "s");
   if (estimate.choices.size() == 1) {
     page.title = fmt::format("{} on {} GPU{}: {}", estimate.model.name, estimate.cluster.gpus,
-                             estimate.cluster.gpus == 1 ? "" : "s", Label(best.setup));
+                             estimate.cluster.gpus == 1 ? "" : "s", Label(estimate, best.setup));
   }
   page.facts = {ModelLine(estimate.model, estimate.seq_len), ClusterLine(estimate.cluster),
                 BatchLine(best.setup)};
@@ -73,7 +74,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   for (size_t i = 0; i < estimate.choices.size(); ++i) {
     const ChoiceEstimate& choice = estimate.choices[i];
     const bool marked = i == shown && choice.fits && estimate.choices.size() > 1;
-    choices.push_back({Label(choice.setup), &choice, marked});
+    choices.push_back({Label(estimate, choice.setup), &choice, marked});
     if (choice.time.tokens_per_second) {
       dots.push_back({choices.back().label, choice.footprint.gpu_total(),
                       *choice.time.tokens_per_second, choice.fits, marked});
@@ -99,7 +100,7 @@ Page EstimatePage(const Estimate& estimate, const EstimateInputs& inputs,
   if (auto host = HostMemoryPicture(choices, estimate.cluster)) page.pictures.push_back(*host);
   if (auto time = StepTimePicture(choices, std::nullopt)) page.pictures.push_back(*time);
   if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, estimate.cluster));
-  if (inputs.costs != nullptr) {
+  if (inputs.costs != nullptr && estimate.runtime->has_programs()) {
     page.pictures.push_back(StepMemoryPicture(Lower(inputs.model, best.setup, inputs.lower),
                                               best.footprint, best.memory, choices[shown].label,
                                               *inputs.costs));

@@ -56,7 +56,7 @@ std::vector<FlipAxis> AxesOf(const PlanPageInputs& inputs) {
 
 std::string AnswerText(const PlanPageInputs& inputs, const Claim& claim) {
   if (!claim.found) return claim.gap == 0 ? "nothing fits" : "nothing was found that fits";
-  return ChoiceText(SetupOf(claim.found->candidate, inputs.plan.setup));
+  return inputs.plan.runtime->ChoiceText(SetupOf(claim.found->candidate, inputs.plan.setup));
 }
 
 std::string ProofText(const Claim& claim) {
@@ -89,7 +89,7 @@ Picture FlipPicture(const PlanPageInputs& inputs) {
   picture.table.text_columns = 3;
   const Plan& plan = inputs.plan;
   picture.table.rows.push_back(
-      {"A", "now", ChoiceText(plan.setup),
+      {"A", "now", plan.runtime->ChoiceText(plan.setup),
        FormatCount(static_cast<uint64_t>(*plan.choice.time.tokens_per_second)),
        inputs.report.gap == 0 ? "yes" : fmt::format("within {:.2g} %", 100 * inputs.report.gap)});
   picture.table.marked = {0};
@@ -135,7 +135,7 @@ Picture FlipPicture(const PlanPageInputs& inputs) {
       AddRow(picture.table, inputs, name, where, *claim);
     }
     add(above.empty() ? end : at(above.front()), "A",
-        fmt::format("now: {}", ChoiceText(plan.setup)), true);
+        fmt::format("now: {}", plan.runtime->ChoiceText(plan.setup)), true);
     for (size_t i = 0; i < above.size(); ++i) {
       const std::string name(1, ++letter);
       const std::string where =

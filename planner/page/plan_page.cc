@@ -24,7 +24,7 @@ std::vector<JudgedDot> Dots(const PlanPageInputs& inputs) {
   std::vector<JudgedDot> dots;
   for (const JudgedChoice& judged : inputs.judged) {
     const Candidate& candidate = judged.found.candidate;
-    std::string label = ChoiceText(SetupOf(candidate, inputs.plan.setup));
+    std::string label = inputs.plan.runtime->ChoiceText(SetupOf(candidate, inputs.plan.setup));
     if (candidate.gpus != chosen.gpus) label += fmt::format(" on {} GPUs", candidate.gpus);
     dots.push_back({std::move(label), judged.found.gpu_bytes, judged.found.tokens_per_second,
                     judged.fits, candidate == chosen});
@@ -43,7 +43,7 @@ std::vector<ShownChoice> StageChoices(const PlanPageInputs& inputs) {
       if (is_answer != answer) continue;
       // Saves beside the steps may have been settled since.
       const ChoiceEstimate& estimate = is_answer ? inputs.plan.choice : stage.estimate;
-      choices.push_back({ChoiceText(estimate.setup), &estimate, is_answer});
+      choices.push_back({inputs.plan.runtime->ChoiceText(estimate.setup), &estimate, is_answer});
     }
   }
   return choices;
@@ -62,7 +62,7 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   page.command = origin.command;
   page.assumed = origin.assumed;
   page.notes = origin.notes;
-  page.figures = {{"chosen", ChoiceText(plan.setup)}};
+  page.figures = {{"chosen", plan.runtime->ChoiceText(plan.setup)}};
   page.figures.emplace_back("a step", FormatSeconds(*time.total_seconds));
   page.figures.emplace_back("tokens a second",
                             FormatCount(static_cast<uint64_t>(*time.tokens_per_second)));
@@ -84,9 +84,11 @@ Page PlanPage(const PlanPageInputs& inputs, const PageOrigin& origin) {
   const std::vector<JudgedDot> dots = Dots(inputs);
   if (dots.size() > 1) page.pictures.push_back(FrontPicture(dots, plan.cluster));
   page.pictures.push_back(FlipPicture(inputs));
-  page.pictures.push_back(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower),
-                                            plan.choice.footprint, plan.choice.memory,
-                                            ChoiceText(plan.setup), inputs.costs));
+  if (plan.runtime->has_programs()) {
+    page.pictures.push_back(StepMemoryPicture(Lower(plan.model, plan.setup, plan.lower),
+                                              plan.choice.footprint, plan.choice.memory,
+                                              plan.runtime->ChoiceText(plan.setup), inputs.costs));
+  }
   return page;
 }
 

@@ -24,20 +24,25 @@ TrainSetup ResolveAuto(const Program& program) {
   return setup;
 }
 
-Plan MakePlan(const Searcher& searcher, const SearchResult& result) {
+Plan MakePlan(const ChoiceSearch& searcher, const SearchResult& result) {
   ZEROPLAN_CHECK(result.best.has_value());
-  const Candidate& candidate = *result.stages[*result.best].candidate;
+  const StageBest& best = result.stages[*result.best];
   const SearchInputs& inputs = searcher.inputs();
-  const SearchCluster& at = searcher.ClusterOf(candidate);
+  const SearchCluster& at = searcher.ClusterOf(*best.candidate);
   Plan plan;
+  plan.runtime = inputs.runtime;
+  plan.compile = inputs.compile;
   plan.model = inputs.model;
   plan.cluster = at.cluster;
-  plan.setup = ResolveAuto(searcher.LowerCandidate(candidate));
-  plan.lower = inputs.lower;
-  plan.choice = EstimateProgram(Lower(plan.model, plan.setup, plan.lower), at.cluster, at.costs);
   plan.objective = inputs.objective;
   plan.stats = result.stats;
-  const ChoiceEstimate& searched = result.stages[*result.best].estimate;
+  plan.setup = best.estimate.setup;
+  plan.choice = best.estimate;
+  if (!plan.runtime->has_programs()) return plan;
+  plan.lower = inputs.lower;
+  plan.setup = ResolveAuto(Lower(plan.model, SetupOf(*best.candidate, inputs.base), plan.lower));
+  plan.choice = EstimateProgram(Lower(plan.model, plan.setup, plan.lower), at.cluster, at.costs);
+  const ChoiceEstimate& searched = best.estimate;
   ZEROPLAN_CHECK(plan.choice.footprint.gpu_total() == searched.footprint.gpu_total() &&
                      plan.choice.time.total_seconds == searched.time.total_seconds,
                  "numbers in place of auto lower to another program");

@@ -10,10 +10,12 @@
 namespace zeroplan {
 
 struct Plan {
+  const Runtime* runtime = &OwnExecutor();
+  TorchCompile compile;
   ModelSpec model;
   Cluster cluster;
   TrainSetup setup;       // nothing kAuto
-  LowerOptions lower;     // what the program is lowered with
+  LowerOptions lower;     // of programs: what they are lowered with
   ChoiceEstimate choice;  // of `setup`
   Objective objective = Objective::kThroughput;
   SearchStats stats;
@@ -25,6 +27,6 @@ struct Plan {
 TrainSetup ResolveAuto(const Program& program);
 
 // The plan of a search's best choice, advice apart. REQUIRES: result.best.
-Plan MakePlan(const Searcher& searcher, const SearchResult& result);
+Plan MakePlan(const ChoiceSearch& searcher, const SearchResult& result);
 
 }  // namespace zeroplan

@@ -37,16 +37,30 @@ inline std::string WritePlan(const Plan& plan) {
   return WritePlan(plan, WriteConfig(plan.setup, plan.model.layers));
 }
 
+// What zeroplan's own executor would do instead of what was planned for another runtime.
+struct ExecutorBest {
+  TrainSetup setup;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double gap = 0;  // as SearchResult's
+};
+
 // What a plan says beside its choice.
 struct PlanReport {
   double gap = 0;  // SearchResult's
   std::vector<StageBest> stages;
   std::vector<AdviceLine> advice;
   std::vector<std::string> assumed, notes;  // as they are printed: "--dtype bf16"; whole lines
+  // Of plans for other runtimes: none where it was not asked, or nothing fits it.
+  std::optional<ExecutorBest> executor;
+  RunGoal goal;
+  std::string config;  // as JSON
 };
 
 // The plan file with all that was said: further keys "gap", "stages", "claims", "assumed" and
-// "notes", which ReadPlan passes over. Throws as WritePlan does.
+// "notes", which ReadPlan passes over. Throws as WritePlan does. Of other runtimes than zeroplan's
+// own executor: what was predicted, in the same keys and more (docs/metrics.md), without a program;
+// ReadPlan refuses it.
 std::string WritePlanReport(const Plan& plan, const PlanReport& report);
 
 // Throws Error(kUsage) "SOURCE:LINE: key: ..." for what is missing, unknown or out of range, for

@@ -259,6 +259,11 @@ PlanFile ReadPlan(std::string_view text, std::string_view source) {
                      "again",
                      version, kVersion);
   }
+  if (node.Find("runtime") != nullptr) {
+    root.json().Fail("runtime",
+                     "a choice for another program, which zeroplan's own executor does not train; "
+                     "plan without a runtime");
+  }
   auto section = [&](const char* key) { return PlanSection(root.Node(key), key, plan.source); };
   plan.model = ReadModel(section("model"), plan.source);
   const int64_t seq_len = root.Int("seq_len", 1, plan.model.LongestSequence());

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -9,10 +10,10 @@
 #include "core/model/model_fields.h"
 #include "core/program/fingerprint.h"
 #include "planner/estimate/cause_seconds.h"
-#include "planner/plan/choice_json.h"
 #include "planner/plan/plan_fields.h"
 #include "planner/plan/plan_file.h"
 #include "planner/plan/program_record.h"
+#include "planner/report/choice_json.h"
 
 namespace zeroplan {
 namespace {
@@ -101,13 +102,16 @@ Json LostJson(const TimeEstimate& other, const TimeEstimate& best) {
           {"total", lost.total}};
 }
 
+// Each stage's best, or what comes closest. Of other runtimes the choice says all that is
+// predicted.
 Json StagesJson(const Plan& plan, const PlanReport& report) {
+  const bool programs = plan.runtime->has_programs();
   Json stages = Json::array();
   for (const StageBest& stage : report.stages) {
     if (!stage.can_run()) continue;
     Json json = {{"stage", stage.stage}, {"fits", stage.candidate.has_value()}};
     const Candidate shown = stage.candidate.value_or(CandidateOf(stage.estimate.setup));
-    json["choice"] = CandidateJson(shown);
+    json["choice"] = programs ? CandidateJson(shown) : RuntimeChoiceJson(stage.estimate);
     json["gpu_bytes"] = GpuBytesJson(stage.estimate.footprint);
     json["host_bytes"] = HostBytesJson(stage.estimate.footprint);
     if (stage.candidate) {
@@ -154,6 +158,53 @@ Json PlanJson(const Plan& plan, std::string_view deepspeed_config, uint64_t fing
           {"advice", plan.advice}};
 }
 
+// A whole number as one.
+Json NumberJson(double value) {
+  if (value == std::floor(value)) return static_cast<int64_t>(value);
+  return value;
+}
+
+// Of a runtime whose choices are no programs.
+Json RuntimePlanJson(const Plan& plan, const PlanReport& report) {
+  Json margins = Json::object();
+  for (const MarginOfError& margin : plan.runtime->Margins()) {
+    margins[margin.name] = NumberJson(margin.share);
+  }
+  Json predicted = {{"gpu_bytes", GpuBytesJson(plan.choice.footprint)},
+                    {"host_bytes", HostBytesJson(plan.choice.footprint)}};
+  predicted.update(StepFiguresJson(plan.choice));
+  Json json = {{"schema", "zeroplan.plan/1"},
+               {"zeroplan", kVersion},
+               {"runtime", plan.runtime->version()},
+               {"compiled", CompiledJson(plan.compile)},
+               {"model", ModelJson(plan.model)},
+               {"seq_len", plan.setup.batch.seq_len},
+               {"cluster", FieldsJson(plan.cluster)},
+               {"config", Json::parse(report.config)},
+               {"choice", RuntimeChoiceJson(plan.choice)},
+               {"predicted", std::move(predicted)},
+               {"margins", std::move(margins)},
+               {"search", SearchJson(plan)},
+               {"advice", plan.advice},
+               {"executor", nullptr}};
+  json["model"]["params"] = plan.model.ParamCount();
+  if (const std::optional<ExecutorBest>& executor = report.executor) {
+    json["executor"] = CandidateJson(CandidateOf(executor->setup));
+    json["executor"].update({{"step_seconds", executor->step_seconds},
+                             {"tokens_per_second", executor->tokens_per_second},
+                             {"gap", executor->gap}});
+  }
+  if (report.goal.tokens) {
+    const RunCost cost = CostOf(report.goal, plan.setup.batch, *plan.choice.time.total_seconds);
+    json["run"] = {{"tokens", *report.goal.tokens},
+                   {"steps", cost.steps},
+                   {"seconds", cost.seconds},
+                   {"gpu_hours", cost.gpu_hours},
+                   {"price", Nullable(cost.price)}};
+  }
+  return json;
+}
+
 // `more`: further keys.
 std::string WriteChecked(const Plan& plan, std::string_view deepspeed_config, const Json& more) {
   const Program program = Lower(plan.model, plan.setup, plan.lower);
@@ -183,12 +234,17 @@ std::string WritePlanReport(const Plan& plan, const PlanReport& report) {
   for (const AdviceLine& line : report.advice) {
     for (const Claim& claim : line.claims) claims.push_back(ClaimJson(line, claim));
   }
-  return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers),
-                      {{"gap", report.gap},
-                       {"stages", StagesJson(plan, report)},
-                       {"claims", std::move(claims)},
-                       {"assumed", report.assumed},
-                       {"notes", report.notes}});
+  const Json more = {{"gap", report.gap},
+                     {"stages", StagesJson(plan, report)},
+                     {"claims", std::move(claims)},
+                     {"assumed", report.assumed},
+                     {"notes", report.notes}};
+  if (plan.runtime->has_programs()) {
+    return WriteChecked(plan, WriteConfig(plan.setup, plan.model.layers), more);
+  }
+  Json json = RuntimePlanJson(plan, report);
+  json.update(more);
+  return json.dump(2) + '\n';
 }
 
 std::string WriteProgramRecord(const Program& program, const LowerOptions& lower) {

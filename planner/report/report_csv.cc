@@ -24,7 +24,10 @@ constexpr const char* kHeader =
     "step_seconds.compute,step_seconds.exposed_comm,step_seconds.exposed_offload,"
     "step_seconds.optimizer,step_seconds.total,tokens_per_second,mfu,"
     "training.tokens,training.steps,training.seconds,training.gpu_hours,training.price,"
-    "fits,why_not\n";
+    "fits,why_not";
+// Of other runtimes than zeroplan's own executor.
+constexpr const char* kRuntimeHeader =
+    ",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead";
 
 template <typename T>
 std::string OrEmpty(const std::optional<T>& value) {
@@ -53,7 +56,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
   add(footprint.gpu_total(), cluster.gpu_capacity_bytes, cluster.gpu_reserve_bytes);
   add(footprint.host.pinned, footprint.host.pageable, footprint.host.total(),
       OrEmpty(cluster.host_capacity_bytes), cluster.host_reserve_bytes, footprint.nvme_bytes,
-      choice.traffic.collective_bytes, choice.traffic.pcie_bytes());
+      choice.traffic ? fmt::format("{}", choice.traffic->collective_bytes) : "",
+      choice.traffic ? fmt::format("{}", choice.traffic->pcie_bytes()) : "");
   for (const auto& seconds :
        {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
         time.optimizer_seconds, time.total_seconds, time.tokens_per_second, time.mfu}) {
@@ -66,6 +70,11 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
     add("", "", "", "", "");
   }
   add(choice.fits, CsvCell(choice.why_not));
+  if (!estimate.runtime->has_programs()) {
+    add(CsvCell(estimate.runtime->version()), MemoryRoomName(choice.room),
+        footprint.torch ? fmt::format("{}", footprint.torch->ReservedBytes()) : "",
+        OrEmpty(time.host_overhead_seconds));
+  }
   return fmt::format("{}\n", fmt::join(cells, ","));
 }
 
@@ -73,6 +82,8 @@ std::string Row(const Estimate& estimate, const ChoiceEstimate& choice) {
 
 std::string ReportCsv(const Estimate& estimate) {
   std::string text = kHeader;
+  if (!estimate.runtime->has_programs()) text += kRuntimeHeader;
+  text += '\n';
   for (const ChoiceEstimate& choice : estimate.choices) text += Row(estimate, choice);
   return text;
 }

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config/setup_facts.h"
-#include "planner/plan/choice_json.h"
+#include "planner/report/choice_json.h"
 #include "planner/report/report.h"
 
 namespace zeroplan {
@@ -26,7 +26,35 @@ Json Training(const RunGoal& goal, const ChoiceEstimate& choice) {
           {"price", Nullable(cost.price)}};
 }
 
-Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal) {
+// What other runtimes than zeroplan's own executor say besides.
+void AddRuntimeFields(const ChoiceEstimate& choice, Json& json) {
+  const Footprint& footprint = choice.footprint;
+  const BatchSpec& batch = choice.setup.batch;
+  json["settings"]["overlap_comm"] = choice.settings.overlap;
+  json["step_parts"] = TorchStepJson(choice.time);
+  json["tokens_per_second_of_gpu"] = nullptr;
+  if (const auto& rate = choice.time.tokens_per_second) {
+    json["tokens_per_second_of_gpu"] = *rate / batch.world_size;
+  }
+  const bool empties = choice.fits && footprint.gpu_spare_bytes > 0;
+  json["room"] = MemoryRoomName(choice.room);
+  json["empties_cache"] = empties;
+  json["tight"] = choice.fits && !empties && choice.room != MemoryRoom::kAmple;
+  if (!footprint.torch) return;
+  const TorchFootprint& torch = *footprint.torch;
+  json["gpu_bytes"].update({{"phases", TorchPhasesJson(torch)},
+                            {"deciding_phase", TorchPhaseName(torch.DecidingPhase())},
+                            {"after_init", torch.after_init_bytes},
+                            {"reserved", torch.ReservedBytes()},
+                            {"context", torch.context_bytes}});
+  json["process_host_bytes"] = {{"pinned", torch.host.pinned_bytes},
+                                {"pageable", torch.host.pageable_bytes},
+                                {"base", torch.host_base_bytes},
+                                {"total", torch.HostBytes()}};
+}
+
+Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal& goal,
+            const Runtime& runtime) {
   const TrainSetup& setup = choice.setup;
   const ZeroConfig& zero = setup.zero;
   Json json = {
@@ -55,6 +83,7 @@ Json Choice(const ChoiceEstimate& choice, const Cluster& cluster, const RunGoal&
                     cluster.host_reserve_bytes)},
   };
   json.update(StepFiguresJson(choice));
+  if (!runtime.has_programs()) AddRuntimeFields(choice, json);
   json["training"] = Training(goal, choice);
   json["fits"] = choice.fits;
   json["why_not"] = choice.fits ? Json(nullptr) : Json(choice.why_not);
@@ -68,22 +97,26 @@ std::string ReportJson(const Estimate& estimate) {
   const Cluster& cluster = estimate.cluster;
   Json choices = Json::array();
   for (const ChoiceEstimate& choice : estimate.choices) {
-    choices.push_back(Choice(choice, cluster, estimate.goal));
+    choices.push_back(Choice(choice, cluster, estimate.goal, *estimate.runtime));
   }
-  const Json report = {{"schema", "zeroplan.estimate/1"},
-                       {"model",
-                        {{"name", model.name},
-                         {"params", model.ParamCount()},
-                         {"layers", model.layers},
-                         {"hidden", model.hidden},
-                         {"heads", model.heads},
-                         {"vocab", model.vocab},
-                         {"seq_len", estimate.seq_len}}},
-                       {"cluster",
-                        {{"hw", cluster.hardware},
-                         {"gpus", cluster.gpus},
-                         {"gpus_per_node", cluster.gpus_per_node}}},
-                       {"choices", std::move(choices)}};
+  Json report = {{"schema", "zeroplan.estimate/1"}};
+  if (!estimate.runtime->has_programs()) {
+    report["runtime"] = estimate.runtime->version();
+    report["compiled"] = CompiledJson(estimate.compile);
+  }
+  report.update(Json{{"model",
+                      {{"name", model.name},
+                       {"params", model.ParamCount()},
+                       {"layers", model.layers},
+                       {"hidden", model.hidden},
+                       {"heads", model.heads},
+                       {"vocab", model.vocab},
+                       {"seq_len", estimate.seq_len}}},
+                     {"cluster",
+                      {{"hw", cluster.hardware},
+                       {"gpus", cluster.gpus},
+                       {"gpus_per_node", cluster.gpus_per_node}}},
+                     {"choices", std::move(choices)}});
   return report.dump(2) + '\n';
 }
 

@@ -17,15 +17,22 @@
 namespace zeroplan {
 namespace {
 
+std::string Verdict(const ChoiceEstimate& choice) {
+  if (!choice.fits) return "  no";
+  if (choice.footprint.gpu_spare_bytes > 0) return "yes*";
+  return choice.room == MemoryRoom::kAmple ? " yes" : "tight";
+}
+
 // The row, its verdict in colour, and all of it faint if it does not fit.
-std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells, bool fits,
-                      const Paints& paints) {
+std::string MarkedRow(const ReportColumns& columns, std::vector<std::string> cells,
+                      const ChoiceEstimate& choice, const Paints& paints) {
   cells.emplace_back("");
   std::string line = columns.Row(cells);
   line.resize(line.size() - 4);
-  return fits ? fmt::format("{}{} yes{}\n", line, paints.green, paints.reset)
-              : fmt::format("{}{}{}{}  no{}\n", paints.dim, line, paints.reset, paints.red,
-                            paints.reset);
+  const std::string verdict = Verdict(choice);
+  return choice.fits ? fmt::format("{}{}{}{}\n", line, paints.green, verdict, paints.reset)
+                     : fmt::format("{}{}{}{}{}{}\n", paints.dim, line, paints.reset, paints.red,
+                                   verdict, paints.reset);
 }
 
 std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
@@ -60,14 +67,15 @@ std::string MemoryTable(const Estimate& estimate, const Paints& paints) {
          {footprint.gpu_total(), footprint.host.total(), footprint.nvme_bytes}) {
       cells.push_back(ByteCell(bytes, unit));
     }
-    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+    text += MarkedRow(columns, std::move(cells), choice, paints);
   }
   return text + LeftOutText(left_out, "csv");
 }
 
 bool UsesDisk(const Estimate& estimate) {
   return std::any_of(estimate.choices.begin(), estimate.choices.end(), [](const auto& choice) {
-    return choice.traffic.file_read_bytes > 0 || choice.traffic.file_write_bytes > 0;
+    return choice.traffic &&
+           (choice.traffic->file_read_bytes > 0 || choice.traffic->file_write_bytes > 0);
   });
 }
 
@@ -88,11 +96,13 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
   const bool disk = UsesDisk(estimate), times = TimesKnown(estimate);
   ReportColumns columns;
   AddChoiceColumns(columns);
-  columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
-  const size_t comm = columns.Add("comm", 5), pcie = columns.Add("pcie", 5);
+  const bool programs = estimate.runtime->has_programs();
   std::vector<size_t> expendable;
-  if (disk) {
-    expendable = {columns.Add("read", 5), columns.Add("write", 5)};
+  if (programs) {
+    columns.BeginGroup(fmt::format("{}{}", bytes.name, disk ? " a GPU and step" : "/step"));
+    const size_t comm = columns.Add("comm", 5), pcie = columns.Add("pcie", 5);
+    if (disk) expendable = {columns.Add("read", 5), columns.Add("write", 5)};
+    if (times) expendable.insert(expendable.end(), {pcie, comm});
   }
   if (times) {
     columns.BeginGroup(fmt::format("in {}", seconds.name));
@@ -101,37 +111,39 @@ std::string TimeTable(const Estimate& estimate, const Paints& paints) {
     columns.Add("comm", 6);
     columns.Add("offload", 7);
     columns.BeginGroup(fmt::format("in {}", seconds.name));
-    const size_t update = columns.Add("optim", 6);
+    // The update of a PyTorch process counts as compute, what it waits for Python for itself.
+    const size_t update = columns.Add(programs ? "optim" : "python", 6);
     columns.Add("step", 6);
     columns.BeginGroup("all GPUs");
     columns.Add("tok/s", 6);
     const size_t mfu = columns.Add("MFU%", 4);
-    expendable.insert(expendable.end(), {pcie, comm, update, mfu});
+    expendable.insert(expendable.end(), {update, mfu});
   }
   columns.BeginGroup("");
   columns.Add("fits", 4);
   const std::string left_out = columns.LeaveOut(expendable, PageColumns());
   std::string text = columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
-    const StepTraffic& traffic = choice.traffic;
     const TimeEstimate& time = choice.time;
     std::vector<std::string> cells = ChoiceCells(choice.setup);
-    cells.push_back(ByteCell(traffic.collective_bytes, bytes));
-    cells.push_back(ByteCell(traffic.pcie_bytes(), bytes));
-    if (disk) {
-      cells.push_back(ByteCell(traffic.file_read_bytes, bytes));
-      cells.push_back(ByteCell(traffic.file_write_bytes, bytes));
+    if (choice.traffic) {
+      cells.push_back(ByteCell(choice.traffic->collective_bytes, bytes));
+      cells.push_back(ByteCell(choice.traffic->pcie_bytes(), bytes));
+    }
+    if (choice.traffic && disk) {
+      cells.push_back(ByteCell(choice.traffic->file_read_bytes, bytes));
+      cells.push_back(ByteCell(choice.traffic->file_write_bytes, bytes));
     }
     if (times) {
       for (const auto& part :
            {time.compute_seconds, time.exposed_comm_seconds, time.exposed_offload_seconds,
-            time.optimizer_seconds, time.total_seconds}) {
+            programs ? time.optimizer_seconds : time.host_overhead_seconds, time.total_seconds}) {
         cells.push_back(SecondsCell(part, seconds));
       }
       cells.push_back(TokensCell(time.tokens_per_second));
       cells.push_back(time.mfu ? fmt::format("{:.1f}", 100 * *time.mfu) : "?");
     }
-    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+    text += MarkedRow(columns, std::move(cells), choice, paints);
   }
   return text + LeftOutText(left_out, "csv");
 }
@@ -156,19 +168,26 @@ std::string RunTable(const Estimate& estimate, const Paints& paints) {
            2) +
       columns.Header(paints);
   for (const ChoiceEstimate& choice : estimate.choices) {
+    if (!choice.time.total_seconds) continue;
     std::vector<std::string> cells = ChoiceCells(choice.setup);
     const RunCost cost = CostOf(goal, choice.setup.batch, *choice.time.total_seconds);
     cells.push_back(std::to_string(cost.steps));
     cells.push_back(NumberCell(cost.seconds / 3600));
     cells.push_back(NumberCell(cost.gpu_hours));
     if (cost.price) cells.push_back(NumberCell(*cost.price));
-    text += MarkedRow(columns, std::move(cells), choice.fits, paints);
+    text += MarkedRow(columns, std::move(cells), choice, paints);
   }
   return text;
 }
 
 std::string Headline(const Estimate& estimate, const Paints& paints) {
-  std::string text = Wrap(ModelLine(estimate.model, estimate.seq_len), 2);
+  const Runtime& runtime = *estimate.runtime;
+  std::string text = ModelLine(estimate.model, estimate.seq_len);
+  if (!runtime.has_programs()) {
+    text = fmt::format("{} under {}, {}; {}", estimate.model.name, runtime.version(),
+                       CompiledText(estimate.compile), text);
+  }
+  text = Wrap(text, 2);
   text.pop_back();
   text = fmt::format("{}{}{}\n", paints.bold, text, paints.reset);
   text += Wrap(ClusterLine(estimate.cluster), 2);
@@ -190,9 +209,74 @@ std::string Misfits(const Estimate& estimate) {
                  ? "\nWhy not (their times are what they would take if they did):\n"
                  : "\nWhy not:\n";
     }
-    text += Wrap(fmt::format("  {}: {}", SetupLabel(choice.setup), choice.why_not), 4);
+    text += Wrap(fmt::format("  {}: {}", estimate.runtime->Label(choice.setup), choice.why_not), 4);
   }
   return text;
+}
+
+// How what fits a PyTorch process fits, and how sure that is.
+std::string MarginNotes(const Estimate& estimate) {
+  bool empties = false, tight = false;
+  for (const ChoiceEstimate& choice : estimate.choices) {
+    if (!choice.fits) continue;
+    (choice.footprint.gpu_spare_bytes > 0 ? empties : tight) |= choice.room != MemoryRoom::kAmple;
+  }
+  std::string text;
+  if (empties) {
+    text += Wrap(
+        "* fits because PyTorch gives cached memory back and asks again, which costs time in every "
+        "step.",
+        2);
+  }
+  if (tight) {
+    text += Wrap(
+        "tight: it fits as predicted, but not with the margin of error of reserved memory.", 2);
+  }
+  if (const std::string margins = estimate.runtime->MarginText(); !margins.empty()) {
+    text += Wrap(margins, 2);
+  }
+  return text;
+}
+
+// Of one choice: what the tensors of a PyTorch process are for, by phase.
+std::string TorchPhaseTable(const TorchFootprint& torch) {
+  const auto gigabytes = [](uint64_t bytes) {
+    return fmt::format("{:.2f}", static_cast<double>(bytes) / 1e9);
+  };
+  ReportColumns columns;
+  columns.BeginGroup("");
+  columns.Add("GB at the peak of", 17, true);
+  for (size_t i = 0; i < kTorchClasses; ++i) {
+    const std::string_view name = TorchClassName(static_cast<TorchClass>(i));
+    columns.Add(name, std::max<size_t>(name.size(), 8));
+  }
+  columns.Add("reserved", 8);
+  std::string text = columns.Header(Paints(false));
+  for (size_t p = 0; p < kTorchPhases; ++p) {
+    const auto phase = static_cast<TorchPhase>(p);
+    std::vector<std::string> cells = {std::string(TorchPhaseName(phase))};
+    for (const uint64_t bytes : torch.peak(phase).class_bytes) cells.push_back(gigabytes(bytes));
+    cells.push_back(gigabytes(torch.peak(phase).reserved_bytes));
+    text += columns.Row(cells) + '\n';
+  }
+  return text +
+         Wrap(fmt::format("Of reserved memory the phase '{}' decides. Host: {} GB page-locked, "
+                          "{} pageable, {} Python and libraries, of one process.",
+                          TorchPhaseName(torch.DecidingPhase()), gigabytes(torch.host.pinned_bytes),
+                          gigabytes(torch.host.pageable_bytes), gigabytes(torch.host_base_bytes)),
+              2);
+}
+
+// The same of its step's time.
+std::string TorchStepText(const TimeEstimate& time) {
+  if (!time.total_seconds || !time.host_update_seconds) return "";
+  return Wrap(
+      fmt::format("Step, {:#.3g} s: compute {:.3f}, and waiting for communication {:.3f}, "
+                  "for copies {:.3f}, for the update on the host {:.3f}, for Python {:.3f}.",
+                  *time.total_seconds, *time.compute_seconds, *time.exposed_comm_seconds,
+                  *time.exposed_offload_seconds - *time.host_update_seconds,
+                  *time.host_update_seconds, *time.host_overhead_seconds),
+      2);
 }
 
 }  // namespace
@@ -204,10 +288,12 @@ std::string ReportTable(const Estimate& estimate, const TableStyle& style) {
   if (estimate.goal.tokens && TimesKnown(estimate)) text += '\n' + RunTable(estimate, paints);
   if (estimate.choices.size() == 1) {
     const ChoiceEstimate& choice = estimate.choices.front();
-    text += '\n' + PhasePeaks(choice);
+    text += choice.footprint.torch ? TorchPhaseTable(*choice.footprint.torch)
+                                   : '\n' + PhasePeaks(choice);
+    text += TorchStepText(choice.time);
     if (choice.time.by_stream) text += '\n' + StreamTimes(*choice.time.by_stream);
   }
-  text += Misfits(estimate) + '\n';
+  text += Misfits(estimate) + '\n' + MarginNotes(estimate);
   if (!style.assumed.empty()) {
     text += Wrap(fmt::format("Assumed: {}", fmt::join(style.assumed, ", ")), 2);
   }

@@ -1,6 +1,7 @@
 #include "planner/request/fields.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -9,6 +10,7 @@
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
 #include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 
@@ -48,13 +50,22 @@ void AddPackingField(FieldSink& sink, Request& fields) {
              fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
 }
 
+std::vector<std::string> RuntimeKeys() {
+  std::vector<std::string> keys;
+  for (const Runtime* runtime : Runtimes()) keys.emplace_back(runtime->key());
+  return keys;
+}
+
 void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose) {
   const char* group = "Runtime";
-  sink.Value({group, "@@runtime", "zeroplan|deepspeed|fsdp2",
+  static const std::string kType = fmt::format("{}", fmt::join(RuntimeKeys(), "|"));
+  sink.Value({group, "@@runtime", kType.c_str(),
               fmt::format("{}: zeroplan's own executor's (default), or another program's "
                           "(docs/runtimes.md)",
                           whose)},
-             fields.runtime, WordIn<RuntimeKind>({"zeroplan", "deepspeed", "fsdp2"}));
+             fields.runtime, [](const std::string& text, std::string_view name) {
+               return Runtimes()[static_cast<size_t>(ParseWord(text, name, RuntimeKeys()))];
+             });
   sink.Value({group, "@@compile", "layers|all",
               "Under torch.compile: layers, or the loss too (default nothing; with @@runtime "
               "deepspeed or fsdp2)"},
@@ -62,16 +73,6 @@ void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose)
 }
 
 }  // namespace
-
-bool RuntimeFields::IsOther() const {
-  const bool other = runtime && *runtime != RuntimeKind::kZeroplan;
-  if (compile && !other) {
-    ThrowUsage(
-        "@@compile: has no effect on zeroplan's own executor; add @@runtime deepspeed or "
-        "leave it out");
-  }
-  return other;
-}
 
 void ReadFields(const std::deque<AddedField>& fields) {
   for (const AddedField& decided : fields) {

@@ -87,21 +87,22 @@ class Finder {
     steps_.set(request, at);
     Assumptions unused;
     const ResolvedPlan resolved(request, unused);
-    Searcher searcher(resolved.inputs());
-    const SearchResult result = searcher.Run();
+    const std::unique_ptr<ChoiceSearch> searcher = MakeSearch(resolved.inputs());
+    const SearchResult result = searcher->Run();
     const ChoiceEstimate* closest = nullptr;
     double least = std::numeric_limits<double>::infinity();
     for (const StageBest& stage : result.stages) {
       if (!stage.can_run() || stage.estimate.fits) continue;
       const Candidate candidate = CandidateOf(stage.estimate.setup);
       const double excess = Excess(stage.estimate.footprint.totals(),
-                                   CapacityOf(searcher.ClusterOf(candidate).cluster));
+                                   CapacityOf(searcher->ClusterOf(candidate).cluster));
       if (excess >= least) continue;
       least = excess;
       closest = &stage.estimate;
     }
     if (closest == nullptr) return "nothing fits";
-    return fmt::format("closest is {}, {}", SetupLabel(closest->setup), closest->why_not);
+    return fmt::format("closest is {}, {}", request.common.runtime.of().Label(closest->setup),
+                       closest->why_not);
   }
 
  private:
@@ -143,7 +144,7 @@ class Finder {
     if (progress_) progress_(fmt::format("{} {}", steps_.field, steps_.text(at)));
     Question least_memory;
     least_memory.objective = Objective::kHeadroom;
-    const Answer answer = Searcher(resolved.inputs()).Best(least_memory);
+    const Answer answer = MakeSearch(resolved.inputs())->Best(least_memory);
     known->second = answer.found.has_value();
     if (answer.gave_up) gave_up_ = at;
     return known->second;

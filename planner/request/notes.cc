@@ -177,4 +177,10 @@ void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions) 
       "@@communication_dtype fp32 sums over GPUs in fp32.");
 }
 
+void DropOwnNotes(const Request& request, Assumptions& assumptions) {
+  std::erase_if(assumptions.notes, [&](const std::string& note) {
+    return !request.config.empty() && note.starts_with(request.config);
+  });
+}
+
 }  // namespace zeroplan

@@ -41,4 +41,8 @@ void ApplyPacking(const Request& request, LowerOptions& lower, Assumptions& assu
 // Adds a note where sums in fp32 that a setup asks for change nothing.
 void NoteIdleSums(std::span<const TrainSetup> setups, Assumptions& assumptions);
 
+// Drops what a config's reader said of zeroplan's own executor, which says nothing of another
+// program.
+void DropOwnNotes(const Request& request, Assumptions& assumptions);
+
 }  // namespace zeroplan

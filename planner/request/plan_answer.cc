@@ -12,6 +12,7 @@
 #include "core/base/json_source.h"
 #include "core/base/units.h"
 #include "core/config/deepspeed_writer.h"
+#include "core/config/kept_keys.h"
 #include "core/program/step_order.h"
 #include "planner/advice/smallest_change.h"
 #include "planner/estimate/choices.h"
@@ -128,6 +129,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
 }
 
 [[noreturn]] void ThrowNothingFits(ResolvedPlan& request, const SearchResult& result) {
+  const Runtime& runtime = *request.inputs().runtime;
   std::string closest;
   for (const StageBest& stage : result.stages) {
     if (!stage.can_run()) continue;
@@ -136,7 +138,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
             ? fmt::format("takes {} a GPU, and what DeepSpeed takes beyond that does not fit",
                           FormatBytes(stage.estimate.footprint.gpu_total()))
             : stage.estimate.why_not;
-    closest += fmt::format("\n  {}, micro-batch {}: {}", SetupLabel(stage.estimate.setup),
+    closest += fmt::format("\n  {}, micro-batch {}: {}", runtime.Label(stage.estimate.setup),
                            stage.estimate.setup.batch.micro_batch, why);
   }
   const std::optional<Change> change = SmallestChange(
@@ -155,7 +157,7 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
   }
   if (change) {
     fix = fmt::format("smallest change that fits: {} ({}; {} a GPU, {:.0f} tokens/s)",
-                      Proposal(request, *change), SetupLabel(change->estimate.setup),
+                      Proposal(request, *change), runtime.Label(change->estimate.setup),
                       FormatBytes(change->estimate.footprint.gpu_total()),
                       change->found.tokens_per_second);
     if (change->estimate.footprint.nvme_bytes > 0) {
@@ -163,7 +165,10 @@ std::string Proposal(const ResolvedPlan& request, const Change& change) {
                          FormatBytes(change->estimate.footprint.nvme_bytes));
     }
   }
-  throw Error(ExitCode::kNothingFits, fmt::format("nothing fits. {}{}", fix, closest));
+  throw Error(
+      ExitCode::kNothingFits,
+      fmt::format("nothing fits{}. {}{}",
+                  runtime.has_programs() ? "" : fmt::format(" {}", runtime.name()), fix, closest));
 }
 
 // What --async-save makes of the answer, in a sentence. For auto the copy is taken into the plan if
@@ -193,7 +198,8 @@ std::string SettleAsyncSave(AsyncSave asked, const SearchCluster& at, Plan& plan
 
 }  // namespace
 
-PlanAnswer FindAnswer(ResolvedPlan& request, Searcher& searcher, const AnswerListener& listener) {
+PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
+                      const AnswerListener& listener) {
   for (bool again = false;; again = true) {
     SearchResult result = searcher.Run();
     if (!result.best) ThrowNothingFits(request, result);
@@ -203,19 +209,37 @@ PlanAnswer FindAnswer(ResolvedPlan& request, Searcher& searcher, const AnswerLis
         Advise(searcher, result, request.hardware(), listener.advice, request.asked().quick);
     if (advice.outdated) continue;
     for (const AdviceLine& line : advice.lines) answer.plan.advice.push_back(line.text);
-    answer.report = {result.gap, std::move(result.stages), std::move(advice.lines), {}, {}};
+    answer.report.gap = result.gap;
+    answer.report.stages = std::move(result.stages);
+    answer.report.advice = std::move(advice.lines);
+    answer.report.goal = ResolveGoal(request.asked().common.goal, answer.plan.setup.batch.seq_len);
+    if (!answer.plan.runtime->has_programs()) answer.report.config = RuntimeConfig(answer.plan);
     return answer;
   }
 }
 
-void FinishAnswer(const ResolvedPlan& request, const Searcher& searcher, Assumptions& assumptions,
-                  PlanAnswer& answer) {
+std::string RuntimeConfig(const Plan& plan) {
+  return NameRuntime(plan.runtime->ConfigJson(plan.setup, plan.model.layers),
+                     plan.runtime->version(), CompileName(plan.compile));
+}
+
+void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
+                  Assumptions& assumptions, PlanAnswer& answer) {
   Plan& plan = answer.plan;
   const SearchCluster& at = searcher.ClusterOf(CandidateOf(plan.setup));
-  NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
-                assumptions);
+  const bool programs = plan.runtime->has_programs();
+  if (programs) {
+    NoteAttention(plan.model, plan.setup, plan.lower, request.hardware(), plan.setup.deterministic,
+                  assumptions);
+  }
   NoteGuesses(request.hardware(), at.cluster, std::span(&plan.setup, 1), assumptions);
-  NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  if (programs) NoteIdleSums(std::span(&plan.setup, 1), assumptions);
+  for (std::string& note : plan.runtime->Notes(plan.choice, plan.compile)) {
+    assumptions.notes.push_back(std::move(note));
+  }
+  if (std::string space = plan.runtime->SpaceText(); !space.empty()) {
+    assumptions.notes.push_back(std::move(space));
+  }
   if (const auto asked = request.asked().common.async_save.value_or(AsyncSave::kOff);
       asked != AsyncSave::kOff) {
     assumptions.notes.push_back(SettleAsyncSave(asked, at, plan));

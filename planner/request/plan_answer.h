@@ -26,12 +26,16 @@ struct PlanAnswer {
 
 // `searcher`: of the request's inputs. Throws Error(kNothingFits) that names the smallest change
 // that fits, where one is found.
-PlanAnswer FindAnswer(ResolvedPlan& request, Searcher& searcher, const AnswerListener& listener);
+PlanAnswer FindAnswer(ResolvedPlan& request, ChoiceSearch& searcher,
+                      const AnswerListener& listener);
 
 // Adds the notes that the choice calls for to `assumptions`, makes of `async_save` what the
 // answer's hosts allow, and copies the assumptions to the report.
-void FinishAnswer(const ResolvedPlan& request, const Searcher& searcher, Assumptions& assumptions,
-                  PlanAnswer& answer);
+void FinishAnswer(const ResolvedPlan& request, const ChoiceSearch& searcher,
+                  Assumptions& assumptions, PlanAnswer& answer);
+
+// The config of an answer for another runtime than zeroplan's own executor, as JSON with its name.
+std::string RuntimeConfig(const Plan& plan);
 
 // Where to swap is no part of a choice, but a file that leaves it out cannot be run: sets
 // kSwapFolder where a setup with disks names none. Returns a sentence that says so, or "".

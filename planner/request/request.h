@@ -13,6 +13,7 @@
 #include "core/config/zero_config.h"
 #include "hwprofiles/profile.h"
 #include "planner/formats/config_format.h"
+#include "planner/runtime.h"
 #include "planner/search/search.h"
 
 namespace zeroplan {
@@ -69,17 +70,15 @@ struct ChoiceFields {
 // Whether saves are written beside the steps, from a copy of the states in host memory.
 enum class AsyncSave : uint8_t { kOn, kOff, kIfItFits };
 
-enum class RuntimeKind : uint8_t { kZeroplan, kDeepSpeed, kFsdp2 };
 enum class CompileKind : uint8_t { kLayers, kAll };
 
 // Whose memory and time: the program that trains.
 struct RuntimeFields {
-  Given<RuntimeKind> runtime;
+  Given<const Runtime*> runtime;  // unset: zeroplan's own executor
   Given<CompileKind> compile;
 
-  // Whether another program is asked about. Throws Error(kUsage) where a field of such a program
-  // is given without it.
-  bool IsOther() const;
+  const Runtime& of() const { return *runtime.value_or(&OwnExecutor()); }
+  TorchCompile torch_compile() const { return {compile.has_value(), compile == CompileKind::kAll}; }
 };
 
 // What estimate, plan and train are asked alike.
@@ -105,8 +104,8 @@ struct PlanRequest {
   Given<Objective> objective;
   bool quick = false;    // the answer alone, not what would change it
   Given<double> effort;  // times the search's budgets
-  // Whether DeepSpeed must be able to do what is chosen, and in which file.
-  bool for_deepspeed = false;
+  // Whether a config is wanted, which then must be able to say what is chosen.
+  bool for_config = false;
   Given<ConfigFormat> config_for;
 
   // Without config_for DeepSpeed's own.

@@ -416,4 +416,26 @@ ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hard
   return context;
 }
 
+void RefuseForRuntime(const Request& request) {
+  AskedOfRuntime asked;
+  asked.deterministic = request.deterministic;
+  asked.async_save = request.async_save.has_value();
+  asked.documents = request.packing == Packing::kDocuments;
+  asked.compile = request.runtime.compile.has_value();
+  asked.config = request.config;
+  if (const Given<Dtype>& dtype = request.batch.grad_accum_dtype) {
+    asked.grad_accum_dtype = dtype.text;
+  }
+  request.runtime.of().Refuse(asked);
+}
+
+void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
+                            const HardwareProfile& hardware) {
+  if (runtime.has_programs() || GpuLowerOptions(model, dtype, hardware.gpu).flash_attention) return;
+  ThrowUsage(
+      "@@runtime {}: {} has no fused attention for {}'s heads of {} in {}, and the memory of "
+      "PyTorch without it is not modelled",
+      runtime.key(), hardware.gpu.name, model.name, model.HeadSize(), DtypeName(dtype));
+}
+
 }  // namespace zeroplan

@@ -70,6 +70,12 @@ std::vector<TrainSetup> ResolveSetups(const Request& request, const ModelSpec& m
 TrainSetup ResolveConfig(const Request& request, const ModelSpec& model,
                          const HardwareProfile& hardware, int gpus, Assumptions& assumptions);
 
+// Throws Error(kUsage) naming the field that the runtime asked for does not have.
+void RefuseForRuntime(const Request& request);
+// Throws Error(kUsage) for models whose attention PyTorch has no fused kernel for.
+void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
+                            const HardwareProfile& hardware);
+
 // What a request says to the reader of a DeepSpeed config: all but the model's layers and whether
 // the reader is strict. Throws as InSequences.
 ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,

@@ -14,6 +14,7 @@
 #include "planner/plan/deepspeed_headroom.h"
 #include "planner/request/notes.h"
 #include "planner/request/parse.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 
@@ -33,6 +34,12 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
     : asked_(request),
       request_(request.common),
       hardware_(ResolveHardware(request_.hardware, assumptions, MeasureHost::kYes)) {
+  const Runtime& runtime = request_.runtime.of();
+  RefuseForRuntime(request_);
+  inputs_.runtime = &runtime;
+  inputs_.compile = request_.runtime.torch_compile();
+  inputs_.hardware = &hardware_;
+  inputs_.for_torchtitan = request.config_for == ConfigFormat::kTorchtitan;
   inputs_.objective = request.objective.value_or(Objective::kThroughput);
   inputs_.model = ResolveModel(request_.model, request_.batch.seq_len, assumptions);
   cluster_ = ResolveCluster(request_, hardware_, assumptions);
@@ -46,13 +53,18 @@ ResolvedPlan::ResolvedPlan(const PlanRequest& request, Assumptions& assumptions)
   inputs_.lower = GpuLowerOptions(inputs_.model, inputs_.base.precision.dtype, hardware_.gpu);
   inputs_.lower.async_save = request_.async_save == AsyncSave::kOn;
   ApplyPacking(request_, inputs_.lower, assumptions);
-  if (request.for_deepspeed) ForDeepSpeed(request.format());
   for (int gpus : inputs_.space.gpus) inputs_.clusters.push_back(ClusterOf(gpus));
+  if (!runtime.has_programs()) {
+    DropOwnNotes(request_, assumptions);
+    if (!request_.config.empty()) inputs_.given_zero = inputs_.base.zero;
+  }
+  if (request.for_config) ForConfig(request.format());
+  RefuseUnfusedAttention(runtime, inputs_.model, inputs_.base.precision.dtype, hardware_);
 }
 
 void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
   const auto why_not = [&](const Candidate& group) {
-    return FormatCannot(format, OtherRuntime::kDeepSpeed, SetupOf(group, inputs_.base));
+    return DeepSpeedRuntime().FormatCannot(format, SetupOf(group, inputs_.base));
   };
   const std::vector<Candidate> groups = Groups(inputs_.space);
   const auto can = [&](const Candidate& group) { return why_not(group).empty(); };
@@ -84,11 +96,37 @@ void ResolvedPlan::CheckDeepSpeedCan(ConfigFormat format) const {
   }
 }
 
-void ResolvedPlan::ForDeepSpeed(ConfigFormat format) {
-  CheckDeepSpeedCan(format);
-  inputs_.excluded = [format](const TrainSetup& s) {
-    return !FormatCannot(format, OtherRuntime::kDeepSpeed, s).empty();
+void ResolvedPlan::CheckRuntimeCan(ConfigFormat format) const {
+  const Runtime& runtime = *inputs_.runtime;
+  const SearchSpace& space = inputs_.space;
+  if (BatchPairs(space, space.gpus.front()).empty()) return;
+  SearchSpace first = space;
+  first.gpus = {space.gpus.front()};
+  const std::vector<TrainSetup> setups = runtime.Choices(inputs_, first);
+  std::string fewest = runtime.FormatCannot(format, setups.front());
+  for (const TrainSetup& setup : setups) {
+    std::string cannot = runtime.FormatCannot(format, setup);
+    if (cannot.empty()) return;
+    // Some are refused for more than one reason; the fewest are what all have in common.
+    if (cannot.size() < fewest.size()) fewest = std::move(cannot);
+  }
+  // One that the runtime itself cannot do either is the runtime's to refuse.
+  if (setups.size() == 1) {
+    runtime.Judge({inputs_.model, inputs_.lower, inputs_.compile, &hardware_})
+        ->Estimate(setups.front(), inputs_.clusters.front().cluster);
+  }
+  ThrowUsage("@@for: {} with {} cannot do what is asked for: {}; allow another choice",
+             ConfigFormatName(format), runtime.name(), fewest);
+}
+
+void ResolvedPlan::ForConfig(ConfigFormat format) {
+  const Runtime& runtime = *inputs_.runtime;
+  if (runtime.reads_deepspeed_config()) CheckDeepSpeedCan(format);
+  if (!runtime.has_programs()) CheckRuntimeCan(format);
+  inputs_.excluded = [format, &runtime](const TrainSetup& s) {
+    return !runtime.FormatCannot(format, s).empty();
   };
+  if (!runtime.has_programs()) return;
   inputs_.extra_memory = [model = inputs_.model](const TrainSetup& s) {
     return DeepSpeedExtraMemory(model, s);
   };
@@ -276,12 +314,32 @@ void NoteDisk(const EstimateInputs& inputs, const Request& request, const Hardwa
   }
 }
 
+// What predictions of another runtime than zeroplan's own executor take for granted.
+void NoteRuntime(const Request& request, const EstimateInputs& inputs, Assumptions& assumptions) {
+  DropOwnNotes(request, assumptions);
+  if (request.config.empty() && inputs.runtime->reads_deepspeed_config()) {
+    assumptions.notes.push_back(
+        fmt::format("Buckets, overlap_comm and all else that has a key are {}'s defaults; @@config "
+                    "takes yours.",
+                    inputs.runtime->name()));
+  }
+  const std::string lacks = inputs.runtime->TimeLacks(*inputs.hardware, inputs.cluster.shape());
+  if (lacks.empty()) return;
+  assumptions.notes.push_back(
+      fmt::format("Profile {} lacks {}: step times are left out.", inputs.hardware->name, lacks));
+}
+
 }  // namespace
 
 ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumptions)
     : hardware_(ResolveHardware(request.hardware, assumptions, MeasureHost::kYes)) {
   const HardwareProfile& hardware = hardware_;
   EstimateInputs& inputs = inputs_;
+  const Runtime& runtime = request.runtime.of();
+  RefuseForRuntime(request);
+  inputs.runtime = &runtime;
+  inputs.compile = request.runtime.torch_compile();
+  inputs.hardware = &hardware_;
   inputs.model = ResolveModel(request.model, request.batch.seq_len, assumptions);
   inputs.cluster = ResolveCluster(request, hardware, assumptions);
   costs_.emplace(hardware, ClusterShape{inputs.cluster.gpus, inputs.cluster.gpus_per_node});
@@ -289,10 +347,11 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
   const int gpus = inputs.cluster.gpus;
   if (request.config.empty()) {
     inputs.setups = ResolveSetups(request, inputs.model, hardware, gpus, DefaultDtype(hardware),
-                                  ChoiceSpace{}, assumptions);
+                                  runtime.EstimateSpace(), assumptions);
   } else {
     inputs.setups = {ResolveConfig(request, inputs.model, hardware, gpus, assumptions)};
   }
+  inputs.setups = runtime.Completed(std::move(inputs.setups), !request.config.empty());
   const TrainSetup& setup = inputs.setups.front();
   inputs.lower = GpuLowerOptions(inputs.model, setup.precision.dtype, hardware.gpu);
   if (request.async_save == AsyncSave::kOn) {
@@ -302,9 +361,14 @@ ResolvedEstimate::ResolvedEstimate(const Request& request, Assumptions& assumpti
         "(@@async_save on).");
   }
   ApplyPacking(request, inputs.lower, assumptions);
-  NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
-  NoteDisk(inputs, request, hardware, assumptions);
-  NoteIdleSums(inputs.setups, assumptions);
+  if (runtime.has_programs()) {
+    NoteAttention(inputs.model, setup, inputs.lower, hardware, setup.deterministic, assumptions);
+    NoteDisk(inputs, request, hardware, assumptions);
+    NoteIdleSums(inputs.setups, assumptions);
+  } else {
+    RefuseUnfusedAttention(runtime, inputs.model, setup.precision.dtype, hardware);
+    NoteRuntime(request, inputs, assumptions);
+  }
   inputs.goal = ResolveGoal(request.goal, inputs.setups.front().batch.seq_len);
   NoteGuesses(hardware, inputs.cluster, inputs.setups, assumptions);
 }

@@ -19,7 +19,7 @@ inline constexpr const char* kSwapFolder = "/local_nvme";
 class ResolvedPlan {
  public:
   // Throws Error(kUsage) naming the field or the config's line; so too where `request` is for
-  // DeepSpeed and that can do none of the choices.
+  // a config that can say none of the choices.
   ResolvedPlan(const PlanRequest& request, Assumptions& assumptions);
 
   const PlanRequest& asked() const { return asked_; }
@@ -28,8 +28,6 @@ class ResolvedPlan {
   const SearchSpace& full() const { return full_; }
   const HardwareProfile& hardware() const { return hardware_; }
   SearchCluster ClusterOf(int gpus);
-  // Throws Error(kUsage) where DeepSpeed can do none of the choices, for a config of `format`.
-  void CheckDeepSpeedCan(ConfigFormat format) const;
 
  private:
   void FromFields(Assumptions& assumptions);
@@ -40,7 +38,10 @@ class ResolvedPlan {
   void LeaveOutDisks(Assumptions& assumptions);
   void PinOptimizer();
   void PinRecompute();
-  void ForDeepSpeed(ConfigFormat format);
+  // Leaves out what no config of `format` says. Throws Error(kUsage) where nothing is left.
+  void ForConfig(ConfigFormat format);
+  void CheckDeepSpeedCan(ConfigFormat format) const;
+  void CheckRuntimeCan(ConfigFormat format) const;
 
   const PlanRequest asked_;
   Request request_;  // its batch in sequences

@@ -1,10 +1,21 @@
 #include "planner/runtimes/deepspeed.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/json_source.h"
+#include "core/config/deepspeed_writer.h"
 #include "core/config/reader_state.h"
+#include "planner/estimate/choices.h"
+#include "planner/formats/config_format.h"
 #include "planner/runtimes/deepspeed_engine.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {
@@ -18,44 +29,251 @@ void Refuse(const DeepSpeedRun& run) {
   const ZeroConfig& zero = setup.zero;
   if (setup.precision.dtype == Dtype::kF32) {
     ThrowUsage(
-        "--runtime deepspeed: its memory is modelled for bf16 and fp16, not fp32; give "
-        "--dtype bf16 or fp16");
+        "@@runtime deepspeed: its memory is modelled for bf16 and fp16, not fp32; give "
+        "@@dtype bf16 or fp16");
   }
   if (setup.precision.grad_accum_dtype != setup.precision.dtype) {
     ThrowUsage(
-        "--runtime deepspeed: data_types.grad_accum_dtype fp32 is not modelled; leave it out");
+        "@@runtime deepspeed: data_types.grad_accum_dtype fp32 is not modelled; leave it out");
   }
   if (setup.precision.fp32_reduction) {
-    ThrowUsage("--runtime deepspeed: communication_data_type fp32 is not modelled; leave it out");
+    ThrowUsage("@@runtime deepspeed: communication_data_type fp32 is not modelled; leave it out");
   }
   if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
       zero.offload_param.device == OffloadDevice::kNvme) {
     ThrowUsage(
-        "--runtime deepspeed: states or parameters on NVMe are not modelled yet; offload to "
+        "@@runtime deepspeed: states or parameters on NVMe are not modelled yet; offload to "
         "cpu or none");
   }
   if (zero.stage < 3 && zero.offload_optimizer.ratio < 1) {
     ThrowUsage(
-        "--runtime deepspeed: DeepSpeed offloads a part of the optimizer (ratio {}) at stage "
+        "@@runtime deepspeed: DeepSpeed offloads a part of the optimizer (ratio {}) at stage "
         "3 alone; use stage 3 or ratio 1",
         zero.offload_optimizer.ratio);
   }
   if (!zero.reduce_scatter && zero.stage > 0) {
-    ThrowUsage("--runtime deepspeed: reduce_scatter false is not modelled; leave it at true");
+    ThrowUsage("@@runtime deepspeed: reduce_scatter false is not modelled; leave it at true");
   }
   if (!zero.contiguous_gradients && zero.stage > 0) {
-    ThrowUsage("--runtime deepspeed: contiguous_gradients false is not modelled; leave it at true");
+    ThrowUsage("@@runtime deepspeed: contiguous_gradients false is not modelled; leave it at true");
   }
   if (setup.recompute.kind == RecomputeKind::kSelective || setup.recompute.every > 1) {
     ThrowUsage(
-        "--runtime deepspeed: recompute is modelled for none and for every layer "
-        "(torch.utils.checkpoint); give --checkpointing none or full, --checkpoint-every 1");
+        "@@runtime deepspeed: recompute is modelled for none and for every layer "
+        "(torch.utils.checkpoint); give @@checkpointing none or full, @@checkpoint_every 1");
   }
 }
 
+struct UnknownKey {
+  std::string_view section, key;  // section empty: the top level
+  std::string_view plain;         // a value that is as modelled
+};
+
+// Keys that change DeepSpeed's memory, that zeroplan's reader accepts as having no effect on
+// zeroplan, and that the model does not know: only their default is let through.
+constexpr UnknownKey kUnknownKeys[] = {
+    {"zero_optimization", "round_robin_gradients", "false"},
+    {"zero_optimization", "use_multi_rank_bucket_allreduce", "true"},
+    {"zero_optimization", "allgather_sequential", "false"},
+    {"zero_optimization", "stage3_allgather_sequential", "false"},
+    {"zero_optimization", "use_all_reduce_for_fetch_params", "false"},
+    {"zero_optimization", "stage3_use_all_reduce_for_fetch_params", "false"},
+    {"zero_optimization", "module_granularity_threshold", "0"},
+    {"zero_optimization", "stage3_module_granularity_threshold", "0"},
+    {"zero_optimization", "leaf_module", "null"},
+    {"zero_optimization", "memory_efficient_linear", "true"},
+    {"zero_optimization", "override_module_apply", "true"},
+    {"bf16", "bf16_master_weights_and_grads", "false"},
+    {"bf16", "bf16_optimizer_states", "false"},
+    {"bf16", "check_grad_overflow", "true"},
+    {"fp16", "fp16_master_weights_and_grads", "false"},
+    {"fp16", "auto_cast", "false"},
+    {"activation_checkpointing", "partition_activations", "false"},
+    {"activation_checkpointing", "contiguous_memory_optimization", "false"},
+    {"", "compile", "null"},
+};
+
+// Keys of a config that change DeepSpeed's memory in ways that are not modelled.
+void RefuseUnknownKeys(const std::string& file) {
+  const JsonNode root = ParseJsonText(ReadTextFile(file), file);
+  for (const UnknownKey& unknown : kUnknownKeys) {
+    const JsonNode* section = unknown.section.empty() ? &root : root.Find(unknown.section);
+    const JsonNode* value = section == nullptr ? nullptr : section->Find(unknown.key);
+    if (value == nullptr || value->is_null()) continue;
+    if (value->Quote() == unknown.plain || value->Quote() == "\"auto\"") continue;
+    ThrowUsage(
+        "{}:{}: {}{}{}: {} changes DeepSpeed's memory in a way that {} does not model; use {} or "
+        "leave it out",
+        file, value->line, unknown.section, unknown.section.empty() ? "" : ".", unknown.key,
+        value->Quote(), "@@runtime deepspeed", unknown.plain);
+  }
+}
+
+// Of what is written for DeepSpeed, beyond DeepSpeed's own limits.
+std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
+  const bool trainer = format == ConfigFormat::kHfTrainer;
+  // The Trainer and accelerate fill in the run's length.
+  int64_t& total = setup.optimizer.schedule.total_steps;
+  if (format != ConfigFormat::kDeepSpeed && total == 0) total = 1;
+  Reasons reasons;
+  const std::string cannot = DeepSpeedCannot(setup);
+  reasons.Add(!cannot.empty(), cannot);
+  // gradient_checkpointing of transformers' models is layer by layer.
+  reasons.Add(trainer && setup.recompute.every > 1,
+              fmt::format("recompute of {} layers at a time", setup.recompute.every));
+  return reasons.Take();
+}
+
+// Searched beside the space, the preferred value first. A smaller bucket is tried where a larger
+// one's reserved memory does not fit with its margin.
+constexpr uint64_t kReduceBuckets[] = {500'000'000, 200'000'000, 100'000'000, 50'000'000};
+// Its time at stage 3 is that of Python code around every module, known less well than kernels' is;
+// with recompute a slow host took 1.45 times the prediction (docs/runtimes.md).
+constexpr double kStage3Margin = 0.03, kStage3RecomputeMargin = 0.15;
+
+// DeepSpeed offloads whole sub-groups, so a share wants many.
+uint64_t SubGroupFor(const ModelSpec& model, int gpus, uint64_t otherwise) {
+  const uint64_t partition = model.ParamCount() / static_cast<uint64_t>(gpus);
+  return std::min(otherwise, std::max<uint64_t>(1'000'000, partition / 20));
+}
+
+std::string Elements(uint64_t elements) {
+  std::string text = fmt::format("{:.3g}", static_cast<double>(elements));
+  const size_t at = text.find("e+0");
+  return at == std::string::npos ? text : text.replace(at, 3, "e");
+}
+
+class DeepSpeed : public TorchBased {
+ public:
+  std::string_view key() const override { return "deepspeed"; }
+  std::string_view name() const override { return "DeepSpeed"; }
+  std::string_view version() const override { return "deepspeed 0.19.6"; }
+  // Keys that are not DeepSpeed's default, or that it has no default for.
+  std::string SettingsText(const TrainSetup& setup) const override {
+    const ZeroConfig& zero = setup.zero;
+    if (zero.stage == 0) return "";
+    std::string text;
+    if (zero.reduce_bucket_elements != ReaderZeroDefaults(zero.stage).reduce_bucket_elements) {
+      text += fmt::format(", reduce_bucket_size {}", Elements(zero.reduce_bucket_elements));
+    }
+    if (!zero.overlap_comm) text += ", no overlap_comm";
+    return text;
+  }
+
+  void Refuse(const AskedOfRuntime& asked) const override {
+    TorchBased::Refuse(asked);
+    if (!asked.config.empty()) RefuseUnknownKeys(asked.config);
+  }
+  ChoiceSpace EstimateSpace() const override {
+    ChoiceSpace space;
+    space.offload_optimizer = space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+    return space;
+  }
+  // What has a key is DeepSpeed's default.
+  std::vector<TrainSetup> Completed(std::vector<TrainSetup> setups, bool given) const override {
+    if (given) return setups;
+    for (TrainSetup& setup : setups) {
+      ZeroConfig zero = ReaderZeroDefaults(setup.zero.stage);
+      zero.offload_optimizer = setup.zero.offload_optimizer;
+      zero.offload_param = setup.zero.offload_param;
+      setup.zero = zero;
+    }
+    return setups;
+  }
+
+  TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const override {
+    return DeepSpeedFootprint(
+        {play.model, play.setup, play.compile.layers, play.compile.loss, play.limit_bytes}, timer);
+  }
+  const RuntimeMargins& margins() const override { return kDeepSpeedMargins; }
+  // Stage 0 on one GPU neither communicates nor gathers.
+  std::optional<TrainSetup> Least(const TrainSetup& setup) const override {
+    TrainSetup least = setup;
+    least.zero = ReaderZeroDefaults(0);
+    return least;
+  }
+  std::string SpaceText() const override {
+    return "Of DeepSpeed's keys stage, offload (shares of the optimizer at stage 3, by fifths) and "
+           "batch were searched, reduce_bucket_size 5e8, 2e8, 1e8 and 5e7 (a smaller one where "
+           "memory is short), overlap_comm true, and recompute of none or every layer; what "
+           "@@config says stays, and other keys are as they are by default.";
+  }
+
+  bool reads_deepspeed_config() const override { return true; }
+  std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const override {
+    return DeepSpeedFormatCannot(format, setup);
+  }
+  std::string NoFormat(ConfigFormat format, const std::string& /*file*/) const override {
+    if (format != ConfigFormat::kTorchtitan) return "";
+    return "@@for: torchtitan trains with FSDP2, not with DeepSpeed; use @@runtime fsdp2";
+  }
+  std::string ConfigJson(const TrainSetup& setup, int64_t layers) const override {
+    return WriteDeepSpeedConfig(setup, layers);
+  }
+
+ protected:
+  bool CanDo(int stage, const OffloadPlace& offloads) const override {
+    return offloads.optimizer.ratio >= 1 || stage == 3;
+  }
+  bool CanRecompute(const SearchInputs& /*inputs*/,
+                    const RecomputeConfig& recompute) const override {
+    return recompute == kNoRecompute || recompute == FullRecompute();
+  }
+  TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
+                      const OffloadPlace& offloads) const override {
+    TrainSetup setup = inputs.base;
+    setup.batch.world_size = gpus;
+    setup.zero = inputs.given_zero.value_or(ReaderZeroDefaults(stage));
+    setup.zero.stage = stage;
+    FillReaderSizes(setup.zero);
+    setup.zero.offload_optimizer.device = offloads.optimizer.device;
+    setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
+    setup.zero.offload_param.device = offloads.param;
+    if (offloads.optimizer.ratio < 1 && !inputs.given_zero) {
+      setup.zero.sub_group_elements =
+          SubGroupFor(inputs.model, gpus, setup.zero.sub_group_elements);
+    }
+    return setup;
+  }
+  // DeepSpeed's default of overlap_comm is off at stages 1 and 2, and slower.
+  std::vector<TrainSetup> WithSettings(const SearchInputs& inputs,
+                                       TrainSetup setup) const override {
+    if (setup.zero.stage == 0) return {setup};
+    const std::optional<ZeroConfig>& given = inputs.given_zero;
+    setup.zero.overlap_comm = given ? given->overlap_comm : true;
+    std::vector<TrainSetup> all;
+    for (const uint64_t bucket : kReduceBuckets) {
+      const bool fixed = given && given->reduce_bucket_elements != kAuto;
+      setup.zero.reduce_bucket_elements = fixed ? given->reduce_bucket_elements : bucket;
+      all.push_back(setup);
+      if (fixed) break;
+    }
+    return all;
+  }
+  double Trust(const TrainSetup& setup) const override {
+    if (setup.zero.stage != 3) return 1;
+    return 1 - (setup.recompute == kNoRecompute ? kStage3Margin : kStage3RecomputeMargin);
+  }
+  std::string Doubt(const TrainSetup& setup) const override {
+    if (setup.zero.stage < 3 || setup.recompute == kNoRecompute) return "";
+    return fmt::format(
+        "Stage 3 with recompute is the least certain: it waits for the host's Python, whose speed "
+        "is not known. {} such runs without offload took {:.2f} to {:.2f} times their predicted "
+        "time. Try it before you rely on it.",
+        kDeepSpeedMargins.recompute_runs, kDeepSpeedMargins.recompute_fastest,
+        kDeepSpeedMargins.recompute_slowest);
+  }
+  std::string_view OptimizerText() const override { return "DeepSpeed's own optimizers"; }
+};
+
 }  // namespace
 
-RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) {
+const Runtime& DeepSpeedRuntime() {
+  static const DeepSpeed runtime;
+  return runtime;
+}
+
+TorchFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) {
   Refuse(run);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
@@ -70,9 +288,8 @@ RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer) 
   if (shape.recompute && shape.module_graphs) timed.compiled = false;
   TorchMemory memory(run.limit_bytes);
   const std::unique_ptr<TorchRuntime> engine = MakeDeepSpeedEngine(model, setup, &memory, timer);
-  RuntimeFootprint footprint = PlayRuntime(
+  TorchFootprint footprint = PlayRuntime(
       {&model, &setup, shape, timed, kDeepSpeedSteps, stage, stage}, &memory, engine.get(), timer);
-  footprint.runtime = "deepspeed 0.19.6";
   return footprint;
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
-#include "planner/runtimes/runtime_footprint.h"
+#include "planner/footprint.h"
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
@@ -28,6 +28,6 @@ struct DeepSpeedRun {
 // stage 3 under zero.Init). Throws Error(kUsage) for what is not modelled, naming the key: fp32,
 // states on NVMe, selective recompute, segments of several layers, fp32 sums or reduction of
 // gradients. `timer`, if given, is played along.
-RuntimeFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer = nullptr);
+TorchFootprint DeepSpeedFootprint(const DeepSpeedRun& run, TorchTimer* timer = nullptr);
 
 }  // namespace zeroplan

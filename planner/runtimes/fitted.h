@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "planner/runtimes/runtime_footprint.h"
+#include "planner/footprint.h"
 
 namespace zeroplan {
 

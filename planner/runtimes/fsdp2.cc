@@ -1,12 +1,21 @@
 // Files named below are of torch/distributed/fsdp/_fully_shard/ in PyTorch 2.11.
 #include "planner/runtimes/fsdp2.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/config/reader_state.h"
+#include "planner/estimate/choices.h"
+#include "planner/formats/config_format.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/runtimes/torch_based.h"
 #include "planner/runtimes/torch_runtime.h"
+#include "planner/search/search.h"
 
 namespace zeroplan {
 namespace {
@@ -293,52 +302,223 @@ class Fsdp2 : public TorchRuntime {
 void Refuse(const TrainSetup& setup, const ModelSpec& model) {
   const ZeroConfig& zero = setup.zero;
   if (setup.precision.dtype != Dtype::kBF16) {
-    ThrowUsage("--runtime fsdp2: its memory is modelled for bf16, not {}; give --dtype bf16",
+    ThrowUsage("@@runtime fsdp2: its memory is modelled for bf16, not {}; give @@dtype bf16",
                DtypeName(setup.precision.dtype));
   }
   if (zero.stage < 2) {
     ThrowUsage(
-        "--runtime fsdp2: stage {} is not what fully_shard does; use 3 "
+        "@@runtime fsdp2: stage {} is not what fully_shard does; use 3 "
         "(reshard_after_forward) or 2 (without)",
         zero.stage);
   }
   if (zero.offload_optimizer.device == OffloadDevice::kNvme ||
       zero.offload_param.device == OffloadDevice::kNvme) {
-    ThrowUsage("--runtime fsdp2: FSDP2 has no offload to NVMe; use cpu or none");
+    ThrowUsage("@@runtime fsdp2: FSDP2 has no offload to NVMe; use cpu or none");
   }
   if ((zero.offload_optimizer.device != zero.offload_param.device && zero.stage == 3) ||
       (zero.offload_optimizer.device != OffloadDevice::kNone && zero.stage < 3)) {
     ThrowUsage(
-        "--runtime fsdp2: CPUOffloadPolicy moves parameters and optimizer together, at stage "
-        "3; give --stage 3 with --offload-optimizer cpu --offload-param cpu, or none");
+        "@@runtime fsdp2: CPUOffloadPolicy moves parameters and optimizer together, at stage "
+        "3; give @@stage 3 with @@offload_optimizer cpu @@offload_param cpu, or none");
   }
   if (zero.offload_optimizer.ratio < 1) {
     ThrowUsage(
-        "--runtime fsdp2: --offload-ratio {}: CPUOffloadPolicy moves all or nothing; leave it "
+        "@@runtime fsdp2: @@offload_ratio {}: CPUOffloadPolicy moves all or nothing; leave it "
         "out",
         zero.offload_optimizer.ratio);
   }
   if (setup.recompute.every > 1) {
     ThrowUsage(
-        "--runtime fsdp2: recompute is modelled for none, every layer (torch.utils.checkpoint) and "
-        "every second product (torchtitan's); give --checkpoint-every 1");
+        "@@runtime fsdp2: recompute is modelled for none, every layer (torch.utils.checkpoint) and "
+        "every second product (torchtitan's); give @@checkpoint_every 1");
   }
   if (setup.recompute.kind == RecomputeKind::kSelective && !CanSaveProducts(model)) {
     ThrowUsage(
-        "--runtime fsdp2: --checkpointing selective stands for torchtitan's, which keeps every "
+        "@@runtime fsdp2: @@checkpointing selective stands for torchtitan's, which keeps every "
         "second product without a bias, and {} has biases; give none or full",
         model.name);
   }
 }
 
+// The arguments of fully_shard, which has no file of its own, and what the training code has to do
+// (docs/runtimes.md).
+std::string_view TorchDtype(Dtype dtype) {
+  return dtype == Dtype::kF16 ? "float16" : dtype == Dtype::kBF16 ? "bfloat16" : "float32";
+}
+
+nlohmann::ordered_json Fsdp2Config(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  const bool offload = setup.zero.offload_param.device != OffloadDevice::kNone;
+  return {
+      {"fully_shard",
+       {{"reshard_after_forward", setup.zero.stage == 3},
+        {"mp_policy",
+         {{"param_dtype", TorchDtype(precision.dtype)},
+          {"reduce_dtype", TorchDtype(precision.fp32_reduction ? Dtype::kF32 : precision.dtype)}}},
+        {"offload_policy",
+         offload ? nlohmann::ordered_json("CPUOffloadPolicy") : nlohmann::ordered_json(nullptr)}}},
+      {"train_batch_size", setup.batch.global_batch()},
+      {"train_micro_batch_size_per_gpu", setup.batch.micro_batch},
+      {"gradient_accumulation_steps", setup.batch.grad_accum},
+      {"sequence_length", setup.batch.seq_len},
+      {"activation_checkpointing", setup.recompute.kind != RecomputeKind::kNone},
+      {"gradient_clipping", setup.optimizer.gradient_clipping},
+      {"optimizer",
+       {{"type", "AdamW"},
+        {"params",
+         {{"lr", setup.optimizer.lr},
+          {"betas", setup.optimizer.betas},
+          {"eps", setup.optimizer.eps},
+          {"weight_decay", setup.optimizer.weight_decay},
+          {"fused", true}}}}}};
+}
+
+void AddFsdp2Limits(const ZeroConfig& zero, Reasons& reasons) {
+  const OffloadDevice optimizer = zero.offload_optimizer.device;
+  const OffloadDevice param = zero.offload_param.device;
+  reasons.Add(zero.stage < 2,
+              fmt::format("stage {} (FSDP2 is stage 3, or 2 without resharding)", zero.stage));
+  reasons.Add(optimizer == OffloadDevice::kNvme || param == OffloadDevice::kNvme,
+              "offload to NVMe");
+  reasons.Add(optimizer != param,
+              "offload of parameters or optimizer alone (FSDP2 moves both or none)");
+  reasons.Add(optimizer != OffloadDevice::kNone && zero.offload_optimizer.ratio < 1,
+              fmt::format("offload of {} of the optimizer", zero.offload_optimizer.ratio));
+}
+
+std::string Fsdp2FormatCannot(ConfigFormat format, const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  const bool titan = format == ConfigFormat::kTorchtitan;
+  const bool mixed = precision.dtype != Dtype::kF32;
+  Reasons reasons;
+  AddFsdp2Limits(setup.zero, reasons);
+  reasons.Add(!titan && setup.recompute.kind == RecomputeKind::kSelective, "selective recompute");
+  reasons.Add(setup.recompute.every > 1,
+              fmt::format("recompute of {} layers at a time", setup.recompute.every));
+  if (titan) {
+    reasons.Add(precision.dtype == Dtype::kF16, "fp16 (it has bf16 and fp32)");
+    reasons.Add(mixed && !precision.fp32_reduction,
+                "reduction of gradients in bf16 (it reduces in fp32)");
+    reasons.Add(setup.batch.world_size == 1, "one GPU (it shards on two or more)");
+  } else {
+    reasons.Add(mixed && precision.fp32_reduction, "fp32 reduction of gradients");
+    reasons.Add(precision.dtype == Dtype::kF16 && precision.loss_scale != 0, "a fixed loss scale");
+    reasons.Add(setup.deterministic, "deterministic runs");
+  }
+  return reasons.Take();
+}
+
+class Fsdp2OfTorch : public TorchBased {
+ public:
+  std::string_view key() const override { return "fsdp2"; }
+  std::string_view name() const override { return "FSDP2"; }
+  std::string_view version() const override { return "fsdp2 of PyTorch 2.11"; }
+  std::string Label(const TrainSetup& setup) const override {
+    std::string label =
+        setup.zero.stage == 3 ? "resharded after forward" : "not resharded after forward";
+    if (setup.zero.offload_param.device != OffloadDevice::kNone) {
+      label += ", parameters and optimizer on the CPU";
+    }
+    if (setup.recompute.kind == RecomputeKind::kFull) label += ", full recompute";
+    if (setup.recompute.kind == RecomputeKind::kSelective)
+      label += ", selective recompute (torchtitan's)";
+    return label;
+  }
+  std::string StageName(int stage) const override {
+    return stage == 3 ? "Resharded after forward" : "Not resharded after forward";
+  }
+
+  void Refuse(const AskedOfRuntime& asked) const override {
+    TorchBased::Refuse(asked);
+    if (!asked.config.empty()) {
+      ThrowUsage(
+          "@@config: {} is a DeepSpeed config, which @@runtime fsdp2 does not read; give @@stage, "
+          "@@checkpointing and @@offload_param",
+          asked.config);
+    }
+    if (!asked.grad_accum_dtype.empty()) {
+      ThrowUsage(
+          "@@grad_accum_dtype: {} has no effect with @@runtime fsdp2, which sums gradients in the "
+          "parameters' fp32; leave it out",
+          asked.grad_accum_dtype);
+    }
+  }
+  ChoiceSpace EstimateSpace() const override {
+    ChoiceSpace space;
+    space.stages = {2, 3};
+    space.offload_optimizer = space.offload_param = {OffloadDevice::kNone, OffloadDevice::kCpu};
+    return space;
+  }
+  // Parameters and optimizer in one place, unless nothing else was asked for.
+  std::vector<TrainSetup> Completed(std::vector<TrainSetup> setups, bool /*given*/) const override {
+    std::vector<TrainSetup> together;
+    for (const TrainSetup& setup : setups) {
+      const ZeroConfig& zero = setup.zero;
+      if (zero.offload_optimizer.device == zero.offload_param.device) together.push_back(setup);
+    }
+    return together.empty() ? setups : together;
+  }
+
+  TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const override {
+    return Fsdp2Footprint(
+        {play.model, play.setup, play.compile.layers, play.compile.loss, play.limit_bytes}, timer);
+  }
+  const RuntimeMargins& margins() const override { return kFsdp2Margins; }
+
+  std::string FormatCannot(ConfigFormat format, const TrainSetup& setup) const override {
+    // DeepSpeed's own config is NoFormat's to refuse.
+    return format == ConfigFormat::kDeepSpeed ? "" : Fsdp2FormatCannot(format, setup);
+  }
+  std::string NoFormat(ConfigFormat format, const std::string& file) const override {
+    if (format != ConfigFormat::kDeepSpeed) return "";
+    return fmt::format(
+        "@@out: {} would be a DeepSpeed config, which FSDP2 does not read; add @@for hf-trainer, "
+        "accelerate or torchtitan",
+        file);
+  }
+  std::string ConfigJson(const TrainSetup& setup, int64_t /*layers*/) const override {
+    return Fsdp2Config(setup).dump();
+  }
+
+ protected:
+  bool CanDo(int stage, const OffloadPlace& offloads) const override {
+    return stage >= 2 && offloads.optimizer.ratio >= 1 &&
+           offloads.optimizer.device == offloads.param &&
+           (stage == 3 || offloads.param == OffloadDevice::kNone);
+  }
+  // torchtitan has selective recompute, transformers and accelerate do not.
+  bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const override {
+    if (recompute.kind == RecomputeKind::kSelective) {
+      return inputs.for_torchtitan && CanSaveProducts(inputs.model);
+    }
+    return recompute == kNoRecompute || recompute == FullRecompute();
+  }
+  TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
+                      const OffloadPlace& offloads) const override {
+    TrainSetup setup = inputs.base;
+    setup.batch.world_size = gpus;
+    setup.zero = ReaderZeroDefaults(stage);
+    setup.zero.offload_optimizer.device = offloads.optimizer.device;
+    setup.zero.offload_optimizer.ratio = offloads.optimizer.ratio;
+    setup.zero.offload_param.device = offloads.param;
+    return setup;
+  }
+  std::string_view OptimizerText() const override { return "torch.optim.AdamW(fused=True)"; }
+};
+
 }  // namespace
+
+const Runtime& Fsdp2Runtime() {
+  static const Fsdp2OfTorch runtime;
+  return runtime;
+}
 
 bool CanSaveProducts(const ModelSpec& model) {
   const TorchCode code = TorchModel(model).code;
   return code.gated && !code.one_qkv && code.none_biased;
 }
 
-RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
+TorchFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
   Refuse(run.setup, run.model);
   TorchTimer no_timer(nullptr, {});
   if (timer == nullptr) timer = &no_timer;
@@ -347,10 +527,9 @@ RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer) {
   TorchMemory memory(run.limit_bytes);
   Fsdp2 fsdp(model, run.setup, &memory, timer);
   // NCCL as DeepSpeed's stage 3 has it; Python and PyTorch as with nothing of ZeRO.
-  RuntimeFootprint footprint = PlayRuntime(
+  TorchFootprint footprint = PlayRuntime(
       {&model, &run.setup, shape, shape, kFsdp2Steps, /*context_stage=*/3, /*host_stage=*/0},
       &memory, &fsdp, timer);
-  footprint.runtime = "fsdp2 of PyTorch 2.11";
   return footprint;
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/config/zero_config.h"
 #include "core/model/model_spec.h"
-#include "planner/runtimes/runtime_footprint.h"
+#include "planner/footprint.h"
 #include "planner/runtimes/torch_timer.h"
 
 namespace zeroplan {
@@ -33,6 +33,6 @@ bool CanSaveProducts(const ModelSpec& model);
 
 // Rank 0's memory with PyTorch 2.11, torch.optim.AdamW(fused=True) and clip_grad_norm_. Throws
 // Error(kUsage) for what is not modelled, naming the option. `timer`, if given, is played along.
-RuntimeFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer = nullptr);
+TorchFootprint Fsdp2Footprint(const Fsdp2Run& run, TorchTimer* timer = nullptr);
 
 }  // namespace zeroplan

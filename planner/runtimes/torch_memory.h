@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "planner/footprint.h"
 #include "planner/runtimes/caching_allocator.h"
-#include "planner/runtimes/runtime_footprint.h"
 
 namespace zeroplan {
 

@@ -17,10 +17,10 @@ TorchRun TorchRunOf(const TrainSetup& setup, bool compiled, bool compiled_loss) 
   return run;
 }
 
-RuntimeFootprint PlayRuntime(const PlayedRun& played, TorchMemory* memory, TorchRuntime* runtime,
-                             TorchTimer* timer) {
+TorchFootprint PlayRuntime(const PlayedRun& played, TorchMemory* memory, TorchRuntime* runtime,
+                           TorchTimer* timer) {
   const TrainSetup& setup = *played.setup;
-  RuntimeFootprint footprint;
+  TorchFootprint footprint;
   runtime->Init();
   footprint.after_init_bytes = memory->allocator().allocated();
   timer->SetModel(*played.model, played.timed_run, setup.precision.dtype);

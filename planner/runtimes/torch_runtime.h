@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "core/config/zero_config.h"
-#include "planner/runtimes/runtime_footprint.h"
+#include "planner/footprint.h"
 #include "planner/runtimes/torch_memory.h"
 #include "planner/runtimes/torch_model.h"
 #include "planner/runtimes/torch_timer.h"
@@ -37,7 +37,7 @@ struct PlayedRun {
 };
 // Plays initialisation and the steps of `runtime`, whose tensors `memory` has. `runtime` of the
 // footprint is left to the caller.
-RuntimeFootprint PlayRuntime(const PlayedRun& played, TorchMemory* memory, TorchRuntime* runtime,
-                             TorchTimer* timer);
+TorchFootprint PlayRuntime(const PlayedRun& played, TorchMemory* memory, TorchRuntime* runtime,
+                           TorchTimer* timer);
 
 }  // namespace zeroplan

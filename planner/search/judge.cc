@@ -201,7 +201,8 @@ Found Judge::AsFound(uint32_t group, const BatchPair& batch, const Judged& judge
   candidate.micro_batch = batch.micro_batch;
   candidate.grad_accum = batch.grad_accum;
   const double seconds = judged.parts.Of(batch.grad_accum).total_seconds;
-  return {candidate, Tokens(candidate, batch) / seconds, seconds, judged.totals.gpu_bytes};
+  const double rate = Tokens(candidate, batch) / seconds;
+  return {candidate, rate, seconds, judged.totals.gpu_bytes, Merit(candidate, rate)};
 }
 
 std::optional<Found> Judge::FoundOf(const Question& question, uint32_t group,

@@ -441,14 +441,22 @@ struct Searcher::Impl {
   Judge judge;
 };
 
-uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found) {
-  const TrainSetup setup = SetupOf(found.candidate, inputs.base);
-  const auto at =
-      std::find(inputs.space.gpus.begin(), inputs.space.gpus.end(), setup.batch.world_size);
-  ZEROPLAN_CHECK(at != inputs.space.gpus.end());
-  const auto index = static_cast<size_t>(at - inputs.space.gpus.begin());
-  return found.gpu_bytes + ExtraMemoryOf(inputs, setup).Of(found.candidate.micro_batch) +
-         inputs.clusters[index].cluster.gpu_reserve_bytes;
+HardwareProfile ScaledLink::Profile(double scale) const {
+  HardwareProfile scaled = *hardware;
+  if (network) scaled.network->bandwidth_per_node.value *= scale;
+  return scaled;
+}
+
+const SearchCluster& ChoiceSearch::ClusterOf(const Candidate& candidate) const {
+  const SearchInputs& in = inputs();
+  const auto at = std::find(in.space.gpus.begin(), in.space.gpus.end(), candidate.gpus);
+  ZEROPLAN_CHECK(at != in.space.gpus.end());
+  return in.clusters[static_cast<size_t>(at - in.space.gpus.begin())];
+}
+
+std::unique_ptr<ChoiceSearch> MakeSearch(SearchInputs inputs) {
+  const Runtime& runtime = *inputs.runtime;
+  return runtime.Search(std::move(inputs));
 }
 
 Searcher::Searcher(SearchInputs inputs)
@@ -477,8 +485,13 @@ ChoiceEstimate Searcher::EstimateCandidate(const Candidate& candidate) const {
 }
 const SearchInputs& Searcher::inputs() const { return impl_->judge.inputs(); }
 uint64_t Searcher::instructions_lowered() const { return impl_->judge.stats.instructions; }
-const SearchCluster& Searcher::ClusterOf(const Candidate& candidate) const {
-  return impl_->judge.ClusterOf(candidate);
+std::unique_ptr<ChoiceSearch> Searcher::Like(SearchInputs inputs) const {
+  return std::make_unique<Searcher>(std::move(inputs), *this);
+}
+uint64_t Searcher::GpuBytesNeeded(const Found& found) const {
+  const TrainSetup setup = SetupOf(found.candidate, inputs().base);
+  return found.gpu_bytes + ExtraMemoryOf(inputs(), setup).Of(found.candidate.micro_batch) +
+         ClusterOf(found.candidate).cluster.gpu_reserve_bytes;
 }
 
 std::string_view ObjectiveName(Objective objective) {

@@ -1,7 +1,7 @@
-// The best choice of a space. Candidates whose memory bound does not fit, or whose score bound does
-// not beat what is known, are cut; the others are lowered and judged by their program: first the
-// most promising of every kind, then what is near the best of these, then whatever could still be
-// better. Nothing is reported that was not lowered.
+// The best choice of a space. Of zeroplan's own executor: candidates whose memory bound does not
+// fit, or whose score bound does not beat what is known, are cut; the others are lowered and judged
+// by their program: first the most promising of every kind, then what is near the best of these,
+// then whatever could still be better. Nothing is reported that was not lowered.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cost_models/step_time.h"
+#include "hwprofiles/profile.h"
 #include "planner/estimate/estimate.h"
 #include "planner/search/bounds.h"
 #include "planner/search/lowered_programs.h"
@@ -43,11 +44,20 @@ struct ExtraMemory {
 };
 
 struct SearchInputs {
+  const Runtime* runtime = &OwnExecutor();
   ModelSpec model;
   TrainSetup base;  // what the space leaves open: sequence length, precision, optimizer
   SearchSpace space;
   std::vector<SearchCluster> clusters;  // one for each of space.gpus, in that order
-  LowerOptions lower;
+  LowerOptions lower;                   // of programs
+  TorchCompile compile;
+  // Of other runtimes than zeroplan's: the clusters' profile, which must outlive the search; a
+  // config's keys, which stay; whether torchtitan is written for, whose selective recompute is a
+  // choice of FSDP2's.
+  const HardwareProfile* hardware = nullptr;
+  double gpu_link_scale = 1;  // as CostModel has it
+  std::optional<ZeroConfig> given_zero;
+  bool for_torchtitan = false;
   Objective objective = Objective::kThroughput;
   // GPU memory to leave free for what another executor takes beyond ours. Unset: none.
   std::function<ExtraMemory(const TrainSetup&)> extra_memory;
@@ -122,6 +132,7 @@ struct Found {
   double tokens_per_second = 0;
   double step_seconds = 0;
   uint64_t gpu_bytes = 0;  // with runtime
+  double merit = 0;        // tokens a second that choices are compared by
 };
 
 // The same of a choice that was judged, whether it fits or not.
@@ -136,22 +147,79 @@ struct Answer {
   bool gave_up = false;        // nothing that fits was found within the budget
 };
 
-// GPU memory from which on a choice fits: its own, what the inputs want left free beside it, and
-// the cluster's reserve.
-uint64_t GpuBytesNeeded(const SearchInputs& inputs, const Found& found);
-
 // Tokens a second that choices are compared by. What a host does beside training is known less well
 // than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.
 inline constexpr double kOffloadMargin = 0.02;
 double Merit(const Candidate& candidate, double tokens_per_second);
-inline double Merit(const Found& found) { return Merit(found.candidate, found.tokens_per_second); }
+inline double Merit(const Found& found) { return found.merit; }
 
 // What makes a choice less simple than another, most important first: what is offloaded, the stage,
 // what is recomputed, and how many further settings are not the default.
 std::array<int, 4> Complexity(const Candidate& candidate);
 
-// Keeps what it has lowered, so that further questions about the same space are cheap.
-class Searcher {
+// The link that decides how fast GPUs communicate, with another bandwidth.
+struct ScaledLink {
+  const HardwareProfile* hardware = nullptr;
+  bool network = false;  // between nodes; else between the GPUs of one node
+
+  // The profile with `scale` times the bandwidth, as far as it has it, and what a CostModel takes
+  // for the rest.
+  HardwareProfile Profile(double scale) const;
+  double GpuLinkScale(double scale) const { return network ? 1 : scale; }
+};
+
+// Answers by the bandwidth of a link.
+class OtherBandwidths {
+ public:
+  virtual ~OtherBandwidths() = default;
+  // The best of the choices that are known, of every stage some.
+  virtual Found BestKnown(double scale) = 0;
+  // The better of these and what a search of the whole space finds. The search that asks is told.
+  virtual Answer Best(double scale) = 0;
+  // From here on a choice is known. False: it was.
+  virtual bool Learn(const Candidate& candidate) = 0;
+};
+
+// Questions about the choices of one space. Keeps what it has looked at, so that further questions
+// are cheap.
+class ChoiceSearch {
+ public:
+  ChoiceSearch() = default;
+  virtual ~ChoiceSearch() = default;
+  ChoiceSearch(const ChoiceSearch&) = delete;
+  ChoiceSearch& operator=(const ChoiceSearch&) = delete;
+
+  // The best of each stage and of all. What was judged before, whatever for, is remembered: what a
+  // later question finds to be better is the next run's answer.
+  virtual SearchResult Run() = 0;
+  virtual Answer Best(const Question& question) = 0;
+  // The best of all that was judged so far and fits; none: nothing does.
+  virtual std::optional<Found> BestKnown() const = 0;
+  // All that was judged so far, for whatever question, at the best of the batches that its program
+  // serves; in the order of the space.
+  virtual std::vector<JudgedChoice> Judged() const = 0;
+  virtual ChoiceEstimate EstimateCandidate(const Candidate& candidate) const = 0;
+  // The same space on other machines' terms, sharing what can be shared. REQUIRES: `inputs` differ
+  // from these in the space, the clusters and what is asked alone.
+  virtual std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const = 0;
+  virtual std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
+                                                             const ScaledLink& link) = 0;
+  // GPU memory from which on a choice fits: its own, what the inputs want left free beside it, and
+  // the cluster's reserve.
+  virtual uint64_t GpuBytesNeeded(const Found& found) const = 0;
+  // Whether it also is what a choice needs at least, so that answers change there and nowhere else.
+  virtual bool needs_are_exact() const = 0;
+  // What its answers cost so far, in instructions lowered.
+  virtual uint64_t instructions_lowered() const = 0;
+  virtual const SearchInputs& inputs() const = 0;
+
+  const SearchCluster& ClusterOf(const Candidate& candidate) const;
+};
+// Of inputs.runtime.
+std::unique_ptr<ChoiceSearch> MakeSearch(SearchInputs inputs);
+
+// Of step programs.
+class Searcher : public ChoiceSearch {
  public:
   // REQUIRES: ValidateModelSpec; every setup of the space passes ValidateSetup, batches apart.
   // Throws Error(kUsage) if even the smallest batch is more than can be planned.
@@ -160,31 +228,27 @@ class Searcher {
   // program that is shared counts as lowered. REQUIRES: model, base and lower options are those of
   // like's inputs. Not for two threads at once.
   Searcher(SearchInputs inputs, const Searcher& like);
-  ~Searcher();
-  Searcher(const Searcher&) = delete;
-  Searcher& operator=(const Searcher&) = delete;
+  ~Searcher() override;
 
-  // The best of each stage and of all. What was judged before, whatever for, is remembered: what a
-  // later question finds to be better is the next run's answer.
-  SearchResult Run();
-  Answer Best(const Question& question);
-  // The fastest of all that was judged so far and fits; none: nothing does.
-  std::optional<Found> BestKnown() const;
-  // All that was judged so far, for whatever question, at the best of the batches that its program
-  // serves; in the order of the space.
-  std::vector<JudgedChoice> Judged() const;
+  SearchResult Run() override;
+  Answer Best(const Question& question) override;
+  std::optional<Found> BestKnown() const override;
+  std::vector<JudgedChoice> Judged() const override;
+  ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
+  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
+  std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
+                                                     const ScaledLink& link) override;
+  uint64_t GpuBytesNeeded(const Found& found) const override;
+  bool needs_are_exact() const override { return true; }
+  uint64_t instructions_lowered() const override;
+  const SearchInputs& inputs() const override;
+
   // Judges a choice, so that later questions know it. Nothing if the space has no such group.
   void Consider(const Candidate& candidate);
-
   // `candidate` in full. REQUIRES: its number of GPUs is one of the space's.
   Program LowerCandidate(const Candidate& candidate) const;
   // What decides about `candidate`; from memory where this or a search like it has asked for it.
   std::shared_ptr<const LoweredChoice> Lowered(const Candidate& candidate) const;
-  ChoiceEstimate EstimateCandidate(const Candidate& candidate) const;
-  const SearchInputs& inputs() const;
-  // What the answers to all questions cost together.
-  uint64_t instructions_lowered() const;
-  const SearchCluster& ClusterOf(const Candidate& candidate) const;
 
  private:
   friend SearchResult SearchByBruteForce(const SearchInputs& inputs);

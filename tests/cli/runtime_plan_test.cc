@@ -35,7 +35,7 @@ TEST_CASE("plan --runtime deepspeed: the choice, why others lose, and what zerop
   const std::string text = WordsAlone(run.out);
   for (const char* part :
        {"gpt2 under deepspeed 0.19.6", "layers compiled", "Chosen for DeepSpeed: stage ",
-        "A step is ", "% compute", "reserved", "Margin of error. Beside ", "Stage 3, ",
+        "A step is ", "% compute", "reserved", "Margin of error. Beside ", "Stage 3 ",
         "zeroplan's own executor would reach ", "Searched ", "reduce_bucket_size 5e8",
         "docs/runtimes.md"}) {
     CHECK(Has(text, part));
@@ -76,7 +76,7 @@ TEST_CASE("plan --runtime: JSON, and the config that --out writes") {
     CAPTURE(run.err);
     REQUIRE(run.exit_code == 0);
     const Json report = Json::parse(run.out);
-    CHECK(report["schema"] == "zeroplan.runtime-plan/1");
+    CHECK(report["schema"] == "zeroplan.plan/1");
     CHECK(report["runtime"].get<std::string>().starts_with(runtime));
     CHECK(report["compiled"]["layers"] == true);
     const Json& choice = report["choice"];
@@ -197,13 +197,47 @@ TEST_CASE("plan --runtime: nothing fits, and what would") {
   CHECK(pinned.exit_code == 3);
   CHECK(pinned.out.empty());
   CHECK(Has(pinned.err, "nothing fits DeepSpeed"));
-  CHECK(Has(pinned.err, "without --stage, --offload-... and --checkpointing: stage "));
+  CHECK(Has(pinned.err, "smallest change that fits: --"));
   CHECK(Has(pinned.err, "out of memory in initialisation"));
   const RunResult gpus = RunZeroplan(
       "plan --runtime fsdp2 --model gpt2-xl --gpu-memory 16GB --offload-param none "
       "--checkpointing full --stage 3 --global-batch 8 --host-memory 8GB");
   CHECK(gpus.exit_code == 3);
   CHECK(Has(gpus.err, "nothing fits FSDP2"));
+}
+
+TEST_CASE("plan --runtime: other objectives, the largest, where the answer changes, and a page") {
+  for (const std::string runtime : {"deepspeed", "fsdp2"}) {
+    CAPTURE(runtime);
+    const auto bytes = [&](const std::string& objective) -> uint64_t {
+      const RunResult run = RunZeroplan(kSmallPlan + "--quick --format json --runtime " + runtime +
+                                        " --objective " + objective);
+      CAPTURE(run.err);
+      REQUIRE(run.exit_code == 0);
+      return Json::parse(run.out)["choice"]["gpu_bytes"]["total"];
+    };
+    CHECK(bytes("headroom") < bytes("throughput"));
+    const RunResult largest = RunZeroplan(
+        "plan --quick --model gpt2 --gpus 2 --gpu-memory 12GB --largest micro-batch "
+        "--runtime " +
+        runtime);
+    CAPTURE(largest.err);
+    CHECK(largest.exit_code == 0);
+    CHECK(Has(WordsAlone(largest.out), "--micro-batch "));
+    const std::string page = Path("plan.html");
+    const RunResult advised = RunZeroplan(
+        "plan --model gpt2 --gpus 2 --gpu-memory 12GB --micro-batch 4 --grad-accum 4 "
+        "--format json --runtime " +
+        runtime + " --report " + page);
+    CAPTURE(advised.err);
+    REQUIRE(advised.exit_code == 0);
+    const Json report = Json::parse(advised.out);
+    bool memory = false;
+    for (const Json& claim : report["claims"]) memory = memory || claim["kind"] == "memory";
+    CHECK(memory);
+    CHECK(std::filesystem::file_size(page) > 10'000);
+    std::filesystem::remove(page);
+  }
 }
 
 TEST_CASE("plan --runtime: what it does not do is refused by name, with what to do") {
@@ -216,8 +250,6 @@ TEST_CASE("plan --runtime: what it does not do is refused by name, with what to 
            {"--runtime fsdp2 --config x.json", {"--config: x.json", "--runtime fsdp2"}},
            {"--runtime fsdp2 --offload-optimizer cpu --offload-param none --stage 3",
             {"CPUOffloadPolicy"}},
-           {"--runtime deepspeed --largest seq-len", {"--largest: seq-len", "--runtime deepspeed"}},
-           {"--runtime deepspeed --objective headroom", {"--objective: headroom", "throughput"}},
            {"--runtime deepspeed --explain", {"--explain", "DeepSpeed", "--plan-out"}},
            {"--runtime deepspeed --trace t.json", {"--trace", "DeepSpeed"}},
            {"--runtime deepspeed --format csv", {"--format", "csv"}},

@@ -31,7 +31,7 @@ TEST_CASE("estimate --runtime deepspeed: the tutorial's 10B on 32 GB, and what d
       "--checkpointing full --gpu-memory 32GB --host-memory 600GB --format json");
   REQUIRE(run.exit_code == 0);
   const Json report = Json::parse(run.out);
-  CHECK(report["schema"] == "zeroplan.runtime-estimate/1");
+  CHECK(report["schema"] == "zeroplan.estimate/1");
   CHECK(report["runtime"] == "deepspeed 0.19.6");
   int fits = 0;
   for (const Json& choice : report["choices"]) {
@@ -40,7 +40,7 @@ TEST_CASE("estimate --runtime deepspeed: the tutorial's 10B on 32 GB, and what d
       CHECK(seconds.get<double>() >= 0);
       sum_of_parts += seconds.get<double>();
     }
-    const double step = choice["step_seconds"];
+    const double step = choice["step_seconds"]["total"];
     CHECK(step > 0);
     CHECK(sum_of_parts == doctest::Approx(step));
     CHECK(choice["tokens_per_second_of_gpu"].get<double>() == doctest::Approx(10 * 1024 / step));
@@ -131,7 +131,31 @@ TEST_CASE("estimate --runtime fsdp2: a selective choice keeps to its columns") {
   const size_t recompute = titles.find("recomp"), fits = titles.find("fits");
   REQUIRE(recompute != std::string::npos);
   CHECK(cells.substr(recompute, 7) == "select ");
-  CHECK(cells.find_last_of(' ') + 1 == fits);  // where the verdict begins
+  CHECK(cells.substr(fits) == " yes");
+}
+
+TEST_CASE("estimate --runtime: CSV, a page, and what a run would take") {
+  for (const std::string runtime : {"deepspeed", "fsdp2"}) {
+    CAPTURE(runtime);
+    const std::string asked = "estimate --model gpt2 --gpus 2 --tokens 1B --runtime " + runtime;
+    const RunResult csv = RunZeroplan(asked + " --format csv");
+    REQUIRE(csv.exit_code == 0);
+    std::istringstream lines(csv.out);
+    std::string head, row;
+    std::getline(lines, head);
+    CHECK(head.starts_with("model,params,"));
+    CHECK(head.ends_with(",runtime,room,gpu_bytes.reserved,step_seconds.host_overhead"));
+    REQUIRE(std::getline(lines, row));
+    CHECK(std::count(row.begin(), row.end(), ',') == std::count(head.begin(), head.end(), ','));
+    const std::string page = (std::filesystem::temp_directory_path() /
+                              ("zeroplan_rt_" + std::to_string(getpid()) + ".html"))
+                                 .string();
+    const RunResult table = RunZeroplan(asked + " --report " + page);
+    REQUIRE(table.exit_code == 0);
+    CHECK(table.out.find("Training on 1B tokens") != std::string::npos);
+    CHECK(std::filesystem::file_size(page) > 10'000);
+    std::filesystem::remove(page);
+  }
 }
 
 TEST_CASE("estimate --runtime: what it does not know is refused by name") {
@@ -144,10 +168,9 @@ TEST_CASE("estimate --runtime: what it does not know is refused by name") {
   CHECK(Refused("--runtime deepspeeed").find("deepspeed") != std::string::npos);
   CHECK(Refused("--compile layers").find("--runtime deepspeed") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --dtype fp32").find("--dtype") != std::string::npos);
-  CHECK(Refused("--runtime deepspeed --tokens 1B").find("--tokens") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --deterministic").find("--deterministic") !=
         std::string::npos);
-  CHECK(Refused("--runtime deepspeed --format csv").find("csv") != std::string::npos);
+  CHECK(Refused("--runtime deepspeed --trace t.json").find("--trace") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --offload-optimizer nvme").find("NVMe") != std::string::npos);
   CHECK(Refused("--runtime deepspeed --checkpointing selective").find("--checkpointing") !=
         std::string::npos);

@@ -9,6 +9,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/families/load_model.h"
 #include "planner/formats/config_format.h"
+#include "planner/runtimes/runtimes.h"
 
 namespace zeroplan {
 namespace {
@@ -69,7 +70,7 @@ class Writer {
     const TrainSetup& setup = request.setup;
     const OptimizerConfig& optimizer = setup.optimizer;
     Json out = {{"format", ConfigFormatName(request.format)},
-                {"runtime", OtherRuntimeName(request.runtime)},
+                {"runtime", request.runtime->name()},
                 {"arguments", written.arguments},
                 {"launch", written.launch},
                 {"notes", written.notes},
@@ -105,11 +106,11 @@ class Writer {
   int count_ = 0;
 };
 
-FormatRequest Request(ConfigFormat format, OtherRuntime runtime, int gpus, int gpus_per_node) {
+FormatRequest Request(ConfigFormat format, const Runtime& runtime, int gpus, int gpus_per_node) {
   FormatRequest request;
   request.format = format;
-  request.runtime = runtime;
-  request.runtime_name = runtime == OtherRuntime::kDeepSpeed ? "deepspeed" : "fsdp2";
+  request.runtime = &runtime;
+  request.runtime_name = runtime.key();
   request.model = LoadModel("llama3.1-8b");
   request.cluster = {gpus, gpus_per_node};
   request.setup.batch = {4, 2, gpus, 2048};
@@ -126,12 +127,12 @@ void OffloadAll(TrainSetup& setup) {
 }
 
 void AddFsdp2(Writer& writer, ConfigFormat format) {
-  FormatRequest request = Request(format, OtherRuntime::kFsdp2, 8, 8);
+  FormatRequest request = Request(format, Fsdp2Runtime(), 8, 8);
   writer.Add(request);
   request.setup.zero.stage = 2;
   request.compile = {true, true};
   writer.Add(request);
-  FormatRequest offloaded = Request(format, OtherRuntime::kFsdp2, 16, 8);
+  FormatRequest offloaded = Request(format, Fsdp2Runtime(), 16, 8);
   OffloadAll(offloaded.setup);
   offloaded.setup.recompute = FullRecompute();
   offloaded.compile = {true, false};
@@ -141,11 +142,11 @@ void AddFsdp2(Writer& writer, ConfigFormat format) {
 }
 
 void AddDeepSpeed(Writer& writer, ConfigFormat format) {
-  FormatRequest request = Request(format, OtherRuntime::kDeepSpeed, 8, 8);
+  FormatRequest request = Request(format, DeepSpeedRuntime(), 8, 8);
   OffloadAll(request.setup);
   request.setup.recompute = FullRecompute();
   writer.Add(request);
-  request = Request(format, OtherRuntime::kDeepSpeed, 2, 8);
+  request = Request(format, DeepSpeedRuntime(), 2, 8);
   request.setup.zero.stage = 1;
   request.compile = {true, false};
   writer.Add(request);
@@ -153,7 +154,7 @@ void AddDeepSpeed(Writer& writer, ConfigFormat format) {
     ReadContext context;
     context.world_size = 16;
     context.seq_len = 2048;
-    FormatRequest said = Request(format, OtherRuntime::kDeepSpeed, 16, 8);
+    FormatRequest said = Request(format, DeepSpeedRuntime(), 16, 8);
     said.setup = ReadDeepSpeedConfig(incoming, "incoming", context).setup;
     said.setup.zero.reduce_bucket_elements = 77'000'000;
     if (incoming == kOpenIncoming) said.setup.batch = {5, 3, 16, 2048};

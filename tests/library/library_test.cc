@@ -390,8 +390,27 @@ TEST_CASE("library: options that write, and options without a name, are refused"
   CHECK(what({{"model", "gpt2"}, {"help", true}}).find("--help") != std::string::npos);
   CHECK(what({{"", "gpt2"}}).find("no name") != std::string::npos);
   CHECK(what({{"--", "gpt2"}}).find("no name") != std::string::npos);
-  CHECK(what({{"model", "gpt2"}, {"runtime", "deepspeed"}}).find("--runtime deepspeed") !=
+  CHECK(what({{"model", "gpt2"}, {"runtime", "deepspeeed"}}).find("deepspeed") !=
         std::string::npos);
+}
+
+TEST_CASE("library: other runtimes than zeroplan's own") {
+  for (const char* runtime : {"deepspeed", "fsdp2"}) {
+    CAPTURE(runtime);
+    const v1::Estimate estimate =
+        v1::MakeEstimate({{"model", "gpt2"}, {"gpus", 2}, {"stage", 3}, {"runtime", runtime}});
+    REQUIRE(!estimate.choices.empty());
+    CHECK(estimate.choices.front().fits);
+    CHECK(estimate.choices.front().step_seconds.total.value_or(0) > 0);
+    const v1::Plan plan = v1::MakePlan({{"model", "gpt2"},
+                                        {"gpus", 2},
+                                        {"global_batch", 16},
+                                        {"quick", true},
+                                        {"runtime", runtime}});
+    CHECK(plan.tokens_per_second.value_or(0) > 0);
+    CHECK(plan.advice.size() > 3);
+    CHECK(plan.json.find("\"runtime\": \"") != std::string::npos);
+  }
 }
 
 TEST_CASE("library: dashes in front of a name, and flags") {

@@ -217,8 +217,7 @@ std::string FindCircle(const FolderGraph& graph) {
 
 // Folders that still are in a circle with others of their set; to go.
 const std::vector<std::set<std::string>>& CirclesToGo() {
-  static const auto* circles =
-      new std::vector<std::set<std::string>>{{"planner/advice", "planner/plan", "planner/report"}};
+  static const auto* circles = new std::vector<std::set<std::string>>();
   return *circles;
 }
 

@@ -126,7 +126,7 @@ struct EstimatedChoice {
   std::optional<uint64_t> host_capacity;
   uint64_t host_reserve = 0;
   uint64_t nvme_bytes = 0;           // one node
-  uint64_t comm_bytes_per_step = 0;  // sent by one rank
+  uint64_t comm_bytes_per_step = 0;  // sent by one rank; 0 where another runtime does not say
   uint64_t pcie_bytes_per_step = 0;  // of one GPU, both ways
   StepSeconds step_seconds;
   std::optional<double> tokens_per_second, mfu;  // of all GPUs together

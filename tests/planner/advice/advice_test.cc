@@ -142,18 +142,13 @@ TEST_CASE("Advise: every other stage has its paragraph, with its loss or its sho
 // Bandwidths of both flips as BandwidthFlip gives them.
 std::vector<std::string> Crossovers(const Advised& advised, bool network) {
   const HardwareProfile& profile = advised.fixture.profile;
-  const Cluster& cluster = advised.fixture.inputs.clusters[0].cluster;
-  const ScaledCosts costs = [&](int gpus, double scale) {
-    HardwareProfile scaled = profile;
-    if (network) scaled.network->bandwidth_per_node.value *= scale;
-    return CostModel(scaled, ClusterShape{gpus, cluster.gpus_per_node}, network ? 1 : scale);
-  };
+  const ScaledLink link = {&profile, network};
   const double present =
       network ? profile.network->bandwidth_per_node.value : profile.node.gpu_link.value;
   Searcher fresh(advised.fixture.inputs);
   std::vector<std::string> texts;
   for (const bool faster : {true, false}) {
-    const std::optional<Flip> flip = BandwidthFlip(fresh, advised.now(), costs, faster);
+    const std::optional<Flip> flip = BandwidthFlip(fresh, advised.now(), link, faster);
     if (!flip) continue;
     texts.push_back(fmt::format("{} {} ", faster ? "above" : "below",
                                 FormatBandwidth(flip->at * present, network)));

@@ -164,13 +164,7 @@ class TwoNodes {
       fixture.inputs.clusters[0].costs = costs_.get();
     }
   }
-  ScaledCosts Scaled() const {
-    return [this](int gpus, double scale) {
-      HardwareProfile scaled = fixture.profile;
-      scaled.network->bandwidth_per_node.value *= scale;
-      return CostModel(scaled, ClusterShape{gpus, 8});
-    };
-  }
+  ScaledLink Scaled() const { return {&fixture.profile, /*network=*/true}; }
   double present() const { return fixture.profile.network->bandwidth_per_node.value; }
 
   SearchFixture fixture;

@@ -20,7 +20,7 @@ ChoiceEstimate Made(double compute, double comm, double offload, double optimize
 }
 
 std::string Reason(const ChoiceEstimate& other, const ChoiceEstimate& best) {
-  return LossReason(other, best, Objective::kThroughput);
+  return LossReason(other, best, {});
 }
 
 TEST_CASE("the largest differences are named, and no small ones") {
@@ -41,7 +41,9 @@ TEST_CASE("what is faster and was not chosen says why") {
   other.setup.zero.stage = best.setup.zero.stage = 2;
   other.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
   CHECK(Reason(other, best) == "1 % faster, which is less than offload has to gain");
-  CHECK(LossReason(other, best, Objective::kHeadroom) == "1 % faster");
+  SearchInputs headroom;
+  headroom.objective = Objective::kHeadroom;
+  CHECK(LossReason(other, best, headroom) == "1 % faster");
   best.setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
   CHECK(Reason(other, best) == "1 % faster");
 }

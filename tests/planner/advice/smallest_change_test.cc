@@ -117,12 +117,12 @@ TEST_CASE("SmallestChange: a smaller micro-batch") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "--micro-batch 4");  // 4 is faster than 1
+  CHECK(change->options == "@@micro_batch 4");  // 4 is faster than 1
   CheckFits(asked, *change);
   // One byte less and it is 1.
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 4)) - 1);
   asked.full.stages = {0};
-  CHECK(asked.Smallest()->options == "--micro-batch 1");
+  CHECK(asked.Smallest()->options == "@@micro_batch 1");
 }
 
 TEST_CASE("SmallestChange: recompute") {
@@ -131,7 +131,7 @@ TEST_CASE("SmallestChange: recompute") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, FullRecompute())));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "--checkpointing full");
+  CHECK(change->options == "@@checkpointing full");
   CheckFits(asked, *change);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("SmallestChange: selective recompute where it is enough") {
   asked.fixture.Capacity(asked.Bytes(Choice(2, 0, 16, kSelectiveRecompute)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "--checkpointing selective");
+  CHECK(change->options == "@@checkpointing selective");
   CheckFits(asked, *change);
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("SmallestChange: another stage") {
   REQUIRE(change);
   CHECK(std::popcount(Changes(change->found.candidate, asked.fixture.inputs.space)) == 1);
   CHECK(change->found.candidate.stage >= 2);
-  CHECK(change->options == fmt::format("--stage {}", change->found.candidate.stage));
+  CHECK(change->options == fmt::format("@@stage {}", change->found.candidate.stage));
   CheckFits(asked, *change);
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("SmallestChange: offload") {
   asked.fixture.Capacity(asked.Bytes(Choice(1, 2, 1, kNoRecompute, OffloadDevice::kCpu)));
   const std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "--offload-optimizer cpu");
+  CHECK(change->options == "@@offload_optimizer cpu");
   CheckFits(asked, *change);
 }
 
@@ -178,7 +178,7 @@ TEST_CASE("SmallestChange: more GPUs, doubled until they do, with what was asked
   REQUIRE(asked.Bytes(Choice(4, 3, 16)) > asked.Bytes(Choice(8, 3, 16)));
   std::optional<Change> change = asked.Smallest();
   REQUIRE(change);
-  CHECK(change->options == "--gpus 8");
+  CHECK(change->options == "@@gpus 8");
   CheckFits(asked, *change);
   // The hardware ends at 4.
   asked.most_gpus = 4;

@@ -69,7 +69,7 @@ TEST_CASE("totals are classes, hosts are ranks, and more sharding never takes mo
                       choice.setup.zero.offload_param.device == OffloadDevice::kNvme;
     CHECK((choice.footprint.nvme_bytes > 0) == nvme);
     CHECK(choice.fits);
-    CHECK(choice.traffic.pcie_bytes() > 0);  // tokens, at least
+    CHECK(choice.traffic->pcie_bytes() > 0);  // tokens, at least
   }
   auto states = [&](size_t i) {
     const MemoryReport& memory = estimate.choices[i].memory;

@@ -9,6 +9,7 @@
 #include "core/config/deepspeed_reader.h"
 #include "core/config/deepspeed_writer.h"
 #include "core/families/load_model.h"
+#include "planner/runtimes/runtimes.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 
@@ -24,12 +25,11 @@ bool HasArgument(const WrittenConfig& written, const std::string& argument) {
 }
 
 // 4 sequences x 2 micro-steps x 8 GPUs of one host.
-FormatRequest Request(ConfigFormat format, OtherRuntime runtime, int stage) {
+FormatRequest Request(ConfigFormat format, const Runtime& runtime, int stage) {
   FormatRequest request;
   request.format = format;
-  request.runtime = runtime;
-  request.runtime_name =
-      runtime == OtherRuntime::kDeepSpeed ? "deepspeed 0.19.6" : "fsdp2 of PyTorch 2.11";
+  request.runtime = &runtime;
+  request.runtime_name = runtime.version();
   request.model = LoadModel("llama3.1-8b");
   request.setup.batch = {4, 2, 8, 2048};
   request.setup.zero.stage = stage;
@@ -41,10 +41,10 @@ FormatRequest Request(ConfigFormat format, OtherRuntime runtime, int stage) {
   return request;
 }
 FormatRequest ForDeepSpeed(ConfigFormat format, int stage = 2) {
-  return Request(format, OtherRuntime::kDeepSpeed, stage);
+  return Request(format, DeepSpeedRuntime(), stage);
 }
 FormatRequest ForFsdp2(ConfigFormat format, int stage = 3) {
-  FormatRequest request = Request(format, OtherRuntime::kFsdp2, stage);
+  FormatRequest request = Request(format, Fsdp2Runtime(), stage);
   request.setup.precision.fp32_reduction = format == ConfigFormat::kTorchtitan;
   return request;
 }
@@ -161,7 +161,7 @@ TEST_CASE("formats: hf-trainer prints what the config said") {
   FromConfig open(ConfigFormat::kHfTrainer,
                   R"({"train_batch_size": 8, "scheduler": {"type": "WarmupCosineLR", "params":
                       {"total_num_steps": "auto", "warmup_num_steps": "auto"}}})");
-  CHECK(FormatCannot(ConfigFormat::kDeepSpeed, OtherRuntime::kDeepSpeed, open.request.setup) ==
+  CHECK(DeepSpeedRuntime().FormatCannot(ConfigFormat::kDeepSpeed, open.request.setup) ==
         "a schedule without total_num_steps");
   const WrittenConfig length = WriteFormat(open.request);
   CHECK(Json::parse(length.files.at(0).text)["scheduler"]["params"]["total_num_steps"] == "auto");
@@ -202,7 +202,7 @@ TEST_CASE("formats: accelerate with DeepSpeed points to a JSON that has everythi
   request.compile = {true, false};
   const WrittenConfig written = WriteFormat(request);
   REQUIRE(written.files.size() == 2);
-  CHECK(FormatFiles(request.format, request.runtime, request.file) ==
+  CHECK(FormatFiles(request.format, *request.runtime, request.file) ==
         std::vector<std::string>{"a b/run.yaml", "a b/run.deepspeed.json"});
   CHECK(written.files[1].path == "a b/run.deepspeed.json");
   CHECK(written.files[0].text ==
@@ -349,7 +349,7 @@ TEST_CASE("formats: torchtitan's flavours are those of its models") {
 TEST_CASE("formats: what each cannot say is named") {
   const auto cannot = [](FormatRequest request, const auto& change) {
     change(request.setup);
-    return FormatCannot(request.format, request.runtime, request.setup);
+    return request.runtime->FormatCannot(request.format, request.setup);
   };
   const auto none = [](TrainSetup&) {};
   for (ConfigFormat format :
@@ -409,20 +409,20 @@ TEST_CASE("formats: what each cannot say is named") {
   // The same as an error, where it is written nevertheless.
   FormatRequest request = ForFsdp2(ConfigFormat::kAccelerate, 1);
   CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(request); }) ==
-        "--for: accelerate with FSDP2 cannot do what is asked for: stage 1 (FSDP2 is stage 3, or 2 "
+        "@@for: accelerate with FSDP2 cannot do what is asked for: stage 1 (FSDP2 is stage 3, or 2 "
         "without resharding); allow another choice");
 }
 
 TEST_CASE("formats: what fits nothing is an error that says the fix") {
-  const auto error = [](ConfigFormat format, OtherRuntime runtime, const char* file) {
+  const auto error = [](ConfigFormat format, const Runtime& runtime, const char* file) {
     return ErrorOf(ExitCode::kUsage, [&] { CheckFormat(format, runtime, file); });
   };
-  CHECK(error(ConfigFormat::kTorchtitan, OtherRuntime::kDeepSpeed, "a.toml") ==
-        "--for: torchtitan trains with FSDP2, not with DeepSpeed; use --runtime fsdp2");
-  CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "d/run.json") ==
-        "--out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
-  CHECK(error(ConfigFormat::kAccelerate, OtherRuntime::kFsdp2, "a\xff.yaml") ==
-        "--out: a\\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
+  CHECK(error(ConfigFormat::kTorchtitan, DeepSpeedRuntime(), "a.toml") ==
+        "@@for: torchtitan trains with FSDP2, not with DeepSpeed; use @@runtime fsdp2");
+  CHECK(error(ConfigFormat::kAccelerate, Fsdp2Runtime(), "d/run.json") ==
+        "@@out: d/run.json: accelerate reads its YAML from another name; use d/run.yaml");
+  CHECK(error(ConfigFormat::kAccelerate, Fsdp2Runtime(), "a\xff.yaml") ==
+        "@@out: a\\xff.yaml is not UTF-8, which accelerate's YAML has to name it in; use another "
         "name");
   // Names that would end a comment or a string.
   FormatRequest odd = ForFsdp2(ConfigFormat::kTorchtitan);
@@ -436,8 +436,8 @@ TEST_CASE("formats: what fits nothing is an error that says the fix") {
   for (ConfigFormat format : {ConfigFormat::kHfTrainer, ConfigFormat::kAccelerate}) {
     uneven.format = format;
     CHECK(ErrorOf(ExitCode::kUsage, [&] { WriteFormat(uneven); }) ==
-          "--for: launchers start as many processes on every host, and 12 GPUs are not that on 2 "
-          "hosts; use a multiple of 8 for --gpus");
+          "@@for: launchers start as many processes on every host, and 12 GPUs are not that on 2 "
+          "hosts; use a multiple of 8 for @@gpus");
   }
 }
 

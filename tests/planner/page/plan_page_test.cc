@@ -78,7 +78,7 @@ TEST_CASE("bands part an axis where a claim says, and letters name the table's r
   CHECK(where == Strings{"now", "below 10.0 GB a GPU", "from 160 GB a GPU on",
                          "below 112 GB/s between the GPUs (each one, each direction)",
                          "with 6 sequences a step"});
-  CHECK(answers[0] == ChoiceText(fixture.plan.setup));
+  CHECK(answers[0] == fixture.plan.runtime->ChoiceText(fixture.plan.setup));
   CHECK(answers[1] == "nothing fits");
   CHECK(answers[2].find("stage 1") == 0);
   CHECK(picture.table.rows[3].back() == "within 3.3 %");

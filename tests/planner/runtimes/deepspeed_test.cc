@@ -61,7 +61,7 @@ TEST_CASE(
             if (offload && stage == 3) run.setup.zero.offload_param.device = OffloadDevice::kCpu;
             CAPTURE(name);
             CAPTURE(stage);
-            const RuntimeFootprint footprint = DeepSpeedFootprint(run);
+            const TorchFootprint footprint = DeepSpeedFootprint(run);
             for (const TorchPeak& peak : footprint.peaks) {
               CHECK(peak.allocated_bytes > 0);
               CHECK(Sum(peak) == peak.allocated_bytes);
@@ -103,9 +103,9 @@ TEST_CASE(
 TEST_CASE("DeepSpeedFootprint: a limit is kept by emptying the cache, or is exceeded in a phase") {
   DeepSpeedRun run = Run("gpt2", 2);
   run.setup.batch.micro_batch = 16;
-  const RuntimeFootprint free = DeepSpeedFootprint(run);
+  const TorchFootprint free = DeepSpeedFootprint(run);
   run.limit_bytes = free.ReservedBytes() - 1;
-  const RuntimeFootprint limited = DeepSpeedFootprint(run);
+  const TorchFootprint limited = DeepSpeedFootprint(run);
   CHECK_FALSE(limited.out_of_memory);
   CHECK(limited.ReservedBytes() <= *run.limit_bytes);
   run.limit_bytes = free.StepAllocatedBytes() - 1'000'000;
@@ -117,12 +117,12 @@ TEST_CASE("DeepSpeedFootprint: a limit is kept by emptying the cache, or is exce
 TEST_CASE("DeepSpeedFootprint: page-locked host memory in powers of two") {
   DeepSpeedRun run = Run("gpt2-medium", 2);
   run.setup.zero.offload_optimizer.device = OffloadDevice::kCpu;
-  const RuntimeFootprint pinned = DeepSpeedFootprint(run);
+  const TorchFootprint pinned = DeepSpeedFootprint(run);
   // Masters and gradients of 1.42 GB, 16-bit parameters of 0.71 GB, staging of 103 MB.
   CHECK(pinned.host.pinned_bytes == (uint64_t{5} << 30) + (uint64_t{128} << 20));
   CHECK(pinned.host.pageable_bytes == 8 * run.model.ParamCount());
   run.setup.zero.offload_optimizer.pin_memory = false;
-  const RuntimeFootprint paged = DeepSpeedFootprint(run);
+  const TorchFootprint paged = DeepSpeedFootprint(run);
   CHECK(paged.host.pinned_bytes == 0);
   CHECK(paged.host.pageable_bytes > 18 * run.model.ParamCount());
 }
@@ -133,13 +133,13 @@ TEST_CASE("DeepSpeedFootprint refuses what is not modelled, by name") {
     return ErrorOf(ExitCode::kUsage, [&run] { DeepSpeedFootprint(run); });
   };
   run.setup.precision.dtype = Dtype::kF32;
-  CHECK(error().find("--dtype") != std::string::npos);
+  CHECK(error().find("@@dtype") != std::string::npos);
   run = Run("gpt2", 3);
   run.setup.zero.offload_optimizer.device = OffloadDevice::kNvme;
   CHECK(error().find("NVMe") != std::string::npos);
   run = Run("gpt2", 3);
   run.setup.recompute = kSelectiveRecompute;
-  CHECK(error().find("--checkpointing") != std::string::npos);
+  CHECK(error().find("@@checkpointing") != std::string::npos);
   run = Run("gpt2", 2);
   run.setup.precision.grad_accum_dtype = Dtype::kF32;
   CHECK(error().find("grad_accum_dtype") != std::string::npos);

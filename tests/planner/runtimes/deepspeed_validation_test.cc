@@ -24,7 +24,7 @@ std::string ValidationTable(const std::vector<DeepSpeedRow>& rows) {
                        100 * (predicted / measured - 1));
   };
   for (const DeepSpeedRow& row : rows) {
-    const RuntimeFootprint& predicted = row.predicted;
+    const TorchFootprint& predicted = row.predicted;
     if (row.out_of_memory) {
       table += fmt::format(
           "| {} | predicted {:.2f}, out of memory in {} | | | | |\n", row.label,
@@ -51,7 +51,7 @@ TEST_CASE("DeepSpeedFootprint: each measured run's memory") {
     if (row.out_of_memory) continue;
     ++ran;
     CAPTURE(row.label);
-    const RuntimeFootprint& predicted = row.predicted;
+    const TorchFootprint& predicted = row.predicted;
     CHECK(after_init.Add(Gib(predicted.after_init_bytes), row.after_init) < 0.02);
     CHECK(init.Add(Gib(predicted.peaks[0].allocated_bytes), row.init_peak) < 0.10);
     CHECK(allocated.Add(Gib(predicted.StepAllocatedBytes()), row.allocated) < 0.10);

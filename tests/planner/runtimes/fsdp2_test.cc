@@ -39,7 +39,7 @@ TEST_CASE("Fsdp2Footprint: each measured run's memory") {
   Errors allocated, reserved, device, host;
   for (const Fsdp2Row& row : rows) {
     CAPTURE(row.label);
-    const RuntimeFootprint& predicted = row.predicted;
+    const TorchFootprint& predicted = row.predicted;
     CHECK(allocated.Add(Gib(predicted.StepAllocatedBytes()), row.allocated) < 0.10);
     CHECK(reserved.Add(Gib(predicted.StepReservedBytes()), row.reserved) < 0.12);
     CHECK(device.Add(Gib(predicted.DeviceBytes()), row.device_used) < 0.12);
@@ -94,7 +94,7 @@ TEST_CASE("Fsdp2Footprint: selective recompute keeps every second product and at
     run.setup.recompute = recompute;
     run.compiled = compiled;
     // At the peak the last layer's backward has just begun: of the others all is kept.
-    const RuntimeFootprint footprint = Fsdp2Footprint(run);
+    const TorchFootprint footprint = Fsdp2Footprint(run);
     const TorchPeak& peak = footprint.peaks[static_cast<size_t>(TorchPhase::kForwardBackward)];
     return static_cast<double>(peak.class_bytes[static_cast<size_t>(TorchClass::kActivations)]);
   };
@@ -130,15 +130,15 @@ TEST_CASE("Fsdp2Footprint: fp32 shards, states after the first step, whole param
   run.setup.zero.stage = 3;
   const auto psi = static_cast<double>(run.model.ParamCount());
   const auto bytes = [psi](uint64_t value) { return static_cast<double>(value) / psi; };
-  const auto optimizer = [](const RuntimeFootprint& footprint, TorchPhase phase) {
+  const auto optimizer = [](const TorchFootprint& footprint, TorchPhase phase) {
     return footprint.peaks[static_cast<size_t>(phase)]
         .class_bytes[static_cast<size_t>(TorchClass::kOptimizer)];
   };
-  const RuntimeFootprint sharded = Fsdp2Footprint(run);
+  const TorchFootprint sharded = Fsdp2Footprint(run);
   CHECK(bytes(sharded.after_init_bytes) == doctest::Approx(4 / 4.0).epsilon(0.02));
   CHECK(bytes(optimizer(sharded, TorchPhase::kStep)) == doctest::Approx(12 / 4.0).epsilon(0.02));
   run.setup.zero.stage = 2;
-  const RuntimeFootprint whole = Fsdp2Footprint(run);
+  const TorchFootprint whole = Fsdp2Footprint(run);
   // All 16-bit parameters, in place of the root group's and a layer that is gathered ahead.
   const double layer = 12.0 * 2048 * 2048 + 13.0 * 2048;
   const double rest = psi - 24 * layer;

@@ -151,7 +151,7 @@ std::shared_ptr<TorchMachine> MachineOf(bool small, int gpus) {
   return machine;
 }
 
-template <typename Run, RuntimeFootprint (*kFootprint)(const Run&, TorchTimer*)>
+template <typename Run, TorchFootprint (*kFootprint)(const Run&, TorchTimer*)>
 std::function<RuntimeTime(const TimeConstants&)> Predictor(Run run,
                                                            std::shared_ptr<TorchMachine> machine) {
   run.limit_bytes.reset();

@@ -25,7 +25,7 @@ struct DeepSpeedRow {
   bool small_host = false;  // 32 cores, in place of 128
   bool later = false;       // measured when the model of times had been fitted
   bool chosen = false;      // a choice of plan --runtime, or what it was compared with
-  RuntimeFootprint predicted;
+  TorchFootprint predicted;
 
   // The driver was asked after the allocator had given memory back, so its figure is no peak.
   bool gave_back() const { return device_used < reserved; }
@@ -39,7 +39,7 @@ struct Fsdp2Row {
   double allocated = 0, reserved = 0, device_used = 0, host_rss = 0;
   double step_seconds = 0;
   bool small_host = false, later = false, chosen = false;
-  RuntimeFootprint predicted;
+  TorchFootprint predicted;
 };
 std::vector<Fsdp2Row> LoadFsdp2Rows();
 

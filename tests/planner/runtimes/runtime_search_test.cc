@@ -1,6 +1,4 @@
 // The search of another runtime's choices against a sweep of them, and against what was measured.
-#include "planner/runtimes/runtime_search.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -14,7 +12,8 @@
 #include "planner/estimate/choices.h"
 #include "planner/footprint.h"
 #include "planner/runtimes/fitted.h"
-#include "planner/search/search.h"
+#include "planner/runtimes/runtimes.h"
+#include "planner/search/enumerated_search.h"
 #include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
@@ -24,39 +23,40 @@ constexpr uint64_t kGB = 1'000'000'000;
 
 // Searches of a model on machines of the default profile.
 struct Scenario {
-  Scenario(OtherRuntime runtime, ModelSpec model, int gpus, uint64_t gpu_bytes,
+  Scenario(const Runtime& runtime, ModelSpec model, int gpus, uint64_t gpu_bytes,
            std::optional<int64_t> global_batch)
       : profile(LoadProfile(std::string(kDefaultProfile))) {
-    inputs.runtime = runtime;
+    inputs.runtime = &runtime;
     inputs.model = std::move(model);
     inputs.hardware = &profile;
     inputs.compile.layers = true;
-    Cluster& cluster = inputs.cluster;
+    Cluster cluster;
     cluster.gpus = cluster.gpus_per_node = gpus;
     cluster.gpu_capacity_bytes = gpu_bytes;
     cluster.gpu_reserve_bytes = kGpuReserveBytes;
     cluster.host_capacity_bytes = 600 * kGB;
-    space = DefaultSpace(inputs.model, gpus, 8, false);
-    base.batch.seq_len = 1024;
-    base.batch.world_size = gpus;
-    SetBatches(space, global_batch, base.batch.seq_len);
+    inputs.clusters = {{cluster, nullptr}};
+    inputs.space = DefaultSpace(inputs.model, gpus, 8, false);
+    inputs.base.batch.seq_len = 1024;
+    inputs.base.batch.world_size = gpus;
+    SetBatches(inputs.space, global_batch, inputs.base.batch.seq_len);
   }
-  void MakeSetups(const RuntimeKeys& keys = {}) {
-    inputs.setups = RuntimeSetups(inputs.runtime, inputs.model, space, base, keys);
+  Cluster& cluster() { return inputs.clusters.front().cluster; }
+  std::vector<TrainSetup> Setups() const { return inputs.runtime->Choices(inputs, inputs.space); }
+  ChoiceEstimate Judged(const TrainSetup& setup, TorchCompile compile) {
+    return inputs.runtime->Judge({inputs.model, {}, compile, &profile})->Estimate(setup, cluster());
   }
 
   HardwareProfile profile;
-  RuntimeSearchInputs inputs;
-  SearchSpace space;
-  TrainSetup base;
+  SearchInputs inputs;
 };
 
-const RuntimeJudged& BestOf(const RuntimeSearchResult& result) {
+const ChoiceEstimate& BestOf(const SearchResult& result) {
   REQUIRE(result.best);
-  return *result.stages[*result.best].best;
+  return result.stages[*result.best].estimate;
 }
 
-TEST_CASE("SearchRuntime: no choice of a sweep is better") {
+TEST_CASE("EnumeratedSearch: no choice of a sweep is better") {
   std::mt19937 random(20261122);
   const auto draw = [&random](auto... values) {
     const std::array list = {values...};
@@ -64,73 +64,67 @@ TEST_CASE("SearchRuntime: no choice of a sweep is better") {
   };
   int searched = 0, nothing = 0;
   for (int i = 0; i < 24; ++i) {
-    const OtherRuntime runtime = i % 3 == 2 ? OtherRuntime::kFsdp2 : OtherRuntime::kDeepSpeed;
+    const Runtime& runtime = i % 3 == 2 ? Fsdp2Runtime() : DeepSpeedRuntime();
     ModelSpec model = LoadModel(draw("gpt2", "gpt2-medium", "gpt2-large", "llama3.2-1b"));
     model.layers = draw(1, 2, 3);
     const int gpus = draw(1, 2, 4);
     const double gpu_gb = draw(3.2, 4.0, 5.0, 6.5, 9.0, 14.0, 40.0);
     Scenario scenario(runtime, model, gpus, static_cast<uint64_t>(gpu_gb * 1e9), draw(8, 24, 48));
-    scenario.inputs.cluster.host_capacity_bytes = draw(8, 20, 600) * kGB;
-    scenario.space.micro_batches = {1, 2, 6, 12};
-    if (draw(0, 1) == 1) scenario.space.offload_optimizer = {{}, {OffloadDevice::kCpu, 1}};
-    scenario.MakeSetups();
+    scenario.cluster().host_capacity_bytes = draw(8, 20, 600) * kGB;
+    scenario.inputs.space.micro_batches = {1, 2, 6, 12};
+    if (draw(0, 1) == 1) scenario.inputs.space.offload_optimizer = {{}, {OffloadDevice::kCpu, 1}};
     CAPTURE(i);
     CAPTURE(model.name);
     CAPTURE(gpus);
     CAPTURE(gpu_gb);
-    const RuntimeSearchResult found = SearchRuntime(scenario.inputs);
-    const RuntimeSearchResult swept = SweepRuntime(scenario.inputs);
+    const SearchResult found = EnumeratedSearch(scenario.inputs).Run();
+    const SearchResult swept = EnumeratedSearch(scenario.inputs).Run(/*sweep=*/true);
     REQUIRE(found.best.has_value() == swept.best.has_value());
     REQUIRE(found.stages.size() == swept.stages.size());
-    const auto compare = [](const RuntimeJudged& a, const RuntimeJudged& b) {
-      CAPTURE(SetupLabel(a.choice.setup));
-      CAPTURE(SetupLabel(b.choice.setup));
-      CAPTURE(b.choice.setup.batch.micro_batch);
+    const auto compare = [&runtime](const ChoiceEstimate& a, const ChoiceEstimate& b) {
+      CAPTURE(SetupLabel(a.setup));
+      CAPTURE(SetupLabel(b.setup));
+      CAPTURE(b.setup.batch.micro_batch);
       // One margin is cut, within another the simplest is taken.
-      CHECK(RuntimeMerit(a) >= RuntimeMerit(b) * (1 - 2.1 * kRuntimeTieMargin));
+      CHECK(runtime.Merit(a) >= runtime.Merit(b) * (1 - 2.1 * kEnumeratedTieMargin));
     };
     for (size_t stage = 0; stage < found.stages.size(); ++stage) {
-      REQUIRE(found.stages[stage].best.has_value() == swept.stages[stage].best.has_value());
-      if (found.stages[stage].best) compare(*found.stages[stage].best, *swept.stages[stage].best);
+      const StageBest &of = found.stages[stage], &all = swept.stages[stage];
+      REQUIRE(of.candidate.has_value() == all.candidate.has_value());
+      if (of.candidate) compare(of.estimate, all.estimate);
     }
-    const RuntimeSearchStats& stats = found.stats;
-    CHECK(stats.candidates == scenario.inputs.setups.size());
+    const SearchStats& stats = found.stats;
+    CHECK(stats.candidates == scenario.Setups().size());
+    CHECK(stats.candidates == stats.cut_by_memory + stats.cut_by_score + stats.judged);
     if (!found.best) {
       ++nothing;
       continue;
     }
     ++searched;
     compare(BestOf(found), BestOf(swept));
-    // What is said of it is what EstimateRuntime says.
-    const TorchMachine machine(scenario.profile, scenario.inputs.cluster.shape());
-    const RuntimeChoice alone =
-        EstimateRuntime(runtime, scenario.inputs.model, scenario.inputs.cluster,
-                        {BestOf(found).choice.setup}, scenario.inputs.compile, &machine)
-            .choices.front();
-    CHECK(alone.fits());
-    CHECK(alone.footprint.DeviceBytes() == BestOf(found).choice.footprint.DeviceBytes());
-    CHECK(alone.time->step_seconds == BestOf(found).choice.time->step_seconds);
+    // What is said of it is what is said of it alone.
+    const ChoiceEstimate alone = scenario.Judged(BestOf(found).setup, scenario.inputs.compile);
+    CHECK(alone.fits);
+    CHECK(alone.footprint == BestOf(found).footprint);
+    CHECK(alone.time.total_seconds == BestOf(found).time.total_seconds);
   }
   CHECK(searched >= 12);
   CHECK(nothing >= 1);
 }
 
-TEST_CASE("SearchRuntime: room for the margins of error comes before speed") {
-  Scenario scenario(OtherRuntime::kDeepSpeed, LoadModel("gpt3-1.3b"), 2, 24 * kGB, 96);
-  scenario.MakeSetups();
-  const RuntimeJudged best = BestOf(SearchRuntime(scenario.inputs));
+TEST_CASE("EnumeratedSearch: room for the margins of error comes before speed") {
+  Scenario scenario(DeepSpeedRuntime(), LoadModel("gpt3-1.3b"), 2, 24 * kGB, 96);
+  const ChoiceEstimate best = BestOf(EnumeratedSearch(scenario.inputs).Run());
   const double capacity = 24e9 - static_cast<double>(kGpuReserveBytes);
-  uint64_t tensors = 0;
-  for (const TorchPeak& peak : best.choice.footprint.peaks) {
-    tensors = std::max(tensors, peak.allocated_bytes);
-  }
-  const auto context = static_cast<double>(best.choice.footprint.context_bytes);
-  CHECK(static_cast<double>(tensors) / (1 - kDeepSpeedMargins.allocated) + context <= capacity);
-  CHECK(best.choice.fits());
-  RuntimeJudged judged = best;
+  const TorchFootprint& torch = *best.footprint.torch;
+  const auto context = static_cast<double>(torch.context_bytes);
+  CHECK(static_cast<double>(torch.TensorBytes()) / (1 - kDeepSpeedMargins.allocated) + context <=
+        capacity);
+  CHECK(best.fits);
+  ChoiceEstimate judged = best;
   const auto merit = [&judged](MemoryRoom room) {
     judged.room = room;
-    return RuntimeMerit(judged);
+    return DeepSpeedRuntime().Merit(judged);
   };
   CHECK(merit(MemoryRoom::kAmple) > merit(MemoryRoom::kTight));
   CHECK(merit(MemoryRoom::kTight) > merit(MemoryRoom::kEmptiesCache));
@@ -139,7 +133,7 @@ TEST_CASE("SearchRuntime: room for the margins of error comes before speed") {
 }
 
 // Runs of DeepSpeed that trained 96 sequences a step within one limit of the allocator.
-TEST_CASE("SearchRuntime: beside measured runs of one scenario it chooses what is as good") {
+TEST_CASE("EnumeratedSearch: beside measured runs of one scenario it chooses what is as good") {
   struct Measured {
     const char* model;
     int gpus;
@@ -151,14 +145,13 @@ TEST_CASE("SearchRuntime: beside measured runs of one scenario it chooses what i
                                    {"gpt2-xl", 2, 37.25, 1110.5},
                                    {"gpt3-2.7b", 1, 37.25, 4340.3}}) {
     CAPTURE(measured.model);
-    Scenario scenario(OtherRuntime::kDeepSpeed, LoadModel(measured.model), measured.gpus, 0, 96);
-    Cluster& cluster = scenario.inputs.cluster;
+    Scenario scenario(DeepSpeedRuntime(), LoadModel(measured.model), measured.gpus, 0, 96);
+    Cluster& cluster = scenario.cluster();
     // The runs' limit is the allocator's: what lies outside it comes on top.
     cluster.gpu_capacity_bytes = static_cast<uint64_t>(measured.limit_gib * (1 << 30)) +
                                  ContextBytes(1, measured.gpus) + kGpuReserveBytes;
-    scenario.MakeSetups();
-    const RuntimeJudged best = BestOf(SearchRuntime(scenario.inputs));
-    const TorchMachine machine(scenario.profile, cluster.shape());
+    const ChoiceEstimate best = BestOf(EnumeratedSearch(scenario.inputs).Run());
+    const double best_seconds = *best.time.total_seconds;
     int compared = 0;
     for (const DeepSpeedRow& row : rows) {
       const uint64_t limit = row.run.limit_bytes.value_or(0);
@@ -168,27 +161,23 @@ TEST_CASE("SearchRuntime: beside measured runs of one scenario it chooses what i
         continue;
       }
       ++compared;
-      const RuntimeChoice ran =
-          EstimateRuntime(OtherRuntime::kDeepSpeed, scenario.inputs.model, cluster, {row.run.setup},
-                          {row.run.compiled, false}, &machine)
-              .choices.front();
+      const ChoiceEstimate ran = scenario.Judged(row.run.setup, {row.run.compiled, false});
       CAPTURE(row.label);
       CHECK(row.step_seconds * 1e3 >= measured.best_milliseconds - 0.1);
-      CHECK(best.choice.time->step_seconds <= ran.time->step_seconds * 1.05);
+      CHECK(best_seconds <= *ran.time.total_seconds * 1.05);
       // What ran at half the speed of the best, or less, is no choice.
       if (row.step_seconds * 1e3 < 1.4 * measured.best_milliseconds) continue;
-      CHECK(best.choice.time->step_seconds < 0.8 * row.step_seconds);
+      CHECK(best_seconds < 0.8 * row.step_seconds);
     }
     CHECK(compared >= 2);
-    CHECK(best.choice.time->step_seconds * 1e3 <= 1.1 * measured.best_milliseconds);
+    CHECK(best_seconds * 1e3 <= 1.1 * measured.best_milliseconds);
   }
 }
 
-TEST_CASE("RuntimeSetups: what DeepSpeed and FSDP2 have, and what is fixed") {
-  Scenario deepspeed(OtherRuntime::kDeepSpeed, LoadModel("gpt2"), 2, 80 * kGB, 16);
-  deepspeed.MakeSetups();
+TEST_CASE("Choices: what DeepSpeed and FSDP2 have, and what is fixed") {
+  Scenario deepspeed(DeepSpeedRuntime(), LoadModel("gpt2"), 2, 80 * kGB, 16);
   int in_part = 0;
-  for (const TrainSetup& setup : deepspeed.inputs.setups) {
+  for (const TrainSetup& setup : deepspeed.Setups()) {
     ValidateSetup(setup, "test");
     CHECK(setup.batch.global_batch() == 16);
     const ZeroConfig& zero = setup.zero;
@@ -201,44 +190,49 @@ TEST_CASE("RuntimeSetups: what DeepSpeed and FSDP2 have, and what is fixed") {
     }
   }
   CHECK(in_part > 0);
-  Scenario fsdp2(OtherRuntime::kFsdp2, LoadModel("gpt2"), 2, 80 * kGB, 16);
-  fsdp2.MakeSetups();
-  for (const TrainSetup& setup : fsdp2.inputs.setups) {
+  Scenario fsdp2(Fsdp2Runtime(), LoadModel("gpt2"), 2, 80 * kGB, 16);
+  for (const TrainSetup& setup : fsdp2.Setups()) {
     CHECK(setup.zero.stage >= 2);
     CHECK(setup.zero.offload_optimizer.device == setup.zero.offload_param.device);
   }
   // Selective recompute is torchtitan's, of layers without biases.
   const auto selective = [](Scenario& scenario, bool asked) {
-    scenario.space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
-    RuntimeKeys keys;
-    keys.selective = asked;
-    scenario.MakeSetups(keys);
-    return std::any_of(
-        scenario.inputs.setups.begin(), scenario.inputs.setups.end(),
-        [](const TrainSetup& s) { return s.recompute.kind == RecomputeKind::kSelective; });
+    scenario.inputs.space.recompute = {kNoRecompute, kSelectiveRecompute, FullRecompute()};
+    scenario.inputs.for_torchtitan = asked;
+    const std::vector<TrainSetup> setups = scenario.Setups();
+    return std::any_of(setups.begin(), setups.end(), [](const TrainSetup& s) {
+      return s.recompute.kind == RecomputeKind::kSelective;
+    });
   };
-  Scenario llama(OtherRuntime::kFsdp2, LoadModel("llama3.2-1b"), 2, 80 * kGB, 16);
+  Scenario llama(Fsdp2Runtime(), LoadModel("llama3.2-1b"), 2, 80 * kGB, 16);
   CHECK(selective(llama, true));
   CHECK_FALSE(selective(llama, false));
   CHECK_FALSE(selective(fsdp2, true));
   // A config's keys stay, but for what it leaves open.
-  RuntimeKeys keys;
-  keys.others = ReaderZeroDefaults(2);
-  keys.others->allgather_bucket_elements = 7'000'000;
-  keys.reduce_buckets = {9'000'000};
-  keys.overlap_comm = {false};
-  deepspeed.space.stages = {2};
-  deepspeed.MakeSetups(keys);
-  for (const TrainSetup& setup : deepspeed.inputs.setups) {
+  ZeroConfig given = ReaderZeroDefaults(2);
+  given.allgather_bucket_elements = 7'000'000;
+  given.reduce_bucket_elements = 9'000'000;
+  given.overlap_comm = false;
+  deepspeed.inputs.given_zero = given;
+  deepspeed.inputs.space.stages = {2};
+  for (const TrainSetup& setup : deepspeed.Setups()) {
     CHECK(setup.zero.allgather_bucket_elements == 7'000'000);
     CHECK(setup.zero.reduce_bucket_elements == 9'000'000);
     CHECK_FALSE(setup.zero.overlap_comm);
   }
   // What a runtime cannot do is left to be refused by name.
-  fsdp2.space.stages = {1};
-  fsdp2.MakeSetups();
-  REQUIRE(fsdp2.inputs.setups.size() == 1);
-  CHECK_THROWS_WITH_AS(SearchRuntime(fsdp2.inputs), doctest::Contains("stage 1"), Error);
+  fsdp2.inputs.space.stages = {1};
+  REQUIRE(fsdp2.Setups().size() == 1);
+  CHECK_THROWS_WITH_AS(EnumeratedSearch(fsdp2.inputs).Run(), doctest::Contains("stage 1"), Error);
+}
+
+TEST_CASE("objectives: most memory left, of DeepSpeed and FSDP2 too") {
+  for (const Runtime* runtime : {&DeepSpeedRuntime(), &Fsdp2Runtime()}) {
+    Scenario scenario(*runtime, LoadModel("gpt2"), 2, 80 * kGB, 16);
+    const uint64_t fastest = BestOf(EnumeratedSearch(scenario.inputs).Run()).footprint.gpu_total();
+    scenario.inputs.objective = Objective::kHeadroom;
+    CHECK(BestOf(EnumeratedSearch(scenario.inputs).Run()).footprint.gpu_total() < fastest);
+  }
 }
 
 }  // namespace

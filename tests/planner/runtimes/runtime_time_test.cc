@@ -12,8 +12,9 @@
 #include "core/config/reader_state.h"
 #include "core/families/load_model.h"
 #include "hwprofiles/loader.h"
+#include "planner/estimate/estimate.h"
 #include "planner/runtimes/fitted.h"
-#include "planner/runtimes/runtime_estimate.h"
+#include "planner/runtimes/runtimes.h"
 #include "tests/planner/runtimes/runtime_rows.h"
 
 namespace zeroplan {
@@ -304,16 +305,15 @@ TEST_CASE("RuntimeTime: each run, and each model, left out of the fit") {
 }
 
 // Of gpt2-medium on two H200.
-double StepSeconds(OtherRuntime runtime, TrainSetup setup, double link_scale = 1,
+double StepSeconds(const Runtime& runtime, TrainSetup setup, double link_scale = 1,
                    TorchCompile compile = {}) {
   static const HardwareProfile hardware = LoadProfile("hgx-h200");
   Cluster cluster;
   cluster.gpus = 2;
   cluster.gpus_per_node = 8;
-  const TorchMachine machine(hardware, cluster.shape(), link_scale);
-  return EstimateRuntime(runtime, LoadModel("gpt2-medium"), cluster, {setup}, compile, &machine)
-      .choices.front()
-      .time->step_seconds;
+  return *runtime.Judge({LoadModel("gpt2-medium"), {}, compile, &hardware, nullptr, link_scale})
+              ->Estimate(setup, cluster)
+              .time.total_seconds;
 }
 
 TrainSetup Setup(int stage) {
@@ -328,8 +328,9 @@ TrainSetup Setup(int stage) {
 
 TEST_CASE("RuntimeTime: what makes a step longer") {
   for (const int stage : {1, 2, 3}) {
-    for (const OtherRuntime runtime : {OtherRuntime::kDeepSpeed, OtherRuntime::kFsdp2}) {
-      if (runtime == OtherRuntime::kFsdp2 && stage == 1) continue;
+    for (const Runtime* of : {&DeepSpeedRuntime(), &Fsdp2Runtime()}) {
+      const Runtime& runtime = *of;
+      if (of == &Fsdp2Runtime() && stage == 1) continue;
       CAPTURE(stage);
       const TrainSetup setup = Setup(stage);
       const double step = StepSeconds(runtime, setup);
@@ -361,8 +362,8 @@ TEST_CASE("RuntimeTime: overlap_comm hides reductions") {
     TrainSetup exposed = setup;
     exposed.zero.overlap_comm = false;
     const auto ratio = [&](double link) {
-      return StepSeconds(OtherRuntime::kDeepSpeed, setup, link, {true, true}) /
-             StepSeconds(OtherRuntime::kDeepSpeed, exposed, link, {true, true});
+      return StepSeconds(DeepSpeedRuntime(), setup, link, {true, true}) /
+             StepSeconds(DeepSpeedRuntime(), exposed, link, {true, true});
     };
     CHECK(ratio(1) < 1.03);
     CHECK(ratio(0.2) < 1.01);
@@ -379,20 +380,17 @@ TEST_CASE("RuntimeTime: the host's update, and none where its memory is not know
   cluster.gpus_per_node = 8;
   const ModelSpec model = LoadModel("gpt2-medium");
   const auto time = [&] {
-    const TorchMachine machine(hardware, cluster.shape());
-    return EstimateRuntime(OtherRuntime::kDeepSpeed, model, cluster, {setup}, {}, &machine)
-        .choices.front()
-        .time;
+    return DeepSpeedRuntime().Judge({model, {}, {}, &hardware})->Estimate(setup, cluster).time;
   };
   // Half the parameters, 8 + 28 / cpu_adam + 6 bytes each, at half of 184 GB/s.
   const double bytes = 14 + 28 / TimeConstants{}.cpu_adam;
   const double elements = static_cast<double>(model.ParamCount()) / 2;
-  CHECK(time()->host_update == doctest::Approx(elements * bytes / 92e9).epsilon(0.01));
+  CHECK(*time().host_update_seconds == doctest::Approx(elements * bytes / 92e9).epsilon(0.01));
   hardware.node.adam_bandwidth.reset();
   hardware.node.triad_bandwidth.reset();
-  CHECK_FALSE(time().has_value());
+  CHECK_FALSE(time().total_seconds.has_value());
   setup.zero.offload_optimizer.device = OffloadDevice::kNone;
-  CHECK(time().has_value());
+  CHECK(time().total_seconds.has_value());
 }
 
 TEST_CASE("TorchMachineLacks: a network for several nodes") {

@@ -46,7 +46,7 @@ TEST_CASE("the GPU memory that a choice needs has the reserve in it") {
   least.objective = Objective::kHeadroom;
   const std::optional<Found> found = searcher.Best(least).found;
   REQUIRE(found);
-  const uint64_t needed = GpuBytesNeeded(fixture.inputs, *found);
+  const uint64_t needed = Searcher(fixture.inputs).GpuBytesNeeded(*found);
   CHECK(needed == found->gpu_bytes + kGB);
   least.gpu_capacity_bytes = needed;
   CHECK(searcher.Best(least).found);

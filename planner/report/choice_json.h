@@ -23,4 +23,11 @@ nlohmann::ordered_json StepSecondsJson(const TimeEstimate& time);
 // "nvme_bytes", and what a step moves and takes.
 nlohmann::ordered_json StepFiguresJson(const ChoiceEstimate& choice);
 
+// Memory by phase and step time by part of a PyTorch process. REQUIRES: footprint.torch.
+nlohmann::ordered_json TorchPhasesJson(const TorchFootprint& torch);
+nlohmann::ordered_json TorchStepJson(const TimeEstimate& time);
+// A choice of another runtime, with all that is predicted of it.
+nlohmann::ordered_json RuntimeChoiceJson(const ChoiceEstimate& choice);
+nlohmann::ordered_json CompiledJson(TorchCompile compile);
+
 }  // namespace zeroplan

@@ -1,0 +1,107 @@
+#include "planner/report/choice_json.h"
+
+namespace zeroplan {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace
+
+Json GpuBytesJson(const Footprint& footprint) {
+  Json json;
+  for (const NamedBytes& part : GpuClasses(footprint)) json[std::string(part.name)] = part.bytes;
+  json["total"] = footprint.gpu_total();
+  return json;
+}
+
+Json HostBytesJson(const Footprint& footprint) {
+  const HostBytes& host = footprint.host;
+  return {{"pinned", host.pinned}, {"pageable", host.pageable}, {"total", host.total()}};
+}
+
+Json StepSecondsJson(const TimeEstimate& time) {
+  return {{"compute", Nullable(time.compute_seconds)},
+          {"exposed_comm", Nullable(time.exposed_comm_seconds)},
+          {"exposed_offload", Nullable(time.exposed_offload_seconds)},
+          {"optimizer", Nullable(time.optimizer_seconds)},
+          {"total", Nullable(time.total_seconds)}};
+}
+
+Json StepFiguresJson(const ChoiceEstimate& choice) {
+  return {{"nvme_bytes", choice.footprint.nvme_bytes},
+          {"comm_bytes_per_step", choice.traffic ? Json(choice.traffic->collective_bytes) : Json()},
+          {"pcie_bytes_per_step", choice.traffic ? Json(choice.traffic->pcie_bytes()) : Json()},
+          {"step_seconds", StepSecondsJson(choice.time)},
+          {"tokens_per_second", Nullable(choice.time.tokens_per_second)},
+          {"mfu", Nullable(choice.time.mfu)}};
+}
+
+Json TorchPhasesJson(const TorchFootprint& torch) {
+  Json phases;
+  for (size_t p = 0; p < kTorchPhases; ++p) {
+    const auto phase = static_cast<TorchPhase>(p);
+    const TorchPeak& peak = torch.peak(phase);
+    Json& json = phases[std::string(TorchPhaseName(phase))];
+    json = {{"allocated", peak.allocated_bytes}, {"reserved", peak.reserved_bytes}};
+    for (size_t i = 0; i < kTorchClasses; ++i) {
+      json["classes"][std::string(TorchClassName(static_cast<TorchClass>(i)))] =
+          peak.class_bytes[i];
+    }
+  }
+  return phases;
+}
+
+Json TorchStepJson(const TimeEstimate& time) {
+  if (!time.total_seconds || !time.host_update_seconds) return nullptr;
+  return {{"compute", *time.compute_seconds},
+          {"exposed_communication", *time.exposed_comm_seconds},
+          {"transfers", *time.exposed_offload_seconds - *time.host_update_seconds},
+          {"host_update", *time.host_update_seconds},
+          {"host_overhead", *time.host_overhead_seconds}};
+}
+
+Json CompiledJson(TorchCompile compile) {
+  return {{"layers", compile.layers}, {"loss", compile.loss}};
+}
+
+Json RuntimeChoiceJson(const ChoiceEstimate& choice) {
+  const TrainSetup& setup = choice.setup;
+  const ZeroConfig& zero = setup.zero;
+  Json json = {{"stage", zero.stage},
+               {"offload_optimizer", OffloadDeviceName(zero.offload_optimizer.device)},
+               {"offload_ratio", zero.offload_optimizer.ratio},
+               {"offload_param", OffloadDeviceName(zero.offload_param.device)},
+               {"checkpointing", RecomputeName(setup.recompute)},
+               {"micro_batch", setup.batch.micro_batch},
+               {"grad_accum", setup.batch.grad_accum},
+               {"global_batch", setup.batch.global_batch()},
+               {"gpus", setup.batch.world_size},
+               {"dtype", DtypeName(setup.precision.dtype)},
+               {"settings",
+                {{"reduce_bucket", choice.settings.reduce_bucket_elements},
+                 {"overlap_comm", choice.settings.overlap}}},
+               {"gpu_bytes", GpuBytesJson(choice.footprint)},
+               {"host_bytes", choice.footprint.host.total()},
+               {"step_seconds", nullptr},
+               {"tokens_per_second", choice.time.tokens_per_second.value_or(0)},
+               {"fits", choice.fits},
+               {"room", MemoryRoomName(choice.room)},
+               {"segments_given_back", 0},
+               {"why_not", choice.fits ? Json(nullptr) : Json(choice.why_not)}};
+  if (choice.time.total_seconds) {
+    json["step_seconds"] = {{"total", *choice.time.total_seconds}};
+    if (const Json parts = TorchStepJson(choice.time); !parts.is_null()) {
+      json["step_seconds"].update(parts);
+    }
+  }
+  if (const std::optional<TorchFootprint>& torch = choice.footprint.torch) {
+    json["gpu_bytes"].update({{"init_allocated", torch->peak(TorchPhase::kInit).allocated_bytes},
+                              {"step_allocated", torch->StepAllocatedBytes()},
+                              {"reserved", torch->ReservedBytes()},
+                              {"context", torch->context_bytes}});
+    json["segments_given_back"] = torch->segments_given_back;
+  }
+  return json;
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,67 @@
+#include "planner/runtime.h"
+
+#include <fmt/format.h>
+
+#include "planner/estimate/choices.h"
+#include "planner/estimate/estimate.h"
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+std::string_view CompileName(TorchCompile compile) {
+  return !compile.layers ? "" : compile.loss ? "all" : "layers";
+}
+
+std::string_view CompiledText(TorchCompile compile) {
+  if (!compile.layers) return "not compiled";
+  return compile.loss ? "layers and loss compiled" : "layers compiled";
+}
+
+bool ChoiceJudge::LargerMisfitToo(const ChoiceEstimate& /*choice*/, const Cluster& /*cluster*/) {
+  return true;
+}
+
+double ChoiceJudge::LeastMicroStepSeconds(const TrainSetup& /*setup*/, const Cluster& /*cluster*/) {
+  return 0;
+}
+
+std::string Runtime::Label(const TrainSetup& setup) const { return SetupLabel(setup); }
+
+std::string Runtime::ChoiceText(const TrainSetup& setup) const {
+  return fmt::format("{} ({}{})", Label(setup), BatchText(setup.batch), SettingsText(setup));
+}
+
+std::string Runtime::SettingsText(const TrainSetup& /*setup*/) const { return ""; }
+
+std::string Runtime::StageName(int stage) const { return fmt::format("Stage {}", stage); }
+
+std::vector<TrainSetup> Runtime::Completed(std::vector<TrainSetup> setups, bool /*given*/) const {
+  return setups;
+}
+
+std::string Runtime::TimeLacks(const HardwareProfile& /*hardware*/,
+                               const ClusterShape& /*shape*/) const {
+  return "";
+}
+
+std::array<int, 5> Runtime::Complexity(const TrainSetup& setup) const {
+  const std::array<int, 4> of = zeroplan::Complexity(CandidateOf(setup));
+  return {of[0], of[1], of[2], of[3], 0};
+}
+
+std::vector<std::string> Runtime::Cautions(const ChoiceEstimate& /*choice*/,
+                                           const Cluster& /*cluster*/) const {
+  return {};
+}
+
+std::string Runtime::WhyNotTaken(const ChoiceEstimate& /*other*/,
+                                 const ChoiceEstimate& /*best*/) const {
+  return "";
+}
+
+std::vector<std::string> Runtime::Notes(const ChoiceEstimate& /*choice*/,
+                                        TorchCompile /*compile*/) const {
+  return {};
+}
+
+}  // namespace zeroplan

@@ -1,0 +1,480 @@
+#include "planner/runtimes/torch_based.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/config/reader_state.h"
+#include "core/model/model_spec.h"
+#include "planner/estimate/choices.h"
+#include "planner/estimate/estimate.h"
+#include "planner/search/enumerated_search.h"
+
+namespace zeroplan {
+namespace {
+
+// What blocks may have beyond the tensor in them, of all that is allocated (caching_allocator.h).
+// Tensors that exceed memory by more do so with larger micro-batches too.
+constexpr double kBlockSlack = 0.01;
+// Micro-steps in which an update is of no account.
+constexpr int64_t kMany = 1000;
+
+// What takes most of a peak.
+std::string LargestClass(const TorchPeak& peak, TorchPhase phase, int stage) {
+  const auto largest = std::max_element(peak.class_bytes.begin(), peak.class_bytes.end());
+  const auto kind = static_cast<TorchClass>(largest - peak.class_bytes.begin());
+  std::string name(TorchClassName(kind));
+  if (phase == TorchPhase::kInit && kind == TorchClass::kParams && stage < 3) {
+    name = "parameters beside a copy of them";
+  }
+  return fmt::format("{} {}", FormatBytes(*largest), name);
+}
+
+// The first phase after initialisation whose tensors alone exceed `has`, beside what lies outside
+// the allocator; initialisation may take another way where memory is short.
+std::optional<TorchPhase> PhaseTooLarge(const TorchFootprint& free, uint64_t has) {
+  const auto too_large = [&](TorchPhase phase) {
+    return free.peak(phase).allocated_bytes + free.context_bytes > has;
+  };
+  if (too_large(TorchPhase::kInit)) return std::nullopt;
+  for (const TorchPhase phase : {TorchPhase::kForwardBackward, TorchPhase::kStep}) {
+    if (too_large(phase)) return phase;
+  }
+  return std::nullopt;
+}
+
+std::string GpuMisfit(const TorchFootprint& free, TorchPhase phase, uint64_t has, int stage) {
+  const TorchPeak& peak = free.peak(phase);
+  const uint64_t tensors = peak.allocated_bytes + free.context_bytes;
+  const std::string_view where = phase == TorchPhase::kInit              ? "initialisation"
+                                 : phase == TorchPhase::kForwardBackward ? "forward and backward"
+                                                                         : "the optimizer step";
+  if (tensors > has) {
+    return fmt::format(
+        "GPU memory: out of memory in {}: tensors and context need {} of {}, most of "
+        "it {}",
+        where, FormatBytes(tensors), FormatBytes(has), LargestClass(peak, phase, stage));
+  }
+  return fmt::format(
+      "GPU memory: out of memory in {}: tensors and context need {} of {}, but what "
+      "the allocator has free is in pieces that are too small; it would take {}",
+      where, FormatBytes(tensors), FormatBytes(has),
+      FormatBytes(peak.reserved_bytes + free.context_bytes));
+}
+
+EffectiveSettings SettingsOf(ZeroConfig zero) {
+  FillReaderSizes(zero);
+  return {zero.reduce_bucket_elements, zero.prefetch_bucket_elements,
+          zero.param_persistence_threshold, zero.max_reuse_distance, zero.overlap_comm};
+}
+
+class TorchJudge : public ChoiceJudge {
+ public:
+  TorchJudge(const TorchBased& runtime, const JudgeInputs& inputs)
+      : runtime_(runtime), inputs_(inputs) {}
+
+  ChoiceEstimate Estimate(const TrainSetup& setup, const Cluster& cluster) override {
+    const Played& free = FreeOf(setup, cluster);
+    ChoiceEstimate choice;
+    choice.setup = setup;
+    choice.settings = SettingsOf(setup.zero);
+    choice.footprint = FootprintOf(free.footprint, cluster.ranks_per_node());
+    if (free.time) SetTime(*free.time, cluster, choice);
+    const Capacity capacity = CapacityOf(cluster);
+    std::optional<TorchPhase> too_large;
+    if (free.footprint.DeviceBytes() > *capacity.gpu_bytes) {
+      too_large = Squeeze(free.footprint, *capacity.gpu_bytes, choice);
+    }
+    for (const Shortage& shortage : Check(choice.footprint, capacity)) {
+      if (!choice.why_not.empty()) choice.why_not += "; and ";
+      choice.why_not +=
+          shortage.kind == MemoryKind::kGpu
+              ? GpuMisfit(free.footprint, *too_large, shortage.has, setup.zero.stage)
+              : fmt::format("host memory: {} processes need {} of {}", cluster.ranks_per_node(),
+                            FormatBytes(shortage.needs), FormatBytes(shortage.has));
+    }
+    choice.fits = choice.why_not.empty();
+    if (choice.fits) choice.room = RoomOf(choice.footprint, *capacity.gpu_bytes);
+    return choice;
+  }
+
+  bool LargerMisfitToo(const ChoiceEstimate& choice, const Cluster& cluster) override {
+    const Capacity capacity = CapacityOf(cluster);
+    const TorchFootprint& torch = *choice.footprint.torch;
+    // The micro-batch has no effect on the host's memory.
+    if (capacity.host_bytes && choice.footprint.host.total() > *capacity.host_bytes) return true;
+    const double tensors = static_cast<double>(torch.TensorBytes()) * (1 - kBlockSlack);
+    return tensors + static_cast<double>(torch.context_bytes) >
+           static_cast<double>(*capacity.gpu_bytes);
+  }
+
+  double LeastMicroStepSeconds(const TrainSetup& setup, const Cluster& cluster) override {
+    const auto [at, added] =
+        least_seconds_.try_emplace({setup.batch.micro_batch, setup.recompute}, 0.0);
+    if (!added) return at->second;
+    std::optional<TrainSetup> least = runtime_.Least(setup);
+    if (!least) return 0;
+    least->batch.world_size = 1;
+    least->batch.grad_accum = kMany;
+    Cluster one = cluster;
+    one.gpus = one.gpus_per_node = 1;
+    const std::optional<RuntimeTime>& time = FreeOf(*least, one).time;
+    if (time) at->second = time->step_seconds / static_cast<double>(kMany);
+    return at->second;
+  }
+
+ private:
+  struct Played {
+    TorchFootprint footprint;  // with as much memory as it likes
+    std::optional<RuntimeTime> time;
+  };
+
+  const Played& FreeOf(const TrainSetup& setup, const Cluster& cluster) {
+    const auto [at, added] =
+        played_choices_.try_emplace({CandidateOf(setup), setup.zero.overlap_comm});
+    if (!added) return at->second;
+    const TorchMachine* machine = MachineOf(cluster.shape());
+    const bool host_known = machine != nullptr && machine->host_bytes_per_second > 0;
+    const bool on_host = setup.zero.offload_optimizer.device != OffloadDevice::kNone;
+    TorchTimer timer(on_host && !host_known ? nullptr : machine, {});
+    at->second.footprint = Play(setup, std::nullopt, &timer);
+    at->second.time = timer.Time(setup.batch.grad_accum);
+    return at->second;
+  }
+
+  TorchFootprint Play(const TrainSetup& setup, std::optional<uint64_t> limit, TorchTimer* timer) {
+    ++played_;
+    return runtime_.Play({inputs_.model, setup, inputs_.compile, limit}, timer);
+  }
+
+  // Null where the profile does not say enough.
+  const TorchMachine* MachineOf(const ClusterShape& shape) {
+    if (inputs_.hardware == nullptr || !TorchMachineLacks(*inputs_.hardware, shape).empty()) {
+      return nullptr;
+    }
+    return &machines_
+                .try_emplace({shape.gpus, shape.gpus_per_node}, *inputs_.hardware, shape,
+                             inputs_.gpu_link_scale)
+                .first->second;
+  }
+
+  // Where memory is short: whether the allocator can do with what there is, or the phase in which
+  // it cannot.
+  std::optional<TorchPhase> Squeeze(const TorchFootprint& free, uint64_t has,
+                                    ChoiceEstimate& choice) {
+    if (const std::optional<TorchPhase> phase = PhaseTooLarge(free, has)) return phase;
+    TorchTimer no_timer(nullptr, {});
+    const TorchFootprint limited =
+        Play(choice.setup, has - std::min(has, free.context_bytes), &no_timer);
+    if (limited.out_of_memory) return limited.out_of_memory;
+    choice.footprint.gpu_spare_bytes = choice.footprint.gpu_total() - has;
+    choice.footprint.torch->segments_given_back = limited.segments_given_back;
+    return std::nullopt;
+  }
+
+  // What was measured is the prediction over 1 less its error.
+  MemoryRoom RoomOf(const Footprint& footprint, uint64_t has) const {
+    const RuntimeMargins& margins = runtime_.margins();
+    const TorchFootprint& torch = *footprint.torch;
+    const double room = static_cast<double>(has) - static_cast<double>(torch.context_bytes);
+    // Where that was not measured, the device's stands for it.
+    const double tensors = margins.allocated > 0 ? margins.allocated : margins.device;
+    if (static_cast<double>(torch.TensorBytes()) / (1 - tensors) > room) return MemoryRoom::kAtRisk;
+    if (footprint.gpu_spare_bytes > 0) return MemoryRoom::kEmptiesCache;
+    const double reserved = static_cast<double>(torch.ReservedBytes()) /
+                            (1 - std::max(margins.reserved, margins.device));
+    return reserved + static_cast<double>(torch.context_bytes) > static_cast<double>(has)
+               ? MemoryRoom::kTight
+               : MemoryRoom::kAmple;
+  }
+
+  void SetTime(const RuntimeTime& time, const Cluster& cluster, ChoiceEstimate& choice) {
+    const BatchSpec& batch = choice.setup.batch;
+    const double tokens = static_cast<double>(batch.global_batch()) *
+                          static_cast<double>(batch.seq_len) / time.step_seconds;
+    TimeEstimate& of = choice.time;
+    of.compute_seconds = time.compute;
+    of.exposed_comm_seconds = time.exposed_communication;
+    of.exposed_offload_seconds = time.transfers + time.host_update;
+    of.host_update_seconds = time.host_update;
+    of.host_overhead_seconds = time.host_overhead;
+    of.total_seconds = time.step_seconds;
+    of.tokens_per_second = tokens;
+    of.mfu = StrictMfu(inputs_.model, batch.seq_len, tokens, batch.world_size,
+                       MachineOf(cluster.shape())->gemm.DensePeak(choice.setup.precision.dtype));
+  }
+
+  const TorchBased& runtime_;
+  const JudgeInputs inputs_;
+  std::map<std::pair<int, int>, TorchMachine> machines_;
+  std::map<std::pair<Candidate, bool>, Played> played_choices_;
+  std::map<std::pair<int64_t, RecomputeConfig>, double> least_seconds_;
+};
+
+// Shares of the optimizer by tenths are searched by fifths.
+std::vector<OptimizerOffload> Thinned(const std::vector<OptimizerOffload>& offloads) {
+  const auto in_part = std::count_if(offloads.begin(), offloads.end(),
+                                     [](const OptimizerOffload& o) { return o.ratio < 1; });
+  std::vector<OptimizerOffload> kept;
+  for (const OptimizerOffload& offload : offloads) {
+    const bool odd = std::lround(10 * offload.ratio) % 2 == 1;
+    if (in_part < 2 || offload.ratio >= 1 || !odd) kept.push_back(offload);
+  }
+  return kept;
+}
+
+// Where the step's size is open, more micro-steps of one size are more tokens a second, since the
+// update is shared by more: of each micro-batch one micro-step and the most of them.
+std::vector<BatchPair> Batches(const SearchSpace& space) {
+  const std::vector<BatchPair> all = BatchPairs(space, space.gpus.front());
+  if (space.global_batch) return all;
+  std::vector<BatchPair> kept;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool first = i == 0 || all[i - 1].micro_batch != all[i].micro_batch;
+    const bool last = i + 1 == all.size() || all[i + 1].micro_batch != all[i].micro_batch;
+    if (first || last) kept.push_back(all[i]);
+  }
+  return kept;
+}
+
+double RoomFactor(MemoryRoom room) {
+  switch (room) {
+    case MemoryRoom::kAmple:
+      return 1;
+    case MemoryRoom::kTight:
+      return 1 - kTightMargin;
+    case MemoryRoom::kEmptiesCache:
+      return 1 - kCacheMargin;
+    case MemoryRoom::kAtRisk:
+      return 1e-3;  // behind all that is not
+    case MemoryRoom::kNone:
+      return 0;
+  }
+  ZEROPLAN_CHECK(false);
+}
+
+std::string EmptiesCacheText(uint64_t segments) {
+  if (segments == 0) {
+    return " It fits because the allocator gives cached memory back once, before its steps are all "
+           "alike.";
+  }
+  return fmt::format(
+      " It fits because the allocator gives cached memory back while it runs: {} segment{} a step, "
+      "whose time is not in the prediction.",
+      segments, segments == 1 ? "" : "s");
+}
+
+std::string MemoryText(const ChoiceEstimate& choice, const Cluster& cluster) {
+  const TorchFootprint& torch = *choice.footprint.torch;
+  const uint64_t outside = cluster.gpu_reserve_bytes + torch.context_bytes;
+  const std::string text = fmt::format(
+      "Memory of a GPU: {} allocated in initialisation, {} in steps; {} reserved of {} that the "
+      "allocator may take; {} with what lies outside it, of {}. Host: {}.",
+      FormatBytes(torch.peak(TorchPhase::kInit).allocated_bytes),
+      FormatBytes(torch.StepAllocatedBytes()), FormatBytes(torch.ReservedBytes()),
+      FormatBytes(cluster.gpu_capacity_bytes - std::min(cluster.gpu_capacity_bytes, outside)),
+      FormatBytes(torch.DeviceBytes()), FormatBytes(cluster.gpu_capacity_bytes),
+      FormatBytes(choice.footprint.host.total()));
+  switch (choice.room) {
+    case MemoryRoom::kAmple:
+      return text + " It fits with the memory's margin of error on top.";
+    case MemoryRoom::kTight:
+      return text +
+             " It fits as predicted, but not with the margin of error on top: should it take more, "
+             "the allocator gives cached memory back, which costs time.";
+    case MemoryRoom::kEmptiesCache:
+      return text + EmptiesCacheText(torch.segments_given_back);
+    case MemoryRoom::kAtRisk:
+    case MemoryRoom::kNone:
+      return text +
+             " At risk: with the margin of error on top its tensors would not fit; nothing else "
+             "was found that does.";
+  }
+  return text;
+}
+
+}  // namespace
+
+void TorchBased::Refuse(const AskedOfRuntime& asked) const {
+  if (asked.deterministic) {
+    ThrowUsage("@@deterministic: not modelled with @@runtime {}; leave it out", key());
+  }
+  if (asked.async_save) {
+    ThrowUsage(
+        "@@async_save: is of zeroplan's own saves, not modelled with @@runtime {}; leave it out",
+        key());
+  }
+  if (asked.documents) {
+    ThrowUsage(
+        "@@packing: documents is of zeroplan's own training, not modelled with @@runtime {}; leave "
+        "it out",
+        key());
+  }
+}
+
+std::vector<TrainSetup> TorchBased::Choices(const SearchInputs& inputs,
+                                            const SearchSpace& space) const {
+  const int gpus = space.gpus.front();
+  const std::vector<BatchPair> batches = Batches(space);
+  ZEROPLAN_CHECK(!batches.empty(), "no batch");
+  std::vector<TrainSetup> can, cannot;
+  std::optional<TrainSetup> cannot_run;
+  const auto add_batches = [&](TrainSetup setup, std::vector<TrainSetup>& to) {
+    for (const BatchPair& batch : batches) {
+      setup.batch.micro_batch = batch.micro_batch;
+      setup.batch.grad_accum = batch.grad_accum;
+      to.push_back(setup);
+    }
+  };
+  for (const int stage : space.stages) {
+    for (const OptimizerOffload& optimizer : Thinned(space.offload_optimizer)) {
+      for (const OffloadDevice param : space.offload_param) {
+        for (const RecomputeConfig& recompute : space.recompute) {
+          const OffloadPlace offloads{optimizer, param};
+          const bool on_disk =
+              optimizer.device == OffloadDevice::kNvme || param == OffloadDevice::kNvme;
+          TrainSetup setup = SetupFor(inputs, gpus, stage, offloads);
+          setup.recompute = recompute;
+          if (!CanRun(setup.zero)) {
+            cannot_run = setup;
+          } else if (!on_disk && CanDo(stage, offloads) && CanRecompute(inputs, recompute)) {
+            for (const TrainSetup& one : WithSettings(inputs, setup)) add_batches(one, can);
+          } else if (cannot.empty()) {
+            add_batches(setup, cannot);
+          }
+        }
+      }
+    }
+  }
+  if (!can.empty()) return can;
+  if (cannot.empty() && cannot_run) ValidateSetup(*cannot_run, "command line");
+  ZEROPLAN_CHECK(!cannot.empty(), "nothing is asked for");
+  cannot.resize(1);
+  return cannot;
+}
+
+std::unique_ptr<ChoiceJudge> TorchBased::Judge(const JudgeInputs& inputs) const {
+  return std::make_unique<TorchJudge>(*this, inputs);
+}
+
+std::unique_ptr<ChoiceSearch> TorchBased::Search(SearchInputs inputs) const {
+  return std::make_unique<EnumeratedSearch>(std::move(inputs));
+}
+
+std::string TorchBased::TimeLacks(const HardwareProfile& hardware,
+                                  const ClusterShape& shape) const {
+  return TorchMachineLacks(hardware, shape);
+}
+
+double TorchBased::Merit(const ChoiceEstimate& choice) const {
+  if (!choice.time.total_seconds) return 0;
+  const double step = *choice.time.total_seconds;
+  const uint64_t segments =
+      choice.footprint.torch ? choice.footprint.torch->segments_given_back : 0;
+  const double emptying = kSegmentSeconds * static_cast<double>(segments);
+  double factor =
+      RoomFactor(choice.room) * (Offloads(CandidateOf(choice.setup)) ? 1 - kOffloadMargin : 1);
+  factor *= Trust(choice.setup);
+  return *choice.time.tokens_per_second * step / (step + emptying) * factor;
+}
+
+std::array<int, 5> TorchBased::Complexity(const TrainSetup& setup) const {
+  const ZeroConfig& zero = setup.zero;
+  const ZeroConfig plain = ReaderZeroDefaults(zero.stage);
+  const int offloads = static_cast<int>(zero.offload_optimizer.device) +
+                       3 * static_cast<int>(zero.offload_param.device);
+  return {offloads, zero.stage, static_cast<int>(setup.recompute.kind),
+          static_cast<int>(zero.offload_optimizer.ratio < 1),
+          static_cast<int>(zero.reduce_bucket_elements != plain.reduce_bucket_elements) +
+              static_cast<int>(zero.stage > 0 && !zero.overlap_comm)};
+}
+
+std::vector<MarginOfError> TorchBased::Margins() const {
+  const RuntimeMargins& of = margins();
+  std::vector<MarginOfError> all = {{"runs", static_cast<double>(of.runs)},
+                                    {"step_seconds_median", of.time_median},
+                                    {"step_seconds", of.time_worst},
+                                    {"chosen_runs", static_cast<double>(of.chosen_runs)},
+                                    {"chosen_step_seconds_median", of.chosen_median},
+                                    {"chosen_step_seconds", of.chosen_worst},
+                                    {"allocated", of.allocated},
+                                    {"reserved", of.reserved},
+                                    {"device", of.device},
+                                    {"host", of.host}};
+  if (of.recompute_runs > 0) all.push_back({"stage_3_recompute_step_seconds", of.recompute_worst});
+  return all;
+}
+
+std::string TorchBased::MarginText() const {
+  const RuntimeMargins& of = margins();
+  const std::string recompute =
+      of.recompute_runs == 0
+          ? ""
+          : fmt::format(", of stage 3 with recompute {:.0f} %", 100 * of.recompute_worst);
+  return fmt::format(
+      "Beside {} runs of {} on H200s allocated memory was off by at most {:.1f} %, reserved by "
+      "{:.1f} %, the device's by {:.1f} %, host by {:.1f} %; step times, with constants "
+      "fitted to other models, by {:.0f} % in the median, {:.0f} % at most{}; of {} choices of "
+      "plan, run afterwards, by {:.0f} % and {:.0f} %. docs/runtimes.md has them.",
+      of.runs, name(), 100 * of.allocated, 100 * of.reserved, 100 * of.device, 100 * of.host,
+      100 * of.time_median, 100 * of.time_worst, recompute, of.chosen_runs, 100 * of.chosen_median,
+      100 * of.chosen_worst);
+}
+
+std::vector<std::string> TorchBased::Cautions(const ChoiceEstimate& choice,
+                                              const Cluster& cluster) const {
+  std::vector<std::string> all = {MemoryText(choice, cluster)};
+  if (std::string doubt = Doubt(choice.setup); !doubt.empty()) all.push_back(std::move(doubt));
+  return all;
+}
+
+std::string TorchBased::Doubt(const TrainSetup& setup) const {
+  if (setup.recompute.kind != RecomputeKind::kSelective) return "";
+  return "Of selective recompute memory alone was compared with runs (two that torchtitan "
+         "published), its time with none.";
+}
+
+std::string TorchBased::WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const {
+  const double lost = 1 - *other.time.tokens_per_second / *best.time.tokens_per_second;
+  if (other.room != MemoryRoom::kAmple && other.room != best.room) {
+    return other.room == MemoryRoom::kTight
+               ? ", but its memory does not fit with the margin of error on top"
+           : other.room == MemoryRoom::kEmptiesCache
+               ? ", but it empties the allocator's cache while it runs, which costs time"
+               : ", but its tensors do not fit with the margin of error on top";
+  }
+  if (std::abs(lost) <= kEnumeratedTieMargin) return " (a tie: the simpler is taken)";
+  if (lost >= 0) return "";
+  const auto trust = [this](const ChoiceEstimate& of) {
+    return Merit(of) / *of.time.tokens_per_second;
+  };
+  return fmt::format(", but its time is known less well: to be taken it has to be {:.2g} % faster",
+                     100 * (trust(best) / trust(other) - 1));
+}
+
+std::vector<std::string> TorchBased::Notes(const ChoiceEstimate& choice,
+                                           TorchCompile compile) const {
+  std::vector<std::string> notes;
+  if (choice.setup.recompute.kind == RecomputeKind::kFull) {
+    notes.push_back(fmt::format(
+        "Recompute is no key of {}: the model's code switches it on (torch.utils.checkpoint around "
+        "every layer).",
+        name()));
+  }
+  notes.push_back(
+      fmt::format("Predicted for plain PyTorch code ({}) with fused attention and {}; "
+                  "docs/runtimes.md has what "
+                  "is assumed and what is not modelled.",
+                  !compile.layers ? "not compiled; @@compile layers is for code that is"
+                  : compile.loss  ? "layers and loss under torch.compile"
+                                  : "layers under torch.compile",
+                  OptimizerText()));
+  return notes;
+}
+
+}  // namespace zeroplan

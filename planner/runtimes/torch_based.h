@@ -1,0 +1,85 @@
+// What runtimes have in common that train in PyTorch processes: their memory is what an allocator
+// reserves, their time that of eager or compiled kernels and of a Python thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/footprint.h"
+#include "planner/runtime.h"
+#include "planner/runtimes/fitted.h"
+#include "planner/runtimes/torch_timer.h"
+#include "planner/search/search_space.h"
+
+namespace zeroplan {
+
+// Where a choice keeps states and parameters.
+struct OffloadPlace {
+  OptimizerOffload optimizer;
+  OffloadDevice param = OffloadDevice::kNone;
+};
+
+// What is played: a model's training under one setup.
+struct TorchPlay {
+  ModelSpec model;
+  TrainSetup setup;
+  TorchCompile compile;
+  // The allocator's limit (torch.cuda.set_per_process_memory_fraction, or the card's memory less
+  // context): it empties its cache rather than exceed it. None: unlimited.
+  std::optional<uint64_t> limit_bytes;
+};
+
+class TorchBased : public Runtime {
+ public:
+  // Rank 0's memory; `timer` is played along. Throws Error(kUsage) for what is not modelled, naming
+  // the field.
+  virtual TorchFootprint Play(const TorchPlay& play, TorchTimer* timer) const = 0;
+  virtual const RuntimeMargins& margins() const = 0;
+  // A setup that takes no more time for a micro-step, whatever else a choice does; none is known.
+  virtual std::optional<TrainSetup> Least(const TrainSetup& /*setup*/) const {
+    return std::nullopt;
+  }
+
+  void Refuse(const AskedOfRuntime& asked) const override;
+  std::vector<TrainSetup> Choices(const SearchInputs& inputs,
+                                  const SearchSpace& space) const override;
+  std::unique_ptr<ChoiceJudge> Judge(const JudgeInputs& inputs) const override;
+  std::unique_ptr<ChoiceSearch> Search(SearchInputs inputs) const override;
+  std::string TimeLacks(const HardwareProfile& hardware, const ClusterShape& shape) const override;
+  // A choice with offload has to be faster by kOffloadMargin (search.h) to be preferred, one whose
+  // reserved memory fits without its margin by kTightMargin, one that empties its cache by
+  // kCacheMargin and by kSegmentSeconds for each segment that it gives back and asks for again in a
+  // step (the driver waits for the GPU to free one): each may be slower than its time says. One at
+  // risk is taken only where nothing else fits. All of these are cautions, not measurements.
+  double Merit(const ChoiceEstimate& choice) const override;
+  std::array<int, 5> Complexity(const TrainSetup& setup) const override;
+  std::vector<MarginOfError> Margins() const override;
+  std::string MarginText() const override;
+  std::vector<std::string> Cautions(const ChoiceEstimate& choice,
+                                    const Cluster& cluster) const override;
+  std::string WhyNotTaken(const ChoiceEstimate& other, const ChoiceEstimate& best) const override;
+  std::vector<std::string> Notes(const ChoiceEstimate& choice, TorchCompile compile) const override;
+
+ protected:
+  // Whether stage and offloads go together; whether recompute is modelled.
+  virtual bool CanDo(int stage, const OffloadPlace& offloads) const = 0;
+  virtual bool CanRecompute(const SearchInputs& inputs, const RecomputeConfig& recompute) const = 0;
+  virtual TrainSetup SetupFor(const SearchInputs& inputs, int gpus, int stage,
+                              const OffloadPlace& offloads) const = 0;
+  // `setup` with each of its own settings that are searched, the preferred first.
+  virtual std::vector<TrainSetup> WithSettings(const SearchInputs& /*inputs*/,
+                                               TrainSetup setup) const {
+    return {setup};
+  }
+  // The share of its predicted speed that a choice is taken for.
+  virtual double Trust(const TrainSetup& /*setup*/) const { return 1; }
+  // What is known to be less certain than the margins say; "": nothing.
+  virtual std::string Doubt(const TrainSetup& setup) const;
+  // "DeepSpeed's own optimizers".
+  virtual std::string_view OptimizerText() const = 0;
+};
+
+inline constexpr double kTightMargin = 0.03, kCacheMargin = 0.05, kSegmentSeconds = 2e-3;
+
+}  // namespace zeroplan

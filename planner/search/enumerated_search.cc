@@ -1,0 +1,482 @@
+#include "planner/search/enumerated_search.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <tuple>
+
+#include "core/base/error.h"
+
+namespace zeroplan {
+namespace {
+
+// Micro-steps beyond so many are like the one before.
+constexpr int64_t kMicroSteps = 3;
+// A GPU that waits now and then runs kernels at a higher clock than one that does not: by at most
+// so much is a step's compute shorter.
+constexpr double kTimeSlack = 0.08;
+// What one played step counts as, beside a lowered program.
+constexpr uint64_t kInstructionsOfPlay = 20'000;
+
+// What a family of choices shares: all but batch and bucket. The number of micro-steps counts as
+// far as memory tells them apart.
+using Family =
+    std::tuple<int, OffloadDevice, double, OffloadDevice, RecomputeConfig, bool, int64_t>;
+Family FamilyOf(const TrainSetup& setup) {
+  const ZeroConfig& zero = setup.zero;
+  return {zero.stage,
+          zero.offload_optimizer.device,
+          zero.offload_optimizer.ratio,
+          zero.offload_param.device,
+          setup.recompute,
+          zero.overlap_comm,
+          std::min(setup.batch.grad_accum, kMicroSteps)};
+}
+
+double TokensOf(const TrainSetup& setup) {
+  return static_cast<double>(setup.batch.global_batch()) * static_cast<double>(setup.batch.seq_len);
+}
+
+Found FoundOf(const ChoiceEstimate& choice, double merit) {
+  return {CandidateOf(choice.setup), choice.time.tokens_per_second.value_or(0),
+          choice.time.total_seconds.value_or(0), choice.footprint.gpu_total(), merit};
+}
+
+// One answer: choices of one number of GPUs, stage by stage.
+class Sweep {
+ public:
+  struct Judged {
+    ChoiceEstimate choice;
+    double merit = 0;
+  };
+
+  Sweep(const SearchInputs& inputs, ChoiceJudge& judge, const Cluster& cluster, Objective objective)
+      : inputs_(inputs), judge_(judge), cluster_(cluster), objective_(objective) {}
+
+  // With `all` every choice is judged.
+  void Run(const std::vector<TrainSetup>& setups, bool all) {
+    std::map<int, std::map<Family, std::map<int64_t, Cell>>> stages;
+    for (const TrainSetup& setup : setups) {
+      Cell& cell = stages[setup.zero.stage][FamilyOf(setup)][setup.batch.micro_batch];
+      cell.setups.push_back(&setup);
+    }
+    stats.candidates += setups.size();
+    for (auto& [stage, families] : stages) {
+      stages_[stage].first = judged_.size();
+      if (objective_ == Objective::kHeadroom && !all) {
+        JudgeSmallest(families);
+      } else if (all) {
+        for (auto& [key, cells] : families) {
+          for (auto& [micro_batch, cell] : cells) JudgeUntilAmple(cell);
+        }
+      } else {
+        SearchStage(families);
+      }
+      stages_[stage].second = judged_.size();
+    }
+  }
+
+  const Judged* Best() const { return Pick(0, judged_.size()); }
+  std::vector<StageBest> Stages() const {
+    const Judged* best = Best();
+    std::vector<StageBest> all;
+    for (const auto& [stage, range] : stages_) {
+      const bool has_best = best != nullptr && best->choice.setup.zero.stage == stage;
+      const Judged* shown = has_best ? best : Pick(range.first, range.second);
+      StageBest of;
+      of.stage = stage;
+      if (shown != nullptr) of.candidate = CandidateOf(shown->choice.setup);
+      if (shown == nullptr) shown = Closest(range.first, range.second);
+      if (shown != nullptr) of.estimate = shown->choice;
+      all.push_back(std::move(of));
+    }
+    return all;
+  }
+  const std::deque<Judged>& judged() const { return judged_; }
+
+  SearchStats stats;
+
+ private:
+  // Choices that differ in their buckets alone.
+  struct Cell {
+    std::vector<const TrainSetup*> setups;  // the preferred bucket first
+    double most = 0;                        // no merit above this
+    size_t judged = 0;
+  };
+  using Families = std::map<Family, std::map<int64_t, Cell>>;
+
+  // A larger micro-batch takes no less memory.
+  void JudgeSmallest(Families& families) {
+    for (auto& [key, cells] : families) {
+      Cell& cell = cells.begin()->second;
+      for (size_t i = 0; i < cell.setups.size(); ++i) Judge(cell, i);
+    }
+  }
+
+  void SearchStage(Families& families) {
+    best_ = 0;
+    std::vector<std::vector<Cell*>> sorted;
+    for (auto& [key, cells] : families) {
+      std::vector<Cell*>& family = sorted.emplace_back();
+      for (auto& [micro_batch, cell] : cells) {
+        family.push_back(&cell);
+        const TrainSetup& setup = *cell.setups.front();
+        const double seconds = judge_.LeastMicroStepSeconds(setup, cluster_) *
+                               static_cast<double>(setup.batch.grad_accum);
+        cell.most = MostMerit(setup, seconds > 0 ? TokensOf(setup) / seconds
+                                                 : std::numeric_limits<double>::infinity());
+      }
+    }
+    const auto most = [](const std::vector<Cell*>& family) {
+      double value = 0;
+      for (const Cell* cell : family) value = std::max(value, cell->most);
+      return value;
+    };
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [&](const auto& a, const auto& b) { return most(a) > most(b); });
+    for (std::vector<Cell*>& family : sorted) SearchFamily(family);
+  }
+
+  // Of a choice that is at most so fast, but for the slack.
+  double MostMerit(const TrainSetup& setup, double tokens_per_second) const {
+    ChoiceEstimate choice;
+    choice.setup = setup;
+    choice.time.total_seconds = TokensOf(setup) / tokens_per_second;
+    choice.time.tokens_per_second = tokens_per_second;
+    choice.fits = true;
+    choice.room = MemoryRoom::kAmple;
+    return inputs_.runtime->Merit(choice) / (1 - kTimeSlack);
+  }
+
+  // What cannot be better by the tie margin is cut.
+  bool Hopeless(const Cell& cell) const { return cell.most <= best_ * (1 + kEnumeratedTieMargin); }
+
+  // `cells`: by rising micro-batch.
+  void SearchFamily(std::vector<Cell*>& cells) {
+    std::erase_if(cells, [this](const Cell* cell) {
+      if (!Hopeless(*cell)) return false;
+      stats.cut_by_score += cell->setups.size();
+      return true;
+    });
+    CutTooLarge(cells);
+    if (cells.empty()) return;
+    // Smaller micro-batches are no faster than the largest, but for the slack.
+    const Cell& largest = *cells.back();
+    const Judged& judged = judged_[judged_at_.at(largest.setups.back())];
+    for (Cell* cell : cells) {
+      if (!judged.choice.time.tokens_per_second) break;
+      cell->most = std::min(
+          cell->most, MostMerit(*cell->setups.front(), *judged.choice.time.tokens_per_second));
+    }
+    std::stable_sort(cells.begin(), cells.end(),
+                     [](const Cell* a, const Cell* b) { return a->most > b->most; });
+    for (Cell* cell : cells) {
+      if (Hopeless(*cell)) {
+        stats.cut_by_score += cell->setups.size() - cell->judged;
+      } else {
+        JudgeUntilAmple(*cell);
+      }
+    }
+  }
+
+  // Leaves out micro-batches of which even the smallest bucket does not fit.
+  void CutTooLarge(std::vector<Cell*>& cells) {
+    if (cells.empty()) return;
+    size_t low = 0, high = cells.size();  // the first that is too large, if one is
+    if (TooLarge(*cells.front())) high = 0;
+    while (high - low > 1) {
+      const size_t middle = low + (high - low) / 2;
+      (TooLarge(*cells[middle]) ? high : low) = middle;
+    }
+    for (size_t i = high; i < cells.size(); ++i) {
+      stats.cut_by_memory += cells[i]->setups.size() - cells[i]->judged;
+    }
+    cells.resize(high);
+  }
+
+  bool TooLarge(Cell& cell) {
+    const ChoiceEstimate& choice = Judge(cell, cell.setups.size() - 1).choice;
+    return !choice.fits && judge_.LargerMisfitToo(choice, cluster_);
+  }
+
+  // Smaller buckets than the preferred one are for where memory is short.
+  void JudgeUntilAmple(Cell& cell) {
+    for (size_t i = 0; i < cell.setups.size(); ++i) {
+      if (Judge(cell, i).choice.room != MemoryRoom::kAmple) continue;
+      stats.cut_by_score += cell.setups.size() - cell.judged;
+      return;
+    }
+  }
+
+  const Judged& Judge(Cell& cell, size_t bucket) {
+    const TrainSetup& setup = *cell.setups[bucket];
+    const auto [at, added] = judged_at_.try_emplace(&setup, judged_.size());
+    if (!added) return judged_[at->second];
+    ++cell.judged;
+    ++stats.judged;
+    Judged judged{judge_.Estimate(setup, cluster_), 0};
+    if (inputs_.progress) inputs_.progress(judge_.played());
+    ChoiceEstimate& choice = judged.choice;
+    if (!choice.time.total_seconds && choice.fits) {
+      choice.fits = false;
+      choice.room = MemoryRoom::kNone;
+      choice.why_not = "time: the hardware profile does not say how fast the host's memory is";
+    }
+    judged.merit = choice.fits ? inputs_.runtime->Merit(choice) : 0;
+    best_ = std::max(best_, judged.merit);
+    judged_.push_back(std::move(judged));
+    return judged_.back();
+  }
+
+  // Of those judged from `first` to `end` that are as good as the best of them, as far as the model
+  // tells, the simplest; for headroom what takes least. Null: none fits.
+  const Judged* Pick(size_t first, size_t end) const {
+    double merit = 0;
+    for (size_t i = first; i < end; ++i) merit = std::max(merit, judged_[i].merit);
+    const auto simpler = [this](const Judged& a, const Judged& b) {
+      const auto of_a = inputs_.runtime->Complexity(a.choice.setup);
+      const auto of_b = inputs_.runtime->Complexity(b.choice.setup);
+      if (of_a != of_b) return of_a < of_b;
+      if (a.merit != b.merit) return a.merit > b.merit;
+      return a.choice.footprint.gpu_total() < b.choice.footprint.gpu_total();
+    };
+    const auto smaller = [](const Judged& a, const Judged& b) {
+      const uint64_t of_a = a.choice.footprint.gpu_total(), of_b = b.choice.footprint.gpu_total();
+      return of_a != of_b ? of_a < of_b : a.merit > b.merit;
+    };
+    const bool by_memory = objective_ == Objective::kHeadroom;
+    const Judged* found = nullptr;
+    for (size_t i = first; i < end; ++i) {
+      const Judged& judged = judged_[i];
+      if (!judged.choice.fits) continue;
+      if (!by_memory && judged.merit < merit * (1 - kEnumeratedTieMargin)) continue;
+      if (found == nullptr || (by_memory ? smaller(judged, *found) : simpler(judged, *found))) {
+        found = &judged;
+      }
+    }
+    return found;
+  }
+
+  const Judged* Closest(size_t first, size_t end) const {
+    const Judged* found = nullptr;
+    for (size_t i = first; i < end; ++i) {
+      const Judged& judged = judged_[i];
+      if (found == nullptr ||
+          judged.choice.footprint.gpu_total() < found->choice.footprint.gpu_total()) {
+        found = &judged;
+      }
+    }
+    return found;
+  }
+
+  const SearchInputs& inputs_;
+  ChoiceJudge& judge_;
+  const Cluster cluster_;
+  const Objective objective_;
+  double best_ = 0;  // merit, of the stage that is searched
+  std::deque<Judged> judged_;
+  std::map<const TrainSetup*, size_t> judged_at_;
+  std::map<int, std::pair<size_t, size_t>> stages_;  // where each one's judged choices lie
+};
+
+// What is known of every kind, judged anew for other bandwidths.
+class EnumeratedBandwidths : public OtherBandwidths {
+ public:
+  EnumeratedBandwidths(const EnumeratedSearch& search, const Found& now, const ScaledLink& link)
+      : search_(search), now_(now), link_(link) {
+    using Kind = std::tuple<int, OffloadDevice, OffloadDevice, RecomputeKind>;
+    std::map<Kind, Found> best;
+    for (const JudgedChoice& judged : search.Judged()) {
+      const Candidate& c = judged.found.candidate;
+      if (!judged.fits || c.gpus != now.candidate.gpus) continue;
+      Found& of =
+          best.try_emplace({c.stage, c.optimizer.device, c.param, c.recompute.kind}, judged.found)
+              .first->second;
+      if (of.merit < judged.found.merit) of = judged.found;
+    }
+    Learn(now.candidate);
+    for (const auto& [kind, found] : best) Learn(found.candidate);
+  }
+
+  Found BestKnown(double scale) override {
+    const SearchInputs scaled = Scaled(scale);
+    const std::unique_ptr<ChoiceJudge> judge = JudgeOf(scaled);
+    std::optional<Found> best;
+    for (const auto& [candidate, setup] : known_) {
+      const ChoiceEstimate choice = judge->Estimate(setup, search_.ClusterOf(candidate).cluster);
+      const Found found = FoundOf(choice, scaled.runtime->Merit(choice));
+      if (!best || best->merit < found.merit) best = found;
+    }
+    return *best;
+  }
+  Answer Best(double scale) override {
+    const Found known = BestKnown(scale);
+    const SearchInputs scaled = Scaled(scale);
+    Question question;
+    question.objective = scaled.objective;
+    EnumeratedSearch search(scaled);
+    Answer answer = search.Best(question);
+    if (!answer.found || answer.found->merit * (1 + kEnumeratedTieMargin) < known.merit) {
+      answer.found = known;
+    } else {
+      const Candidate& candidate = answer.found->candidate;
+      found_.try_emplace(candidate, search.EstimateCandidate(candidate).setup);
+    }
+    return answer;
+  }
+  bool Learn(const Candidate& candidate) override {
+    const auto at = found_.find(candidate);
+    return known_
+        .try_emplace(candidate,
+                     at != found_.end() ? at->second : search_.EstimateCandidate(candidate).setup)
+        .second;
+  }
+
+  static std::unique_ptr<ChoiceJudge> JudgeOf(const SearchInputs& inputs) {
+    return inputs.runtime->Judge({inputs.model, inputs.lower, inputs.compile, inputs.hardware,
+                                  nullptr, inputs.gpu_link_scale});
+  }
+
+ private:
+  SearchInputs Scaled(double scale) {
+    SearchInputs scaled = search_.inputs();
+    profile_ = link_.Profile(scale);
+    scaled.hardware = &profile_;
+    scaled.gpu_link_scale = link_.GpuLinkScale(scale);
+    scaled.clusters = {search_.ClusterOf(now_.candidate)};
+    scaled.space.gpus = {now_.candidate.gpus};
+    scaled.progress = nullptr;
+    return scaled;
+  }
+
+  const EnumeratedSearch& search_;
+  const Found now_;
+  const ScaledLink link_;
+  HardwareProfile profile_;
+  std::map<Candidate, TrainSetup> known_, found_;  // found_: by searches at other bandwidths
+};
+
+}  // namespace
+
+EnumeratedSearch::EnumeratedSearch(SearchInputs inputs)
+    : inputs_(std::move(inputs)), judge_(EnumeratedBandwidths::JudgeOf(inputs_)) {
+  ZEROPLAN_CHECK(inputs_.clusters.size() == inputs_.space.gpus.size());
+  ZEROPLAN_CHECK(inputs_.hardware != nullptr);
+  for (const SearchCluster& at : inputs_.clusters) {
+    const std::string lacks = inputs_.runtime->TimeLacks(*inputs_.hardware, at.cluster.shape());
+    if (lacks.empty()) continue;
+    ThrowUsage(
+        "@@runtime: the hardware profile {} has no {}, which the time of {} depends on; use a "
+        "profile that has it ('zeroplan hw show {}')",
+        inputs_.hardware->name, lacks, inputs_.runtime->name(), inputs_.hardware->name);
+  }
+}
+
+std::vector<TrainSetup> EnumeratedSearch::ChoicesFor(const Question& question, int gpus) const {
+  SearchSpace space = inputs_.space;
+  space.gpus = {gpus};
+  if (question.global_batch) {
+    SetBatches(space, question.global_batch, inputs_.base.batch.seq_len);
+    if (space.micro_batch_fixed) space.micro_batches = inputs_.space.micro_batches;
+    if (space.grad_accum_fixed) space.grad_accums = inputs_.space.grad_accums;
+  }
+  if (BatchPairs(space, gpus).empty()) return {};
+  std::vector<TrainSetup> setups = inputs_.runtime->Choices(inputs_, space);
+  std::erase_if(setups, [&](const TrainSetup& setup) {
+    Candidate group = CandidateOf(setup);
+    group.micro_batch = group.grad_accum = 1;
+    return (inputs_.excluded && inputs_.excluded(setup)) ||
+           (question.among && !question.among(group));
+  });
+  return setups;
+}
+
+Cluster EnumeratedSearch::ClusterFor(const Question& question, int gpus) const {
+  Candidate of;
+  of.gpus = gpus;
+  Cluster cluster = ClusterOf(of).cluster;
+  if (question.gpu_capacity_bytes) cluster.gpu_capacity_bytes = *question.gpu_capacity_bytes;
+  return cluster;
+}
+
+SearchResult EnumeratedSearch::Run(bool sweep) {
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t played = judge_->played();
+  Question question;
+  question.objective = inputs_.objective;
+  SearchResult result;
+  judged_.clear();
+  // The fewest GPUs are tried first; only one number of them has choices otherwise.
+  for (const int gpus : inputs_.space.gpus) {
+    const std::vector<TrainSetup> setups = ChoicesFor(question, gpus);
+    if (setups.empty()) continue;
+    Sweep found(inputs_, *judge_, ClusterFor(question, gpus), inputs_.objective);
+    found.Run(setups, sweep);
+    for (const Sweep::Judged& judged : found.judged()) {
+      estimates_.insert_or_assign(CandidateOf(judged.choice.setup), judged.choice);
+      judged_.push_back({FoundOf(judged.choice, judged.merit), judged.choice.fits});
+    }
+    result.stages = found.Stages();
+    for (const auto& [sum, of] : {std::pair(&result.stats.candidates, found.stats.candidates),
+                                  {&result.stats.cut_by_memory, found.stats.cut_by_memory},
+                                  {&result.stats.cut_by_score, found.stats.cut_by_score},
+                                  {&result.stats.judged, found.stats.judged}}) {
+      *sum += of;
+    }
+    if (const Sweep::Judged* best = found.Best()) {
+      best_ = FoundOf(best->choice, best->merit);
+      for (size_t i = 0; i < result.stages.size(); ++i) {
+        if (result.stages[i].stage == best->choice.setup.zero.stage) result.best = i;
+      }
+      break;
+    }
+  }
+  result.stats.lowered = judge_->played() - played;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  result.stats.seconds = seconds.count();
+  return result;
+}
+
+Answer EnumeratedSearch::Best(const Question& question) {
+  Answer answer;
+  for (const int gpus : inputs_.space.gpus) {
+    const std::vector<TrainSetup> setups = ChoicesFor(question, gpus);
+    if (setups.empty()) continue;
+    Sweep found(inputs_, *judge_, ClusterFor(question, gpus), question.objective);
+    found.Run(setups, /*all=*/false);
+    if (const Sweep::Judged* best = found.Best()) {
+      estimates_.try_emplace(CandidateOf(best->choice.setup), best->choice);
+      answer.found = FoundOf(best->choice, best->merit);
+      break;
+    }
+  }
+  return answer;
+}
+
+ChoiceEstimate EnumeratedSearch::EstimateCandidate(const Candidate& candidate) const {
+  const auto at = estimates_.find(candidate);
+  ZEROPLAN_CHECK(at != estimates_.end(), "a choice that no answer had");
+  return at->second;
+}
+
+std::unique_ptr<ChoiceSearch> EnumeratedSearch::Like(SearchInputs inputs) const {
+  return std::make_unique<EnumeratedSearch>(std::move(inputs));
+}
+
+std::unique_ptr<OtherBandwidths> EnumeratedSearch::AtOtherBandwidths(const Found& now,
+                                                                     const ScaledLink& link) {
+  return std::make_unique<EnumeratedBandwidths>(*this, now, link);
+}
+
+uint64_t EnumeratedSearch::GpuBytesNeeded(const Found& found) const {
+  return found.gpu_bytes + ClusterOf(found.candidate).cluster.gpu_reserve_bytes;
+}
+
+uint64_t EnumeratedSearch::instructions_lowered() const {
+  return judge_->played() * kInstructionsOfPlay;
+}
+
+}  // namespace zeroplan

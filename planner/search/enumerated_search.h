@@ -1,0 +1,51 @@
+// The best choice of a runtime that names its choices one by one: each is judged by the runtime,
+// but for those that smaller ones of their kind rule out.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "planner/search/search.h"
+
+namespace zeroplan {
+
+// Choices this close in merit are not told apart; the simplest is taken (Runtime::Complexity).
+inline constexpr double kEnumeratedTieMargin = 0.005;
+
+class EnumeratedSearch : public ChoiceSearch {
+ public:
+  // Throws Error(kUsage) for hardware that lacks what the runtime's time depends on.
+  explicit EnumeratedSearch(SearchInputs inputs);
+
+  SearchResult Run() override { return Run(/*sweep=*/false); }
+  // For tests: with `sweep` by judging every choice.
+  SearchResult Run(bool sweep);
+  Answer Best(const Question& question) override;
+  std::optional<Found> BestKnown() const override { return best_; }
+  std::vector<JudgedChoice> Judged() const override { return judged_; }
+  ChoiceEstimate EstimateCandidate(const Candidate& candidate) const override;
+  std::unique_ptr<ChoiceSearch> Like(SearchInputs inputs) const override;
+  std::unique_ptr<OtherBandwidths> AtOtherBandwidths(const Found& now,
+                                                     const ScaledLink& link) override;
+  uint64_t GpuBytesNeeded(const Found& found) const override;
+  bool needs_are_exact() const override { return false; }
+  uint64_t instructions_lowered() const override;
+  const SearchInputs& inputs() const override { return inputs_; }
+
+ private:
+  // Choices of `gpus` GPUs that answer `question`.
+  std::vector<TrainSetup> ChoicesFor(const Question& question, int gpus) const;
+  Cluster ClusterFor(const Question& question, int gpus) const;
+
+  const SearchInputs inputs_;
+  const std::unique_ptr<ChoiceJudge> judge_;
+  // Of Run: by candidate what was said of it, in the order in which it was judged.
+  std::map<Candidate, ChoiceEstimate> estimates_;
+  std::vector<JudgedChoice> judged_;
+  std::optional<Found> best_;
+};
+
+}  // namespace zeroplan
