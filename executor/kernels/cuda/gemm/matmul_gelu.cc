@@ -31,13 +31,13 @@ struct GeluProduct {
   std::string_view row() const { return KernelInfo(call.id).name; }
 };
 
-GeluProduct Forward(const KernelCall& call) {
+GeluProduct ForwardProduct(const KernelCall& call) {
   const auto [M, K, N] = FirstDims<3>(call.dims);
   return {call,         false,        ForwardLayout, M,           K, N, Arg(call, 0), Arg(call, 1),
           Arg(call, 2), Arg(call, 3), Arg(call, 4),  Arg(call, 5)};
 }
 
-GeluProduct Backward(const KernelCall& call) {
+GeluProduct BackwardProduct(const KernelCall& call) {
   const auto [M, K, N] = FirstDims<3>(call.dims);
   return {call,    true,         BackwardDataLayout, M,           N, K, Arg(call, 0), Arg(call, 1),
           kAbsent, Arg(call, 2), Arg(call, 3),       Arg(call, 4)};
@@ -150,7 +150,7 @@ void Prepare(const GeluProduct& p) {
 
 void MatmulGeluForward(const KernelCall& call) {
   const auto [M, K, N] = FirstDims<3>(call.dims);
-  if (M > 1) return RunFaster(Forward(call));
+  if (M > 1) return RunFaster(ForwardProduct(call));
   LaunchRowProduct({.a_K = ArrayOf(Arg(call, 0)),
                     .w = ArrayOf(Arg(call, 1)),
                     .bias_N = ArrayOf(Arg(call, 2)),
@@ -162,10 +162,10 @@ void MatmulGeluForward(const KernelCall& call) {
                    StreamOf(call));
   CheckKernelLaunch("the product of a row and its GELU");
 }
-void MatmulGeluBackward(const KernelCall& call) { RunFaster(Backward(call)); }
+void MatmulGeluBackward(const KernelCall& call) { RunFaster(BackwardProduct(call)); }
 void PrepareMatmulGeluForward(const KernelCall& call) {
-  if (call.dims[0] > 1) Prepare(Forward(call));
+  if (call.dims[0] > 1) Prepare(ForwardProduct(call));
 }
-void PrepareMatmulGeluBackward(const KernelCall& call) { Prepare(Backward(call)); }
+void PrepareMatmulGeluBackward(const KernelCall& call) { Prepare(BackwardProduct(call)); }
 
 }  // namespace zeroplan::cuda
