@@ -74,9 +74,9 @@ struct TorchFootprint {
   // libraries.
   HostPeak host;
   uint64_t host_base_bytes = 0;
-  // With a limit: the phase in which the allocator could not stay within it, if there is one.
+  // The phase in which the allocator could not stay within its limit, if there is one.
   std::optional<TorchPhase> out_of_memory;
-  // With a limit: segments that the allocator gives back to the driver, and asks for again, in a
+  // Segments that the allocator, under a limit, gives back to the driver, and asks for again, in a
   // step like all that follow.
   uint64_t segments_given_back = 0;
 

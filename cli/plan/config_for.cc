@@ -22,9 +22,9 @@ std::string Indented(const std::string& text) {
 void AddConfigForOption(Command& command, PlanOptions& options) {
   command.Value(
       {"Output", "--for", "deepspeed|hf-trainer|accelerate|torchtitan",
-       "What --out is pasted into: DeepSpeed's JSON; transformers' Trainer (JSON, and its "
-       "arguments are printed); the YAML of 'accelerate launch'; torchtitan's TOML "
-       "(FSDP2). Default: the config of --runtime (docs/formats.md)"},
+       "Program that --out is for: DeepSpeed (JSON), transformers' Trainer (JSON; its arguments "
+       "are printed), 'accelerate launch' (YAML) or torchtitan (TOML, FSDP2). Default: the config "
+       "of --runtime (docs/formats.md)"},
       options.config_for,
       WordIn<ConfigFormat>({"deepspeed", "hf-trainer", "accelerate", "torchtitan"}));
 }

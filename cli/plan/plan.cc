@@ -320,20 +320,22 @@ void RegisterPlan(Command& app) {
   AddPlanFields(command, *options);
   const char* group = "Output";
   command.Text({group, "--out", "FILE",
-                "A config of what is best for --runtime, which is deepspeed where it is left out. "
-                "With --runtime zeroplan a DeepSpeed config of zeroplan's own choice"},
+                "Write the config of the choice for --runtime (default: deepspeed). With "
+                "--runtime zeroplan it is a DeepSpeed config of zeroplan's own choice"},
                options->deepspeed_file);
   AddConfigForOption(command, *options);
-  command.Text({group, "--plan-out", "FILE", "The whole plan, for 'train --plan' and 'explain'"},
+  command.Text({group, "--plan-out", "FILE",
+                "Write the whole plan, for 'train --plan' and "
+                "'explain'"},
                options->plan_file);
-  command.Text({group, "--trace", "FILE", "The predicted step as a Chrome trace"},
+  command.Text({group, "--trace", "FILE", "Write the predicted step as a Chrome trace"},
                options->trace_file);
   AddReportOption(command, group, "the answer, what it was chosen from and where it changes",
                   options->report_file);
   AddFormatOption(command, "schema zeroplan.plan/1", options->output_format);
   command.Progress(group);
   command.Flag(group, "--explain",
-               "Also the step: phases, peaks and what makes them, streams over time",
+               "Also print the step: phases, peaks and what makes them, streams over time",
                options->explain);
   command.Run([options] { RunPlan(*options); });
 }

@@ -25,8 +25,8 @@ ConfigSource SourceOf(const PlanOptions& options, const Plan& plan);
 // {"runtime": ...} names the runtime; DeepSpeed ignores it.
 std::string ConfigText(const ConfigSource& source);
 
-// plan --out: writes it. What the training code has to do itself is said on stderr; with --for it
-// is what to paste where, on stdout, unless `json` has that for the plan.
+// plan --out: writes it. Says on stderr what the training code has to do itself; with --for says on
+// stdout what to paste where, unless `json` has that for the plan.
 void WriteConfigFile(const ConfigSource& source, bool json);
 
 }  // namespace zeroplan

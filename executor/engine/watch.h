@@ -89,7 +89,7 @@ struct Standing {
 class Watched {
  public:
   virtual std::vector<Standing> Standings() const = 0;
-  // By rank; a value changes whenever the rank gets anywhere.
+  // A value for each rank, which changes whenever the rank gets anywhere.
   virtual void Moves(std::vector<uint64_t>& moves) const = 0;
   // What a library has found wrong behind the ranks' backs; empty: nothing.
   virtual std::string Problem() const { return {}; }
@@ -115,7 +115,8 @@ class WatchedBeside {
 struct WatchOptions {
   ProcessGroup* group = nullptr;  // null: this process is all; outlives the watch
   std::chrono::milliseconds look_every{200};
-  // Before a process whose ranks all wait fails the run: less than a group's own limits.
+  // How long a process whose ranks all wait waits before it fails the run: less than a group's own
+  // limits.
   std::chrono::milliseconds patience{5'000};
   // For the process to end by itself after it has: with others, which the group's own limit may
   // end, and alone.
@@ -135,8 +136,8 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // From now on `what` has to end within `limit`, or, where it `renews`, no rank may stand still
-  // for that long. It ends with the next call of this or of Rest. 0: for ever.
+  // `what` has to end within `limit` from this call on, or, where it `renews`, no rank may stand
+  // still for that long. It ends with the next call of this or of Rest. 0: for ever.
   void Expect(std::string what, Seconds limit, bool renews = false);
   // Nothing is expected.
   void Rest() { Expect({}, Seconds(0)); }

@@ -28,7 +28,7 @@ struct TrainOptions {
   int64_t steps = 100;            // optimizer steps in all, those before a resume included
   std::optional<double> epochs;   // in place of steps: what StepsOfEpochs makes of it
   std::optional<uint64_t> seed;   // of weights and data order; default 1, or the checkpoint's
-  // Of documents; kDocuments: the program has document_borders.
+  // How documents become sequences. kDocuments: the program has document_borders.
   Packing packing = Packing::kStream;
   bool shuffle = true;             // false: samples in the stream's order, no validation part
   std::filesystem::path save_dir;  // checkpoints and final weights; empty: nothing is saved
@@ -39,22 +39,22 @@ struct TrainOptions {
   std::vector<std::string> allow_change;  // of kHeldFacts: what a resume may change
   std::filesystem::path init_from;        // folder with Hugging Face weights; empty: fresh weights
   HfExportOptions final_weights;          // what the weights in save_dir are saved as
-  // As `data`; empty: the tail of that, which is then not trained on.
+  // Files as in `data` to validate with; empty: the tail of `data`, which is then not trained on.
   std::vector<std::string> validation_data;
   int64_t validate_every = 0;  // steps; 0: at the end only
-  // At most so many a time; unset: all of validation_data, or 16 of what is held back.
+  // Batches of one validation at most; unset: all of validation_data, or 16 of what is held back.
   std::optional<int64_t> validation_batches;
   // The checkpoint with the lowest validation loss is kept: each validation whose loss is lower
   // than all before saves one, and `best` names it (executor/checkpoint/checkpoint_folder.h).
   bool keep_best = false;
   bool best_weights = false;  // the weights at the end are that one's
-  // So many validations in a row whose loss is not below the lowest end the run. 0: none do.
+  // The run ends after this many validations in a row whose loss is not below the lowest. 0: never.
   int64_t patience = 0;
-  // Steps whose gradients or loss are not finite are skipped: so many in a row, one more ends the
-  // run. 0: the first does.
+  // A step whose gradients or loss are not finite is bad and is skipped. At most this many bad
+  // steps in a row are let pass; one more ends the run.
   int64_t max_bad_steps = 5;
-  // So is one whose loss or gradient norm is above so many times its median over the last
-  // kSpikeWindow steps. 0: none is.
+  // A step is also bad whose loss or gradient norm is above this many times its median over the
+  // last kSpikeWindow steps. 0: none is.
   double skip_loss_spike = 0;
   // Seconds that a step may take before the run ends as hung; 0: any. Unset: what StepLimit
   // (executor/train/run_parts.h) makes of the steps before and of the prediction.
@@ -81,7 +81,8 @@ struct StepReport {
   StepTimes times;            // this rank's
   // The slowest rank over the last steps (executor/train/stragglers.h).
   std::optional<SlowRank> slowest;
-  // Of this rank's device, by anyone; the highest seen so far, asked for now and then.
+  // Memory in use on this rank's device, by anyone: the highest value that was seen; asked for at
+  // some steps alone.
   std::optional<uint64_t> device_used_bytes;
 };
 
@@ -93,9 +94,9 @@ struct SaveReport {
   bool beside = false;
   // What the steps waited for it: for the copy, or for all of it.
   double stall_seconds = 0;
-  // Of that, until what was still being written had ended: the next save was due, or the run over.
+  // The part of it that waited for a save under way: the next save was due, or the run over.
   double waited_seconds = 0;
-  // To the commit, by rank 0's clock: from the end of the copy, where there is one.
+  // Seconds until the commit, by rank 0's clock: from the end of the copy, where there is one.
   double write_seconds = 0;
 };
 
@@ -105,7 +106,7 @@ struct RunReport {
   bool interrupted = false;      // left early on request, after saving
   bool out_of_patience = false;  // left early, see TrainOptions::patience
   int64_t saves = 0;             // of this process's run
-  // Of them, those that were due while the one before was still being written.
+  // How many of them were due while the one before was still being written.
   int64_t saves_waited_for = 0;
   double step_seconds_median = 0;
   double last_loss = 0;
@@ -138,8 +139,8 @@ class TrainObserver {
 // A program that has a copy for it (core/program/step_order.h) is saved in two parts: the states
 // are copied between two steps, and files are written, synced and committed beside those that
 // follow (executor/train/background_save.h). One save is under way at most: the next waits for it,
-// and so does the end of the run, whatever ends it but a failure of another rank. What fails of it
-// ends the run at the next step's end.
+// and so does the end of the run, whatever ends it but a failure of another rank. A failure of such
+// a save ends the run at the next step's end.
 //
 // Where a step, the set-up or a save gets nowhere, Error(kRuntime) says which rank holds it up; a
 // process that is stuck all the same is ended with kRuntime (executor/engine/watch.h).

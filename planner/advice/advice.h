@@ -14,8 +14,8 @@
 
 namespace zeroplan {
 
-// What a line says would be the answer if something were different: what a search with that change
-// and nothing else has to find again.
+// The answer that a line names for the case that something were different. A search with that
+// change and nothing else has to find it again.
 struct Claim {
   std::optional<uint64_t> gpu_memory_bytes;  // of a GPU
   std::optional<int64_t> global_batch;       // sequences a step

@@ -24,7 +24,7 @@ void AddGoalFields(FieldSink& sink, GoalFields& fields) {
               "Tokens to train on in all, such as 300B: prints steps, hours and GPU-hours"},
              fields.tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
   sink.Value({group, "@@gpu_hour_price", "PRICE",
-              "What one GPU costs an hour, such as 2.5: with @@tokens, prints the run's price"},
+              "Price of one GPU for an hour, such as 2.5; with @@tokens, prints the run's price"},
              fields.gpu_hour_price, ParsePrice);
 }
 
@@ -44,9 +44,9 @@ void AddAsyncSaveField(FieldSink& sink, Request& request, bool searched) {
 
 void AddPackingField(FieldSink& sink, Request& fields) {
   sink.Value({"Run", "@@packing", "stream|documents|off",
-              "How 'train' is to pack documents: with 'documents' batches say where each starts, "
-              "4 bytes a position, and attention keeps to each (default stream; off takes the same "
-              "memory)"},
+              "How 'train' is to pack documents; with 'documents' a batch says where each starts, "
+              "4 bytes a position, and attention stays within each (default stream; off takes the "
+              "same memory)"},
              fields.packing, WordIn<Packing>({"stream", "documents", "off"}));
 }
 
@@ -60,15 +60,15 @@ void AddRuntimeFields(FieldSink& sink, RuntimeFields& fields, const char* whose)
   const char* group = "Runtime";
   static const std::string kType = fmt::format("{}", fmt::join(RuntimeKeys(), "|"));
   sink.Value({group, "@@runtime", kType.c_str(),
-              fmt::format("{}: zeroplan's own executor's (default), or another program's "
+              fmt::format("{}: zeroplan's own executor (default), or another one "
                           "(docs/runtimes.md)",
                           whose)},
              fields.runtime, [](const std::string& text, std::string_view name) {
                return Runtimes()[static_cast<size_t>(ParseWord(text, name, RuntimeKeys()))];
              });
   sink.Value({group, "@@compile", "layers|all",
-              "Under torch.compile: layers, or the loss too (default nothing; with @@runtime "
-              "deepspeed or fsdp2)"},
+              "What that program compiles with torch.compile: layers, or the loss too (default "
+              "nothing; with @@runtime deepspeed or fsdp2)"},
              fields.compile, WordIn<CompileKind>({"layers", "all"}));
 }
 
@@ -106,7 +106,7 @@ void AddEstimateFields(FieldSink& sink, Request& request) {
   AddAsyncSaveField(sink, request, /*searched=*/false);
   AddPackingField(sink, request);
   AddGoalFields(sink, request.goal);
-  AddRuntimeFields(sink, request.runtime, "Whose memory and time are estimated");
+  AddRuntimeFields(sink, request.runtime, "Program whose memory and time are estimated");
 }
 
 void AddPlanFields(FieldSink& sink, PlanRequest& request) {
@@ -119,19 +119,20 @@ void AddPlanFields(FieldSink& sink, PlanRequest& request) {
   AddAsyncSaveField(sink, common, /*searched=*/true);
   AddPackingField(sink, common);
   FieldInfo largest = {"Search", "@@largest", "model|seq-len|micro-batch",
-                       "Finds the largest that fits: GPT-2 shape (without a model; the default), "
-                       "sequence or micro-batch (of the model), and plans it"};
+                       "Find the largest that fits, and plan it: a model of the shape of @@family "
+                       "(the default), or the sequence or micro-batch of a given model"};
   largest.alone = "model";
   sink.Value(largest, request.largest, WordIn<Largest>({"model", "seq-len", "micro-batch"}));
   AddGoalFields(sink, common.goal);
-  AddRuntimeFields(sink, common.runtime, "For whom the best is sought");
+  AddRuntimeFields(sink, common.runtime, "Program to plan for");
   sink.Value({"Search", "@@objective", "throughput|headroom|fewest-gpus",
               "What is best: most tokens/s, most GPU memory left, or fewest of @@gpus (default "
               "throughput)"},
              request.objective, WordIn<Objective>({"throughput", "headroom", "fewest-gpus"}));
-  sink.Flag("Search", "@@quick", "The answer alone, not what would change it", request.quick);
+  sink.Flag("Search", "@@quick", "Print the answer alone, not what would change it", request.quick);
   sink.Value({"Search", "@@effort", "FACTOR",
-              "Times the search's budget: more closes the gap that a plan states (default 1)"},
+              "Factor on the search's budget; a larger one narrows the gap that a plan states "
+              "(default 1)"},
              request.effort, ParseFactor);
 }
 
@@ -145,8 +146,8 @@ void AddModelFields(FieldSink& sink, ModelFields& fields) {
               "Parameters, such as 10B or 350M: a shape of about that size is derived and printed"},
              fields.params, ParseCount);
   sink.Text({group, "@@family", "NAME",
-             "Of the shape that @@params derives: gpt2, llama, mistral, qwen2 or qwen3 (default "
-             "gpt2)"},
+             "Family of the shape that @@params derives: gpt2, llama, mistral, qwen2 or qwen3 "
+             "(default gpt2)"},
             fields.family, KnownFamilies);
 }
 
@@ -167,12 +168,12 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
                  std::string(kDefaultProfile) + " where it has none)"},
             hardware.profile, ProfileNames);
   sink.Text({group, "@@network", "NAME|RATE",
-             "Between nodes: a built-in network (eth-25, ib-8x400) or what one node sends each "
-             "way, such as 25Gb or 8x400Gb (default: the profile's)"},
+             "Network between nodes: a built-in one (eth-25, ib-8x400) or the rate of one node "
+             "each way, such as 25Gb or 8x400Gb (default: the profile's)"},
             hardware.network, NetworkNames);
   sink.Text({group, "@@intra_node_bandwidth", "RATE",
-             "What one GPU sends to the others of its node, each way, such as 300GB/s (default: "
-             "the profile's, with its measured collectives; these go when this is given)"},
+             "Bandwidth from one GPU to the others of its node, each way, such as 300GB/s "
+             "(default: the profile's); it replaces the profile's measured collectives"},
             hardware.intra_node_bandwidth);
   sink.Value({group, "@@gpu_memory", "BYTES",
               "Memory of one GPU that a process may use, such as 32GB or 79GiB (default: the "
@@ -182,16 +183,16 @@ void AddClusterFields(FieldSink& sink, Request& fields) {
               "Memory of one host, such as 512GiB (default: the profile's)"},
              cluster.host_memory, ParseMemory);
   sink.Value({group, "@@nvme_capacity", "BYTES",
-              "Disk space of one node for offload (default: the profile's; without it, not "
-              "checked); plan searches disks that are named here, asked for or measured"},
+              "Disk space of one node for offload (default: the profile's; unknown space is not "
+              "checked); plan offloads to disks that are named here, asked for or measured"},
              cluster.nvme_capacity, ParseMemory);
   AddReserveFields(sink, group, cluster);
 }
 
 void AddReserveFields(FieldSink& sink, const char* group, ClusterFields& fields) {
   sink.Value({group, "@@gpu_reserve", "BYTES",
-              "Memory of each GPU to keep free, for what runs take beyond what is predicted; 0 "
-              "for none (default 500MB)"},
+              "Memory of each GPU to keep free, as a margin for the prediction; 0 for none "
+              "(default 500MB)"},
              fields.gpu_reserve, ParseReserve);
   sink.Value({group, "@@host_reserve", "BYTES",
               "Memory of each host to keep free for its system; 0 for none (default: what "
@@ -206,31 +207,32 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
   sink.Value({group,
               "@@seq_len",
               "TOKENS",
-              "Tokens a sequence (default: the model's longest, at most 4096; 1024 with @@params)",
+              "Tokens of a sequence (default: the model's longest, at most 4096; 1024 with "
+              "@@params)",
               {kPlan}},
              fields.seq_len, sequences);
   sink.Value(
       {group,
        "@@micro_batch",
        "SEQUENCES",
-       "Sequences a GPU and micro-step" + one + "; more is faster and takes more activations",
+       "Sequences of one GPU in a micro-step" + one + "; more is faster and takes more activations",
        {kPlan}},
       fields.micro_batch, sequences);
-  sink.Value({group, "@@grad_accum", "COUNT", "Micro-steps an optimizer step" + one, {kPlan}},
+  sink.Value({group, "@@grad_accum", "COUNT", "Micro-steps of an optimizer step" + one, {kPlan}},
              fields.grad_accum, sequences);
   sink.Value(
       {group,
        "@@global_batch",
        "SEQUENCES",
-       "Sequences an optimizer step over all GPUs: micro-batch x grad-accum x gpus; with one of "
-       "the two the other follows" +
+       "Sequences of an optimizer step over all GPUs: micro-batch x grad-accum x gpus; if one of "
+       "the two is given, the other follows" +
            std::string(searched ? "; alone, both are searched" : ", alone it means grad-accum 1"),
        {kPlan}},
       fields.global_batch, sequences);
   sink.Value({group,
               "@@global_batch_tokens",
               "TOKENS",
-              "The same in tokens, such as 4194304; a whole number of sequences for each GPU",
+              "@@global_batch in tokens, such as 4194304; a whole number of sequences for each GPU",
               {kPlan}},
              fields.global_batch_tokens, WholeIn<int64_t>(1, int64_t{1} << 62));
   sink.Value(
@@ -244,23 +246,23 @@ void AddBatchFields(FieldSink& sink, BatchFields& fields, bool searched) {
   sink.Value({group,
               "@@grad_accum_dtype",
               "bf16|fp16|fp32",
-              "Precision of the sums of gradients over micro-steps: @@dtype, or fp32 for 2 more "
-              "bytes of each (default @@dtype)",
+              "Precision in which gradients are summed over micro-steps: @@dtype, or fp32, which "
+              "takes 2 more bytes of each (default @@dtype)",
               {kPlan}},
              fields.grad_accum_dtype, ParseDtype);
   sink.Value({group,
               "@@communication_dtype",
               "bf16|fp16|fp32",
-              "Precision that gradients are reduced in between GPUs: @@dtype, or fp32 for twice "
-              "its bytes on the wire (default: what they have)",
+              "Precision in which GPUs reduce gradients: @@dtype, or fp32 for twice the bytes "
+              "sent (default: the gradients' own)",
               {kPlan}},
              fields.communication_dtype, ParseDtype);
 }
 
 void AddDeterministicField(FieldSink& sink, Request& fields) {
   sink.Flag("Run", "@@deterministic",
-            "On a GPU: the same results from run to run, slower in attention's backward pass; "
-            "the CPU always does",
+            "Give the same results from run to run on a GPU too, with a slower backward pass of "
+            "attention; the CPU always does",
             fields.deterministic);
 }
 

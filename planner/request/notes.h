@@ -12,9 +12,9 @@
 
 namespace zeroplan {
 
-// Of attention where it is not one call of cuDNN's fused kernel, one paragraph: what runs instead,
-// why, and what to change; "" where nothing is to be said. `lower`: what `setup` is lowered with,
-// for CUDA. `ordered_program`: whether it was lowered as deterministic, which a plan that `train
+// One paragraph where attention is not one call of cuDNN's fused kernel: what runs instead, why,
+// and what to change; else "". `lower`: what `setup` is lowered with, for CUDA. `ordered_program`:
+// whether it was lowered as deterministic, which a plan that `train
 // --deterministic` runs may not have been.
 std::string AttentionNote(const ModelSpec& model, const TrainSetup& setup,
                           const LowerOptions& lower, const GpuProfile& gpu, bool ordered_program);

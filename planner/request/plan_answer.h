@@ -1,4 +1,4 @@
-// What plan answers, without a word printed: the choice, why, and what would change it.
+// The answer of plan, before anything is printed: the choice, why, and what would change it.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace zeroplan {
 
 // Told what is found, as soon as it is known. Unset: no one is told.
 struct AnswerListener {
-  // The choice, before its advice. `again`: while looking for advice a better one was found, and
-  // what was told before is void.
+  // Told the choice, before its advice. `again`: a better one was found while looking for advice,
+  // and the choice told before is void.
   std::function<void(const Plan& plan, bool again)> chosen;
   std::function<void(const AdviceLine& line)> advice;
 };

@@ -1,5 +1,5 @@
-// What is asked: fields as they were given, before anything is made of them (resolve.h). Whoever
-// asks fills them in: the command line from options, a library's caller from arguments.
+// A request: its fields as they were given, before anything is made of them (resolve.h). The
+// command line fills them in from options, a library's caller from arguments.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct BatchFields {
   Given<Dtype> dtype, grad_accum_dtype, communication_dtype;
 };
 
-// How long is trained, and at what price.
+// How long a run trains, and at what price.
 struct GoalFields {
   Given<int64_t> tokens;
   Given<double> gpu_hour_price;
@@ -81,7 +81,7 @@ struct RuntimeFields {
   TorchCompile torch_compile() const { return {compile.has_value(), compile == CompileKind::kAll}; }
 };
 
-// What estimate, plan and train are asked alike.
+// The fields that estimate, plan and train share.
 struct Request {
   ModelFields model;
   HardwareFields hardware;
@@ -103,7 +103,7 @@ struct PlanRequest {
   Given<Largest> largest;  // largest.h
   Given<Objective> objective;
   bool quick = false;    // the answer alone, not what would change it
-  Given<double> effort;  // times the search's budgets
+  Given<double> effort;  // a factor on the search's budgets
   // Whether a config is wanted, which then must be able to say what is chosen.
   bool for_config = false;
   Given<ConfigFormat> config_for;

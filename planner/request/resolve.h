@@ -1,4 +1,4 @@
-// From the fields of a request to what is planned or run. All throw Error(kUsage).
+// Turns the fields of a request into what is planned or run. All throw Error(kUsage).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ Cluster ResolveCluster(const Request& request, const HardwareProfile& hardware,
 // positions.
 int64_t ResolveSeqLen(const Request& request, const ModelSpec& model, Assumptions& assumptions);
 // `fields` with `global_batch_tokens` as `global_batch`, in sequences of `seq_len`. Throws where
-// that is not a whole number of them for each of `gpus`, and where `global_batch` is so many that
+// that is not a whole number of them for each of `gpus`, and where `global_batch` is so large that
 // its number must have been tokens.
 BatchFields InSequences(BatchFields fields, int64_t seq_len, int gpus);
 RunGoal ResolveGoal(const GoalFields& fields, int64_t seq_len);
@@ -76,7 +76,7 @@ void RefuseForRuntime(const Request& request);
 void RefuseUnfusedAttention(const Runtime& runtime, const ModelSpec& model, Dtype dtype,
                             const HardwareProfile& hardware);
 
-// What a request says to the reader of a DeepSpeed config: all but the model's layers and whether
+// A request's values for the reader of a DeepSpeed config: all but the model's layers and whether
 // the reader is strict. Throws as InSequences.
 ReadContext ConfigContext(const BatchFields& fields, const HardwareProfile& hardware, int gpus,
                           int64_t seq_len);

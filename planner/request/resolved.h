@@ -31,7 +31,7 @@ class ResolvedPlan {
 
  private:
   void FromFields(Assumptions& assumptions);
-  // What the config sets stays; what it leaves to "auto" is searched.
+  // Keys that the config sets stay; keys that it leaves to "auto" are searched.
   void FromConfig(Assumptions& assumptions);
   void CheckBatch(Assumptions& assumptions);
   // Leaves disks out that nobody named or measured.

@@ -109,7 +109,7 @@ void RefuseUnknownKeys(const std::string& file) {
   }
 }
 
-// Of what is written for DeepSpeed, beyond DeepSpeed's own limits.
+// What this format cannot say of DeepSpeed's choices, beyond DeepSpeed's own limits.
 std::string DeepSpeedFormatCannot(ConfigFormat format, TrainSetup setup) {
   const bool trainer = format == ConfigFormat::kHfTrainer;
   // The Trainer and accelerate fill in the run's length.

@@ -46,7 +46,7 @@ class TorchMemory {
   // An empty tensor where bytes is 0. `stream` 0 is the one that computes.
   Tensor New(TorchClass kind, uint64_t bytes, int stream = 0);
   void EmptyCache() { allocator_.EmptyCache(); }
-  // Whether the driver has so many bytes that the allocator did not reserve.
+  // Whether the driver has that many bytes that the allocator did not reserve.
   bool DriverHas(uint64_t bytes) const {
     return !limit_ || allocator_.reserved() + bytes <= *limit_;
   }

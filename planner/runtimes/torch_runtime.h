@@ -24,7 +24,7 @@ class TorchRuntime : public TorchHooks {
 // The run of `setup`, with layers and loss under torch.compile or not.
 TorchRun TorchRunOf(const TrainSetup& setup, bool compiled, bool compiled_loss);
 
-// What is played: so many steps that tensors and segments repeat in the last, each of at most
+// What is played: as many steps as it takes until tensors and segments repeat, each of at most
 // kPlayedMicroSteps micro-steps: the first, one between, the last.
 inline constexpr int64_t kPlayedMicroSteps = 3;
 struct PlayedRun {

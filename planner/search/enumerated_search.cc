@@ -140,7 +140,7 @@ class Sweep {
     for (std::vector<Cell*>& family : sorted) SearchFamily(family);
   }
 
-  // Of a choice that is at most so fast, but for the slack.
+  // The merit of a choice of at most that speed, but for the slack.
   double MostMerit(const TrainSetup& setup, double tokens_per_second) const {
     ChoiceEstimate choice;
     choice.setup = setup;

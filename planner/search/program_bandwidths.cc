@@ -6,8 +6,8 @@
 namespace zeroplan {
 namespace {
 
-// Of the few whole searches beside a crossover of bandwidth, where communication makes bounds
-// loose.
+// The budget of the few whole searches beside a crossover of bandwidth, where communication makes
+// bounds loose.
 constexpr uint64_t kLinkBudget = kInstructionBudget / 10;
 
 // Choices of every stage, lowered once, whose times are played again for other links.

@@ -229,7 +229,7 @@ class Hunt {
 
   void AddNear(const Range& range, const Candidate& now, std::vector<uint32_t>& same_batch,
                std::vector<uint32_t>& near_batch) const {
-    // Of each micro-batch the best accumulation.
+    // The best accumulation of each micro-batch.
     std::vector<uint32_t> best;
     for (uint32_t i = range.begin; i < range.end; ++i) {
       const BatchPair& batch = items_[i].batch;
@@ -287,7 +287,7 @@ class Hunt {
     }
   }
 
-  // Of what is as fast as the best, as far as the model can tell, the simplest.
+  // Takes the simplest of those that are as fast as the best, as far as the model can tell.
   void PreferSimple() {
     if (!answer_.found) return;
     constexpr int kTriesEach = 3, kTries = 40;

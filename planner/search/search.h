@@ -97,7 +97,7 @@ struct StageBest {
   bool can_run() const { return estimate.footprint.gpu_total() > 0; }
 };
 inline constexpr int kLoserBudget = 48;
-// A question is given up, with the best so far, after lowering so many instructions: some hundred
+// A question is given up, with the best so far, after lowering this many instructions: some hundred
 // programs of 50 layers, a second or two. SearchInputs::effort multiplies it.
 inline constexpr uint64_t kInstructionBudget = 4'000'000;
 // Choices this close to the best found are not told apart: the model of a step's time is not that
@@ -147,14 +147,14 @@ struct Answer {
   bool gave_up = false;        // nothing that fits was found within the budget
 };
 
-// Tokens a second that choices are compared by. What a host does beside training is known less well
-// than what a GPU does, so offload has to be faster by kOffloadMargin to be preferred.
+// Tokens a second that choices are compared by. A host's load is known less well than a GPU's, so
+// offload has to be faster by kOffloadMargin to be preferred.
 inline constexpr double kOffloadMargin = 0.02;
 double Merit(const Candidate& candidate, double tokens_per_second);
 inline double Merit(const Found& found) { return found.merit; }
 
-// What makes a choice less simple than another, most important first: what is offloaded, the stage,
-// what is recomputed, and how many further settings are not the default.
+// How simple a choice is, most important first: offload, the stage, recompute, and how many further
+// settings are not the default.
 std::array<int, 4> Complexity(const Candidate& candidate);
 
 // The link that decides how fast GPUs communicate, with another bandwidth.
@@ -189,8 +189,8 @@ class ChoiceSearch {
   ChoiceSearch(const ChoiceSearch&) = delete;
   ChoiceSearch& operator=(const ChoiceSearch&) = delete;
 
-  // The best of each stage and of all. What was judged before, whatever for, is remembered: what a
-  // later question finds to be better is the next run's answer.
+  // The best of each stage and of all. Programs judged for any question are remembered: a better
+  // one that a later question finds is the next run's answer.
   virtual SearchResult Run() = 0;
   virtual Answer Best(const Question& question) = 0;
   // The best of all that was judged so far and fits; none: nothing does.

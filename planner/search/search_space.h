@@ -68,7 +68,7 @@ struct SearchSpace {
 // DefaultBatches.
 SearchSpace DefaultSpace(const ModelSpec& model, int gpus, int gpus_per_node, bool fewer_gpus);
 
-// A program has one instruction a chunk of logits: past so many tokens a GPU and micro-step it
+// A program has one instruction a chunk of logits: past this many tokens of a GPU and micro-step it
 // takes minutes and gigabytes to lower, for a micro-step that no GPU holds.
 inline constexpr int64_t kMaxMicroStepTokens = int64_t{1} << 26;
 // Throws Error(kUsage) naming --micro-batch if it has more.
