@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/run/train/train_work.h"
+#include "core/base/error.h"
 #include "planner/plan/plan_file.h"
 #include "tests/cli/run_binary.h"
 #include "tests/planner/plan_fixture.h"
@@ -35,7 +36,7 @@ struct OneChoice {
   std::string notes;
 };
 // One GPU, nothing offloaded, nothing computed again.
-OneChoice Estimate(const std::string& arguments) {
+OneChoice EstimateOne(const std::string& arguments) {
   const RunResult run = RunZeroplan(
       "estimate --format json --stage 0 --offload-optimizer none --checkpointing none --gpus 1 "
       "--hw h200-141gb-sxm " +
@@ -48,7 +49,7 @@ OneChoice Estimate(const std::string& arguments) {
 
 TEST_CASE("attention: --deterministic costs its calls, in bytes that hardly change") {
   const std::string llama = "--model llama3.2-1b --micro-batch 8 --seq-len 2048 ";
-  const OneChoice usual = Estimate(llama), ordered = Estimate(llama + "--deterministic");
+  const OneChoice usual = EstimateOne(llama), ordered = EstimateOne(llama + "--deterministic");
   HasFlat(ordered.notes,
           "--deterministic: attention's backward pass takes 16 calls of cuDNN's kernel, "
           "each of 4 of 8 heads of keys");
@@ -61,8 +62,8 @@ TEST_CASE("attention: --deterministic costs its calls, in bytes that hardly chan
 
 TEST_CASE("attention: lengths that are no multiple of 128 keep their speed") {
   const std::string model = "--model llama3.2-1b --micro-batch 8 ";
-  const OneChoice odd = Estimate(model + "--seq-len 1000"),
-                  even = Estimate(model + "--seq-len 1024");
+  const OneChoice odd = EstimateOne(model + "--seq-len 1000"),
+                  even = EstimateOne(model + "--seq-len 1024");
   CHECK(odd.notes.find("ttention") == std::string::npos);
   // All but attention is 1000/1024 of it; attention is the same.
   CHECK(odd.compute < even.compute);
@@ -71,7 +72,7 @@ TEST_CASE("attention: lengths that are no multiple of 128 keep their speed") {
 
 TEST_CASE("attention: plain kernels are said, and take their time") {
   const std::string model = "--model gpt2 --micro-batch 8 --seq-len 1024 ";
-  const OneChoice fused = Estimate(model), plain = Estimate(model + "--dtype fp32");
+  const OneChoice fused = EstimateOne(model), plain = EstimateOne(model + "--dtype fp32");
   CHECK(fused.notes.find("plain kernels") == std::string::npos);
   HasFlat(plain.notes,
           "Attention runs on plain kernels, many times slower than cuDNN's: cuDNN has none "
@@ -126,7 +127,7 @@ TEST_CASE("attention: train is deterministic if its plan or its option is, and s
       const TrainWork work = ResolveWork(command, Backend::kCuda, 2, assumptions);
       CHECK(LowerWork(work).setup.deterministic == (planned || asked));
       std::string notes;
-      for (const std::string& note : assumptions.notes) notes += note + '\n';
+      for (const std::string& note : assumptions.notes) notes += NameFields(note) + '\n';
       CAPTURE(notes);
       // One head of keys takes 2 * 64 * 128 bytes and more, the usual pass of all of them 8,976.
       if (planned) {

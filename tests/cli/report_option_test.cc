@@ -8,7 +8,7 @@ namespace {
 TEST_CASE("this process's arguments") {
   const std::vector<std::string> arguments = OwnArguments();
   REQUIRE_FALSE(arguments.empty());
-  CHECK(arguments.front().find("tests_core") != std::string::npos);
+  CHECK(arguments.front().find("tests_cli") != std::string::npos);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST_CASE("estimate --runtime: CSV, a page, and what a run would take") {
                                  .string();
     const RunResult table = RunZeroplan(asked + " --report " + page);
     REQUIRE(table.exit_code == 0);
-    CHECK(table.out.find("Training on 1B tokens") != std::string::npos);
+    CHECK(table.out.find("Training on 1.00B tokens") != std::string::npos);
     CHECK(std::filesystem::file_size(page) > 10'000);
     std::filesystem::remove(page);
   }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/config/config_description.h"
 #include "planner/runs/metric_fields.h"
@@ -29,7 +30,7 @@ TEST_CASE("schemas say which draft they are, and close the objects that readers 
     CHECK(schema["properties"].contains("$schema"));
     CHECK(text.size() < 200'000);
   }
-  CHECK(RunZeroplan("config schema plan").out == PlanSchema());
+  CHECK(RunZeroplan("config schema plan").out == NameFields(PlanSchema()));
   const RunResult wrong = RunZeroplan("config schema tables");
   CHECK(wrong.exit_code == 2);
   CHECK(Has(wrong.err, "kind: tables is not allowed; use config, profile, plan or metrics"));

@@ -404,7 +404,7 @@ TEST_CASE("library: other runtimes than zeroplan's own") {
     CHECK(estimate.choices.front().step_seconds.total.value_or(0) > 0);
     const v1::Plan plan = v1::MakePlan({{"model", "gpt2"},
                                         {"gpus", 2},
-                                        {"global_batch", 16},
+                                        {"global-batch", 16},
                                         {"quick", true},
                                         {"runtime", runtime}});
     CHECK(plan.tokens_per_second.value_or(0) > 0);

@@ -50,7 +50,7 @@ std::string FailedParts(const MachineMeasurement& measurement) {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-std::string Reasons(const MachineMeasurement& measurement) {
+std::string MeasuredReasons(const MachineMeasurement& measurement) {
   std::string text;
   for (const FailedPart& part : measurement.failed) {
     text += fmt::format("\n  {}: {}", part.name, part.why);
@@ -77,13 +77,13 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
                           const MachineMeasurement& measurement, const std::string& name) {
   if (!measurement.failed.empty()) {
     if (measurement.measured.empty()) {
-      ThrowRuntime("hw measure: nothing could be measured:{}", Reasons(measurement));
+      ThrowRuntime("hw measure: nothing could be measured:{}", MeasuredReasons(measurement));
     }
     if (!base && (!measurement.pcie || measurement.runtime.empty())) {
       ThrowRuntime(
           "hw measure: no profile was written: these parts failed, and there is no --base whose "
           "figures could take their place:{}",
-          Reasons(measurement));
+          MeasuredReasons(measurement));
     }
   }
   std::string text = WriteProfile(MeasuredProfile(base, measurement, name));
@@ -96,7 +96,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
     ThrowRuntime(
         "{}\n  These measurements contradict each other or --base; they are in {}. Measure again "
         "on an idle machine.{}",
-        error.what(), rejected, Reasons(measurement));
+        error.what(), rejected, MeasuredReasons(measurement));
   }
   WriteOutput(file, text);
   if (measurement.failed.empty()) return text;
@@ -104,7 +104,7 @@ std::string WriteMeasured(const std::string& file, const std::optional<HardwareP
   ThrowRuntime(
       "hw measure: {} was written, but these parts failed and have the figures of {}:{}\n  To "
       "measure them again: zeroplan hw measure --only {} --base {} -o {}",
-      written, base ? base->name : "the GPU's properties, or none", Reasons(measurement),
+      written, base ? base->name : "the GPU's properties, or none", MeasuredReasons(measurement),
       FailedParts(measurement), file.empty() ? "FILE" : file, file.empty() ? "FILE" : file);
 }
 
