@@ -44,8 +44,8 @@ Measured<NamedKernelTime> NamedTable(std::vector<NamedKernelTime> rows, std::str
 
 void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& node) {
   if (m.machine.memory_bytes > 0) {
-    node.host_memory = Capacity(m.machine.memory_bytes,
-                                origin.OnHost("memory of this machine or its control group"));
+    node.host_memory = CapacityFigure(m.machine.memory_bytes,
+                                      origin.OnHost("memory of this machine or its control group"));
   }
   if (m.machine.cores > 0) {
     node.cores = Count(m.machine.cores, origin.OnHost("cores that zeroplan may use"));
@@ -81,7 +81,8 @@ void PutHost(const MachineMeasurement& m, const Origin& origin, NodeProfile& nod
     node.nvme_read = MeasuredFigure(m.disk->read, kGiga, "GB/s", origin.OnHost(how));
     node.nvme_write = MeasuredFigure(m.disk->write, kGiga, "GB/s", origin.OnHost(how));
     if (m.disk_free_bytes) {
-      node.nvme_capacity = Capacity(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
+      node.nvme_capacity =
+          CapacityFigure(*m.disk_free_bytes, origin.OnHost("free in " + m.disk_folder));
     }
   }
 }
@@ -238,7 +239,7 @@ HardwareProfile MeasuredProfile(const std::optional<HardwareProfile>& base,
   if (m.device && !base) profile.gpu = GpuOfProperties(*m.device, m.kernels);
   if (m.device && base) {
     profile.gpu.usable_memory =
-        Capacity(m.device->total_bytes, origin.OnGpu("total of cudaMemGetInfo"));
+        CapacityFigure(m.device->total_bytes, origin.OnGpu("total of cudaMemGetInfo"));
   }
   PutHost(m, origin, profile.node);
   PutKernels(m.kernels, origin, profile.gpu);
@@ -312,7 +313,7 @@ GpuProfile GpuOfProperties(const DeviceProperties& device, const KernelRates& me
   const std::string runtime = "as the CUDA runtime says of " + device.name;
   gpu.memory = DerivedFigure(device.total_bytes, kGib, "GiB",
                              "total of cudaMemGetInfo; sold with somewhat more");
-  gpu.usable_memory = Capacity(device.total_bytes, "total of cudaMemGetInfo");
+  gpu.usable_memory = CapacityFigure(device.total_bytes, "total of cudaMemGetInfo");
   gpu.sm_count = MakeFigure(device.sm_count, 1, "count", FigureSource::kDerived, runtime);
   gpu.max_sm_clock = DerivedFigure(device.max_sm_clock, kMega, "MHz", runtime);
   gpu.launch_overhead = DerivedFigure(kMicro, kMicro, "us", "usual for GPUs; not measured");

@@ -154,7 +154,7 @@ inline Figure Count(double value, std::string reference) {
   return MakeFigure(value, 1, "count", FigureSource::kMeasured, std::move(reference));
 }
 // Rounded down to 0.01 GiB: what is promised must be there.
-inline Figure Capacity(double bytes, std::string reference) {
+inline Figure CapacityFigure(double bytes, std::string reference) {
   constexpr auto gib = static_cast<double>(kGib);
   return MakeFigure(std::floor(bytes / gib * 100) / 100, gib, "GiB", FigureSource::kMeasured,
                     std::move(reference));
