@@ -16,7 +16,7 @@ using Kind = RecordFormat::Kind;
 
 constexpr const char* kForms =
     "a record is {\"text\": \"...\"}, {\"prompt\": \"...\", \"completion\": \"...\"} or "
-    "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}; @@text_field names another "
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}; ⟦text_field⟧ names another "
     "member that holds the text";
 
 Json Parse(std::string_view line, std::string_view where) {
@@ -140,7 +140,7 @@ RecordFormat RecognizeRecord(std::string_view line, std::string_view where,
   if (!text_field.empty()) {
     format.field = text_field;
     if (!record.contains(text_field)) {
-      ThrowUsage("{}: has no member {}, which @@text_field names", where, text_field);
+      ThrowUsage("{}: has no member {}, which ⟦text_field⟧ names", where, text_field);
     }
     return format;
   }
@@ -155,7 +155,7 @@ RecordFormat RecognizeRecord(std::string_view line, std::string_view where,
   }
   if (int{chat} + int{completion} + int{text} > 1) {
     ThrowUsage(
-        "{}: has {}{}{}: which is meant? @@text_field text takes the text; else remove all but one",
+        "{}: has {}{}{}: which is meant? ⟦text_field⟧ text takes the text; else remove all but one",
         where, chat ? "messages" : "prompt and completion",
         chat && completion ? ", prompt and completion" : "", text ? ", text" : "");
   }

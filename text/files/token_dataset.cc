@@ -75,7 +75,7 @@ bool LooksLikeUint32(std::span<const std::byte> bytes, int64_t vocab) {
 }  // namespace
 
 TokenDataset TokenDataset::Open(std::span<const std::string> paths) {
-  if (paths.empty()) ThrowUsage("@@data: no file or folder given");
+  if (paths.empty()) ThrowUsage("⟦data⟧: no file or folder given");
   TokenDataset data;
   for (const fs::path& file : DataFiles(paths)) data.Add(file);
   if (data.pieces_.empty()) {

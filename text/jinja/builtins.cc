@@ -1,9 +1,8 @@
-#include "text/jinja/builtins.h"
-
 #include <algorithm>
 #include <optional>
 
 #include "core/base/strings.h"
+#include "text/jinja/evaluate.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/value.h"
 

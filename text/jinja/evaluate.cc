@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "text/jinja/builtins.h"
-
 namespace zeroplan::jinja {
 namespace {
 

@@ -1,6 +1,7 @@
 // The "decoder" of a tokenizer.json: from tokens back to text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -11,6 +12,20 @@
 #include "text/tokenizer/pattern.h"
 
 namespace zeroplan {
+
+// The "post_processor" of a tokenizer.json: the special tokens around a text.
+
+struct PostProcessor {
+  // `node`: the value of "post_processor", nullptr or null for none. Throws Error(kUsage) naming
+  // file and key, also where a template has anything but one text with tokens around it.
+  static PostProcessor Read(const JsonNode* node, const std::string& file);
+
+  std::vector<int32_t> before, behind;
+
+ private:
+  void Add(JsonPart part);
+  void AddTemplate(JsonPart* part);
+};
 
 class Decoder {
  public:

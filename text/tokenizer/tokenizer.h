@@ -6,8 +6,10 @@
 // tokens in the text, which nobody asks for, and templates for pairs of texts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -107,5 +109,12 @@ class TextStream {
 // have kept its family's. Throws Error(kUsage) naming file, line and key for anything else than
 // tokens.
 std::vector<int32_t> StopTokensOf(const std::filesystem::path& folder, int64_t vocab);
+
+// The same work for many things, on several threads.
+
+// Calls work(i) for each i in [0, count), the small ones first, on `threads` threads (0: one a
+// processor), of which the caller is one. Once a call has thrown no other starts; what the one with
+// the smallest i threw reaches the caller.
+void ParallelEach(size_t count, int threads, const std::function<void(size_t)>& work);
 
 }  // namespace zeroplan

@@ -10,7 +10,6 @@
 #include "tests/text/documents/compressed_files.h"
 #include "tests/text/tokenizer/tokenizer_folder.h"
 #include "text/documents/tokenize_files.h"
-#include "text/documents/training_data.h"
 
 namespace zeroplan {
 namespace {
@@ -131,7 +130,7 @@ TEST_CASE("conversations: kept tokens are those of the choices and the template"
   CHECK(kept({"", true}) != all);
   CHECK(Has(ErrorOf(ExitCode::kUsage,
                     [&] { DataForModel(first, model.path("model"), 50257, "", 1, {"", true}); }),
-            "@@train_on: there are no records"));
+            "⟦train_on⟧: there are no records"));
   model.Write("b.txt.gz", Gzip("text"));
   const std::vector<std::string> bytes = {model.path("b.txt.gz")};
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(bytes, "", 50257, "", 1); }),

@@ -1,4 +1,3 @@
-#include "text/documents/training_data.h"
 
 #include <doctest/doctest.h>
 
@@ -97,12 +96,12 @@ TEST_CASE("training data: what is not text for a tokenizer stays, or is refused 
                    [&] { DataForModel(folder.text(), model, kVocab, cache_folder, 1); });
   };
   const std::string by_hand =
-      "zeroplan data tokenize " + folder.path("text") + " @@tokenizer " + model;
+      "zeroplan data tokenize " + folder.path("text") + " ⟦tokenizer⟧ " + model;
   CHECK(Has(refused(""), "ZEROPLAN_CACHE_DIR"));
   CHECK(Has(refused(""), by_hand + " -o tokens.bin"));
   fs::remove(model + "/tokenizer_config.json");
   CHECK(Has(refused(cache), "eos_token"));
-  CHECK(Has(refused(cache), by_hand + " @@end_of_text TOKEN -o tokens.bin"));
+  CHECK(Has(refused(cache), by_hand + " ⟦end_of_text⟧ TOKEN -o tokens.bin"));
   fs::copy_file(TokenizerFixture("smollm2"), model + "/tokenizer.json",
                 fs::copy_options::overwrite_existing);
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { DataForModel(tokens, model, kVocab, cache, 1); }),

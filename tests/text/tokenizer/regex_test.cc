@@ -1,4 +1,3 @@
-#include "text/tokenizer/regex.h"
 
 #include <doctest/doctest.h>
 
