@@ -1,23 +1,27 @@
 #include "core/base/error.h"
 
+#include <algorithm>
+
 namespace zeroplan {
 
 std::string NameFields(std::string_view text, FieldStyle style) {
-  const auto of_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-  };
+  constexpr std::string_view kOpen = "\u27e6", kClose = "\u27e7";
+  constexpr std::string_view kOfNames = "abcdefghijklmnopqrstuvwxyz0123456789_";
   std::string named;
   for (size_t at = 0;;) {
-    const size_t mark = text.find("@@", at);
-    named += text.substr(at, mark - at);
-    if (mark == std::string_view::npos) return named;
-    at = mark + 2;
-    const bool names = at < text.size() && text[at] >= 'a' && text[at] <= 'z' &&
-                       (mark == 0 || !of_word(text[mark - 1]));
-    named += names ? style.before : "@@";
-    for (; names && at < text.size() && of_word(text[at]); ++at) {
-      named += text[at] == '_' ? style.joint : text[at];
+    const size_t open = text.find(kOpen, at);
+    named += text.substr(at, open - at);
+    if (open == std::string_view::npos) return named;
+    const size_t name = open + kOpen.size();
+    const size_t end = std::min(text.find_first_not_of(kOfNames, name), text.size());
+    if (end == name || !text.substr(end).starts_with(kClose)) {
+      named += kOpen;
+      at = name;
+      continue;
     }
+    named += style.before;
+    for (const char c : text.substr(name, end - name)) named += c == '_' ? style.joint : c;
+    at = end + kClose.size();
   }
 }
 

@@ -22,7 +22,7 @@ enum class ExitCode : int {
 };
 
 // `message` names file, key, value and what is allowed. A field of what was asked stands in it as
-// "@@gpu_memory": the outer layer names it as whoever asked does (NameFields).
+// "⟦gpu_memory⟧": the outer layer names it as whoever asked does (NameFields).
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -51,7 +51,7 @@ struct FieldStyle {
 };
 inline constexpr FieldStyle kOptionStyle = {"--", '-'};
 
-// `text` with each field that it marks, "@@gpu_memory", named in that style.
+// `text` with each field that it marks, "⟦gpu_memory⟧", named in that style.
 std::string NameFields(std::string_view text, FieldStyle style = kOptionStyle);
 
 // A broken invariant: a bug in zeroplan. Thrown by ZEROPLAN_CHECK.

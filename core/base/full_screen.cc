@@ -36,11 +36,9 @@ std::deque<std::string> latest;  // lines for the view; guarded by held_mutex, t
 
 // `text` is escaped. REQUIRES: held_mutex.
 void AddLatest(std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    latest.emplace_back(text.substr(0, end));
+  for (const std::string_view line : Split(text, '\n')) {
+    latest.emplace_back(line);
     if (latest.size() > kMostShown) latest.pop_front();
-    text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
 

@@ -165,6 +165,16 @@ std::string PrintableText(std::string_view text, size_t limit) {
   return Escape(begin.substr(0, limit - IncompleteUtf8Tail(begin)), /*lines=*/false) + "...";
 }
 
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(separator), text.size());
+    parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
 std::string QuoteForShell(std::string_view text) {
   std::string quoted = "'";
   for (const char c : text) {

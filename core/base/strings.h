@@ -1,5 +1,5 @@
-// Texts: UTF-8 as readers need it, what a terminal may be shown, words of a shell, and the name
-// that was probably meant.
+// Texts: UTF-8 as readers need it, what a terminal may be shown, parts, words of a shell, and the
+// name that was probably meant.
 #pragma once
 
 #include <cstddef>
@@ -78,6 +78,10 @@ std::string Escaped(std::string_view text);
 // The same on one line and short, for a part of a message: line feeds are "\n", and what is past
 // `limit` bytes of `text` is "...".
 std::string PrintableText(std::string_view text, size_t limit);
+
+// The parts of `text` between separators, empty ones too. A separator at the end ends the last
+// part; an empty text has none.
+std::vector<std::string_view> Split(std::string_view text, char separator);
 
 // Words of a POSIX shell's command line: what is printed to be pasted, put into scripts, or handed
 // to the shell of another host.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 #include "core/config/setup_facts.h"
 
 namespace zeroplan {
@@ -11,13 +14,17 @@ class Table {
  public:
   explicit Table(const JsonNode& root) : root_(root) {}
 
-  // `key` is dotted; `aliases` are other places where the config may say it. `otherwise`: the
-  // origin of a value that the config leaves out.
+  // What the keys that follow are members of: "optimizer.params.".
+  void In(const char* section) { section_ = section; }
+
+  // `key` may be dotted; `aliases` are other places, from the root, where the config may say it.
+  // `otherwise`: the origin of a value that the config leaves out.
   template <typename T>
-  void Add(const char* key, const T& value, std::initializer_list<const char*> aliases = {},
+  void Add(const std::string& name, const T& value, const std::vector<std::string>& aliases = {},
            const char* otherwise = "default") {
+    const std::string key = section_ + name;
     const JsonNode* node = Find(key);
-    for (const char* alias : aliases) {
+    for (const std::string& alias : aliases) {
       if (node == nullptr) node = Find(alias);
     }
     std::string origin = otherwise;
@@ -29,11 +36,16 @@ class Table {
   }
 
   // A size in elements, which zeroplan may choose later.
-  void AddElements(const char* key, uint64_t value,
-                   std::initializer_list<const char*> aliases = {}) {
+  void AddElements(const std::string& key, uint64_t value,
+                   const std::vector<std::string>& aliases = {}) {
     if (value == kAuto) return Add(key, "auto", aliases);
     if (value == kUnlimited) return Add(key, "unlimited", aliases);
     Add(key, value, aliases);
+  }
+
+  // Of stage 3's keys, which go with and without their prefix.
+  void AddStage3(const std::string& key, uint64_t value) {
+    AddElements("stage3_" + key, value, {section_ + key});
   }
 
   std::vector<EffectiveValue> rows;
@@ -54,68 +66,58 @@ class Table {
   }
 
   const JsonNode& root_;
+  std::string section_;
 };
 
 void AddOffload(const ZeroConfig& zero, Table* table) {
   const auto& optimizer = zero.offload_optimizer;
-  table->Add("zero_optimization.offload_optimizer.device", OffloadDeviceName(optimizer.device),
-             {"zero_optimization.cpu_offload"});
+  table->In("zero_optimization.offload_optimizer.");
+  table->Add("device", OffloadDeviceName(optimizer.device), {"zero_optimization.cpu_offload"});
   if (optimizer.device != OffloadDevice::kNone) {
-    table->Add("zero_optimization.offload_optimizer.ratio", optimizer.ratio);
-    table->Add("zero_optimization.offload_optimizer.pin_memory", optimizer.pin_memory,
+    table->Add("ratio", optimizer.ratio);
+    table->Add("pin_memory", optimizer.pin_memory,
                {"zero_optimization.cpu_offload_use_pin_memory"});
-    table->Add("zero_optimization.offload_optimizer.buffer_count", optimizer.buffer_count);
+    table->Add("buffer_count", optimizer.buffer_count);
   }
-  if (optimizer.device == OffloadDevice::kNvme) {
-    table->Add("zero_optimization.offload_optimizer.nvme_path", optimizer.nvme_path);
-  }
+  if (optimizer.device == OffloadDevice::kNvme) table->Add("nvme_path", optimizer.nvme_path);
   if (zero.stage < 3) return;
   const auto& param = zero.offload_param;
-  table->Add("zero_optimization.offload_param.device", OffloadDeviceName(param.device),
-             {"zero_optimization.cpu_offload_param"});
+  table->In("zero_optimization.offload_param.");
+  table->Add("device", OffloadDeviceName(param.device), {"zero_optimization.cpu_offload_param"});
   if (param.device == OffloadDevice::kNone) return;
-  table->Add("zero_optimization.offload_param.pin_memory", param.pin_memory,
-             {"zero_optimization.cpu_offload_use_pin_memory"});
-  table->Add("zero_optimization.offload_param.buffer_count", param.buffer_count);
+  table->Add("pin_memory", param.pin_memory, {"zero_optimization.cpu_offload_use_pin_memory"});
+  table->Add("buffer_count", param.buffer_count);
   if (param.device != OffloadDevice::kNvme) return;
-  table->AddElements("zero_optimization.offload_param.max_in_cpu", param.max_in_cpu_elements);
-  table->Add("zero_optimization.offload_param.nvme_path", param.nvme_path);
+  table->AddElements("max_in_cpu", param.max_in_cpu_elements);
+  table->Add("nvme_path", param.nvme_path);
 }
 
 void AddZero(const ZeroConfig& zero, Table* table) {
-  table->Add("zero_optimization.stage", zero.stage, {"zero_optimization"});
+  table->In("zero_optimization.");
+  table->Add("stage", zero.stage, {"zero_optimization"});
   if (zero.stage >= 1) {
-    table->AddElements("zero_optimization.reduce_bucket_size", zero.reduce_bucket_elements);
-    table->Add("zero_optimization.overlap_comm", zero.overlap_comm);
-    table->Add("zero_optimization.reduce_scatter", zero.reduce_scatter);
+    table->AddElements("reduce_bucket_size", zero.reduce_bucket_elements);
+    table->Add("overlap_comm", zero.overlap_comm);
+    table->Add("reduce_scatter", zero.reduce_scatter);
   }
-  if (zero.stage >= 2) {
-    table->Add("zero_optimization.contiguous_gradients", zero.contiguous_gradients);
-  }
+  if (zero.stage >= 2) table->Add("contiguous_gradients", zero.contiguous_gradients);
   if (zero.stage == 1 || zero.stage == 2) {
-    table->Add("zero_optimization.allgather_partitions", zero.allgather_partitions);
-    table->AddElements("zero_optimization.allgather_bucket_size", zero.allgather_bucket_elements,
-                       {"allgather_size"});
+    table->Add("allgather_partitions", zero.allgather_partitions);
+    table->AddElements("allgather_bucket_size", zero.allgather_bucket_elements, {"allgather_size"});
   }
   if (zero.stage == 3) {
-    table->AddElements("zero_optimization.stage3_prefetch_bucket_size",
-                       zero.prefetch_bucket_elements, {"zero_optimization.prefetch_bucket_size"});
-    table->AddElements("zero_optimization.stage3_param_persistence_threshold",
-                       zero.param_persistence_threshold,
-                       {"zero_optimization.param_persistence_threshold"});
-    table->AddElements("zero_optimization.stage3_model_persistence_threshold",
-                       zero.model_persistence_threshold,
-                       {"zero_optimization.model_persistence_threshold"});
-    table->AddElements("zero_optimization.stage3_max_live_parameters", zero.max_live_parameters,
-                       {"zero_optimization.max_live_parameters"});
-    table->AddElements("zero_optimization.stage3_max_reuse_distance", zero.max_reuse_distance,
-                       {"zero_optimization.max_reuse_distance"});
+    table->AddStage3("prefetch_bucket_size", zero.prefetch_bucket_elements);
+    table->AddStage3("param_persistence_threshold", zero.param_persistence_threshold);
+    table->AddStage3("model_persistence_threshold", zero.model_persistence_threshold);
+    table->AddStage3("max_live_parameters", zero.max_live_parameters);
+    table->AddStage3("max_reuse_distance", zero.max_reuse_distance);
   }
-  if (zero.stage == 0) return;
-  AddOffload(zero, table);
-  if (zero.offload_optimizer.device != OffloadDevice::kNone) {
-    table->AddElements("zero_optimization.sub_group_size", zero.sub_group_elements);
+  if (zero.stage > 0) AddOffload(zero, table);
+  table->In("zero_optimization.");
+  if (zero.stage > 0 && zero.offload_optimizer.device != OffloadDevice::kNone) {
+    table->AddElements("sub_group_size", zero.sub_group_elements);
   }
+  table->In("");
 }
 
 void AddPrecision(const TrainSetup& setup, Table* table) {
@@ -142,49 +144,51 @@ void AddSchedule(const ScheduleConfig& schedule, Table* table) {
       "OneCycle", "LRRangeTest", "_zeroplan.lr_schedule"};
   const ScheduleKind kind = schedule.kind;
   table->Add("scheduler.type", kNames[static_cast<size_t>(kind)]);
+  table->In("scheduler.params.");
   const bool decays = kind == ScheduleKind::kWarmupDecay || kind == ScheduleKind::kWarmupCosine;
   if (kind == ScheduleKind::kWarmup || kind == ScheduleKind::kWarmupDecay) {
-    table->Add("scheduler.params.warmup_min_lr", schedule.warmup_min_lr);
-    table->Add("scheduler.params.warmup_max_lr", schedule.warmup_max_lr);
+    table->Add("warmup_min_lr", schedule.warmup_min_lr);
+    table->Add("warmup_max_lr", schedule.warmup_max_lr);
   }
   if (kind == ScheduleKind::kWarmup || decays) {
-    table->Add("scheduler.params.warmup_num_steps", schedule.warmup_steps);
-    table->Add("scheduler.params.warmup_type", schedule.log_warmup ? "log" : "linear");
+    table->Add("warmup_num_steps", schedule.warmup_steps);
+    table->Add("warmup_type", schedule.log_warmup ? "log" : "linear");
   }
   if (decays) {
-    table->Add("scheduler.params.total_num_steps", schedule.total_steps == 0
-                                                       ? std::string("the run's length")
-                                                       : std::to_string(schedule.total_steps));
+    table->Add("total_num_steps", schedule.total_steps == 0 ? std::string("the run's length")
+                                                            : std::to_string(schedule.total_steps));
   }
   if (kind == ScheduleKind::kWarmupCosine) {
-    table->Add("scheduler.params.warmup_min_ratio", schedule.warmup_min_ratio);
-    table->Add("scheduler.params.cos_min_ratio", schedule.cos_min_ratio);
+    table->Add("warmup_min_ratio", schedule.warmup_min_ratio);
+    table->Add("cos_min_ratio", schedule.cos_min_ratio);
   }
   if (kind == ScheduleKind::kOfRun) {
     const RunScheduleConfig& run = schedule.of_run;
-    table->Add("_zeroplan.lr_schedule", std::string(DecayShapeName(run.shape)));
-    if (run.warmup_share > 0) table->Add("_zeroplan.warmup_ratio", run.warmup_share);
-    if (run.warmup_share == 0) table->Add("_zeroplan.warmup_num_steps", run.warmup_steps);
-    table->Add("_zeroplan.min_lr_ratio", run.min_ratio);
+    table->In("_zeroplan.");
+    table->Add("lr_schedule", std::string(DecayShapeName(run.shape)));
+    if (run.warmup_share > 0) table->Add("warmup_ratio", run.warmup_share);
+    if (run.warmup_share == 0) table->Add("warmup_num_steps", run.warmup_steps);
+    table->Add("min_lr_ratio", run.min_ratio);
   }
   if (kind == ScheduleKind::kOneCycle) {
     const OneCycleConfig& cycle = schedule.one_cycle;
-    table->Add("scheduler.params.cycle_min_lr", cycle.min_lr);
-    table->Add("scheduler.params.cycle_max_lr", cycle.max_lr);
-    table->Add("scheduler.params.cycle_first_step_size", cycle.first_steps);
-    table->Add("scheduler.params.cycle_second_step_size", cycle.second_steps);
-    table->Add("scheduler.params.cycle_first_stair_count", cycle.first_stairs);
-    table->Add("scheduler.params.cycle_second_stair_count", cycle.second_stairs);
-    table->Add("scheduler.params.decay_step_size", cycle.decay_steps);
-    table->Add("scheduler.params.decay_lr_rate", cycle.decay_rate);
+    table->Add("cycle_min_lr", cycle.min_lr);
+    table->Add("cycle_max_lr", cycle.max_lr);
+    table->Add("cycle_first_step_size", cycle.first_steps);
+    table->Add("cycle_second_step_size", cycle.second_steps);
+    table->Add("cycle_first_stair_count", cycle.first_stairs);
+    table->Add("cycle_second_stair_count", cycle.second_stairs);
+    table->Add("decay_step_size", cycle.decay_steps);
+    table->Add("decay_lr_rate", cycle.decay_rate);
   }
   if (kind == ScheduleKind::kRangeTest) {
     const RangeTestConfig& test = schedule.range_test;
-    table->Add("scheduler.params.lr_range_test_min_lr", test.min_lr);
-    table->Add("scheduler.params.lr_range_test_step_size", test.step_size);
-    table->Add("scheduler.params.lr_range_test_step_rate", test.step_rate);
-    table->Add("scheduler.params.lr_range_test_staircase", test.staircase);
+    table->Add("lr_range_test_min_lr", test.min_lr);
+    table->Add("lr_range_test_step_size", test.step_size);
+    table->Add("lr_range_test_step_rate", test.step_rate);
+    table->Add("lr_range_test_staircase", test.staircase);
   }
+  table->In("");
 }
 
 }  // namespace

@@ -111,15 +111,6 @@ void ReadClipping(ReaderState* state) {
           .value_or(1.0);
 }
 
-}  // namespace
-
-void ReadOptimizer(ReaderState* state) {
-  ReadOptimizerSection(state);
-  ReadClipping(state);
-}
-
-namespace {
-
 constexpr int64_t kMaxSteps = std::numeric_limits<int32_t>::max();
 constexpr const char* kScheduleTypes =
     "\"WarmupLR\", \"WarmupDecayLR\", \"WarmupCosineLR\", \"OneCycle\" or \"LRRangeTest\"";
@@ -249,6 +240,11 @@ std::optional<ScheduleKind> ReadKind(JsonSection* section) {
 
 }  // namespace
 
+void ReadOptimizer(ReaderState* state) {
+  ReadOptimizerSection(state);
+  ReadClipping(state);
+}
+
 void ReadScheduler(ReaderState* state) {
   ScheduleConfig& out = state->result.setup.optimizer.schedule;
   JsonSection& section = state->Open(&state->root(), "scheduler");
@@ -273,7 +269,7 @@ void ReadScheduler(ReaderState* state) {
     ReadWarmup(state, &section, &params);
   }
   if (params.Int("last_batch_iteration", -1).value_or(-1) > 0) {
-    params.Report("last_batch_iteration", "is set by the checkpoint on @@resume; remove the key");
+    params.Report("last_batch_iteration", "is set by the checkpoint on ⟦resume⟧; remove the key");
   }
   params.Key("last_batch_iteration").max = 0;
 }

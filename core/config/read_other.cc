@@ -4,7 +4,6 @@
 
 #include "core/base/strings.h"
 #include "core/base/units.h"
-#include "core/config/config_description.h"
 #include "core/config/reader_state.h"
 
 namespace zeroplan {
@@ -17,8 +16,8 @@ struct KeyNote {
 };
 
 constexpr KeyNote kNoEffect[] = {
-    {"steps_per_print", "zeroplan has its own progress lines; see @@metrics"},
-    {"wall_clock_breakdown", "zeroplan has @@trace and @@metrics"},
+    {"steps_per_print", "zeroplan has its own progress lines; see ⟦metrics⟧"},
+    {"wall_clock_breakdown", "zeroplan has ⟦trace⟧ and ⟦metrics⟧"},
     {"memory_breakdown", "zeroplan prints its planned and real memory"},
     {"dump_state", "nothing is dumped"},
     {"zero_allow_untested_optimizer", "zeroplan has its own optimizer"},
@@ -26,15 +25,15 @@ constexpr KeyNote kNoEffect[] = {
     {"seq_parallel_communication_data_type", "there is no sequence parallelism"},
     {"load_universal_checkpoint", "zeroplan's checkpoints load at any number of ranks"},
     {"autotuning", "zeroplan does not tune while it trains"},
-    {"nebula", "not supported; see @@save"},
-    {"timers", "zeroplan has @@trace and @@metrics"},
+    {"nebula", "not supported; see ⟦save⟧"},
+    {"timers", "zeroplan has ⟦trace⟧ and ⟦metrics⟧"},
     {"disable_allgather", "zeroplan chooses its collectives itself"},
     {"graph_harvesting", "the CPU backend has no graphs"},
     {"pipeline", "there is no pipeline parallelism"},
-    {"log_level", "see @@help for zeroplan's own messages"},
+    {"log_level", "see ⟦help⟧ for zeroplan's own messages"},
     {"dataloader_drop_last", "zeroplan's data wraps"},
     {"managed_gradient_accumulation", "zeroplan runs the micro-steps itself"},
-    {"datastates_ckpt", "zeroplan has its own checkpoints; see @@save"},
+    {"datastates_ckpt", "zeroplan has its own checkpoints; see ⟦save⟧"},
     {"vocabulary_size", "the model says it"},
 };
 
@@ -68,17 +67,17 @@ struct IdleSection {
 const std::vector<IdleSection>& IdleSections() {
   static const std::vector<IdleSection> sections = {
       {"flops_profiler",
-       "zeroplan counts FLOPs itself; see @@metrics",
+       "zeroplan counts FLOPs itself; see ⟦metrics⟧",
        {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules",
         "detailed", "output_file"}},
       {"comms_logger",
-       "zeroplan accounts for communication itself; see @@metrics",
+       "zeroplan accounts for communication itself; see ⟦metrics⟧",
        {"enabled", "verbose", "prof_all", "debug", "prof_ops"}},
-      {"tensorboard", "not supported; see @@metrics", {"enabled", "output_path", "job_name"}},
-      {"csv_monitor", "not supported; see @@metrics", {"enabled", "output_path", "job_name"}},
-      {"wandb", "not supported; see @@metrics", {"enabled", "group", "team", "project"}},
+      {"tensorboard", "not supported; see ⟦metrics⟧", {"enabled", "output_path", "job_name"}},
+      {"csv_monitor", "not supported; see ⟦metrics⟧", {"enabled", "output_path", "job_name"}},
+      {"wandb", "not supported; see ⟦metrics⟧", {"enabled", "group", "team", "project"}},
       {"comet",
-       "not supported; see @@metrics",
+       "not supported; see ⟦metrics⟧",
        {"enabled", "samples_log_interval", "project", "workspace", "api_key", "experiment_name",
         "experiment_key", "online", "mode"}},
       {"compile",
@@ -125,8 +124,8 @@ void ReadCheckpoint(ReaderState* state) {
   for (const char* key : {"parallel_write", "writer", "checkpoint_serialization"}) section.Raw(key);
   if (section.present()) {
     state->Note(state->root(), "checkpoint",
-                "has no effect: zeroplan's own checkpoints load at any number of ranks; see @@save "
-                "and @@resume");
+                "has no effect: zeroplan's own checkpoints load at any number of ranks; see ⟦save⟧ "
+                "and ⟦resume⟧");
   }
 }
 
@@ -202,35 +201,6 @@ void ReadSegments(ReaderState* state, JsonSection* section) {
   }
 }
 
-}  // namespace
-
-void ReadRecompute(ReaderState* state) {
-  JsonSection& section = state->Open(&state->root(), "activation_checkpointing");
-  state->OnlyDefault(&section, "cpu_checkpointing", false);
-  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
-                          "synchronize_checkpoint_boundary", "profile"}) {
-    section.Bool(key);
-  }
-  state->NoEffect(&section, "partition_activations", "there is no tensor parallelism");
-  state->NoEffect(&section, "contiguous_memory_optimization", "zeroplan's arenas do not fragment");
-  state->NoEffect(&section, "synchronize_checkpoint_boundary", "zeroplan orders work with events");
-  state->NoEffect(&section, "profile", "zeroplan has @@trace");
-  ReadSegments(state, &section);
-}
-
-void ReadOtherKeys(ReaderState* state) {
-  JsonSection& root = state->root();
-  for (const KeyNote& entry : kNoEffect) state->NoEffect(&root, entry.key, entry.why);
-  for (const KeyNote& entry : kRejected) {
-    state->Reject(&root, entry.key, entry.why, "switch it off or remove it");
-  }
-  ReadIdleSections(state);
-  ReadCheckpoint(state);
-  ReadAio(state);
-}
-
-namespace {
-
 struct Misplaced {
   std::string_view key;
   std::string_view fix;
@@ -278,6 +248,31 @@ std::string_view MisplacedFix(std::string_view key) {
 }
 
 }  // namespace
+
+void ReadRecompute(ReaderState* state) {
+  JsonSection& section = state->Open(&state->root(), "activation_checkpointing");
+  state->OnlyDefault(&section, "cpu_checkpointing", false);
+  for (const char* key : {"partition_activations", "contiguous_memory_optimization",
+                          "synchronize_checkpoint_boundary", "profile"}) {
+    section.Bool(key);
+  }
+  state->NoEffect(&section, "partition_activations", "there is no tensor parallelism");
+  state->NoEffect(&section, "contiguous_memory_optimization", "zeroplan's arenas do not fragment");
+  state->NoEffect(&section, "synchronize_checkpoint_boundary", "zeroplan orders work with events");
+  state->NoEffect(&section, "profile", "zeroplan has ⟦trace⟧");
+  ReadSegments(state, &section);
+}
+
+void ReadOtherKeys(ReaderState* state) {
+  JsonSection& root = state->root();
+  for (const KeyNote& entry : kNoEffect) state->NoEffect(&root, entry.key, entry.why);
+  for (const KeyNote& entry : kRejected) {
+    state->Reject(&root, entry.key, entry.why, "switch it off or remove it");
+  }
+  ReadIdleSections(state);
+  ReadCheckpoint(state);
+  ReadAio(state);
+}
 
 const std::vector<std::string_view>& CommentKeys() {
   static const std::vector<std::string_view> keys = {"$schema", "comment", "comments",

@@ -1,5 +1,7 @@
 // fp16, bf16 and data_types.
-#include "core/config/batch_arithmetic.h"
+#include <limits>
+
+#include "core/base/error.h"
 #include "core/config/reader_state.h"
 #include "core/config/setup_facts.h"
 
@@ -28,17 +30,17 @@ Dtype ChooseDtype(ReaderState* state, Switch fp16, Switch bf16, const char* bf16
     const Dtype dtype = fp16 == Switch::kOn ? Dtype::kF16 : Dtype::kBF16;
     if (wanted && *wanted != dtype) {
       root.Report(fp16 == Switch::kOn ? "fp16" : bf16_key,
-                  "enabled true contradicts @@dtype {}; use @@dtype {} or change the config",
+                  "enabled true contradicts ⟦dtype⟧ {}; use ⟦dtype⟧ {} or change the config",
                   DtypeName(*wanted), DtypeName(dtype));
     }
     return dtype;
   }
   if (wanted) {
     if (*wanted == Dtype::kF16 && fp16 == Switch::kOff) {
-      root.Report("fp16", "enabled false contradicts @@dtype fp16; enable it or drop @@dtype");
+      root.Report("fp16", "enabled false contradicts ⟦dtype⟧ fp16; enable it or drop ⟦dtype⟧");
     }
     if (*wanted == Dtype::kBF16 && bf16 == Switch::kOff) {
-      root.Report(bf16_key, "enabled false contradicts @@dtype bf16; enable it or drop @@dtype");
+      root.Report(bf16_key, "enabled false contradicts ⟦dtype⟧ bf16; enable it or drop ⟦dtype⟧");
     }
     return *wanted;
   }
@@ -86,41 +88,11 @@ void ReadBf16(ReaderState* state, JsonSection* bf16) {
   state->NoEffect(bf16, "fp32_optimizer_states", "optimizer states are fp32 anyway");
 }
 
-}  // namespace
-
-std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char* option,
-                               std::optional<Dtype> of_option) {
-  constexpr const char* kAllowed = "\"fp32\", \"fp16\" or \"bf16\"";
-  const std::optional<std::string> text = section->String(key, kAllowed);
-  JsonKey& known = section->Key(key);
-  known.words = {"fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"};
-  known.any_case = true;
-  if (!text) return of_option;
-  Dtype dtype;
-  try {
-    dtype = ParseDtype(*text, key);
-  } catch (const Error&) {
-    section->ReportValue(key, kAllowed);
-    return std::nullopt;
-  }
-  if (of_option && *of_option != dtype) {
-    section->Report(key, "{} contradicts {} {}; use {} {} or change the config", DtypeName(dtype),
-                    option, DtypeName(*of_option), option, DtypeName(dtype));
-  }
-  return dtype;
-}
-
-Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
-  return ReadDtype(section, key, "", std::nullopt).value_or(fallback);
-}
-
-namespace {
-
 void ReadDataTypes(ReaderState* state) {
   PrecisionConfig& out = state->result.setup.precision;
   JsonSection& types = state->Open(&state->root(), "data_types");
   out.grad_accum_dtype =
-      ReadDtype(&types, "grad_accum_dtype", "@@grad_accum_dtype", state->context.grad_accum_dtype)
+      ReadDtype(&types, "grad_accum_dtype", "⟦grad_accum_dtype⟧", state->context.grad_accum_dtype)
           .value_or(out.dtype);
   const Dtype params = ReadDtype(&types, "param_dtype", out.dtype);
   if (params != out.dtype) {
@@ -132,30 +104,6 @@ void ReadDataTypes(ReaderState* state) {
   types.String("buffer_dtype");
   state->NoEffect(&types, "buffer_dtype", "zeroplan's models have no buffers");
 }
-
-}  // namespace
-
-void ReadPrecision(ReaderState* state) {
-  JsonSection& root = state->root();
-  const bool old_name = root.Value("bfloat16") != nullptr;
-  if (old_name && root.Value("bf16") != nullptr) {
-    root.Report("bfloat16", "is the old name of bf16, which is given too; keep bf16");
-  }
-  const char* bf16_key = old_name ? "bfloat16" : "bf16";
-  JsonSection& fp16 = state->Open(&root, "fp16");
-  JsonSection& bf16 = state->Open(&root, bf16_key);
-  const Switch fp16_switch = ReadSwitch(&root, &fp16);
-  const Switch bf16_switch = ReadSwitch(&root, &bf16);
-  for (JsonSection* section : {&fp16, &bf16}) {  // known, also where the section is absent
-    section->Key("enabled").kind = JsonKey::Kind::kBool;
-  }
-  state->result.setup.precision.dtype = ChooseDtype(state, fp16_switch, bf16_switch, bf16_key);
-  ReadLossScale(state, &fp16);
-  ReadBf16(state, &bf16);
-  ReadDataTypes(state);
-}
-
-namespace {
 
 // One size of the batch: the config's, else the command line's; two that differ are a problem.
 std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char* option,
@@ -173,43 +121,8 @@ std::optional<int64_t> BatchSize(JsonSection* root, const char* key, const char*
   return configured ? configured : given;
 }
 
-}  // namespace
-
-void ReadBatch(ReaderState* state) {
-  JsonSection& root = state->root();
-  const ReadContext& context = state->context;
-  constexpr const char* kGlobal = "train_batch_size";
-  constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
-  constexpr const char* kAccum = "gradient_accumulation_steps";
-  BatchSizes sizes;
-  sizes.global_batch = BatchSize(&root, kGlobal, "@@global_batch", context.global_batch);
-  sizes.micro_batch = BatchSize(&root, kMicro, "@@micro_batch", context.micro_batch);
-  sizes.grad_accum = BatchSize(&root, kAccum, "@@grad_accum", context.grad_accum);
-  if (state->HasProblems()) return;
-  // "auto" asks zeroplan to choose, so that accumulation alone is enough.
-  if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&
-      (root.IsAuto(kMicro) || root.IsAuto(kGlobal))) {
-    sizes.micro_batch = 1;
-  }
-  const char* line_of = root.Value(kGlobal) != nullptr  ? kGlobal
-                        : root.Value(kMicro) != nullptr ? kMicro
-                                                        : kAccum;
-  const JsonNode* node = root.Value(line_of);
-  // The message names its key itself: keep "SOURCE:LINE: " of the place.
-  std::string where = root.Where(line_of);
-  where.resize(where.size() - std::string_view(line_of).size() - 2);
-  BatchSpec& batch = state->result.setup.batch;
-  try {
-    batch = ResolveBatch(sizes, context.world_size, context.seq_len, where);
-  } catch (const Error& error) {
-    state->AddProblem(node == nullptr ? 1 : node->line, error.what());
-  }
-}
-
-namespace {
-
 constexpr const char* kKey = "communication_data_type";
-constexpr const char* kOption = "@@communication_dtype";
+constexpr const char* kOption = "⟦communication_dtype⟧";
 
 // A problem with the dtype to send, at the key or, where the option says it, at that.
 template <typename... Args>
@@ -262,7 +175,103 @@ void ReadSentDtype(ReaderState* state) {
   }
 }
 
+constexpr int64_t kTooLarge = std::numeric_limits<int64_t>::max();
+
+// a * b, or kTooLarge, which equals and divides no batch size.
+int64_t SaturatedMul(int64_t a, int64_t b) {
+  int64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? kTooLarge : out;
+}
+
+// total / part, which must come out whole.
+int64_t DivideBatch(int64_t total, int64_t part, const std::string& part_text,
+                    const std::string& where) {
+  if (part != kTooLarge && total % part == 0) return total / part;
+  const int64_t below = total / part * part;
+  ThrowUsage(
+      "{}train_batch_size: {} is not a multiple of {} = {}; use {}{}, or change the other sizes",
+      where, total, part_text, part, below > 0 ? fmt::format("{} or ", below) : std::string(),
+      static_cast<uint64_t>(below) + static_cast<uint64_t>(part));
+}
+
 }  // namespace
+
+std::optional<Dtype> ReadDtype(JsonSection* section, const char* key, const char* option,
+                               std::optional<Dtype> of_option) {
+  constexpr const char* kAllowed = "\"fp32\", \"fp16\" or \"bf16\"";
+  const std::optional<std::string> text = section->String(key, kAllowed);
+  JsonKey& known = section->Key(key);
+  known.words = {"fp32", "fp16", "bf16", "float32", "float16", "bfloat16", "float", "half"};
+  known.any_case = true;
+  if (!text) return of_option;
+  Dtype dtype;
+  try {
+    dtype = ParseDtype(*text, key);
+  } catch (const Error&) {
+    section->ReportValue(key, kAllowed);
+    return std::nullopt;
+  }
+  if (of_option && *of_option != dtype) {
+    section->Report(key, "{} contradicts {} {}; use {} {} or change the config", DtypeName(dtype),
+                    option, DtypeName(*of_option), option, DtypeName(dtype));
+  }
+  return dtype;
+}
+
+Dtype ReadDtype(JsonSection* section, const char* key, Dtype fallback) {
+  return ReadDtype(section, key, "", std::nullopt).value_or(fallback);
+}
+
+void ReadPrecision(ReaderState* state) {
+  JsonSection& root = state->root();
+  const bool old_name = root.Value("bfloat16") != nullptr;
+  if (old_name && root.Value("bf16") != nullptr) {
+    root.Report("bfloat16", "is the old name of bf16, which is given too; keep bf16");
+  }
+  const char* bf16_key = old_name ? "bfloat16" : "bf16";
+  JsonSection& fp16 = state->Open(&root, "fp16");
+  JsonSection& bf16 = state->Open(&root, bf16_key);
+  const Switch fp16_switch = ReadSwitch(&root, &fp16);
+  const Switch bf16_switch = ReadSwitch(&root, &bf16);
+  for (JsonSection* section : {&fp16, &bf16}) {  // known, also where the section is absent
+    section->Key("enabled").kind = JsonKey::Kind::kBool;
+  }
+  state->result.setup.precision.dtype = ChooseDtype(state, fp16_switch, bf16_switch, bf16_key);
+  ReadLossScale(state, &fp16);
+  ReadBf16(state, &bf16);
+  ReadDataTypes(state);
+}
+
+void ReadBatch(ReaderState* state) {
+  JsonSection& root = state->root();
+  const ReadContext& context = state->context;
+  constexpr const char* kGlobal = "train_batch_size";
+  constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+  constexpr const char* kAccum = "gradient_accumulation_steps";
+  BatchSizes sizes;
+  sizes.global_batch = BatchSize(&root, kGlobal, "⟦global_batch⟧", context.global_batch);
+  sizes.micro_batch = BatchSize(&root, kMicro, "⟦micro_batch⟧", context.micro_batch);
+  sizes.grad_accum = BatchSize(&root, kAccum, "⟦grad_accum⟧", context.grad_accum);
+  if (state->HasProblems()) return;
+  // "auto" asks zeroplan to choose, so that accumulation alone is enough.
+  if (sizes.grad_accum && !sizes.micro_batch && !sizes.global_batch &&
+      (root.IsAuto(kMicro) || root.IsAuto(kGlobal))) {
+    sizes.micro_batch = 1;
+  }
+  const char* line_of = root.Value(kGlobal) != nullptr  ? kGlobal
+                        : root.Value(kMicro) != nullptr ? kMicro
+                                                        : kAccum;
+  const JsonNode* node = root.Value(line_of);
+  // The message names its key itself: keep "SOURCE:LINE: " of the place.
+  std::string where = root.Where(line_of);
+  where.resize(where.size() - std::string_view(line_of).size() - 2);
+  BatchSpec& batch = state->result.setup.batch;
+  try {
+    batch = ResolveBatch(sizes, context.world_size, context.seq_len, where);
+  } catch (const Error& error) {
+    state->AddProblem(node == nullptr ? 1 : node->line, error.what());
+  }
+}
 
 void ReadCommunication(ReaderState* state) {
   JsonSection& root = state->root();
@@ -290,6 +299,49 @@ void ReadCommunication(ReaderState* state) {
   }
   root.Word("gradient_allreduce_op", {"mean", "avg"},
             "\"mean\" (a sum over ranks is not supported)");
+}
+
+BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
+                       const std::string& where) {
+  BatchSpec out;
+  out.world_size = world_size;
+  out.seq_len = seq_len;
+  if (world_size < 1) {
+    ThrowUsage("⟦gpus⟧: {} is not allowed; use a whole number of at least 1", world_size);
+  }
+  const auto& [global, micro, accum] = sizes;
+  if (micro) out.micro_batch = *micro;
+  if (accum) out.grad_accum = *accum;
+  if (!global) {
+    if (accum && !micro) {
+      ThrowUsage(
+          "{}gradient_accumulation_steps: {} alone gives no batch size; add "
+          "train_micro_batch_size_per_gpu or train_batch_size",
+          where, *accum);
+    }
+    return out;
+  }
+  const std::string ranks = fmt::format("{} GPUs", world_size);
+  if (micro && accum) {
+    const int64_t product = SaturatedMul(SaturatedMul(*micro, *accum), world_size);
+    if (product == kTooLarge || product != *global) {
+      ThrowUsage(
+          "{}train_batch_size: {} is not train_micro_batch_size_per_gpu {} x "
+          "gradient_accumulation_steps {} x {} = {}; change one of them, or leave one out",
+          where, *global, *micro, *accum, ranks, product);
+    }
+  } else if (micro) {
+    out.grad_accum =
+        DivideBatch(*global, SaturatedMul(*micro, world_size),
+                    fmt::format("train_micro_batch_size_per_gpu {} x {}", *micro, ranks), where);
+  } else if (accum) {
+    out.micro_batch =
+        DivideBatch(*global, SaturatedMul(*accum, world_size),
+                    fmt::format("gradient_accumulation_steps {} x {}", *accum, ranks), where);
+  } else {
+    out.micro_batch = DivideBatch(*global, world_size, ranks, where);
+  }
+  return out;
 }
 
 }  // namespace zeroplan

@@ -1,8 +1,10 @@
 // What the parts of the DeepSpeed reader share. Internal to core/config.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -118,5 +120,36 @@ inline void FillReaderSizes(ZeroConfig& zero) {
   fill(zero.prefetch_bucket_elements, defaults.prefetch_bucket_elements);
   fill(zero.max_live_parameters, defaults.max_live_parameters);
 }
+
+// train_batch_size = micro_batch * grad_accum * world_size, with any of the three sizes open.
+
+// What the config and the command line say together; nullopt: open.
+struct BatchSizes {
+  std::optional<int64_t> global_batch, micro_batch, grad_accum;
+};
+
+// Any two sizes give the third, which must come out whole; one batch size alone means no
+// accumulation; none means micro-batch 1 without accumulation. Accumulation alone is an error.
+// `where` starts the message: "ds.json:3: ". REQUIRES: the sizes are positive. Throws Error(kUsage)
+// otherwise.
+BatchSpec ResolveBatch(const BatchSizes& sizes, int world_size, int64_t seq_len,
+                       const std::string& where);
+
+// The keys and values that the reader of DeepSpeed configs knows, for schemas and help.
+
+struct ConfigSection {
+  std::string path;  // "zero_optimization.offload_param"; empty: the top level
+  std::vector<JsonKey> keys;
+};
+
+// The sections and keys that the reader asks for where it reads `config`, in its order. Most are
+// asked for whatever is there; the parameters of a scheduler hang on its type, and an old name is
+// asked for where it is used. Problems with `config` are passed over.
+std::vector<ConfigSection> DescribeConfig(std::string_view config);
+
+// Whether a key of the top level is for people and other programs: "$schema", "_comment", ...
+bool IsCommentKey(std::string_view key);
+// The keys of that kind that do not begin with '_'.
+const std::vector<std::string_view>& CommentKeys();
 
 }  // namespace zeroplan

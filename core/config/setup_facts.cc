@@ -12,41 +12,6 @@ Dtype DtypeWithoutFp32Reduction(const TrainSetup& setup) {
   return GradsInPlace(setup) ? setup.precision.grad_accum_dtype : setup.precision.dtype;
 }
 
-}  // namespace
-
-bool Accumulates(const TrainSetup& setup) { return setup.batch.grad_accum > 1; }
-
-bool GradsInPlace(const TrainSetup& setup) {
-  if (setup.zero.stage <= 1) return true;
-  return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
-}
-
-bool ReducesInFp32(const TrainSetup& setup) {
-  return setup.precision.fp32_reduction && setup.batch.world_size > 1 &&
-         DtypeWithoutFp32Reduction(setup) != Dtype::kF32;
-}
-
-Dtype FullGradDtype(const TrainSetup& setup) {
-  const bool written_in_fp32 = ReducesInFp32(setup) && !GradsInPlace(setup);
-  return written_in_fp32 ? Dtype::kF32 : DtypeWithoutFp32Reduction(setup);
-}
-
-Dtype SentGradDtype(const TrainSetup& setup) {
-  return ReducesInFp32(setup) ? Dtype::kF32 : FullGradDtype(setup);
-}
-
-Dtype HostGradDtype(const TrainSetup& setup) {
-  const PrecisionConfig& precision = setup.precision;
-  return ReducesInFp32(setup) ? precision.grad_accum_dtype : precision.dtype;
-}
-
-bool ParamsSharded(const TrainSetup& setup) {
-  return setup.zero.stage == 3 &&
-         (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
-}
-
-namespace {
-
 using Problem = std::optional<SetupProblem>;
 
 template <typename... Args>
@@ -116,44 +81,6 @@ Problem CheckZero(const ZeroConfig& zero) {
   return CheckOffload(zero);
 }
 
-}  // namespace
-
-Problem FindPrecisionProblem(const PrecisionConfig& precision) {
-  const Dtype dtype = precision.dtype;
-  if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && dtype != Dtype::kF32) {
-    return Report("dtype", "{} is not allowed; use bf16, fp16 or fp32", DtypeName(dtype));
-  }
-  if (precision.grad_accum_dtype != dtype && precision.grad_accum_dtype != Dtype::kF32) {
-    const std::string own = dtype == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(dtype));
-    return Report(kGradAccumKey, "{} is not allowed with {} parameters; use {}fp32",
-                  DtypeName(precision.grad_accum_dtype), DtypeName(dtype), own);
-  }
-  if (!AtLeast(precision.loss_scale, 0)) {
-    return Report("fp16.loss_scale", "{} is not allowed; use 0 (dynamic) or a positive number",
-                  precision.loss_scale);
-  }
-  // 2^126 is the largest power of two whose half and double are normal floats.
-  if (precision.initial_scale_power < 0 || precision.initial_scale_power > 126) {
-    return Report("fp16.initial_scale_power", "{} is not allowed; use a whole number from 0 to 126",
-                  precision.initial_scale_power);
-  }
-  if (precision.loss_scale_window < 1) {
-    return Report("fp16.loss_scale_window", "{} is not allowed; use a whole number of at least 1",
-                  precision.loss_scale_window);
-  }
-  if (precision.hysteresis < 1) {
-    return Report("fp16.hysteresis", "{} is not allowed; use a whole number of at least 1",
-                  precision.hysteresis);
-  }
-  if (!AtLeast(precision.min_loss_scale, 0)) {
-    return Report("fp16.min_loss_scale", "{} is not allowed; use a number of at least 0",
-                  precision.min_loss_scale);
-  }
-  return std::nullopt;
-}
-
-namespace {
-
 Problem CheckBatch(const BatchSpec& batch) {
   struct Part {
     const char* key;
@@ -164,7 +91,7 @@ Problem CheckBatch(const BatchSpec& batch) {
   for (const Part& part :
        {Part{"train_micro_batch_size_per_gpu", batch.micro_batch},
         Part{"gradient_accumulation_steps", batch.grad_accum},
-        Part{"world_size (@@gpus)", batch.world_size}, Part{"@@seq_len", batch.seq_len}}) {
+        Part{"world_size (⟦gpus⟧)", batch.world_size}, Part{"⟦seq_len⟧", batch.seq_len}}) {
     if (part.value < 1 || part.value > kMax) {
       return Report(part.key, "{} is not allowed; use a whole number from 1 to {}", part.value,
                     kMax);
@@ -232,13 +159,78 @@ Problem CheckOptimizer(const OptimizerConfig& optimizer) {
 
 }  // namespace
 
+bool Accumulates(const TrainSetup& setup) { return setup.batch.grad_accum > 1; }
+
+bool GradsInPlace(const TrainSetup& setup) {
+  if (setup.zero.stage <= 1) return true;
+  return setup.batch.world_size == 1 && setup.zero.offload_optimizer.device == OffloadDevice::kNone;
+}
+
+bool ReducesInFp32(const TrainSetup& setup) {
+  return setup.precision.fp32_reduction && setup.batch.world_size > 1 &&
+         DtypeWithoutFp32Reduction(setup) != Dtype::kF32;
+}
+
+Dtype FullGradDtype(const TrainSetup& setup) {
+  const bool written_in_fp32 = ReducesInFp32(setup) && !GradsInPlace(setup);
+  return written_in_fp32 ? Dtype::kF32 : DtypeWithoutFp32Reduction(setup);
+}
+
+Dtype SentGradDtype(const TrainSetup& setup) {
+  return ReducesInFp32(setup) ? Dtype::kF32 : FullGradDtype(setup);
+}
+
+Dtype HostGradDtype(const TrainSetup& setup) {
+  const PrecisionConfig& precision = setup.precision;
+  return ReducesInFp32(setup) ? precision.grad_accum_dtype : precision.dtype;
+}
+
+bool ParamsSharded(const TrainSetup& setup) {
+  return setup.zero.stage == 3 &&
+         (setup.batch.world_size > 1 || setup.zero.offload_param.device != OffloadDevice::kNone);
+}
+
+Problem FindPrecisionProblem(const PrecisionConfig& precision) {
+  const Dtype dtype = precision.dtype;
+  if (dtype != Dtype::kBF16 && dtype != Dtype::kF16 && dtype != Dtype::kF32) {
+    return Report("dtype", "{} is not allowed; use bf16, fp16 or fp32", DtypeName(dtype));
+  }
+  if (precision.grad_accum_dtype != dtype && precision.grad_accum_dtype != Dtype::kF32) {
+    const std::string own = dtype == Dtype::kF32 ? "" : fmt::format("{} or ", DtypeName(dtype));
+    return Report(kGradAccumKey, "{} is not allowed with {} parameters; use {}fp32",
+                  DtypeName(precision.grad_accum_dtype), DtypeName(dtype), own);
+  }
+  if (!AtLeast(precision.loss_scale, 0)) {
+    return Report("fp16.loss_scale", "{} is not allowed; use 0 (dynamic) or a positive number",
+                  precision.loss_scale);
+  }
+  // 2^126 is the largest power of two whose half and double are normal floats.
+  if (precision.initial_scale_power < 0 || precision.initial_scale_power > 126) {
+    return Report("fp16.initial_scale_power", "{} is not allowed; use a whole number from 0 to 126",
+                  precision.initial_scale_power);
+  }
+  if (precision.loss_scale_window < 1) {
+    return Report("fp16.loss_scale_window", "{} is not allowed; use a whole number of at least 1",
+                  precision.loss_scale_window);
+  }
+  if (precision.hysteresis < 1) {
+    return Report("fp16.hysteresis", "{} is not allowed; use a whole number of at least 1",
+                  precision.hysteresis);
+  }
+  if (!AtLeast(precision.min_loss_scale, 0)) {
+    return Report("fp16.min_loss_scale", "{} is not allowed; use a number of at least 0",
+                  precision.min_loss_scale);
+  }
+  return std::nullopt;
+}
+
 std::optional<SetupProblem> FindSetupProblem(const TrainSetup& setup) {
   if (Problem p = CheckZero(setup.zero)) return p;
   if (Problem p = FindPrecisionProblem(setup.precision)) return p;
   if (Problem p = CheckBatch(setup.batch)) return p;
   if (Problem p = CheckOptimizer(setup.optimizer)) return p;
   if ((setup.recompute.kind == RecomputeKind::kFull) != (setup.recompute.every >= 1)) {
-    return Report("@@checkpoint_every",
+    return Report("⟦checkpoint_every⟧",
                   "{} is not allowed; use a number of layers with full recompute, none without",
                   setup.recompute.every);
   }

@@ -47,6 +47,45 @@ std::string NearestPreset(std::string_view word, const std::vector<std::string>&
   return at == squashed.end() ? "" : presets[static_cast<size_t>(at - squashed.begin())];
 }
 
+constexpr uint64_t kMinParams = 100'000;
+constexpr uint64_t kMaxParams = 1'000'000'000'000'000;
+// Below this a whole vocabulary would be most of the model: byte-level tokens instead.
+constexpr uint64_t kByteLevelBelow = 20'000'000;
+// A published shape this close is what people mean by "10B" or "1.3B".
+constexpr double kPresetTolerance = 0.03;
+// How far off the nearest shape may be (long sequences need large position tables in tiny models).
+constexpr double kWorstError = 0.25;
+
+struct DepthAtWidth {
+  double hidden, layers;
+};
+// Brown et al. 2020, table 2.1. Narrower: in proportion to the first; wider: to the last.
+constexpr std::array<DepthAtWidth, 8> kDepths = {{{768, 12},
+                                                  {1024, 24},
+                                                  {1536, 24},
+                                                  {2048, 24},
+                                                  {2560, 32},
+                                                  {4096, 32},
+                                                  {5120, 40},
+                                                  {12288, 96}}};
+
+double UsualLayers(double hidden) {
+  const auto& first = kDepths.front();
+  const auto& last = kDepths.back();
+  if (hidden <= first.hidden) return std::max(1.0, first.layers * hidden / first.hidden);
+  if (hidden >= last.hidden) return last.layers * hidden / last.hidden;
+  const auto* upper = std::find_if(kDepths.begin(), kDepths.end(),
+                                   [&](const DepthAtWidth& d) { return d.hidden >= hidden; });
+  const auto* lower = upper - 1;
+  const double t = (hidden - lower->hidden) / (upper->hidden - lower->hidden);
+  return lower->layers + t * (upper->layers - lower->layers);
+}
+
+double RelativeError(uint64_t found, uint64_t params) {
+  const double wanted = static_cast<double>(params);
+  return std::abs(static_cast<double>(found) - wanted) / wanted;
+}
+
 }  // namespace
 
 const std::vector<ModelPreset>& ModelPresets() {
@@ -155,55 +194,12 @@ std::string QuotedNames(FamilyList families) {
   return names;
 }
 
-namespace {
-
-constexpr uint64_t kMinParams = 100'000;
-constexpr uint64_t kMaxParams = 1'000'000'000'000'000;
-// Below this a whole vocabulary would be most of the model: byte-level tokens instead.
-constexpr uint64_t kByteLevelBelow = 20'000'000;
-// A published shape this close is what people mean by "10B" or "1.3B".
-constexpr double kPresetTolerance = 0.03;
-// How far off the nearest shape may be (long sequences need large position tables in tiny models).
-constexpr double kWorstError = 0.25;
-
-struct DepthAtWidth {
-  double hidden, layers;
-};
-// Brown et al. 2020, table 2.1. Narrower: in proportion to the first; wider: to the last.
-constexpr std::array<DepthAtWidth, 8> kDepths = {{{768, 12},
-                                                  {1024, 24},
-                                                  {1536, 24},
-                                                  {2048, 24},
-                                                  {2560, 32},
-                                                  {4096, 32},
-                                                  {5120, 40},
-                                                  {12288, 96}}};
-
-double UsualLayers(double hidden) {
-  const auto& first = kDepths.front();
-  const auto& last = kDepths.back();
-  if (hidden <= first.hidden) return std::max(1.0, first.layers * hidden / first.hidden);
-  if (hidden >= last.hidden) return last.layers * hidden / last.hidden;
-  const auto* upper = std::find_if(kDepths.begin(), kDepths.end(),
-                                   [&](const DepthAtWidth& d) { return d.hidden >= hidden; });
-  const auto* lower = upper - 1;
-  const double t = (hidden - lower->hidden) / (upper->hidden - lower->hidden);
-  return lower->layers + t * (upper->layers - lower->layers);
-}
-
-double RelativeError(uint64_t found, uint64_t params) {
-  const double wanted = static_cast<double>(params);
-  return std::abs(static_cast<double>(found) - wanted) / wanted;
-}
-
-}  // namespace
-
 ModelSpec ModelFromParams(uint64_t params, int64_t seq_len, const ModelFamily& family) {
   if (params < kMinParams || params > kMaxParams) {
-    ThrowUsage("@@params: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
+    ThrowUsage("⟦params⟧: {} is not allowed; use 100K (1e5) to 1000T (1e15)", params);
   }
   if (seq_len < 1 || seq_len > std::numeric_limits<int32_t>::max()) {
-    ThrowUsage("@@seq_len: {} is not allowed; use 1 to {}", seq_len,
+    ThrowUsage("⟦seq_len⟧: {} is not allowed; use 1 to {}", seq_len,
                std::numeric_limits<int32_t>::max());
   }
   const std::string name = fmt::format("{}-shape-{}", family.name(), FormatCount(params));
@@ -246,12 +242,12 @@ ModelSpec ModelFromParams(uint64_t params, int64_t seq_len, const ModelFamily& f
   }
   if (RelativeError(best_params, params) > kWorstError) {
     ThrowUsage(
-        "@@params: {}: no shape near it holds {} positions; use a smaller @@seq_len or more "
+        "⟦params⟧: {}: no shape near it holds {} positions; use a smaller ⟦seq_len⟧ or more "
         "parameters (the nearest has {})",
         FormatCount(params), seq_len, FormatCount(best_params));
   }
   best.name = name;
-  ValidateModelSpec(best, "@@params");
+  ValidateModelSpec(best, "⟦params⟧");
   return best;
 }
 

@@ -5,10 +5,15 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/units.h"
+#include "core/config/setup_facts.h"
 #include "core/lowering/passes.h"
+#include "core/lowering/placement.h"
 #include "core/lowering/walk_cache.h"
+#include "core/program/step_order.h"
 
 namespace zeroplan {
+
 namespace {
 
 Program Run(Program program, const LowerOptions& options, Extent extent, PlacementCache* places) {
@@ -88,6 +93,106 @@ Program LowerMicroStep(const ModelSpec& model,
 Program Lower(const ModelSpec& model, const TrainSetup& setup, const LowerOptions& options) {
   return Lower(model, std::make_shared<const std::vector<ParamTensor>>(BuildParamTable(model)),
                setup, options);
+}
+
+namespace {
+
+constexpr auto kDevice = static_cast<size_t>(Space::kDevice);
+
+// Where an arena's transient buffers begin.
+uint64_t TransientBase(const Program& p, size_t space) {
+  return AlignUp(p.persistent_bytes[space], ArenaAlignment(space));
+}
+
+}  // namespace
+
+std::optional<EvalMemories::Key> EvalMemories::KeyOf(
+    const std::shared_ptr<const std::vector<ParamTensor>>& tensors, const TrainSetup& setup,
+    const LowerOptions& options) {
+  // Evaluation takes its turns at the slots that parameters are read from disk into, so that it
+  // decides how large each of them is.
+  if (options.purpose != Purpose::kTrain ||
+      setup.zero.offload_param.device == OffloadDevice::kNvme) {
+    return std::nullopt;
+  }
+  Key key{tensors, setup, options};
+  key.setup.zero.offload_optimizer = {};
+  if (!ParamsSharded(setup)) key.setup.zero = {};
+  return key;
+}
+
+const EvalMemories::Entry* EvalMemories::FindKey(const Key& key) const {
+  const auto same = [&](const Entry& entry) {
+    const LowerOptions &a = entry.key.options, &b = key.options;
+    return entry.key.tensors == key.tensors && a.backend == b.backend &&
+           a.logits_chunk_bytes == b.logits_chunk_bytes && a.flash_attention == b.flash_attention &&
+           a.document_borders == b.document_borders && entry.key.setup == key.setup;
+  };
+  const auto found = std::find_if(entries_.begin(), entries_.end(), same);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+const EvalMemory* EvalMemories::Find(const std::shared_ptr<const std::vector<ParamTensor>>& tensors,
+                                     const TrainSetup& setup, const LowerOptions& options) const {
+  if (entries_.empty()) return nullptr;
+  const std::optional<Key> key = KeyOf(tensors, setup, options);
+  const Entry* entry = key ? FindKey(*key) : nullptr;
+  return entry == nullptr ? nullptr : &entry->memory;
+}
+
+void EvalMemories::Keep(const Program& program, const LowerOptions& options) {
+  std::optional<Key> key = KeyOf(program.layout.tensors, program.setup, options);
+  if (!key || FindKey(*key) != nullptr) return;
+  EvalMemory memory;
+  std::array<uint64_t, kSpaces> live{};
+  for (const Instruction& instruction : program.section(Section::kEval)) {
+    if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+      const Buffer& buffer = program.buffers[alloc->buffer];
+      const auto space = static_cast<size_t>(buffer.space);
+      const uint64_t end = buffer.offset + buffer.bytes - TransientBase(program, space);
+      memory.bytes[space] = std::max(memory.bytes[space], end);
+      live[space] += buffer.bytes;
+      memory.live_bytes[space] = std::max(memory.live_bytes[space], live[space]);
+    } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+      const Buffer& buffer = program.buffers[free->buffer];
+      live[static_cast<size_t>(buffer.space)] -= buffer.bytes;
+    }
+  }
+  if (entries_.size() == kMost) entries_.erase(entries_.begin());
+  entries_.push_back({*std::move(key), memory});
+}
+
+bool CoversEval(const Program& program, const EvalMemory& memory) {
+  std::array<uint64_t, kSpaces> persistent{};
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.persistent) persistent[static_cast<size_t>(buffer.space)] += buffer.bytes;
+  }
+  for (size_t space = 0; space < kSpaces; ++space) {
+    if (memory.bytes[space] == 0) continue;
+    const bool placed =
+        program.arena_bytes[space] >= TransientBase(program, space) + memory.bytes[space];
+    const bool live =
+        program.live_peak_bytes[space] >= persistent[space] + memory.live_bytes[space];
+    if (!placed || !live) return false;
+  }
+  // At some time of the first micro-step's forward pass as much must be live.
+  const uint8_t first = MicroStepKinds(program.setup.batch.grad_accum) & (kOnly | kFirst);
+  std::vector<bool> allocated(program.buffers.size(), false);
+  uint64_t live = 0;
+  for (const Instruction& instruction : program.section(Section::kMicroStep)) {
+    if ((instruction.when & first) == 0) continue;
+    if (const auto* alloc = std::get_if<Alloc>(&instruction.op)) {
+      const Buffer& buffer = program.buffers[alloc->buffer];
+      if (buffer.space != Space::kDevice) continue;
+      allocated[alloc->buffer] = true;
+      live += buffer.bytes;
+      if (instruction.phase == Phase::kForward && live >= memory.live_bytes[kDevice]) return true;
+    } else if (const auto* free = std::get_if<Free>(&instruction.op)) {
+      // What the micro-step before left is not counted.
+      if (allocated[free->buffer]) live -= program.buffers[free->buffer].bytes;
+    }
+  }
+  return false;
 }
 
 }  // namespace zeroplan

@@ -1,6 +1,6 @@
 // The passes that Lower() runs, in this order. Each takes a program and returns it changed; none
 // looks at anything but the program (and what PassInput gives it). Each leaves a sound program:
-// CheckDraft (core/program/draft_check.h) accepts it at the stage that kPasses names.
+// CheckDraft (core/program/verify.h) accepts it at the stage that kPasses names.
 //
 // Until InsertLifetimes, instructions use buffers without Alloc or Free (but for explicit early
 // decisions), and their list order is the order in which one stream would run them. The streams
@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "core/lowering/lower.h"
-#include "core/program/draft_check.h"
 #include "core/program/program.h"
+#include "core/program/verify.h"
 
 namespace zeroplan {
 

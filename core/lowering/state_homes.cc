@@ -27,6 +27,9 @@ void AddFrozenPieces(const Program& p, std::vector<StatePiece>& pieces) {
   }
 }
 
+// The roles of buffers that belong to a unit, which the enumeration lists first.
+constexpr size_t kUnitRoles = static_cast<size_t>(Role::kAdamVFile) + 1;
+
 }  // namespace
 
 std::vector<uint64_t> OffloadedElements(const Program& p) {
@@ -79,13 +82,6 @@ bool TakesParamSlot(const StatePiece& piece, const Buffer& params) {
 bool ParamsAreMaster(const Buffer& params) {
   return params.dtype == Dtype::kF32 && params.space == Space::kDevice;
 }
-
-namespace {
-
-// The roles of buffers that belong to a unit, which the enumeration lists first.
-constexpr size_t kUnitRoles = static_cast<size_t>(Role::kAdamVFile) + 1;
-
-}  // namespace
 
 Role StateRole(StateKind kind, Home home) {
   static constexpr Role kRoles[3][3] = {{Role::kMaster, Role::kMasterHost, Role::kMasterFile},

@@ -1,11 +1,14 @@
 // What zeroplan has to know of a model family. docs/adding-a-model-family.md walks through one.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/json_section.h"
 #include "core/model/model_spec.h"
 #include "core/model/param_table.h"
 
@@ -61,5 +64,18 @@ class ModelFamily {
   virtual ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
                           bool byte_level) const = 0;
 };
+
+// What readers and writers of a Hugging Face config.json share.
+
+// A switch that a family's model has in one position only: the other is an error.
+inline void RequireSwitch(JsonSection* config, const char* key, bool supported) {
+  if (config->Bool(key).value_or(supported) != supported) {
+    config->Fail(key, "{} is not supported; use {}", !supported, supported);
+  }
+}
+
+// The shortest decimal form of a float (1e-05, not 9.999999747378752e-06), which reads back as the
+// same float.
+inline double Decimal(float value) { return std::stod(fmt::format("{}", value)); }
 
 }  // namespace zeroplan

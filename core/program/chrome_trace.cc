@@ -156,6 +156,48 @@ class Builder {
   TraceProcess process_;
 };
 
+// Lanes from the top: the layers, then streams in their own order.
+constexpr int SortIndex(int lane) { return lane == kLayerLane ? 0 : lane + 1; }
+
+std::string_view LaneName(int lane) {
+  return lane == kLayerLane ? "layers" : StreamName(static_cast<Stream>(lane));
+}
+
+// Numbers of threads are unlike any process's, and unlike those of other processes.
+constexpr int ThreadOf(int process, int lane) { return 100 * process + SortIndex(lane); }
+
+// Microseconds, as the format has them, without rounding.
+struct Micros {
+  int64_t ns;
+};
+
+std::string Text(Micros time) { return fmt::format("{}.{:03}", time.ns / 1000, time.ns % 1000); }
+
+// Classes and arenas that hold a buffer. Viewers would give the others a row of zeros.
+struct Held {
+  std::array<bool, kMemoryClasses> classes{};  // of the device arena
+  std::array<bool, kSpaces> arenas{};
+
+  explicit Held(const Program& program) {
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.bytes == 0) continue;
+      arenas[static_cast<size_t>(buffer.space)] = true;
+      if (buffer.space == Space::kDevice) classes[static_cast<size_t>(buffer.memory_class)] = true;
+    }
+  }
+};
+
+// What a copy or file access moves, or a collective is handed; 0 of a kernel.
+uint64_t MovedBytes(const Program& program, const Instruction& instruction) {
+  if (const auto* copy = std::get_if<Copy>(&instruction.op)) return copy->src.bytes;
+  if (const auto* io = std::get_if<FileIo>(&instruction.op)) return io->host.bytes;
+  uint64_t bytes = 0;
+  if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
+    for (const Segment& segment : program.segs(*collective)) bytes += segment.src.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 bool TakesTime(const Instruction& instruction) {
@@ -220,52 +262,6 @@ TraceProcess BuildTraceProcess(const Program& program, std::span<const TracedIns
                                double shift_seconds) {
   return Builder(program, shift_seconds).Build(issued);
 }
-
-namespace {
-
-// Lanes from the top: the layers, then streams in their own order.
-constexpr int SortIndex(int lane) { return lane == kLayerLane ? 0 : lane + 1; }
-
-std::string_view LaneName(int lane) {
-  return lane == kLayerLane ? "layers" : StreamName(static_cast<Stream>(lane));
-}
-
-// Numbers of threads are unlike any process's, and unlike those of other processes.
-constexpr int ThreadOf(int process, int lane) { return 100 * process + SortIndex(lane); }
-
-// Microseconds, as the format has them, without rounding.
-struct Micros {
-  int64_t ns;
-};
-
-std::string Text(Micros time) { return fmt::format("{}.{:03}", time.ns / 1000, time.ns % 1000); }
-
-// Classes and arenas that hold a buffer. Viewers would give the others a row of zeros.
-struct Held {
-  std::array<bool, kMemoryClasses> classes{};  // of the device arena
-  std::array<bool, kSpaces> arenas{};
-
-  explicit Held(const Program& program) {
-    for (const Buffer& buffer : program.buffers) {
-      if (buffer.bytes == 0) continue;
-      arenas[static_cast<size_t>(buffer.space)] = true;
-      if (buffer.space == Space::kDevice) classes[static_cast<size_t>(buffer.memory_class)] = true;
-    }
-  }
-};
-
-// What a copy or file access moves, or a collective is handed; 0 of a kernel.
-uint64_t MovedBytes(const Program& program, const Instruction& instruction) {
-  if (const auto* copy = std::get_if<Copy>(&instruction.op)) return copy->src.bytes;
-  if (const auto* io = std::get_if<FileIo>(&instruction.op)) return io->host.bytes;
-  uint64_t bytes = 0;
-  if (const auto* collective = std::get_if<Collective>(&instruction.op)) {
-    for (const Segment& segment : program.segs(*collective)) bytes += segment.src.bytes;
-  }
-  return bytes;
-}
-
-}  // namespace
 
 std::string InstructionName(const Instruction& instruction) {
   return std::visit(

@@ -1,5 +1,3 @@
-#include "core/program/draft_check.h"
-
 #include <fmt/format.h>
 
 #include <map>
@@ -12,6 +10,7 @@
 #include "core/program/static_check.h"
 #include "core/program/step_order.h"
 #include "core/program/unrolled_check.h"
+#include "core/program/verify.h"
 
 namespace zeroplan {
 namespace {
@@ -34,23 +33,25 @@ class BufferTableCheck {
   }
 
  private:
-  void Add(std::string_view rule, std::string_view what) { violations_.Add(rule, {}, what); }
+  template <typename... Args>
+  void Add(std::string_view rule, fmt::format_string<Args...> what, Args&&... args) {
+    violations_.Add(rule, {}, what, std::forward<Args>(args)...);
+  }
 
   void Visit(const Buffer& buffer) {
     const auto units = static_cast<int>(program_.layout.units.size());
     if (buffer.unit < -1 || buffer.unit >= units) {
-      Add("bad_unit",
-          fmt::format("{} belongs to unit {} of {}", BufferName(buffer), buffer.unit, units));
+      Add("bad_unit", "{} belongs to unit {} of {}", BufferName(buffer), buffer.unit, units);
       return;
     }
     if (buffer.layer < -2 || buffer.layer > program_.model.layers) {
-      Add("bad_unit", fmt::format("{} belongs to layer {} of {}", BufferName(buffer), buffer.layer,
-                                  program_.model.layers));
+      Add("bad_unit", "{} belongs to layer {} of {}", BufferName(buffer), buffer.layer,
+          program_.model.layers);
     }
     if (!buffer.persistent || buffer.unit < 0) return;
     uint64_t& bytes = of_unit_[{buffer.role, buffer.unit}];
     if (bytes > 0) {
-      Add("duplicate_role", fmt::format("a second {}", BufferName(buffer)));
+      Add("duplicate_role", "a second {}", BufferName(buffer));
     }
     bytes = buffer.bytes;
     CheckSize(buffer);
@@ -63,16 +64,16 @@ class BufferTableCheck {
     if (!whole && buffer.role != Role::kParamShard) return;
     const uint64_t elements = whole ? unit.padded_elements : unit.shard_elements;
     if (buffer.bytes == elements * DtypeBytes(buffer.dtype)) return;
-    Add("shard_cover", fmt::format("{} has {} bytes for {} elements of {}", BufferName(buffer),
-                                   buffer.bytes, elements, DtypeName(buffer.dtype)));
+    Add("shard_cover", "{} has {} bytes for {} elements of {}", BufferName(buffer), buffer.bytes,
+        elements, DtypeName(buffer.dtype));
   }
 
   void CheckOwn(std::string_view name, BufferId id, Role role) {
     if (id == kNoBuffer) return;
     if (id >= program_.buffers.size()) {
-      Add("malformed", fmt::format("{} is no buffer", name));
+      Add("malformed", "{} is no buffer", name);
     } else if (const Role found = program_.buffers[id].role; found != role) {
-      Add("malformed", fmt::format("{} is a buffer for {}", name, RoleName(found)));
+      Add("malformed", "{} is a buffer for {}", name, RoleName(found));
     }
   }
 
@@ -87,8 +88,8 @@ class BufferTableCheck {
     const uint64_t shard = program_.layout.units[static_cast<size_t>(unit)].shard_elements;
     auto check = [&](std::string_view what, uint64_t bytes, uint64_t wanted) {
       if (bytes == 0 || bytes == wanted) return;
-      Add("shard_cover", fmt::format("{} of unit {} have {} bytes for {} elements, not {}", what,
-                                     unit, bytes, shard, wanted));
+      Add("shard_cover", "{} of unit {} have {} bytes for {} elements, not {}", what, unit, bytes,
+          shard, wanted);
     };
     auto spread = [&](Role device, Role host, Role file) {
       return Bytes(device, unit) + Bytes(host, unit) + Bytes(file, unit);
@@ -133,18 +134,19 @@ bool HasPhase(Section section, Phase phase) {
 void CheckTags(const Program& program, Violations& violations) {
   const uint8_t kinds = MicroStepKinds(program.setup.batch.grad_accum);
   ForEachInstruction(program, [&](const Instruction& instruction, Site site) {
-    auto add = [&](std::string_view what) { violations.Add("illegal_tag", site, what); };
+    const auto add = [&]<typename... Args>(fmt::format_string<Args...> what, Args&&... args) {
+      violations.Add("illegal_tag", site, what, std::forward<Args>(args)...);
+    };
     if (!HasPhase(site.section, instruction.phase)) {
-      add(fmt::format("{} has no phase {}", SectionName(site.section),
-                      PhaseName(instruction.phase)));
+      add("{} has no phase {}", SectionName(site.section), PhaseName(instruction.phase));
     }
     if (instruction.layer < -2 || instruction.layer > program.model.layers) {
-      add(fmt::format("layer {} of {}", instruction.layer, program.model.layers));
+      add("layer {} of {}", instruction.layer, program.model.layers);
     }
     if (site.section != Section::kMicroStep && instruction.when != kEvery) {
       add("only micro_step tells kinds of micro-steps apart");
     } else if ((instruction.when & ~kEvery) != 0 || !RunsIn(instruction, site.section, kinds)) {
-      add(fmt::format("no micro-step of {} is of its kinds", program.setup.batch.grad_accum));
+      add("no micro-step of {} is of its kinds", program.setup.batch.grad_accum);
     }
   });
 }
@@ -310,10 +312,9 @@ class ListOrderCheck {
     const uint64_t begin = ref.begin(at_), end = begin + ref.bytes;
     const uint64_t missing = states_[ref.buffer].written.FirstMissing(begin, end);
     if (missing == end) return;
-    violations_.Add(
-        "uninitialised_read", site_,
-        fmt::format("{}: rank {} reads byte {}, which nothing {}", FormatRef(program_, ref), rank_,
-                    missing, persistent ? "ever writes" : "wrote before"));
+    violations_.Add("uninitialised_read", site_, "{}: rank {} reads byte {}, which nothing {}",
+                    FormatRef(program_, ref), rank_, missing,
+                    persistent ? "ever writes" : "wrote before");
   }
 
   void NoteWrite(const Ref& ref) {
@@ -322,7 +323,7 @@ class ListOrderCheck {
   }
 
   void Add(std::string_view rule, BufferId id, std::string_view what) {
-    violations_.Add(rule, site_, fmt::format("{} {}", BufferName(program_.buffers[id]), what));
+    violations_.Add(rule, site_, "{} {}", BufferName(program_.buffers[id]), what);
   }
 
   const Program& program_;

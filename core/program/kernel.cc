@@ -106,31 +106,25 @@ uint64_t AttentionBackwardWorkspace(const KernelDims& d, Backend backend) {
 }
 
 // Our own kernels: kernel_workspace.h.
+uint64_t OwnScratch(Backend backend, int64_t values, size_t value_bytes) {
+  if (backend == Backend::kCpu) return 0;
+  return AlignUp(static_cast<uint64_t>(values) * value_bytes, kWorkspaceAlignment);
+}
+
 // Every thread block sums dw and db over its rows in fp32, and a second launch adds the blocks up,
 // in a fixed order.
 uint64_t LayerNormBackwardWorkspace(const KernelDims& d, Backend backend) {
-  if (backend == Backend::kCpu) return 0;
-  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
-  return AlignUp(2 * static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kWorkspaceAlignment);
+  return OwnScratch(backend, 2 * d[1] * NormBackwardBlocks(d[0]), sizeof(float));
 }
-
 uint64_t RmsNormBackwardWorkspace(const KernelDims& d, Backend backend) {
-  if (backend == Backend::kCpu) return 0;
-  const auto blocks = static_cast<uint64_t>(NormBackwardBlocks(d[0]));
-  return AlignUp(static_cast<uint64_t>(d[1]) * blocks * sizeof(float), kWorkspaceAlignment);
+  return OwnScratch(backend, d[1] * NormBackwardBlocks(d[0]), sizeof(float));
 }
-
 uint64_t QkNormRotaryBackwardWorkspace(const KernelDims& d, Backend backend) {
-  if (backend == Backend::kCpu) return 0;
-  const auto blocks = static_cast<uint64_t>(QkNormBackwardBlocks(d[0]));
-  return AlignUp(2 * static_cast<uint64_t>(d[4]) * blocks * sizeof(float), kWorkspaceAlignment);
+  return OwnScratch(backend, 2 * d[4] * QkNormBackwardBlocks(d[0]), sizeof(float));
 }
-
 uint64_t NormWorkspace(const KernelDims& d, Backend backend) {
-  if (backend == Backend::kCpu) return 0;
-  return AlignUp(static_cast<uint64_t>(NormBlocks(d[0])) * sizeof(double), kWorkspaceAlignment);
+  return OwnScratch(backend, NormBlocks(d[0]), sizeof(double));
 }
-
 uint64_t EmbedBackwardWorkspace(const KernelDims& d, Backend backend) {
   if (backend == Backend::kCpu) return 0;
   return static_cast<uint64_t>(EmbedScratchOf(d[0] * d[1], d[2]).bytes);

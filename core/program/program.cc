@@ -12,155 +12,20 @@
 namespace zeroplan {
 namespace {
 
-template <typename Enum, size_t count>
-using Names = std::array<std::pair<Enum, std::string_view>, count>;
+template <typename Enum>
+using Name = std::pair<Enum, std::string_view>;
 
 template <typename Enum, size_t count>
-std::string_view NameIn(const Names<Enum, count>& names, Enum value) {
+std::string_view NameIn(const Name<Enum> (&names)[count], Enum value) {
   for (const auto& [known, name] : names) {
     if (known == value) return name;
   }
   return "?";
 }
 
-}  // namespace
-
-std::string_view RankAxisName(RankAxis axis) {
-  using enum RankAxis;
-  static constexpr Names<RankAxis, 3> kNames = {
-      {{kAll, "all"}, {kShard, "shard"}, {kReplica, "replica"}}};
-  return NameIn(kNames, axis);
-}
-
-std::string_view SpaceName(Space space) {
-  using enum Space;
-  static constexpr Names<Space, 4> kNames = {
-      {{kDevice, "device"}, {kPinned, "pinned"}, {kPageable, "pageable"}, {kFile, "file"}}};
-  return NameIn(kNames, space);
-}
-
-std::string_view MemoryClassName(MemoryClass memory_class) {
-  using enum MemoryClass;
-  static constexpr Names<MemoryClass, 5> kNames = {{{kParams, "params"},
-                                                    {kGrads, "grads"},
-                                                    {kOptimizer, "optimizer"},
-                                                    {kActivations, "activations"},
-                                                    {kBuffers, "buffers"}}};
-  return NameIn(kNames, memory_class);
-}
-
-std::string_view RoleName(Role role) {
-  using enum Role;
-  static constexpr Names<Role, 28> kNames = {{{kParamFull, "param_full"},
-                                              {kParamShard, "param_shard"},
-                                              {kGradFull, "grad_full"},
-                                              {kGradShard, "grad_shard"},
-                                              {kMaster, "master"},
-                                              {kAdamM, "adam_m"},
-                                              {kAdamV, "adam_v"},
-                                              {kGradHost, "grad_host"},
-                                              {kMasterHost, "master_host"},
-                                              {kAdamMHost, "adam_m_host"},
-                                              {kAdamVHost, "adam_v_host"},
-                                              {kMasterFile, "master_file"},
-                                              {kAdamMFile, "adam_m_file"},
-                                              {kAdamVFile, "adam_v_file"},
-                                              {kStateSlot, "state_slot"},
-                                              {kParamSlot, "param_slot"},
-                                              {kStaging, "staging"},
-                                              {kTokens, "tokens"},
-                                              {kTokensHost, "tokens_host"},
-                                              {kState, "state"},
-                                              {kStateHost, "state_host"},
-                                              {kActivation, "activation"},
-                                              {kActivationGrad, "activation_grad"},
-                                              {kLogits, "logits"},
-                                              {kKeysValues, "keys_values"},
-                                              {kLoss, "loss"},
-                                              {kWorkspace, "workspace"},
-                                              {kReduceScratch, "reduce_scratch"}}};
-  return NameIn(kNames, role);
-}
-
-std::string_view StreamName(Stream stream) {
-  using enum Stream;
-  static constexpr Names<Stream, 7> kNames = {{{kCompute, "compute"},
-                                               {kGather, "gather"},
-                                               {kReduce, "reduce"},
-                                               {kHostToDevice, "host_to_device"},
-                                               {kDeviceToHost, "device_to_host"},
-                                               {kHost, "host"},
-                                               {kStorage, "storage"}}};
-  return NameIn(kNames, stream);
-}
-
-std::string_view SectionName(Section section) {
-  using enum Section;
-  static constexpr Names<Section, 9> kNames = {{{kInit, "init"},
-                                                {kMicroStep, "micro_step"},
-                                                {kOptimizerStep, "optimizer_step"},
-                                                {kDrain, "drain"},
-                                                {kEval, "eval"},
-                                                {kGenerate, "generate"},
-                                                {kSave, "save"},
-                                                {kLoad, "load"},
-                                                {kDecode, "decode"}}};
-  return NameIn(kNames, section);
-}
-
-std::string_view PhaseName(Phase phase) {
-  using enum Phase;
-  static constexpr Names<Phase, 5> kNames = {{{kInit, "init"},
-                                              {kForward, "forward"},
-                                              {kBackward, "backward"},
-                                              {kStep, "step"},
-                                              {kSave, "save"}}};
-  return NameIn(kNames, phase);
-}
-
-std::string_view CollectiveKindName(CollectiveKind kind) {
-  using enum CollectiveKind;
-  static constexpr Names<CollectiveKind, 5> kNames = {{{kAllReduce, "all_reduce"},
-                                                       {kReduceScatter, "reduce_scatter"},
-                                                       {kAllGather, "all_gather"},
-                                                       {kReduceToOwners, "reduce_to_owners"},
-                                                       {kBroadcast, "broadcast"}}};
-  return NameIn(kNames, kind);
-}
-
-std::string_view StateKindName(StateKind kind) {
-  using enum StateKind;
-  static constexpr Names<StateKind, 3> kNames = {
-      {{kMaster, "master"}, {kAdamM, "adam_m"}, {kAdamV, "adam_v"}}};
-  return NameIn(kNames, kind);
-}
-
-When MicroStepKind(int64_t m, int64_t grad_accum) {
-  if (grad_accum == 1) return kOnly;
-  if (m == 0) return kFirst;
-  return m == grad_accum - 1 ? kLast : kMiddle;
-}
-
-double LaunchBytes(const Program& program, const LaunchKernel& launch) {
-  std::array<ArgShape, kMaxKernelArgs> args;
-  size_t count = 0;
-  for (const Ref& ref : program.args(launch)) {
-    args[count++] =
-        ref.null() ? ArgShape{} : ArgShape{ref.bytes, program.buffers[ref.buffer].dtype};
-  }
-  return KernelInfo(launch.kernel)
-      .bytes({launch.kernel, launch.flags, launch.dims, {args.data(), count}});
-}
-
-namespace {
-
 using Out = std::back_insert_iterator<std::string>;
 
-struct FlagName {
-  uint8_t bit;
-  std::string_view name;
-};
-constexpr FlagName kFlagNames[] = {
+constexpr Name<uint8_t> kFlagNames[] = {
     {kAccumulate, "accumulate"},     {kTransposed, "transposed"}, {kForwardOnly, "forward_only"},
     {kAddToOutput, "add_to_output"}, {kOnRank, "on_rank"},
 };
@@ -216,8 +81,8 @@ void AppendOp(std::string& text, const Program& program, const LaunchKernel& lau
     return !scratch && (mode == ArgMode::kOut || mode == ArgMode::kInOut);
   });
   AppendArgs(text, program, launch, [](bool scratch, ArgMode) { return scratch; });
-  for (const FlagName& flag : kFlagNames) {
-    if ((launch.flags & flag.bit) != 0) fmt::format_to(Out(text), " {}", flag.name);
+  for (const auto& [bit, name] : kFlagNames) {
+    if ((launch.flags & bit) != 0) fmt::format_to(Out(text), " {}", name);
   }
   const std::string dims = FormatDims(launch.kernel, launch.dims, launch.scalars);
   if (!dims.empty()) fmt::format_to(Out(text), "  ({})", dims);
@@ -293,6 +158,137 @@ void AppendOp(std::string& text, const Program&, const WaitEvent& wait) {
 
 }  // namespace
 
+std::string_view RankAxisName(RankAxis axis) {
+  using enum RankAxis;
+  static constexpr Name<RankAxis> kNames[] = {
+      {kAll, "all"}, {kShard, "shard"}, {kReplica, "replica"}};
+  return NameIn(kNames, axis);
+}
+
+std::string_view SpaceName(Space space) {
+  using enum Space;
+  static constexpr Name<Space> kNames[] = {
+      {kDevice, "device"}, {kPinned, "pinned"}, {kPageable, "pageable"}, {kFile, "file"}};
+  return NameIn(kNames, space);
+}
+
+std::string_view MemoryClassName(MemoryClass memory_class) {
+  using enum MemoryClass;
+  static constexpr Name<MemoryClass> kNames[] = {
+      {kParams, "params"},           {kGrads, "grads"},     {kOptimizer, "optimizer"},
+      {kActivations, "activations"}, {kBuffers, "buffers"},
+  };
+  return NameIn(kNames, memory_class);
+}
+
+std::string_view RoleName(Role role) {
+  using enum Role;
+  static constexpr Name<Role> kNames[] = {
+      {kParamFull, "param_full"},
+      {kParamShard, "param_shard"},
+      {kGradFull, "grad_full"},
+      {kGradShard, "grad_shard"},
+      {kMaster, "master"},
+      {kAdamM, "adam_m"},
+      {kAdamV, "adam_v"},
+      {kGradHost, "grad_host"},
+      {kMasterHost, "master_host"},
+      {kAdamMHost, "adam_m_host"},
+      {kAdamVHost, "adam_v_host"},
+      {kMasterFile, "master_file"},
+      {kAdamMFile, "adam_m_file"},
+      {kAdamVFile, "adam_v_file"},
+      {kStateSlot, "state_slot"},
+      {kParamSlot, "param_slot"},
+      {kStaging, "staging"},
+      {kTokens, "tokens"},
+      {kTokensHost, "tokens_host"},
+      {kState, "state"},
+      {kStateHost, "state_host"},
+      {kActivation, "activation"},
+      {kActivationGrad, "activation_grad"},
+      {kLogits, "logits"},
+      {kKeysValues, "keys_values"},
+      {kLoss, "loss"},
+      {kWorkspace, "workspace"},
+      {kReduceScratch, "reduce_scratch"},
+  };
+  return NameIn(kNames, role);
+}
+
+std::string_view StreamName(Stream stream) {
+  using enum Stream;
+  static constexpr Name<Stream> kNames[] = {
+      {kCompute, "compute"},
+      {kGather, "gather"},
+      {kReduce, "reduce"},
+      {kHostToDevice, "host_to_device"},
+      {kDeviceToHost, "device_to_host"},
+      {kHost, "host"},
+      {kStorage, "storage"},
+  };
+  return NameIn(kNames, stream);
+}
+
+std::string_view SectionName(Section section) {
+  using enum Section;
+  static constexpr Name<Section> kNames[] = {
+      {kInit, "init"},
+      {kMicroStep, "micro_step"},
+      {kOptimizerStep, "optimizer_step"},
+      {kDrain, "drain"},
+      {kEval, "eval"},
+      {kGenerate, "generate"},
+      {kSave, "save"},
+      {kLoad, "load"},
+      {kDecode, "decode"},
+  };
+  return NameIn(kNames, section);
+}
+
+std::string_view PhaseName(Phase phase) {
+  using enum Phase;
+  static constexpr Name<Phase> kNames[] = {
+      {kInit, "init"}, {kForward, "forward"}, {kBackward, "backward"},
+      {kStep, "step"}, {kSave, "save"},
+  };
+  return NameIn(kNames, phase);
+}
+
+std::string_view CollectiveKindName(CollectiveKind kind) {
+  using enum CollectiveKind;
+  static constexpr Name<CollectiveKind> kNames[] = {
+      {kAllReduce, "all_reduce"}, {kReduceScatter, "reduce_scatter"},
+      {kAllGather, "all_gather"}, {kReduceToOwners, "reduce_to_owners"},
+      {kBroadcast, "broadcast"},
+  };
+  return NameIn(kNames, kind);
+}
+
+std::string_view StateKindName(StateKind kind) {
+  using enum StateKind;
+  static constexpr Name<StateKind> kNames[] = {
+      {kMaster, "master"}, {kAdamM, "adam_m"}, {kAdamV, "adam_v"}};
+  return NameIn(kNames, kind);
+}
+
+When MicroStepKind(int64_t m, int64_t grad_accum) {
+  if (grad_accum == 1) return kOnly;
+  if (m == 0) return kFirst;
+  return m == grad_accum - 1 ? kLast : kMiddle;
+}
+
+double LaunchBytes(const Program& program, const LaunchKernel& launch) {
+  std::array<ArgShape, kMaxKernelArgs> args;
+  size_t count = 0;
+  for (const Ref& ref : program.args(launch)) {
+    args[count++] =
+        ref.null() ? ArgShape{} : ArgShape{ref.bytes, program.buffers[ref.buffer].dtype};
+  }
+  return KernelInfo(launch.kernel)
+      .bytes({launch.kernel, launch.flags, launch.dims, {args.data(), count}});
+}
+
 std::string BufferName(const Buffer& buffer) {
   if (buffer.unit >= 0) return fmt::format("{}.unit[{}]", buffer.label, buffer.unit);
   if (buffer.layer == kEmbeddingLayer) return fmt::format("{}[embed]", buffer.label);
@@ -301,7 +297,7 @@ std::string BufferName(const Buffer& buffer) {
 }
 
 std::string FormatWhen(uint8_t when) {
-  constexpr std::pair<When, std::string_view> kNames[] = {
+  constexpr Name<When> kNames[] = {
       {kOnly, "only"}, {kFirst, "first"}, {kMiddle, "middle"}, {kLast, "last"}};
   if ((when & kEvery) == kEvery) return "";
   std::string text;

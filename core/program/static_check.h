@@ -1,6 +1,8 @@
 // The part of Verify that looks at one instruction or buffer at a time.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <set>
 #include <string>
@@ -39,10 +41,15 @@ class Violations {
   Violations(const Program& program, int limit) : program_(program), limit_(limit) {}
 
   bool full() const { return static_cast<int>(found_.size()) >= limit_; }
-  void Add(std::string_view rule, Site site, std::string_view what);
+  template <typename... Args>
+  void Add(std::string_view rule, Site site, fmt::format_string<Args...> what, Args&&... args) {
+    AddText(rule, site, fmt::format(what, std::forward<Args>(args)...));
+  }
   std::vector<Violation> Take() { return std::move(found_); }
 
  private:
+  void AddText(std::string_view rule, Site site, std::string_view what);
+
   const Program& program_;
   int limit_;
   std::vector<Violation> found_;

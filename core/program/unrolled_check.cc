@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/program/program.h"
+#include "core/program/static_check.h"
 #include "core/program/step_order.h"
+#include "core/program/verify.h"
 
 namespace zeroplan {
 
@@ -51,14 +54,13 @@ void MemoryCheck::RunAlloc(BufferId id, Moment moment, Site site) {
   State& state = states_[id];
   const Buffer& buffer = program_.buffers[id];
   if (state.life == Life::kLive) {
-    violations_.Add("double_alloc", site,
-                    fmt::format("{} is live since {}", BufferName(buffer),
-                                FormatSite(program_, state.allocated_site)));
+    violations_.Add("double_alloc", site, "{} is live since {}", BufferName(buffer),
+                    FormatSite(program_, state.allocated_site));
     return;
   }
   if (buffer.persistent && site.section != Section::kInit) {
-    violations_.Add("persistent_alloc", site,
-                    fmt::format("{} is persistent: init allocates it", BufferName(buffer)));
+    violations_.Add("persistent_alloc", site, "{} is persistent: init allocates it",
+                    BufferName(buffer));
   }
   state.life = Life::kLive;
   state.allocated = moment;
@@ -70,15 +72,13 @@ void MemoryCheck::RunAlloc(BufferId id, Moment moment, Site site) {
   auto check_owner = [&](const ArenaMap::Piece& piece) {
     const Buffer& other = program_.buffers[piece.owner];
     if (piece.live) {
-      violations_.Add("overlap", site,
-                      fmt::format("{} at [{}, {}) lies over {} at [{}, {}), which is live",
-                                  BufferName(buffer), buffer.offset, buffer.offset + buffer.bytes,
-                                  BufferName(other), other.offset, other.offset + other.bytes));
+      violations_.Add("overlap", site, "{} at [{}, {}) lies over {} at [{}, {}), which is live",
+                      BufferName(buffer), buffer.offset, buffer.offset + buffer.bytes,
+                      BufferName(other), other.offset, other.offset + other.bytes);
     } else if (!order_.Ordered(piece.freed, moment.stream)) {
-      violations_.Add("overlap", site,
-                      fmt::format("{} takes memory of {}, whose free is not ordered before: {}",
-                                  BufferName(buffer), BufferName(other),
-                                  FormatSite(program_, piece.freed_site)));
+      violations_.Add(
+          "overlap", site, "{} takes memory of {}, whose free is not ordered before: {}",
+          BufferName(buffer), BufferName(other), FormatSite(program_, piece.freed_site));
     }
   };
   arenas_[static_cast<size_t>(buffer.space)].Take(buffer.offset, buffer.offset + buffer.bytes, id,
@@ -89,24 +89,22 @@ void MemoryCheck::RunFree(BufferId id, Moment moment, Site site) {
   State& state = states_[id];
   const Buffer& buffer = program_.buffers[id];
   if (buffer.persistent) {
-    violations_.Add("persistent_freed", site, fmt::format("{} is persistent", BufferName(buffer)));
+    violations_.Add("persistent_freed", site, "{} is persistent", BufferName(buffer));
     return;
   }
   if (state.life != Life::kLive) {
     violations_.Add(state.life == Life::kNever ? "use_before_alloc" : "double_free", site,
-                    fmt::format("{} is not live", BufferName(buffer)));
+                    "{} is not live", BufferName(buffer));
     return;
   }
   if (!order_.Ordered(state.allocated, moment.stream)) {
-    violations_.Add("use_before_alloc", site,
-                    fmt::format("the free of {} is not ordered after its alloc: {}",
-                                BufferName(buffer), FormatSite(program_, state.allocated_site)));
+    violations_.Add("use_before_alloc", site, "the free of {} is not ordered after its alloc: {}",
+                    BufferName(buffer), FormatSite(program_, state.allocated_site));
   }
   for (const Touch& touch : state.touches) {
     if (order_.Ordered(touch.moment, moment.stream)) continue;
-    violations_.Add("use_after_free", site,
-                    fmt::format("{} is freed without waiting for {}", BufferName(buffer),
-                                FormatSite(program_, touch.site)));
+    violations_.Add("use_after_free", site, "{} is freed without waiting for {}",
+                    BufferName(buffer), FormatSite(program_, touch.site));
     break;
   }
   state.life = Life::kFreed;
@@ -123,21 +121,20 @@ void MemoryCheck::CheckWritten(const Ref& ref, const State& state, Site site) {
   const uint64_t missing = state.written.FirstMissing(begin, begin + ref.bytes);
   if (missing >= begin + ref.bytes) return;
   violations_.Add("uninitialised_read", site,
-                  fmt::format("{} is read, but nothing wrote its byte {} since its alloc (rank {})",
-                              FormatRef(program_, ref), missing, rank_));
+                  "{} is read, but nothing wrote its byte {} since its alloc (rank {})",
+                  FormatRef(program_, ref), missing, rank_);
 }
 
 void MemoryCheck::CheckAccess(const Ref& ref, ArgMode mode, Moment moment, Site site) {
   State& state = states_[ref.buffer];
   const std::string_view rule = state.life == Life::kFreed ? "use_after_free" : "use_before_alloc";
   if (state.life != Life::kLive) {
-    violations_.Add(rule, site, fmt::format("{} is not live here", FormatRef(program_, ref)));
+    violations_.Add(rule, site, "{} is not live here", FormatRef(program_, ref));
     return;
   }
   if (!order_.Ordered(state.allocated, moment.stream)) {
-    violations_.Add(rule, site,
-                    fmt::format("{} may be used before its alloc: {}", FormatRef(program_, ref),
-                                FormatSite(program_, state.allocated_site)));
+    violations_.Add(rule, site, "{} may be used before its alloc: {}", FormatRef(program_, ref),
+                    FormatSite(program_, state.allocated_site));
   }
   const uint64_t begin = ref.begin(at_);
   CheckRaces(ref, state, {begin, begin + ref.bytes, Writes(mode), moment, site});
@@ -151,10 +148,9 @@ void MemoryCheck::CheckRaces(const Ref& ref, State& state, const Touch& now) {
     const Touch& old = state.touches[i];
     const bool ordered = order_.Ordered(old.moment, now.moment.stream);
     if (!ordered && (old.write || now.write) && old.begin < now.end && now.begin < old.end) {
-      violations_.Add("race", now.site,
-                      fmt::format("{} may be {} while it is {} by {}", FormatRef(program_, ref),
-                                  now.write ? "written" : "read", old.write ? "written" : "read",
-                                  FormatSite(program_, old.site)));
+      violations_.Add("race", now.site, "{} may be {} while it is {} by {}",
+                      FormatRef(program_, ref), now.write ? "written" : "read",
+                      old.write ? "written" : "read", FormatSite(program_, old.site));
     }
     // What comes after `now` also comes after `old`, so where `now` conflicts with all that `old`
     // conflicts with, `old` need not be kept.
@@ -175,8 +171,8 @@ void MemoryCheck::EndSection(bool leaves) {
     }
     State& state = states_[id];
     const Buffer& buffer = program_.buffers[id];
-    violations_.Add("leak", state.allocated_site,
-                    fmt::format("{} is not freed in its section", BufferName(buffer)));
+    violations_.Add("leak", state.allocated_site, "{} is not freed in its section",
+                    BufferName(buffer));
     state.life = Life::kNever;
     arenas_[static_cast<size_t>(buffer.space)].Release(buffer.offset, buffer.offset + buffer.bytes,
                                                        id, state.allocated, state.allocated_site);
@@ -259,8 +255,8 @@ void GradientCheck::CheckLateWrites(const LaunchKernel& launch, Site site) {
     if (ref.null() || !Writes(AccessMode(launch.kernel, i, launch.flags))) continue;
     for (const Range& range : reduced_bytes_[ref.buffer]) {
       if (range.end <= ref.offset || ref.offset + ref.bytes <= range.begin) continue;
-      violations_.Add("late_gradient", site,
-                      fmt::format("{} has been reduced already", FormatRef(program_, ref)));
+      violations_.Add("late_gradient", site, "{} has been reduced already",
+                      FormatRef(program_, ref));
     }
   }
 }
@@ -289,13 +285,13 @@ void GradientCheck::EndPeriod() {
     if (!once || end != elements) {
       const Site site = unit.reduced.empty() ? Site{Section::kMicroStep, 0} : unit.last;
       violations_.Add("shard_cover", site,
-                      fmt::format("the {} gradients of unit {} are not each reduced once; wrong "
-                                  "from element {}",
-                                  elements, u, end));
+                      "the {} gradients of unit {} are not each reduced once; wrong "
+                      "from element {}",
+                      elements, u, end);
     }
     if (unit.over_shards && !unit.over_replicas) {
       violations_.Add("shard_cover", unit.last,
-                      fmt::format("the gradients of unit {} are not summed over the replicas", u));
+                      "the gradients of unit {} are not summed over the replicas", u);
     }
     unit = {};
   }
@@ -323,6 +319,41 @@ void RunStep(const Program& program, UnrollVisitor& visitor) {
   visitor.EndStep();
 }
 
+// Unrolls the program and checks it on the order that its events guarantee, whatever order a run
+// takes.
+
+// One rank's pass over the unrolled program.
+class RankCheck : public UnrollVisitor {
+ public:
+  RankCheck(const Program& program, int rank, Violations& violations)
+      : order_(program.event_count),
+        memory_(program, rank, order_, violations),
+        gradients_(program, violations) {}
+
+  void Run(const Instruction& instruction, Site site) override {
+    const Moment moment = order_.Issue(instruction.stream);
+    if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+      order_.Record(record->event, instruction.stream);
+    } else if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+      order_.Wait(wait->event, instruction.stream);
+    } else {
+      memory_.Run(instruction, moment, site);
+      gradients_.Run(instruction, site);
+    }
+  }
+  void EndSection(Section section, uint8_t kind) override {
+    memory_.EndSection(section == Section::kMicroStep && (kind & kLeavesToMicroStep) != 0);
+    gradients_.EndSection(section);
+  }
+  void EndStep() override { gradients_.EndStep(); }
+  void Synchronize() override { order_.Synchronize(); }
+
+ private:
+  HappensBefore order_;
+  MemoryCheck memory_;
+  GradientCheck gradients_;
+};
+
 }  // namespace
 
 void Unroll(const Program& program, UnrollVisitor& visitor) {
@@ -342,6 +373,30 @@ void Unroll(const Program& program, UnrollVisitor& visitor) {
   }
   if (!resumed) RunStep(program, visitor);
   RunSection(program, Section::kDrain, kEvery, visitor);
+}
+
+std::vector<Violation> Verify(const Program& program, int limit) {
+  Violations violations(program, limit);
+  if (!CheckWellFormed(program, violations)) return violations.Take();
+  CheckLayout(program, violations);
+  CheckBuffers(program, violations);
+  CheckSaveCopies(program, violations);
+  CheckInstructions(program, violations);
+  CheckEvents(program, violations);
+  // A rank touches its own arenas only, at places linear in its coordinates: if the first and the
+  // last rank are within bounds, so are all.
+  RankCheck first(program, 0, violations);
+  Unroll(program, first);
+  if (const int last = program.setup.batch.world_size - 1; last > 0) {
+    RankCheck check(program, last, violations);
+    Unroll(program, check);
+  }
+  return violations.Take();
+}
+
+void VerifyOrThrow(const Program& program) {
+  const std::vector<Violation> found = Verify(program, 1);
+  if (!found.empty()) throw CheckFailure(found.front().message);
 }
 
 }  // namespace zeroplan

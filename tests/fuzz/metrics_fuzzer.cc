@@ -27,7 +27,7 @@ bool IsFigure(const std::optional<double>& value) {
   return !value || (std::isfinite(*value) && *value >= 0);
 }
 
-void Check(std::string_view text) {
+void CheckMetrics(std::string_view text) {
   const std::optional<MeasuredRun> run = Read(text);
   if (!run) return;
   Need(run->steps > 0 && run->warm_up >= 0);
@@ -47,6 +47,6 @@ void Check(std::string_view text) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   zeroplan::SetLogLevel(zeroplan::LogLevel::kQuiet);
-  zeroplan::Check({reinterpret_cast<const char*>(data), size});
+  zeroplan::CheckMetrics({reinterpret_cast<const char*>(data), size});
   return 0;
 }

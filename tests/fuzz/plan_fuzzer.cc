@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "planner/plan/plan_file.h"
-#include "planner/plan/program_record.h"
 #include "tests/fuzz/need.h"
 
 namespace zeroplan {

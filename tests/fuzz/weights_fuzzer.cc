@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/checkpoint/weight_files.h"
 
 namespace zeroplan {
 namespace {

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/json_section.h"
 #include "core/families/gpt2/gpt2.h"
-#include "core/model/config_values.h"
+#include "core/model/model_family.h"
 #include "core/model/model_fields.h"
 
 namespace zeroplan {

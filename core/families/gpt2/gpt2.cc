@@ -1,6 +1,7 @@
 #include "core/families/gpt2/gpt2.h"
 
 #include <cmath>
+#include <vector>
 
 #include "core/lowering/graph_builder.h"
 
@@ -8,43 +9,27 @@ namespace zeroplan {
 
 namespace {
 
-class Gpt2Family : public ModelFamily {
- public:
-  std::string_view name() const override { return "gpt2"; }
+// ---- parameters ----
 
-  ParamRows Params(const ModelSpec& spec) const override { return Gpt2Params(spec); }
-  // GPT2Model, the model without its head, is saved without it.
-  std::string_view optional_prefix() const override { return "transformer."; }
-  // Attention masks, which old versions of transformers saved.
-  bool PassedOver(std::string_view tensor) const override {
-    return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
-  }
-
-  std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const override {
-    return MakeGpt2Graph(builder);
-  }
-
-  std::string_view ConfigKey(std::string_view field) const override { return Gpt2ConfigKey(field); }
-  ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
-    return ReadGpt2Config(config, notes);
-  }
-  std::string WriteConfig(const ModelSpec& spec) const override { return WriteGpt2Config(spec); }
-
-  const std::vector<ModelPreset>& presets() const override { return Gpt2Presets(); }
-  ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
-                  bool byte_level) const override {
-    return Gpt2Shape(layers, hidden, positions, byte_level);
-  }
+// Its parameters, in forward order. Within a layer: ln_1, c_attn, c_proj, ln_2, c_fc, mlp.c_proj.
+enum Gpt2Param : int {
+  kWte,  // [Vp, C], the head too
+  kWpe,  // [positions, C]
+  kLn1W,
+  kLn1B,
+  kQkvW,  // [C, 3C]: query, key, value of all heads
+  kQkvB,
+  kProjW,  // [C, C]
+  kProjB,
+  kLn2W,
+  kLn2B,
+  kFcW,  // [C, F]
+  kFcB,
+  kFcProjW,  // [F, C]
+  kFcProjB,
+  kLnfW,
+  kLnfB,
 };
-
-}  // namespace
-
-const ModelFamily& Gpt2() {
-  static const Gpt2Family family;
-  return family;
-}
-
-namespace {
 
 constexpr InitKind kZeros = InitKind::kZeros, kOnes = InitKind::kOnes;
 
@@ -64,8 +49,6 @@ ParamRow PositionEmbedding(const ModelSpec& spec) {
   wpe.use = ParamUse::kOther;
   return wpe;
 }
-
-}  // namespace
 
 ParamRows Gpt2Params(const ModelSpec& spec) {
   const int64_t c = spec.hidden, f = spec.ffn;
@@ -89,7 +72,7 @@ ParamRows Gpt2Params(const ModelSpec& spec) {
       .layer_prefix = "transformer.h."};
 }
 
-namespace {
+// ---- published shapes, and what shapes between them look like ----
 
 constexpr const char* kGpt2 = "Radford et al. 2019, as published on Hugging Face";
 constexpr const char* kGpt3 =
@@ -102,16 +85,6 @@ int64_t HeadsFor(int64_t hidden) {
   return hidden % 32 == 0 ? hidden / 32 : hidden / 16;
 }
 
-ModelPreset Preset(const char* name, int64_t layers, int64_t hidden, int64_t heads,
-                   const char* source) {
-  ModelSpec spec = Gpt2Shape(layers, hidden, 1024, false);
-  spec.name = name;
-  spec.heads = heads;
-  return {std::move(spec), source};
-}
-
-}  // namespace
-
 ModelSpec Gpt2Shape(int64_t layers, int64_t hidden, int64_t positions, bool byte_level) {
   ModelSpec spec;
   spec.family = &Gpt2();
@@ -123,6 +96,14 @@ ModelSpec Gpt2Shape(int64_t layers, int64_t hidden, int64_t positions, bool byte
   spec.padded_vocab = PadVocab(spec.vocab);
   spec.positions = positions;
   return spec;
+}
+
+ModelPreset Preset(const char* name, int64_t layers, int64_t hidden, int64_t heads,
+                   const char* source) {
+  ModelSpec spec = Gpt2Shape(layers, hidden, 1024, false);
+  spec.name = name;
+  spec.heads = heads;
+  return {std::move(spec), source};
 }
 
 const std::vector<ModelPreset>& Gpt2Presets() {
@@ -140,6 +121,108 @@ const std::vector<ModelPreset>& Gpt2Presets() {
       Preset("gpt2-10b", 50, 4096, 32, "Rajbhandari et al. 2020 (ZeRO), appendix: 10B, 50 x 4096"),
   };
   return presets;
+}
+
+// ---- the graph. Legend: C hidden, F ffn, M = B*T rows ----
+
+// What a layer's backward needs of its forward.
+struct Block {
+  Norm ln1;
+  Linear qkv;
+  Attention attention;
+  Linear proj;
+  Norm ln2;
+  Linear fc;  // with GELU
+  Linear fc_proj;
+};
+
+class Gpt2Graph : public ModelGraph {
+ public:
+  explicit Gpt2Graph(GraphBuilder& g) : g_(g), blocks_(static_cast<size_t>(g.model().layers)) {}
+
+  Value Embed() override { return g_.Embedding(kWte, kWpe, {"residual", 0}); }
+
+  Value Layer(int layer, const Value& x_MC) override {
+    Block& b = blocks_[static_cast<size_t>(layer)];
+    b.ln1 = g_.NormForward(x_MC, kLn1W, kLn1B, "ln1");
+    b.qkv = g_.LinearForward(b.ln1.y_MC, kQkvW, kQkvB, "qkv");
+    b.attention = g_.AttentionForward(b.qkv.y_MN, "attention");
+    b.proj = g_.LinearForward(b.attention.out_MHD, kProjW, kProjB, "middle", x_MC);
+    b.ln2 = g_.NormForward(b.proj.y_MN, kLn2W, kLn2B, "ln2");
+    b.fc = g_.LinearGeluForward(b.ln2.y_MC, kFcW, kFcB, "fc", "gelu");
+    b.fc_proj =
+        g_.LinearForward(b.fc.y_MN, kFcProjW, kFcProjB, {"residual", layer + 1}, b.proj.y_MN);
+    return b.fc_proj.y_MN;
+  }
+
+  Value Final(const Value& x_MC) override {
+    final_ = g_.NormForward(x_MC, kLnfW, kLnfB, "ln_f");
+    return final_.y_MC;
+  }
+
+  int head() const override { return kWte; }
+
+  // One buffer holds the gradient of the residual stream all the way.
+  Value FinalBackward(const Value& dy_MC) override {
+    const Value dresidual_MC = g_.Gradient({"d_residual", -2}, dy_MC.cols);
+    g_.NormBackward(final_, dy_MC, dresidual_MC, false);
+    return dresidual_MC;
+  }
+
+  void LayerBackward(int layer, const Value& dresidual_MC) override {
+    const Block& b = blocks_[static_cast<size_t>(layer)];
+    const Value dfc_MF = g_.LinearBackwardThroughGelu(b.fc_proj, b.fc, dresidual_MC, "d_fc");
+    const Value dln2_MC = g_.LinearBackward(b.fc, dfc_MF, "d_ln2");
+    g_.NormBackward(b.ln2, dln2_MC, dresidual_MC, true);
+
+    const Value dattention_MC = g_.LinearBackward(b.proj, dresidual_MC, "d_attention");
+    const Value dqkv_M3C = g_.AttentionBackward(b.attention, dattention_MC, "d_qkv");
+    const Value dln1_MC = g_.LinearBackward(b.qkv, dqkv_M3C, "d_ln1");
+    g_.NormBackward(b.ln1, dln1_MC, dresidual_MC, true);
+  }
+
+  void EmbedBackward(const Value& dx_MC) override { g_.EmbeddingBackward(kWte, kWpe, dx_MC); }
+
+ private:
+  GraphBuilder& g_;
+  std::vector<Block> blocks_;
+  Norm final_;
+};
+
+class Gpt2Family : public ModelFamily {
+ public:
+  std::string_view name() const override { return "gpt2"; }
+
+  ParamRows Params(const ModelSpec& spec) const override { return Gpt2Params(spec); }
+  // GPT2Model, the model without its head, is saved without it.
+  std::string_view optional_prefix() const override { return "transformer."; }
+  // Attention masks, which old versions of transformers saved.
+  bool PassedOver(std::string_view tensor) const override {
+    return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
+  }
+
+  std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const override {
+    return std::make_unique<Gpt2Graph>(builder);
+  }
+
+  std::string_view ConfigKey(std::string_view field) const override { return Gpt2ConfigKey(field); }
+  ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
+    return ReadGpt2Config(config, notes);
+  }
+  std::string WriteConfig(const ModelSpec& spec) const override { return WriteGpt2Config(spec); }
+
+  const std::vector<ModelPreset>& presets() const override { return Gpt2Presets(); }
+  ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
+                  bool byte_level) const override {
+    return Gpt2Shape(layers, hidden, positions, byte_level);
+  }
+};
+
+}  // namespace
+
+const ModelFamily& Gpt2() {
+  static const Gpt2Family family;
+  return family;
 }
 
 }  // namespace zeroplan

@@ -1,140 +1,33 @@
 #include "core/families/llama/llama.h"
 
+#include <vector>
+
 #include "core/lowering/graph_builder.h"
 
 namespace zeroplan {
 
 namespace {
 
-// Defaults as in transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config.
-constexpr LlamaKind kLlama = {.name = "llama",
-                              .architecture = "LlamaForCausalLM",
-                              .layers = 32,
-                              .hidden = 4096,
-                              .heads = 32,
-                              .ffn = 11008,
-                              .vocab = 32000,
-                              .positions = 2048,
-                              .eps = 1e-6,
-                              .attention_bias = true,
-                              .mlp_bias = true,
-                              .tied_below = 4096,
-                              .shape_vocab = 128256,
-                              .shape_theta = 500000,
-                              .shape_eps = 1e-5f};
-constexpr LlamaKind kMistral = {.name = "mistral",
-                                .architecture = "MistralForCausalLM",
-                                .layers = 32,
-                                .hidden = 4096,
-                                .heads = 32,
-                                .ffn = 14336,
-                                .vocab = 32000,
-                                .positions = 131072,
-                                .kv_heads = 8,
-                                .sliding_window = 4096,
-                                .eps = 1e-6,
-                                .shape_vocab = 32768,
-                                .shape_theta = 1'000'000,
-                                .shape_eps = 1e-5f};
-constexpr LlamaKind kQwen2 = {.name = "qwen2",
-                              .architecture = "Qwen2ForCausalLM",
-                              .layers = 32,
-                              .hidden = 4096,
-                              .heads = 32,
-                              .ffn = 22016,
-                              .vocab = 151936,
-                              .positions = 32768,
-                              .kv_heads = 32,
-                              .sliding_window = 4096,
-                              .eps = 1e-6,
-                              .window_switch = true,
-                              .qkv_bias = true,
-                              .tied_below = 3072,
-                              .shape_vocab = 151936,
-                              .shape_theta = 1'000'000,
-                              .shape_eps = 1e-6f};
-constexpr LlamaKind kQwen3 = {.name = "qwen3",
-                              .architecture = "Qwen3ForCausalLM",
-                              .layers = 32,
-                              .hidden = 4096,
-                              .heads = 32,
-                              .ffn = 22016,
-                              .vocab = 151936,
-                              .positions = 32768,
-                              .kv_heads = 32,
-                              .head_size = 128,
-                              .sliding_window = 4096,
-                              .eps = 1e-6,
-                              .attention_bias = true,
-                              .window_switch = true,
-                              .qk_norm = true,
-                              .tied_below = 3072,
-                              .shape_vocab = 151936,
-                              .shape_theta = 1'000'000,
-                              .shape_eps = 1e-6f};
+// ---- parameters ----
 
-class LlamaFamily : public ModelFamily {
- public:
-  LlamaFamily(const LlamaKind& kind, const std::vector<ModelPreset>& (*list)())
-      : kind_(kind), presets_(list) {}
-
-  std::string_view name() const override { return kind_.name; }
-
-  ParamRows Params(const ModelSpec& spec) const override { return LlamaParams(spec); }
-  // LlamaModel, the model without its head, is saved without it.
-  std::string_view optional_prefix() const override { return "model."; }
-  // Frequencies, which old versions of transformers saved.
-  bool PassedOver(std::string_view tensor) const override {
-    return tensor.ends_with(".rotary_emb.inv_freq");
-  }
-
-  std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const override {
-    return MakeLlamaGraph(builder);
-  }
-
-  std::string_view ConfigKey(std::string_view field) const override {
-    return LlamaConfigKey(field);
-  }
-  ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
-    return ReadLlamaConfig(kind_, config, notes);
-  }
-  std::string WriteConfig(const ModelSpec& spec) const override {
-    return WriteLlamaConfig(kind_, spec);
-  }
-
-  const std::vector<ModelPreset>& presets() const override { return presets_(); }
-  ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
-                  bool byte_level) const override {
-    return LlamaShape(kind_, *this, layers, hidden, positions, byte_level);
-  }
-
- private:
-  const LlamaKind& kind_;
-  const std::vector<ModelPreset>& (*presets_)();
+// Parameters, in forward order. Those of biases and of norms of heads are there where the model has
+// them. H query heads and G key heads of size D; N = (H+2G)*D.
+enum LlamaParam : int {
+  kEmbedTokens,  // [Vp, C], the head too where that is tied
+  kInputNorm,
+  kQkvW,  // [N, C]: query, key, value
+  kQkvB,
+  kQkNorm,  // [2D]: of a query head, of a key head
+  kOutW,    // [C, H*D]
+  kOutB,
+  kMlpNorm,
+  kGateUpW,  // [2F, C]
+  kGateUpB,
+  kDownW,  // [C, F]
+  kDownB,
+  kFinalNorm,
+  kLmHead,  // [Vp, C], where it is not tied
 };
-
-}  // namespace
-
-const ModelFamily& Llama() {
-  static const LlamaFamily family(kLlama, LlamaPresets);
-  return family;
-}
-const ModelFamily& Mistral() {
-  static const LlamaFamily family(kMistral, MistralPresets);
-  return family;
-}
-const ModelFamily& Qwen2() {
-  static const LlamaFamily family(kQwen2, Qwen2Presets);
-  return family;
-}
-const ModelFamily& Qwen3() {
-  static const LlamaFamily family(kQwen3, Qwen3Presets);
-  return family;
-}
-
-namespace {
-
-using enum LlamaParam::Id;
 
 // As torch.nn.Linear saves it.
 ParamRow LinearRow(int id, const char* name, int64_t out, int64_t in, float init_std) {
@@ -190,8 +83,6 @@ std::vector<ParamRow> LayerRows(const ModelSpec& spec) {
   return rows;
 }
 
-}  // namespace
-
 ParamRows LlamaParams(const ModelSpec& spec) {
   ParamRow tokens = VocabularyRow(kEmbedTokens, "model.embed_tokens.weight", spec,
                                   spec.tied_head ? ParamUse::kHead : ParamUse::kOther);
@@ -207,5 +98,192 @@ ParamRows LlamaParams(const ModelSpec& spec) {
   }
   return rows;
 }
+
+// ---- the graph. Legend: C hidden, F ffn, H heads of queries, G of keys and values, D head size,
+// N = (H+2G)*D, M = B*T rows ----
+
+// What a layer's backward needs of its forward.
+struct Block {
+  Norm input;
+  Linear qkv;
+  Rotary rotary;
+  Attention attention;
+  Linear out;
+  Norm mlp;
+  SwiGlu swiglu;
+  Linear down;
+};
+
+class LlamaGraph : public ModelGraph {
+ public:
+  explicit LlamaGraph(GraphBuilder& g) : g_(g), blocks_(static_cast<size_t>(g.model().layers)) {}
+
+  Value Embed() override {
+    rotary_table_ = g_.RotaryTable();
+    return g_.Embedding(kEmbedTokens, kNoParam, {"residual", 0});
+  }
+
+  Value Layer(int layer, const Value& x_MC) override {
+    const ModelSpec& model = g_.model();
+    Block& b = blocks_[static_cast<size_t>(layer)];
+    b.input = g_.RmsNormForward(x_MC, kInputNorm, "input_norm");
+    b.qkv = g_.LinearForward(b.input.y_MC, kQkvW, If(model.qkv_bias, kQkvB), "qkv");
+    b.rotary =
+        g_.RotaryForward(b.qkv.y_MN, If(model.qk_norm, kQkNorm), rotary_table_, "qkv_rotated");
+    b.attention = g_.AttentionForward(b.rotary.out_MN, "attention");
+    b.out = g_.LinearForward(b.attention.out_MHD, kOutW, If(model.out_bias, kOutB), "middle", x_MC);
+    b.mlp = g_.RmsNormForward(b.out.y_MN, kMlpNorm, "mlp_norm");
+    b.swiglu =
+        g_.SwiGluForward(b.mlp.y_MC, kGateUpW, If(model.mlp_bias, kGateUpB), "gate_up", "swiglu");
+    b.down = g_.LinearForward(b.swiglu.y_MF, kDownW, If(model.mlp_bias, kDownB),
+                              {"residual", layer + 1}, b.out.y_MN);
+    return b.down.y_MN;
+  }
+
+  Value Final(const Value& x_MC) override {
+    final_ = g_.RmsNormForward(x_MC, kFinalNorm, "final_norm");
+    return final_.y_MC;
+  }
+
+  int head() const override { return g_.model().tied_head ? kEmbedTokens : kLmHead; }
+
+  // One buffer holds the gradient of the residual stream all the way.
+  Value FinalBackward(const Value& dy_MC) override {
+    const Value dresidual_MC = g_.Gradient({"d_residual", -2}, dy_MC.cols);
+    g_.RmsNormBackward(final_, dy_MC, dresidual_MC, false);
+    return dresidual_MC;
+  }
+
+  void LayerBackward(int layer, const Value& dresidual_MC) override {
+    const Block& b = blocks_[static_cast<size_t>(layer)];
+    const Value dswiglu_MF = g_.LinearBackward(b.down, dresidual_MC, "d_swiglu");
+    const Value dmlp_MC = g_.SwiGluBackward(b.swiglu, dswiglu_MF, "d_mlp_norm");
+    g_.RmsNormBackward(b.mlp, dmlp_MC, dresidual_MC, true);
+
+    const Value dattention_MHD = g_.LinearBackward(b.out, dresidual_MC, "d_attention");
+    const Value dqkv_MN = g_.AttentionBackward(b.attention, dattention_MHD, "d_qkv");
+    g_.RotaryBackward(b.rotary, dqkv_MN);
+    const Value dinput_MC = g_.LinearBackward(b.qkv, dqkv_MN, "d_input_norm");
+    g_.RmsNormBackward(b.input, dinput_MC, dresidual_MC, true);
+  }
+
+  void EmbedBackward(const Value& dx_MC) override {
+    g_.EmbeddingBackward(kEmbedTokens, kNoParam, dx_MC);
+  }
+
+ private:
+  static int If(bool has, int param) { return has ? param : kNoParam; }
+
+  GraphBuilder& g_;
+  std::vector<Block> blocks_;
+  BufferId rotary_table_ = kNoBuffer;
+  Norm final_;
+};
+
+// ---- the families ----
+
+// Defaults as in transformers' LlamaConfig, MistralConfig, Qwen2Config and Qwen3Config.
+constexpr LlamaKind kLlama = {.name = "llama",
+                              .architecture = "LlamaForCausalLM",
+                              .ffn = 11008,
+                              .vocab = 32000,
+                              .positions = 2048,
+                              .attention_bias = true,
+                              .mlp_bias = true,
+                              .tied_below = 4096,
+                              .shape_vocab = 128256,
+                              .shape_theta = 500000,
+                              .shape_eps = 1e-5f};
+constexpr LlamaKind kMistral = {.name = "mistral",
+                                .architecture = "MistralForCausalLM",
+                                .ffn = 14336,
+                                .vocab = 32000,
+                                .positions = 131072,
+                                .kv_heads = 8,
+                                .sliding_window = 4096,
+                                .shape_vocab = 32768,
+                                .shape_theta = 1'000'000,
+                                .shape_eps = 1e-5f};
+constexpr LlamaKind kQwen2 = {.name = "qwen2",
+                              .architecture = "Qwen2ForCausalLM",
+                              .ffn = 22016,
+                              .vocab = 151936,
+                              .positions = 32768,
+                              .kv_heads = 32,
+                              .sliding_window = 4096,
+                              .window_switch = true,
+                              .qkv_bias = true,
+                              .tied_below = 3072,
+                              .shape_vocab = 151936,
+                              .shape_theta = 1'000'000,
+                              .shape_eps = 1e-6f};
+constexpr LlamaKind kQwen3 = {.name = "qwen3",
+                              .architecture = "Qwen3ForCausalLM",
+                              .ffn = 22016,
+                              .vocab = 151936,
+                              .positions = 32768,
+                              .kv_heads = 32,
+                              .head_size = 128,
+                              .sliding_window = 4096,
+                              .attention_bias = true,
+                              .window_switch = true,
+                              .qk_norm = true,
+                              .tied_below = 3072,
+                              .shape_vocab = 151936,
+                              .shape_theta = 1'000'000,
+                              .shape_eps = 1e-6f};
+
+class LlamaFamily : public ModelFamily {
+ public:
+  LlamaFamily(const LlamaKind& kind, const std::vector<ModelPreset>& (*list)())
+      : kind_(kind), presets_(list) {}
+
+  std::string_view name() const override { return kind_.name; }
+
+  ParamRows Params(const ModelSpec& spec) const override { return LlamaParams(spec); }
+  // LlamaModel, the model without its head, is saved without it.
+  std::string_view optional_prefix() const override { return "model."; }
+  // Frequencies, which old versions of transformers saved.
+  bool PassedOver(std::string_view tensor) const override {
+    return tensor.ends_with(".rotary_emb.inv_freq");
+  }
+
+  std::unique_ptr<ModelGraph> MakeGraph(GraphBuilder& builder) const override {
+    return std::make_unique<LlamaGraph>(builder);
+  }
+
+  std::string_view ConfigKey(std::string_view field) const override {
+    return LlamaConfigKey(field);
+  }
+  ModelSpec ReadConfig(JsonSection* config, std::vector<std::string>* notes) const override {
+    return ReadLlamaConfig(kind_, config, notes);
+  }
+  std::string WriteConfig(const ModelSpec& spec) const override {
+    return WriteLlamaConfig(kind_, spec);
+  }
+
+  const std::vector<ModelPreset>& presets() const override { return presets_(); }
+  ModelSpec Shape(int64_t layers, int64_t hidden, int64_t positions,
+                  bool byte_level) const override {
+    return LlamaShape(kind_, *this, layers, hidden, positions, byte_level);
+  }
+
+ private:
+  const LlamaKind& kind_;
+  const std::vector<ModelPreset>& (*presets_)();
+};
+
+template <const LlamaKind& kKind, const std::vector<ModelPreset>& (*kPresets)()>
+const ModelFamily& FamilyOf() {
+  static const LlamaFamily family(kKind, kPresets);
+  return family;
+}
+
+}  // namespace
+
+const ModelFamily& Llama() { return FamilyOf<kLlama, LlamaPresets>(); }
+const ModelFamily& Mistral() { return FamilyOf<kMistral, MistralPresets>(); }
+const ModelFamily& Qwen2() { return FamilyOf<kQwen2, Qwen2Presets>(); }
+const ModelFamily& Qwen3() { return FamilyOf<kQwen3, Qwen3Presets>(); }
 
 }  // namespace zeroplan

@@ -20,42 +20,19 @@ const ModelFamily& Mistral();
 const ModelFamily& Qwen2();
 const ModelFamily& Qwen3();
 
-// ---- what the families are put together from, a file each ----
-
-// Parameters, in forward order. Those of biases and of norms of heads are there where the model has
-// them. H query heads and G key heads of size D; N = (H+2G)*D.
-struct LlamaParam {
-  enum Id : int {
-    kEmbedTokens,  // [Vp, C], the head too where that is tied
-    kInputNorm,
-    kQkvW,  // [N, C]: query, key, value
-    kQkvB,
-    kQkNorm,  // [2D]: of a query head, of a key head
-    kOutW,    // [C, H*D]
-    kOutB,
-    kMlpNorm,
-    kGateUpW,  // [2F, C]
-    kGateUpB,
-    kDownW,  // [C, F]
-    kDownB,
-    kFinalNorm,
-    kLmHead,  // [Vp, C], where it is not tied
-  };
-};
-ParamRows LlamaParams(const ModelSpec& spec);
-
-std::unique_ptr<ModelGraph> MakeLlamaGraph(GraphBuilder& builder);
+// ---- what the families are put together from ----
 
 // The defaults of a family's config.json, and the keys that it has.
 struct LlamaKind {
   const char* name;          // model_type
   const char* architecture;  // "LlamaForCausalLM"
   // Defaults of transformers' configuration class.
-  int64_t layers, hidden, heads, ffn, vocab, positions;
+  int64_t layers = 32, hidden = 4096, heads = 32;
+  int64_t ffn, vocab, positions;
   int64_t kv_heads;        // 0: as many as heads
   int64_t head_size;       // 0: hidden over heads
   int64_t sliding_window;  // 0: none
-  double eps;
+  double eps = 1e-6;
   // Keys that only some have: switches of biases, and use_sliding_window, without which
   // sliding_window means nothing.
   bool attention_bias, mlp_bias, window_switch;

@@ -65,66 +65,26 @@ ModelPreset Preset(const Release& release, const Size& size) {
   return {std::move(spec), release.source};
 }
 
-constexpr Release kLlama2 = {.family = Llama,
-                             .vocab = 32000,
-                             .positions = 4096,
-                             .theta = 10000,
-                             .eps = 1e-5f,
-                             .source = "Touvron et al. 2023 (Llama 2), meta-llama/Llama-2-*-hf"};
-constexpr Release kLlama31 = {.family = Llama,
-                              .vocab = 128256,
-                              .positions = 131072,
-                              .theta = 500000,
-                              .eps = 1e-5f,
-                              .source = "Grattafiori et al. 2024, meta-llama/Llama-3.1-*",
-                              .llama3_factor = 8};
-constexpr Release kLlama32 = {.family = Llama,
-                              .vocab = 128256,
-                              .positions = 131072,
-                              .theta = 500000,
-                              .eps = 1e-5f,
-                              .source = "meta-llama/Llama-3.2-*",
-                              .llama3_factor = 32};
-constexpr Release kTinyLlama = {.family = Llama,
-                                .vocab = 32000,
-                                .positions = 2048,
-                                .theta = 10000,
-                                .eps = 1e-5f,
-                                .source = "Zhang et al. 2024, TinyLlama/TinyLlama-1.1B"};
-constexpr Release kSmolLm2 = {.family = Llama,
-                              .vocab = 49152,
-                              .positions = 8192,
-                              .theta = 100000,
-                              .eps = 1e-5f,
-                              .source = "Ben Allal et al. 2025, HuggingFaceTB/SmolLM2-*"};
-constexpr Release kMistralV3 = {.family = Mistral,
-                                .vocab = 32768,
-                                .positions = 32768,
-                                .theta = 1'000'000,
-                                .eps = 1e-5f,
-                                .source = "Jiang et al. 2023, mistralai/Mistral-7B-v0.3"};
-constexpr Release kNemo = {.family = Mistral,
-                           .vocab = 131072,
-                           .positions = 131072,
-                           .theta = 1'000'000,
-                           .eps = 1e-5f,
-                           .source = "mistralai/Mistral-Nemo-Base-2407"};
-constexpr const char* kQwen25Source = "Yang et al. 2024 (Qwen2.5), Qwen/Qwen2.5-*";
+// By family: vocabulary, positions, theta, epsilon.
+constexpr Release kLlama2 = {
+    Llama, 32000, 4096, 10000, 1e-5f, "Touvron et al. 2023 (Llama 2), meta-llama/Llama-2-*-hf"};
+constexpr Release kLlama31 = {
+    Llama, 128256, 131072, 500000, 1e-5f, "Grattafiori et al. 2024, meta-llama/Llama-3.1-*", 8};
+constexpr Release kLlama32 = {Llama, 128256, 131072, 500000, 1e-5f, "meta-llama/Llama-3.2-*", 32};
+constexpr Release kTinyLlama = {Llama, 32000, 2048,
+                                10000, 1e-5f, "Zhang et al. 2024, TinyLlama/TinyLlama-1.1B"};
+constexpr Release kSmolLm2 = {Llama,  49152, 8192,
+                              100000, 1e-5f, "Ben Allal et al. 2025, HuggingFaceTB/SmolLM2-*"};
+constexpr Release kMistralV3 = {Mistral,   32768, 32768,
+                                1'000'000, 1e-5f, "Jiang et al. 2023, mistralai/Mistral-7B-v0.3"};
+constexpr Release kNemo = {Mistral,   131072, 131072,
+                           1'000'000, 1e-5f,  "mistralai/Mistral-Nemo-Base-2407"};
 // Positions, vocabulary and epsilon differ between the sizes.
 constexpr Release Qwen25(int64_t vocab, int64_t positions, float eps) {
-  return {.family = Qwen2,
-          .vocab = vocab,
-          .positions = positions,
-          .theta = 1'000'000,
-          .eps = eps,
-          .source = kQwen25Source};
+  return {Qwen2, vocab, positions, 1'000'000, eps, "Yang et al. 2024 (Qwen2.5), Qwen/Qwen2.5-*"};
 }
-constexpr Release kQwen3Release = {.family = Qwen3,
-                                   .vocab = 151936,
-                                   .positions = 40960,
-                                   .theta = 1'000'000,
-                                   .eps = 1e-6f,
-                                   .source = "Yang et al. 2025 (Qwen3), Qwen/Qwen3-*"};
+constexpr Release kQwen3Release = {Qwen3,     151936, 40960,
+                                   1'000'000, 1e-6f,  "Yang et al. 2025 (Qwen3), Qwen/Qwen3-*"};
 
 Release With(Release release, float theta, float init_std) {
   release.theta = theta;

@@ -18,10 +18,10 @@ TEST_CASE("error: checks are bugs, not user errors") {
 }
 
 TEST_CASE("error: fields are named as whoever asked names them") {
-  CHECK_EQ(NameFields("@@gpu_memory: 3 is less than (@@gpus 2)"),
+  CHECK_EQ(NameFields("⟦gpu_memory⟧: 3 is less than (⟦gpus⟧ 2)"),
            "--gpu-memory: 3 is less than (--gpus 2)");
-  CHECK_EQ(NameFields("use @@offload_..., or @@seq_len", {"", '_'}), "use offload_..., or seq_len");
-  for (const char* text : {"", "@", "@@", "lo@@w", "@@ gpus", "@@2", "a @@"}) {
+  CHECK_EQ(NameFields("use ⟦offload_⟧..., or ⟦seq_len⟧", {"", '_'}), "use offload_..., or seq_len");
+  for (const char* text : {"", "⟦", "⟦⟧", "⟦gpus", "gpus⟧", "⟦ gpus⟧", "⟦GPUs⟧", "/data/@@gpus"}) {
     CHECK_EQ(NameFields(text), text);
   }
 }

@@ -1,8 +1,7 @@
-#include "core/config/batch_arithmetic.h"
-
 #include <doctest/doctest.h>
 
 #include "core/base/error.h"
+#include "core/config/reader_state.h"
 
 namespace zeroplan {
 namespace {

@@ -180,23 +180,23 @@ TEST_CASE("reader: what gradients are summed and sent in, from config and comman
     CHECK(precision(zero + open, asked).grad_accum_dtype == Dtype::kF32);
     CHECK_THROWS_WITH_AS(
         precision(zero + R"(, "data_types": {"grad_accum_dtype": "bf16"})", asked),
-        doctest::Contains("grad_accum_dtype: bf16 contradicts @@grad_accum_dtype fp32; use "
-                          "@@grad_accum_dtype bf16 or change the config"),
+        doctest::Contains("grad_accum_dtype: bf16 contradicts ⟦grad_accum_dtype⟧ fp32; use "
+                          "⟦grad_accum_dtype⟧ bf16 or change the config"),
         Error);
     CHECK_THROWS_WITH_AS(
         precision(zero + R"(, "communication_data_type": "bf16")", asked),
-        doctest::Contains("communication_data_type: bf16 contradicts @@communication_dtype fp32"),
+        doctest::Contains("communication_data_type: bf16 contradicts ⟦communication_dtype⟧ fp32"),
         Error);
   }
   ReadContext half = four;
   half.grad_accum_dtype = Dtype::kF16;
   CHECK_THROWS_WITH_AS(
       precision("", half),
-      doctest::Contains("@@grad_accum_dtype: fp16 is not allowed with bf16 parameters"), Error);
+      doctest::Contains("⟦grad_accum_dtype⟧: fp16 is not allowed with bf16 parameters"), Error);
   half.grad_accum_dtype.reset();
   half.communication_dtype = Dtype::kF16;
   CHECK_THROWS_WITH_AS(precision("", half),
-                       doctest::Contains("@@communication_dtype: fp16 is not supported"), Error);
+                       doctest::Contains("⟦communication_dtype⟧: fp16 is not supported"), Error);
   // Nothing is sent by one GPU; in fp32 nothing is converted.
   const ReadResult alone =
       Read(R"({"bf16": {"enabled": true}, "communication_data_type": "fp32"})");
@@ -337,7 +337,7 @@ TEST_CASE("reader: the command line fills what is open") {
   CHECK(Read(R"({"train_batch_size": 32})", context).setup.batch.grad_accum == 4);
   CHECK_THROWS_WITH_AS(
       Read(R"({"train_batch_size": 16})", context),
-      doctest::Contains("ds.json:1: train_batch_size: 16 contradicts @@global_batch 32"), Error);
+      doctest::Contains("ds.json:1: train_batch_size: 16 contradicts ⟦global_batch⟧ 32"), Error);
 }
 
 TEST_CASE("reader: switched off is fine") {

@@ -1,5 +1,3 @@
-#include "core/config/kept_keys.h"
-
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

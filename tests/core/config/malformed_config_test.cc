@@ -79,19 +79,19 @@ TEST_CASE("reader: bad values on the command line") {
   ReadContext context;
   context.micro_batch = 0;
   CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{}", "c", context),
-                       doctest::Contains("@@micro_batch: 0 is not allowed"), Error);
+                       doctest::Contains("⟦micro_batch⟧: 0 is not allowed"), Error);
   context = {};
   context.world_size = 0;
-  CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{}", "c", context), doctest::Contains("@@gpus: 0"),
+  CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{}", "c", context), doctest::Contains("⟦gpus⟧: 0"),
                        Error);
   context = {};
   context.seq_len = -1;
-  CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{}", "c", context), doctest::Contains("@@seq_len"),
+  CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{}", "c", context), doctest::Contains("⟦seq_len⟧"),
                        Error);
   context = {};
   context.dtype = Dtype::kF16;
   CHECK_THROWS_WITH_AS(ReadDeepSpeedConfig("{\"bf16\": {\"enabled\": true}}", "c", context),
-                       doctest::Contains("bf16: enabled true contradicts @@dtype fp16"), Error);
+                       doctest::Contains("bf16: enabled true contradicts ⟦dtype⟧ fp16"), Error);
   CHECK_THROWS_AS(ReadDeepSpeedConfig("{\"fp16\": {\"enabled\": false}}", "c", context), Error);
   context = {};
   context.strict = true;

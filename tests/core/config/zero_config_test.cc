@@ -60,9 +60,9 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"min_loss_scale: -1", [](S s) { s->precision.min_loss_scale = -1; }},
       {"train_micro_batch_size_per_gpu: 0", [](S s) { s->batch.micro_batch = 0; }},
       {"gradient_accumulation_steps: -1", [](S s) { s->batch.grad_accum = -1; }},
-      {"world_size (@@gpus): 0", [](S s) { s->batch.world_size = 0; }},
-      {"@@seq_len: 0", [](S s) { s->batch.seq_len = 0; }},
-      {"@@seq_len: 9223372036854775807", [](S s) { s->batch.seq_len = INT64_MAX; }},
+      {"world_size (⟦gpus⟧): 0", [](S s) { s->batch.world_size = 0; }},
+      {"⟦seq_len⟧: 0", [](S s) { s->batch.seq_len = 0; }},
+      {"⟦seq_len⟧: 9223372036854775807", [](S s) { s->batch.seq_len = INT64_MAX; }},
       {"2^62 tokens",
        [](S s) { s->batch.micro_batch = s->batch.grad_accum = s->batch.seq_len = 2147483647; }},
       {"optimizer.params.lr: nan", [](S s) { s->optimizer.lr = std::nan(""); }},
@@ -71,7 +71,7 @@ TEST_CASE("setup: what cannot run is refused by key") {
       {"optimizer.params.eps: -1", [](S s) { s->optimizer.eps = -1; }},
       {"gradient_clipping: -1", [](S s) { s->optimizer.gradient_clipping = -1; }},
       {"warmup_num_steps: -5", [](S s) { s->optimizer.schedule.warmup_steps = -5; }},
-      {"@@checkpoint_every: -2", [](S s) { s->recompute = FullRecompute(-2); }},
+      {"⟦checkpoint_every⟧: -2", [](S s) { s->recompute = FullRecompute(-2); }},
   };
   for (const Case& c : cases) {
     TrainSetup setup;

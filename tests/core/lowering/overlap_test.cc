@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/lowering/lower.h"
-#include "core/program/draft_check.h"
 #include "core/program/step_order.h"
 #include "core/program/unrolled_check.h"
 #include "core/program/verify.h"

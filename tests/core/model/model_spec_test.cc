@@ -107,12 +107,12 @@ TEST_CASE("model: a shape from a parameter count") {
 TEST_CASE("model: limits of params") {
   CHECK_NOTHROW(ModelFromParams(100'000, 128));
   CHECK_NOTHROW(ModelFromParams(1'000'000'000'000'000, 2048));
-  CHECK_THROWS_WITH_AS(ModelFromParams(99'999, 1024), doctest::Contains("@@params: 99999"), Error);
+  CHECK_THROWS_WITH_AS(ModelFromParams(99'999, 1024), doctest::Contains("⟦params⟧: 99999"), Error);
   CHECK_THROWS_AS(ModelFromParams(1'000'000'000'000'001, 1024), Error);
   CHECK_THROWS_AS(ModelFromParams(0, 1024), Error);
   CHECK_THROWS_AS(ModelFromParams(UINT64_MAX, 1024), Error);
-  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000'000, 0), doctest::Contains("@@seq_len: 0"), Error);
-  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000, 1'000'000), doctest::Contains("@@seq_len"),
+  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000'000, 0), doctest::Contains("⟦seq_len⟧: 0"), Error);
+  CHECK_THROWS_WITH_AS(ModelFromParams(1'000'000, 1'000'000), doctest::Contains("⟦seq_len⟧"),
                        Error);
 }
 

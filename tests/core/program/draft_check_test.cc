@@ -1,6 +1,4 @@
 // CheckDraft on programs broken on purpose: every rule fires.
-#include "core/program/draft_check.h"
-
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/lowering/passes.h"
+#include "core/program/verify.h"
 #include "tests/core/lowering/matrix.h"
 #include "tests/core/program/program_faults.h"
 
