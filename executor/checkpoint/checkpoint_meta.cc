@@ -59,44 +59,32 @@ class Reader {
     return fmt::format("{}: {}", file_.string(), key);
   }
   template <typename T>
-  void Unsigned(std::string_view key, T& out) const {
+  void Read(std::string_view key, T& out) const {
     const Json& value = Get(key);
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > Max<T>()) {
+    if constexpr (std::is_same_v<T, std::string>) {
+      if (!value.is_string()) Fail(key, "a string");
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!value.is_boolean()) Fail(key, "true or false");
+    } else if constexpr (std::is_floating_point_v<T>) {
+      // Past float's range it would become infinite, which JSON cannot write.
+      if (!value.is_number() || !(std::abs(value.get<double>()) <= std::numeric_limits<T>::max())) {
+        Fail(key, "a number");
+      }
+    } else if (!value.is_number_unsigned() ||
+               value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<T>::max())) {
       Fail(key, "a non-negative integer");
     }
-    out = static_cast<T>(value.get<uint64_t>());
-  }
-  void Float(std::string_view key, float& out) const {
-    // Past float's range it would become infinite, which JSON cannot write.
-    const Json& value = Get(key);
-    if (!value.is_number() ||
-        !(std::abs(value.get<double>()) <= std::numeric_limits<float>::max())) {
-      Fail(key, "a number");
-    }
-    out = value.get<float>();
-  }
-  void Double(std::string_view key, double& out) const {
-    const Json& value = Get(key);
-    if (!value.is_number() || !std::isfinite(value.get<double>())) Fail(key, "a number");
-    out = value.get<double>();
-  }
-  void Bool(std::string_view key, bool& out) const {
-    if (!Get(key).is_boolean()) Fail(key, "true or false");
-    out = Get(key).get<bool>();
-  }
-  void String(std::string_view key, std::string& out) const {
-    if (!Get(key).is_string()) Fail(key, "a string");
-    out = Get(key).get<std::string>();
+    out = value.get<T>();
   }
   void Hash(std::string_view key, uint64_t& out) const {
     std::string text;
-    String(key, text);
+    Read(key, text);
     if (text.size() != kHashDigits || !ParseHash(text, out)) Fail(key, "16 hexadecimal digits");
   }
   // One after the other.
   void Hashes(std::string_view key, std::vector<uint64_t>& out) const {
     std::string text;
-    String(key, text);
+    Read(key, text);
     for (size_t i = 0; i < text.size(); i += kHashDigits) {
       if (!ParseHash(std::string_view(text).substr(i, kHashDigits), out.emplace_back())) {
         Fail(key, "16 hexadecimal digits for each checksum");
@@ -105,7 +93,7 @@ class Reader {
   }
   void State(std::string_view key, StepState& out) const {
     std::string text;
-    String(key, text);
+    Read(key, text);
     auto bytes = std::as_writable_bytes(std::span(&out, 1));
     if (text.size() != 2 * bytes.size()) Fail(key, "256 hexadecimal digits");
     for (size_t i = 0; i < bytes.size(); ++i) {
@@ -127,10 +115,6 @@ class Reader {
   }
 
  private:
-  template <typename T>
-  static constexpr uint64_t Max() {
-    return static_cast<uint64_t>(std::numeric_limits<T>::max());
-  }
   const Json& Get(std::string_view key) const {
     const auto found = json_.find(key);
     if (found == json_.end()) ThrowUsage("{}: missing", Where(key));
@@ -162,26 +146,20 @@ ModelSpec ReadModel(const Reader& reader) {
   ModelSpec model;
   ForEachField(model, [&]<typename T>(const ModelField& field, T& value) {
     if (field.optional && !reader.Has(field.key)) return;
-    if constexpr (std::is_same_v<T, std::string>) {
-      reader.String(field.key, value);
-    } else if constexpr (std::is_same_v<T, int64_t>) {
-      reader.Unsigned(field.key, value);
-    } else if constexpr (std::is_same_v<T, float>) {
-      reader.Float(field.key, value);
-    } else if constexpr (std::is_same_v<T, bool>) {
-      reader.Bool(field.key, value);
-    } else if constexpr (std::is_same_v<T, RotaryScaling>) {
+    if constexpr (std::is_same_v<T, RotaryScaling>) {
       std::string name;
-      reader.String(field.key, name);
+      reader.Read(field.key, name);
       const std::optional<RotaryScaling> found = RotaryScalingNamed(name);
       if (!found) {
         ThrowUsage("{}: {} is not allowed; use linear, llama3 or yarn", reader.Where(field.key),
                    Printable(name));
       }
       value = *found;
+    } else if constexpr (!std::is_same_v<T, const ModelFamily*>) {
+      reader.Read(field.key, value);
     } else {
       std::string name;
-      if (reader.Has(field.key)) reader.String(field.key, name);
+      if (reader.Has(field.key)) reader.Read(field.key, name);
       value = FamilyFromFile(name, reader.Where(field.key));
     }
   });
@@ -240,41 +218,41 @@ CheckpointMeta ReadCheckpointMeta(const std::filesystem::path& folder) {
   }
   const Reader reader(json, path);
   std::string schema;
-  reader.String("schema", schema);
+  reader.Read("schema", schema);
   if (schema != kCheckpointSchema) {
     ThrowUsage("{}: schema: '{}', expected '{}': saved by another version of zeroplan?",
                path.string(), Printable(schema), kCheckpointSchema);
   }
   CheckSeal(text, path);
   CheckpointMeta meta;
-  reader.Unsigned("serial", meta.serial);
-  reader.Unsigned("step", meta.step);
-  reader.Unsigned("samples_consumed", meta.samples_consumed);
-  reader.Unsigned("seed", meta.seed);
-  reader.Unsigned("world_size", meta.world_size);
-  reader.Unsigned("train_tokens", meta.train_tokens);
+  reader.Read("serial", meta.serial);
+  reader.Read("step", meta.step);
+  reader.Read("samples_consumed", meta.samples_consumed);
+  reader.Read("seed", meta.seed);
+  reader.Read("world_size", meta.world_size);
+  reader.Read("train_tokens", meta.train_tokens);
   reader.State("state", meta.state);
   meta.model = ReadModel(Reader(reader.Object("model"), path));
   const Json& run = reader.Object("run");
   const Reader run_reader(run, path);
-  for (const auto& [key, value] : run.items()) run_reader.String(key.c_str(), meta.run[key]);
+  for (const auto& [key, value] : run.items()) run_reader.Read(key.c_str(), meta.run[key]);
   if (reader.Has("validation")) {
     ValidationRecord& record = meta.validation.emplace();
     const Reader validation(reader.Object("validation"), path);
-    validation.String("data", record.data);
-    validation.Unsigned("step", record.step);
-    validation.Unsigned("worse", record.worse);
+    validation.Read("data", record.data);
+    validation.Read("step", record.step);
+    validation.Read("worse", record.worse);
     record.any_finite = validation.Has("best_loss");
     if (record.any_finite) {
-      validation.Unsigned("best_step", record.best_step);
-      validation.Double("best_loss", record.best_loss);
+      validation.Read("best_step", record.best_step);
+      validation.Read("best_loss", record.best_loss);
     }
   }
   for (const Json& item : reader.Array("files")) {
     const Reader file_reader(item, path);
     CheckpointFile& file = meta.files.emplace_back();
-    file_reader.String("name", file.name);
-    file_reader.Unsigned("bytes", file.bytes);
+    file_reader.Read("name", file.name);
+    file_reader.Read("bytes", file.bytes);
     file_reader.Hash("header_hash", file.header_hash);
     file_reader.Hashes("checksums", file.checksums);
     if (file.name.empty() || std::filesystem::path(file.name).filename() != file.name) {

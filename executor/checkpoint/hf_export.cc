@@ -13,8 +13,8 @@
 #include "core/base/json_source.h"
 #include "core/base/log.h"
 #include "core/families/load_model.h"
+#include "executor/checkpoint/hf_weights.h"
 #include "executor/checkpoint/safetensors.h"
-#include "executor/checkpoint/weight_files.h"
 #include "text/files/mapped_file.h"
 
 namespace zeroplan {
@@ -175,7 +175,7 @@ void WriteHfWeights(const fs::path& folder, const ModelSpec& spec,
   }
   if (copier.overflows() > 0) {
     LogWarning(
-        "{}: {} values past fp16's largest, 65504, are saved as infinity; @@save_dtype bf16 has "
+        "{}: {} values past fp16's largest, 65504, are saved as infinity; ⟦save_dtype⟧ bf16 has "
         "fp32's range",
         folder.string(), copier.overflows());
   }

@@ -45,7 +45,7 @@ void BatchSampler::SplitStream() {
     train_tokens_ = *o.train_tokens;
     train_samples_ = train_tokens_ / length;
     if (train_samples_ == 0 || train_samples_ > samples) {
-      ThrowUsage("@@data: {} tokens are trained on, of {}, with sequences of {}: that is no sample",
+      ThrowUsage("⟦data⟧: {} tokens are trained on, of {}, with sequences of {}: that is no sample",
                  train_tokens_, data_.size(), length);
     }
     first_validation_ = std::min(samples, (train_tokens_ + length - 1) / length);
@@ -74,7 +74,7 @@ void BatchSampler::SplitDocuments() {
   if (train_samples_ == 0) {
     ThrowUsage(
         "{}: none of its {} documents has two tokens, an input and its target; use other data, or "
-        "@@packing stream",
+        "⟦packing⟧ stream",
         o.option, data_.documents());
   }
   if (border < data_.size()) {
@@ -196,7 +196,7 @@ std::string DescribePacking(const BatchSampler& sampler, Packing packing) {
   const auto T = static_cast<uint64_t>(sampler.options().seq_len);
   const uint64_t positions = train.size() * T;
   std::string text = fmt::format(
-      "@@packing {}: {} documents in {} sequences of {} an epoch, {:.1f} % of their positions "
+      "⟦packing⟧ {}: {} documents in {} sequences of {} an epoch, {:.1f} % of their positions "
       "padding",
       PackingName(packing), train.documents(), train.size(), T,
       100 * static_cast<double>(positions - train.pairs()) / static_cast<double>(positions));

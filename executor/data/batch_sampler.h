@@ -51,7 +51,7 @@ struct SamplerOptions {
   Packing packing = Packing::kStream;
   // Documents that are longer than a sequence: in pieces, or cut off behind the first T pairs.
   bool cut_long = true;
-  std::string_view option = "@@data";  // what errors call the data
+  std::string_view option = "⟦data⟧";  // what errors call the data
 
   int64_t global_batch() const { return micro_batch * grad_accum * world_size; }
 };

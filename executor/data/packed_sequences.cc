@@ -113,13 +113,13 @@ PackedSequences::PackedSequences(const TokenDataset& data, uint64_t begin, uint6
   ZEROPLAN_CHECK(options.packing != Packing::kStream && T > 0, "a stream is not packed");
   if (T >= kMostPairs || data.size() > kMostPosition) {
     ThrowUsage(
-        "@@packing {}: sequences of {} tokens, data of {}: at most {} and {}; use @@packing stream",
+        "⟦packing⟧ {}: sequences of {} tokens, data of {}: at most {} and {}; use ⟦packing⟧ stream",
         PackingName(options.packing), T, data.size(), kMostPairs - 1, kMostPosition);
   }
   data.ForEachDocument(begin, end,
                        [&](uint64_t first, uint64_t last) { AddDocument(first, last, options); });
   if (pieces_.size() >= kNone) {
-    ThrowUsage("@@packing {}: {} pieces of documents; at most {}, or use @@packing stream",
+    ThrowUsage("⟦packing⟧ {}: {} pieces of documents; at most {}, or use ⟦packing⟧ stream",
                PackingName(options.packing), pieces_.size(), kNone - 1);
   }
   const auto count = static_cast<uint32_t>(pieces_.size());

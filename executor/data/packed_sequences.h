@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/config/packing.h"
-#include "executor/kernels/document_limits.h"
+#include "executor/kernels/attention_dims.h"
 #include "text/files/token_dataset.h"
 
 namespace zeroplan {

@@ -43,6 +43,8 @@ int Reserve(int fd, uint64_t bytes) {
   return ftruncate(fd, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
+constexpr uint64_t kPatternBlock = 1u << 16;
+
 }  // namespace
 
 SwapFile::SwapFile(const std::string& dir, uint64_t bytes, int rank) : bytes_(bytes) {
@@ -104,10 +106,6 @@ void SwapFile::Write(uint64_t offset, std::span<const std::byte> in) const {
     offset += static_cast<uint64_t>(done);
   }
 }
-
-namespace {
-constexpr uint64_t kPatternBlock = 1u << 16;
-}  // namespace
 
 void SwapFile::FillWithPattern() const {
   std::vector<std::byte> block(std::min(kPatternBlock, bytes_));

@@ -7,11 +7,14 @@
 #include "core/base/error.h"
 #include "core/program/step_order.h"
 #include "executor/engine/local_ranks.h"
-#include "executor/kernels/copy_bytes.h"
+#include "executor/kernels/kernel_util.h"
 #include "machine/detect.h"
 
 namespace zeroplan {
+
 namespace {
+
+constexpr std::array<When, 4> kKinds = {kOnly, kFirst, kMiddle, kLast};
 
 KernelContext MakeContext(const Program& program, int rank, const EngineOptions& options,
                           ThreadPool* pool) {
@@ -25,6 +28,138 @@ KernelContext MakeContext(const Program& program, int rank, const EngineOptions&
 }
 
 }  // namespace
+
+uint64_t OrderRng::Next() {
+  uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// The micro-step's four kinds come first, then the other sections by number.
+size_t RandomOrder::PlanIndex(Section section, When kind) {
+  if (section != Section::kMicroStep) return kKinds.size() + static_cast<size_t>(section);
+  const auto* found = std::find(kKinds.begin(), kKinds.end(), kind);
+  ZEROPLAN_CHECK(found != kKinds.end(), "{} is no kind of micro-step", static_cast<int>(kind));
+  return static_cast<size_t>(found - kKinds.begin());
+}
+
+RandomOrder::RandomOrder(const Program& program, uint64_t seed)
+    : rng_(seed), left_to_record_(program.event_count, 0) {
+  plans_.resize(kKinds.size() + kSections);
+  size_t longest = 0;
+  for (int s = 0; s < kSections; ++s) {
+    const auto section = static_cast<Section>(s);
+    longest = std::max(longest, program.section(section).size());
+    for (const When kind : kKinds) {
+      plans_[PlanIndex(section, kind)] = MakePlan(program, section, kind);
+    }
+  }
+  done_.resize(longest);
+  for (std::vector<Item>& queue : queues_) queue.reserve(2 * longest);
+}
+
+RandomOrder::Plan RandomOrder::MakePlan(const Program& program, Section section, When kind) {
+  Plan plan;
+  std::vector<int32_t> recorded(program.event_count, -1);
+  const std::vector<Instruction>& instructions = program.section(section);
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    const Instruction& instruction = instructions[i];
+    if (!RunsIn(instruction, section, kind)) continue;
+    Item item{section, static_cast<int32_t>(i)};
+    if (const auto* wait = std::get_if<WaitEvent>(&instruction.op)) {
+      item.after = recorded[wait->event];
+      item.event = static_cast<int32_t>(wait->event);
+    } else if (const auto* record = std::get_if<RecordEvent>(&instruction.op)) {
+      recorded[record->event] = item.index;
+      item.records = static_cast<int32_t>(record->event);
+    }
+    plan.queues[static_cast<size_t>(instruction.stream)].push_back(item);
+    ++plan.items;
+  }
+  // Streams meet at the end of everything else.
+  const bool leaves = section == Section::kOptimizerStep ||
+                      (section == Section::kMicroStep && (kind & kLeavesToMicroStep) != 0);
+  if (leaves) MarkLeavable(plan);
+  return plan;
+}
+
+// Marks the end of each stream but compute, as far as nothing that has to run waits for it.
+void RandomOrder::MarkLeavable(Plan& plan) {
+  // By stream: how many items from its begin have to run.
+  std::array<size_t, kStreams> must_run{};
+  must_run[static_cast<size_t>(Stream::kCompute)] =
+      plan.queues[static_cast<size_t>(Stream::kCompute)].size();
+  std::array<size_t, kStreams> seen{};
+  const auto require = [&](int32_t index) {
+    for (size_t s = 0; s < plan.queues.size(); ++s) {
+      const auto& queue = plan.queues[s];
+      const auto found =
+          std::lower_bound(queue.begin(), queue.end(), index,
+                           [](const Item& item, int32_t wanted) { return item.index < wanted; });
+      if (found == queue.end() || found->index != index) continue;
+      must_run[s] = std::max(must_run[s], static_cast<size_t>(found - queue.begin()) + 1);
+    }
+  };
+  while (seen != must_run) {
+    for (size_t s = 0; s < seen.size(); ++s) {
+      for (; seen[s] < must_run[s]; ++seen[s]) {
+        const int32_t after = plan.queues[s][seen[s]].after;
+        if (after >= 0) require(after);
+      }
+    }
+  }
+  for (size_t s = 0; s < plan.queues.size(); ++s) {
+    for (size_t q = must_run[s]; q < plan.queues[s].size(); ++q) {
+      plan.queues[s][q].may_be_left = true;
+      --plan.items;
+    }
+  }
+}
+
+void RandomOrder::Begin(const Plan& plan) {
+  std::fill(done_.begin(), done_.end(), uint8_t{0});
+  left_ = plan.items;
+  for (size_t s = 0; s < queues_.size(); ++s) {
+    std::vector<Item>& queue = queues_[s];
+    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(head_[s]));
+    head_[s] = 0;
+    for (Item& item : queue) {
+      item.was_left = true;
+      item.after = -1;  // if it was left too, its record is
+      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 1;
+      // In front of what the section must run, it must run itself.
+      item.may_be_left = plan.queues[s].empty();
+      left_ += item.may_be_left ? 0 : 1;
+    }
+    queue.insert(queue.end(), plan.queues[s].begin(), plan.queues[s].end());
+  }
+  // Even odds would keep the streams about level. Some run far ahead instead, others in other
+  // sections.
+  for (uint64_t& weight : weight_) weight = uint64_t{1} << (4 * rng_.Below(4));
+}
+
+bool RandomOrder::Ready(const Item& item) const {
+  if (item.after >= 0) return done_[static_cast<size_t>(item.after)] != 0;
+  return item.event < 0 || left_to_record_[static_cast<size_t>(item.event)] == 0;
+}
+
+int RandomOrder::Pick() {
+  std::array<uint64_t, kStreams> odds{};
+  uint64_t total = 0;
+  for (size_t s = 0; s < odds.size(); ++s) {
+    if (head_[s] == queues_[s].size() || !Ready(queues_[s][head_[s]])) continue;
+    odds[s] = weight_[s];
+    total += odds[s];
+  }
+  if (total == 0) return -1;
+  uint64_t drawn = rng_.Below(total);
+  for (size_t s = 0; s < odds.size(); ++s) {
+    if (drawn < odds[s]) return static_cast<int>(s);
+    drawn -= odds[s];
+  }
+  return -1;
+}
 
 CpuRank::CpuRank(const Program& program, const EngineOptions& options, int rank, int threads,
                  std::shared_ptr<AxisCommunicators> communicators, Clock::time_point built)

@@ -1,24 +1,103 @@
 // One rank on the CPU: its arenas, its threads, and the loop that runs a section.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/program/program.h"
 #include "executor/collectives/in_process.h"
 #include "executor/device/arena.h"
 #include "executor/engine/engine.h"
-#include "executor/engine/random_order.h"
-#include "executor/engine/rank_files.h"
 #include "executor/engine/rank_runner.h"
 #include "executor/engine/resolve.h"
 #include "executor/kernels/kernel_call.h"
 #include "executor/kernels/thread_pool.h"
 
 namespace zeroplan {
+
+// A random legal order of a section's instructions, to show waits that are missing: list order
+// hides them.
+
+// SplitMix64 (Steele, Lea and Flood 2014): small, and the same on every machine, so that all ranks
+// draw the same order.
+class OrderRng {
+ public:
+  explicit OrderRng(uint64_t seed) : state_(seed) {}
+  uint64_t Next();
+  uint64_t Below(uint64_t bound) { return Next() % bound; }
+
+ private:
+  uint64_t state_;
+};
+
+// One per rank. Objects with the same program and seed yield the same orders, so collectives match.
+//
+// What a stream runs at the end of an update, or of a micro-step that is not the step's last, and
+// nothing that has to run there waits for, may be left to what runs next, where it comes first on
+// its stream: so that a wait for a carried-over event that is missing shows too.
+class RandomOrder {
+ public:
+  RandomOrder(const Program& program, uint64_t seed);
+
+  // Calls execute(section, index, was_left) for the instructions of the section that belong to
+  // micro-step `kind` (kind counts in kMicroStep only), but for what is left to what runs next, and
+  // for what was left by what ran before: in list order within a stream, and a wait only after the
+  // record that is the last before it in the list, or was left. A wait for an event without either
+  // is for one that has been signalled. Allocates nothing.
+  template <typename Execute>
+  void Run(Section section, When kind, Execute&& execute) {
+    const Plan& plan = plans_[PlanIndex(section, kind)];
+    Begin(plan);
+    while (left_ > 0) {
+      const int stream = Pick();
+      ZEROPLAN_CHECK(stream >= 0, "section {}: every stream waits for another",
+                     SectionName(section));
+      const auto s = static_cast<size_t>(stream);
+      const Item item = queues_[s][head_[s]++];
+      execute(item.section, static_cast<size_t>(item.index), item.was_left);
+      if (item.records >= 0) left_to_record_[static_cast<size_t>(item.records)] = 0;
+      if (!item.was_left) done_[static_cast<size_t>(item.index)] = 1;
+      if (!item.may_be_left) --left_;
+    }
+  }
+
+ private:
+  struct Item {
+    Section section;
+    int32_t index;         // within the section
+    int32_t after = -1;    // the record of the same section that must have run; -1: none
+    int32_t event = -1;    // that it waits for; -1: none
+    int32_t records = -1;  // an event; -1: none
+    bool may_be_left = false;
+    bool was_left = false;
+  };
+  struct Plan {
+    std::array<std::vector<Item>, kStreams> queues;
+    size_t items = 0;  // that may not be left
+  };
+
+  static size_t PlanIndex(Section section, When kind);
+  static Plan MakePlan(const Program& program, Section section, When kind);
+  static void MarkLeavable(Plan& plan);
+  void Begin(const Plan& plan);
+  bool Ready(const Item& item) const;
+  int Pick();
+
+  std::vector<Plan> plans_;
+  OrderRng rng_;
+  std::array<std::vector<Item>, kStreams> queues_;  // of the running section, after what was left
+  std::array<size_t, kStreams> head_{};
+  size_t left_ = 0;  // items that the running section must still run
+  std::array<uint64_t, kStreams> weight_{};
+  std::vector<uint8_t> done_;            // by index within the section
+  std::vector<uint8_t> left_to_record_;  // by event: an earlier section left its record
+};
 
 class CpuRank final : public RankRunner {
  public:

@@ -21,7 +21,7 @@
 #include "core/program/program.h"
 #include "core/program/step_state.h"
 #include "executor/checkpoint/state_io.h"
-#include "executor/kernels/document_limits.h"
+#include "executor/kernels/attention_dims.h"
 
 namespace zeroplan {
 

@@ -1,5 +1,5 @@
 // Legend: M rows, N columns.
-#include "executor/kernels/column_sums.h"
+#include "executor/kernels/kernel_util.h"
 
 namespace zeroplan {
 

@@ -1,9 +1,8 @@
 // GELU, tanh form: x/2 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3). Computed as
 // x / (1 + exp(-2u)), the same function, which keeps its relative accuracy for large negative x
 // where 1 + tanh(u) would cancel.
-#include "executor/kernels/gelu.h"
-
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/gemm.h"
 #include "executor/kernels/kernel_util.h"
 
 namespace zeroplan {

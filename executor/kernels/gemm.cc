@@ -1,8 +1,6 @@
 // Legend: M, K, N as in c_MN += a_MK * b_KN.
 #include "executor/kernels/gemm.h"
 
-#include "executor/kernels/gelu.h"
-
 // Threads are the pool's business.
 #define EIGEN_DONT_PARALLELIZE
 #if defined(__GNUC__) && !defined(__clang__)

@@ -55,4 +55,25 @@ void ParallelGemm(ThreadPool& pool, int64_t M, int64_t N, int64_t K, const ArgMa
                   const ArgMatrix& b, const KernelArg& c, const GemmStart& start,
                   const GemmFinish& finish = {});
 
+// The product of one row with a matrix: what a single token's layers are made of. Bound by reading
+// the matrix, which a packed product (gemm.h) would read, write and read again.
+
+// Whether RowProduct takes these: all that are there are fp32.
+bool IsRowProduct(int64_t M, const KernelArg& a, const KernelArg& w, const KernelArg& bias,
+                  const KernelArg& residual, const KernelArg& y);
+
+// y_N = a_K * w (+ bias_N) (+ residual_N); w is [K,N], with `transposed` [N,K]. Each element is
+// summed in an order that depends on K alone, whatever the number of threads. REQUIRES:
+// IsRowProduct.
+void RowProduct(ThreadPool& pool, int64_t N, int64_t K, const KernelArg& a, const KernelArg& w,
+                bool transposed, const KernelArg& bias, const KernelArg& residual,
+                const KernelArg& y);
+
+// GELU (tanh form) of fp32 values, for the kernels that apply it.
+
+// y_n = gelu(x_n). May be in place.
+void Gelu(const float* x_n, int64_t n, float* y_n);
+// d_n = d_in_n * gelu'(x_n). `d_n` may be `d_in_n`.
+void GeluGradient(const float* x_n, const float* d_in_n, int64_t n, float* d_n);
+
 }  // namespace zeroplan

@@ -1,8 +1,7 @@
 // Legend: M rows (tokens), K inputs, N outputs.
-#include "executor/kernels/column_sums.h"
 #include "executor/kernels/cpu_kernels.h"
 #include "executor/kernels/gemm.h"
-#include "executor/kernels/row_product.h"
+#include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {
 

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "executor/kernels/column_sums.h"
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/kernel_util.h"
 
 namespace zeroplan::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // Rotary positions: the table, the rotation of query and key heads, and the rotation after the norm
 // of each head. Legend: kernel_rows.inc's.
-#include "executor/kernels/column_sums.h"
 #include "executor/kernels/cpu_kernels.h"
+#include "executor/kernels/kernel_util.h"
 #include "executor/kernels/rms_norm.h"
 #include "executor/kernels/rotary_shape.h"
 

@@ -1,7 +1,6 @@
-#include "executor/kernels/row_product.h"
-
 #include <algorithm>
 
+#include "executor/kernels/gemm.h"
 #include "executor/kernels/simd.h"
 
 namespace zeroplan {

@@ -174,6 +174,7 @@ void PutCollectives(const MachineMeasurement& m, const Origin& origin, NodeProfi
   if (!m.collectives.empty()) {
     node.collectives = Table(m.collectives, origin.OnGpu("NCCL in bf16, slowest rank"),
                              [](CollectiveTime& t) { RoundTo(t.seconds, kMicro); });
+    node.nccl_environment = m.nccl_environment;
     std::sort(node.collectives->rows.begin(), node.collectives->rows.end(),
               [](const auto& a, const auto& b) {
                 return std::tie(a.world_size, a.op, a.bytes) <
@@ -196,7 +197,9 @@ void DropLargerGroups(NodeProfile& node) {
   if (!node.collectives) return;
   std::erase_if(node.collectives->rows,
                 [&](const CollectiveTime& row) { return row.world_size > node.gpus.value; });
-  if (node.collectives->rows.empty()) node.collectives.reset();
+  if (!node.collectives->rows.empty()) return;
+  node.collectives.reset();
+  node.nccl_environment.reset();
 }
 
 std::vector<RuntimeOverhead> Runtime(const std::vector<RuntimeMeasurement>& measured,
@@ -307,7 +310,7 @@ GpuProfile GpuOfProperties(const DeviceProperties& device, const KernelRates& me
   if (gpu.architecture.empty()) {
     ThrowUsage(
         "hw measure: {} has compute capability {}.{}, whose peaks are not known; give a profile "
-        "with @@base",
+        "with ⟦base⟧",
         device.name, device.compute_major, device.compute_minor);
   }
   const std::string runtime = "as the CUDA runtime says of " + device.name;

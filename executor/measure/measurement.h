@@ -116,6 +116,7 @@ struct MachineMeasurement {
   KernelRates kernels;
   std::optional<PcieMeasurement> pcie;
   std::vector<CollectiveTime> collectives;
+  std::string nccl_environment;  // that they were measured under, as NcclEnvironment has it
   std::optional<OverlapShares> overlap;
   std::vector<RuntimeMeasurement> runtime;
 };

@@ -25,11 +25,11 @@
 #include "core/base/hash.h"
 #include "core/base/strings.h"
 #include "core/base/terminal.h"
+#include "executor/process/connection.h"
 #include "executor/process/handshake.h"
 #include "executor/process/launch_environment.h"
 #include "executor/process/pipe_lines.h"
 #include "executor/process/stop_signals.h"
-#include "executor/process/tcp_sockets.h"
 
 extern char** environ;
 
@@ -90,7 +90,9 @@ class Hosts {
     const auto begin = Clock::now();
     while (!AllReady()) {
       Turn();
-      if (stops_ > 0) return Interrupted();
+      if (stops_ > 0) {
+        return {.exit_code = static_cast<int>(ExitCode::kInterrupted), .stopped = true};
+      }
       if (const Host* host = FirstEnded()) return EndedBeforeTheStart(*host);
       if (Clock::now() - begin > remote_.start_limit) return NotReady();
     }
@@ -247,23 +249,10 @@ class Hosts {
   // How a host ended. REQUIRES: its shell has.
   LaunchEnd EndOf(const Host& host) const {
     if (host.end) return *host.end;
-    const int status = *host.status;
-    const bool exited = WIFEXITED(status);
-    const std::string how = exited ? fmt::format("ended with exit code {}", WEXITSTATUS(status))
-                                   : fmt::format("was killed by signal {} ({})", WTERMSIG(status),
-                                                 strsignal(WTERMSIG(status)));
-    LaunchEnd end;
-    end.exit_code = static_cast<int>(ExitCode::kRuntime);
-    end.failure = fmt::format("{}: {} {}", host.share.name, remote_.remote_shell.front(), how);
-    end.killed = true;  // what the other hosts' ranks say is on its account
-    return end;
-  }
-
-  static LaunchEnd Interrupted() {
-    LaunchEnd end;
-    end.exit_code = static_cast<int>(ExitCode::kInterrupted);
-    end.stopped = true;
-    return end;
+    return {.exit_code = static_cast<int>(ExitCode::kRuntime),
+            .failure = fmt::format("{}: {} {}", host.share.name, remote_.remote_shell.front(),
+                                   HowEnded(*host.status)),
+            .killed = true};  // what the other hosts' ranks say is on its account
   }
 
   LaunchEnd EndedBeforeTheStart(const Host& host) const {
@@ -292,7 +281,7 @@ class Hosts {
                     std::chrono::duration_cast<std::chrono::seconds>(remote_.start_limit).count());
     end.started = false;
     Say("zeroplan: {}; nothing was started. To wait longer: {}\n", end.failure,
-        NameFields("@@rendezvous_timeout"));
+        NameFields("⟦rendezvous_timeout⟧"));
     return end;
   }
 
@@ -400,7 +389,7 @@ int RunHostAgent(LaunchOptions options, const std::function<void(int ranks)>& ch
   words >> part.first_rank >> options.ranks >> part.world_size >> part.address;
   if (!words || part.first_rank < 0 || options.ranks < 1 ||
       part.first_rank + options.ranks > part.world_size) {
-    ThrowUsage("{}: '{}' in the environment is not what @@hosts sets; unset it", kHostPartVariable,
+    ThrowUsage("{}: '{}' in the environment is not what ⟦hosts⟧ sets; unset it", kHostPartVariable,
                text);
   }
   std::istringstream(ReadLine()) >> std::ws >> part.secret >> part.secret;  // "secret HEX"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/base/strings.h"
 #include "executor/process/handshake.h"
 
 namespace zeroplan {
@@ -161,10 +162,7 @@ ProcessPlace TorchrunPlace(const Environment& environment, const char* mark) {
 // "10.0.0.1,192.168.0.1"; "" if there is no such address.
 std::string HostsOfUri(std::string_view uri) {
   std::string hosts;
-  while (!uri.empty()) {
-    const size_t end = std::min(uri.find(';'), uri.size());
-    std::string_view part = uri.substr(0, end);
-    uri.remove_prefix(std::min(end + 1, uri.size()));
+  for (std::string_view part : Split(uri, ';')) {
     for (const std::string_view scheme : {"tcp://", "tcp4://", "tcp6://"}) {
       if (!part.starts_with(scheme)) continue;
       part.remove_prefix(scheme.size());

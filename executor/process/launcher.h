@@ -9,9 +9,31 @@
 #include <vector>
 
 #include "core/base/files.h"
-#include "executor/process/host_list.h"
 
 namespace zeroplan {
+
+// The hosts of a run that zeroplan starts itself, and how many ranks each has.
+
+struct HostShare {
+  std::string name;  // as ssh takes it: "node1", "user@node1", "10.0.0.7", "fe80::1"
+  int ranks = 0;     // at least 1
+
+  // The host without the user: where the other hosts reach it.
+  std::string address() const;
+  friend bool operator==(const HostShare&, const HostShare&) = default;
+};
+
+// "node1:8,node2:8"; an IPv6 address stands in brackets, "[fe80::1]:8". Throws Error(kUsage) naming
+// `option` for an empty list, a host without a count or named twice, and for what is no host's
+// name.
+std::vector<HostShare> ParseHosts(const std::string& text, const std::string& option);
+
+// A file with a line "node1 slots=8" for each host, as DeepSpeed and Open MPI take it; "#" begins a
+// comment. Throws Error(kUsage) naming file and line.
+std::vector<HostShare> ReadHostFile(const std::string& path);
+
+// Ranks of all hosts.
+int RanksOf(const std::vector<HostShare>& hosts);
 
 // This host's part of a run that zeroplan started on several hosts (host_launcher.h).
 struct HostPart {
@@ -59,6 +81,9 @@ struct LaunchEnd {
   bool stopped = false;  // a stop signal came
   bool started = true;   // false: a host was not ready, and no rank ran
 };
+
+// "was killed by signal 9 (Killed)" of a process with that wait status.
+std::string HowEnded(int status);
 
 // Runs the ranks with ZEROPLAN_RANK and so on in their environment (launch_environment.h) and a
 // socket for rank 0 to listen with. Rank 0 has this process's stdin, stdout and stderr; what the

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/strings.h"
 
 namespace zeroplan {
 
@@ -58,19 +59,17 @@ constexpr size_t kMostOfLine = 1024;  // no terminal shows more of one
 std::pair<UniqueFd, UniqueFd> MakeRankMessages() {
   int ends[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    ThrowRuntime("@@watch: cannot make a socket for messages of other ranks: {}",
+    ThrowRuntime("⟦watch⟧: cannot make a socket for messages of other ranks: {}",
                  std::strerror(errno));
   }
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 void SendRankMessages(const UniqueFd& to, std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, std::min(end, kMostOfLine));
+  for (const std::string_view line : Split(text, '\n')) {
     // An empty packet would read as the end.
-    if (!line.empty()) send(to.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    send(to.get(), line.data(), std::min(line.size(), kMostOfLine), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "executor/process/connection.h"
 #include "executor/process/process_group.h"
-#include "executor/process/tcp_sockets.h"
 
 namespace zeroplan {
 
@@ -32,5 +31,8 @@ std::vector<Connection> MeetAsHub(const ProcessPlace& place, const MeetOptions& 
 // nobody listens, or while whoever does cannot show that it is rank 0. Throws Error(kRuntime)
 // naming the address, or what rank 0 refused and why, and ToldByRankZero.
 Connection MeetHub(const ProcessPlace& place, const MeetOptions& options);
+// What this rank has to do of the two: its connections, by rank; the others have that to rank 0
+// alone.
+std::vector<Connection> Meet(const ProcessPlace& place, const MeetOptions& options);
 
 }  // namespace zeroplan

@@ -36,9 +36,8 @@ struct TcpGroupOptions {
 
 class TcpGroup : public ProcessGroup {
  public:
-  // Returns when all ranks have met. Throws as MeetAsHub and MeetHub do (rendezvous.h) if they do
-  // not. REQUIRES: world_size is
-  // 2 or more. Takes place.listen_fd over.
+  // Returns when all ranks have met. Throws as Meet does (rendezvous.h) if they do not. REQUIRES:
+  // world_size is 2 or more. Takes place.listen_fd over.
   explicit TcpGroup(const ProcessPlace& place, const TcpGroupOptions& options = {});
   // Leaves: goes at once if the run has failed, else says goodbye, which is no failure unless
   // others call a collective after it. Rank 0 stays for the others, up to leave_limit. Whoever
@@ -58,7 +57,7 @@ class TcpGroup : public ProcessGroup {
   ExitCode failure_code() const noexcept override;
 
  private:
-  struct Impl;
+  class Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -87,7 +87,7 @@ void CheckFiles(const ProcessGroup& group, const fs::path& staging,
     const uint64_t bytes = Appears(path, group) ? fs::file_size(path, error) : 0;
     if (bytes == file.bytes && !error) continue;
     ThrowRuntime(
-        "{}: rank 0 sees {} bytes of the {} that its rank wrote; @@save needs a disk that "
+        "{}: rank 0 sees {} bytes of the {} that its rank wrote; ⟦save⟧ needs a disk that "
         "all hosts of the run share",
         path.string(), error ? 0 : bytes, file.bytes);
   }
@@ -98,7 +98,7 @@ void CheckFiles(const ProcessGroup& group, const fs::path& staging,
 void NeedShared(const ProcessGroup& group, const fs::path& path) {
   if (group.rank() == 0 || Appears(path, group)) return;
   ThrowUsage(
-      "@@save: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
+      "⟦save⟧: rank {} on {} cannot see {}, which rank 0 has; name a folder on a disk that all "
       "hosts of the run share",
       group.rank(), HostName(), path.string());
 }
@@ -109,8 +109,7 @@ void WarnOfNewSave(int64_t step, const std::string& problem, int attempt) {
 }
 
 Staging::~Staging() {
-  std::error_code ignored;
-  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  if (!folder_.empty()) DiscardStaging(folder_);
 }
 
 const fs::path& Staging::Make(int64_t step) {

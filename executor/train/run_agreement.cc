@@ -241,8 +241,8 @@ std::vector<RunChange> CompareWithCheckpoint(const NamedFacts& now,
   }
   if (!refused.empty()) {
     ThrowUsage(
-        "@@resume: {} was saved by a run of other samples: {}. Give what it was saved with; "
-        "@@allow_change {} trains on all the same",
+        "⟦resume⟧: {} was saved by a run of other samples: {}. Give what it was saved with; "
+        "⟦allow_change⟧ {} trains on all the same",
         checkpoint, refused, names);
   }
   return changes;

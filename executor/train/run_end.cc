@@ -30,7 +30,7 @@ std::string SaveBefore(const RunParts& parts, const BadSteps& bad_steps, RunSave
           ? "nothing was saved"
           : fmt::format("the last checkpoint is {}", saves.last_checkpoint().string());
   if (!failed.empty()) return failed + "; " + last;
-  if (!is_saved) return "Nothing was saved (no @@save)";
+  if (!is_saved) return "Nothing was saved (no ⟦save⟧)";
   return "No step of this run was good; " + last;
 }
 
@@ -45,9 +45,9 @@ std::string SkipReasonText(int32_t reason) {
     case kLossNotFinite:
       return "a loss that is not finite";
     case kLossSpike:
-      return "a loss above @@skip_loss_spike times its running median";
+      return "a loss above ⟦skip_loss_spike⟧ times its running median";
     case kGradientSpike:
-      return "a gradient norm above @@skip_loss_spike times its running median";
+      return "a gradient norm above ⟦skip_loss_spike⟧ times its running median";
     case kAbandoned:
       return "data that a rank could not read";
     case kNothingCounts:

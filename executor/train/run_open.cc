@@ -1,23 +1,184 @@
 #include "executor/train/run_open.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
+#include <optional>
+#include <sstream>
 #include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/units.h"
 #include "core/program/fingerprint.h"
+#include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/hf_weights.h"
-#include "executor/checkpoint/save_room.h"
 #include "executor/checkpoint/shard_writer.h"
-#include "executor/train/resume_choice.h"
+#include "executor/train/group_save.h"
 
 namespace zeroplan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Rank 0's, on every rank.
+ResumeCandidates AgreedCandidates(ProcessGroup& group, const fs::path& save_dir) {
+  std::string text;
+  if (group.rank() == 0 && HasCheckpoint(save_dir)) {
+    const ResumeCandidates mine = ListCandidates(save_dir);
+    for (const fs::path& folder : mine.folders) text += folder.filename().string() + "\n";
+    text += "\n" + mine.latest_damage;
+  }
+  text = group.AllGather(text).front();
+  ResumeCandidates candidates;
+  std::istringstream lines(text);
+  for (std::string name; std::getline(lines, name) && !name.empty();) {
+    candidates.folders.push_back(CheckpointsFolder(save_dir) / name);
+  }
+  candidates.latest_damage.assign(std::istreambuf_iterator<char>(lines), {});
+  return candidates;
+}
+
+// "step-00000123-1": 123.
+int64_t StepOf(const std::string& folder_name) {
+  int64_t step = 0;
+  const size_t begin = folder_name.find('-') + 1;
+  std::from_chars(folder_name.data() + begin, folder_name.data() + folder_name.size(), step);
+  return step;
+}
+
+class Chooser {
+ public:
+  Chooser(ProcessGroup& group, const ModelSpec& spec, std::span<const ParamTensor> table)
+      : group_(group), spec_(spec), table_(table) {}
+
+  // The checkpoint, if all ranks find their part intact; else damage() says what is not.
+  std::unique_ptr<CheckpointSource> Look(const fs::path& folder) {
+    NeedShared(group_, folder);
+    std::optional<CheckpointSource> source;
+    std::string mine = Attempt([&] {
+      source.emplace(CheckpointSource::Begin(folder, spec_, table_));
+      return std::string();
+    });
+    if (source) {  // another model is no damage: no older checkpoint would be of this one
+      CheckSameShape(source->meta().model, spec_, (folder / "meta.json").string());
+      mine = Attempt([&] { return source->LookAt(group_.rank(), group_.world_size()); });
+    }
+    const std::vector<std::string> looks = group_.AllGather(mine);
+    for (const std::string& look : looks) {
+      if (!look.starts_with(kDamaged)) continue;
+      damage_ = look.substr(1);
+      return nullptr;
+    }
+    // The same on all ranks.
+    damage_ = Attempt([&] {
+      source->Complete(looks);
+      return std::string();
+    });
+    if (damage_.empty()) return std::make_unique<CheckpointSource>(std::move(*source));
+    damage_.erase(0, 1);
+    return nullptr;
+  }
+
+  const std::string& damage() const { return damage_; }
+
+ private:
+  static constexpr char kDamaged = '!';
+
+  // What fn returns, or the damage that it meets.
+  template <typename Fn>
+  static std::string Attempt(const Fn& fn) {
+    try {
+      return fn();
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kUsage) throw;
+      return kDamaged + std::string(error.what());
+    }
+  }
+
+  ProcessGroup& group_;
+  const ModelSpec& spec_;
+  std::span<const ParamTensor> table_;
+  std::string damage_;
+};
+
+// What is lost with those that were passed over.
+std::string Loss(const std::vector<std::string>& damaged, const CheckpointSource& taken) {
+  const std::string name = taken.folder().filename().string();
+  int64_t newest = 0;
+  for (const std::string& folder : damaged) newest = std::max(newest, StepOf(folder));
+  const int64_t lost = newest - taken.meta().step;
+  return lost > 0 ? fmt::format("{} step{} {} trained again", lost, lost == 1 ? "" : "s",
+                                lost == 1 ? "is" : "are")
+                  : fmt::format("it is at step {}", taken.meta().step);
+}
+
+void SayIntact(const CheckpointSource& source, double seconds) {
+  LogInfo("⟦resume⟧: {} of {} are as they were saved (looked at in {:.1f} s)",
+          FormatBytes(source.file_bytes()), source.folder().filename().string(), seconds);
+}
+
+}  // namespace
+
+ResumeChoice ChooseCheckpoint(ProcessGroup& group, const fs::path& save_dir, const ModelSpec& spec,
+                              std::span<const ParamTensor> table, bool strict) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ResumeCandidates candidates = AgreedCandidates(group, save_dir);
+  ResumeChoice choice;
+  if (candidates.folders.empty() && candidates.latest_damage.empty()) return choice;
+  const bool first = group.rank() == 0;
+  const fs::path checkpoints = CheckpointsFolder(save_dir);
+  std::string damage = candidates.latest_damage;
+  const auto refuse_if_strict = [&] {
+    if (!strict) return;
+    ThrowUsage(
+        "{}; ⟦strict_resume⟧: no other checkpoint is taken in its place; 'zeroplan checkpoint "
+        "verify {}' says which are intact",
+        damage, save_dir.string());
+  };
+  if (!damage.empty()) {
+    refuse_if_strict();
+    if (first) LogWarning("{}", damage);
+  }
+  Chooser chooser(group, spec, table);
+  for (const fs::path& folder : candidates.folders) {
+    choice.source = chooser.Look(folder);
+    if (choice.source != nullptr) break;
+    if (damage.empty()) damage = chooser.damage();
+    refuse_if_strict();
+    if (first) LogWarning("{}", chooser.damage());
+    choice.damaged.push_back(folder.filename().string());
+  }
+  if (choice.source == nullptr) {
+    ThrowUsage("{}; no checkpoint in {} is intact", damage, checkpoints.string());
+  }
+  if (!first) return choice;
+  SayIntact(*choice.source,
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (damage.empty()) return choice;
+  const std::string taken = choice.source->folder().filename().string();
+  if (choice.damaged.empty()) {
+    LogWarning("⟦resume⟧: taking {}, the newest checkpoint in {}", taken, checkpoints.string());
+  } else {
+    const bool one = choice.damaged.size() == 1;
+    LogWarning(
+        "⟦resume⟧: taking {}, the newest intact checkpoint: {}. {} {}, and this run does not "
+        "delete "
+        "{}. ⟦strict_resume⟧ refuses instead",
+        taken, Loss(choice.damaged, *choice.source), fmt::join(choice.damaged, ", "),
+        one ? "stays as it is" : "stay as they are", one ? "it" : "them");
+  }
+  return choice;
+}
+
 namespace {
 
 // Token ids are looked at before the first step up to so many bytes of token files over all ranks:
@@ -35,19 +196,19 @@ std::optional<SaveLock> LockSaveFolder(const TrainOptions& options, const Proces
 ResumeChoice OpenCheckpoint(const Program& program, const TrainOptions& options,
                             ProcessGroup& group) {
   // First of all: what ranks do next depends on it.
-  AgreeAtStart(group, {{"@@resume", options.resume ? "given" : "not given"}});
+  AgreeAtStart(group, {{"⟦resume⟧", options.resume ? "given" : "not given"}});
   if (!options.resume) {
     // Rank 0 alone looks: a moment later the folder may hold checkpoints of this run.
     if (group.rank() == 0 && !options.save_dir.empty() && HasCheckpoint(options.save_dir)) {
       ThrowUsage(
-          "@@save {}: the folder holds checkpoints of an earlier run; continue it with @@resume "
+          "⟦save⟧ {}: the folder holds checkpoints of an earlier run; continue it with ⟦resume⟧ "
           "or choose another folder",
           options.save_dir.string());
     }
     return {};
   }
   if (options.save_dir.empty()) {
-    ThrowUsage("@@resume needs @@save DIR, the folder of the run to continue");
+    ThrowUsage("⟦resume⟧ needs ⟦save⟧ DIR, the folder of the run to continue");
   }
   ResumeChoice choice = ChooseCheckpoint(group, options.save_dir, program.model,
                                          *program.layout.tensors, options.strict_resume);
@@ -63,7 +224,7 @@ std::unique_ptr<HfWeightsSource> OpenWeights(const Program& program, const Train
   if (folder.empty()) return nullptr;
   if (std::error_code ignored; std::filesystem::equivalent(folder, options.save_dir, ignored)) {
     ThrowUsage(
-        "@@save {}: the run starts from the weights in this folder, and its own would replace "
+        "⟦save⟧ {}: the run starts from the weights in this folder, and its own would replace "
         "them; choose another folder",
         options.save_dir.string());
   }
@@ -76,8 +237,8 @@ uint64_t ChooseSeed(const TrainOptions& options, const CheckpointSource* checkpo
   const uint64_t saved = checkpoint->meta().seed;
   if (options.seed && *options.seed != saved) {
     ThrowUsage(
-        "@@seed {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
-        "leave @@seed out",
+        "⟦seed⟧ {}: the checkpoint {} was made with seed {}, which fixes the order of its data; "
+        "leave ⟦seed⟧ out",
         *options.seed, checkpoint->folder().string(), saved);
   }
   return saved;
@@ -92,7 +253,7 @@ std::unique_ptr<const TokenDataset> OpenData(const Program& program, const Train
   const uint64_t looked = data->CheckVocab(rank, ranks, budget);
   if (const uint64_t all = data->PartSize(rank, ranks); rank == 0 && looked < all) {
     LogInfo(
-        "@@data: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
+        "⟦data⟧: {:.0f} % of the tokens were held against the vocabulary, in blocks; the others "
         "are as they are read",
         100 * static_cast<double>(looked) / static_cast<double>(all));
   }
@@ -154,7 +315,7 @@ int64_t DecideSteps(const OpenedRun& run, const TrainOptions& options, bool firs
   }
   const int64_t steps = StepsOfEpochs(count);
   if (first) {
-    LogInfo("@@epochs {}: of {} samples, in batches of {}: {} steps", count.epochs,
+    LogInfo("⟦epochs⟧ {}: of {} samples, in batches of {}: {} steps", count.epochs,
             count.train_samples, count.global_batch, steps);
   }
   return steps;
@@ -229,22 +390,22 @@ void AgreeOnRun(const OpenedRun& run, const TrainOptions& options, ProcessGroup&
   if (options.watches_best() && run.validation->batches() == 0) {
     ThrowUsage(
         "{}: there is nothing to validate with: the data is too little to hold back a global "
-        "batch, or @@no_shuffle holds back none; give @@validation_data",
-        options.keep_best ? "@@keep_best" : "@@patience");
+        "batch, or ⟦no_shuffle⟧ holds back none; give ⟦validation_data⟧",
+        options.keep_best ? "⟦keep_best⟧" : "⟦patience⟧");
   }
   NamedFacts facts = {{"program", FormatFingerprint(Fingerprint(run.program))},
-                      {"@@seed", std::to_string(run.seed)},
-                      {"@@steps", std::to_string(run.steps)},
-                      {"@@init_from", options.init_from.string()},
-                      {"@@save", options.save_dir.string()},
-                      {"@@save_every", std::to_string(options.save_every)},
-                      {"@@validate_every", std::to_string(options.validate_every)},
-                      {"@@validation_data", run.validation->Identity()},
-                      {"@@validation_batches", std::to_string(run.validation->batches())},
-                      {"@@keep_best", options.keep_best ? "given" : "not given"},
-                      {"@@patience", std::to_string(options.patience)},
-                      {"@@max_bad_steps", std::to_string(options.max_bad_steps)},
-                      {"@@skip_loss_spike", fmt::format("{}", options.skip_loss_spike)}};
+                      {"⟦seed⟧", std::to_string(run.seed)},
+                      {"⟦steps⟧", std::to_string(run.steps)},
+                      {"⟦init_from⟧", options.init_from.string()},
+                      {"⟦save⟧", options.save_dir.string()},
+                      {"⟦save_every⟧", std::to_string(options.save_every)},
+                      {"⟦validate_every⟧", std::to_string(options.validate_every)},
+                      {"⟦validation_data⟧", run.validation->Identity()},
+                      {"⟦validation_batches⟧", std::to_string(run.validation->batches())},
+                      {"⟦keep_best⟧", options.keep_best ? "given" : "not given"},
+                      {"⟦patience⟧", std::to_string(options.patience)},
+                      {"⟦max_bad_steps⟧", std::to_string(options.max_bad_steps)},
+                      {"⟦skip_loss_spike⟧", fmt::format("{}", options.skip_loss_spike)}};
   facts.insert(facts.end(), run.facts.begin(), run.facts.end());
   AgreeOnFacts(group, facts);
 }
@@ -257,7 +418,7 @@ int64_t StepsOfEpochs(const EpochCount& count) {
   constexpr double kMax = std::numeric_limits<int32_t>::max();
   if (steps > kMax) {
     ThrowUsage(
-        "@@epochs {}: of {} samples, in batches of {}, they are {:.0f} steps; at most {:.0f} "
+        "⟦epochs⟧ {}: of {} samples, in batches of {}, they are {:.0f} steps; at most {:.0f} "
         "are allowed",
         count.epochs, count.train_samples, count.global_batch, steps, kMax);
   }
@@ -282,7 +443,7 @@ std::string SwapFolder(const ZeroConfig& zero) {
   if (both && optimizer.nvme_path != param.nvme_path) {
     ThrowUsage(
         "offload_param.nvme_path: {} differs from offload_optimizer's {}; one swap file holds "
-        "both: name one folder, or override them with @@nvme_path",
+        "both: name one folder, or override them with ⟦nvme_path⟧",
         param.nvme_path, optimizer.nvme_path);
   }
   return optimizer.device == OffloadDevice::kNvme ? optimizer.nvme_path : param.nvme_path;

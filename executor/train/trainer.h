@@ -121,14 +121,15 @@ struct StartReport {
   uint64_t train_samples = 0;  // of an epoch
 };
 
+// Hears what it overrides.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  virtual void OnStart(const StartReport& report) = 0;
-  virtual void OnStep(const StepReport& report) = 0;
-  virtual void OnValidation(int64_t step, double loss) = 0;
-  virtual void OnSaved(const SaveReport& report) = 0;
-  virtual void OnEnd(const RunReport& report) = 0;
+  virtual void OnStart(const StartReport& /*report*/) {}
+  virtual void OnStep(const StepReport& /*report*/) {}
+  virtual void OnValidation(int64_t /*step*/, double /*loss*/) {}
+  virtual void OnSaved(const SaveReport& /*report*/) {}
+  virtual void OnEnd(const RunReport& /*report*/) {}
 };
 
 // Runs to the end, or until StopRequested() (executor/process/stop_signals.h), which saves and

@@ -33,7 +33,7 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
   data.SetVocab(program.model.vocab);
   data.CheckVocab(rank, batch.world_size, std::numeric_limits<uint64_t>::max());
   SamplerOptions sampler;
-  sampler.option = "@@validation_data";
+  sampler.option = "⟦validation_data⟧";
   sampler.seq_len = batch.seq_len;
   sampler.micro_batch = batch.micro_batch;
   sampler.world_size = batch.world_size;
@@ -43,13 +43,13 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
   const Own& own = opened->own_.emplace(std::move(data), sampler);
   const auto samples = static_cast<int64_t>(own.sampler.train_samples());
   if (samples < rows) {
-    const std::string more = "use more data, or a smaller @@micro_batch or @@seq_len";
+    const std::string more = "use more data, or a smaller ⟦micro_batch⟧ or ⟦seq_len⟧";
     if (options.packing == Packing::kStream) {
       ThrowUsage(
-          "@@validation_data: {} tokens, but a batch of {} sequences of {} tokens needs {}; {}",
+          "⟦validation_data⟧: {} tokens, but a batch of {} sequences of {} tokens needs {}; {}",
           own.data.size(), rows, batch.seq_len, rows * batch.seq_len + 1, more);
     }
-    ThrowUsage("@@validation_data: {} documents fill {} of the {} sequences of a batch; {}",
+    ThrowUsage("⟦validation_data⟧: {} documents fill {} of the {} sequences of a batch; {}",
                own.data.documents(), samples, rows, more);
   }
   opened->batches_ = std::min(most.value_or(std::numeric_limits<int64_t>::max()), samples / rows);
@@ -58,7 +58,7 @@ std::unique_ptr<const ValidationData> ValidationData::Open(const Program& progra
 
 std::string ValidationData::Describe() const {
   if (!own_) return "";
-  return fmt::format("@@validation_data: {} of {} samples, in batches of {}, each time",
+  return fmt::format("⟦validation_data⟧: {} of {} samples, in batches of {}, each time",
                      batches_ * rows_, own_->sampler.train_samples(), rows_);
 }
 
@@ -130,7 +130,7 @@ void ResumeBest(BestValidation& best, const ValidationRecord& record, const Trai
             : fmt::format("validation is with {}, and before with {}", best.data(), record.data);
   if (!options.keep_best) {
     if (!taken && options.patience > 0 && first) {
-      LogWarning("@@patience: counts anew, as {}", why_not);
+      LogWarning("⟦patience⟧: counts anew, as {}", why_not);
     }
     return;
   }
@@ -139,7 +139,7 @@ void ResumeBest(BestValidation& best, const ValidationRecord& record, const Trai
   if (first && taken && record.any_finite && RestoreBest(options.save_dir, record)) there = "+";
   if (of_first(there) == "+" || (taken && !record.any_finite)) return;
   best.Forget();
-  if (first) LogWarning("@@keep_best: starts anew, as {}", why_not);
+  if (first) LogWarning("⟦keep_best⟧: starts anew, as {}", why_not);
 }
 
 std::filesystem::path FinalCheckpoint(const TrainOptions& options,
@@ -147,7 +147,7 @@ std::filesystem::path FinalCheckpoint(const TrainOptions& options,
   if (!options.best_weights) return options.save_dir;
   const auto best = ReadBest(options.save_dir);
   if (!best || !record || !record->any_finite) {
-    LogWarning("@@final_weights best: nothing was validated; the weights are the last");
+    LogWarning("⟦final_weights⟧ best: nothing was validated; the weights are the last");
     return options.save_dir;
   }
   LogInfo("weights: those of {}, validation loss {:.4f}", *best, record->best_loss);

@@ -11,7 +11,6 @@
 #include "core/base/log.h"
 #include "core/program/program.h"
 #include "executor/device/cuda/cuda_handles.h"
-#include "executor/device/cuda/patience.h"
 
 namespace zeroplan {
 namespace {

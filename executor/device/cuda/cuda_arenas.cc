@@ -27,7 +27,7 @@ std::byte* AllocateDevice(uint64_t bytes, int rank) {
     ThrowRuntime(
         "rank {}: no memory for the device arena of {} bytes ({}): the GPU has {} free of {}; "
         "other "
-        "processes may use it, or the plan is for a larger GPU (see @@gpu_memory)",
+        "processes may use it, or the plan is for a larger GPU (see ⟦gpu_memory⟧)",
         rank, bytes, FormatBytes(bytes), FormatBytes(free_bytes), FormatBytes(total_bytes));
   }
   ZEROPLAN_CUDA(status);

@@ -7,6 +7,10 @@
 #include <type_traits>
 
 #define ZEROPLAN_CUDA(call) ::zeroplan::CheckCuda((call), #call, __FILE__, __LINE__)
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <thread>
 
 namespace zeroplan {
 
@@ -63,5 +67,37 @@ inline CudaEvent MakeEvent(bool timed) {
       cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
   return CudaEvent(event);
 }
+
+// How a thread waits for its GPU or for other ranks.
+
+// First it keeps asking, then it lets others work.
+class Patience {
+ public:
+  void Pause() {
+    if (++asked_ < kSpins) {
+      std::this_thread::yield();
+    } else {
+      // Linux wakes a thread up to 50 us late that does not ask for better.
+      [[maybe_unused]] static thread_local const int exact = prctl(PR_SET_TIMERSLACK, 1000UL);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+  int asked() const { return asked_; }
+
+ private:
+  static constexpr int kSpins = 2000;
+  int asked_ = 0;
+};
+
+// A stream's work recorded as a CUDA graph, to be launched again and again.
+
+// Until EndCapture, what this thread issues on `stream`, and on streams that fork from it and join
+// it again, becomes part of a graph and does not run.
+void BeginCapture(cudaStream_t stream);
+
+// The graph. Small fills of memory in it have become kernels: libraries set a counter or two before
+// many of their kernels, and a fill of the driver's own holds a stream up for 6 us where a kernel
+// takes 2 (H200).
+CudaGraphExec EndCapture(cudaStream_t stream);
 
 }  // namespace zeroplan

@@ -1,7 +1,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "executor/device/cuda/graph_capture.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 namespace {

@@ -12,7 +12,7 @@
 namespace zeroplan {
 namespace {
 
-constexpr uint64_t kBlock = uint64_t{16} << 20;
+constexpr uint64_t kPatternBlock = uint64_t{16} << 20;
 
 // Calls visit(space, memory, at, bytes) for each block, `at` bytes into its arena.
 template <typename Visit>
@@ -20,8 +20,8 @@ void ForEachBlock(const Program& program, const ArenaBases& bases, Visit&& visit
   for (const Space space : {Space::kDevice, Space::kPinned, Space::kPageable}) {
     const auto s = static_cast<size_t>(space);
     const uint64_t bytes = program.arena_bytes[s];
-    for (uint64_t at = 0; at < bytes; at += kBlock) {
-      visit(s, bases[s] + at, at, std::min(kBlock, bytes - at));
+    for (uint64_t at = 0; at < bytes; at += kPatternBlock) {
+      visit(s, bases[s] + at, at, std::min(kPatternBlock, bytes - at));
     }
   }
 }
@@ -29,7 +29,7 @@ void ForEachBlock(const Program& program, const ArenaBases& bases, Visit&& visit
 }  // namespace
 
 void FillArenas(const Program& program, const ArenaBases& bases, const SwapFile& file) {
-  std::vector<std::byte> block(kBlock);
+  std::vector<std::byte> block(kPatternBlock);
   ForEachBlock(program, bases, [&](size_t, std::byte* memory, uint64_t at, uint64_t bytes) {
     FillPattern({block.data(), bytes}, at);
     ZEROPLAN_CUDA(cudaMemcpy(memory, block.data(), bytes, cudaMemcpyDefault));
@@ -40,7 +40,7 @@ void FillArenas(const Program& program, const ArenaBases& bases, const SwapFile&
 std::array<uint64_t, kSpaces> ArenaPatternEnds(const Program& program, const ArenaBases& bases,
                                                const SwapFile& file) {
   std::array<uint64_t, kSpaces> ends{};
-  std::vector<std::byte> block(kBlock);
+  std::vector<std::byte> block(kPatternBlock);
   ZEROPLAN_CUDA(cudaDeviceSynchronize());
   ForEachBlock(program, bases, [&](size_t space, std::byte* memory, uint64_t at, uint64_t bytes) {
     ZEROPLAN_CUDA(cudaMemcpy(block.data(), memory, bytes, cudaMemcpyDefault));

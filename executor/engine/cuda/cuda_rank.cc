@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/program/step_order.h"
-#include "executor/device/cuda/patience.h"
+#include "executor/device/cuda/cuda_handles.h"
 #include "executor/engine/cuda/arena_pattern.h"
 #include "executor/engine/local_ranks.h"
 #include "machine/detect.h"

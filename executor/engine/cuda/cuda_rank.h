@@ -26,7 +26,6 @@
 #include "executor/engine/cuda/host_streams.h"
 #include "executor/engine/cuda/step_clock.h"
 #include "executor/engine/engine.h"
-#include "executor/engine/rank_files.h"
 #include "executor/engine/rank_runner.h"
 #include "executor/engine/resolve.h"
 #include "executor/kernels/cuda/attention/attention_plans.h"

@@ -13,7 +13,7 @@
 
 #include "core/program/program.h"
 #include "core/program/replay.h"
-#include "executor/device/cuda/graph_capture.h"
+#include "executor/device/cuda/cuda_handles.h"
 
 namespace zeroplan {
 
@@ -46,7 +46,17 @@ class GraphReplay {
     }
   };
   // nullptr where launches are issued one by one.
-  Runs* RunsOf(Section section, When kind);
+  Runs* RunsOf(Section section, When kind) {
+    // While a section is captured as a whole, its launches become nodes of that graph.
+    if (IsWhole(section) || !Replays(section)) return nullptr;
+    const auto [found, added] = runs_.try_emplace({section, kind});
+    Runs& runs = found->second;
+    if (added) {
+      runs.launches = FindLaunchRuns(program_, section, kind);
+      runs.graphs.resize(runs.launches.runs.size());
+    }
+    return &runs;
+  }
   // Launches run `run` on the stream that all its launches are of; before the first time
   // issue(index) is called for each.
   template <typename Issue>

@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "executor/collectives/in_process.h"
-#include "executor/device/cuda/patience.h"
-#include "executor/kernels/copy_bytes.h"
+#include "executor/device/cuda/cuda_handles.h"
+#include "executor/kernels/kernel_util.h"
 
 namespace zeroplan {
 

@@ -20,7 +20,7 @@
 #include "executor/device/cuda/cuda_handles.h"
 #include "executor/device/cuda/stream_flags.h"
 #include "executor/engine/cuda/step_clock.h"
-#include "executor/engine/rank_files.h"
+#include "executor/engine/rank_runner.h"
 #include "executor/engine/resolve.h"
 #include "executor/engine/watch.h"
 #include "executor/kernels/kernel_call.h"

@@ -11,6 +11,7 @@
 #include "executor/collectives/cuda/nccl_communicator.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
 #include "executor/measure/cuda/device_parts.h"
+#include "machine/detect.h"
 #include "machine/gpu_state.h"
 
 namespace zeroplan {
@@ -56,9 +57,7 @@ std::string Libraries() {
   if (!driver_version.empty()) text += ", driver " + driver_version;
   if (const int cudnn = CudnnVersion()) text += ", cuDNN " + LibraryVersionText(cudnn);
   text += ", NCCL " + LibraryVersionText(nccl);
-  for (const char* name : {"NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_PROTO", "NCCL_P2P_DISABLE"}) {
-    if (const char* value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
-  }
+  if (const std::string variables = NcclEnvironment(); !variables.empty()) text += ", " + variables;
   return text;
 }
 

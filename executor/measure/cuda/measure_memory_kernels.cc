@@ -30,13 +30,16 @@ double BytesOf(const Launch& launch) {
   return row.bytes({launch.id, launch.flags, launch.dims, args});
 }
 
+BenchArg In(Dtype dtype, int64_t elements) { return {ArgKind::kRandom, dtype, elements}; }
+BenchArg Out(Dtype dtype, int64_t elements) { return {ArgKind::kOutput, dtype, elements}; }
+BenchArg Zero(Dtype dtype, int64_t elements) { return {ArgKind::kZero, dtype, elements}; }
+constexpr BenchArg kState{ArgKind::kState};
+
 Launch GeluForward(Dtype dtype, int64_t n) {
-  return {
-      KernelId::kGeluForward, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kOutput, dtype, n}}};
+  return {KernelId::kGeluForward, {n}, {In(dtype, n), Out(dtype, n)}};
 }
 Launch GeluBackward(Dtype dtype, int64_t n) {
-  return {
-      KernelId::kGeluBackward, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, n}}};
+  return {KernelId::kGeluBackward, {n}, {In(dtype, n), In(dtype, n)}};
 }
 
 constexpr int64_t kHidden = 1600;
@@ -45,77 +48,49 @@ Launch LayerNormForward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
   return {KernelId::kLayerNormForward,
           {rows, kHidden},
-          {{ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, kHidden},
-           {ArgKind::kRandom, dtype, kHidden},
-           {ArgKind::kOutput, dtype, n},
-           {ArgKind::kOutput, Dtype::kF32, 2 * rows}}};
+          {In(dtype, n), In(dtype, kHidden), In(dtype, kHidden), Out(dtype, n),
+           Out(Dtype::kF32, 2 * rows)}};
 }
 Launch LayerNormBackward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
   return {KernelId::kLayerNormBackward,
           {rows, kHidden},
-          {{ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, kHidden},
-           {ArgKind::kRandom, Dtype::kF32, 2 * rows},
-           {ArgKind::kOutput, dtype, n},
-           {ArgKind::kOutput, dtype, kHidden},
-           {ArgKind::kOutput, dtype, kHidden}}};
+          {In(dtype, n), In(dtype, n), In(dtype, kHidden), In(Dtype::kF32, 2 * rows), Out(dtype, n),
+           Out(dtype, kHidden), Out(dtype, kHidden)}};
 }
 Launch RmsNormForward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
   return {KernelId::kRmsNormForward,
           {rows, kHidden},
-          {{ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, kHidden},
-           {ArgKind::kOutput, dtype, n},
-           {ArgKind::kOutput, Dtype::kF32, rows}}};
+          {In(dtype, n), In(dtype, kHidden), Out(dtype, n), Out(Dtype::kF32, rows)}};
 }
 Launch RmsNormBackward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
   return {KernelId::kRmsNormBackward,
           {rows, kHidden},
-          {{ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, n},
-           {ArgKind::kRandom, dtype, kHidden},
-           {ArgKind::kRandom, Dtype::kF32, rows},
-           {ArgKind::kOutput, dtype, n},
-           {ArgKind::kOutput, dtype, kHidden}}};
+          {In(dtype, n), In(dtype, n), In(dtype, kHidden), In(Dtype::kF32, rows), Out(dtype, n),
+           Out(dtype, kHidden)}};
 }
 Launch SwiGluForward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
-  return {KernelId::kSwiGluForward,
-          {rows, kHidden},
-          {{ArgKind::kRandom, dtype, 2 * n}, {ArgKind::kOutput, dtype, n}}};
+  return {KernelId::kSwiGluForward, {rows, kHidden}, {In(dtype, 2 * n), Out(dtype, n)}};
 }
 Launch SwiGluBackward(Dtype dtype, int64_t rows) {
   const int64_t n = rows * kHidden;
-  return {KernelId::kSwiGluBackward,
-          {rows, kHidden},
-          {{ArgKind::kRandom, dtype, n}, {ArgKind::kRandom, dtype, 2 * n}}};
+  return {KernelId::kSwiGluBackward, {rows, kHidden}, {In(dtype, n), In(dtype, 2 * n)}};
 }
-Launch NormSq(Dtype dtype, int64_t n) {
-  return {KernelId::kNormSq, {n}, {{ArgKind::kRandom, dtype, n}, {ArgKind::kState}}};
-}
+Launch NormSq(Dtype dtype, int64_t n) { return {KernelId::kNormSq, {n}, {In(dtype, n), kState}}; }
 Launch CrossEntropy(Dtype dtype, int64_t rows) {
   constexpr int64_t kVocab = 50257, kPadded = 50304;
   return {KernelId::kCrossEntropy,
           {rows, kVocab, kPadded},
-          {{ArgKind::kRandom, dtype, rows * kPadded},
-           {ArgKind::kZero, Dtype::kI32, rows},
-           {ArgKind::kState},
-           {ArgKind::kOutput, Dtype::kF32, rows}}};
+          {In(dtype, rows * kPadded), Zero(Dtype::kI32, rows), kState, Out(Dtype::kF32, rows)}};
 }
 Launch AdamW(Dtype dtype, int64_t n) {
   return {KernelId::kAdamW,
           {n, 0, 0},
-          {{ArgKind::kRandom, dtype, n},
-           {ArgKind::kState},
-           {ArgKind::kRandom, Dtype::kF32, n},
-           {ArgKind::kZero, Dtype::kF32, n},
-           {ArgKind::kZero, Dtype::kF32, n},
-           {ArgKind::kOutput, dtype, n}}};
+          {In(dtype, n), kState, In(Dtype::kF32, n), Zero(Dtype::kF32, n), Zero(Dtype::kF32, n),
+           Out(dtype, n)}};
 }
 
 // Three launches of each kernel: one as short as a call, one of some megabytes, one that is all

@@ -9,13 +9,54 @@
 #include "core/base/error.h"
 #include "core/base/timing.h"
 #include "executor/measure/cuda/device_parts.h"
-#include "executor/measure/cuda/energy_meter.h"
 #include "executor/measure/cuda/spin.h"
+#include "machine/gpu_state.h"
 
 namespace zeroplan {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kClockOfMultiprocessors = 1;  // NVML_CLOCK_SM
+
+// What the driver's management library says of a GPU's power and clock.
+class EnergyMeter {
+ public:
+  // Meters a CUDA device. Throws Error(kRuntime) saying what is missing: the library, or a GPU that
+  // counts energy (Volta and newer).
+  explicit EnergyMeter(int device) {
+    char bus[32] = {};
+    ZEROPLAN_CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+    device_ = Ask<void*>("nvmlDeviceGetHandleByPciBusId_v2", static_cast<const char*>(bus));
+    Joules(), ClockHz(), LimitWatts();
+  }
+
+  // Since the driver was loaded; rises about ten times a second.
+  double Joules() const {
+    const auto millijoules =
+        Ask<unsigned long long>("nvmlDeviceGetTotalEnergyConsumption", device_);
+    return static_cast<double>(millijoules) * 1e-3;
+  }
+  // Of the multiprocessors, now.
+  double ClockHz() const {
+    return Ask<unsigned>("nvmlDeviceGetClockInfo", device_, kClockOfMultiprocessors) * 1e6;
+  }
+  // That the driver enforces.
+  double LimitWatts() const {
+    return Ask<unsigned>("nvmlDeviceGetEnforcedPowerLimit", device_) * 1e-3;
+  }
+
+ private:
+  template <typename Value, typename... Args>
+  Value Ask(const char* name, Args... arguments) const {
+    const auto value = nvml_.Ask<Value>(name, arguments...);
+    if (!value) ThrowRuntime("the driver's libnvidia-ml.so.1 does not say what the GPU draws");
+    return *value;
+  }
+
+  ManagementLibrary nvml_;
+  void* device_ = nullptr;
+};
 
 // The power of work that went on for longer than the driver's readings are apart.
 struct Draw {

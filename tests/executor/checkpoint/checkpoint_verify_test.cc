@@ -1,11 +1,10 @@
 // What `zeroplan checkpoint` finds in a folder.
-#include "executor/checkpoint/checkpoint_verify.h"
-
 #include <doctest/doctest.h>
 
 #include <fstream>
 
 #include "executor/checkpoint/checkpoint_folder.h"
+#include "executor/checkpoint/checkpoint_source.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 
 namespace zeroplan {

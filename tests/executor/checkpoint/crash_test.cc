@@ -1,13 +1,16 @@
 // Saves that fail or die: at every step of a save, and at random instants, the checkpoint before or
 // the new one can be resumed from.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <random>
 #include <thread>
@@ -331,6 +334,23 @@ TEST_CASE("other files: an error or death at any step leaves the old or the new 
         CHECK((value == 2 || (value == 1 && reached)));
       }
     }
+  }
+}
+
+TEST_CASE("a save that is given up leaves nothing, though other ranks still make files in it") {
+  for (int round = 0; round < 50; ++round) {
+    const FastTempDir dir;
+    const fs::path staging = StageCheckpoint(dir.path(), 4);
+    std::atomic<int> made{0};
+    std::atomic<bool> discarded = false;
+    std::thread writer([&] {
+      while (!discarded && std::ofstream(staging / fmt::format("rank-{}", made.load()))) ++made;
+    });
+    while (made == 0) std::this_thread::yield();
+    DiscardStaging(staging);
+    discarded = true;
+    writer.join();
+    CHECK(NothingUnfinished(dir.path()));
   }
 }
 

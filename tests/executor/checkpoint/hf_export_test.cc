@@ -8,7 +8,6 @@
 
 #include "core/families/load_model.h"
 #include "executor/checkpoint/hf_weights.h"
-#include "executor/checkpoint/weight_files.h"
 #include "executor/kernels/convert.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/temp_dir.h"

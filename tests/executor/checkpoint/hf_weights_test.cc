@@ -11,7 +11,6 @@
 
 #include "core/families/load_model.h"
 #include "executor/checkpoint/hf_export.h"
-#include "executor/checkpoint/weight_files.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/paths.h"
 #include "tests/temp_dir.h"
@@ -232,7 +231,7 @@ TEST_CASE("hf weights: a config.json beside them must be the model's") {
   spec.heads = 4;  // the same shapes
   CHECK(Has(
       ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
-      "config.json: n_head is 2, but the model to train has 4; train with @@model " + dir.path()));
+      "config.json: n_head is 2, but the model to train has 4; train with ⟦model⟧ " + dir.path()));
   spec.layers = 3;
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { HfWeightsSource(dir.path(), spec, Table()); }),
             "n_layer is 2, but the model to train has 3, n_head is 2, not 4; train with"));

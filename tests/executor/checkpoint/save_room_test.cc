@@ -1,5 +1,4 @@
 // What is asked of a folder before a run saves into it.
-#include "executor/checkpoint/save_room.h"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
@@ -75,7 +74,7 @@ TEST_CASE("save room: too little is refused with both numbers") {
   demand.swap_bytes = 0;
   demand.shard_bytes = {free / 2, free / 2};
   const std::string message = ErrorOf(ExitCode::kUsage, [&] { CheckSaveRoom(dir.path(), demand); });
-  CHECK(Has(message, "@@save " + dir.path() + ": the run needs up to "));
+  CHECK(Has(message, "⟦save⟧ " + dir.path() + ": the run needs up to "));
   CHECK(Has(message, " are free"));
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "executor/device/cuda/graph_capture.h"
+#include "executor/device/cuda/cuda_handles.h"
 #include "tests/executor/kernels/kernel_harness.h"
 
 namespace zeroplan::kernel_test {

@@ -4,10 +4,10 @@
 
 #include <array>
 
-#include "executor/kernels/cuda/attention/causal_softmax.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "executor/kernels/cuda/cuda_launch.h"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
-#include "executor/kernels/cuda/gemm/column_sums.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "tests/executor/kernels/gelu_reference.h"
 #include "tests/executor/kernels/kernel_harness.h"
 

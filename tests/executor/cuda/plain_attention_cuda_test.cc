@@ -1,6 +1,6 @@
 // Our own attention kernels at every head size they tell apart. Legend: B micro-batch, T sequence,
 // H heads of queries, G of keys and values, D head size.
-#include "executor/kernels/cuda/attention/plain_attention.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "tests/executor/kernels/attention_reference.h"
 
 namespace zeroplan::kernel_test {

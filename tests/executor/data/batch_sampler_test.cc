@@ -213,7 +213,7 @@ TEST_CASE("sampler: too little data and bad options are errors") {
   const Counting counting(16);
   const TokenDataset data = counting.Open();
   CHECK_THROWS_WITH_AS(BatchSampler(data, {.seq_len = 16}),
-                       "@@data: 16 tokens, but one sample of sequence length 16 needs 17", Error);
+                       "⟦data⟧: 16 tokens, but one sample of sequence length 16 needs 17", Error);
   const BatchSampler one(data, {.seq_len = 15, .micro_batch = 4});
   CHECK(one.train_samples() == 1);
   std::vector<int32_t> inputs(60), targets(60);

@@ -390,14 +390,14 @@ TEST_CASE("what documents became is said") {
   options.packing = Packing::kDocuments;
   options.shuffle = false;
   CHECK(DescribePacking(BatchSampler(data, options), Packing::kDocuments) ==
-        "@@packing documents: 3 documents in 4 sequences of 16 an epoch, 18.8 % of their positions "
+        "⟦packing⟧ documents: 3 documents in 4 sequences of 16 an epoch, 18.8 % of their positions "
         "padding; documents longer than a sequence: 1, cut into pieces that do not see each other; "
         "documents of a single token, left out: 1");
   options.packing = Packing::kOff;
   options.cut_long = false;
   CHECK(
       DescribePacking(BatchSampler(data, options), Packing::kOff) ==
-      "@@packing off: 3 documents in 3 sequences of 16 an epoch, 41.7 % of their positions "
+      "⟦packing⟧ off: 3 documents in 3 sequences of 16 an epoch, 41.7 % of their positions "
       "padding; documents longer than a sequence: 1, whose last 24 tokens are left out; documents "
       "of a single token, left out: 1");
   options.packing = Packing::kStream;

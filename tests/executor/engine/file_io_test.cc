@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "executor/engine/engine.h"
-#include "executor/engine/rank_files.h"
+#include "executor/engine/rank_runner.h"
 #include "tests/executor/engine/tiny_program.h"
 #include "tests/temp_dir.h"
 

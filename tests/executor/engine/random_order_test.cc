@@ -1,9 +1,8 @@
-#include "executor/engine/random_order.h"
-
 #include <doctest/doctest.h>
 
 #include <set>
 
+#include "executor/engine/cpu_rank.h"
 #include "executor/engine/engine.h"
 #include "tests/executor/engine/tiny_program.h"
 

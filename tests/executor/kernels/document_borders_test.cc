@@ -6,6 +6,12 @@
 #include <vector>
 
 #include "tests/executor/kernels/attention_reference.h"
+#ifdef ZEROPLAN_TEST_CUDA
+#include "core/program/attention_path.h"
+#include "executor/kernels/cuda/attention/attention_plans.h"
+#include "executor/kernels/cuda/cuda_launch.h"
+#include "tests/executor/cuda/gpu_runner.h"
+#endif
 
 namespace zeroplan::kernel_test {
 namespace {
@@ -77,11 +83,14 @@ Expected Separately(const AttentionShape& s, const Borders& borders, const Tenso
 // As attention_test.cc has it: sums of up to T products of numbers near 1 in fp32, and in 16 bit
 // the rounded `out` that dout is multiplied with.
 constexpr double kBordersSlack = 1e-5;
-// cuDNN's kernels, which a GPU has for 16 bits and such heads. They round the probabilities and the
-// scores' gradients (attention_cuda_test.cc), and leave lse as [B*T, H].
+// Whether cuDNN's kernels take such a launch here. They round the probabilities and the scores'
+// gradients (attention_cuda_test.cc), and leave lse as [B*T, H].
 bool Fused([[maybe_unused]] Dtype dtype, [[maybe_unused]] const AttentionShape& s) {
 #ifdef ZEROPLAN_TEST_CUDA
-  return dtype != Dtype::kF32 && s.D % 16 == 0;
+  const uint64_t workspace_bytes = AttentionDocumentsBytes(s.dims(), /*backward=*/true);
+  AttentionPlans& plans = *TestLaunch().attention;
+  return plans.FindDocuments(s, dtype, /*backward=*/true, workspace_bytes, /*log=*/false).plan !=
+         nullptr;
 #else
   return false;
 #endif

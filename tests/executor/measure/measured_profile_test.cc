@@ -45,6 +45,7 @@ MachineMeasurement TwoGpus() {
   m.collectives = {{CollectiveOp::kReduceScatter, 2, 16384, 16.5e-6},
                    {CollectiveOp::kAllGather, 2, 1073741824, 2009.04e-6},
                    {CollectiveOp::kAllReduce, 2, 16384, 17.5e-6}};
+  m.nccl_environment = "NCCL_P2P_DISABLE=1";
   m.overlap = OverlapShares{0.97, 0.8, 16384, 1600, 4800, 512.0 * 1024 * 1024};
   m.runtime = {{2, 1.2e9, 0.3e9}, {1, 0.8e9, std::nullopt}};
   return m;
@@ -81,6 +82,11 @@ TEST_CASE("a measured profile loads and holds what was measured") {
   CHECK(read.gpu.power->flop.written == 1.03);
   CHECK(read.gpu.power->flop.value == doctest::Approx(1.03e-12));
   REQUIRE(read.node.collectives->rows.size() == 3);
+  CHECK(read.node.nccl_environment == "NCCL_P2P_DISABLE=1");
+  MachineMeasurement plain = TwoGpus();
+  plain.nccl_environment.clear();
+  const std::string text = WriteProfile(MeasuredProfile(base, plain, "mine"));
+  CHECK(ParseProfile(text, "mine").node.nccl_environment == "");
   CHECK(read.node.collectives->rows[0].op == CollectiveOp::kAllReduce);
   REQUIRE(read.runtime.size() == 2);
   CHECK(read.runtime[0].world_size == 1);
@@ -107,6 +113,7 @@ TEST_CASE("what was not measured stays the base's, groups that are not there go"
   CHECK(profile.runtime == base.runtime);
   REQUIRE(profile.node.collectives.has_value());
   CHECK(profile.node.collectives->rows.size() == 18);  // those of 2 GPUs
+  CHECK(!profile.node.nccl_environment.has_value());   // nobody wrote down theirs
 }
 
 TEST_CASE("a GPU that no profile describes") {

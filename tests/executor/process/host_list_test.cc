@@ -1,11 +1,10 @@
-#include "executor/process/host_list.h"
-
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "core/base/error.h"
+#include "executor/process/launcher.h"
 #include "tests/error_of.h"
 #include "tests/has.h"
 #include "tests/temp_dir.h"

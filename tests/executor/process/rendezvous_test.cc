@@ -231,7 +231,7 @@ TEST_CASE("ranks that had come hear who did not") {
     return hub.text.find(why) != std::string::npos && rank.text == hub.text;
   };
   CHECK_MESSAGE(WithLongerLimits(milliseconds(1'000), hear), hub.text, "\n", rank.text);
-  CHECK(hub.text.find("@@rendezvous_timeout") != std::string::npos);
+  CHECK(hub.text.find("⟦rendezvous_timeout⟧") != std::string::npos);
   CHECK(rank.code == ExitCode::kRuntime);
 }
 

@@ -12,7 +12,7 @@
 #include "core/base/log.h"
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/checkpoint/checkpoint_meta.h"
-#include "executor/checkpoint/checkpoint_verify.h"
+#include "executor/checkpoint/checkpoint_source.h"
 #include "executor/checkpoint/safetensors.h"
 #include "executor/process/stop_signals.h"
 #include "tests/error_of.h"

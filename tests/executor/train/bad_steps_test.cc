@@ -136,7 +136,7 @@ TEST_CASE("bad steps: what the message says is there is there") {
   const std::string from_start = diverge("none", {1, 2, 3}, 2, 0);
   CHECK(Has(from_start, "No step of this run was good; nothing was saved"));
   CHECK_FALSE(HasCheckpoint(fixture.path("none")));
-  CHECK(Has(diverge("", {3, 4}, 1, 0), "Nothing was saved (no @@save)"));
+  CHECK(Has(diverge("", {3, 4}, 1, 0), "Nothing was saved (no ⟦save⟧)"));
   // 0: the first ends it.
   CHECK(Has(diverge("first", {2}, 0, 0), "diverged at step 2: 1 bad step in a row"));
   // Not in a row: 1 of 2, 2 of 4.

@@ -1,6 +1,4 @@
 // What --resume takes: all ranks the same, nothing damaged, and not more files than they need.
-#include "executor/train/resume_choice.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "executor/checkpoint/checkpoint_folder.h"
 #include "executor/process/process_group.h"
+#include "executor/train/run_open.h"
 #include "tests/executor/checkpoint/checkpoint_fixture.h"
 #include "tests/executor/process/thread_ranks.h"
 
@@ -100,7 +99,7 @@ TEST_CASE("checkpoint choice: a damaged one falls back to the newest intact one,
       CHECK(error == choices.errors[0]);
       CHECK(Has(error, damage.message));
       CHECK(Has(error, "step-00000030"));
-      CHECK(Has(error, "@@strict_resume: no other checkpoint is taken"));
+      CHECK(Has(error, "⟦strict_resume⟧: no other checkpoint is taken"));
     }
     // The one before too.
     FlipLastByte(saved.folder(20) / "rank-0001.safetensors");

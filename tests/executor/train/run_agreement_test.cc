@@ -141,7 +141,7 @@ TEST_CASE("run identity: other samples need --allow-change") {
       ExitCode::kUsage, [&] { CompareWithCheckpoint(now, saved, {"order"}, "out/step-1"); });
   for (const char* part :
        {"out/step-1", "data: abc, 9 tokens in the checkpoint, other from here on",
-        "seq-len: 1024 in the checkpoint, 512 from here on", "@@allow_change data,seq-len"}) {
+        "seq-len: 1024 in the checkpoint, 512 from here on", "⟦allow_change⟧ data,seq-len"}) {
     CAPTURE(message);
     CHECK(message.find(part) != std::string::npos);
   }

@@ -31,7 +31,7 @@ TEST_CASE("epochs: too many steps are an error with the numbers") {
   const std::string message = ErrorOf(ExitCode::kUsage, [] {
     StepsOfEpochs({.epochs = 1000, .train_samples = 3'000'000'000, .global_batch = 1});
   });
-  CHECK(Has(message, "@@epochs 1000: of 3000000000 samples"));
+  CHECK(Has(message, "⟦epochs⟧ 1000: of 3000000000 samples"));
 }
 
 TEST_CASE("schedules: a length of their own stays, a warm-up's share is rounded up") {

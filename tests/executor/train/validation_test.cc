@@ -239,12 +239,12 @@ TEST_CASE("validation data: whole batches of the files, none held back, each err
   options.validation_data = {fixture.path("short")};
   Recorder nobody;
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Train(fixture.Lowered(2, false), options, nobody); }),
-            "@@validation_data: 17 tokens, but a batch of 2 sequences of 16 tokens needs 33"));
+            "⟦validation_data⟧: 17 tokens, but a batch of 2 sequences of 16 tokens needs 33"));
   options.validation_data.clear();
   options.shuffle = false;
   options.patience = 1;
   CHECK(Has(ErrorOf(ExitCode::kUsage, [&] { Train(fixture.Lowered(2, false), options, nobody); }),
-            "@@patience: there is nothing to validate with"));
+            "⟦patience⟧: there is nothing to validate with"));
 }
 
 TEST_CASE("--epochs: as many steps as visit each sample so often") {

@@ -102,7 +102,7 @@ std::unique_ptr<SdpaPlan> AttentionPlans::BuildDocuments(const SdpaShape& s,
     SdpaLibrary::Built built = library_->Build(s, room, false);
     if (built.plan == nullptr) {
       // The other pass may have a plan, and would leave or expect lse in another order.
-      ThrowRuntime("{} within documents: cuDNN: {}; use @@packing off or stream", Text(s),
+      ThrowRuntime("{} within documents: cuDNN: {}; use ⟦packing⟧ off or stream", Text(s),
                    built.least_bytes > 0
                        ? fmt::format("needs {} bytes of workspace, the launch has {}",
                                      built.least_bytes, room)

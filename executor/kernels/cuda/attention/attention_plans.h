@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "core/program/attention_path.h"
+#include "executor/kernels/attention_dims.h"
 #include "executor/kernels/cuda/attention/cudnn_sdpa.h"
-#include "executor/kernels/document_limits.h"
 
 namespace zeroplan {
 

@@ -6,7 +6,7 @@
 // from D on are zero.
 #pragma once
 
-#include "executor/kernels/cuda/attention/plain_attention.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {

@@ -1,6 +1,6 @@
 #include <cfloat>
 
-#include "executor/kernels/cuda/attention/causal_softmax.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {

@@ -2,7 +2,7 @@
 // documents that begin there.
 #include <cub/block/block_scan.cuh>
 
-#include "executor/kernels/cuda/attention/document_tables.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "executor/kernels/cuda/device_util.cuh"
 
 namespace zeroplan::cuda {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "executor/kernels/attention_dims.h"
-#include "executor/kernels/cuda/attention/causal_softmax.h"
+#include "executor/kernels/cuda/attention/attention_kernels.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
 #include "executor/kernels/cuda/library_check.h"

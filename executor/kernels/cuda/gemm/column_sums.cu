@@ -1,6 +1,6 @@
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/gemm/column_sums.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 
 namespace zeroplan::cuda {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/gemm/gemm_fill.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 
 namespace zeroplan::cuda {
 namespace {

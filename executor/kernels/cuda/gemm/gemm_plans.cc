@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/base/log.h"
-#include "executor/kernels/cuda/gemm/gemm_fill.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan {

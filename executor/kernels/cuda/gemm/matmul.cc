@@ -2,10 +2,8 @@
 #include "core/base/units.h"
 #include "executor/kernels/cuda/cuda_kernels.h"
 #include "executor/kernels/cuda/elementwise/elementwise.h"
-#include "executor/kernels/cuda/gemm/column_sums.h"
-#include "executor/kernels/cuda/gemm/gemm_fill.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/gemm/matmul_product.h"
-#include "executor/kernels/cuda/gemm/row_product.h"
 #include "executor/kernels/cuda/library_check.h"
 
 namespace zeroplan::cuda {

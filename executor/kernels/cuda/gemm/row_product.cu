@@ -1,6 +1,6 @@
 #include "executor/kernels/cuda/device_util.cuh"
 #include "executor/kernels/cuda/elementwise/gelu.cuh"
-#include "executor/kernels/cuda/gemm/row_product.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 
 namespace zeroplan::cuda {
 namespace {

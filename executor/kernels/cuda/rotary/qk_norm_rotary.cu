@@ -5,7 +5,7 @@
 // turned back: dx = (d - n * mean(d * n)) * rstd, dw = sum over rows and heads of dy * n.
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/gemm/column_sums.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/rotary/rotary.h"
 
 namespace zeroplan::cuda {

@@ -2,7 +2,7 @@
 // blocks' partial sums of dw and db.
 #include "core/program/kernel_workspace.h"
 #include "executor/kernels/cuda/device_util.cuh"
-#include "executor/kernels/cuda/gemm/column_sums.h"
+#include "executor/kernels/cuda/gemm/gemm_kernels.h"
 #include "executor/kernels/cuda/row_norm/row_norm.h"
 #include "executor/kernels/cuda/row_norm/row_norm_backward_rows.cuh"
 

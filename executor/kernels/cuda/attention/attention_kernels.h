@@ -1,0 +1,77 @@
+// Our own kernels of attention. Legend: B micro-batch, T sequence, H heads of queries, G of keys
+// and values, D head size, N = (H+2G)*D.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "core/base/host_device.h"
+#include "core/program/attention_path.h"
+#include "executor/kernels/attention_dims.h"
+#include "executor/kernels/cuda/float_array.h"
+
+namespace zeroplan {
+struct KernelCall;
+}
+
+namespace zeroplan::cuda {
+
+// Causal attention on CUDA cores in fp32: for fp32, and where there is no cuDNN. The kernels and
+// their launchers.
+
+// Arguments as AttentionForward's and AttentionBackward's. Heads of at most kMostPlainHead
+// channels; the workspace is not touched.
+void PlainAttentionForward(const KernelCall& call);
+void PlainAttentionBackward(const KernelCall& call);
+
+// Any T and float dtypes. REQUIRES: D <= kMostPlainHead. No scratch.
+// `starts_BT`: kernel_rows.inc's; null: rows are whole texts.
+cudaError_t LaunchPlainAttentionForward(const AttentionDims& dims, const FloatArray& qkv_BTN,
+                                        const int32_t* starts_BT, const FloatArray& out_BTHD,
+                                        float* lse_BHT, cudaStream_t stream);
+
+// The gradient of queries by tiles of queries, that of keys and values by tiles of keys: no sum has
+// two writers, so results are the same at every run.
+cudaError_t LaunchPlainAttentionBackward(const AttentionDims& dims, const FloatArray& dout_BTHD,
+                                         const FloatArray& qkv_BTN, const FloatArray& out_BTHD,
+                                         const float* lse_BHT, const int32_t* starts_BT,
+                                         const FloatArray& dqkv_BTN, cudaStream_t stream);
+
+// The softmax between the batched products of unfused attention. Legend: rows = B*H*T, of T keys
+// each; row r is query r % T, which sees the keys of its document up to its own.
+
+// Where documents start, starts_BT of kernel_rows.inc. Null: a sequence is one document.
+struct RowBorders {
+  const int32_t* starts_BT = nullptr;
+  int64_t H = 1;
+
+  // The first key that row r sees.
+  ZEROPLAN_HOST_DEVICE int64_t First(int64_t r, int64_t T) const {
+    return starts_BT == nullptr ? 0 : starts_BT[r / (H * T) * T + r % T];
+  }
+};
+
+// In place: scores -> softmax of (scale * scores) over the visible keys, 0 for the others.
+void LaunchCausalSoftmax(const FloatArray& scores, const RowBorders& borders, int64_t rows,
+                         int64_t T, float scale, cudaStream_t stream);
+
+// dprobs -> gradient of the scores before scaling, probs * (dprobs - sum(dprobs * probs)) * scale,
+// 0 where masked.
+void LaunchCausalSoftmaxBackward(const FloatArray& probs, const FloatArray& dprobs, int64_t rows,
+                                 int64_t T, float scale, cudaStream_t stream);
+
+// Where the documents of a batch are, as cuDNN's ragged batches want to know it.
+
+// Fills the offsets and lengths of DocumentWorkspace at `workspace` from starts_BT
+// (kernel_rows.inc). More documents than `slots`, or one of more than `longest` tokens, end the
+// launch with an error.
+struct DocumentTablesArgs {
+  const int32_t* starts_BT = nullptr;
+  AttentionDims dims{};
+  int64_t slots = 0, longest = 0;
+  DocumentWorkspace at;
+};
+void LaunchDocumentTables(const DocumentTablesArgs& args, void* workspace, cudaStream_t stream);
+
+}  // namespace zeroplan::cuda
