@@ -103,7 +103,7 @@ class KeyFinder {
     return section.has_value();
   }
   void Runtimes(std::string_view, const FigureRule&, const std::vector<RuntimeOverhead>&) {}
-  void Text(std::string_view, const std::string&) {}
+  void Text(std::string_view, const auto&) {}
   void Flag(std::string_view, bool) {}
   template <typename T>
   void Word(std::string_view, std::span<const T>, T) {}

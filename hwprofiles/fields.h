@@ -58,7 +58,7 @@ inline constexpr FigureRule kHostMemory{Dimension::kBytes, kGiga, 100 * kTera};
 inline constexpr FigureRule kCores{Dimension::kCount, 1, 10e3};
 inline constexpr FigureRule kHostBandwidth{Dimension::kBytesPerSecond, kGiga, 20 * kTera};
 inline constexpr FigureRule kPcie{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
-inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, kGiga, 10 * kTera};
+inline constexpr FigureRule kLink{Dimension::kBytesPerSecond, 0.1 * kGiga, 10 * kTera};
 inline constexpr FigureRule kDisk{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
 inline constexpr FigureRule kDiskCapacity{Dimension::kBytes, kGiga, 10e3 * kTera};
 inline constexpr FigureRule kNetworkBandwidth{Dimension::kBytesPerSecond, 0.01 * kGiga, kTera};
@@ -102,7 +102,7 @@ concept Is = std::same_as<std::remove_const_t<T>, Wanted>;
 
 // What a visitor of fields does with each kind of field. `path` is dotted ("gpu.memory").
 //
-//   Text(path, string)               a text
+//   Text(path, string)               a text, or an optional one, which may be empty
 //   Figure(path, rule, figure)       a figure, or an optional one
 //   Flag(path, bool)                 true or false
 //   Word(path, values, value)        one of `values`
@@ -117,6 +117,7 @@ void ForEachNetworkField(Network& network, Visitor&& visit) {
   visit.Figure("network.bandwidth_per_node", figure_rules::kNetworkBandwidth,
                network.bandwidth_per_node);
   visit.Figure("network.latency", figure_rules::kLatency, network.latency);
+  visit.Figure("network.reached", figure_rules::kShare, network.reached);
 }
 
 template <typename Visitor, Is<GpuProfile> Gpu>
@@ -179,6 +180,7 @@ void ForEachNodeField(Node& node, Visitor&& visit) {
   visit.Figure("link.overlapped_compute", figure_rules::kShare, node.overlapped_compute);
   visit.Figure("link.overlapped_collective", figure_rules::kShare, node.overlapped_collective);
   visit.Table("link.collectives", node.collectives);
+  visit.Text("link.nccl_environment", node.nccl_environment);
 }
 
 template <typename Visitor, Is<HardwareProfile> Profile>

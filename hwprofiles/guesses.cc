@@ -96,4 +96,32 @@ std::string GuessNote(const std::vector<Guess>& guesses) {
                          : "; 'zeroplan hw measure' on that machine measures them.");
 }
 
+std::string NetworkNote(const HardwareProfile& profile) {
+  const NetworkProfile& network = *profile.network;
+  const std::string bandwidth = fmt::format(
+      "network.bandwidth_per_node, {:.4g} {} ({})", network.bandwidth_per_node.written,
+      network.bandwidth_per_node.unit, FigureSourceName(network.bandwidth_per_node.source));
+  if (network.reached) {
+    return fmt::format("Collectives are taken to reach {:.3g} (network.reached, {}) of {}.",
+                       network.reached->value, FigureSourceName(network.reached->source),
+                       bandwidth);
+  }
+  return fmt::format(
+      "Collectives are assumed to reach {:.2f} of {}; network.reached in a profile says what yours "
+      "do.",
+      kAssumedNetworkShare, bandwidth);
+}
+
+std::string NcclNote(const HardwareProfile& profile, const std::string& environment) {
+  const std::optional<std::string>& measured = profile.node.nccl_environment;
+  if (!measured || *measured == environment) return "";
+  const auto named = [](const std::string& variables) {
+    return variables.empty() ? "no variables NCCL_*" : variables;
+  };
+  return fmt::format(
+      "The collectives of {} were measured under {}; here NCCL runs under {}, so that predicted "
+      "times may not hold. 'zeroplan hw measure' under these measures anew.",
+      profile.name, named(*measured), named(environment));
+}
+
 }  // namespace zeroplan

@@ -38,4 +38,16 @@ std::vector<MachinePart> PartsUsed(const TrainSetup& setup, int nodes, int ranks
 // machine measures them." (The network's it does not measure.) "" without guesses.
 std::string GuessNote(const std::vector<Guess>& guesses);
 
+// What collectives are taken to reach of the adapters' bandwidth where network.reached does not
+// say: 4096 bytes of payload a packet with some 70 of headers (InfiniBand architecture
+// specification, volume 1) and the ring's own steps. Assumed, not measured here.
+inline constexpr double kAssumedNetworkShare = 0.92;
+// What times across nodes take for granted, in a sentence. REQUIRES: profile.network.
+std::string NetworkNote(const HardwareProfile& profile);
+
+// One line where the profile's collectives were measured under other variables NCCL_* than
+// `environment`, which is as NodeProfile::nccl_environment; "" where they are the same or the
+// profile does not say.
+std::string NcclNote(const HardwareProfile& profile, const std::string& environment);
+
 }  // namespace zeroplan

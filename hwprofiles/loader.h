@@ -19,7 +19,9 @@ namespace zeroplan {
 // The profile used without --hw.
 inline constexpr std::string_view kDefaultProfile = "hgx-h200";
 
-// A built-in name, or the path of a JSON file (anything with a '/' or ending in .json).
+// A built-in name, or the path of a JSON file (anything with a '/' or ending in .json). A name
+// counts without regard to case and separators, as the driver has it ("NVIDIA A100-SXM4-80GB"), and
+// without a card's size and socket where only one card is left ("H200", "RTX 4090", "h100 sxm").
 HardwareProfile LoadProfile(const std::string& name_or_file);
 HardwareProfile ParseProfile(std::string_view json, std::string_view source);
 // A built-in network ("ib-400"). Throws Error(kUsage) for another name.

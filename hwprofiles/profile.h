@@ -165,6 +165,9 @@ struct NodeProfile {
   LinkKind link_kind = LinkKind::kNvlink;
   Figure gpu_link;  // one GPU to its peers, each direction
   std::optional<Measured<CollectiveTime>> collectives;
+  // The variables NCCL_* that `collectives` were measured under, "NAME=VALUE NAME=VALUE", sorted;
+  // "" none. Absent: not known.
+  std::optional<std::string> nccl_environment;
   // What a collective and a compute kernel that run side by side keep of their speed.
   std::optional<Figure> overlapped_compute, overlapped_collective;
   std::optional<Figure> nvme_read, nvme_write;
@@ -177,6 +180,9 @@ struct NetworkProfile {
   std::string name;           // "8 x InfiniBand NDR 400"
   Figure bandwidth_per_node;  // each direction, all the node's adapters together
   Figure latency;             // seconds, one message between two nodes
+  // Share of bandwidth_per_node that collectives reach: headers, routes that collide, switches that
+  // carry less than all adapters send (oversubscribed). Absent: the cost model's assumption.
+  std::optional<Figure> reached;
 
   bool operator==(const NetworkProfile&) const = default;
 };

@@ -62,6 +62,13 @@ class ProfileReader {
     read_.insert(path);
     text = node.get<std::string>();
   }
+  void Text(const std::string& path, std::optional<std::string>& text) {
+    const ProfileJson* node = Find(path);
+    if (node == nullptr) return;
+    if (!node->is_string()) Fail(path, fmt::format("{} is not allowed; give a text", node->dump()));
+    read_.insert(path);
+    text = node->get<std::string>();
+  }
   void Figure(const std::string& path, const FigureRule& rule, zeroplan::Figure& figure) {
     const ProfileJson* node = Find(path);
     if (node == nullptr) Fail(path, fmt::format("missing; add {}", kFigureForm));

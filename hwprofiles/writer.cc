@@ -73,6 +73,9 @@ class FieldWriter {
   explicit FieldWriter(ProfileJson& json) : json_(json) {}
 
   void Text(std::string_view path, const std::string& text) { At(path) = text; }
+  void Text(std::string_view path, const std::optional<std::string>& text) {
+    if (text) At(path) = *text;
+  }
   void Figure(std::string_view path, const FigureRule&, const zeroplan::Figure& figure) {
     At(path) = FigureJson(figure);
   }

@@ -1,6 +1,7 @@
 #include "machine/detect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -17,9 +18,11 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/units.h"
 #include "hwprofiles/loader.h"
 #include "hwprofiles/parts.h"
 #include "machine/gpu_state.h"
+#include "machine/host_speed.h"
 #include "machine/host_state.h"
 
 namespace zeroplan {
@@ -33,12 +36,15 @@ std::string_view WithoutBrand(std::string_view name) {
   return name;
 }
 
-// The built-in machine of `count` GPUs that are `part`, or "".
+// The built-in machine of `count` GPUs that are `part`, NVIDIA's own before a cloud's, or "".
 std::string MachineName(const std::string& part, double count) {
+  std::string found;
   for (const KnownMachine& machine : KnownMachines()) {
-    if (machine.gpu_part == part && machine.gpus == count) return machine.name;
+    if (machine.gpu_part != part || machine.gpus != count) continue;
+    if (machine.name.starts_with("dgx-") || machine.name.starts_with("hgx-")) return machine.name;
+    if (found.empty()) found = machine.name;
   }
-  return "";
+  return found;
 }
 
 Figure FoundFigure(double value, double written, const char* unit, const char* reference) {
@@ -52,6 +58,17 @@ Figure FoundFigure(double value, double written, const char* unit, const char* r
 }
 
 }  // namespace
+
+std::string NcclEnvironment(const char* const* environment) {
+  std::vector<std::string> variables;
+  for (; *environment != nullptr; ++environment) {
+    if (std::string_view(*environment).starts_with("NCCL_")) variables.emplace_back(*environment);
+  }
+  std::sort(variables.begin(), variables.end());
+  return fmt::format("{}", fmt::join(variables, " "));
+}
+
+std::string NcclEnvironment() { return NcclEnvironment(environ); }
 
 DetectedHost QueryHost() {
   DetectedHost host;
@@ -122,54 +139,37 @@ DetectedMachine MatchMachine(const std::vector<DetectedGpu>& gpus, const Detecte
         FoundFigure(host.cores, host.cores, "count", "cores of this machine that zeroplan may use");
   }
   if (host.triad_bandwidth > 0) {
-    // What the CPU backend's AdamW moved over what the triad did on three hosts: 1.04, 1.14, 1.25.
-    constexpr double kAdamOverTriad = 1.14, kGiga = 1e9;
-    const double triad = host.triad_bandwidth, adam = kAdamOverTriad * triad;
-    profile.node.triad_bandwidth = FoundFigure(triad, triad / kGiga, "GB/s",
-                                               "triad on all cores of this machine, measured now");
-    Figure derived = FoundFigure(adam, adam / kGiga, "GB/s",
-                                 "1.14 x the triad that was measured now, the mean of three hosts");
-    derived.source = FigureSource::kDerived;
-    profile.node.adam_bandwidth = std::move(derived);
+    constexpr double kGiga = 1e9;
+    profile.node.triad_bandwidth =
+        FoundFigure(host.triad_bandwidth, host.triad_bandwidth / kGiga, "GB/s",
+                    "triad on all cores of this machine, measured now");
+    profile.node.adam_bandwidth =
+        FoundFigure(host.adam_bandwidth, host.adam_bandwidth / kGiga, "GB/s",
+                    "AdamW's loop on all cores of this machine, measured now");
   }
   profile.source = "this machine";
   machine.profile = std::move(profile);
   return machine;
 }
 
-namespace {
-
-using NvmlDevice = void*;
-struct NvmlMemory {
-  unsigned long long total, free, used;
-};
-constexpr int kNvmlSuccess = ManagementLibrary::kSuccess;
-
-}  // namespace
-
 std::vector<DetectedGpu> QueryGpus() {
   if (DetectionIsOff()) return {};
+  struct Memory {
+    unsigned long long total, free, used;
+  };
   const ManagementLibrary nvml;
-  const auto get_count = nvml.Find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-  const auto get_handle =
-      nvml.Find<int (*)(unsigned, NvmlDevice*)>("nvmlDeviceGetHandleByIndex_v2");
-  const auto get_name = nvml.Find<int (*)(NvmlDevice, char*, unsigned)>("nvmlDeviceGetName");
-  const auto get_memory = nvml.Find<int (*)(NvmlDevice, NvmlMemory*)>("nvmlDeviceGetMemoryInfo");
-  if (!nvml.ready() || !get_count || !get_handle || !get_name || !get_memory) return {};
   std::vector<DetectedGpu> all;
-  unsigned count = 0;
-  if (get_count(&count) != kNvmlSuccess) count = 0;
+  const unsigned count = nvml.Ask<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
   for (unsigned i = 0; i < count; ++i) {
-    NvmlDevice device = nullptr;
-    char name[128] = {};
-    NvmlMemory memory{};
-    if (get_handle(i, &device) != kNvmlSuccess ||
-        get_name(device, name, sizeof name) != kNvmlSuccess ||
-        get_memory(device, &memory) != kNvmlSuccess) {
+    const auto device = nvml.Ask<void*>("nvmlDeviceGetHandleByIndex_v2", i);
+    const std::string name = device ? nvml.AskText("nvmlDeviceGetName", *device) : "";
+    std::optional<Memory> memory;
+    if (device) memory = nvml.Ask<Memory>("nvmlDeviceGetMemoryInfo", *device);
+    if (name.empty() || !memory) {
       all.clear();  // part of a machine would be worse than none
       break;
     }
-    all.push_back({name, static_cast<double>(memory.total)});
+    all.push_back({name, static_cast<double>(memory->total)});
   }
   const auto visible = VisibleDevices();
   if (!visible) return all;
@@ -182,14 +182,7 @@ std::vector<DetectedGpu> QueryGpus() {
 }
 
 std::string QueryDriver() {
-  if (DetectionIsOff()) return "";
-  const ManagementLibrary nvml;
-  const auto get_version = nvml.Find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
-  char version[96] = {};
-  if (!nvml.ready() || !get_version || get_version(version, sizeof version) != kNvmlSuccess) {
-    return "";
-  }
-  return version;
+  return DetectionIsOff() ? "" : ManagementLibrary().AskText("nvmlSystemGetDriverVersion");
 }
 
 namespace {
@@ -313,6 +306,53 @@ KeptProfile ReadKeptProfile(const std::string& file, const MachineIdentity& mach
                     error.what(), kAgain);
   }
   return kept;
+}
+
+namespace {
+
+// What 'hw measure' kept of these GPUs in this machine.
+void FindKept(const std::vector<DetectedGpu>& gpus, FoundMachine& found) {
+  const std::string file = KeptProfileFile(gpus.size());
+  KeptProfile kept = ReadKeptProfile(file, IdentityOf(gpus));
+  if (!kept.note.empty()) found.notes.push_back(std::move(kept.note));
+  if (!kept.profile) return;
+  found.assumed.push_back(
+      fmt::format("⟦hw⟧ {} (this machine, as 'hw measure' kept it on {})", file, kept.when));
+  found.profile = std::move(kept.profile);
+}
+
+}  // namespace
+
+FoundMachine FindThisMachine(bool measure_host) {
+  FoundMachine found;
+  const std::vector<DetectedGpu> gpus = QueryGpus();
+  if (gpus.empty()) return found;
+  found.gpus = static_cast<int>(gpus.size());
+  FindKept(gpus, found);
+  if (found.profile) return found;
+  DetectedHost host = QueryHost();
+  if (measure_host && !MatchGpu(gpus[0]).empty()) {
+    const int threads = std::max(1, host.cores);
+    const MemoryRates rates = MeasureMemory(MemoryBytes(threads), threads);
+    host.triad_bandwidth = rates.triad;
+    host.adam_bandwidth = rates.adam;
+  }
+  DetectedMachine machine = MatchMachine(gpus, host);
+  found.profile = std::move(machine.profile);
+  if (!found.profile) {
+    found.notes.push_back(
+        fmt::format("{} Planned for {}; ⟦hw⟧ names another.", machine.note, kDefaultProfile));
+    return found;
+  }
+  found.assumed.push_back(
+      fmt::format("⟦hw⟧ {} (this machine: {})", found.profile->name, machine.found));
+  if (host.triad_bandwidth > 0) {
+    found.notes.push_back(
+        fmt::format("Host memory of this machine: {}/s, measured now; 'zeroplan hw measure' "
+                    "measures the rest and keeps it.",
+                    FormatBytes(static_cast<uint64_t>(host.triad_bandwidth))));
+  }
+  return found;
 }
 
 }  // namespace zeroplan

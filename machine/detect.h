@@ -18,9 +18,9 @@ struct DetectedGpu {
 };
 
 struct DetectedHost {
-  double memory_bytes = 0;     // 0: not known
-  int cores = 0;               // that this process may use; 0: not known
-  double triad_bandwidth = 0;  // bytes/s, measured (host_speed.h); 0: not measured
+  double memory_bytes = 0;                         // 0: not known
+  int cores = 0;                                   // that this process may use; 0: not known
+  double triad_bandwidth = 0, adam_bandwidth = 0;  // bytes/s, as MemoryRates; 0: not measured
 };
 
 // The NVIDIA GPUs that a CUDA process would see here (CUDA_VISIBLE_DEVICES by index is honoured),
@@ -33,6 +33,11 @@ std::string QueryDriver();
 
 // Memory (that of the control group, where it is less) and cores of this host.
 DetectedHost QueryHost();
+
+// The variables NCCL_* of a process, sorted: "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1"; "" without
+// one. `environment` ends with a null pointer.
+std::string NcclEnvironment(const char* const* environment);
+std::string NcclEnvironment();  // this process's
 
 // The built-in GPU with that name and, within a tenth, that memory; "" if there is none.
 std::string MatchGpu(const DetectedGpu& gpu);
@@ -79,5 +84,11 @@ struct KeptProfile {
 // What `file` holds, if it was measured on this very machine. Never throws: a damaged file is a
 // note.
 KeptProfile ReadKeptProfile(const std::string& file, const MachineIdentity& machine);
+
+// The machine zeroplan runs on, as the hardware that is planned for where nobody names a profile.
+
+// What 'hw measure' kept of this machine, else its GPUs (detect.h).
+// `measure_host`: where nothing is kept, the bandwidth of the host's memory too.
+FoundMachine FindThisMachine(bool measure_host);
 
 }  // namespace zeroplan

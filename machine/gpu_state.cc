@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "core/base/strings.h"
+
 namespace zeroplan {
 
 std::string CudaVersionText(int version) {
@@ -29,10 +31,7 @@ std::optional<std::vector<unsigned>> VisibleDevices() {
   const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
   if (text == nullptr) return std::nullopt;
   std::vector<unsigned> indices;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view item = rest.substr(0, comma);
+  for (const std::string_view item : Split(text, ',')) {
     unsigned index = 0;
     const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), index);
     if (error != std::errc() || end != item.data() + item.size()) {
@@ -41,7 +40,6 @@ std::optional<std::vector<unsigned>> VisibleDevices() {
       return std::nullopt;
     }
     indices.push_back(index);
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   return indices;
 }
@@ -72,70 +70,48 @@ constexpr int kInsufficientSize = 7;
 constexpr unsigned kMostLinks = 18;
 constexpr int kPeerRead = 0, kPeerWrite = 1, kPeerNvlink = 2, kPeerOk = 0;
 
-class Asker {
- public:
-  explicit Asker(const ManagementLibrary& nvml) : nvml_(nvml) {}
+using Nvml = ManagementLibrary;
 
-  // What the function writes to its last argument; nothing if it is missing or fails.
-  template <typename Value, typename... Args>
-  std::optional<Value> Ask(const char* name, Args... arguments) const {
-    const auto function = nvml_.Find<int (*)(Args..., Value*)>(name);
-    Value value{};
-    if (function == nullptr || function(arguments..., &value) != ManagementLibrary::kSuccess) {
-      return std::nullopt;
-    }
-    return value;
+std::optional<std::pair<int, int>> AskTwo(const Nvml& nvml, const char* name, Device device) {
+  const auto function = nvml.Find<int (*)(Device, int*, int*)>(name);
+  int first = 0, second = 0;
+  if (function == nullptr || function(device, &first, &second) != Nvml::kSuccess) {
+    return std::nullopt;
   }
-  // The same of two values.
-  std::optional<std::pair<int, int>> AskTwo(const char* name, Device device) const {
-    const auto function = nvml_.Find<int (*)(Device, int*, int*)>(name);
-    int first = 0, second = 0;
-    if (function == nullptr || function(device, &first, &second) != ManagementLibrary::kSuccess) {
-      return std::nullopt;
-    }
-    return std::pair(first, second);
-  }
-  std::string AskText(const char* name, Device device) const {
-    const auto function = nvml_.Find<int (*)(Device, char*, unsigned)>(name);
-    char text[128] = {};
-    if (function == nullptr || function(device, text, sizeof text) != ManagementLibrary::kSuccess) {
-      return "";
-    }
-    return text;
-  }
-  std::optional<int> AskCount(const char* name, Device device) const {
-    const auto count = Ask<unsigned>(name, device);
-    return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
-  }
-  std::optional<double> AskWatts(const char* name, Device device) const {
-    const auto milliwatts = Ask<unsigned>(name, device);
-    return milliwatts ? std::optional(*milliwatts / 1e3) : std::nullopt;
-  }
-  std::optional<bool> AskSwitch(const char* name, Device device) const {
-    const auto now_and_later = AskTwo(name, device);
-    return now_and_later ? std::optional(now_and_later->first == 1) : std::nullopt;
-  }
+  return std::pair(first, second);
+}
 
- private:
-  const ManagementLibrary& nvml_;
-};
+std::optional<int> AskCount(const Nvml& nvml, const char* name, Device device) {
+  const auto count = nvml.Ask<unsigned>(name, device);
+  return count ? std::optional(static_cast<int>(*count)) : std::nullopt;
+}
 
-void AskMemory(const ManagementLibrary& nvml, Device device, GpuState& gpu) {
+std::optional<double> AskWatts(const Nvml& nvml, const char* name, Device device) {
+  const auto milliwatts = nvml.Ask<unsigned>(name, device);
+  return milliwatts ? std::optional(*milliwatts / 1e3) : std::nullopt;
+}
+
+std::optional<bool> AskSwitch(const Nvml& nvml, const char* name, Device device) {
+  const auto now_and_later = AskTwo(nvml, name, device);
+  return now_and_later ? std::optional(now_and_later->first == 1) : std::nullopt;
+}
+
+void AskMemory(const Nvml& nvml, Device device, GpuState& gpu) {
   if (const auto get = nvml.Find<int (*)(Device, MemoryV2*)>("nvmlDeviceGetMemoryInfo_v2")) {
     MemoryV2 memory{.version = kMemoryV2};
-    if (get(device, &memory) == ManagementLibrary::kSuccess) {
+    if (get(device, &memory) == Nvml::kSuccess) {
       gpu.memory_bytes = memory.total;
       gpu.used_bytes = memory.used;
       return;
     }
   }
   // Its `used` counts what the driver keeps for itself: not what others use.
-  if (const auto memory = Asker(nvml).Ask<MemoryV1>("nvmlDeviceGetMemoryInfo", device)) {
+  if (const auto memory = nvml.Ask<MemoryV1>("nvmlDeviceGetMemoryInfo", device)) {
     gpu.memory_bytes = memory->total;
   }
 }
 
-void AskProcesses(const ManagementLibrary& nvml, Device device, GpuState& gpu) {
+void AskProcesses(const Nvml& nvml, Device device, GpuState& gpu) {
   const auto get = nvml.Find<int (*)(Device, unsigned*, ProcessInfo*)>(
       "nvmlDeviceGetComputeRunningProcesses_v3");
   if (get == nullptr) return;
@@ -147,7 +123,7 @@ void AskProcesses(const ManagementLibrary& nvml, Device device, GpuState& gpu) {
     count = static_cast<unsigned>(found.size());
     status = get(device, &count, found.data());
   }
-  if (status != ManagementLibrary::kSuccess) return;
+  if (status != Nvml::kSuccess) return;
   gpu.processes.emplace();
   for (unsigned i = 0; i < count; ++i) {
     GpuProcess process{found[i].pid, {}};
@@ -166,38 +142,37 @@ std::optional<int> NumaNodeOf(std::string bus) {
   return file >> node && node >= 0 ? std::optional(node) : std::nullopt;
 }
 
-GpuState AskGpu(const ManagementLibrary& nvml, unsigned index, Device device) {
-  const Asker asker(nvml);
+GpuState AskGpu(const Nvml& nvml, unsigned index, Device device) {
   GpuState gpu;
   gpu.index = index;
-  gpu.name = asker.AskText("nvmlDeviceGetName", device);
-  if (const auto pci = asker.Ask<PciInfo>("nvmlDeviceGetPciInfo_v3", device)) {
+  gpu.name = nvml.AskText("nvmlDeviceGetName", device);
+  if (const auto pci = nvml.Ask<PciInfo>("nvmlDeviceGetPciInfo_v3", device)) {
     gpu.bus = pci->bus_id;
     gpu.numa_node = NumaNodeOf(gpu.bus);
   }
   AskMemory(nvml, device, gpu);
-  if (const auto capability = asker.AskTwo("nvmlDeviceGetCudaComputeCapability", device)) {
+  if (const auto capability = AskTwo(nvml, "nvmlDeviceGetCudaComputeCapability", device)) {
     gpu.compute_major = capability->first;
     gpu.compute_minor = capability->second;
   }
-  gpu.ecc = asker.AskSwitch("nvmlDeviceGetEccMode", device);
-  gpu.mig = asker.AskSwitch("nvmlDeviceGetMigMode", device);
-  gpu.limit_watts = asker.AskWatts("nvmlDeviceGetEnforcedPowerLimit", device);
-  gpu.default_limit_watts = asker.AskWatts("nvmlDeviceGetPowerManagementDefaultLimit", device);
-  gpu.pcie_generation = asker.AskCount("nvmlDeviceGetCurrPcieLinkGeneration", device);
-  gpu.most_pcie_generation = asker.AskCount("nvmlDeviceGetMaxPcieLinkGeneration", device);
-  gpu.pcie_width = asker.AskCount("nvmlDeviceGetCurrPcieLinkWidth", device);
-  gpu.most_pcie_width = asker.AskCount("nvmlDeviceGetMaxPcieLinkWidth", device);
-  if (const auto state = asker.Ask<int>("nvmlDeviceGetPerformanceState", device)) {
+  gpu.ecc = AskSwitch(nvml, "nvmlDeviceGetEccMode", device);
+  gpu.mig = AskSwitch(nvml, "nvmlDeviceGetMigMode", device);
+  gpu.limit_watts = AskWatts(nvml, "nvmlDeviceGetEnforcedPowerLimit", device);
+  gpu.default_limit_watts = AskWatts(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", device);
+  gpu.pcie_generation = AskCount(nvml, "nvmlDeviceGetCurrPcieLinkGeneration", device);
+  gpu.most_pcie_generation = AskCount(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", device);
+  gpu.pcie_width = AskCount(nvml, "nvmlDeviceGetCurrPcieLinkWidth", device);
+  gpu.most_pcie_width = AskCount(nvml, "nvmlDeviceGetMaxPcieLinkWidth", device);
+  if (const auto state = nvml.Ask<int>("nvmlDeviceGetPerformanceState", device)) {
     constexpr int kLowest = 15;
     if (*state >= 0 && *state <= kLowest) gpu.performance_state = *state;
   }
-  if (const auto mode = asker.Ask<int>("nvmlDeviceGetComputeMode", device)) {
+  if (const auto mode = nvml.Ask<int>("nvmlDeviceGetComputeMode", device)) {
     if (*mode >= 0 && *mode <= 3) gpu.compute_mode = static_cast<GpuState::ComputeMode>(*mode);
   }
   AskProcesses(nvml, device, gpu);
   for (unsigned link = 0; link < kMostLinks; ++link) {
-    const auto active = asker.Ask<int>("nvmlDeviceGetNvLinkState", device, link);
+    const auto active = nvml.Ask<int>("nvmlDeviceGetNvLinkState", device, link);
     if (!active) continue;
     ++gpu.links;
     if (*active == 1) ++gpu.active_links;
@@ -207,26 +182,19 @@ GpuState AskGpu(const ManagementLibrary& nvml, unsigned index, Device device) {
 
 // nvmlGpuP2PStatus_t.
 std::string WhyNoPeer(int status) {
-  switch (status) {
-    case 1:
-      return "the chipset does not support it";
-    case 2:
-      return "the GPUs do not support it";
-    case 3:
-      return "they hang on different host bridges";
-    case 4:
-      return "the driver's settings turn it off";
-    case 5:
-      return "the driver does not support it for them";
-    default:
-      return "";
-  }
+  constexpr const char* kReasons[] = {"",
+                                      "the chipset does not support it",
+                                      "the GPUs do not support it",
+                                      "they hang on different host bridges",
+                                      "the driver's settings turn it off",
+                                      "the driver does not support it for them"};
+  return status > 0 && status < std::ssize(kReasons) ? kReasons[status] : "";
 }
 
-GpuPair AskPair(const Asker& asker, unsigned a, unsigned b, Device device_a, Device device_b) {
+GpuPair AskPair(const Nvml& nvml, unsigned a, unsigned b, Device device_a, Device device_b) {
   GpuPair pair{a, b, {}, "", false};
   const auto ask = [&](int capability) {
-    return asker.Ask<int>("nvmlDeviceGetP2PStatus", device_a, device_b, capability);
+    return nvml.Ask<int>("nvmlDeviceGetP2PStatus", device_a, device_b, capability);
   };
   const auto read = ask(kPeerRead), write = ask(kPeerWrite);
   if (read && write) {
@@ -250,17 +218,13 @@ GpuStates QueryGpuStates() {
   states.why = nvml.WhyNotReady();
   if (!nvml.ready()) return states;
   states.answers = true;
-  const Asker asker(nvml);
-  if (const auto version = nvml.Find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion")) {
-    char text[96] = {};
-    if (version(text, sizeof text) == ManagementLibrary::kSuccess) states.driver = text;
-  }
-  states.cuda = asker.Ask<int>("nvmlSystemGetCudaDriverVersion_v2");
-  const unsigned count = asker.Ask<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
+  states.driver = nvml.AskText("nvmlSystemGetDriverVersion");
+  states.cuda = nvml.Ask<int>("nvmlSystemGetCudaDriverVersion_v2");
+  const unsigned count = nvml.Ask<unsigned>("nvmlDeviceGetCount_v2").value_or(0);
   const auto chosen = VisibleDevices();
   std::vector<Device> devices;
   for (unsigned i = 0; i < count; ++i) {
-    const auto device = asker.Ask<Device>("nvmlDeviceGetHandleByIndex_v2", i);
+    const auto device = nvml.Ask<Device>("nvmlDeviceGetHandleByIndex_v2", i);
     if (!device) continue;  // one that fell off the bus, or that this user may not see
     states.gpus.push_back(AskGpu(nvml, i, *device));
     devices.push_back(*device);
@@ -271,7 +235,7 @@ GpuStates QueryGpuStates() {
     for (size_t b = a + 1; b < devices.size(); ++b) {
       if (!states.gpus[a].visible || !states.gpus[b].visible) continue;
       states.pairs.push_back(
-          AskPair(asker, states.gpus[a].index, states.gpus[b].index, devices[a], devices[b]));
+          AskPair(nvml, states.gpus[a].index, states.gpus[b].index, devices[a], devices[b]));
     }
   }
   return states;
@@ -279,22 +243,14 @@ GpuStates QueryGpuStates() {
 
 double PcieLaneBandwidth(int generation) {
   // GT/s and the share of it that is data: PCI Express base specifications 1.0 to 6.0.
-  switch (generation) {
-    case 1:
-      return 2.5 * 0.8 / 8;
-    case 2:
-      return 5.0 * 0.8 / 8;
-    case 3:
-      return 8.0 * 128 / 130 / 8;
-    case 4:
-      return 16.0 * 128 / 130 / 8;
-    case 5:
-      return 32.0 * 128 / 130 / 8;
-    case 6:
-      return 64.0 * 242 / 256 / 8;
-    default:
-      return 0;
-  }
+  constexpr double kBandwidths[] = {0,
+                                    2.5 * 0.8 / 8,
+                                    5.0 * 0.8 / 8,
+                                    8.0 * 128 / 130 / 8,
+                                    16.0 * 128 / 130 / 8,
+                                    32.0 * 128 / 130 / 8,
+                                    64.0 * 242 / 256 / 8};
+  return generation > 0 && generation < std::ssize(kBandwidths) ? kBandwidths[generation] : 0;
 }
 
 }  // namespace zeroplan

@@ -75,6 +75,21 @@ class ManagementLibrary {
     if (!library_) return nullptr;
     return reinterpret_cast<Function>(dlsym(library_.get(), name));
   }
+  // What the function writes to its last argument; nothing if it is missing or fails.
+  template <typename Value, typename... Args>
+  std::optional<Value> Ask(const char* name, Args... arguments) const {
+    const auto function = ready() ? Find<int (*)(Args..., Value*)>(name) : nullptr;
+    Value value{};
+    if (function == nullptr || function(arguments..., &value) != kSuccess) return std::nullopt;
+    return value;
+  }
+  // The same of one that writes a text; "" for nothing.
+  template <typename... Args>
+  std::string AskText(const char* name, Args... arguments) const {
+    const auto function = ready() ? Find<int (*)(Args..., char*, unsigned)>(name) : nullptr;
+    char text[128] = {};
+    return function != nullptr && function(arguments..., text, sizeof text) == kSuccess ? text : "";
+  }
 
  private:
   static constexpr int kNotAsked = -1;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <cerrno>
 #include <chrono>
@@ -195,62 +196,87 @@ double DiskFreeBytes(const std::string& folder) {
 namespace {
 
 constexpr uint64_t kMib = uint64_t{1} << 20;
-constexpr int kRounds = 5;
+constexpr int kRounds = 4;  // of each loop; the first warms up
 
 struct FreeMemory {
   void operator()(float* memory) const noexcept { std::free(memory); }
 };
-using Array = std::unique_ptr<float, FreeMemory>;
 
-Array Allocate(size_t elements) {
-  const uint64_t bytes = AlignUp(elements * sizeof(float), 2 * kMib);
-  Array array(static_cast<float*>(std::aligned_alloc(2 * kMib, bytes)));
-  if (array) madvise(array.get(), bytes, MADV_HUGEPAGE);
-  return array;
-}
+// `count` arrays of `elements` together. Each begins elsewhere in its page than the one before:
+// loads right behind stores to the same place of another page wait for them (Intel, Optimization
+// Reference Manual, 4-Kbyte aliasing).
+struct Arrays {
+  static constexpr size_t kSkew = 17 * 64 / sizeof(float);
 
-struct Triad {
-  float* a;
-  float* b;
-  float* c;
+  Arrays(size_t count, size_t elements)
+      : stride(AlignUp(elements, 2 * kMib / sizeof(float)) + kSkew) {
+    const uint64_t bytes = AlignUp(count * stride * sizeof(float), 2 * kMib);
+    memory.reset(static_cast<float*>(std::aligned_alloc(2 * kMib, bytes)));
+    if (memory) madvise(memory.get(), bytes, MADV_HUGEPAGE);
+  }
+  float* operator[](size_t i) const { return memory.get() + i * stride; }
+
+  size_t stride;
+  std::unique_ptr<float, FreeMemory> memory;  // null: not to be had
+};
+
+// A thread's parts of the arrays.
+struct Part {
+  float *p, *m, *v, *g;
   size_t elements;
 
   void Fill() const {
-    std::fill_n(a, elements, 0.0f);
-    std::fill_n(b, elements, 1.0f);
-    std::fill_n(c, elements, 2.0f);
+    std::fill_n(p, elements, 0.0f);
+    std::fill_n(m, elements, 0.0f);
+    std::fill_n(v, elements, 1.0f);
+    std::fill_n(g, elements, 2.0f);
   }
-  void Run(float scale) const {
-    float* __restrict out = a;
-    const float* __restrict x = b;
-    const float* __restrict y = c;
+  void Triad(float scale) const {
+    float* __restrict out = p;
+    const float* __restrict x = v;
+    const float* __restrict y = g;
     for (size_t i = 0; i < elements; ++i) out[i] = x[i] + scale * y[i];
+  }
+  // AdamW's reads and writes, with arithmetic that no processor waits for: unlike the triad it
+  // writes only what it has read.
+  void Adam(float rate) const {
+    float* __restrict param = p;
+    float* __restrict first = m;
+    float* __restrict second = v;
+    const float* __restrict gradient = g;
+    for (size_t i = 0; i < elements; ++i) {
+      first[i] = 0.9f * first[i] + 0.1f * gradient[i];
+      second[i] = 0.999f * second[i] + 0.001f * gradient[i] * gradient[i];
+      param[i] -= rate * first[i] * second[i];
+    }
   }
 };
 
 }  // namespace
 
-double MeasureTriad(uint64_t bytes, int threads) {
+MemoryRates MeasureMemory(uint64_t bytes, int threads) {
   ZEROPLAN_CHECK(bytes >= kMib && threads >= 1);
-  const size_t share = bytes / (3 * sizeof(float)) / static_cast<size_t>(threads);
+  const size_t share = bytes / (4 * sizeof(float)) / static_cast<size_t>(threads);
   const size_t elements = share * static_cast<size_t>(threads);
-  const Array a = Allocate(elements), b = Allocate(elements), c = Allocate(elements);
-  if (!a || !b || !c) return 0;
+  const Arrays arrays(4, elements);
+  if (!arrays.memory) return {};
 
-  // The first round warms up. Thread 0 is this one, and holds the watch.
+  // Thread 0 is this one, and holds the watch.
   std::barrier sync(threads);
   const auto work = [&](int thread) {
     const size_t begin = share * static_cast<size_t>(thread);
-    const Triad part = {a.get() + begin, b.get() + begin, c.get() + begin, share};
+    const Part part = {arrays[0] + begin, arrays[1] + begin, arrays[2] + begin, arrays[3] + begin,
+                       share};
     part.Fill();
-    std::vector<double> seconds;
-    for (int round = 0; round <= kRounds; ++round) {
+    std::array<std::vector<double>, 2> seconds;  // triad, Adam
+    for (int round = 0; round < 2 * kRounds; ++round) {
+      const bool adam = round >= kRounds;
       sync.arrive_and_wait();
       const auto start = std::chrono::steady_clock::now();
-      part.Run(static_cast<float>(round));
+      adam ? part.Adam(1e-3f) : part.Triad(static_cast<float>(round));
       sync.arrive_and_wait();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      if (round > 0) seconds.push_back(took.count());
+      if (round % kRounds > 0) seconds[adam].push_back(took.count());
     }
     return seconds;
   };
@@ -264,17 +290,21 @@ double MeasureTriad(uint64_t bytes, int threads) {
       sync.arrive_and_drop();  // nobody waits for a thread that is not there
     }
   }
-  const double median = Median(work(0));
+  std::array<std::vector<double>, 2> seconds = work(0);
   others.clear();
-  // Read back: the loop is no dead store.
-  if (!complete || a.get()[0] != 1.0f + kRounds * 2.0f) return 0;
-  return static_cast<double>(elements) * 3 * sizeof(float) / median;
+  // Read back: the loops are no dead stores.
+  if (!complete || arrays[0][0] >= kRounds * 2.0f || arrays[1][0] <= 0) return {};
+  const auto moved = [&](double bytes_an_element, std::vector<double> took) {
+    return static_cast<double>(elements) * bytes_an_element / Median(std::move(took));
+  };
+  return {moved(12, std::move(seconds[0])), moved(28, std::move(seconds[1]))};
 }
 
-uint64_t TriadBytes(int threads) {
-  // 16 MiB a core: servers have 2 to 5 MB of cache for each.
+uint64_t MemoryBytes(int threads) {
+  // 128 MiB a core: a server's last-level cache, which a machine of few of its cores may have to
+  // itself, has some hundred.
   const uint64_t wanted =
-      std::clamp<uint64_t>(static_cast<uint64_t>(threads) * 16 * kMib, 192 * kMib, 1536 * kMib);
+      std::clamp<uint64_t>(static_cast<uint64_t>(threads) * 128 * kMib, 256 * kMib, 4096 * kMib);
   if (const auto available = MemoryInfo("MemAvailable")) {
     return std::max(kMib, std::min(wanted, *available / 8));
   }

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/strings.h"
+
 namespace zeroplan {
 namespace {
 
@@ -190,11 +192,10 @@ std::string FirstLine(const fs::path& file) {
 // "0-3,8" of the kernel's lists.
 std::vector<int> ReadList(const std::string& text) {
   std::vector<int> numbers;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string_view part : Split(text, ',')) {
     int low = 0, high = 0;
     char dash = 0;
-    std::istringstream range(part);
+    std::istringstream range{std::string(part)};
     if (!(range >> low)) continue;
     high = range >> dash >> high && dash == '-' ? high : low;
     for (int i = low; i <= high && numbers.size() < 65536; ++i) numbers.push_back(i);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/base/strings.h"
 #include "machine/gpu_state.h"
 #include "machine/host_state.h"
 
@@ -30,81 +31,59 @@ struct MachineMeter::Gpus {
   };
 
   explicit Gpus(int most) {
-    if (!nvml.ready() || !get_count || !by_index) return;
-    unsigned count = 0;
-    if (get_count(&count) != ManagementLibrary::kSuccess) return;
+    const auto count = nvml.Ask<unsigned>("nvmlDeviceGetCount_v2");
+    if (!count) return;
     const char* named = std::getenv("CUDA_VISIBLE_DEVICES");
     if (const auto visible = VisibleDevices()) {
       for (const unsigned index : *visible) {
-        if (index >= count) break;  // CUDA ends its list there
+        if (index >= *count) break;  // CUDA ends its list there
         Add(index);
       }
     } else if (named != nullptr) {
-      AddNamed(named);
+      // UUIDs, "GPU-8f3c...,GPU-...".
+      for (const std::string_view name : Split(named, ',')) {
+        const auto device =
+            nvml.Ask<Device>("nvmlDeviceGetHandleByUUID", std::string(name).c_str());
+        if (!device) break;
+        devices.push_back(*device);
+      }
     } else {
-      for (unsigned i = 0; i < count; ++i) Add(i);
+      for (unsigned i = 0; i < *count; ++i) Add(i);
     }
     devices.resize(std::min(devices.size(), static_cast<size_t>(std::max(most, 0))));
   }
 
   void Add(unsigned index) {
-    Device device = nullptr;
-    if (by_index(index, &device) == ManagementLibrary::kSuccess) devices.push_back(device);
+    const auto device = nvml.Ask<Device>("nvmlDeviceGetHandleByIndex_v2", index);
+    if (device) devices.push_back(*device);
   }
 
-  // UUIDs, "GPU-8f3c...,GPU-...".
-  void AddNamed(std::string_view names) {
-    while (!names.empty() && by_uuid != nullptr) {
-      const size_t comma = std::min(names.find(','), names.size());
-      Device device = nullptr;
-      const std::string name(names.substr(0, comma));
-      if (by_uuid(name.c_str(), &device) != ManagementLibrary::kSuccess) break;
-      devices.push_back(device);
-      names.remove_prefix(std::min(comma + 1, names.size()));
-    }
+  // What the function says, times `scale`.
+  template <typename... Args>
+  std::optional<double> Scaled(double scale, const char* name, Args... arguments) const {
+    const auto value = nvml.Ask<unsigned>(name, arguments...);
+    return value ? std::optional(*value * scale) : std::nullopt;
   }
 
   GpuLoad Look(Device device) const {
-    constexpr int kDone = ManagementLibrary::kSuccess;
     GpuLoad load;
-    char name[128] = {};
-    if (get_name && get_name(device, name, sizeof name) == kDone) load.name = name;
-    Memory bytes{};
-    if (memory && memory(device, &bytes) == kDone) {
-      load.used_bytes = bytes.used;
-      load.memory_bytes = bytes.total;
+    load.name = nvml.AskText("nvmlDeviceGetName", device);
+    if (const auto bytes = nvml.Ask<Memory>("nvmlDeviceGetMemoryInfo", device)) {
+      load.used_bytes = bytes->used;
+      load.memory_bytes = bytes->total;
     }
-    unsigned value = 0;
-    if (power && power(device, &value) == kDone) load.watts = value * 1e-3;
-    if (limit && limit(device, &value) == kDone) load.limit_watts = value * 1e-3;
-    if (clock && clock(device, kClockOfMultiprocessors, &value) == kDone) {
-      load.clock_hz = value * 1e6;
-    }
-    Utilization used{};
-    if (utilization && utilization(device, &used) == kDone) load.busy_share = used.gpu * 1e-2;
+    load.watts = Scaled(1e-3, "nvmlDeviceGetPowerUsage", device);
+    load.limit_watts = Scaled(1e-3, "nvmlDeviceGetEnforcedPowerLimit", device);
+    load.clock_hz = Scaled(1e6, "nvmlDeviceGetClockInfo", device, kClockOfMultiprocessors);
+    const auto used = nvml.Ask<Utilization>("nvmlDeviceGetUtilizationRates", device);
+    if (used) load.busy_share = used->gpu * 1e-2;
     // In kilobytes.
-    if (pcie && pcie(device, kPcieSent, &value) == kDone) load.pcie_sent = value * 1e3;
-    if (pcie && pcie(device, kPcieReceived, &value) == kDone) load.pcie_received = value * 1e3;
+    load.pcie_sent = Scaled(1e3, "nvmlDeviceGetPcieThroughput", device, kPcieSent);
+    load.pcie_received = Scaled(1e3, "nvmlDeviceGetPcieThroughput", device, kPcieReceived);
     return load;
   }
 
   ManagementLibrary nvml;
-  using OfValue = int (*)(Device, unsigned*);
-  using OfKind = int (*)(Device, int, unsigned*);
-  int (*get_count)(unsigned*) = nvml.Find<int (*)(unsigned*)>("nvmlDeviceGetCount_v2");
-  int (*by_index)(unsigned,
-                  Device*) = nvml.Find<int (*)(unsigned, Device*)>("nvmlDeviceGetHandleByIndex_v2");
-  int (*by_uuid)(const char*,
-                 Device*) = nvml.Find<int (*)(const char*, Device*)>("nvmlDeviceGetHandleByUUID");
-  int (*get_name)(Device, char*,
-                  unsigned) = nvml.Find<int (*)(Device, char*, unsigned)>("nvmlDeviceGetName");
-  int (*memory)(Device, Memory*) = nvml.Find<int (*)(Device, Memory*)>("nvmlDeviceGetMemoryInfo");
-  int (*utilization)(Device, Utilization*) =
-      nvml.Find<int (*)(Device, Utilization*)>("nvmlDeviceGetUtilizationRates");
-  OfValue power = nvml.Find<OfValue>("nvmlDeviceGetPowerUsage");
-  OfValue limit = nvml.Find<OfValue>("nvmlDeviceGetEnforcedPowerLimit");
-  OfKind clock = nvml.Find<OfKind>("nvmlDeviceGetClockInfo");
-  OfKind pcie = nvml.Find<OfKind>("nvmlDeviceGetPcieThroughput");
   std::vector<Device> devices;
 };
 

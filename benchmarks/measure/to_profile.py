@@ -177,11 +177,13 @@ def put_gpu(gpu, measured):
     gpu["memory_kernels"] = memory_table(measured, where)
 
 
-def put_node(machine):
+def put_copies(machine):
     measured = result("h200_gpu.json")
     where = f"measure_gpu.py, {measured['gpu']}"
     machine["pcie"]["copies"] = copy_table(measured, where)
-    link = machine["link"]
+
+
+def put_link(link):
     what = (f"measure_collectives.py on 2 and 4 x H200, products with k = {OVERLAP_K}: median of "
             "time alone / time side by side")
     link["overlapped_compute"] = figure(overlap("gemm", cap=1), "ratio", what)
@@ -203,7 +205,8 @@ def main():
 
     for name, source in (("h200-141gb-sxm", "h200_gpu.json"), ("h100-80gb-sxm", "h100_gpu.json")):
         update(PROFILES / "gpus" / f"{name}.json", lambda gpu: put_gpu(gpu, result(source)))
-    update(PROFILES / "profiles" / "hgx-h200.json", put_node)
+    update(PROFILES / "links" / "nvlink4-h200.json", put_link)
+    update(RESULTS / "vm_8x_h200.json", put_copies)
     print("changed:", ", ".join(changed) or "nothing")
     return 1 if changed and "--check" in sys.argv[1:] else 0
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "hwprofiles/loader.h"
+#include "hwprofiles/writer.h"
+#include "tests/paths.h"
 
 namespace zeroplan {
 namespace {
@@ -17,10 +19,17 @@ bool Names(const std::vector<Guess>& guesses, std::string_view key) {
 TEST_CASE("what is derived is a guess, what is measured or a datasheet's is none") {
   const MachinePart parts[] = {MachinePart::kHost, MachinePart::kPcie, MachinePart::kStorage,
                                MachinePart::kLink, MachinePart::kNetwork};
-  const auto measured = GuessedFigures(LoadProfile("hgx-h200"), parts, 8);
+  const auto measured = GuessedFigures(LoadProfile(MeasuredH200()), parts, 8);
   REQUIRE(measured.size() == 1);  // nothing across nodes was measured
   CHECK(measured[0].key == "network.latency");
   CHECK(GuessNote(measured) == "Guessed, not measured: network.latency 14 us.");
+
+  // No built-in machine passes one host's measurements off as its own.
+  const auto sold = GuessedFigures(LoadProfile("hgx-h200"), parts, 8);
+  for (const char* key : {"host.triad_bandwidth", "pcie.from_device_all", "host.nvme_read"}) {
+    CAPTURE(std::string(key));
+    CHECK(Names(sold, key));
+  }
 
   const auto generic = GuessedFigures(LoadProfile("4x-rtx4090"), parts, 4);
   for (const char* key : {"host.adam_bandwidth", "host.triad_bandwidth", "pcie.to_device_all",
@@ -52,6 +61,37 @@ TEST_CASE("only the parts that a choice uses count") {
   CHECK(note.find("pcie.from_device_single 25.8 GB/s") != std::string::npos);
   CHECK(note.find("'zeroplan hw measure' on that machine measures them.") != std::string::npos);
   CHECK(GuessNote({}).empty());
+}
+
+TEST_CASE("what is taken for granted of a network is said, and where to say better") {
+  HardwareProfile profile = LoadProfile("dgx-a100-80gb");
+  CHECK(NetworkNote(profile) ==
+        "Collectives are assumed to reach 0.92 of network.bandwidth_per_node, 1600 Gb/s "
+        "(datasheet); network.reached in a profile says what yours do.");
+  Figure reached;
+  reached.value = reached.written = 0.75;
+  reached.unit = "ratio";
+  reached.source = FigureSource::kMeasured;
+  reached.reference = "all_gather_perf on 4 nodes";
+  profile.network->reached = reached;
+  CHECK(NetworkNote(profile) ==
+        "Collectives are taken to reach 0.75 (network.reached, measured) of "
+        "network.bandwidth_per_node, 1600 Gb/s (datasheet).");
+  CHECK(ParseProfile(WriteProfile(profile), profile.source) == profile);
+}
+
+TEST_CASE("collectives that were measured under other variables of NCCL are named") {
+  HardwareProfile profile = LoadProfile("hgx-h200");
+  CHECK(NcclNote(profile, "NCCL_P2P_DISABLE=1").empty());  // the profile does not say
+  profile.node.nccl_environment = "";
+  CHECK(NcclNote(profile, "").empty());
+  CHECK(NcclNote(profile, "NCCL_P2P_DISABLE=1").find("here NCCL runs under NCCL_P2P_DISABLE=1") !=
+        std::string::npos);
+  profile.node.nccl_environment = "NCCL_SHM_DISABLE=1";
+  CHECK(NcclNote(profile, "NCCL_SHM_DISABLE=1").empty());
+  const std::string note = NcclNote(profile, "");
+  CHECK(note.starts_with("The collectives of hgx-h200 were measured under NCCL_SHM_DISABLE=1; "));
+  CHECK(note.find("here NCCL runs under no variables NCCL_*") != std::string::npos);
 }
 
 }  // namespace

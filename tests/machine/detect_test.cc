@@ -45,11 +45,26 @@ TEST_CASE("the driver's names find the built-in GPUs") {
       {{"Tesla T4", 15360 * kDriverMib}, "t4"},
       {{"NVIDIA GH200 480GB", 97871 * kDriverMib}, "gh200-96gb"},
       {{"NVIDIA B300 SXM6 AC", 275040 * kDriverMib}, "b300-288gb-sxm"},
-      // Kin that is another card, and a slice of one.
-      {{"NVIDIA GeForce RTX 3090 Ti", 24564 * kDriverMib}, ""},
-      {{"NVIDIA GeForce RTX 4090 Laptop GPU", 16376 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 3090 Ti", 24564 * kDriverMib}, "rtx3090ti"},
+      {{"NVIDIA GeForce RTX 4090 Laptop GPU", 16376 * kDriverMib}, "rtx4090-laptop"},
+      {{"NVIDIA GeForce RTX 5090 Laptop GPU", 24463 * kDriverMib}, "rtx5090-laptop"},
+      {{"NVIDIA GeForce RTX 3060", 12288 * kDriverMib}, "rtx3060"},
+      {{"NVIDIA GeForce RTX 3080", 10240 * kDriverMib}, "rtx3080-10gb"},
+      {{"NVIDIA GeForce RTX 3080", 12288 * kDriverMib}, "rtx3080-12gb"},
+      {{"NVIDIA GeForce RTX 4060 Ti", 16380 * kDriverMib}, "rtx4060ti-16gb"},
+      {{"NVIDIA GeForce RTX 4070 Ti SUPER", 16376 * kDriverMib}, "rtx4070ti-super"},
+      {{"NVIDIA GeForce RTX 5080", 16303 * kDriverMib}, "rtx5080"},
+      {{"NVIDIA GeForce RTX 2080 Ti", 11264 * kDriverMib}, "rtx2080ti"},
+      {{"NVIDIA L4", 23034 * kDriverMib}, "l4"},
+      {{"NVIDIA A10", 23028 * kDriverMib}, "a10"},
+      {{"NVIDIA A2", 15356 * kDriverMib}, "a2"},
+      {{"Tesla V100-SXM2-16GB", 16160 * kDriverMib}, "v100-16gb-sxm2"},
+      {{"Tesla V100-SXM2-32GB", 32510 * kDriverMib}, "v100-32gb-sxm2"},
+      {{"NVIDIA RTX 5000 Ada Generation", 32760 * kDriverMib}, "rtx5000-ada"},
+      // Kin that is another card, one with other memory, and a slice of one.
+      {{"NVIDIA GeForce RTX 3060", 8192 * kDriverMib}, ""},
+      {{"NVIDIA GeForce RTX 4060 Ti", 8188 * kDriverMib}, ""},
       {{"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887 * kDriverMib}, ""},
-      {{"NVIDIA A10", 23028 * kDriverMib}, ""},
       {{"NVIDIA H20", 143771 * kDriverMib}, ""},
       {{"NVIDIA GeForce RTX 4090", 49140 * kDriverMib}, ""},
       {{"", 0}, ""},
@@ -88,7 +103,9 @@ TEST_CASE("where a maker's machine and a cloud's have the same GPUs, the maker's
                {{"NVIDIA B200", 183359 * kDriverMib}, 8, "dgx-b200"},
                {{"NVIDIA L40S", 46068 * kDriverMib}, 8, "8x-l40s"},
                {{"NVIDIA A10G", 23028 * kDriverMib}, 8, "g5-48xlarge"},
-               {{"Tesla T4", 15360 * kDriverMib}, 4, "g4dn-12xlarge"}};
+               {{"Tesla T4", 15360 * kDriverMib}, 4, "g4dn-12xlarge"},
+               {{"Tesla V100-SXM2-32GB", 32510 * kDriverMib}, 8, "p3dn-24xlarge"},
+               {{"NVIDIA A100 80GB PCIe", 81920 * kDriverMib}, 4, "4x-a100-80gb-pcie"}};
   for (const auto& known : cases) {
     INFO(known.gpu.name);
     const DetectedMachine machine =
@@ -129,14 +146,14 @@ TEST_CASE("memory bandwidth that was measured takes the place of the guess, and 
   const std::vector<DetectedGpu> gpus = {{"NVIDIA GeForce RTX 4090", 24564 * kDriverMib}};
   const NodeProfile guessed = MatchMachine(gpus, {64e9, 12}).profile->node;
   CHECK(*guessed.triad_bandwidth == *LoadProfile("rtx4090").node.triad_bandwidth);
-  const NodeProfile node = MatchMachine(gpus, {64e9, 12, 100e9}).profile->node;
+  const NodeProfile node = MatchMachine(gpus, {64e9, 12, 100e9, 130e9}).profile->node;
   CHECK(node.triad_bandwidth->value == 100e9);
   CHECK(node.triad_bandwidth->source == FigureSource::kMeasured);
-  CHECK(node.adam_bandwidth->value == doctest::Approx(114e9));
-  CHECK(node.adam_bandwidth->source == FigureSource::kDerived);
+  CHECK(node.adam_bandwidth->value == 130e9);
+  CHECK(node.adam_bandwidth->source == FigureSource::kMeasured);
   // Also where the built-in machine's own host was measured: this is another one.
-  const DetectedMachine eight =
-      MatchMachine(std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kDriverMib}), {0, 0, 50e9});
+  const DetectedMachine eight = MatchMachine(
+      std::vector<DetectedGpu>(8, {"NVIDIA H200", 143771 * kDriverMib}), {0, 0, 50e9, 60e9});
   CHECK(eight.profile->node.triad_bandwidth->value == 50e9);
 }
 
@@ -237,6 +254,14 @@ TEST_CASE("the file is this host's, for so many GPUs, in the cache folder") {
   } else {
     setenv("ZEROPLAN_CACHE_DIR", old.c_str(), 1);
   }
+}
+
+TEST_CASE("NCCL's variables, sorted") {
+  const char* const some[] = {"PATH=/bin", "NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1",
+                              "MY_NCCL_X=1", nullptr};
+  CHECK(NcclEnvironment(some) == "NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1");
+  const char* const none[] = {"PATH=/bin", nullptr};
+  CHECK(NcclEnvironment(none).empty());
 }
 
 }  // namespace
