@@ -40,7 +40,7 @@ double Seconds() {
 }
 
 ModelSpec BenchmarkModel() {
-  ModelSpec model = Gpt2Shape(6, 384, 256, true);
+  ModelSpec model = Gpt2().Shape(6, 384, 256, true);
   model.name = "gpt-10m";
   return model;
 }

@@ -33,6 +33,7 @@ double Share(const std::optional<Figure>& figure, double otherwise) {
 struct CostModel::Impl {
   Impl(const HardwareProfile& profile, const ClusterShape& cluster, double gpu_link_scale)
       : shape(cluster),
+        slowest_rank(zeroplan::SlowestRank(cluster)),
         kernels(profile.gpu, Share(profile.node.overlapped_compute, kComputeBesideCollective)),
         collectives(profile, cluster, gpu_link_scale),
         transfers(profile, cluster.ranks_per_node()),
@@ -69,6 +70,7 @@ struct CostModel::Impl {
   }
 
   ClusterShape shape;
+  double slowest_rank;
   KernelCost kernels;
   CollectiveCost collectives;
   TransferCost transfers;
@@ -108,10 +110,12 @@ double CostModel::Clock(const GpuWork& work) const { return impl_->kernels.power
 
 double CostModel::EventSeconds() const { return impl_->kernels.EventSeconds(); }
 
+double CostModel::SlowestRank() const { return impl_->slowest_rank; }
+
 const OverlapRates& CostModel::overlap() const { return impl_->rates; }
 const ClusterShape& CostModel::shape() const { return impl_->shape; }
 double CostModel::CollectiveSeconds(CollectiveOp op, double full_bytes) const {
-  return impl_->collectives.Seconds(op, full_bytes);
+  return impl_->collectives.LeastSeconds(op, full_bytes);
 }
 double CostModel::CollectiveBytesPerSecond() const { return impl_->collectives.BytesPerSecond(); }
 double CostModel::PcieBytesPerSecond() const {

@@ -3,7 +3,7 @@
 //
 //   gemm_cost, attention_cost, memory_cost    kernels on the GPU
 //   power_limit                               the clock they run at
-//   collective_cost                           ring, tree, hierarchical over node and network
+//   collective_cost                           rings, over nodes trees too; the slowest rank
 //   transfer_cost                             PCIe, one GPU alone and all of a host at once
 //   host_cost, storage_cost                   host optimizer and conversions, NVMe
 //
@@ -49,11 +49,13 @@ class CostModel {
   double Clock(const GpuWork& work) const;
   // What an event between two kernels of the compute stream costs.
   double EventSeconds() const;
+  // As collective_cost's, of the shape.
+  double SlowestRank() const;
 
   const OverlapRates& overlap() const;
   const ClusterShape& shape() const;
-  // Seconds of a collective over `full_bytes`, as CollectiveTime counts them. Per byte they never
-  // rise with the bytes.
+  // Seconds of a collective over `full_bytes` at least, as CollectiveTime counts them. Per byte
+  // they never rise with the bytes.
   double CollectiveSeconds(CollectiveOp op, double full_bytes) const;
   // Bytes per second of plain ratios that bounds use: never exceeded by what Seconds() implies.
   double CollectiveBytesPerSecond() const;  // sent by one rank

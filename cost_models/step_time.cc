@@ -64,8 +64,14 @@ void FindSectionCosts(const CostModel& costs, const Program& program, Section se
     }
   }
   const double longer = 1 / costs.Clock(work) - 1;
-  if (longer <= 0) return;
-  for (const auto& [i, seconds] : clocked) found->seconds[i] += longer * seconds;
+  if (longer > 0) {
+    for (const auto& [i, seconds] : clocked) found->seconds[i] += longer * seconds;
+  }
+  const double slowest = costs.SlowestRank();
+  if (slowest == 1) return;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].stream == Stream::kCompute) found->seconds[i] *= slowest;
+  }
 }
 
 StepTime StepParts::Of(int64_t micro_steps) const {

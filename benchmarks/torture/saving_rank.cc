@@ -30,8 +30,8 @@
 #include "executor/process/stop_signals.h"
 #include "executor/process/tcp_group.h"
 #include "executor/train/group_save.h"
-#include "executor/train/resume_choice.h"
 #include "executor/train/run_agreement.h"
+#include "executor/train/run_open.h"
 
 namespace zeroplan {
 namespace {
